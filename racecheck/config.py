@@ -1,0 +1,27 @@
+"""The one place that reads the environment."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """``runs`` is where worlds live while they run, ``findings`` where findings are kept."""
+
+    runs: Path
+    findings: Path
+
+
+def read() -> Config:
+    """From ``RACECHECK_RUNS`` (default: /dev/shm, else the temporary directory) and ``RACECHECK_FINDINGS``
+    (default: ``.racecheck`` in the current directory)."""
+    memory = Path("/dev/shm")  # noqa: S108
+    fallback = memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
+    return Config(
+        runs=Path(os.environ.get("RACECHECK_RUNS") or fallback),
+        findings=Path(os.environ.get("RACECHECK_FINDINGS") or ".racecheck"),
+    )

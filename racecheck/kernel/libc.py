@@ -1,0 +1,64 @@
+"""The C library, called directly: system calls by number, with the result and errno as values."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import platform
+
+Argument = int | bytes | ctypes.Array[ctypes.c_char] | None
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_syscall = _libc.syscall
+_syscall.restype = ctypes.c_long
+
+MACHINE = {"x86_64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}.get(platform.machine(), "")
+
+
+def syscall(number: int, *arguments: Argument) -> tuple[int, int]:
+    """Make a system call; gives its value and 0, or -1 and the errno.
+
+    Integers are passed as 64-bit registers, ``bytes`` and ctypes buffers as pointers.
+    """
+    value: int = _syscall(
+        ctypes.c_long(number),
+        *(ctypes.c_ulong(each & 0xFFFF_FFFF_FFFF_FFFF) if isinstance(each, int) else each for each in arguments),
+    )
+    return (value, 0) if value != -1 else (-1, ctypes.get_errno())
+
+
+def prctl(option: int, *arguments: int) -> None:
+    """``prctl(2)``; raises `OSError`."""
+    padded = [*arguments, 0, 0, 0, 0][:4]
+    if _libc.prctl(ctypes.c_int(option), *(ctypes.c_ulong(each) for each in padded)) < 0:
+        raise os_error(ctypes.get_errno())
+
+
+def ioctl(descriptor: int, request: int, argument: object) -> int:
+    """``ioctl(2)`` with a pointer to ``argument``; gives 0 or a positive value, or minus the errno."""
+    value: int = _libc.ioctl(ctypes.c_int(descriptor), ctypes.c_ulong(request), argument)
+    return value if value >= 0 else -ctypes.get_errno()
+
+
+def madvise(address: int, length: int, advice: int) -> int:
+    """``madvise(2)``; gives 0 or the errno."""
+    value: int = _libc.madvise(ctypes.c_void_p(address), ctypes.c_size_t(length), ctypes.c_int(advice))
+    return 0 if value == 0 else ctypes.get_errno()
+
+
+def personality(flags: int) -> int:
+    """``personality(2)``; gives the old flags, or -1."""
+    value: int = _libc.personality(ctypes.c_ulong(flags))
+    return value
+
+
+def os_error(number: int) -> OSError:
+    """The exception that Python would raise for this errno."""
+    import os
+
+    return OSError(number, os.strerror(number))
+
+
+def errno_name(number: int) -> str:
+    """"EEXIST" for 17, "" for 0."""
+    return errno.errorcode.get(number, f"errno {number}") if number else ""

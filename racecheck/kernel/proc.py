@@ -1,0 +1,86 @@
+"""What ``/proc`` tells about processes: who sleeps, who descends from whom (proc(5))."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+_GONE = (FileNotFoundError, ProcessLookupError)
+
+Sleep = tuple[tuple[int, bytes], ...]
+"""Threads that sleep, each with its scheduling statistics, which change whenever it runs."""
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb", buffering=0) as file:
+        return file.read(4096)
+
+
+def asleep(pids: Iterable[int], except_for: frozenset[int]) -> Sleep | None:
+    """A snapshot of all threads of some processes, if every one of them sleeps; else None.
+
+    Threads in ``except_for`` (those known to be stopped) are not looked at.  Two equal snapshots in a row
+    mean that nothing ran in between.
+    """
+    found: list[tuple[int, bytes]] = []
+    for pid in pids:
+        for thread in threads(pid):
+            if thread in except_for:
+                continue
+            base = f"/proc/{pid}/task/{thread}"
+            try:
+                stat = _read(f"{base}/stat")
+                state = stat[stat.rindex(b")") + 2 :][:1]
+                if state in b"ZX":
+                    continue
+                if state != b"S":
+                    return None
+                found.append((thread, _read(f"{base}/schedstat")))
+            except _GONE:
+                return None
+    return tuple(found)
+
+
+def threads(pid: int) -> list[int]:
+    """The thread numbers of a process; empty once it is gone."""
+    try:
+        return sorted(int(each) for each in os.listdir(f"/proc/{pid}/task"))  # noqa: PTH208
+    except _GONE:
+        return []
+
+
+def status(pid: int) -> dict[str, str]:
+    """``/proc/<pid>/status`` as a mapping; empty once the process is gone.  ``pid`` may be a thread's."""
+    try:
+        text = _read(f"/proc/{pid}/status").decode(errors="replace")
+    except _GONE:
+        return {}
+    return dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
+
+
+def stopped_call(pid: int, thread: int) -> tuple[int, tuple[int, ...]] | None:
+    """The number and arguments of the call that a sleeping thread is in; None if it runs or is gone."""
+    try:
+        fields = _read(f"/proc/{pid}/task/{thread}/syscall").split()
+    except OSError:
+        return None
+    if len(fields) < 7:
+        return None
+    return int(fields[0]), tuple(int(each, 16) for each in fields[1:7])
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes that descend from ``pid``, the nearest first."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError, ValueError):
+                stat = _read(f"{entry}/stat")
+                parent = int(stat[stat.rindex(b")") + 2 :].split()[1])
+                children.setdefault(parent, []).append(int(entry.name))
+    found = list(children.get(pid, ()))
+    for each in found:
+        found += children.get(each, ())
+    return found

@@ -1,0 +1,220 @@
+"""Seccomp user notification: the filter that a rank puts on itself and the listener that answers it.
+
+Sources: seccomp(2), seccomp_unotify(2), and the kernel's Documentation/userspace-api/seccomp_filter.rst.
+
+A call stops in the kernel until the listener answers.  Three flags carry the design:
+
+* ``SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV`` (Linux 5.19): once the supervisor has received a call, only a
+  fatal signal interrupts it.  Without it a signal between performing and answering makes the kernel
+  restart the call, which is then performed twice.
+* ``SECCOMP_ADDFD_FLAG_SEND`` (Linux 5.14): a descriptor is installed and the call answered in one step.
+* ``SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`` (Linux 6.6, used where there is): the answered thread is woken on
+  the supervisor's processor, which has nothing else to do.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from racecheck.kernel import libc
+from racecheck.kernel.syscalls import HIGHEST, TABLE, Call, Notify, Role, number
+
+FIRST_DESCRIPTOR = 256
+"""Descriptors of watched files are handed out from here, so that the filter can tell them from sockets and
+pipes, whose traffic then runs at full speed."""
+
+ANNOUNCE = 0x7261
+"""A system call number that no kernel has: how the agent in a rank speaks to the supervisor.  Where no
+filter is installed it answers ENOSYS, and the agent is inert."""
+
+_PR_SET_NO_NEW_PRIVS = 38
+_SET_MODE_FILTER = 1
+_NEW_LISTENER, _WAIT_KILLABLE_RECV = 1 << 3, 1 << 5
+_ALLOW, _NOTIFY = 0x7FFF0000, 0x7FC00000
+_LOAD, _EQUAL, _AT_LEAST, _GREATER, _RETURN = 0x20, 0x15, 0x35, 0x25, 0x06
+_OFFSET_NUMBER, _OFFSET_ARCH, _OFFSET_ARGUMENTS = 0, 4, 16
+_AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_NO_DESCRIPTOR = 0xFFFFFFFF
+
+_RECEIVE, _SEND, _ID_VALID, _ADD_DESCRIPTOR, _SET_FLAGS = (
+    0xC0502100, 0xC0182101, 0x40082102, 0x40182103, 0x40082104,
+)  # fmt: skip
+_RESPOND_CONTINUE = 1
+_ADD_SET, _ADD_SEND = 1, 2
+_SYNC_WAKE_UP = 1
+
+
+class _Instruction(ctypes.Structure):
+    _fields_ = (("code", ctypes.c_ushort), ("jt", ctypes.c_ubyte), ("jf", ctypes.c_ubyte), ("k", ctypes.c_uint))
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.POINTER(_Instruction)))
+
+
+class _Notification(ctypes.Structure):
+    _fields_ = (
+        ("id", ctypes.c_uint64),
+        ("pid", ctypes.c_uint32),
+        ("flags", ctypes.c_uint32),
+        ("nr", ctypes.c_int),
+        ("arch", ctypes.c_uint32),
+        ("ip", ctypes.c_uint64),
+        ("args", ctypes.c_uint64 * 6),
+    )
+
+
+class _Response(ctypes.Structure):
+    _fields_ = (
+        ("id", ctypes.c_uint64),
+        ("value", ctypes.c_int64),
+        ("error", ctypes.c_int32),
+        ("flags", ctypes.c_uint32),
+    )
+
+
+class _AddDescriptor(ctypes.Structure):
+    _fields_ = (
+        ("id", ctypes.c_uint64),
+        ("flags", ctypes.c_uint32),
+        ("source", ctypes.c_uint32),
+        ("number", ctypes.c_uint32),
+        ("descriptor_flags", ctypes.c_uint32),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """A call that waits for its answer.  ``foreign`` marks one of another architecture's table."""
+
+    id: int
+    thread: int
+    number: int
+    arguments: tuple[int, ...]
+    foreign: bool = False
+
+
+_Code = tuple[int, int, int, int]
+
+
+def program(machine: str) -> list[_Code]:
+    """The filter for a machine ("x86_64" or "aarch64") as (code, jump if true, jump if false, operand).
+
+    What it lets pass: the calls that the table does not name, and those on descriptors that cannot be of a
+    watched file.  What stops: the rest, and any call newer than the table or of another architecture.
+    """
+    code: list[_Code] = [
+        (_LOAD, 0, 0, _OFFSET_ARCH),
+        (_EQUAL, 1, 0, _AUDIT_ARCH[machine]),
+        (_RETURN, 0, 0, _NOTIFY),
+        (_LOAD, 0, 0, _OFFSET_NUMBER),
+        (_GREATER, 0, 1, HIGHEST[machine]),
+        (_RETURN, 0, 0, _NOTIFY),
+    ]
+    for call in TABLE.values():
+        known = number(call.name, machine)
+        if known is not None:
+            block = list(_block(call))
+            code += [(_EQUAL, 0, len(block), known), *block]
+    return [*code, (_RETURN, 0, 0, _ALLOW)]
+
+
+def _block(call: Call) -> Iterator[_Code]:
+    if call.notify is Notify.DESCRIPTOR:
+        for index in descriptor_arguments(call):
+            yield (_LOAD, 0, 0, _OFFSET_ARGUMENTS + 8 * index)
+            yield (_EQUAL, 3, 0, _NO_DESCRIPTOR)
+            yield (_AT_LEAST, 1, 0, FIRST_DESCRIPTOR)
+            yield (_GREATER, 1, 0, 2)
+            yield (_RETURN, 0, 0, _NOTIFY)
+        yield (_RETURN, 0, 0, _ALLOW)
+    else:
+        yield (_RETURN, 0, 0, _NOTIFY)
+
+
+def descriptor_arguments(call: Call) -> list[int]:
+    """Which arguments of a call are descriptors that it acts on (not those that a path starts from)."""
+    return [index for index, argument in enumerate(call.args) if argument.role is Role.FD]
+
+
+def install() -> int:
+    """Put the filter on the calling thread (and all it will start); gives the listener's descriptor.
+
+    Irrevocable.  Raises `OSError`: EINVAL where the kernel is older than 5.19.
+    """
+    codes = program(libc.MACHINE)
+    instructions = (_Instruction * len(codes))(*codes)
+    loaded = _Program(len(codes), instructions)
+    libc.prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    seccomp = number("seccomp", libc.MACHINE)
+    assert seccomp is not None
+    flags = _NEW_LISTENER | _WAIT_KILLABLE_RECV
+    descriptor, error = libc.syscall(seccomp, _SET_MODE_FILTER, flags, ctypes.byref(loaded))  # type: ignore[arg-type]
+    if error:
+        raise libc.os_error(error)
+    return descriptor
+
+
+class Listener:
+    """The supervisor's end of a filter.  Readable (``poll``) while a call waits to be received."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self._notification = _Notification()
+        self._response = _Response()
+        self._add = _AddDescriptor()
+        libc.ioctl(descriptor, _SET_FLAGS, ctypes.c_ulong(_SYNC_WAKE_UP))  # type: ignore[arg-type]
+
+    def fileno(self) -> int:
+        return self.descriptor
+
+    def receive(self) -> Notification | None:
+        """The next waiting call, or None if its thread was interrupted or died in the meantime."""
+        raw = self._notification
+        ctypes.memset(ctypes.byref(raw), 0, ctypes.sizeof(raw))
+        status = libc.ioctl(self.descriptor, _RECEIVE, ctypes.byref(raw))
+        if status in (-errno.ENOENT, -errno.EINTR):
+            return None
+        if status < 0:
+            raise libc.os_error(-status)
+        foreign = raw.arch != _AUDIT_ARCH[libc.MACHINE]
+        return Notification(raw.id, raw.pid, raw.nr, tuple(raw.args), foreign)
+
+    def answer(self, id_: int, value: int = 0, error: int = 0) -> bool:
+        """End the call with a value or an errno, without the kernel carrying it out.
+
+        False if nobody waits for the answer any more: the thread was killed.
+        """
+        return self._respond(id_, value if not error else 0, -error, 0)
+
+    def carry_on(self, id_: int) -> bool:
+        """Let the kernel carry the call out.  False if the thread was killed."""
+        return self._respond(id_, 0, 0, _RESPOND_CONTINUE)
+
+    def _respond(self, id_: int, value: int, error: int, flags: int) -> bool:
+        response = self._response
+        response.id, response.value, response.error, response.flags = id_, value, error, flags
+        return libc.ioctl(self.descriptor, _SEND, ctypes.byref(response)) >= 0
+
+    def give(self, id_: int, descriptor: int, number_: int, *, close_on_exec: bool) -> int:
+        """End the call with a duplicate of ``descriptor`` under ``number_``; gives that, or minus the errno.
+
+        EMFILE or EBADF where the rank's limit on open files is below the number.
+        """
+        add = self._add
+        add.id, add.flags, add.source, add.number = id_, _ADD_SET | _ADD_SEND, descriptor, number_
+        add.descriptor_flags = os.O_CLOEXEC if close_on_exec else 0
+        return libc.ioctl(self.descriptor, _ADD_DESCRIPTOR, ctypes.byref(add))
+
+    def is_waiting(self, id_: int) -> bool:
+        """Whether the call still waits; checked after reading the memory of a thread that may have died."""
+        return libc.ioctl(self.descriptor, _ID_VALID, ctypes.byref(ctypes.c_uint64(id_))) == 0
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+
+

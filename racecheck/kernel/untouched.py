@@ -1,0 +1,60 @@
+"""The system calls that the supervisor need not see: the complement of `racecheck.kernel.syscalls.TABLE`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_REASONS = {
+    "memory": """
+        mprotect munmap brk mremap msync mincore madvise process_madvise process_mrelease mlock mlock2
+        munlock mlockall munlockall mseal remap_file_pages mbind set_mempolicy get_mempolicy
+        set_mempolicy_home_node migrate_pages move_pages pkey_mprotect pkey_alloc pkey_free membarrier
+        map_shadow_stack userfaultfd process_vm_readv process_vm_writev""",
+    "shared memory, semaphores and messages": """
+        shmget shmat shmctl shmdt semget semop semctl semtimedop msgget msgsnd msgrcv msgctl mq_open
+        mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr""",
+    "descriptor of no file: pipe, event, memory, process": """
+        pipe pipe2 eventfd eventfd2 signalfd signalfd4 timerfd_create timerfd_settime timerfd_gettime
+        memfd_create memfd_secret pidfd_open pidfd_send_signal epoll_create epoll_create1 epoll_ctl
+        inotify_init inotify_init1 inotify_rm_watch""",
+    "wait for descriptors": """
+        poll ppoll select pselect6 epoll_wait epoll_pwait epoll_pwait2""",
+    "socket": """
+        socket socketpair connect accept accept4 listen shutdown sendto recvfrom sendmsg recvmsg sendmmsg
+        recvmmsg getsockname getpeername setsockopt getsockopt""",
+    "asynchronous I/O, seen at io_submit": """
+        io_setup io_destroy io_getevents io_pgetevents io_cancel""",
+    "signal": """
+        rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtimedwait rt_sigqueueinfo
+        rt_tgsigqueueinfo rt_sigsuspend sigaltstack kill tkill tgkill pause restart_syscall""",
+    "lock in memory": """
+        futex futex_waitv futex_wake futex_wait futex_requeue set_robust_list get_robust_list rseq""",
+    "process": """
+        exit exit_group wait4 waitid getpid getppid gettid getpgrp getpgid setpgid getsid setsid
+        set_tid_address prctl arch_prctl personality set_thread_area get_thread_area modify_ldt unshare
+        kcmp""",
+    "umask and working directory, read from /proc": """
+        umask getcwd""",
+    "scheduling": """
+        sched_yield sched_setparam sched_getparam sched_setscheduler sched_getscheduler
+        sched_get_priority_max sched_get_priority_min sched_rr_get_interval sched_setaffinity
+        sched_getaffinity sched_setattr sched_getattr getpriority setpriority ioprio_set ioprio_get getcpu""",
+    "credentials and limits": """
+        getuid geteuid getgid getegid setuid setgid setreuid setregid getresuid setresuid getresgid
+        setresgid setfsuid setfsgid getgroups setgroups capget capset getrlimit setrlimit prlimit64
+        getrusage add_key request_key keyctl lsm_get_self_attr lsm_set_self_attr lsm_list_modules seccomp""",
+    "clock and timer": """
+        time times gettimeofday settimeofday clock_gettime clock_settime clock_getres clock_adjtime adjtimex
+        alarm getitimer setitimer timer_create timer_settime timer_gettime timer_getoverrun timer_delete""",
+    "tracing": """
+        ptrace perf_event_open bpf uprobe uretprobe""",
+    "the machine": """
+        uname sysinfo syslog sethostname setdomainname reboot kexec_load init_module delete_module iopl
+        ioperm vhangup sysfs ustat statmount listmount""",
+    "gone from the kernel": """
+        _sysctl create_module get_kernel_syms query_module nfsservctl getpmsg putpmsg afs_syscall tuxcall
+        security vserver epoll_ctl_old epoll_wait_old lookup_dcookie""",
+}
+
+UNTOUCHED: Mapping[str, str] = {name: reason for reason, names in _REASONS.items() for name in names.split()}
+"""Every other call: its name, and why the supervisor need not see it."""

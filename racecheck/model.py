@@ -1,0 +1,282 @@
+"""The nouns.  Frozen data; nothing here does anything.
+
+A *scenario* is run by every *rank* of a *world*.  Each intercepted call is an *op*.  Where something
+is not determined there is a *point* with options; a strategy answers with an index, the *choice*.
+The choices are the *schedule*; ops and collectives, in order, are the *trace*.  Trace, results and
+disk are the *outcome*, which invariants turn into *violations* and a *verdict*.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+
+class Verdict(enum.IntEnum):
+    """Verdicts merge by ``max``: one failure outweighs everything, and not knowing outweighs a pass."""
+
+    PASS = 0
+    UNKNOWN = 1
+    FAIL = 2
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The ranks and what they run on.
+
+    ``timeout`` is in seconds of real time and bounds how long the world may go without reaching its
+    next op; ``max_ops`` bounds the ops of one run, so that a poll loop ends.
+    """
+
+    ranks: int = 2
+    storage: str = "shared"
+    backend: str = "gloo"
+    timeout: float = 30.0
+    max_ops: int = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One line of a Python stack; stacks start with the innermost frame."""
+
+    file: str
+    line: int
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a path or a descriptor led to, just before the op.
+
+    ``path`` is relative to the watched directory with symbolic links resolved ("." is the directory
+    itself).  ``directory`` and ``inode`` are identities: the n-th file system object met in this run,
+    never a raw inode number, so that they are equal in every run of one schedule; ``inode`` is 0 where
+    nothing has the name.  ``open_file`` numbers the open file description when the op came through a
+    descriptor.
+    """
+
+    path: str
+    directory: int
+    name: str
+    inode: int
+    kind: Literal["", "file", "directory", "symlink", "other"]
+    open_file: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How an op ended: ``errno`` by name ("EEXIST") or "" and the call's return value.
+
+    ``size`` counts the bytes that moved and ``digest`` is their SHA-256.  ``known`` is False for a
+    call that the kernel carried out unobserved.
+    """
+
+    errno: str = ""
+    value: int = 0
+    size: int = 0
+    digest: str = ""
+    known: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One intercepted call; ``result`` is None while it is pending.
+
+    ``call`` is the family ("stat"), ``syscall`` the call itself ("newfstatat").  ``args`` are the
+    numbers that matter (offset, length, mode, nanoseconds).  ``clock`` is the vector clock after the
+    op: for each thread how many of its events happen before or are this one.  ``time`` is virtual, in
+    nanoseconds since the start of the run.
+    """
+
+    rank: int
+    thread: str
+    call: str
+    syscall: str
+    places: tuple[Place, ...] = ()
+    flags: tuple[str, ...] = ()
+    args: Mapping[str, int] = field(default_factory=dict)
+    result: Result | None = None
+    clock: Mapping[str, int] = field(default_factory=dict)
+    time: int = 0
+    stack: tuple[Frame, ...] | None = None
+
+    @property
+    def path(self) -> str:
+        """The path that the op was about, "" for one that has none (a sleep)."""
+        return self.places[-1].path if self.places else ""
+
+    @property
+    def label(self) -> str:
+        """What people and replays call this op."""
+        return f"{self.thread} {self.call} {' -> '.join(place.path for place in self.places)}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """A collective (or a send with its receive) all of whose parties have come.
+
+    ``ranks`` are global and in order of the group; ``root`` is the global rank of the root, -1 where the
+    kind has none; ``number`` counts the collectives of the group from 0.
+    """
+
+    kind: str
+    group: str
+    number: int
+    ranks: tuple[int, ...]
+    root: int = -1
+    clock: Mapping[str, int] = field(default_factory=dict)
+    stacks: Mapping[int, tuple[Frame, ...]] = field(default_factory=dict)
+
+
+Event = Op | Collective
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Something that is not determined.  ``options[0]`` is the tamest."""
+
+    kind: Literal["next"]
+    options: tuple[Op, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The answer to a point: an index into ``count`` options, with the label of the one taken."""
+
+    kind: str
+    count: int
+    index: int
+    label: str
+
+
+Schedule = tuple[Choice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The scenario returned on this rank; ``value`` is JSON data."""
+
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The scenario raised on this rank.
+
+    ``type`` is the class's qualified name without "builtins.", ``bases`` the names of its classes;
+    ``errno`` by name and ``path`` relative to the watched directory for an ``OSError``.  ``echo`` marks
+    the failure of a rank whose peer had failed first: not a cause.
+    """
+
+    type: str
+    message: str
+    bases: tuple[str, ...] = ()
+    errno: str = ""
+    path: str = ""
+    stack: tuple[Frame, ...] = ()
+    echo: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """The process ended without finishing the scenario: ``signal`` by name, or its exit ``status``; and the end
+    of its ``output``."""
+
+    status: int = 0
+    signal: str = ""
+    output: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The run ended while this rank was still going: ``why`` it could not go on, and where it stood.
+
+    ``kind``: "collective", "lock", "asleep" (nothing can wake it), "running" (out of time or of ops),
+    "echo" (it waits for a rank that failed).
+    """
+
+    kind: Literal["collective", "lock", "asleep", "running", "echo"]
+    why: str
+    stack: tuple[Frame, ...] = ()
+
+
+RankResult = Returned | Raised | Died | Stopped
+
+
+@dataclass(frozen=True, slots=True)
+class DiskEntry:
+    """A file system object that the run left: its kind, size in bytes, and SHA-256 or link target."""
+
+    kind: Literal["file", "directory", "symlink", "other"]
+    size: int = 0
+    digest: str = ""
+    target: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """Ranks of one group that came to the same place with different collectives."""
+
+    group: str
+    number: int
+    calls: Mapping[int, str]
+    stacks: Mapping[int, tuple[Frame, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What a run did not see or did not control.
+
+    ``passed`` counts calls that went on untouched because they are outside the watched directory.
+    ``holes`` name what makes a PASS impossible (a refused call, a second thread, ...), each with how
+    often it was met; ``notes`` are honest remarks that do not.
+    """
+
+    ops: int = 0
+    passed: int = 0
+    holes: Mapping[str, int] = field(default_factory=dict)
+    notes: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """All that one run left behind; what invariants judge."""
+
+    world: World
+    trace: tuple[Event, ...]
+    schedule: Schedule
+    results: tuple[RankResult, ...]
+    disk: Mapping[str, DiskEntry] = field(default_factory=dict)
+    outside: Mapping[str, str] = field(default_factory=dict)
+    mismatch: Mismatch | None = None
+    coverage: Coverage = field(default_factory=Coverage)
+    seconds: float = 0.0
+
+    @property
+    def ops(self) -> tuple[Op, ...]:
+        """The trace without its collectives."""
+        return tuple(event for event in self.trace if isinstance(event, Op))
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """An invariant that does not hold: on which ranks, and the trace indices of the events that show it."""
+
+    invariant: str
+    message: str
+    ranks: tuple[int, ...] = ()
+    events: tuple[int, ...] = ()
+
+
+Invariant = Callable[[Outcome], Iterable[Violation]]
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A verdict with its grounds: violations for FAIL, reasons for UNKNOWN."""
+
+    verdict: Verdict
+    violations: Sequence[Violation] = ()
+    reasons: Sequence[str] = ()

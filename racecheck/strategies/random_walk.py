@@ -1,0 +1,24 @@
+"""At each point, one of its options with equal probability."""
+
+from __future__ import annotations
+
+from random import Random
+
+from racecheck.model import Event, Point
+
+
+class RandomWalk:
+    """Hits shallow races fast; says nothing about what it has not tried."""
+
+    def __init__(self) -> None:
+        self._rng = Random(0)
+
+    def begin(self, rng: Random) -> bool:
+        self._rng = rng
+        return True
+
+    def choose(self, point: Point) -> int:
+        return self._rng.randrange(len(point.options))
+
+    def end(self, trace: tuple[Event, ...]) -> None:
+        pass

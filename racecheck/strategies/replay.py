@@ -1,0 +1,47 @@
+"""Choose what a recorded schedule chose, and notice where that is not possible any more."""
+
+from __future__ import annotations
+
+from random import Random
+
+from racecheck.model import Event, Point, Schedule
+
+
+class Replay:
+    """``divergence`` says at which step a run left the schedule and why; "" as long as it has not.
+
+    The indices are the truth; the labels tell that an index means the same op as when it was recorded.  After a
+    divergence, and after the schedule's end, the tamest option is taken.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self._step = 0
+        self.divergence = ""
+
+    def begin(self, rng: Random) -> bool:
+        del rng
+        self._step, self.divergence = 0, ""
+        return True
+
+    def choose(self, point: Point) -> int:
+        step, self._step = self._step, self._step + 1
+        if self.divergence:
+            return 0
+        if step >= len(self._schedule):
+            self.divergence = f"the run goes on after the {step} choices of the schedule"
+            return 0
+        recorded = self._schedule[step]
+        labels = [option.label for option in point.options]
+        if recorded.count != len(labels) or labels[min(recorded.index, len(labels) - 1)] != recorded.label:
+            self.divergence = (
+                f"at choice {step} the schedule takes {recorded.label!r} as number {recorded.index} of "
+                f"{recorded.count}, but there is: {', '.join(labels)}"
+            )
+            return 0
+        return recorded.index
+
+    def end(self, trace: tuple[Event, ...]) -> None:
+        del trace
+        if not self.divergence and self._step < len(self._schedule):
+            self.divergence = f"the run ended after {self._step} of the schedule's {len(self._schedule)} choices"

@@ -1,0 +1,175 @@
+"""Scenarios: functions that every rank runs, and how a ``TARGET`` on the command line names one."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from racecheck.errors import UsageError
+from racecheck.invariants import DEFAULT
+from racecheck.model import Invariant, Verdict, World
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """What a scenario gets to know about where it runs.
+
+    ``path`` is the watched directory: the same on every rank, empty but for what setup left there.
+    """
+
+    rank: int
+    world_size: int
+    path: Path
+
+
+class Scenario:
+    """A function that every rank runs, with its setup, world and invariants.
+
+    Made by `scenario`; calling it calls the function.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[Rank], Any],
+        *,
+        world: World,
+        invariants: Sequence[Invariant],
+        report: str,
+        expected: Verdict,
+        breaks: str,
+    ) -> None:
+        self.run = run
+        self.world = world
+        self.invariants = tuple(invariants)
+        self.report = report
+        self.expected = expected
+        self.breaks = breaks
+        self.before: Callable[[Path], Any] | None = None
+        self.name: str = run.__name__
+        self.module: str = run.__module__
+        self.file = Path(run.__code__.co_filename).resolve()
+        self.__doc__ = run.__doc__
+
+    def __call__(self, rank: Rank) -> Any:
+        return self.run(rank)
+
+    def setup(self, function: Callable[[Path], Any]) -> Callable[[Path], Any]:
+        """Decorator: ``function(path)`` fills the watched directory before the ranks start.
+
+        It runs in a process of its own and is not controlled.
+        """
+        self.before = function
+        return function
+
+    @property
+    def target(self) -> str:
+        """How the command line names this scenario: ``path/to/file.py::name``."""
+        try:
+            shown = self.file.relative_to(Path.cwd())
+        except ValueError:
+            shown = self.file
+        return f"{shown}::{self.name}"
+
+
+def scenario(
+    *,
+    ranks: int = 2,
+    invariants: Sequence[Invariant] = DEFAULT,
+    report: str = "",
+    expected: Verdict = Verdict.PASS,
+    breaks: str = "",
+    **world: Any,
+) -> Callable[[Callable[[Rank], Any]], Scenario]:
+    """Make a function of one `Rank` a scenario.
+
+    ``ranks`` and the other fields of `World` are its default world.  ``report`` names the published
+    report that it stands for, ``expected`` the verdict that a search must reach, and ``breaks`` the
+    invariant that must then be broken.  What the function returns must be JSON data.
+    """
+
+    def decorate(run: Callable[[Rank], Any]) -> Scenario:
+        return Scenario(
+            run,
+            world=make_world(World(), ranks=ranks, **world),
+            invariants=invariants,
+            report=report,
+            expected=expected,
+            breaks=breaks,
+        )
+
+    return decorate
+
+
+def make_world(base: World, **changes: Any) -> World:
+    """``base`` with some fields changed; raises `UsageError` for a value that no world can have."""
+    try:
+        world = replace(base, **{name: value for name, value in changes.items() if value is not None})
+    except TypeError as error:
+        raise UsageError(f"a world has no such field: {error}") from None
+    if world.ranks < 1:
+        raise UsageError(f"ranks must be at least 1, not {world.ranks}")
+    if world.timeout <= 0:
+        raise UsageError(f"timeout must be more than 0 seconds, not {world.timeout}")
+    if world.max_ops < 1:
+        raise UsageError(f"max_ops must be at least 1, not {world.max_ops}")
+    return world
+
+
+def load(target: str) -> Scenario:
+    """The scenario that ``path/to/file.py::name`` or ``package.module:name`` names.
+
+    Raises `UsageError` if there is no such file, module or scenario, or if importing it fails.
+    """
+    if "::" in target:
+        where, _, name = target.partition("::")
+        module = load_file(Path(where))
+    elif ":" in target:
+        where, _, name = target.partition(":")
+        module = import_name(where)
+    else:
+        raise UsageError(f"{target!r} names no scenario: write path/to/file.py::name or package.module:name")
+    found = getattr(module, name, None)
+    if isinstance(found, Scenario):
+        return found
+    known = ", ".join(sorted(each.name for each in scenarios_in(module))) or "none"
+    raise UsageError(f"{where} has no scenario {name!r}; it has: {known}")
+
+
+def scenarios_in(module: ModuleType) -> list[Scenario]:
+    """The scenarios that a module defines, in order of definition."""
+    found = [each for each in vars(module).values() if isinstance(each, Scenario)]
+    return [each for each in found if each.module == module.__name__]
+
+
+def load_file(path: Path) -> ModuleType:
+    """Import a file the way pytest does: its first ancestor without ``__init__.py`` goes on ``sys.path``.
+
+    Raises `UsageError`.
+    """
+    if not path.is_file():
+        raise UsageError(f"no such file: {path}")
+    path = path.resolve()
+    root, parts = path.parent, [path.stem]
+    while (root / "__init__.py").is_file():
+        parts.insert(0, root.name)
+        root = root.parent
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+    name = ".".join(parts)
+    module = import_name(name)
+    if Path(module.__file__ or "").resolve() != path:
+        raise UsageError(f"{path} cannot be imported as {name}: {module.__file__} is in its way; rename one")
+    return module
+
+
+def import_name(name: str) -> ModuleType:
+    """Import a module; raises `UsageError` with the reason in one line."""
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        raise UsageError(f"{name} does not import: {type(error).__name__}: {error}") from error

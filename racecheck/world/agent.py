@@ -1,0 +1,254 @@
+"""What runs inside a rank: it announces what the supervisor cannot see from system calls alone.
+
+An announcement is a system call whose number no kernel has (`seccomp.ANNOUNCE`), with a JSON message in
+memory.  The thread stops in it, like in any intercepted call, until the supervisor answers; so there is one
+channel, and the order of announcements and ops is the order in which the thread makes them.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import errno as errno_module
+import faulthandler
+import gc
+import json
+import os
+import random
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType, ModuleType, TracebackType
+from typing import Any
+
+from racecheck.kernel import libc, seccomp
+from racecheck.model import Died, Frame, Raised, RankResult, Returned
+from racecheck.targets import Rank, Scenario
+
+STACK_SIGNAL = signal.SIGRTMAX - 2
+"""Asks a stopped thread for its Python stack: faulthandler writes it, no Python code runs."""
+
+_PR_SET_PDEATHSIG = 1
+_HERE = str(Path(__file__).parent)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a world's ranks are to do.  ``watched`` is the scenario's directory, ``scratch`` holds a TMPDIR
+    for each rank, ``output`` what each prints.  ``controlled`` is False in free mode."""
+
+    target: str
+    ranks: int
+    seed: str
+    watched: str
+    scratch: str
+    output: str
+    controlled: bool
+
+
+_replies = threading.local()
+
+
+def announce(message: dict[str, Any], room: int = 4096) -> Any:
+    """Tell the supervisor and wait for its answer (JSON data); None where nobody listens.
+
+    ``room`` is the most bytes that the answer may take.
+    """
+    data = json.dumps(message).encode()
+    if getattr(_replies, "room", 0) < room:
+        _replies.buffer, _replies.room = ctypes.create_string_buffer(room), room
+    length, error = libc.syscall(seccomp.ANNOUNCE, data, len(data), _replies.buffer, _replies.room)
+    if error == errno_module.ENOSYS:
+        return None
+    if error:
+        raise libc.os_error(error)
+    return json.loads(ctypes.string_at(_replies.buffer, length)) if length else None
+
+
+def stack(frame: FrameType | None = None) -> list[tuple[str, int, str]]:
+    """The calling thread's Python stack, innermost first, without this package's own frames."""
+    return list(_frames(frame or sys._getframe(1)))
+
+
+def _frames(frame: FrameType | None) -> Iterator[tuple[str, int, str]]:
+    while frame is not None:
+        if not frame.f_code.co_filename.startswith(_HERE):
+            yield frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
+        frame = frame.f_back
+
+
+def run(scenario: Scenario, job: Job, rank: int, channel: socket.socket, connect: Callable[[Job, int], None]) -> int:
+    """The life of a rank after its fork; gives the exit status.
+
+    1. settle: environment, output, seeds; 2. install the filter, hand the listener over; 3. ``connect``: bring
+    the process group up; 4. announce "ready" and wait for everybody; 5. run the scenario; 6. send the result;
+    7. end as a Python process ends; 8. announce "exit".
+    """
+    _settle(job, rank)
+    if job.controlled:
+        _hand_over(channel)
+    connect(job, rank)
+    loaded = set(sys.modules)
+    announce({"is": "ready"})
+    result, error = _result(scenario, Rank(rank, job.ranks, Path(job.watched)), job)
+    learnt = sorted(set(sys.modules) - loaded)
+    _send(channel, {"result": {"type_name": type(result).__name__, **asdict(result)}, "modules": learnt})
+    status = result.status if isinstance(result, Died) else int(error is not None)
+    _finalise(error, scenario)
+    announce({"is": "exit"})
+    return status
+
+
+def _settle(job: Job, rank: int) -> None:
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    scratch = Path(job.scratch) / str(rank)
+    os.environ.update(
+        RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(job.ranks), LOCAL_WORLD_SIZE=str(job.ranks),
+        GROUP_RANK="0", TMPDIR=str(scratch), MASTER_ADDR="127.0.0.1",
+    )  # fmt: skip
+    sys.dont_write_bytecode = True
+    output = os.open(f"{job.output}/{rank}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+    for standard in (1, 2):
+        os.dup2(output, standard)
+    os.close(output)
+    faulthandler.enable(file=2)
+    random.seed(f"{job.seed}:{rank}")
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed(random.Random(f"{job.seed}:{rank}").getrandbits(32))
+    with suppress(KeyError):
+        sys.modules["tempfile"].tempdir = None  # type: ignore[attr-defined]
+
+
+def _hand_over(channel: socket.socket) -> None:
+    reading, writing = os.pipe()
+    faulthandler.register(STACK_SIGNAL, file=writing, all_threads=False, chain=False)
+    listener = seccomp.install()
+    socket.send_fds(channel, [b"\n"], [listener, reading])
+    os.close(listener)
+    os.close(reading)
+
+
+def _result(scenario: Scenario, rank: Rank, job: Job) -> tuple[RankResult, BaseException | None]:
+    try:
+        return _returned(scenario(rank), rank.rank), None
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        return (Died(status=status) if status else Returned()), None
+    except BaseException as error:  # noqa: BLE001
+        return raised(error, rank.rank, job.watched), error
+
+
+def _returned(value: Any, rank: int) -> Returned:
+    try:
+        return Returned(json.loads(json.dumps(value)))
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"the scenario returned a {type(value).__name__} on rank {rank}: return JSON data "
+            "(numbers, strings, lists, dictionaries), of a tensor for instance a digest"
+        ) from None
+
+
+def raised(error: BaseException, rank: int, watched: str) -> Raised:
+    """An exception as data.
+
+    One that only reports other ranks' failures (torch's ``CheckpointException`` has them by rank in
+    ``failures``) stands for this rank's own failure, and is an echo where there is none.
+    """
+    cause, echo = _cause(error, rank)
+    number = cause.errno if isinstance(cause, OSError) else None
+    return Raised(
+        type=_name(type(cause)),
+        message=str(cause)[:2000],
+        bases=tuple(_name(each) for each in type(cause).__mro__[1:-1]),
+        errno=libc.errno_name(number or 0),
+        path=_below(watched, cause.filename) if isinstance(cause, OSError) else "",
+        stack=_traceback(cause.__traceback__),
+        echo=echo,
+    )
+
+
+def _cause(error: BaseException, rank: int) -> tuple[BaseException, bool]:
+    failures = getattr(error, "failures", None)
+    if isinstance(failures, dict) and failures:
+        own = failures.get(rank)
+        found = own[0] if isinstance(own, tuple) else own
+        return (found, False) if isinstance(found, BaseException) else (error, True)
+    return error, _from_collective(error)
+
+
+def _from_collective(error: BaseException | None) -> bool:
+    """Whether a collective's failure is behind this exception (`hooks` marks those)."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if getattr(error, "racecheck_collective", False):
+            return True
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _name(kind: type) -> str:
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _below(watched: str, filename: Any) -> str:
+    text = os.fsdecode(filename) if isinstance(filename, (str, bytes)) else ""
+    return os.path.relpath(text, watched) if text.startswith(f"{watched}/") else text
+
+
+def _traceback(trace: TracebackType | None) -> tuple[Frame, ...]:
+    frames = traceback.extract_tb(trace)
+    return tuple(
+        Frame(each.filename, each.lineno or 0, each.name)
+        for each in reversed(frames)
+        if not each.filename.startswith(_HERE)
+    )
+
+
+def _send(channel: socket.socket, message: dict[str, Any]) -> None:
+    channel.sendall(json.dumps(message).encode() + b"\n")
+
+
+def _finalise(error: BaseException | None, scenario: Scenario) -> None:
+    """End as the interpreter would, as far as a scenario can tell: the traceback is printed, threads are
+    joined, exit handlers run, the scenario's own modules are cleared and what becomes unreachable is
+    finalised (an unclosed file gets its last bytes).
+
+    A real finalisation would also tear torch down, which takes longer than a whole run.
+    """
+    if error is not None:
+        traceback.print_exception(type(error), error, error.__traceback__)
+    with suppress(Exception):
+        threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    if error is not None:
+        error.__traceback__ = None
+    del error
+    for module in _own_modules(scenario):
+        _clear(module)
+    gc.collect()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()
+
+
+def _own_modules(scenario: Scenario) -> list[ModuleType]:
+    installed = (sys.prefix, sys.base_prefix, str(Path(_HERE).parent))
+    return [
+        module
+        for name, module in list(sys.modules.items())
+        if name == scenario.module or not (getattr(module, "__file__", None) or sys.prefix).startswith(installed)
+    ]
+
+
+def _clear(module: ModuleType) -> None:
+    """In the interpreter's order: names with one leading underscore first, then the others."""
+    names = [name for name in vars(module) if name != "__builtins__"]
+    for name in sorted(names, key=lambda each: not (each.startswith("_") and not each.startswith("__"))):
+        setattr(module, name, None)

@@ -1,0 +1,142 @@
+"""What the supervisor knows of collectives: who has come, who may leave, what happens before what.
+
+A collective is an *instance*: the n-th of its group (for sends and receives: the n-th from one rank to another with
+one tag).  A rank *issues* its part and later *waits*.  When it may go on depends on what the kind guarantees:
+
+    all to all    barrier, all_reduce, all_gather, ...   everybody has issued
+    root to all   broadcast, scatter                     the root has issued
+    all to root   reduce, gather                         for the root, everybody has; the others need not wait
+    one to one    send, recv                             for the receiver, the sender has
+
+Only what is guaranteed becomes a happens-before edge.  (gloo's broadcast happens to go through intermediate ranks; to
+count that as order would hide races that another backend, or the next release, shows.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from racecheck.model import Collective, Frame, Mismatch
+from racecheck.world.tasks import Clock, frames, join
+
+_ROOT_TO_ALL = frozenset({"broadcast", "scatter"})
+_ALL_TO_ROOT = frozenset({"reduce", "gather"})
+_ONE_TO_ONE = frozenset({"send", "recv", "recv_any"})
+
+
+@dataclass(slots=True, eq=False)
+class Instance:
+    """One collective and the parts of it that have been issued, each with the issuer's clock and stack."""
+
+    kind: str
+    group: str
+    number: int
+    ranks: tuple[int, ...]
+    root: int = -1
+    clocks: dict[int, Clock] = field(default_factory=dict)
+    stacks: dict[int, tuple[Frame, ...]] = field(default_factory=dict)
+
+    @property
+    def missing(self) -> list[int]:
+        return [rank for rank in self.ranks if rank not in self.clocks]
+
+    def may_return(self, rank: int) -> bool:
+        return not set(self.before(rank)) - self.clocks.keys()
+
+    def before(self, rank: int) -> tuple[int, ...]:
+        """Whose parts happen before ``rank`` goes on."""
+        if self.kind == "send/recv":
+            return (self.ranks[0],)
+        if self.kind in _ROOT_TO_ALL:
+            return (self.root,)
+        if self.kind in _ALL_TO_ROOT and rank != self.root:
+            return (rank,)
+        return self.ranks
+
+    def event(self) -> Collective:
+        clock: Clock = {}
+        join(clock, *self.clocks.values())
+        return Collective(self.kind, self.group, self.number, self.ranks, self.root, clock, dict(self.stacks))
+
+    def __str__(self) -> str:
+        return f"{self.kind} #{self.number} of group {self.group}"
+
+
+class Mismatched(Exception):
+    """Two ranks of a group have come to the same place with different collectives."""
+
+    def __init__(self, mismatch: Mismatch) -> None:
+        super().__init__()
+        self.mismatch = mismatch
+
+
+class Collectives:
+    """All collectives of a run."""
+
+    def __init__(self) -> None:
+        self._instances: dict[tuple[Any, ...], Instance] = {}
+        self._calls: dict[tuple[Any, ...], dict[int, str]] = {}
+        self._counts: dict[tuple[Any, ...], int] = {}
+        self._tickets: list[Instance] = []
+        self.ambiguous = False
+
+    def issue(self, rank: int, message: dict[str, Any], clock: Clock) -> tuple[int, Collective | None]:
+        """``rank`` issues its part; gives its ticket, and the event if all parts have been issued now.
+
+        Raises `Mismatched`.
+        """
+        key, instance = self._find(rank, message)
+        instance.stacks[rank] = frames(message.get("stack"))
+        if message["kind"] not in _ONE_TO_ONE:
+            self._compare(key, instance, rank, message)
+        instance.clocks[rank] = dict(clock)
+        self._tickets.append(instance)
+        return len(self._tickets) - 1, None if instance.missing else instance.event()
+
+    def instance(self, ticket: int) -> Instance:
+        return self._tickets[ticket]
+
+    def _find(self, rank: int, message: dict[str, Any]) -> tuple[tuple[Any, ...], Instance]:
+        kind, group, ranks = message["kind"], message["group"], tuple(message["ranks"])
+        key: tuple[Any, ...]
+        if kind in _ONE_TO_ONE:
+            source, target = self._ends(rank, message)
+            ranks, pair = (source, target), (group, source, target, message.get("tag", 0))
+            key = (*pair, self._count((kind != "send", *pair)))
+            kind = "send/recv"
+        else:
+            key = (group, ranks, self._count((group, ranks, rank)))
+        if key not in self._instances:
+            self._instances[key] = Instance(kind, group, key[-1], ranks, message.get("root", -1))
+        return key, self._instances[key]
+
+    def _ends(self, rank: int, message: dict[str, Any]) -> tuple[int, int]:
+        if message["kind"] == "send":
+            return rank, message["peer"]
+        if message["kind"] == "recv":
+            return message["peer"], rank
+        senders = sorted({
+            each.ranks[0]
+            for each in self._instances.values()
+            if each.kind == "send/recv" and each.group == message["group"] and each.missing == [rank]
+        })  # fmt: skip
+        self.ambiguous |= len(senders) != 1
+        return (senders[0] if senders else next(each for each in message["ranks"] if each != rank)), rank
+
+    def _count(self, key: tuple[Any, ...]) -> int:
+        self._counts[key] = self._counts.get(key, -1) + 1
+        return self._counts[key]
+
+    def _compare(self, key: tuple[Any, ...], instance: Instance, rank: int, message: dict[str, Any]) -> None:
+        calls = self._calls.setdefault(key, {})
+        calls[rank] = call = _call(message)
+        if any(each != call for each in calls.values()):
+            raise Mismatched(Mismatch(instance.group, instance.number, dict(calls), dict(instance.stacks)))
+
+
+def _call(message: dict[str, Any]) -> str:
+    """What has to be the same on all ranks."""
+    root = f"root {message['root']}" if "root" in message else ""
+    details = ", ".join(filter(None, [root, message.get("signature", "")]))
+    return f"{message['kind']}({details})"

@@ -1,0 +1,87 @@
+"""The coverage statement: what a run did not see or did not control."""
+
+from __future__ import annotations
+
+import stat
+from collections import Counter
+
+from racecheck.model import Coverage
+from racecheck.world.calls import Request
+
+_CHANGES_EXISTING = frozenset({"rmdir", "unlink", "rename", "truncate", "chmod", "chown", "setxattr", "removexattr"})
+_MAKES_NEW = frozenset({"mkdir", "mknod", "link", "symlink"})
+_ALLOWED = ("/dev/", "/proc/", "/sys/")
+_ALLOWED_PARTS = ("__pycache__",)
+_NOT_MODELLED = {
+    "watch": "a watch for changes of a watched file: when its events come is not controlled",
+    "bind": "a socket bound below the watched directory",
+    "handle": "a file handle of a watched file",
+    "submit": "asynchronous input or output on a watched file",
+    "admin": "an administrator's call on a watched file",
+}
+
+
+class Ledger:
+    """Counts what passes.  ``own`` is our own directory: what ranks print there is not "written outside"."""
+
+    def __init__(self, own: str) -> None:
+        self._own = own
+        self._passed = 0
+        self._holes: Counter[str] = Counter()
+        self._notes: Counter[str] = Counter()
+        self._outside: dict[str, set[str]] = {}
+
+    def hole(self, what: str) -> None:
+        """Something that makes a PASS impossible."""
+        self._holes[what] += 1
+
+    def note(self, what: str) -> None:
+        self._notes[what] += 1
+
+    def refused(self, request: Request) -> None:
+        text = f"{request.call.name} was refused ({request.call.errno})"
+        (self.hole if request.touches else self.note)(text)
+
+    def kept(self, request: Request) -> None:
+        """A call that becomes an op: is it one whose effects escape us?"""
+        call = request.call
+        if call.family in _NOT_MODELLED:
+            self.hole(_NOT_MODELLED[call.family])
+        elif call.family == "mmap" and request.flags >= {"MAP_SHARED", "PROT_WRITE"}:
+            self.hole("a writable shared mapping of a watched file")
+        elif call.family == "mmap":
+            self.note("a mapping of a watched file: reads through it are not seen")
+        elif call.name in {"splice", "tee", "vmsplice", "getxattrat", "setxattrat", "getdents"}:
+            self.hole(f"{call.name} on a watched file")
+
+    def passed_by(self, request: Request) -> None:
+        """A call outside the watched directories goes on untouched; one that writes is remembered."""
+        self._passed += 1
+        family = request.op.call
+        for located in request.located.values():
+            exists = located.status is not None
+            writes = (
+                (family == "open" and _opens_to_write(request, exists=exists))
+                or (family in _CHANGES_EXISTING and exists)
+                or (family in _MAKES_NEW and not exists)
+            )
+            device = exists and not (stat.S_ISREG(located.status.st_mode) or stat.S_ISDIR(located.status.st_mode))  # type: ignore[union-attr]
+            if writes and not device and not self._is_allowed(located.path):
+                self._outside.setdefault(located.path, set()).add(f"rank {request.task.rank.number} {family}")
+
+    def _is_allowed(self, path: str) -> bool:
+        parts = path.split("/")
+        return path.startswith((*_ALLOWED[1:], self._own)) or any(each in parts for each in _ALLOWED_PARTS)
+
+    def outside(self) -> dict[str, str]:
+        return {path: ", ".join(sorted(who)) for path, who in sorted(self._outside.items())}
+
+    def coverage(self, ops: int) -> Coverage:
+        return Coverage(ops, self._passed, dict(sorted(self._holes.items())), dict(sorted(self._notes.items())))
+
+
+def _opens_to_write(request: Request, *, exists: bool) -> bool:
+    flags = request.flags
+    if request.call.name == "creat" or "O_TRUNC" in flags or "O_TMPFILE" in flags:
+        return True
+    return bool(flags & {"O_WRONLY", "O_RDWR"}) or ("O_CREAT" in flags and not exists)

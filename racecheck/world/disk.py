@@ -1,0 +1,61 @@
+"""What a run left on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from racecheck.model import DiskEntry
+
+
+def read(root: Path) -> dict[str, DiskEntry]:
+    """Everything below a directory, by path relative to it, in order of paths."""
+    return {path: _entry(root / path) for path in sorted(_paths(root, ""))}
+
+
+def _paths(root: Path, below: str) -> Iterator[str]:
+    try:
+        entries = list(os.scandir(root / below))
+    except OSError:
+        return
+    for entry in entries:
+        path = f"{below}/{entry.name}" if below else entry.name
+        yield path
+        if entry.is_dir(follow_symlinks=False):
+            yield from _paths(root, path)
+
+
+def _entry(path: Path) -> DiskEntry:
+    status = path.lstat()
+    if stat.S_ISDIR(status.st_mode):
+        return DiskEntry("directory")
+    if stat.S_ISLNK(status.st_mode):
+        return DiskEntry("symlink", target=os.readlink(path))  # noqa: PTH115
+    if not stat.S_ISREG(status.st_mode):
+        return DiskEntry("other")
+    return DiskEntry("file", status.st_size, digest_of(path))
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file, "" for one that cannot be read."""
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while data := file.read(1 << 20):
+                digest.update(data)
+    except OSError:
+        return ""
+    return digest.hexdigest()
+
+
+def tail(path: Path, most: int = 2000) -> str:
+    """The end of a text file, "" if there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - most))
+            return file.read().decode(errors="replace").strip()
+    except OSError:
+        return ""

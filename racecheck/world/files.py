@@ -1,0 +1,151 @@
+"""The open files of ranks: which descriptor of which process refers to what.
+
+Files are identified by the open file description, not by number.  The supervisor keeps a duplicate of each
+description that it has handed out; a descriptor that it meets for the first time (inherited, duplicated, received
+from a peer) is adopted: it is compared with the kept ones (kcmp(2)), and only if it is none of them is it fetched
+with pidfd_getfd(2), which some container profiles forbid.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from racecheck.kernel import libc, syscalls
+from racecheck.kernel.seccomp import FIRST_DESCRIPTOR
+from racecheck.world.resolve import Watched, undeleted
+
+_KCMP_FILE = 0
+
+
+@dataclass(slots=True, eq=False)
+class OpenFile:
+    """An open file description that ranks share with us through ``descriptor``, our duplicate.
+
+    ``listing`` holds what a directory stream has still to give, once it has been read.
+    """
+
+    number: int
+    descriptor: int
+    holders: int = 0
+    listing: list[bytes] | None = None
+    position: int = 0
+
+    def path(self) -> str:
+        """Where the file is now, or last was."""
+        link = f"/proc/self/fd/{self.descriptor}"
+        return undeleted(os.readlink(link), link)
+
+    def status(self) -> os.stat_result:
+        return os.fstat(self.descriptor)
+
+
+@dataclass(slots=True)
+class OpenFiles:
+    """All open file descriptions of a run."""
+
+    watched: Watched
+    _files: list[OpenFile] = field(default_factory=list)
+    _last: int = 0
+
+    def add(self, descriptor: int) -> OpenFile:
+        """Keep ``descriptor``, which is ours, as a new open file."""
+        self._last += 1
+        file = OpenFile(self._last, descriptor)
+        self._files.append(file)
+        return file
+
+    def release(self, file: OpenFile) -> bool:
+        """A descriptor of the file is gone; True if it was the last, and ours is closed now."""
+        file.holders -= 1
+        if file.holders > 0:
+            return False
+        self._files.remove(file)
+        os.close(file.descriptor)
+        return True
+
+    def same(self, pid: int, number: int) -> OpenFile | None:
+        """The kept file that a descriptor of another process refers to."""
+        kcmp = syscalls.number("kcmp", libc.MACHINE)
+        assert kcmp is not None
+        for file in self._files:
+            if libc.syscall(kcmp, pid, os.getpid(), _KCMP_FILE, number, file.descriptor) == (0, 0):
+                return file
+        return None
+
+    def close(self) -> None:
+        for file in self._files:
+            os.close(file.descriptor)
+        self._files.clear()
+
+
+class Descriptors:
+    """The descriptors of one process that refer to watched files."""
+
+    def __init__(self, pid: int, files: OpenFiles) -> None:
+        self._pid = pid
+        self._files = files
+        self._table: dict[int, OpenFile] = {}
+
+    def free_number(self, minimum: int = 0) -> int:
+        """The lowest number, of those that the filter sees and not below ``minimum``, that the process does not use."""
+        number = max(FIRST_DESCRIPTOR, minimum)
+        while number in self._table or os.path.lexists(f"/proc/{self._pid}/fd/{number}"):
+            number += 1
+        return number
+
+    def set(self, number: int, file: OpenFile) -> None:
+        """``number`` now refers to ``file`` (whatever it referred to before)."""
+        file.holders += 1
+        self.drop(number)
+        self._table[number] = file
+
+    def drop(self, number: int) -> OpenFile | None:
+        """``number`` is closed; gives the file if that was its last descriptor."""
+        file = self._table.pop(number, None)
+        return file if file is not None and self._files.release(file) else None
+
+    def drop_range(self, first: int, last: int) -> list[OpenFile]:
+        dropped = (self.drop(number) for number in [each for each in self._table if first <= each <= last])
+        return [file for file in dropped if file is not None]
+
+    def look_up(self, number: int) -> OpenFile | None:
+        """The watched file that a descriptor refers to; None if it refers to something else.
+
+        Raises `PermissionError` if it is watched but cannot be had.
+        """
+        if number in self._table:
+            return self._table[number]
+        if self.where(number) is None:
+            return None
+        file = self._files.same(self._pid, number) or self._files.add(self._fetch(number))
+        self.set(number, file)
+        return file
+
+    def where(self, number: int) -> str | None:
+        """The path that a descriptor refers to, as places show it; None outside the watched directories."""
+        try:
+            link = f"/proc/{self._pid}/fd/{number}"
+            return self._files.watched.shown(undeleted(os.readlink(link), link))
+        except OSError:
+            return None
+
+    def _fetch(self, number: int) -> int:
+        fetch, opened = syscalls.number("pidfd_getfd", libc.MACHINE), os.pidfd_open(self._pid)
+        assert fetch is not None
+        try:
+            descriptor, error = libc.syscall(fetch, opened, number, 0)
+        finally:
+            os.close(opened)
+        if error:
+            raise PermissionError(error, "pidfd_getfd is not allowed")
+        return descriptor
+
+    def executed(self) -> None:
+        """The process executes another program: what was to be closed then is gone."""
+        for number in [each for each in self._table if self.where(each) is None]:
+            self.drop(number)
+
+    def numbers(self) -> Iterable[int]:
+        return tuple(self._table)

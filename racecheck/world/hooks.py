@@ -1,0 +1,277 @@
+"""The process group of a rank, and the hooks through which its collectives are announced.
+
+A collective is announced when it is *issued* and again when somebody *waits* for it; the supervisor holds
+the waiting thread until it is certain to complete, so that nobody sleeps in gloo and nothing has to be guessed.
+torch's own code calls the methods of ``ProcessGroup``; functional collectives (``DTensor.full_tensor``, FSDP2)
+go through the dispatcher instead and are met there.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import ProcessGroup, Work
+from torch.distributed.distributed_c10d import _resolve_process_group, get_process_group_ranks
+
+from racecheck.world.agent import Job, announce, stack
+
+_METHODS = {
+    "allreduce": "all_reduce",
+    "allreduce_coalesced": "all_reduce",
+    "allgather": "all_gather",
+    "allgather_coalesced": "all_gather",
+    "allgather_into_tensor_coalesced": "all_gather",
+    "_allgather_base": "all_gather",
+    "all_gather_single": "all_gather",
+    "all_gather_single_coalesced": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "reduce_scatter_tensor_coalesced": "reduce_scatter",
+    "reduce_scatter_single": "reduce_scatter",
+    "reduce_scatter_single_coalesced": "reduce_scatter",
+    "_reduce_scatter_base": "reduce_scatter",
+    "alltoall": "all_to_all",
+    "alltoall_base": "all_to_all",
+    "all_to_all_single": "all_to_all",
+    "barrier": "barrier",
+    "monitored_barrier": "monitored_barrier",
+    "broadcast": "broadcast",
+    "scatter": "scatter",
+    "reduce": "reduce",
+    "gather": "gather",
+    "send": "send",
+    "recv": "recv",
+    "recv_anysource": "recv_any",
+}
+_FUNCTIONAL = {
+    "all_reduce": "all_reduce",
+    "all_reduce_": "all_reduce",
+    "all_reduce_coalesced": "all_reduce",
+    "all_reduce_coalesced_": "all_reduce",
+    "all_gather_into_tensor": "all_gather",
+    "all_gather_into_tensor_out": "all_gather",
+    "all_gather_into_tensor_coalesced": "all_gather",
+    "reduce_scatter_tensor": "reduce_scatter",
+    "reduce_scatter_tensor_out": "reduce_scatter",
+    "reduce_scatter_tensor_coalesced": "reduce_scatter",
+    "all_to_all_single": "all_to_all",
+    "broadcast": "broadcast",
+    "broadcast_": "broadcast",
+}
+_SAME_SIZE = frozenset({"all_reduce", "broadcast", "reduce"})
+
+_tickets: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+_by_storage: dict[int, int] = {}
+_libraries: list[torch.library.Library] = []
+
+
+class SupervisedStore(dist.Store):
+    """A key-value store that the supervisor keeps: reads and writes are announcements.
+
+    So what ranks learn from one another through the store is known, too, and no port is opened for it.
+    """
+
+    def _ask(self, do: str, *arguments: Any) -> Any:
+        answer = announce({"is": "store", "do": do, "arguments": arguments, "stack": stack()}, room=1 << 20)
+        if isinstance(answer, dict) and "error" in answer:
+            raise dist.DistStoreError(answer["error"])
+        return answer
+
+    def set(self, key: str, value: bytes | str) -> None:
+        self._ask("set", key, _hex(value))
+
+    def get(self, key: str) -> bytes:
+        return bytes.fromhex(self._ask("get", key))
+
+    def add(self, key: str, amount: int) -> int:
+        return int(self._ask("add", key, amount))
+
+    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:  # noqa: ARG002
+        self._ask("wait", *keys)
+
+    def check(self, keys: list[str]) -> bool:
+        return bool(self._ask("check", *keys))
+
+    def append(self, key: str, value: bytes | str) -> None:
+        self._ask("append", key, _hex(value))
+
+    def compare_set(self, key: str, expected: bytes | str, desired: bytes | str) -> bytes:
+        return bytes.fromhex(self._ask("compare_set", key, _hex(expected), _hex(desired)))
+
+    def delete_key(self, key: str) -> bool:
+        return bool(self._ask("delete", key))
+
+    def num_keys(self) -> int:
+        return int(self._ask("count"))
+
+    def multi_get(self, keys: list[str]) -> list[bytes]:
+        return [self.get(key) for key in keys]
+
+    def multi_set(self, keys: list[str], values: list[bytes | str]) -> None:
+        for key, value in zip(keys, values, strict=True):
+            self.set(key, value)
+
+    def has_extended_api(self) -> bool:
+        return True
+
+
+def _hex(value: bytes | str) -> str:
+    return (value.encode() if isinstance(value, str) else bytes(value)).hex()
+
+
+def connect(job: Job, rank: int) -> None:
+    """Bring the process group up, over loopback, and hook it."""
+    torch.set_num_threads(1)
+    store = SupervisedStore() if job.controlled else dist.FileStore(f"{job.output}/store", job.ranks)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=job.ranks)
+    dist.barrier()
+    if job.controlled:
+        install()
+
+
+def install() -> None:
+    """Wrap the methods of ``ProcessGroup`` and ``Work``, and the functional collectives."""
+    for method, kind in _METHODS.items():
+        if hasattr(ProcessGroup, method):
+            setattr(ProcessGroup, method, _issuing(getattr(ProcessGroup, method), kind))
+    ProcessGroup.shutdown = _closing(ProcessGroup.shutdown)
+    Work.wait = _waiting(Work.wait)
+    Work.is_completed = _testing(Work.is_completed, Work.wait)
+    library = torch.library.Library("_c10d_functional", "IMPL")
+    for name, kind in _FUNCTIONAL.items():
+        packet = getattr(torch.ops._c10d_functional, name, None)
+        if packet is not None:
+            library.impl(name, _functional(packet.default, kind), "AutogradCPU")
+    library.impl("wait_tensor", _functional_wait(torch.ops._c10d_functional.wait_tensor.default), "AutogradCPU")
+    _libraries.append(library)
+
+
+@contextmanager
+def _marked() -> Iterator[None]:
+    """Mark what a collective raises, so that an echo of a peer's failure can be told from a cause."""
+    try:
+        yield
+    except Exception as error:
+        error.racecheck_collective = True  # type: ignore[attr-defined]
+        raise
+
+
+def _issue(group: ProcessGroup, kind: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> int:
+    ranks = get_process_group_ranks(group)
+    message = {
+        "is": "issue",
+        "kind": kind,
+        "group": group.group_name,
+        "ranks": ranks,
+        "signature": _signature(kind, arguments),
+        "stack": stack(),
+    }
+    if kind in {"broadcast", "scatter", "reduce", "gather"}:
+        message["root"] = ranks[_root(arguments, named)]
+    if kind in {"send", "recv"}:
+        message["peer"] = ranks[int(arguments[1])]
+    if kind in {"send", "recv", "recv_any"}:
+        message["tag"] = int(arguments[-1])
+    return int(announce(message) or 0)
+
+
+def _root(arguments: tuple[Any, ...], named: dict[str, Any]) -> int:
+    for each in (*arguments, *named.values()):
+        if hasattr(each, "rootRank"):
+            return int(each.rootRank)
+        if isinstance(each, int) and not isinstance(each, bool):
+            return each
+    return 0
+
+
+def _signature(kind: str, arguments: tuple[Any, ...]) -> str:
+    """What must be the same on all ranks besides the kind: data type and number of elements."""
+    if kind not in _SAME_SIZE or not arguments:
+        return ""
+    first = arguments[0]
+    tensors = [first] if isinstance(first, torch.Tensor) else first
+    return ", ".join(f"{each.numel()} x {str(each.dtype).removeprefix('torch.')}" for each in tensors)
+
+
+def _issuing(original: Callable[..., Any], kind: str) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def issue(self: ProcessGroup, *arguments: Any, **named: Any) -> Any:
+        ticket = _issue(self, kind, arguments, named)
+        if kind == "monitored_barrier":  # blocks in C++ and gives no Work
+            announce({"is": "wait", "ticket": ticket})
+        with _marked():
+            work = original(self, *arguments, **named)
+        if work is not None:
+            _tickets[work] = ticket
+        return work
+
+    return issue
+
+
+def _closing(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def shutdown(self: ProcessGroup) -> Any:
+        announce({"is": "shutdown"})
+        return original(self)
+
+    return shutdown
+
+
+def _waiting(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def wait(self: Any, *arguments: Any, **named: Any) -> Any:
+        ticket = _tickets.get(self)
+        if ticket is not None:
+            announce({"is": "wait", "ticket": ticket, "stack": stack()})
+        with _marked():
+            return original(self, *arguments, **named)
+
+    return wait
+
+
+def _testing(original: Callable[..., Any], wait: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def is_completed(self: Any) -> bool:
+        ticket = _tickets.get(self)
+        if ticket is None:
+            return bool(original(self))
+        if announce({"is": "test", "ticket": ticket, "stack": stack()}):
+            wait(self)
+            return True
+        return False
+
+    return is_completed
+
+
+def _functional(op: Any, kind: str) -> Callable[..., Any]:
+    def call(*arguments: Any, **named: Any) -> Any:
+        group = _resolve_process_group(named.get("group_name") or _last_text(arguments))
+        ticket = _issue(group, kind, arguments, named)
+        with torch._C._AutoDispatchBelowAutograd(), _marked():
+            result = op(*arguments, **named)
+        for tensor in [result] if isinstance(result, torch.Tensor) else result:
+            _by_storage[tensor.untyped_storage().data_ptr()] = ticket
+        return result
+
+    return call
+
+
+def _functional_wait(op: Any) -> Callable[[Any], Any]:
+    def call(tensor: Any) -> Any:
+        ticket = _by_storage.pop(tensor.untyped_storage().data_ptr(), None)
+        if ticket is not None:
+            announce({"is": "wait", "ticket": ticket, "stack": stack()})
+        with torch._C._AutoDispatchBelowAutograd(), _marked():
+            return op(tensor)
+
+    return call
+
+
+def _last_text(arguments: tuple[Any, ...]) -> str:
+    return next(each for each in reversed(arguments) if isinstance(each, str))

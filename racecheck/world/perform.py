@@ -1,0 +1,377 @@
+"""Performing calls in a rank's place: the same call, on our duplicate of the rank's descriptor or from an O_PATH
+handle of the directory that its path leads to, with the rank's umask and its own buffers."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import hashlib
+import mmap
+import os
+import stat
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from racecheck.kernel import libc, proc, syscalls
+from racecheck.kernel.memory import Memory
+from racecheck.kernel.signature import Arg, Role
+from racecheck.world.calls import AT_FDCWD, Request
+from racecheck.world.files import OpenFile
+
+_CHUNK = 1 << 20
+_IOV_MAX = 1024
+_CREATING = frozenset({"open", "mkdir", "mknod", "symlink"})
+_MAKES_MODE = frozenset({"open", "mkdir", "mknod"})
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a rank is told: a value or an errno, or a descriptor (``opened``).
+
+    ``size`` and ``digest`` are of the bytes that moved (for a listing, ``size`` counts its entries).
+    ``carry_on``: the kernel is to do it; then the result is not known.
+    """
+
+    value: int = 0
+    errno: int = 0
+    size: int = 0
+    digest: str = ""
+    opened: int = -1
+    close_on_exec: bool = False
+    carry_on: bool = False
+
+
+CARRY_ON = Answer(carry_on=True)
+
+
+def perform(request: Request) -> Answer:
+    """Carry a request out; errors of the call come back in the answer.
+
+    Raises `OSError` only where the rank's own memory cannot be used: then the kernel must have the call.
+    """
+    for located in request.located.values():
+        if located.error:
+            return Answer(errno=located.error)
+    return _PERFORMERS.get(request.call.family, _generic)(request)
+
+
+def _generic(request: Request) -> Answer:
+    """Any call, argument by argument as its signature says."""
+    buffers: list[tuple[int, ctypes.Array[ctypes.c_char], Arg]] = []
+    arguments: list[libc.Argument] = []
+    for index, arg in enumerate(request.call.args):
+        argument = _argument(request, index, arg)
+        if isinstance(argument, ctypes.Array):
+            buffers.append((index, argument, arg))
+        arguments.append(argument)
+    with _umask(request):
+        value, error = libc.syscall(_number(request), *arguments)
+    if error:
+        return Answer(errno=error)
+    for index, buffer, arg in buffers:
+        length = value if arg.role is Role.OUTBUF else len(buffer)
+        request.task.process.memory.write(request.arguments[index], buffer.raw[:length])
+    return Answer(value=value)
+
+
+def _number(request: Request) -> int:
+    number = syscalls.number(request.call.name, libc.MACHINE)
+    assert number is not None
+    return number
+
+
+def _argument(request: Request, index: int, arg: Arg) -> libc.Argument:
+    register, memory = request.arguments[index], request.task.process.memory
+    if index in request.files:
+        return request.files[index].descriptor
+    if arg.role is Role.DIRFD:
+        return AT_FDCWD
+    if arg.role in (Role.PATH, Role.LINK):
+        located = request.located.get(index)
+        return os.fsencode(located.via) if located else (b"" if register else None)
+    if register == 0 and arg.role not in (Role.INT, Role.LONG, Role.FLAGS, Role.FD, Role.IGNORED):
+        return None
+    if arg.role in (Role.TARGET, Role.STRING):
+        return memory.string(register) or b""
+    if arg.role is Role.IN:
+        return memory.read(register, arg.size(libc.MACHINE))
+    if arg.role is Role.OUT:
+        return ctypes.create_string_buffer(arg.size(libc.MACHINE))
+    if arg.role is Role.INBUF:
+        return memory.read(register, request.arguments[arg.length or 0])
+    if arg.role is Role.OUTBUF:
+        length = request.arguments[arg.length or 0] & 0x7FFFFFFF
+        return ctypes.create_string_buffer(min(length, _CHUNK)) if length else None
+    return register
+
+
+@contextmanager
+def _umask(request: Request) -> Iterator[None]:
+    """Ours is the rank's while a call makes something.  (It is nearly always the same, and then left alone.)"""
+    if request.call.family not in _MAKES_MODE:
+        yield
+        return
+    theirs = int(proc.status(request.task.tid).get("Umask", "022"), 8)
+    ours = os.umask(theirs)
+    try:
+        yield
+    finally:
+        os.umask(ours)
+
+
+def _open(request: Request) -> Answer:
+    located = next(iter(request.located.values()), None)
+    if located is not None and located.status is not None and stat.S_ISFIFO(located.status.st_mode):
+        return CARRY_ON
+    flags, mode = _open_arguments(request)
+    ours = flags | os.O_CLOEXEC | os.O_NOCTTY
+    with _umask(request):
+        if request.how is not None:
+            descriptor, error = _openat2(request, ours, mode, request.how[2])
+        else:
+            assert located is not None
+            number = syscalls.number("openat", libc.MACHINE) or 0
+            descriptor, error = libc.syscall(number, AT_FDCWD, os.fsencode(located.via), ours, mode)
+    if error:
+        return Answer(errno=error)
+    return Answer(opened=descriptor, close_on_exec=bool(flags & os.O_CLOEXEC))
+
+
+def _open_arguments(request: Request) -> tuple[int, int]:
+    if request.how is not None:
+        return request.how[0], request.how[1]
+    mode = request.op.args.get("mode", 0) & 0o7777
+    if request.call.name == "creat":
+        return os.O_CREAT | os.O_WRONLY | os.O_TRUNC, mode
+    flags = request.raw(Role.FLAGS) & 0xFFFFFFFF
+    return flags, mode if flags & (os.O_CREAT | os.O_TMPFILE & ~os.O_DIRECTORY) else 0
+
+
+def _openat2(request: Request, flags: int, mode: int, resolve: int) -> tuple[int, int]:
+    """With its resolve flags the way matters, not only where it ends: from the rank's own start, by its own path."""
+    pid, register = request.task.process.pid, request.arguments[0]
+    start = ctypes.c_int(register & 0xFFFFFFFF).value
+    base = f"/proc/{pid}/cwd" if start == AT_FDCWD else f"/proc/{pid}/fd/{start}"
+    try:
+        handle = os.open(base, os.O_PATH | os.O_CLOEXEC)
+    except OSError as error:
+        return -1, error.errno or errno.EBADF
+    how = struct.pack("QQQ", flags, mode, resolve)
+    try:
+        return libc.syscall(_number(request), handle, request.paths[1], how, len(how))
+    finally:
+        os.close(handle)
+
+
+def _spans(request: Request) -> list[tuple[int, int]]:
+    """Where in the rank's memory the bytes of a read or write are: (address, length) pairs."""
+    role = request.call.args[1].role
+    address, count = request.arguments[1], request.arguments[2]
+    if role in (Role.INBUF, Role.OUTBUF):
+        return [(address, count)]
+    if not 0 <= count <= _IOV_MAX:
+        raise OSError(errno.EINVAL, "too many buffers")
+    raw = request.task.process.memory.read(address, 16 * count)
+    return [struct.unpack_from("QQ", raw, 16 * each) for each in range(count)]
+
+
+def _chunks(spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    for address, length in spans:
+        for start in range(0, length, _CHUNK):
+            yield address + start, min(_CHUNK, length - start)
+
+
+def _transfer(request: Request, move: Callable[[Memory, OpenFile, int, int, int], bytes]) -> Answer:
+    """Read or write chunk by chunk, as one op; ``move`` does one chunk and gives the bytes that it moved."""
+    file, offset = request.file, request.op.args.get("offset", -1)
+    memory, digest, done = request.task.process.memory, hashlib.sha256(), 0
+    if "offset" in request.op.args and offset < 0 and request.call.name not in {"preadv2", "pwritev2"}:
+        return Answer(errno=errno.EINVAL)
+    spans = list(_chunks(_spans(request))) or [(0, 0)]
+    for address, length in spans:
+        try:
+            moved = move(memory, file, address, length, offset + done if offset >= 0 else -1)
+        except OSError as error:
+            if done:
+                break
+            return Answer(errno=error.errno or errno.EIO)
+        digest.update(moved)
+        done += len(moved)
+        if len(moved) < length:
+            break
+    return Answer(value=done, size=done, digest=digest.hexdigest())
+
+
+def _write(request: Request) -> Answer:
+    flags = _rwf(request)
+
+    def move(memory: Memory, file: OpenFile, address: int, length: int, offset: int) -> bytes:
+        data = memory.read(address, length)
+        with _buffer(data, file) as buffer:
+            if flags or offset >= 0:
+                done = os.pwritev(file.descriptor, [buffer], offset, flags)
+            else:
+                done = os.write(file.descriptor, buffer)
+        return data[:done]
+
+    return _transfer(request, move)
+
+
+def _read(request: Request) -> Answer:
+    flags = _rwf(request)
+
+    def move(memory: Memory, file: OpenFile, address: int, length: int, offset: int) -> bytes:
+        with _buffer(bytes(length), file) as buffer:
+            if flags or offset >= 0:
+                done = os.preadv(file.descriptor, [buffer], offset, flags)
+            else:
+                done = os.readv(file.descriptor, [buffer])
+            data = bytes(buffer[:done])
+        memory.write(address, data)
+        return data
+
+    return _transfer(request, move)
+
+
+def _rwf(request: Request) -> int:
+    return request.raw(Role.FLAGS) & 0xFFFFFFFF if request.call.name in {"preadv2", "pwritev2"} else 0
+
+
+@contextmanager
+def _buffer(data: bytes, file: OpenFile) -> Iterator[memoryview]:
+    """``data`` in memory that can be read into; at a page boundary where O_DIRECT wants it so."""
+    if not data or not fcntl.fcntl(file.descriptor, fcntl.F_GETFL) & os.O_DIRECT:
+        yield memoryview(bytearray(data))
+        return
+    with mmap.mmap(-1, len(data)) as room:
+        room[:] = data
+        with memoryview(room) as view:
+            yield view
+
+
+def _list(request: Request) -> Answer:
+    """A directory's entries in the order of their names; all are read when the first are asked for."""
+    if request.call.name != "getdents64":
+        return CARRY_ON
+    file, room = request.file, request.number("length") & 0x7FFFFFFF
+    try:
+        if file.listing is None:
+            file.listing, file.position = list(_entries(file)), 0
+    except OSError as error:
+        return Answer(errno=error.errno or errno.EIO)
+    data, start = b"", file.position
+    for record in file.listing[start:]:
+        if len(data) + len(record) > room:
+            break
+        data += record
+    count = _count_records(data)
+    if count == 0 and start < len(file.listing):
+        return Answer(errno=errno.EINVAL)
+    request.task.process.memory.write(request.raw(Role.OUTBUF), data)
+    file.position += count
+    return Answer(value=len(data), size=count)
+
+
+def _entries(file: OpenFile) -> Iterator[bytes]:
+    """``struct linux_dirent64`` records (getdents64(2)), the offset of each being its number."""
+    path = f"/proc/self/fd/{file.descriptor}"
+    if not stat.S_ISDIR(os.fstat(file.descriptor).st_mode):
+        raise OSError(errno.ENOTDIR, "not a directory")
+    if os.fstat(file.descriptor).st_nlink == 0:
+        raise OSError(errno.ENOENT, "the directory was removed")
+    with os.scandir(path) as found:
+        entries = sorted((os.fsencode(each.name), each.inode(), _type(each)) for each in found)
+    here, above = os.stat(f"{path}/."), os.stat(f"{path}/..")
+    dots = [(b".", here.st_ino, stat.S_IFDIR >> 12), (b"..", above.st_ino, stat.S_IFDIR >> 12)]
+    for number, (name, inode, kind) in enumerate([*dots, *entries], start=1):
+        length = (19 + len(name) + 1 + 7) // 8 * 8
+        yield struct.pack("=QqHB", inode, number, length, kind) + name.ljust(length - 19, b"\0")
+
+
+def _type(entry: os.DirEntry[str]) -> int:
+    if entry.is_symlink():
+        return stat.S_IFLNK >> 12
+    if entry.is_dir(follow_symlinks=False):
+        return stat.S_IFDIR >> 12
+    if entry.is_file(follow_symlinks=False):
+        return stat.S_IFREG >> 12
+    return stat.S_IFMT(entry.stat(follow_symlinks=False).st_mode) >> 12
+
+
+def _count_records(data: bytes) -> int:
+    count = at = 0
+    while at < len(data):
+        at += struct.unpack_from("H", data, at + 16)[0]
+        count += 1
+    return count
+
+
+def _seek(request: Request) -> Answer:
+    """In a directory the offset counts entries of our listing; the start forgets it."""
+    file, offset = request.file, request.number("offset")
+    whence = request.raw(Role.FLAGS) & 0xFFFFFFFF
+    if stat.S_ISDIR(os.fstat(file.descriptor).st_mode):
+        if whence == os.SEEK_CUR and offset == 0:
+            return Answer(value=file.position)
+        if whence != os.SEEK_SET or offset < 0:
+            return Answer(errno=errno.EINVAL)
+        file.position = offset
+        if offset == 0:
+            file.listing = None
+        return Answer(value=offset)
+    return _generic(request)
+
+
+def _copy(request: Request) -> Answer:
+    """``copy_file_range`` and ``sendfile``: both ends have to be ours."""
+    ends = [index for index, arg in enumerate(request.call.args) if arg.role is Role.FD]
+    if any(index not in request.files for index in ends) or request.call.name not in {"copy_file_range", "sendfile"}:
+        return CARRY_ON
+    memory = request.task.process.memory
+    arguments: list[libc.Argument] = []
+    offsets: list[tuple[int, ctypes.Array[ctypes.c_char]]] = []
+    for index, arg in enumerate(request.call.args):
+        register = request.arguments[index]
+        if arg.role is Role.FD:
+            arguments.append(request.files[index].descriptor)
+        elif arg.role is Role.INOUT and register:
+            buffer = ctypes.create_string_buffer(memory.read(register, 8), 8)
+            offsets.append((register, buffer))
+            arguments.append(buffer)
+        else:
+            arguments.append(register)
+    value, error = libc.syscall(_number(request), *arguments)
+    if error:
+        return Answer(errno=error)
+    for register, buffer in offsets:
+        memory.write(register, buffer.raw)
+    return Answer(value=value, size=value)
+
+
+def _sync(request: Request) -> Answer:
+    """Nothing here outlives the run: writing the whole machine's caches back would only take time."""
+    del request
+    return Answer()
+
+
+_PERFORMERS: dict[str, Callable[[Request], Answer]] = {
+    "open": _open,
+    "read": _read,
+    "write": _write,
+    "list": _list,
+    "seek": _seek,
+    "copy": _copy,
+    "sync": _sync,
+}
+"""By family: the calls that take more than their signature says."""
+
+
+def creates(request: Request) -> bool:
+    """Whether the call makes a new object where nothing was."""
+    if request.call.family not in _CREATING:
+        return False
+    located = list(request.located.values())[-1:]
+    return "O_TMPFILE" in request.flags or all(each.status is None for each in located)

@@ -1,0 +1,221 @@
+"""The client's side of the zygote: its directory, its guardian, and requests to it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from racecheck.errors import CannotRun, InternalError, UsageError
+from racecheck.kernel import proc
+
+_GUARDIAN = Path(__file__).with_name("guardian.py")
+_SERVE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from racecheck.world.zygote import main; "
+_MESSAGE = 1 << 20
+
+
+class Slot:
+    """A directory of our own below ``base``, locked for as long as the session or its guardian lives.
+
+    The slots of a user are numbered and the first free one is taken, so that paths are the same in every
+    session that runs alone.  What a killed session left in a slot goes when the slot is taken again.
+    """
+
+    def __init__(self, base: Path) -> None:
+        home = base / f"racecheck-{os.getuid()}"
+        try:
+            home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise CannotRun(f"cannot make {home}: {error.strerror}; set RACECHECK_RUNS to a directory") from None
+        found = home.lstat()
+        if found.st_uid != os.getuid() or found.st_mode & 0o170077 != 0o040000:
+            raise CannotRun(f"{home} is not a private directory of yours; remove it or set RACECHECK_RUNS")
+        for number in range(4096):
+            self.path = (home / str(number)).resolve()
+            self.path.mkdir(mode=0o700, exist_ok=True)
+            self.lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                os.close(self.lock)
+        else:
+            raise CannotRun(f"all slots in {home} are taken")
+        self.watched, self.scratch, self.output = (self.path / name for name in ("disk", "tmp", "output"))
+
+    def reset(self, ranks: int) -> None:
+        """Make the slot as it is before a run: empty, with a scratch directory for each rank."""
+        for name in os.listdir(self.path):  # noqa: PTH208
+            wipe(self.path / name)
+        try:
+            for each in (self.watched, self.scratch, self.output):
+                each.mkdir()
+            for rank in range(ranks):
+                (self.scratch / str(rank)).mkdir()
+        except OSError as error:
+            raise CannotRun(f"cannot write to {self.path}: {error.strerror}; free space or set RACECHECK_RUNS") from None
+
+    def close(self) -> None:
+        for name in os.listdir(self.path):  # noqa: PTH208
+            wipe(self.path / name)
+        os.close(self.lock)
+
+
+def wipe(path: Path) -> None:
+    """Remove a file or a tree, also one whose directories have lost their permissions."""
+    if path.is_symlink() or not path.is_dir():
+        path.unlink(missing_ok=True)
+        return
+    with suppress(OSError):
+        path.chmod(0o700)
+    for entry in os.scandir(path):
+        if entry.is_dir(follow_symlinks=False):
+            wipe(Path(entry.path))
+        else:
+            os.unlink(entry.path)  # noqa: PTH108
+    path.rmdir()
+
+
+class Session:
+    """A guardian and a zygote, started on first use and kept until `close`."""
+
+    def __init__(self, base: Path, preload: str = "torch,torch.distributed,torch.distributed.checkpoint") -> None:
+        self.slot = Slot(base)
+        self._gone: list[dict[str, int]] = []
+        self._tried: set[str] = set()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket = ours
+        call = f"{_SERVE}main({theirs.fileno()}, {preload!r})"
+        self._guardian = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(_GUARDIAN), str(os.getpid()), str(self.slot.path)]
+            + [sys.executable, "-c", call, json.dumps([*sys.path])],
+            pass_fds=(theirs.fileno(), self.slot.lock),
+            stdin=subprocess.DEVNULL,
+            stdout=2,
+            start_new_session=True,
+            env={**os.environ, **_environment(), "RACECHECK_SLOT": str(self.slot.path)},
+        )
+        theirs.close()
+        try:
+            self._receive()
+        except BaseException:
+            self.close()
+            raise
+
+    def request(self, do: str, *, sockets: tuple[socket.socket, ...] = (), **arguments: Any) -> dict[str, Any]:
+        """Ask the zygote; gives its answer.
+
+        Raises `UsageError` or `CannotRun` for what the zygote could not do and why.
+        """
+        data = json.dumps({"do": do, **arguments}).encode()
+        try:
+            socket.send_fds(self.socket, [data], [each.fileno() for each in sockets])
+        except OSError:
+            raise self._lost() from None
+        return self._receive()
+
+    def gone(self) -> list[dict[str, int]]:
+        """The ranks that have ended since the last call, each with its status; does not block."""
+        while self._readable(0):
+            answer = json.loads(self._take())
+            if "gone" not in answer:
+                raise InternalError(f"unexpected answer of the zygote: {answer}")
+            self._gone.append(answer)
+        found, self._gone = self._gone, []
+        return found
+
+    def learn(self, modules: list[str]) -> None:
+        """Let the zygote import what ranks had to import on the way; each module is tried once."""
+        fresh = [each for each in modules if each not in self._tried]
+        if fresh:
+            self._tried.update(fresh)
+            self.request("learn", modules=fresh)
+
+    def end_world(self) -> None:
+        """Kill and reap whatever is left of the world."""
+        self.request("end")
+        self._gone.clear()
+
+    def _receive(self) -> dict[str, Any]:
+        while True:
+            answer: dict[str, Any] = json.loads(self._take())
+            if "gone" in answer:
+                self._gone.append(answer)
+            elif "usage" in answer:
+                raise UsageError(answer["usage"])
+            elif "cannot" in answer:
+                raise CannotRun(answer["cannot"])
+            else:
+                return answer
+
+    def _take(self) -> bytes:
+        try:
+            data = self.socket.recv(_MESSAGE)
+        except OSError:
+            data = b""
+        if not data:
+            raise self._lost()
+        return data
+
+    def _lost(self) -> CannotRun:
+        return CannotRun("the zygote or its guardian has died: killed from outside, or out of memory?")
+
+    def _readable(self, milliseconds: int) -> bool:
+        watch = select.poll()
+        watch.register(self.socket, select.POLLIN)
+        return bool(watch.poll(milliseconds))
+
+    def close(self) -> None:
+        """End the zygote; the guardian kills what is left and empties the slot."""
+        self.socket.close()
+        try:
+            self._guardian.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self._kill()
+        if self._guardian.returncode:
+            self._kill()
+        self.slot.close()
+
+    def _kill(self) -> None:
+        """The guardian's work, where the guardian itself has been killed."""
+        marked = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _is_ours(pid, self.slot.path)]  # noqa: PTH208
+        for pid in {*marked, *proc.descendants(self._guardian.pid), self._guardian.pid}:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        self._guardian.wait()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.close()
+
+
+def _is_ours(pid: int, slot: Path) -> bool:
+    """Whether a process was started for this slot: its environment says so."""
+    with suppress(OSError):
+        environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        return f"RACECHECK_SLOT={slot}".encode() in environment
+    return False
+
+
+def _environment() -> dict[str, str]:
+    """What makes forks of the zygote alike in every session: hash seed, one thread, no GPU."""
+    return {
+        "PYTHONHASHSEED": "0",
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "NUMEXPR_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "GLOO_SOCKET_IFNAME": "lo",
+    }

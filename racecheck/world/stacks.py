@@ -1,0 +1,62 @@
+"""The Python stack of a stopped thread, also where the call comes from C++ or Rust.
+
+faulthandler, told by a signal, writes it to a pipe.  The signal has to come *before* the call is received: it then
+interrupts the call, which the kernel makes again afterwards, as a new notification.  After the call has been received
+it waits for its answer undisturbed (`seccomp`), and no stack can be had.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import select
+from pathlib import Path
+
+from racecheck import targets
+from racecheck.kernel import libc, syscalls
+from racecheck.model import Frame
+from racecheck.world.agent import STACK_SIGNAL
+
+_CALLER = str(Path(targets.__file__))
+_LINE = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')
+_PATIENCE = 1000
+
+
+def capture(pid: int, tid: int, pipe: int, listener: int = -1) -> tuple[Frame, ...] | None:
+    """The stack of a thread: of one that is stopped and not yet received (``listener`` is its rank's), or of one
+    that runs or sleeps (-1).  None if none came within a second: the thread blocks the signal, or is gone.
+    """
+    tgkill = syscalls.number("tgkill", libc.MACHINE)
+    assert tgkill is not None
+    if libc.syscall(tgkill, pid, tid, int(STACK_SIGNAL))[1]:
+        return None
+    if not _readable(pipe, _PATIENCE):
+        return None
+    if listener >= 0 and not _readable(listener, _PATIENCE):
+        return None
+    text = b""
+    while _readable(pipe, 0 if listener >= 0 else 20):
+        text += os.read(pipe, 1 << 16)
+    return parse(text.decode(errors="replace"))
+
+
+def _readable(descriptor: int, milliseconds: int) -> bool:
+    watch = select.poll()
+    watch.register(descriptor, select.POLLIN)
+    return bool(watch.poll(milliseconds))
+
+
+@functools.lru_cache(maxsize=4096)
+def parse(text: str) -> tuple[Frame, ...]:
+    """faulthandler's output, innermost frame first, up to where racecheck called the scenario."""
+    found: list[Frame] = []
+    for line in text.splitlines():
+        match = _LINE.fullmatch(line)
+        if match is None:
+            continue
+        file, number, function = match.groups()
+        if file == _CALLER:
+            break
+        found.append(Frame(file, int(number) if number.isdigit() else 0, function))
+    return tuple(found)

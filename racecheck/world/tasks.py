@@ -1,0 +1,188 @@
+"""The supervisor's view of ranks: their processes, their threads, and what each of those waits for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from racecheck.kernel import proc
+from racecheck.kernel.memory import Memory
+from racecheck.kernel.seccomp import Listener
+from racecheck.model import Died, Frame, Op, RankResult, Returned
+from racecheck.world.files import Descriptors, OpenFiles
+
+if TYPE_CHECKING:
+    from racecheck.world.calls import Request
+    from racecheck.world.collectives import Instance
+
+Clock = dict[str, int]
+
+
+def join(clock: Clock, *others: Clock) -> None:
+    """Make ``clock`` the least one that is after itself and the others."""
+    for other in others:
+        for thread, count in other.items():
+            if clock.get(thread, 0) < count:
+                clock[thread] = count
+
+
+@dataclass(slots=True)
+class Announcement:
+    """What a thread has announced and waits to hear about; with an ``op`` where the answer depends on the order
+    of ranks."""
+
+    id: int
+    message: dict[str, Any]
+    reply: int
+    room: int
+    op: Op | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Process:
+    """A process of a rank: the rank itself, or a child that it started."""
+
+    rank: Rank
+    pid: int
+    memory: Memory
+    descriptors: Descriptors
+    has_executed: bool = False
+
+    @property
+    def is_main(self) -> bool:
+        return self.pid == self.rank.pid
+
+
+@dataclass(slots=True, eq=False)
+class Task:
+    """A thread.  At most one of ``request`` and ``announcement`` is what it is stopped at; ``inside`` is the
+    collective that it was let into and has not been seen to leave."""
+
+    process: Process
+    tid: int
+    name: str
+    clock: Clock = field(default_factory=dict)
+    request: Request | None = None
+    announcement: Announcement | None = None
+    inside: Instance | None = None
+
+    @property
+    def rank(self) -> Rank:
+        return self.process.rank
+
+    @property
+    def stopped(self) -> bool:
+        return self.request is not None or self.announcement is not None
+
+    @property
+    def op(self) -> Op | None:
+        """The pending op, if that is what it is stopped at."""
+        if self.request is not None:
+            return self.request.op
+        return self.announcement.op if self.announcement is not None else None
+
+    def tick(self) -> Clock:
+        """The clock of the thread's next event."""
+        self.clock[self.name] = self.clock.get(self.name, 0) + 1
+        return dict(self.clock)
+
+
+@dataclass(slots=True, eq=False)
+class Rank:
+    """A rank.
+
+    ``running``: it may run, and has to be waited for; ``asleep``: the kernel says that it sleeps, in a wait that we do
+    not know.  ``single``: it has started no thread or process since
+    the run began, so that it is quiet as soon as its one thread has stopped.
+    """
+
+    number: int
+    channel: socket.socket
+    files: OpenFiles
+    pid: int = 0
+    listener: Listener | None = None
+    stack_pipe: int = -1
+    running: bool = True
+    asleep: bool = False
+    single: bool = True
+    gone: bool = False
+    replaced: bool = False
+    result: RankResult | None = None
+    modules: list[str] = field(default_factory=list)
+    processes: dict[int, Process] = field(default_factory=dict)
+    tasks: dict[int, Task] = field(default_factory=dict)
+    _received: bytes = b""
+
+    @property
+    def main(self) -> Task:
+        return self.task(self.pid)
+
+    def process(self, tid: int) -> Process:
+        """The process that a thread belongs to."""
+        pid = tid if tid == self.pid or tid in self.processes else int(proc.status(tid).get("Tgid", tid))
+        if pid not in self.processes:
+            self.processes[pid] = Process(self, pid, Memory(pid), Descriptors(pid, self.files))
+        return self.processes[pid]
+
+    def task(self, tid: int) -> Task:
+        """The task of a thread; one that has not been met yet is entered and named."""
+        if tid not in self.tasks:
+            name = str(self.number) if tid == self.pid else f"{self.number}.{len(self.tasks)}"
+            self.tasks[tid] = Task(self.process(tid), tid, name)
+            if tid != self.pid:
+                self.tasks[tid].clock = dict(self.main.clock)
+        return self.tasks[tid]
+
+    def stopped_tasks(self) -> list[Task]:
+        return [task for task in self.tasks.values() if task.stopped]
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it is known, without asking the kernel, that nothing of this rank runs."""
+        return self.gone or (self.single and self.main.stopped)
+
+    @property
+    def failed(self) -> bool:
+        """Whether it has ended without returning."""
+        return self.gone and not isinstance(self.result, Returned)
+
+    def end(self, status: int) -> None:
+        """The process has ended.  What it said before decides, unless its end says otherwise."""
+        self.gone, self.running = True, False
+        if self.result is None or (isinstance(self.result, Returned) and status != 0):
+            self.result = Died(status=max(status, 0), signal=_signal_name(-status) if status < 0 else "")
+
+    def lines(self) -> Iterator[bytes]:
+        """Whole lines that the rank has sent since the last call."""
+        with suppress(BlockingIOError, ConnectionError):
+            while data := self.channel.recv(1 << 16, socket.MSG_DONTWAIT):
+                self._received += data
+        while b"\n" in self._received:
+            line, _, self._received = self._received.partition(b"\n")
+            yield line
+
+    def close(self) -> None:
+        self.channel.close()
+        if self.listener is not None:
+            self.listener.close()
+        if self.stack_pipe >= 0:
+            os.close(self.stack_pipe)
+        for process in self.processes.values():
+            process.memory.forget()
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def frames(raw: list[list[Any]] | None) -> tuple[Frame, ...]:
+    """A stack as the agent sends it."""
+    return tuple(Frame(str(file), int(line), str(function)) for file, line, function in raw or ())

@@ -1,0 +1,268 @@
+"""The zygote: a process with torch and the scenario imported, which forks the ranks of every world.
+
+It must have one thread (a fork copies only the calling one), the same hash seed and addresses in every run, and
+memory in huge pages, which makes a fork several times cheaper.  It is a subreaper: at the end of a world it kills
+and reaps whatever the ranks left.
+
+The requests of its client come as JSON over a socket pair and are served one at a time, in order; the sockets
+for the ranks come along with the request for a world.  Between requests it reports the ranks that have ended.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import importlib.util
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import traceback
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from racecheck import targets
+from racecheck.errors import CannotRun, RacecheckError, UsageError
+from racecheck.kernel import libc, proc, seccomp
+from racecheck.world import agent
+from racecheck.world.agent import Job
+
+_PR_SET_CHILD_SUBREAPER = 36
+_MADV_COLLAPSE = 25
+_HUGE = 2 << 20
+
+
+class Zygote:
+    """Serves one client until it hangs up."""
+
+    def __init__(self, client: socket.socket) -> None:
+        self._client = client
+        self._ranks: dict[int, int] = {}
+        self._watched: dict[int, int] = {}
+        self._poll = select.poll()
+        self._poll.register(client, select.POLLIN)
+        self._requests: dict[str, Callable[..., dict[str, Any]]] = {
+            "import": self._import,
+            "learn": self._learn,
+            "setup": self._setup,
+            "fork": self._fork,
+            "end": self._end,
+        }
+
+    def serve(self) -> None:
+        while True:
+            for descriptor, _ in self._poll.poll():
+                if descriptor in self._watched:
+                    self._report(descriptor)
+                elif not self._request():
+                    return
+
+    def _request(self) -> bool:
+        data, descriptors, _, _ = socket.recv_fds(self._client, 1 << 20, 253)
+        if not data:
+            return False
+        request = json.loads(data)
+        if descriptors:
+            request["sockets"] = descriptors
+        try:
+            answer = self._requests[request.pop("do")](**request)
+        except UsageError as error:
+            answer = {"usage": str(error)}
+        except RacecheckError as error:
+            answer = {"cannot": str(error)}
+        self._client.send(json.dumps(answer).encode())
+        return True
+
+    def _report(self, descriptor: int) -> None:
+        """A rank has ended."""
+        self._poll.unregister(descriptor)
+        pid = self._watched.pop(descriptor)
+        os.close(descriptor)
+        _, status = os.waitpid(pid, 0)
+        self._tell(self._ranks.pop(pid), status)
+
+    def _tell(self, rank: int, status: int) -> None:
+        self._client.send(json.dumps({"gone": rank, "status": os.waitstatus_to_exitcode(status)}).encode())
+
+    def _import(self, target: str) -> dict[str, Any]:
+        """Import the module of a scenario, once."""
+        found = targets.load(target)
+        _settle()
+        return {"name": found.name}
+
+    def _learn(self, modules: list[str]) -> dict[str, Any]:
+        """Import modules that ranks imported on the way, so that the next ranks have them.
+
+        Only installed ones: a module of the user's may do something at import that belongs to the run.  Each
+        is tried in a process of its own first: one that fails, or starts a thread, stays lazy.
+        """
+        wanted = [each for each in modules if each not in sys.modules and _installed(each)]
+        if wanted and _in_child(lambda: _try_import(wanted)) == "":
+            _try_import(wanted)
+            _settle()
+        return {"learnt": wanted}
+
+    def _setup(self, target: str, path: str, output: str) -> dict[str, Any]:
+        """Run a scenario's setup in a process of its own; the answer has the traceback if it failed."""
+        before = targets.load(target).before
+        return {"failed": _in_child(lambda: before(Path(path)), output) if before else ""}
+
+    def _fork(self, job: dict[str, Any], sockets: list[int]) -> dict[str, Any]:
+        work = Job(**job)
+        scenario = targets.load(work.target)
+        if len(proc.threads(os.getpid())) != 1:
+            raise CannotRun("a module that the scenario imports has started a thread; ranks cannot be forked")
+        connect = importlib.import_module("racecheck.world.hooks").connect
+        pids = []
+        for rank, channel in enumerate(sockets):
+            pid = os.fork()
+            if pid == 0:
+                self._client.close()
+                _leave(lambda: _run_rank(scenario, work, rank, channel, sockets, connect))  # noqa: B023
+            pids.append(pid)
+            self._ranks[pid] = rank
+            handle = os.pidfd_open(pid)
+            self._watched[handle] = pid
+            self._poll.register(handle, select.POLLIN)
+        for channel in sockets:
+            os.close(channel)
+        return {"pids": pids}
+
+    def _end(self) -> dict[str, Any]:
+        """Kill and reap every process that the world has left."""
+        for handle in self._watched:
+            self._poll.unregister(handle)
+            os.close(handle)
+        self._watched.clear()
+        self._ranks.clear()
+        while _has_children():
+            for pid in proc.descendants(os.getpid()):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            with suppress(ChildProcessError):
+                os.waitpid(-1, 0)
+        return {"ended": True}
+
+
+def _has_children() -> bool:
+    """Reap what has ended; whether something is left."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _run_rank(
+    scenario: targets.Scenario, job: Job, rank: int, channel: int, sockets: list[int], connect: Callable[[Job, int], None]
+) -> int:
+    for each in sockets:
+        if each != channel:
+            os.close(each)
+    with socket.socket(fileno=channel) as talk:
+        return agent.run(scenario, job, rank, talk, connect)
+
+
+def _leave(function: Callable[[], int]) -> None:
+    """Run a function in a forked child and end the process with its status, without a finalisation."""
+    status = 70
+    try:
+        status = function()
+    except BaseException:  # noqa: BLE001
+        traceback.print_exc()
+    finally:
+        with suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(status)
+
+
+def _in_child(function: Callable[[], Any], output: str = os.devnull) -> str:
+    """Run a function in a child; gives "" or the text of what it raised."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reading)
+        _leave(lambda: _reporting(function, writing, output))
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        text = pipe.read().decode(errors="replace")
+    _, status = os.waitpid(pid, 0)
+    return text or ("" if status == 0 else f"it ended with status {os.waitstatus_to_exitcode(status)}")
+
+
+def _reporting(function: Callable[[], Any], writing: int, output: str) -> int:
+    log = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for standard in (1, 2):
+        os.dup2(log, standard)
+    try:
+        function()
+    except BaseException:  # noqa: BLE001
+        os.write(writing, traceback.format_exc().encode(errors="replace")[-60_000:])
+        return 1
+    return 0
+
+
+def _try_import(modules: list[str]) -> None:
+    for each in modules:
+        with suppress(Exception):
+            importlib.import_module(each)
+    if len(proc.threads(os.getpid())) != 1:
+        raise CannotRun("importing these starts a thread")
+
+
+def _installed(name: str) -> bool:
+    """Whether a module belongs to an installed package: found without importing it."""
+    top = name.partition(".")[0]
+    known = sys.modules.get(top)
+    origin = getattr(known, "__file__", None) if known else None
+    if origin is None and known is None:
+        with suppress(Exception):
+            spec = importlib.util.find_spec(top)  # type: ignore[attr-defined]
+            origin = spec.origin if spec else None
+    return top in sys.stdlib_module_names or (origin or "").startswith((sys.prefix, sys.base_prefix))
+
+
+def _settle() -> None:
+    """After imports: nothing to collect, no exit handlers of others' to run, memory in huge pages."""
+    gc.collect()
+    gc.freeze()
+    for each in list(weakref.finalize._registry):  # type: ignore[attr-defined]
+        each.atexit = False
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        span, mode, *_, name = [*line.split(maxsplit=5), ""][:6]
+        if mode.startswith("rw") and name.strip() in {"", "[heap]"}:
+            first, last = (int(each, 16) for each in span.split("-"))
+            first, last = -(-first // _HUGE) * _HUGE, last // _HUGE * _HUGE
+            if first < last:
+                libc.madvise(first, last - first, _MADV_COLLAPSE)
+
+
+def _room_for_descriptors() -> None:
+    """Keep the number of descriptors that a rank may open: those of watched files have numbers of their own."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = max(soft, 512) + seccomp.FIRST_DESCRIPTOR
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard < 0 else min(wanted, hard), hard))
+
+
+def main(client: int, preload: str) -> None:
+    """Import ``preload`` (comma-separated module names) and serve the client on descriptor ``client``."""
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    _room_for_descriptors()
+    with socket.socket(fileno=client) as talk:
+        try:
+            for name in filter(None, preload.split(",")):
+                importlib.import_module(name)
+            _settle()
+        except ImportError as error:
+            talk.send(json.dumps({"cannot": f"{error}: install torch (pip install torch)"}).encode())
+            return
+        talk.send(json.dumps({"ready": True}).encode())
+        Zygote(talk).serve()
