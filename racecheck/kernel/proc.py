@@ -22,18 +22,21 @@ def asleep(pids: Iterable[int], except_for: frozenset[int]) -> Sleep | None:
     """A snapshot of all threads of some processes, if every one of them sleeps; else None.
 
     Threads in ``except_for`` (those known to be stopped) are not looked at.  Two equal snapshots in a row
-    mean that nothing ran in between.
+    mean that nothing ran in between.  A process that has just ended is not asleep: its end is still to be heard of.
     """
     found: list[tuple[int, bytes]] = []
     for pid in pids:
-        for thread in threads(pid):
+        present = threads(pid)
+        if not present:
+            return None
+        for thread in present:
             if thread in except_for:
                 continue
             base = f"/proc/{pid}/task/{thread}"
             try:
                 stat = _read(f"{base}/stat")
                 state = stat[stat.rindex(b")") + 2 :][:1]
-                if state in b"ZX":
+                if state in b"ZX" and len(present) > 1:
                     continue
                 if state != b"S":
                     return None

@@ -12,15 +12,17 @@ import ctypes
 import errno as errno_module
 import faulthandler
 import gc
+import itertools
 import json
 import os
 import random
+import resource
 import signal
 import socket
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -83,8 +85,16 @@ def _frames(frame: FrameType | None) -> Iterator[tuple[str, int, str]]:
         frame = frame.f_back
 
 
-def run(scenario: Scenario, job: Job, rank: int, channel: socket.socket, connect: Callable[[Job, int], None]) -> int:
-    """The life of a rank after its fork; gives the exit status.
+def run(
+    scenario: Scenario,
+    job: Job,
+    rank: int,
+    channel: socket.socket,
+    connect: Callable[[Job, int], None],
+    own: Sequence[str],
+) -> int:
+    """The life of a rank after its fork; gives the exit status.  ``own`` names the modules of the scenario's
+    own, which are finalised with it.
 
     1. settle: environment, output, seeds; 2. install the filter, hand the listener over; 3. ``connect``: bring
     the process group up; 4. announce "ready" and wait for everybody; 5. run the scenario; 6. send the result;
@@ -94,13 +104,13 @@ def run(scenario: Scenario, job: Job, rank: int, channel: socket.socket, connect
     if job.controlled:
         _hand_over(channel)
     connect(job, rank)
-    loaded = set(sys.modules)
+    before = len(sys.modules)
     announce({"is": "ready"})
     result, error = _result(scenario, Rank(rank, job.ranks, Path(job.watched)), job)
-    learnt = sorted(set(sys.modules) - loaded)
-    _send(channel, {"result": {"type_name": type(result).__name__, **asdict(result)}, "modules": learnt})
+    fresh = newest_modules(len(sys.modules) - before)
+    _send(channel, {"result": {"type_name": type(result).__name__, **asdict(result)}, "modules": sorted(fresh)})
     status = result.status if isinstance(result, Died) else int(error is not None)
-    _finalise(error, scenario)
+    _finalise(error, [*own, *filter(is_own, fresh)])
     announce({"is": "exit"})
     return status
 
@@ -119,19 +129,27 @@ def _settle(job: Job, rank: int) -> None:
     os.close(output)
     faulthandler.enable(file=2)
     random.seed(f"{job.seed}:{rank}")
-    if numpy := sys.modules.get("numpy"):
-        numpy.random.seed(random.Random(f"{job.seed}:{rank}").getrandbits(32))
+    if generator := sys.modules.get("numpy.random"):
+        generator.seed(random.Random(f"{job.seed}:{rank}").getrandbits(32))  # type: ignore[attr-defined]
     with suppress(KeyError):
         sys.modules["tempfile"].tempdir = None  # type: ignore[attr-defined]
 
 
 def _hand_over(channel: socket.socket) -> None:
+    _grow_descriptor_table()
     reading, writing = os.pipe()
     faulthandler.register(STACK_SIGNAL, file=writing, all_threads=False, chain=False)
     listener = seccomp.install()
     socket.send_fds(channel, [b"\n"], [listener, reading])
     os.close(listener)
     os.close(reading)
+
+
+def _grow_descriptor_table() -> None:
+    """Now, with one thread: once there are several the kernel waits for all processors before it uses a larger
+    table, which takes longer than the rest of opening a file a hundred times over."""
+    highest = min(4 * seccomp.FIRST_DESCRIPTOR, resource.getrlimit(resource.RLIMIT_NOFILE)[0]) - 1
+    os.close(os.dup2(0, highest))
 
 
 def _result(scenario: Scenario, rank: Rank, job: Job) -> tuple[RankResult, BaseException | None]:
@@ -215,7 +233,7 @@ def _send(channel: socket.socket, message: dict[str, Any]) -> None:
     channel.sendall(json.dumps(message).encode() + b"\n")
 
 
-def _finalise(error: BaseException | None, scenario: Scenario) -> None:
+def _finalise(error: BaseException | None, own: Sequence[str]) -> None:
     """End as the interpreter would, as far as a scenario can tell: the traceback is printed, threads are
     joined, exit handlers run, the scenario's own modules are cleared and what becomes unreachable is
     finalised (an unclosed file gets its last bytes).
@@ -230,21 +248,29 @@ def _finalise(error: BaseException | None, scenario: Scenario) -> None:
     if error is not None:
         error.__traceback__ = None
     del error
-    for module in _own_modules(scenario):
-        _clear(module)
+    for name in own:
+        if name in sys.modules:
+            _clear(sys.modules[name])
     gc.collect()
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
             stream.flush()
 
 
-def _own_modules(scenario: Scenario) -> list[ModuleType]:
+def newest_modules(count: int) -> list[str]:
+    """The ``count`` modules imported last.
+
+    Found from the end: whoever walks over all of ``sys.modules`` writes to the reference count of every name in it, and
+    so copies every page that the rank still shares with the zygote.
+    """
+    return list(itertools.islice(reversed(sys.modules), max(0, count)))
+
+
+def is_own(name: str) -> bool:
+    """Whether a module belongs to the scenario rather than to an installed package."""
     installed = (sys.prefix, sys.base_prefix, str(Path(_HERE).parent))
-    return [
-        module
-        for name, module in list(sys.modules.items())
-        if name == scenario.module or not (getattr(module, "__file__", None) or sys.prefix).startswith(installed)
-    ]
+    module = sys.modules.get(name)
+    return module is not None and not (getattr(module, "__file__", None) or sys.prefix).startswith(installed)
 
 
 def _clear(module: ModuleType) -> None:

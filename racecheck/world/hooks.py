@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint  # imported for the ranks, which nearly all save through it
 from torch._C._distributed_c10d import ProcessGroup, Work
 from torch.distributed.distributed_c10d import _resolve_process_group, get_process_group_ranks
 
@@ -126,17 +127,20 @@ def _hex(value: bytes | str) -> str:
 
 
 def connect(job: Job, rank: int) -> None:
-    """Bring the process group up, over loopback, and hook it."""
+    """Bring the process group up, over loopback.  In free mode a barrier makes ranks start together; otherwise the
+    supervisor does."""
     torch.set_num_threads(1)
     store = SupervisedStore() if job.controlled else dist.FileStore(f"{job.output}/store", job.ranks)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=job.ranks)
-    dist.barrier()
-    if job.controlled:
-        install()
+    if not job.controlled:
+        dist.barrier()
 
 
 def install() -> None:
-    """Wrap the methods of ``ProcessGroup`` and ``Work``, and the functional collectives."""
+    """Wrap the methods of ``ProcessGroup`` and ``Work``, and the functional collectives.
+
+    Done once, in the zygote: where nobody listens the announcements have no effect.
+    """
     for method, kind in _METHODS.items():
         if hasattr(ProcessGroup, method):
             setattr(ProcessGroup, method, _issuing(getattr(ProcessGroup, method), kind))

@@ -88,13 +88,13 @@ def wipe(path: Path) -> None:
 class Session:
     """A guardian and a zygote, started on first use and kept until `close`."""
 
-    def __init__(self, base: Path, preload: str = "torch,torch.distributed,torch.distributed.checkpoint") -> None:
+    def __init__(self, base: Path) -> None:
         self.slot = Slot(base)
         self._gone: list[dict[str, int]] = []
         self._tried: set[str] = set()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket = ours
-        call = f"{_SERVE}main({theirs.fileno()}, {preload!r})"
+        call = f"{_SERVE}main({theirs.fileno()})"
         self._guardian = subprocess.Popen(
             [sys.executable, "-I", "-S", str(_GUARDIAN), str(os.getpid()), str(self.slot.path)]
             + [sys.executable, "-c", call, json.dumps([*sys.path])],

@@ -372,7 +372,7 @@ class Supervisor:
             elif task.request is not None and not self._is_visible(task.request):
                 self._execute(task)
                 answered = True
-        return answered or self._let_one_leave()
+        return answered or self._let_leave()
 
     def _stopped_tasks(self) -> list[Task]:
         return [task for rank in self._ranks for task in sorted(rank.stopped_tasks(), key=lambda each: each.name)]
@@ -420,14 +420,17 @@ class Supervisor:
         self._reply(task, self._store.do(do, arguments, task.clock))
         return True
 
-    def _let_one_leave(self) -> bool:
-        """Ranks end, and shut process groups down, one at a time and only when nothing else goes on by itself: so
-        nobody's connection closes while a peer is still on its way out of a collective."""
-        for task in self._stopped_tasks():
-            if task.announcement is not None and task.announcement.message["is"] in {"exit", "shutdown"}:
-                self._reply(task)
-                return True
-        return False
+    def _let_leave(self) -> bool:
+        """Ranks end, and shut process groups down, only when nothing else goes on by itself: so nobody's connection
+        closes while a peer is still on its way out of a collective."""
+        leaving = [
+            task
+            for task in self._stopped_tasks()
+            if task.announcement is not None and task.announcement.message["is"] in {"exit", "shutdown"}
+        ]
+        for task in leaving:
+            self._reply(task)
+        return bool(leaving)
 
     # What is chosen.
 

@@ -39,10 +39,11 @@ _HUGE = 2 << 20
 
 
 class Zygote:
-    """Serves one client until it hangs up."""
+    """Serves one client until it hangs up.  ``connect`` brings a rank's process group up."""
 
-    def __init__(self, client: socket.socket) -> None:
+    def __init__(self, client: socket.socket, connect: Callable[[Job, int], None]) -> None:
         self._client = client
+        self._connect = connect
         self._ranks: dict[int, int] = {}
         self._watched: dict[int, int] = {}
         self._poll = select.poll()
@@ -118,13 +119,13 @@ class Zygote:
         scenario = targets.load(work.target)
         if len(proc.threads(os.getpid())) != 1:
             raise CannotRun("a module that the scenario imports has started a thread; ranks cannot be forked")
-        connect = importlib.import_module("racecheck.world.hooks").connect
+        own = [name for name in sys.modules if agent.is_own(name)]
         pids = []
         for rank, channel in enumerate(sockets):
             pid = os.fork()
             if pid == 0:
                 self._client.close()
-                _leave(lambda: _run_rank(scenario, work, rank, channel, sockets, connect))  # noqa: B023
+                _leave(lambda: _run_rank(scenario, work, rank, channel, sockets, self._connect, own))  # noqa: B023
             pids.append(pid)
             self._ranks[pid] = rank
             handle = os.pidfd_open(pid)
@@ -161,13 +162,19 @@ def _has_children() -> bool:
 
 
 def _run_rank(
-    scenario: targets.Scenario, job: Job, rank: int, channel: int, sockets: list[int], connect: Callable[[Job, int], None]
+    scenario: targets.Scenario,
+    job: Job,
+    rank: int,
+    channel: int,
+    sockets: list[int],
+    connect: Callable[[Job, int], None],
+    own: list[str],
 ) -> int:
     for each in sockets:
         if each != channel:
             os.close(each)
     with socket.socket(fileno=channel) as talk:
-        return agent.run(scenario, job, rank, talk, connect)
+        return agent.run(scenario, job, rank, talk, connect, own)
 
 
 def _leave(function: Callable[[], int]) -> None:
@@ -252,17 +259,17 @@ def _room_for_descriptors() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard < 0 else min(wanted, hard), hard))
 
 
-def main(client: int, preload: str) -> None:
-    """Import ``preload`` (comma-separated module names) and serve the client on descriptor ``client``."""
+def main(client: int) -> None:
+    """Import torch and serve the client on descriptor ``client``."""
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
     _room_for_descriptors()
     with socket.socket(fileno=client) as talk:
         try:
-            for name in filter(None, preload.split(",")):
-                importlib.import_module(name)
-            _settle()
+            hooks = importlib.import_module("racecheck.world.hooks")
         except ImportError as error:
             talk.send(json.dumps({"cannot": f"{error}: install torch (pip install torch)"}).encode())
             return
+        hooks.install()
+        _settle()
         talk.send(json.dumps({"ready": True}).encode())
-        Zygote(talk).serve()
+        Zygote(talk, hooks.connect).serve()

@@ -1,0 +1,60 @@
+"""What must hold of the files that a run leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+
+from racecheck.model import Op, Outcome, Returned, Violation
+
+PATTERNS = ("*.tmp", "tmp*", ".tmp*", "*.lock", "*.partial", "*.part")
+"""Names that look temporary, or like locks."""
+
+_SHOWN = 5
+
+
+def nothing_left_over(outcome: Outcome, patterns: Sequence[str] = PATTERNS) -> Iterator[Violation]:
+    """Once all ranks have returned, no temporary file and no lock is left in the watched directory.
+
+    Left-overs fill the disk, are taken for checkpoints by whoever lists the directory, and a stale lock stops
+    the next job.  ``patterns`` are shell patterns for names (the last part of a path).  Says nothing of a run
+    in which a rank failed: it had no chance to clean up.
+    """
+    returned = [isinstance(result, Returned) for result in outcome.results]
+    left = [path for path in sorted(outcome.disk) if _matches(path, patterns)]
+    if left and returned and all(returned):
+        events = tuple(sorted(index for path in left for index in _made(outcome, path)))
+        made = [outcome.trace[index] for index in events]
+        ranks = tuple(sorted({op.rank for op in made if isinstance(op, Op)}))
+        yield Violation("nothing-left-over", f"left over: {_listed(left)}", ranks, events)
+
+
+def nothing_outside(outcome: Outcome) -> Iterator[Violation]:
+    """No rank changes a file that lies neither in the watched directory nor in the rank's own TMPDIR.
+
+    Such a file is shared by all ranks of a node, is seen by no other node, and its races are not under
+    control here.
+    """
+    if outcome.outside:
+        written = [f"{path} ({who})" for path, who in sorted(outcome.outside.items())]
+        yield Violation("nothing-outside", f"written outside the watched directory: {_listed(written)}")
+
+
+def _matches(path: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(path.rpartition("/")[2], pattern) for pattern in patterns)
+
+
+def _made(outcome: Outcome, path: str) -> list[int]:
+    """The trace index of the last op that succeeded in giving a file this path where there was none."""
+    found = [
+        index
+        for index, event in enumerate(outcome.trace)
+        if isinstance(event, Op) and event.path == path and event.places[-1].inode == 0
+        if event.result is not None and not event.result.errno
+    ]
+    return found[-1:]
+
+
+def _listed(names: Sequence[str]) -> str:
+    rest = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,0 +1,62 @@
+"""From invariants to a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from racecheck.model import Invariant, Judgement, Outcome, Stopped, Verdict, Violation
+
+
+def judge(outcome: Outcome, invariants: Sequence[Invariant]) -> Judgement:
+    """Ask every invariant and merge by maximum: a violation is a FAIL, else a reason for doubt is UNKNOWN.
+
+    The reasons are listed with a FAIL too: what was not under control may bear on how to read it.  An
+    invariant that raises gives a reason, not an error; what it had found before that counts.
+    """
+    violations: list[Violation] = []
+    reasons = list(_doubts(outcome))
+    if not invariants:
+        reasons.append("no invariant was given, so nothing was judged")
+    for invariant in invariants:
+        reasons += _ask(invariant, outcome, violations)
+    verdict = max(
+        Verdict.PASS,
+        Verdict.UNKNOWN if reasons else Verdict.PASS,
+        Verdict.FAIL if violations else Verdict.PASS,
+    )
+    return Judgement(verdict, tuple(violations), tuple(reasons))
+
+
+def name_of(invariant: Invariant) -> str:
+    """What people call an invariant: its function's name with dashes, also behind a ``functools.partial``."""
+    while isinstance(invariant, partial):
+        invariant = invariant.func
+    return getattr(invariant, "__name__", type(invariant).__name__).replace("_", "-")
+
+
+def _doubts(outcome: Outcome) -> Iterator[str]:
+    """Why this run could not be a PASS, whatever the invariants say."""
+    if not outcome.results:
+        yield "no rank ran"
+    for rank, result in enumerate(outcome.results):
+        if isinstance(result, Stopped) and result.kind == "running":
+            yield f"rank {rank} did not end: {result.why}"
+    for what, count in outcome.coverage.holes.items():
+        yield f"not under control: {what} ({count} times)" if count > 1 else f"not under control: {what}"
+
+
+def _ask(invariant: Invariant, outcome: Outcome, found: list[Violation]) -> list[str]:
+    """Add an invariant's violations to ``found``, one by one; gives the reason if it could not judge."""
+    try:
+        found.extend(map(_checked, invariant(outcome)))
+    except Exception as error:  # noqa: BLE001
+        return [f"{name_of(invariant)} could not judge: {type(error).__name__}: {error}"]
+    return []
+
+
+def _checked(given: object) -> Violation:
+    """Raises `TypeError` for what is no violation: a character, say, of a message that somebody returned."""
+    if not isinstance(given, Violation):
+        raise TypeError(f"an invariant gives violations, not {type(given).__name__}")
+    return given

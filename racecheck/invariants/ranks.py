@@ -1,0 +1,117 @@
+"""What must hold of the ranks: how they ended, and which collectives they called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from racecheck.model import Died, Op, Outcome, Raised, Returned, Stopped, Violation
+
+_DEADLOCKED = frozenset({"collective", "lock", "asleep"})
+
+Failure = Raised | Died | Stopped
+
+
+def no_file_errors(outcome: Outcome) -> Iterator[Violation]:
+    """No rank fails with an ``OSError``, such as FileExistsError or FileNotFoundError.
+
+    These are what a check-then-act race between ranks ends in: both see that a directory is missing and one
+    ``mkdir`` fails with EEXIST; one lists what the other is removing and finds ENOENT.  One violation for
+    each such rank, with the op that the error came from.
+    """
+    for rank, failure in _failures(outcome):
+        if isinstance(failure, Raised) and _is_file_error(failure):
+            text = f"{_type(failure)} on rank {rank}: {failure.path or _first_line(failure.message)}"
+            yield Violation("no-file-errors", text, (rank,), _source(outcome, rank, failure))
+
+
+def no_unexpected_errors(outcome: Outcome) -> Iterator[Violation]:
+    """No rank fails in any other way: by another exception, by a signal, or by ending its process.
+
+    A race need not end in an ``OSError``: readers of a torn file raise EOFError or UnpicklingError, and C++
+    and Rust code wrap errno in errors of their own.  One violation for each such rank.
+    """
+    for rank, failure in _failures(outcome):
+        if isinstance(failure, Raised) and _is_file_error(failure):
+            continue
+        if isinstance(failure, Stopped) and failure.kind != "echo":
+            continue
+        yield Violation("no-unexpected-errors", _describe(rank, failure), (rank,))
+
+
+def no_deadlock(outcome: Outcome) -> Iterator[Violation]:
+    """The ranks do not come to stand for good, each waiting for what no other will do.
+
+    On a cluster this is a job that hangs until a collective times out, 10 to 30 minutes later.  Ranks that
+    wait for one that has failed are not in a deadlock: that failure is the cause.  Nor is there one to be
+    told while a rank still goes on, for it may bring what the others wait for.
+    """
+    stopped = [(rank, each) for rank, each in _failures(outcome) if isinstance(each, Stopped)]
+    waiting = [(rank, each) for rank, each in stopped if each.kind in _DEADLOCKED]
+    if waiting and len(waiting) == len(stopped):
+        text = "; ".join(f"rank {rank} {each.why}" for rank, each in waiting)
+        yield Violation("no-deadlock", f"deadlock: {text}", tuple(rank for rank, _ in waiting))
+
+
+def equal_collectives(outcome: Outcome) -> Iterator[Violation]:
+    """All ranks of a group call the same collectives in the same order.
+
+    If one calls ``barrier`` where the others call ``all_reduce``, the group hangs, or goes on with wrong
+    data: typically one rank has decided from what it found on disk to take another path.
+    """
+    found = outcome.mismatch
+    if found is not None:
+        ranks = tuple(sorted(found.calls))
+        calls = "; ".join(f"rank {rank} calls {found.calls[rank]}" for rank in ranks)
+        text = f"collective #{found.number} of group {found.group}: {calls}"
+        yield Violation("equal-collectives", text, ranks)
+
+
+def _failures(outcome: Outcome) -> list[tuple[int, Failure]]:
+    """How ranks failed, by rank.  Echoes are left out, unless nothing else explains them."""
+    failed = [(rank, each) for rank, each in enumerate(outcome.results) if not isinstance(each, Returned)]
+    causes = [(rank, each) for rank, each in failed if not _is_echo(each)]
+    explained = causes or outcome.mismatch is not None
+    return causes if explained else failed
+
+
+def _is_echo(failure: Failure) -> bool:
+    if isinstance(failure, Raised):
+        return failure.echo
+    return isinstance(failure, Stopped) and failure.kind == "echo"
+
+
+def _is_file_error(failure: Raised) -> bool:
+    return "OSError" in (failure.type, *failure.bases)
+
+
+def _type(failure: Raised) -> str:
+    """The exception's type, with the errno where the type alone does not say it."""
+    return f"OSError ({failure.errno})" if failure.type == "OSError" and failure.errno else failure.type
+
+
+def _first_line(text: str) -> str:
+    return next(iter(text.strip().splitlines()), "")
+
+
+def _source(outcome: Outcome, rank: int, failure: Raised) -> tuple[int, ...]:
+    """The trace index of the rank's last op with the failure's errno, if it has one.
+
+    One about the failure's path goes first: what cleans up often meets the same errno elsewhere.
+    """
+    found = [
+        (failure.path in [place.path for place in event.places], index)
+        for index, event in enumerate(outcome.trace)
+        if isinstance(event, Op) and event.rank == rank
+        if event.result is not None and failure.errno and event.result.errno == failure.errno
+    ]
+    return (max(found)[1],) if found else ()
+
+
+def _describe(rank: int, failure: Failure) -> str:
+    if isinstance(failure, Raised):
+        return f"{failure.type} on rank {rank}: {_first_line(failure.message)}".removesuffix(": ")
+    if isinstance(failure, Stopped):
+        return f"rank {rank} did not end: {failure.why}"
+    how = f"was killed by {failure.signal}" if failure.signal else f"exited with status {failure.status}"
+    words = failure.output.strip().splitlines()[-1:]
+    return ": ".join([f"rank {rank} {how} before the scenario had returned", *words])

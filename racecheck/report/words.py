@@ -1,0 +1,186 @@
+"""What the reports call things: an op, its result, a collective, a line of code; in text that can always be
+printed and whose width on a terminal is known."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path, PurePath
+
+from rich.cells import cell_len, set_cell_size
+
+from racecheck import model
+from racecheck.model import Collective, Event, Frame, Op
+
+_KINDS = {"": "none", "directory": "dir", "file": "file", "symlink": "link", "other": "other"}
+_COUNTS_BYTES = frozenset({"read", "write", "copy"})
+_OWN = str(Path(model.__file__).parent)
+_INSTALLED = re.compile(r"/(site|dist)-packages/")
+_STANDARD = re.compile(r"<|.*/lib(64)?/python3(\.\d+)?t?/")
+_CUT = "..."
+
+
+def escape(text: str) -> str:
+    """``text`` in printable characters of one line, with the rest escaped as in a string literal.
+
+    Bytes of a name that are not UTF-8 (``os.fsdecode`` makes surrogates of them) become ``\\xff``.  Marks stay
+    on the letter that they belong to; elsewhere they would change the width of what stands before them.
+    """
+    return "".join(
+        char if _is_plain(char, before) else _escaped(char)
+        for before, char in pairwise(f" {text}")
+    )
+
+
+def _is_plain(char: str, before: str) -> bool:
+    if not char.isprintable() or "\ufe00" <= char <= "\ufe0f":
+        return False
+    return cell_len(char) > 0 or before.isalnum() or cell_len(before) == 0
+
+
+def _escaped(char: str) -> str:
+    if "\udc80" <= char <= "\udcff":
+        return f"\\x{ord(char) - 0xDC00:02x}"
+    return char.encode("unicode_escape").decode()
+
+
+def fit(text: str, width: int) -> str:
+    """``text``, cut on the right where it is wider than ``width`` cells."""
+    if cell_len(text) <= width:
+        return text
+    mark = _CUT[: max(0, width)]
+    return set_cell_size(text, max(0, width) - len(mark)) + mark
+
+
+def fit_end(text: str, width: int) -> str:
+    """``text``, cut on the left where it is wider than ``width`` cells: of a path the end tells most."""
+    if cell_len(text) <= width:
+        return text
+    if width <= len(_CUT):
+        return _CUT[: max(0, width)]
+    start, room = len(text), width - len(_CUT)
+    while (room := room - cell_len(text[start - 1])) >= 0:
+        start -= 1
+    return _CUT + text[start:]
+
+
+def pad(text: str, width: int) -> str:
+    """``text`` with blanks up to ``width`` cells."""
+    return text + " " * (width - cell_len(text))
+
+
+def count(number: int, singular: str, plural: str = "") -> str:
+    """``1 op``, ``2 ops``."""
+    return f"{number} {singular if number == 1 else plural or singular + 's'}"
+
+
+def ranks(numbers: Sequence[int]) -> str:
+    """``rank 3``, ``ranks 0-3, 7``."""
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    shown = [f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs]
+    return f"rank{'s' if len(set(numbers)) != 1 else ''} {', '.join(shown)}"
+
+
+def call(op: Op) -> str:
+    """The call; with its thread where that is not the rank's main thread."""
+    name = op.syscall if op.call == "store" else op.call
+    thread = "" if op.thread == str(op.rank) else f"[{op.thread}] "
+    return escape(thread + name)
+
+
+def subject(op: Op) -> str:
+    """What the op is about: its paths, or how long it sleeps."""
+    if op.call == "sleep":
+        return f"{op.args.get('nanoseconds', 0) / 1e9:g} s"
+    return " -> ".join(escape(place.path) for place in op.places)
+
+
+def result(op: Op) -> str:
+    """How the op ended, in a word; "" where that is not known."""
+    done = op.result
+    if done is None or not done.known:
+        return ""
+    if op.call == "stat" and (not done.errno or done.errno == "ENOENT"):
+        return "none" if done.errno or not op.places else _KINDS[op.places[-1].kind]
+    if done.errno:
+        return escape(done.errno)
+    if op.call in _COUNTS_BYTES:
+        return f"{done.size} B"
+    if op.call == "list":
+        return count(done.size, "entry", "entries") if done.size else "end"
+    if op.call == "open":
+        return _opened(op)
+    return "unlocked" if "LOCK_UN" in op.flags else "ok"
+
+
+def _opened(op: Op) -> str:
+    if makes(op):
+        return "new"
+    return "emptied" if "O_TRUNC" in op.flags else "ok"
+
+
+def makes(op: Op) -> bool:
+    """Whether a successful ``open`` made the file that it opened."""
+    found = op.places[-1].inode if op.places else 1
+    return op.call == "open" and not found and ("O_CREAT" in op.flags or op.syscall == "creat")
+
+
+def collective(event: Collective, *, group: bool) -> str:
+    """``broadcast #3, root 1``; with its group where there are several."""
+    name = escape(f"{event.kind} #{event.number}" + (f" of group {event.group}" if group else ""))
+    if event.kind == "send/recv":
+        return f"{name}, {' -> '.join(map(str, event.ranks))}"
+    return f"{name}, root {event.root}" if event.root >= 0 else name
+
+
+def user_frames(stack: Sequence[Frame]) -> list[Frame]:
+    """The frames of the user's code, innermost first.
+
+    User's code is neither the standard library's, nor installed, nor racecheck's.  Where a stack has none, the
+    nearest to it stands in: racecheck's own (its checkpointers are code under test), else what is installed.
+    """
+    nearest = min(map(_distance, stack), default=0)
+    return [frame for frame in stack if _distance(frame) == nearest]
+
+
+def _distance(frame: Frame) -> int:
+    """By the path's form, not by this machine's library: a finding may come from another one."""
+    if frame.file.startswith(f"{_OWN}/"):
+        return 1
+    if _INSTALLED.search(frame.file):
+        return 2
+    return 3 if _STANDARD.match(frame.file) else 0
+
+
+def where(event: Event, root: Path) -> str:
+    """The line of the user's code that made the event, "" where it is not known."""
+    if isinstance(event, Op):
+        return line_of(event.stack or (), root)
+    lines = sorted({line_of(stack, root) for stack in event.stacks.values()} - {""})
+    return lines[0] + (f" and {len(lines) - 1} more" if len(lines) > 1 else "") if lines else ""
+
+
+def line_of(stack: Sequence[Frame], root: Path) -> str:
+    """The innermost line of the user's code, "" for an empty stack."""
+    found = user_frames(stack)
+    return frame_line(found[0], root) if found else ""
+
+
+def frame_line(frame: Frame, root: Path) -> str:
+    """``file:line function``; the file relative to ``root`` if below it, else its last two parts."""
+    path = PurePath(frame.file)
+    if path.is_absolute():
+        parts = path.relative_to(root).parts if path.is_relative_to(root) else path.parts[-2:]
+        path = PurePath(*parts)
+    return escape(f"{path}:{frame.line or '?'} {frame.function}")
+
+
+def fit_line(line: str, width: int) -> str:
+    """A line of `frame_line`, without the file's directory where it would not fit."""
+    return line if cell_len(line) <= width else fit(line.rpartition("/")[2], width)
