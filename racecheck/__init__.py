@@ -1,1 +1,77 @@
-"""x"""
+"""racecheck finds, explains and replays race conditions in distributed checkpoint code, on real processes.
+
+The modules, from the top; imports go down this list, never up:
+
+    cli             the command line
+    pytest_plugin   the fixture, the options, what a failing test prints
+    doctor          can this machine run controlled worlds?
+    runner          explore and replay: begin, run, judge; budget and seed
+    report          a run as text: the interleaving in columns
+    record          findings on disk
+    compare         are two outcomes the same?
+    world           processes: zygote, guardian, the agent in a rank, the supervisor's loop
+    storage         what a node sees of the files
+    strategies      what to choose at a point, one small file each
+    kernel          system calls: the table, the filter, memory, /proc
+    targets         scenarios, and how a target names one
+    invariants      plain functions from an outcome to violations
+    config          the one reader of the environment
+    model, errors   the nouns
+"""
+
+from __future__ import annotations
+
+from racecheck.errors import CannotRun, InternalError, RacecheckError, UsageError
+from racecheck.invariants import (
+    DEFAULT,
+    equal_collectives,
+    no_deadlock,
+    no_file_errors,
+    no_unexpected_errors,
+    nothing_left_over,
+    nothing_outside,
+)
+from racecheck.model import (
+    Collective,
+    Died,
+    DiskEntry,
+    Op,
+    Outcome,
+    Raised,
+    Returned,
+    Stopped,
+    Verdict,
+    Violation,
+    World,
+)
+from racecheck.targets import Rank, Scenario, scenario
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DEFAULT",
+    "CannotRun",
+    "Collective",
+    "Died",
+    "DiskEntry",
+    "InternalError",
+    "Op",
+    "Outcome",
+    "RacecheckError",
+    "Raised",
+    "Rank",
+    "Returned",
+    "Scenario",
+    "Stopped",
+    "UsageError",
+    "Verdict",
+    "Violation",
+    "World",
+    "equal_collectives",
+    "no_deadlock",
+    "no_file_errors",
+    "no_unexpected_errors",
+    "nothing_left_over",
+    "nothing_outside",
+    "scenario",
+]

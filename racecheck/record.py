@@ -1,16 +1,16 @@
 """Findings on disk: versioned JSON that says everything about one run.
 
-A finding is data from strangers (a colleague, a CI job): it is read strictly and nothing in it is executed.  The codec
-is driven by the type hints of `Finding` and of the model, so that there is one description of the format:
+A finding comes from strangers (a colleague, a CI job): it is read strictly, and nothing in it is executed.
+Its format is what the type hints of `Finding` and of the model say:
 
-    dataclass            object with exactly its fields; one of a union has its class in "is" (no field can be
-                         called that: it is a keyword)
-    Mapping[int, ...]    object whose keys are canonical decimals; keys are sorted
-    tuple[X, ...]        list
-    Verdict              its name
-    Any                  as it is
+    dataclass            object with exactly its fields; an event or a rank's result has its class in "is" as well
+                         (no field can be called that: it is a keyword)
+    Mapping              object, its keys sorted; whole numbers as keys are written in decimal
+    tuple, Sequence      list
+    enumeration          name
+    Any                  as it is (NaN and the infinities are written as Python's json does)
 
-Paths that are no UTF-8 (PEP 383) are lone surrogates in Python, and stay that as ``\\udcXX`` escapes.
+Paths that are not UTF-8 are lone surrogates in Python (PEP 383), and stay so as escapes.
 """
 
 from __future__ import annotations
@@ -30,16 +30,21 @@ from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from racecheck.errors import UsageError
-from racecheck.model import Judgement, Outcome
+from racecheck.model import Event, Judgement, Outcome, RankResult
 
 FORMAT = "racecheck-finding"
 VERSION = 1
+_MEND = "make it anew with racecheck run"
 _LARGEST = 256 << 20
+_TAGGED = frozenset({*get_args(Event), *get_args(RankResult)})
 _EXPANDED = 3
-"""Containers nested less deeply than this take a line for each of their items: so an event is one line."""
+"""Objects and lists nested less deeply take a line for each item; so each event of the trace is one line."""
+
+_Parser = Callable[[Any, Any, str], Any]
+"""Takes what it has to know of a type, data, and the data's place in the finding, for messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +56,13 @@ class Reference:
 
     @property
     def name(self) -> str:
+        """The name of the scenario alone."""
         return self.target.rpartition(":")[2]
 
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """What the finding was made with; "" for a package that is not installed."""
+    """What the run was made with; "" for a package that is not installed."""
 
     racecheck: str
     python: str
@@ -66,10 +72,10 @@ class Versions:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A run that is worth keeping: what determined it, what came of it, and the judgement.
+    """A run that is worth keeping: what determined it, what came of it, and how it was judged.
 
-    ``run`` is the number of the schedule under ``seed``, and ``strategy`` the name of what chose it.  ``invariants``
-    are the names of all that were asked.
+    ``run`` is the number of the run under ``seed``, ``strategy`` the name of what chose its schedule, and
+    ``invariants`` the names of all that were asked.
     """
 
     scenario: Reference
@@ -83,17 +89,18 @@ class Finding:
 
     @property
     def address(self) -> str:
-        """Ten digits for what determined the run, and nothing that may differ when it is run again."""
-        codec = _codec(Finding)
-        data = codec.dump(self)
-        outcome = data["outcome"]
-        causes = [data[name] for name in ("scenario", "seed", "run", "invariants")]
-        causes += [VERSION, outcome["world"], outcome["schedule"]]
-        return hashlib.sha256(json.dumps(causes).encode()).hexdigest()[:10]
+        """Ten digits that stand for what determined the run.
+
+        What came of it is left out: it follows from that, but for timing, output and coverage, in which two
+        runs of one schedule may differ.
+        """
+        world, schedule = self.outcome.world, self.outcome.schedule
+        causes = [VERSION, self.scenario, self.seed, self.run, self.invariants, world, schedule]
+        return hashlib.sha256(json.dumps(causes, default=_dump).encode()).hexdigest()[:10]
 
 
 def versions() -> Versions:
-    """Those of this process and machine; imports nothing."""
+    """Those of this process and machine; does not import torch."""
     return Versions(_version("racecheck"), platform.python_version(), _version("torch"), platform.release())
 
 
@@ -108,4 +115,215 @@ def source_hash(file: Path) -> str:
     try:
         return hashlib.sha256(file.read_bytes()).hexdigest()
     except OSError as error:
-        raise UsageError(f"{file} cannot be read ({error.strerror}): is that the scenario's file?") from None
+        raise UsageError(f"{file} cannot be read: {error.strerror}; put the scenario into a file") from None
+
+
+def save(finding: Finding, directory: Path) -> Path:
+    """Write a finding to ``<directory>/<scenario>/<address>.json``, whole or not at all; gives the path.
+
+    The same run found again replaces the file.  Raises `UsageError` if the directory cannot be written.
+    """
+    text = encode(finding)
+    folder = directory / re.sub(r"\W", "_", finding.scenario.name or "_")
+    path, fresh = folder / f"{finding.address}.json", folder / f".{uuid.uuid4().hex}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with fresh.open("x", encoding="ascii") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            fresh.unlink()
+        raise UsageError(f"cannot write to {folder}: {error.strerror}; set RACECHECK_FINDINGS") from None
+    return path
+
+
+def load(path: Path) -> Finding:
+    """Read a finding; raises `UsageError` for a file that is missing, unreadable, too large or no finding."""
+    try:
+        if not path.is_file():
+            raise UsageError("there is no such file: give the path that racecheck run has printed")
+        if path.stat().st_size > _LARGEST:
+            raise UsageError(f"not a finding: it has more than {_LARGEST >> 20} MiB")
+        return decode(path.read_text("utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path}: not a finding: it is not text; {_MEND}") from None
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+
+
+def encode(finding: Finding) -> str:
+    """The text of a finding."""
+    data = {"format": FORMAT, "version": VERSION, **_dump(finding)}
+    return _laid_out(data, 0) + "\n"
+
+
+def decode(text: str) -> Finding:
+    """The finding in a text; raises `UsageError` that says in one line what is wrong and what to do."""
+    try:
+        data = json.loads(text, object_pairs_hook=_object)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"not a finding: not JSON: {error}; {_MEND}") from None
+    if type(data) is not dict or data.pop("format", None) != FORMAT:
+        raise UsageError(f'not a finding: it does not say "format": "{FORMAT}"; {_MEND}')
+    version = data.pop("version", None)
+    if type(version) is int and version > VERSION:
+        shown = reprlib.repr(version)
+        raise UsageError(f"version {shown} is newer than this racecheck reads ({VERSION}): upgrade racecheck")
+    if type(version) is not int or version != VERSION:
+        raise UsageError(f"there is no version {reprlib.repr(version)} of findings; {_MEND}")
+    try:
+        return cast(Finding, _parse(Finding, data, ""))
+    except _WrongError as wrong:
+        raise UsageError(f"damaged finding: {wrong}; {_MEND}") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has a key twice")
+    return found
+
+
+def _laid_out(data: Any, depth: int) -> str:
+    """JSON with one space per level, and one line for what lies deeper than `_EXPANDED`."""
+    if depth == _EXPANDED or not data or not isinstance(data, (dict, list)):
+        return json.dumps(data)
+    if isinstance(data, dict):
+        start, end = "{}"
+        items = [f"{json.dumps(key)}: {_laid_out(value, depth + 1)}" for key, value in data.items()]
+    else:
+        start, end = "[]"
+        items = [_laid_out(value, depth + 1) for value in data]
+    line = "\n" + " " * depth
+    return f"{start}{line} {f',{line} '.join(items)}{line}{end}"
+
+
+class _WrongError(Exception):
+    """Data that is not what the type hint at ``where`` says."""
+
+    def __init__(self, where: str, what: str) -> None:
+        super().__init__(f"{where.removeprefix('.')[:200]}: {what}")
+
+
+def _dump(value: Any) -> Any:
+    """JSON data of a value of the model."""
+    if isinstance(value, enum.Enum):
+        return value.name
+    if is_dataclass(value):
+        data = {each.name: _dump(getattr(value, each.name)) for each in fields(value)}
+        return {"is": type(value).__name__, **data} if type(value) in _TAGGED else data
+    if isinstance(value, Mapping):
+        return {str(key): _dump(each) for key, each in sorted(value.items())}
+    return [_dump(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+def _parse(hint: Any, data: Any, where: str) -> Any:
+    """The value of type ``hint`` that ``data`` stands for; raises `_WrongError` where it stands for none."""
+    parse, about = _parser(hint)
+    return parse(about, data, where)
+
+
+@cache
+def _parser(hint: Any) -> tuple[_Parser, Any]:
+    """Which function reads values of this type, and what it has to know of the type."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is not None:
+        return _BY_ORIGIN[origin], arguments
+    if is_dataclass(hint):
+        return _parse_record, (hint, get_type_hints(hint))
+    if isinstance(hint, enum.EnumMeta):
+        return _pick, hint.__members__
+    return {float: _parse_float, Any: _parse_any}.get(hint, _expect), (hint,)
+
+
+def _expect(kinds: Sequence[type], data: Any, where: str) -> Any:
+    """``data`` if it is of one of these kinds (a bool is no int), else raises `_WrongError`."""
+    if type(data) not in kinds:
+        expected = " or ".join(kind.__name__ for kind in kinds)
+        raise _WrongError(where, f"expected {expected}, found {type(data).__name__}")
+    return data
+
+
+def _pick(values: Mapping[str, Any], data: Any, where: str) -> Any:
+    if type(data) is not str or data not in values:
+        expected = ", ".join(map(repr, values))
+        raise _WrongError(where, f"expected one of {expected}, found {reprlib.repr(data)}")
+    return values[data]
+
+
+def _parse_any(_: Any, data: Any, where: str) -> Any:
+    del where
+    return data
+
+
+def _parse_float(_: Any, data: Any, where: str) -> float:
+    """Other programs write 30.0 as 30."""
+    try:
+        return float(_expect((float, int), data, where))
+    except OverflowError:
+        raise _WrongError(where, "expected float, found a larger number") from None
+
+
+def _parse_literal(arguments: Sequence[Any], data: Any, where: str) -> Any:
+    return _pick({each: each for each in arguments}, data, where)
+
+
+def _parse_list(arguments: Sequence[Any], data: Any, where: str) -> Any:
+    _expect((list,), data, where)
+    return tuple([_parse(arguments[0], each, f"{where}[{index}]") for index, each in enumerate(data)])
+
+
+def _parse_mapping(arguments: Sequence[Any], data: Any, where: str) -> Any:
+    _expect((dict,), data, where)
+    places = {key: f"{where}[{key!r}]" for key in data}
+    keys = {key: _parse_key(arguments[0], key, place) for key, place in places.items()}
+    return {keys[key]: _parse(arguments[1], each, places[key]) for key, each in data.items()}
+
+
+def _parse_key(kind: type, data: str, where: str) -> Any:
+    """JSON has only strings as keys; "01" is refused, it would be the same as "1"."""
+    with suppress(ValueError):
+        key = kind(data)
+        if str(key) == data:
+            return key
+    raise _WrongError(where, "expected a whole number as key")
+
+
+def _parse_record(about: tuple[Any, Mapping[str, Any]], data: Any, where: str) -> Any:
+    kind, hints = about
+    _expect((dict,), data, where)
+    for name in hints:
+        if name not in data:
+            raise _WrongError(f"{where}.{name}", "missing")
+    for name in data:
+        if name not in hints:
+            raise _WrongError(f"{where}[{name!r}]", "unknown field")
+    return kind(**{name: _parse(hint, data[name], f"{where}.{name}") for name, hint in hints.items()})
+
+
+def _parse_union(members: Sequence[Any], data: Any, where: str) -> Any:
+    rest = [each for each in members if each is not NoneType]
+    if data is None and len(rest) < len(members):
+        return None
+    if len(rest) == 1:
+        return _parse(rest[0], data, where)
+    if not is_dataclass(rest[0]):
+        return _expect(rest, data, where)
+    tag = _expect((dict,), data, where).get("is")
+    kind = _pick({each.__name__: each for each in rest}, tag, f"{where}.is")
+    return _parse(kind, {name: each for name, each in data.items() if name != "is"}, where)
+
+
+_BY_ORIGIN: Mapping[Any, _Parser] = {
+    Literal: _parse_literal,
+    Mapping: _parse_mapping,
+    Sequence: _parse_list,
+    Union: _parse_union,
+    UnionType: _parse_union,
+    tuple: _parse_list,
+}

@@ -67,6 +67,11 @@ class Scenario:
         return function
 
     @property
+    def reference(self) -> str:
+        """The target with the file's full path."""
+        return f"{self.file}::{self.name}"
+
+    @property
     def target(self) -> str:
         """How the command line names this scenario: ``path/to/file.py::name``."""
         try:

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from racecheck.model import Collective, Event, Op, Place
+from racecheck.model import Collective, Event, Op
 from racecheck.report import words
 
 _SHORT = 40
 _MANY = 60
-_CHANGES_NAMES = frozenset({"mkdir", "mknod", "rmdir", "unlink", "rename", "link", "symlink", "truncate"})
+_ADDS = frozenset({"mkdir", "mknod", "rename", "link", "symlink"})
+_CHANGES = _ADDS | {"rmdir", "unlink", "truncate"}
 
 
 def kept(trace: Sequence[Event], marked: set[int]) -> list[int]:
     """The indices of the events to show, in order, given those that violations name.
 
-    Of a long trace: the marked events with the context switches around them, the ops on the same places or on a
-    directory above (only those that changed it, if they are very many), and all collectives.  With nothing
-    marked, the last op of each rank stands in.  One event alone is never left out: saying so takes as much room.
+    Of a long trace: the marked events with the context switches around them, the ops on the same places or on
+    a directory above (only those that changed it, if they are very many), what filled a directory that a
+    marked rmdir found full, and all collectives.  With nothing marked, the last op of each rank stands in.
+    One event alone is never left out: saying so takes as much room.
     """
     if len(trace) <= _SHORT:
         return list(range(len(trace)))
@@ -44,34 +46,42 @@ def _switches(trace: Sequence[Event], focus: set[int]) -> set[int]:
 
 
 def _related(trace: Sequence[Event], marked: set[int]) -> set[int]:
-    """The ops on what the marked ones are about, or on a directory above it."""
-    about = [place for index in marked for place in _places(trace[index])]
-    paths = {above for place in about for above in _ancestors(place.path)}
-    objects = {place.inode for place in about} - {0}
-    found = {
-        index: event
-        for index, event in enumerate(trace)
-        if isinstance(event, Op) and any(each.path in paths or each.inode in objects for each in event.places)
-    }
-    many = len(found) > _MANY
-    return {index for index, op in found.items() if not many or _changes_names(op)}
+    ops = {index: event for index, event in enumerate(trace) if isinstance(event, Op)}
+    about = [ops[index] for index in sorted(marked & ops.keys())]
+    places = [place for op in about for place in op.places]
+    paths = {above for place in places for above in _and_above(place.path)}
+    objects = {place.inode for place in places} - {0}
+    found = {index for index, op in ops.items() if _is_at(op, paths, objects)}
+    if len(found) > _MANY:
+        found = {index for index in found if _changes(ops[index])}
+    full = {op.path for op in about if op.result is not None and op.result.errno == "ENOTEMPTY"}
+    return found | {index for index, op in ops.items() if _fills(op, full)}
 
 
-def _places(event: Event) -> tuple[Place, ...]:
-    return event.places if isinstance(event, Op) else ()
+def _is_at(op: Op, paths: set[str], objects: set[int]) -> bool:
+    return any(place.path in paths or place.inode in objects for place in op.places)
 
 
-def _ancestors(path: str) -> Iterator[str]:
-    """The path itself and every directory above it, up to the watched one."""
-    yield from (path, ".")
-    while "/" in path.strip("/"):
-        path = path.rpartition("/")[0]
-        yield path
+def _fills(op: Op, directories: set[str]) -> bool:
+    return _above(op.path) in directories and _changes(op) and (op.call in _ADDS or words.makes(op))
 
 
-def _changes_names(op: Op) -> bool:
+def _changes(op: Op) -> bool:
+    """Whether a name, or the whole content of a file, is another after the op."""
     succeeded = op.result is not None and not op.result.errno
-    return succeeded and (op.call in _CHANGES_NAMES or words.makes(op) or "O_TRUNC" in op.flags)
+    return succeeded and (op.call in _CHANGES or words.makes(op) or "O_TRUNC" in op.flags)
+
+
+def _and_above(path: str) -> Iterator[str]:
+    """The path itself and every directory above it, up to the watched one."""
+    while path not in {"", ".", "/"}:
+        yield path
+        path = _above(path)
+    yield "."
+
+
+def _above(path: str) -> str:
+    return path.rpartition("/")[0] or "."
 
 
 def _close_gaps(found: Sequence[int], count: int) -> list[int]:

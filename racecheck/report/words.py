@@ -1,5 +1,7 @@
-"""What the reports call things: an op, its result, a collective, a line of code; in text that can always be
-printed and whose width on a terminal is known."""
+"""What the reports call things: an op, its result, a collective, a line of code.
+
+All of it is text that can be printed on one line and whose width on a terminal is known.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,12 @@ _STANDARD = re.compile(r"<|.*/lib(64)?/python3(\.\d+)?t?/")
 _CUT = "..."
 
 
-def escape(text: str) -> str:
-    """``text`` in printable characters of one line, with the rest escaped as in a string literal.
 
-    Bytes of a name that are not UTF-8 (``os.fsdecode`` makes surrogates of them) become ``\\xff``.  Marks stay
-    on the letter that they belong to; elsewhere they would change the width of what stands before them.
+def escape(text: str) -> str:
+    r"""``text`` in printable characters of one line, with the rest escaped as in a string literal.
+
+    Bytes of a name that are not UTF-8 (``os.fsdecode`` makes surrogates of them) become ``\xff``.  Marks stay
+    on the letter they belong to; elsewhere they would change the width of what stands before them.
     """
     return "".join(
         char if _is_plain(char, before) else _escaped(char)
@@ -106,14 +109,16 @@ def result(op: Op) -> str:
     done = op.result
     if done is None or not done.known:
         return ""
-    if op.call == "stat" and (not done.errno or done.errno == "ENOENT"):
+    if op.call == "stat" and done.errno in {"", "ENOENT"}:
         return "none" if done.errno or not op.places else _KINDS[op.places[-1].kind]
-    if done.errno:
-        return escape(done.errno)
+    return escape(done.errno) or _success(op, done.size)
+
+
+def _success(op: Op, size: int) -> str:
     if op.call in _COUNTS_BYTES:
-        return f"{done.size} B"
+        return f"{size} B"
     if op.call == "list":
-        return count(done.size, "entry", "entries") if done.size else "end"
+        return count(size, "entry", "entries") if size else "end"
     if op.call == "open":
         return _opened(op)
     return "unlocked" if "LOCK_UN" in op.flags else "ok"
@@ -142,8 +147,8 @@ def collective(event: Collective, *, group: bool) -> str:
 def user_frames(stack: Sequence[Frame]) -> list[Frame]:
     """The frames of the user's code, innermost first.
 
-    User's code is neither the standard library's, nor installed, nor racecheck's.  Where a stack has none, the
-    nearest to it stands in: racecheck's own (its checkpointers are code under test), else what is installed.
+    User's code is neither the standard library's, nor installed, nor racecheck's.  Where a stack has none,
+    the nearest to it stands in: racecheck's (its checkpointers are code under test), else what is installed.
     """
     nearest = min(map(_distance, stack), default=0)
     return [frame for frame in stack if _distance(frame) == nearest]

@@ -21,7 +21,6 @@ import signal
 import socket
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -29,6 +28,7 @@ from pathlib import Path
 from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
+from racecheck import targets
 from racecheck.kernel import libc, seccomp
 from racecheck.model import Died, Frame, Raised, RankResult, Returned
 from racecheck.targets import Rank, Scenario
@@ -37,7 +37,7 @@ STACK_SIGNAL = signal.SIGRTMAX - 2
 """Asks a stopped thread for its Python stack: faulthandler writes it, no Python code runs."""
 
 _PR_SET_PDEATHSIG = 1
-_HERE = str(Path(__file__).parent)
+_HERE = (str(Path(__file__).parent), targets.__file__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,12 +221,14 @@ def _below(watched: str, filename: Any) -> str:
 
 
 def _traceback(trace: TracebackType | None) -> tuple[Frame, ...]:
-    frames = traceback.extract_tb(trace)
-    return tuple(
-        Frame(each.filename, each.lineno or 0, each.name)
-        for each in reversed(frames)
-        if not each.filename.startswith(_HERE)
-    )
+    """Innermost first.  (Not by ``traceback``, which would read the source files.)"""
+    found: list[Frame] = []
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if not code.co_filename.startswith(_HERE):
+            found.insert(0, Frame(code.co_filename, trace.tb_lineno, code.co_name))
+        trace = trace.tb_next
+    return tuple(found)
 
 
 def _send(channel: socket.socket, message: dict[str, Any]) -> None:
@@ -234,14 +236,12 @@ def _send(channel: socket.socket, message: dict[str, Any]) -> None:
 
 
 def _finalise(error: BaseException | None, own: Sequence[str]) -> None:
-    """End as the interpreter would, as far as a scenario can tell: the traceback is printed, threads are
-    joined, exit handlers run, the scenario's own modules are cleared and what becomes unreachable is
-    finalised (an unclosed file gets its last bytes).
+    """End as the interpreter would, as far as a scenario can tell: threads are joined, exit handlers run, the
+    scenario's own modules are cleared and what becomes unreachable is finalised (an unclosed file gets its last
+    bytes).  The traceback is not printed: it is in the result.
 
     A real finalisation would also tear torch down, which takes longer than a whole run.
     """
-    if error is not None:
-        traceback.print_exception(type(error), error, error.__traceback__)
     with suppress(Exception):
         threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
@@ -268,7 +268,7 @@ def newest_modules(count: int) -> list[str]:
 
 def is_own(name: str) -> bool:
     """Whether a module belongs to the scenario rather than to an installed package."""
-    installed = (sys.prefix, sys.base_prefix, str(Path(_HERE).parent))
+    installed = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[1]))
     module = sys.modules.get(name)
     return module is not None and not (getattr(module, "__file__", None) or sys.prefix).startswith(installed)
 

@@ -97,10 +97,7 @@ class Supervisor:
 
     def _start(self) -> None:
         slot, session = self._session.slot, self._session
-        slot.reset(self._world.ranks)
-        failed = session.request("setup", target=self._target, path=str(slot.watched), output=f"{slot.output}/setup")
-        if failed["failed"]:
-            raise UsageError(f"the setup of {self._target} failed: {failed['failed'].strip().splitlines()[-1]}")
+        prepare(session, self._target, self._world)
         pairs = [socket.socketpair() for _ in range(self._world.ranks)]
         self._ranks = [Rank(number, ours, self._files) for number, (ours, _) in enumerate(pairs)]
         job = Job(
@@ -140,7 +137,9 @@ class Supervisor:
             if time.monotonic() > deadline:
                 raise CannotRun(f"the process group was not up after {_BOOT_SECONDS:.0f} seconds")
         self._begun = True
+        self._trace.clear()
         for rank in self._ranks:
+            rank.main.clock.clear()
             self._reply(rank.main)
 
     def _is_ready(self, rank: Rank) -> bool:
@@ -242,7 +241,7 @@ class Supervisor:
         return bool(events)
 
     def _gone(self, rank: Rank, status: int) -> None:
-        self._hear(rank)
+        hear(rank)
         rank.end(status)
         for process in rank.processes.values():
             if process.pid == rank.pid:
@@ -252,13 +251,6 @@ class Supervisor:
         if isinstance(rank.result, Died):
             words = disk.tail(self._session.slot.output / str(rank.number))
             rank.result = replace(rank.result, output=words)
-
-    def _hear(self, rank: Rank) -> None:
-        """The result that a rank has sent."""
-        for line in rank.lines():
-            message = json.loads(line)
-            rank.modules = message["modules"]
-            rank.result = _result(message["result"])
 
     # What stops.
 
@@ -581,7 +573,7 @@ class Supervisor:
     def _conclude(self, why: str) -> None:
         """Say of every rank that has not ended what it was at."""
         for rank in self._ranks:
-            self._hear(rank)
+            hear(rank)
         anyone_failed = any(isinstance(rank.result, (Raised, Died)) for rank in self._ranks)
         for rank in self._ranks:
             if rank.result is None or not rank.gone:
@@ -640,6 +632,23 @@ class Supervisor:
     def modules(self) -> list[str]:
         """What ranks had to import on the way."""
         return sorted({module for rank in self._ranks for module in rank.modules})
+
+
+def prepare(session: Session, target: str, world: World) -> None:
+    """Make the session's directory ready and run the scenario's setup; raises `UsageError` if that fails."""
+    slot = session.slot
+    slot.reset(world.ranks)
+    answer = session.request("setup", target=target, path=str(slot.watched), output=f"{slot.output}/setup")
+    if answer["failed"]:
+        raise UsageError(f"the setup of {target} failed: {answer['failed'].strip().splitlines()[-1]}")
+
+
+def hear(rank: Rank) -> None:
+    """Take in the result that a rank has sent."""
+    for line in rank.lines():
+        message = json.loads(line)
+        rank.modules = message["modules"]
+        rank.result = _result(message["result"])
 
 
 def _result(raw: dict[str, Any]) -> Returned | Raised | Died:

@@ -1,0 +1,75 @@
+"""Are two outcomes the same, and where do they first differ?"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from itertools import zip_longest
+
+from racecheck.model import Died, Event, Op, Outcome, Raised, RankResult, Returned
+
+
+def first_difference(recorded: Outcome, now: Outcome) -> str:
+    """"" if two runs are the same: every op with its places and result, every collective, every rank's result and
+    the disk.  Else the first difference, for people.
+
+    Stacks do not count, nor what a peer's failure looks like from afar: such messages name ports.
+    """
+    for step, (one, other) in enumerate(zip_longest(recorded.trace, now.trace)):
+        if one is None or other is None:
+            return f"step {step}: {_say(one)}, now {_say(other)}"
+        if _key(one) != _key(other):
+            return f"step {step}: {_say(one)}, now {_say(other)}"
+    for rank, (before, after) in enumerate(zip_longest(recorded.results, now.results)):
+        if _result_key(before) != _result_key(after):
+            return f"rank {rank} ended with {before}, now with {after}"
+    for path in sorted({*recorded.disk, *now.disk}):
+        if recorded.disk.get(path) != now.disk.get(path):
+            return f"on disk {path} was {recorded.disk.get(path)}, now {now.disk.get(path)}"
+    return ""
+
+
+def fingerprint(outcome: Outcome) -> str:
+    """A hash that two outcomes share if they are the same in the sense of `first_difference`."""
+    return hashlib.sha256("\n".join(_lines(outcome)).encode(errors="surrogateescape")).hexdigest()
+
+
+def effect(outcome: Outcome) -> tuple[object, ...]:
+    """What came of a run, without how: each rank's end and the disk.  Comparable with a run in free mode."""
+    results = tuple(_result_key(result)[:3] for result in outcome.results)
+    return results, tuple(sorted(outcome.disk.items(), key=lambda item: item[0]))
+
+
+def _lines(outcome: Outcome) -> Iterator[str]:
+    for event in outcome.trace:
+        yield repr(_key(event))
+    for result in outcome.results:
+        yield repr(_result_key(result))
+
+
+def _key(event: Event) -> tuple[object, ...]:
+    if isinstance(event, Op):
+        args = tuple(sorted(event.args.items()))
+        clock = tuple(sorted(event.clock.items()))
+        return event.thread, event.call, event.syscall, event.places, event.flags, args, event.result, clock
+    return event.kind, event.group, event.number, event.ranks, event.root
+
+
+def _result_key(result: RankResult | None) -> tuple[object, ...]:
+    kind = type(result).__name__
+    if isinstance(result, Returned):
+        return kind, repr(result.value)
+    if isinstance(result, Raised):
+        return kind, "echo" if result.echo else result.type, result.errno
+    if isinstance(result, Died):
+        return kind, result.signal, str(result.status)
+    return (kind, getattr(result, "kind", ""), "")
+
+
+def _say(event: Event | None) -> str:
+    if event is None:
+        return "the run had ended"
+    if isinstance(event, Op):
+        result = event.result
+        return f"{event.label}: {(result.errno or 'ok') if result else 'pending'}"
+    return f"{event.kind} #{event.number} of group {event.group}"

@@ -1,0 +1,131 @@
+"""How each rank ended, and what the run did not control, in text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from rich.cells import cell_len, chop_cells
+
+from racecheck.model import Coverage, Died, Frame, Mismatch, Outcome, Raised, RankResult, Returned, Stopped
+from racecheck.report import words
+from racecheck.report.layout import NARROWEST
+
+_SMALL = 60
+_MESSAGE = 240
+_FRAMES = 6
+_INDENT = "    "
+
+
+def summary(outcome: Outcome, *, width: int = 120, root: Path | None = None) -> str:
+    """A line for every rank: what it returned, raised or waits for; a mismatch of collectives after them.
+
+    Longer lines are wrapped at ``width`` cells (at 40, if less is asked for).  Below a rank that was stopped
+    stands its stack, below one that died the end of what it printed.
+    """
+    width, root = max(width, NARROWEST), root or Path.cwd()
+    lines: list[str] = []
+    for rank, result in enumerate(outcome.results):
+        label = words.pad(f"rank {rank}", len(f"rank {len(outcome.results) - 1}"))
+        lines += _wrap(f"{label}  {_how(result, root)}{_echo(rank, outcome.results)}", width)
+        lines += [words.fit(2 * _INDENT + line, width) for line in _below(result, root)]
+    if outcome.mismatch is not None:
+        lines += _mismatch(outcome.mismatch, width, root)
+    return "\n".join(lines)
+
+
+def _how(result: RankResult, root: Path) -> str:
+    if isinstance(result, Returned):
+        value = words.escape(repr(result.value))
+        return "returned" if result.value is None or cell_len(value) > _SMALL else f"returned {value}"
+    if isinstance(result, Raised):
+        return f"raised {_raised(result, root)}"
+    if isinstance(result, Died):
+        return f"died by {words.escape(result.signal)}" if result.signal else f"exit status {result.status}"
+    return f"stopped: {words.escape(result.why)}"
+
+
+def _raised(result: Raised, root: Path) -> str:
+    """``Type: first line of the message (file:line function)``."""
+    first = next((line for line in result.message.splitlines() if line.strip()), "")
+    message = words.fit(words.escape(first), _MESSAGE)
+    line = words.line_of(result.stack, root)
+    return words.escape(result.type) + (f": {message}" if message else "") + (f" ({line})" if line else "")
+
+
+def _echo(rank: int, results: Sequence[RankResult]) -> str:
+    """Whose failure the rank's own is an echo of."""
+    if not _is_echo(results[rank]):
+        return ""
+    causes = [number for number, each in enumerate(results) if number != rank and _is_cause(each)]
+    return f", echo of {words.ranks(causes)}" if causes else ", echo"
+
+
+def _is_echo(result: RankResult) -> bool:
+    if isinstance(result, Stopped):
+        return result.kind == "echo"
+    return isinstance(result, Raised) and result.echo
+
+
+def _is_cause(result: RankResult) -> bool:
+    return isinstance(result, (Raised, Died)) and not _is_echo(result)
+
+
+def _below(result: RankResult, root: Path) -> list[str]:
+    if isinstance(result, Stopped):
+        return _stack(result.stack, root)
+    if isinstance(result, Died):
+        return [f"| {words.escape(line)}" for line in result.output.splitlines() if line.strip()][-_FRAMES:]
+    return []
+
+
+def _stack(stack: Sequence[Frame], root: Path) -> list[str]:
+    return [words.frame_line(frame, root) for frame in words.user_frames(stack)[:_FRAMES]]
+
+
+def _mismatch(mismatch: Mismatch, width: int, root: Path) -> Iterator[str]:
+    """The calls that differ, each with the ranks that made it from the same place."""
+    group = words.escape(mismatch.group)
+    yield from _wrap(f"collective #{mismatch.number} of group {group} differs between ranks:", width)
+    for (call, stack), ranks in _same(mismatch.calls, mismatch.stacks).items():
+        yield from _wrap(f"{_INDENT}{words.ranks(ranks)}  {words.escape(call)}", width)
+        yield from (words.fit(2 * _INDENT + line, width) for line in _stack(stack, root))
+
+
+def _same(
+    calls: Mapping[int, str], stacks: Mapping[int, tuple[Frame, ...]]
+) -> dict[tuple[str, tuple[Frame, ...]], list[int]]:
+    found: dict[tuple[str, tuple[Frame, ...]], list[int]] = {}
+    for rank in sorted(calls):
+        found.setdefault((calls[rank], stacks.get(rank, ())), []).append(rank)
+    return found
+
+
+def _wrap(text: str, width: int) -> Iterator[str]:
+    """Lines of at most ``width`` cells, broken at blanks if there are any; all but the first are indented."""
+    line = ""
+    for word in text.split(" "):
+        if line.strip() and cell_len(line) + 1 + cell_len(word) > width:
+            yield line
+            line = (2 * _INDENT)[:-1]
+        line = f"{line} {word}" if line else word
+        while cell_len(line) > width:
+            head = chop_cells(line, width)[0]
+            yield head
+            line = 2 * _INDENT + line[len(head) :]
+    yield line
+
+
+def coverage_text(coverage: Coverage) -> str:
+    """The coverage statement, in one line; in two if there are notes."""
+    parts = [
+        f"coverage: {words.count(coverage.ops, 'op')} controlled",
+        f"{words.count(coverage.passed, 'call')} outside passed",
+        f"not controlled: {_counted(coverage.holes) or 'nothing'}",
+    ]
+    notes = _counted(coverage.notes)
+    return "; ".join(parts) + (f"\nnotes: {notes}" if notes else "")
+
+
+def _counted(what: Mapping[str, int]) -> str:
+    return ", ".join(f"{words.escape(each)} ({number})" for each, number in what.items())

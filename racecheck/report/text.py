@@ -1,0 +1,156 @@
+"""The interleaving of one run, for a terminal or as plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+
+from rich.cells import cell_len
+from rich.color import ColorSystem
+from rich.style import Style
+
+from racecheck.model import Collective, Event, Op, Outcome, Violation
+from racecheck.report import words
+from racecheck.report.layout import GAP, MARK, NARROWEST, Layout, Row, measure
+from racecheck.report.shorten import kept
+from racecheck.report.summary import coverage_text, summary
+
+__all__ = ["coverage_text", "render", "summary"]
+
+Part = tuple[str, str]
+"""A piece of a line, and the style that it is painted in."""
+
+_BLANK = " " * GAP
+
+
+def render(
+    outcome: Outcome,
+    violations: Sequence[Violation],
+    *,
+    width: int = 120,
+    colour: bool = False,
+    full: bool = False,
+    root: Path | None = None,
+) -> str:
+    """The interleaving as lines of at most ``width`` cells (of 40, if less is asked for).
+
+    Events that violations name are marked.  A long trace is shortened unless ``full``.  Files are shown
+    relative to ``root`` (default: the current directory).  With ``colour``, there are ANSI escape sequences.
+    """
+    trace = outcome.trace
+    if not trace:
+        return "no ops"
+    marked = {index for each in violations for index in each.events if 0 <= index < len(trace)}
+    shown = range(len(trace)) if full else kept(trace, marked)
+    rows = list(_rows(trace, shown, marked, root or Path.cwd()))
+    acting = [rank for row in rows for rank in row.ranks]
+    layout = measure(rows, max([outcome.world.ranks - 1, *acting]) + 1, max(width, NARROWEST))
+    lines = [_header(layout), *_body(rows, layout, len(trace))]
+    return "\n".join(_paint(line, colour=colour) for line in lines)
+
+
+def _rows(trace: Sequence[Event], shown: Iterable[int], marked: set[int], root: Path) -> Iterator[Row]:
+    groups = {event.group for event in trace if isinstance(event, Collective)}
+    for index in shown:
+        event = trace[index]
+        text = _text(event, several=len(groups) > 1)
+        yield Row(index + 1, event, text, index in marked, words.where(event, root))
+
+
+def _text(event: Event, *, several: bool) -> tuple[str, str, str]:
+    """What happened, to what, with what result."""
+    if isinstance(event, Op):
+        return words.call(event), words.subject(event), words.result(event)
+    return words.collective(event, group=several), "", ""
+
+
+def _header(layout: Layout) -> list[Part]:
+    blank = " " * (layout.step + GAP)
+    if layout.lanes is not None:
+        return [(blank + "".join(str(lane % 10) for lane in range(layout.lanes)), "bold")]
+    names = [words.pad(f"rank {rank}", layout.cell + GAP) for rank in range(layout.ranks)]
+    return [(blank + "".join(names), "bold")]
+
+
+def _body(rows: Iterable[Row], layout: Layout, total: int) -> Iterator[list[Part]]:
+    before = 0
+    for row in rows:
+        yield from _left_out(row.step - before - 1, layout)
+        yield _line(row, layout)
+        before = row.step
+    yield from _left_out(total - before, layout)
+
+
+def _left_out(number: int, layout: Layout) -> Iterator[list[Part]]:
+    if number:
+        yield [(f"{'...':>{layout.step}}{_BLANK}{words.count(number, 'more op')}", "dim")]
+
+
+def _line(row: Row, layout: Layout) -> list[Part]:
+    text = _columns(row, layout) if layout.lanes is None else _lanes(row, layout, layout.lanes)
+    mark = words.pad(MARK if row.marked else "", layout.mark)
+    where = words.fit_line(row.where, layout.where)
+    return [(f"{row.step:>{layout.step}}{_BLANK}", "dim"), *text, (mark, row.style), (where, "cyan")]
+
+
+def _columns(row: Row, layout: Layout) -> list[Part]:
+    if isinstance(row.event, Collective):
+        return list(_stretches(row, layout))
+    width = layout.cell + GAP
+    parts = [(words.pad(".", width), "dim")] * layout.ranks
+    parts[row.event.rank] = (words.pad(_op(row, layout.cell), width), row.style)
+    return parts
+
+
+def _op(row: Row, width: int) -> str:
+    """The op in ``width`` cells: its result at the right, its path cut if need be."""
+    call, subject, result = row.text
+    room = width - (cell_len(result) + GAP if result else 0)
+    text = words.fit(f"{call} {words.fit_end(subject, max(4, room - cell_len(call) - 1))}".rstrip(), room)
+    return words.fit(words.pad(text, room + GAP) + result if result else text, width)
+
+
+def _stretches(row: Row, layout: Layout) -> Iterator[Part]:
+    """The columns of a collective's ranks filled, with its name in the longest stretch of them."""
+    width = layout.cell + GAP
+    stretches = [list(each) for _, each in groupby(range(layout.ranks), lambda rank: rank in row.ranks)]
+    longest = max((each for each in stretches if each[0] in row.ranks), key=len, default=[])
+    for each in stretches:
+        if each[0] in row.ranks:
+            name = row.text[0] if each is longest else ""
+            yield _filled(name, len(each) * width - GAP) + _BLANK, row.style
+        else:
+            yield words.pad(".", width) * len(each), "dim"
+
+
+def _filled(name: str, width: int) -> str:
+    """``==== name ====``."""
+    text = words.fit(f" {name} ", width) if name else ""
+    left = (width - cell_len(text)) // 2
+    return "=" * left + text + "=" * (width - left - cell_len(text))
+
+
+def _lanes(row: Row, layout: Layout, lanes: int) -> Iterator[Part]:
+    here = "=" if isinstance(row.event, Collective) else "*"
+    for lane in range(lanes):
+        yield (here, row.style) if lane in row.ranks else ("|", "dim")
+    if lanes:
+        yield _BLANK, ""
+    room = layout.label + GAP + layout.cell
+    if isinstance(row.event, Collective):
+        text = words.fit(row.text[0], room)
+    else:
+        text = words.pad(f"rank {row.event.rank}", layout.label + GAP) + _op(row, layout.cell)
+    yield words.pad(text, room + GAP), row.style
+
+
+def _paint(line: Sequence[Part], *, colour: bool) -> str:
+    """The line without blanks at its end; each part in its style."""
+    left = len("".join(text for text, _ in line).rstrip())
+    painted = ""
+    for text, style in line:
+        piece = text[:left]
+        left -= len(piece)
+        painted += Style.parse(style).render(piece, color_system=ColorSystem.STANDARD) if colour else piece
+    return painted

@@ -1,0 +1,226 @@
+"""Exploration: begin, run, judge; budget and seed live here.
+
+Run i of a search draws from ``Random(f"{seed}:{i}")``, so any run can be repeated alone.  The first run happens twice
+and is compared op by op: if it differs, nothing that follows would mean anything, and the verdict is UNKNOWN.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+
+from racecheck import strategies
+from racecheck.compare import fingerprint, first_difference
+from racecheck.invariants import judge, name_of
+from racecheck.model import Coverage, Invariant, Judgement, Outcome, Verdict, Violation, World
+from racecheck.record import Finding, Reference, save, source_hash, versions
+from racecheck.strategies import Replay, Strategy
+from racecheck.targets import Scenario
+from racecheck.world import free
+from racecheck.world.session import Session
+from racecheck.world.supervisor import Supervisor
+
+Progress = Callable[[int, int, float], None]
+"""Called after each run with the runs done, the distinct schedules among them, and the seconds spent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A violation, the outcome that shows it, and the file of its finding."""
+
+    violation: Violation
+    outcome: Outcome
+    finding: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a search came to.
+
+    ``reasons`` say why the verdict is UNKNOWN; ``outcome`` is the failing run's, else the last one's.
+    """
+
+    target: str
+    verdict: Verdict
+    world: World
+    seed: str
+    strategy: str
+    schedules: int
+    distinct_schedules: int
+    seconds: float
+    ops: int
+    exhaustive: bool = False
+    violations: Sequence[Found] = ()
+    reasons: Sequence[str] = ()
+    coverage: Coverage = field(default_factory=Coverage)
+    outcome: Outcome | None = None
+    schedule_number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What to explore and how far.  ``findings`` is where findings go; None keeps none."""
+
+    scenario: Scenario
+    world: World
+    invariants: Sequence[Invariant]
+    strategy: str = "random"
+    schedules: int = 100
+    seed: str = "0"
+    free: bool = False
+    stacks: bool = True
+    findings: Path | None = None
+
+
+def run_once(
+    session: Session, scenario: Scenario, world: World, strategy: Strategy, *, seed: str, stacks: bool = True
+) -> Outcome:
+    """One controlled run; the strategy has begun already and its ``end`` is called."""
+    session.request("import", target=scenario.reference)
+    supervisor = Supervisor(session, scenario.reference, world, strategy.choose, seed=seed, stacks=stacks)
+    outcome = supervisor.run()
+    session.learn(supervisor.modules())
+    strategy.end(outcome.trace)
+    return outcome
+
+
+def explore(session: Session, search: Search, progress: Progress | None = None) -> Report:
+    """Run until something fails, nothing is left to try, or the budget is spent.
+
+    Raises `UsageError` or `CannotRun` where no run came about.
+    """
+    started = time.perf_counter()
+    strategy = strategies.make(search.strategy)
+    seen: set[str] = set()
+    merged = Judgement(Verdict.PASS)
+    outcome: Outcome | None = None
+    done = 0
+    for number in range(search.schedules):
+        if not strategy.begin(Random(f"{search.seed}:{number}")):
+            break
+        outcome = _run(session, search, strategy)
+        done += 1
+        seen.add(fingerprint(outcome))
+        merged = _merge(merged, judge(outcome, search.invariants))
+        if number == 0 and not search.free:
+            merged = _merge(merged, _check_determinism(session, search, outcome))
+        if progress is not None:
+            progress(done, len(seen), time.perf_counter() - started)
+        if merged.verdict is not Verdict.PASS:
+            break
+    if outcome is None:
+        merged = Judgement(Verdict.UNKNOWN, reasons=["no schedule was run"])
+    return Report(
+        target=search.scenario.target,
+        verdict=merged.verdict,
+        world=search.world,
+        seed=search.seed,
+        strategy="free" if search.free else search.strategy,
+        schedules=done,
+        distinct_schedules=len(seen),
+        seconds=time.perf_counter() - started,
+        ops=outcome.coverage.ops if outcome else 0,
+        violations=_keep(search, outcome, merged, done - 1) if outcome else (),
+        reasons=tuple(merged.reasons),
+        coverage=outcome.coverage if outcome else Coverage(),
+        outcome=outcome,
+        schedule_number=done - 1,
+    )
+
+
+def _run(session: Session, search: Search, strategy: Strategy) -> Outcome:
+    if search.free:
+        session.request("import", target=search.scenario.reference)
+        return free.run(session, search.scenario.reference, search.world, seed=search.seed)
+    return run_once(session, search.scenario, search.world, strategy, seed=search.seed, stacks=search.stacks)
+
+
+def _check_determinism(session: Session, search: Search, first: Outcome) -> Judgement:
+    """The same schedule once more must give the same trace, results and disk."""
+    again = Replay(first.schedule)
+    again.begin(Random(0))
+    second = run_once(session, search.scenario, search.world, again, seed=search.seed, stacks=False)
+    difference = again.divergence or first_difference(first, second)
+    if not difference:
+        return Judgement(Verdict.PASS)
+    return Judgement(Verdict.UNKNOWN, reasons=[f"two runs of the same schedule differ: {difference}"])
+
+
+def _merge(one: Judgement, other: Judgement) -> Judgement:
+    return Judgement(
+        max(one.verdict, other.verdict),
+        [*one.violations, *other.violations],
+        list(dict.fromkeys([*one.reasons, *other.reasons])),
+    )
+
+
+def _keep(search: Search, outcome: Outcome, judgement: Judgement, number: int) -> tuple[Found, ...]:
+    """Store the finding of a failing run."""
+    if not judgement.violations:
+        return ()
+    path = None
+    if search.findings is not None:
+        path = save(_finding(search, outcome, judgement, number), search.findings)
+    return tuple(Found(violation, outcome, path) for violation in judgement.violations)
+
+
+def _finding(search: Search, outcome: Outcome, judgement: Judgement, number: int) -> Finding:
+    return Finding(
+        scenario=Reference(search.scenario.target, source_hash(search.scenario.file)),
+        seed=search.seed,
+        run=number,
+        strategy=search.strategy,
+        invariants=tuple(name_of(each) for each in search.invariants),
+        outcome=outcome,
+        judgement=judgement,
+        versions=versions(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """How a replay went: of ``times`` runs, how many broke the same invariants, and how many left the schedule."""
+
+    times: int
+    reproduced: int
+    diverged: int
+    divergence: str = ""
+    outcome: Outcome | None = None
+    judgement: Judgement = field(default_factory=lambda: Judgement(Verdict.UNKNOWN))
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.reproduced == self.times:
+            return Verdict.FAIL
+        return Verdict.UNKNOWN if self.diverged or self.reproduced else Verdict.PASS
+
+
+def replay(
+    session: Session, scenario: Scenario, finding: Finding, times: int = 1, progress: Progress | None = None
+) -> Replayed:
+    """Run a finding's schedule again; every run must give the recorded trace, result for result."""
+    started = time.perf_counter()
+    done = Replayed(times, 0, 0)
+    broken = {violation.invariant for violation in finding.judgement.violations}
+    for number in range(times):
+        strategy = Replay(finding.outcome.schedule)
+        strategy.begin(Random(0))
+        outcome = run_once(session, scenario, finding.outcome.world, strategy, seed=str(finding.seed))
+        judgement = judge(outcome, scenario.invariants)
+        divergence = strategy.divergence or first_difference(finding.outcome, outcome)
+        same = broken <= {violation.invariant for violation in judgement.violations}
+        done = replace(
+            done,
+            reproduced=done.reproduced + (same and not divergence),
+            diverged=done.diverged + bool(divergence),
+            divergence=done.divergence or divergence,
+            outcome=outcome,
+            judgement=judgement,
+        )
+        if progress is not None:
+            progress(number + 1, done.reproduced, time.perf_counter() - started)
+    return done
+
