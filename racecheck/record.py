@@ -3,8 +3,8 @@
 A finding comes from strangers (a colleague, a CI job): it is read strictly, and nothing in it is executed.
 Its format is what the type hints of `Finding` and of the model say:
 
-    dataclass            object with exactly its fields; an event or a rank's result has its class in "is" as well
-                         (no field can be called that: it is a keyword)
+    dataclass            object with exactly its fields; an event or a rank's result has its class in "is"
+                         too (no field can be called that: it is a keyword)
     Mapping              object, its keys sorted; whole numbers as keys are written in decimal
     tuple, Sequence      list
     enumeration          name
@@ -115,7 +115,7 @@ def source_hash(file: Path) -> str:
     try:
         return hashlib.sha256(file.read_bytes()).hexdigest()
     except OSError as error:
-        raise UsageError(f"{file} cannot be read: {error.strerror}; put the scenario into a file") from None
+        raise UsageError(f"{file} cannot be read: {error.strerror}; a scenario has to be in a file") from None
 
 
 def save(finding: Finding, directory: Path) -> Path:

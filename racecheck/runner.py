@@ -23,6 +23,8 @@ from racecheck.world import free
 from racecheck.world.session import Session
 from racecheck.world.supervisor import Supervisor
 
+_WARM_UPS = 3
+
 Progress = Callable[[int, int, float], None]
 """Called after each run with the runs done, the distinct schedules among them, and the seconds spent."""
 
@@ -82,9 +84,22 @@ def run_once(
     session.request("import", target=scenario.reference)
     supervisor = Supervisor(session, scenario.reference, world, strategy.choose, seed=seed, stacks=stacks)
     outcome = supervisor.run()
-    session.learn(supervisor.modules())
     strategy.end(outcome.trace)
     return outcome
+
+
+def warm_up(session: Session, scenario: Scenario, world: World, *, seed: str) -> None:
+    """Run the scenario until the zygote has imported all that its ranks import on the way.
+
+    A rank that finds a module imported does less than one that has to import it, so this comes before the first
+    run that counts.
+    """
+    session.request("import", target=scenario.reference)
+    for _ in range(_WARM_UPS):
+        supervisor = Supervisor(session, scenario.reference, world, lambda _: 0, seed=seed, stacks=False)
+        supervisor.run()
+        if not session.learn(supervisor.modules()):
+            return
 
 
 def explore(session: Session, search: Search, progress: Progress | None = None) -> Report:
@@ -94,6 +109,8 @@ def explore(session: Session, search: Search, progress: Progress | None = None) 
     """
     started = time.perf_counter()
     strategy = strategies.make(search.strategy)
+    if not search.free:
+        warm_up(session, search.scenario, search.world, seed=search.seed)
     seen: set[str] = set()
     merged = Judgement(Verdict.PASS)
     outcome: Outcome | None = None
@@ -203,6 +220,7 @@ def replay(
 ) -> Replayed:
     """Run a finding's schedule again; every run must give the recorded trace, result for result."""
     started = time.perf_counter()
+    warm_up(session, scenario, finding.outcome.world, seed=str(finding.seed))
     done = Replayed(times, 0, 0)
     broken = {violation.invariant for violation in finding.judgement.violations}
     for number in range(times):

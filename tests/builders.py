@@ -51,10 +51,14 @@ def returned(value: Any = None) -> Returned:
     return Returned(value)
 
 
-def raised(kind: str, message: str = "", *, errno: str = "", path: str = "", echo: bool = False) -> Raised:
-    """An exception by its name; the bases of a built-in one are its real ones."""
-    bases = getattr(builtins, kind, Exception).__mro__[1:-1]
-    return Raised(kind, message, tuple(each.__name__ for each in bases), errno, path, echo=echo)
+def raised(kind: str, message: str = "", *, base: str = "Exception", **fields: Any) -> Raised:
+    """An exception by its name: a built-in one with its real bases, another derived from ``base``.
+
+    ``fields`` are errno, path, stack and echo.
+    """
+    known = getattr(builtins, kind, None)
+    bases = known.__mro__[1:-1] if known else getattr(builtins, base).__mro__[:-1]
+    return Raised(kind, message, tuple(each.__name__ for each in bases), **fields)
 
 
 def died(*, status: int = 0, signal: str = "", output: str = "") -> Died:
@@ -65,7 +69,9 @@ def stopped(kind: Any, why: str = "waits") -> Stopped:
     return Stopped(kind, why)
 
 
-def outcome(*results: RankResult, trace: Iterable[Event] = (), disk: Iterable[str] = (), **fields: Any) -> Outcome:
+def outcome(
+    *results: RankResult, trace: Iterable[Event] = (), disk: Iterable[str] = (), **fields: Any
+) -> Outcome:
     """What ranks that ended so left: ``disk`` are paths of empty files."""
     world = World(ranks=max(1, len(results)))
     entries = {path: DiskEntry("file") for path in disk}

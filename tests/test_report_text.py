@@ -1,4 +1,7 @@
-"""Reports in text.  Golden files hold what a person sees; ``python tests/test_report_text.py`` writes them anew."""
+"""Reports in text.
+
+Golden files hold what a person sees; ``python tests/test_report_text.py`` writes them anew.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,22 @@ from rich.cells import cell_len
 
 from racecheck import model
 from racecheck.model import (
-    Collective, Coverage, Died, Event, Frame, Mismatch, Op, Outcome, Place, Raised, RankResult, Result, Returned,
-    Stopped, Violation, World,
+    Collective,
+    Coverage,
+    Died,
+    Event,
+    Frame,
+    Mismatch,
+    Op,
+    Outcome,
+    Place,
+    Raised,
+    RankResult,
+    Result,
+    Returned,
+    Stopped,
+    Violation,
+    World,
 )  # fmt: skip
 from racecheck.report import words
 from racecheck.report.shorten import kept
@@ -29,17 +46,20 @@ TORCH = Frame("/venv/lib/python3.11/site-packages/torch/serialization.py", 500, 
 
 
 def user(line: int, function: str = "prepare_directory") -> tuple[Frame, ...]:
-    return LIBRARY, TORCH, Frame(str(ROOT / "train.py"), line, function), Frame(str(ROOT / "train.py"), 99, "main")
+    file = str(ROOT / "train.py")
+    return LIBRARY, TORCH, Frame(file, line, function), Frame(file, 99, "main")
 
 
 def op(rank: int, call: str, *paths: str, line: int = 0, kind: str = "", inode: int = 0, **fields: Any) -> Op:
     places = tuple(Place(path, 0, os.path.basename(path), inode, kind) for path in paths)  # type: ignore[arg-type]
-    result = Result(errno=fields.pop("errno", ""), size=fields.pop("size", 0), known=fields.pop("known", True))
+    result = Result(**{name: fields.pop(name) for name in ("errno", "size", "known") if name in fields})
     fields = {"thread": str(rank), "syscall": call, "stack": user(line) if line else None, **fields}
     return Op(rank, call=call, places=places, result=result, **fields)
 
 
-def collective(kind: str, number: int, *ranks: int, root: int = -1, group: str = "0", line: int = 0) -> Collective:
+def collective(
+    kind: str, number: int, *ranks: int, root: int = -1, group: str = "0", line: int = 0
+) -> Collective:
     stacks = {rank: user(line, "save") for rank in ranks} if line else {}
     return Collective(kind, group, number, ranks, root, stacks=stacks)
 
@@ -75,17 +95,22 @@ def overwrite(first: int = 0, second: int = 1) -> tuple[Event, ...]:
         op(first, "open", "ckpt/latest", inode=4, flags=("O_CREAT", "O_TRUNC", "O_WRONLY"), line=46),
         op(first, "rename", "ckpt/tmp", "ckpt/latest", inode=5, line=46),
         op(second, "flock", "ckpt/.lock", inode=6, flags=("LOCK_UN",), line=47),
+        op(second, "open", "ckpt/side.pt", thread=f"{second}.1", inode=7),
+        op(second, "store", "store:key", syscall="compare_set", line=49),
         op(second, "sleep", args={"nanoseconds": 100_000_000}, line=48),
     )
 
 
 def long_run() -> tuple[Event, ...]:
     """200 ops of two ranks, in turns of twenty, with the race in the middle and a barrier near the end."""
-    other = [op(i // 20 % 2, "write", f"rank{i // 20 % 2}/shard{i}", inode=i + 10, size=i, line=7) for i in range(200)]
-    trace: list[Event] = list(other)
+    turns = [index // 20 % 2 for index in range(200)]
+    trace: list[Event] = [
+        op(rank, "write", f"rank{rank}/shard{index}", inode=index + 10, size=index, line=7)
+        for index, rank in enumerate(turns)
+    ]
     trace[3] = op(0, "mkdir", "ckpt", line=2)
     trace[90] = op(0, "unlink", "ckpt/f0", inode=500, line=42)
-    trace[125] = op(0, "stat", "ckpt/f0/", errno="ENOTDIR", line=3)
+    trace[125] = op(0, "stat", "ckpt/f0", errno="ENOENT", line=3)
     trace[111] = op(1, "unlink", "ckpt/f0", errno="ENOENT", line=42)
     trace[180] = collective("all_gather", 0, 0, 1, line=50)
     return tuple(trace)
@@ -99,8 +124,15 @@ def eight() -> Outcome:
 
 
 def foreign() -> tuple[Event, ...]:
-    names = ["épée/数据.pt", "e\u0301le\u0300ve", "bad\udcff\udc80name", "line\nbreak\x1b[31m", "emoji-🚀\ufe0f", "\u202eabc"]
-    return tuple(op(index % 2, "unlink", name, inode=9, line=index) for index, name in enumerate(names, start=1))
+    names = [
+        "épée/数据.pt",
+        "e\u0301le\u0300ve",
+        "bad\udcff\udc80name",
+        "line\nbreak\x1b[31m",
+        "emoji-🚀\ufe0f",
+        "\u202eabc",
+    ]
+    return tuple(op(line % 2, "unlink", name, inode=9, line=line) for line, name in enumerate(names, start=1))
 
 
 def ended() -> Outcome:
@@ -132,32 +164,395 @@ def deadlock() -> Outcome:
 
 
 def mismatch() -> Outcome:
-    calls = {0: "barrier()", 1: "all_reduce(float32[4])", 2: "all_reduce(float32[4])", 3: "all_reduce(float32[4])"}
+    calls = {0: "barrier()", **dict.fromkeys((1, 2, 3), "all_reduce(float32[4])")}
     stacks = {0: user(50, "save"), 1: user(60, "train"), 2: user(60, "train"), 3: user(61, "train")}
     results = tuple(Stopped("echo", "the run was stopped", stacks[rank]) for rank in range(4))
     return outcome(ranks=4, results=results, mismatch=Mismatch("0", 7, calls, stacks))
 
 
-RENDERED: dict[str, Callable[[], str]] = {
+def sixteen() -> Outcome:
+    return outcome(collective("barrier", 0, *range(16)), *overwrite(4, 11), ranks=16)
+
+
+INTERLEAVINGS: dict[str, Callable[[], str]] = {
     "two-ranks": lambda: render(outcome(*overwrite()), [violation(6, 7)], root=ROOT),
     "two-ranks-80": lambda: render(outcome(*overwrite()), [violation(6, 7)], width=80, root=ROOT),
     "eight-ranks": lambda: render(eight(), [violation(9, 10)], root=ROOT),
-    "sixteen-ranks-80": lambda: render(
-        outcome(collective("barrier", 0, *range(16)), *overwrite(4, 11), ranks=16), [violation(8)], width=80, root=ROOT
-    ),
-    "names": lambda: render(outcome(*foreign()), [violation(2)], width=100, root=ROOT),
+    "sixteen-ranks-80": lambda: render(sixteen(), [violation(8)], width=80, root=ROOT),
+    "names": lambda: render(outcome(*foreign()), [violation(2)], root=ROOT),
     "shortened": lambda: render(outcome(*long_run()), [violation(111)], root=ROOT),
     "shortened-no-violation": lambda: render(outcome(*long_run()), [], root=ROOT),
+}
+SUMMARIES: dict[str, Callable[[], str]] = {
     "summary": lambda: summary(ended(), root=ROOT),
     "summary-60": lambda: summary(ended(), width=60, root=ROOT),
     "deadlock": lambda: summary(deadlock(), root=ROOT),
     "mismatch": lambda: summary(mismatch(), root=ROOT),
 }
+RENDERED = INTERLEAVINGS | SUMMARIES
 
 
 @pytest.mark.parametrize("name", RENDERED)
 def test_golden(name: str) -> None:
     assert RENDERED[name]() + "\n" == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", INTERLEAVINGS)
+def test_lines_of_code_start_in_the_same_cell(name: str) -> None:
+    """Whatever the names before them are: each character has the width that a terminal gives it."""
+    befores = [line.partition("train.py") for line in INTERLEAVINGS[name]().splitlines()]
+    assert len({cell_len(before) for before, found, _ in befores if found}) == 1
+
+
+# Any trace at all.
+
+PATHS = st.lists(st.text("abé数\udcff\n", min_size=1, max_size=2), min_size=1, max_size=3).map("/".join)
+NAMES = st.text(max_size=20)
+FRAMES = st.lists(st.builds(Frame, st.text(max_size=40), st.integers(0, 9999), NAMES), max_size=3).map(tuple)
+CALLS = st.sampled_from(
+    ["stat", "open", "write", "list", "rename", "removexattr", "sleep", "store", "unlink", "rmdir"]
+)
+
+
+@st.composite
+def events(draw: st.DrawFn, ranks: int) -> Event:
+    rank = draw(st.integers(0, ranks - 1))
+    if draw(st.integers(0, 9)) == 0:
+        members = draw(st.lists(st.integers(0, ranks - 1), max_size=ranks, unique=True))
+        return collective(
+            draw(NAMES), draw(st.integers(0, 99)), *members, root=rank, group=draw(NAMES), line=1
+        )
+    paths = draw(st.lists(PATHS, max_size=2))
+    errno = draw(st.sampled_from(["", "ENOENT", "ENOTEMPTY"]))
+    flags = draw(st.sampled_from([(), ("O_CREAT",), ("O_TRUNC",)]))
+    thread = draw(st.sampled_from([str(rank), f"{rank}.1"]))
+    return op(rank, draw(CALLS), *paths, errno=errno, flags=flags, thread=thread, stack=draw(FRAMES), size=7)
+
+
+@st.composite
+def runs(draw: st.DrawFn, most_ranks: int = 40) -> tuple[Outcome, Violation]:
+    """Long ones too: a few events drawn, and repeated."""
+    ranks = draw(st.integers(1, most_ranks))
+    trace = draw(st.lists(events(ranks), min_size=1, max_size=8)) * draw(st.integers(1, 20))
+    named = draw(st.lists(st.integers(0, len(trace) - 1), max_size=3))
+    return outcome(*trace, ranks=ranks), violation(*named)
+
+
+WIDTHS = st.integers(0, 200)
+
+
+@given(runs(), WIDTHS, st.booleans())
+def test_every_line_can_be_printed_and_fits(run: tuple[Outcome, Violation], width: int, full: bool) -> None:
+    text = render(run[0], [run[1]], width=width, full=full, root=ROOT)
+    text.encode()
+    assert "\t" not in text
+    assert max(cell_len(line) for line in text.split("\n")) <= max(width, 40)
+
+
+@given(runs(), WIDTHS, st.booleans())
+def test_every_event_is_shown_or_counted_and_what_is_named_is_marked(
+    run: tuple[Outcome, Violation], width: int, full: bool
+) -> None:
+    _, *lines = render(run[0], [run[1]], width=width, full=full, root=ROOT).split("\n")
+    step, marked = 0, set()
+    for line in lines:
+        left_out = re.fullmatch(r" *\.\.\.  (\d+) more ops", line)
+        if left_out:
+            step += int(left_out[1])
+            continue
+        step += 1
+        assert re.match(rf" *{step}  ", line)
+        marked |= {step - 1} if "<---" in line else set()
+    assert step == len(run[0].trace)
+    assert marked == set(run[1].events)
+
+
+@given(runs(most_ranks=16), st.integers(110, 200))
+def test_a_path_that_a_violation_names_is_shown_whole(run: tuple[Outcome, Violation], width: int) -> None:
+    lines = render(run[0], [run[1]], width=width, root=ROOT).split("\n")
+    for index in run[1].events:
+        event = run[0].trace[index]
+        shown = next(line for line in lines if re.match(rf" *{index + 1}  ", line))
+        for place in event.places if isinstance(event, Op) and event.call != "sleep" else ():
+            assert words.escape(place.path) in shown
+
+
+@given(runs(), WIDTHS)
+def test_colour_changes_nothing_but_the_colour(run: tuple[Outcome, Violation], width: int) -> None:
+    painted = render(run[0], [run[1]], width=width, colour=True, root=ROOT)
+    assert re.sub(r"\x1b\[[\d;]*m", "", painted) == render(run[0], [run[1]], width=width, root=ROOT)
+
+
+RESULTS = st.one_of(
+    st.builds(Returned, st.none() | st.text() | st.lists(st.integers())),
+    st.builds(Raised, st.text(min_size=1), st.text(max_size=400), stack=FRAMES, echo=st.booleans()),
+    st.builds(Died, st.integers(0, 255), st.sampled_from(["", "SIGKILL"]), st.text()),
+    st.builds(Stopped, st.sampled_from(["collective", "echo"]), st.text(max_size=200), FRAMES),
+)
+
+
+@given(st.lists(RESULTS, max_size=12), WIDTHS, FRAMES)
+def test_any_summary_can_be_printed_and_fits(
+    results: list[RankResult], width: int, stack: tuple[Frame, ...]
+) -> None:
+    differs = Mismatch("0", 1, dict.fromkeys(range(3), "all_reduce(" + "x" * 100), {1: stack})
+    text = summary(outcome(results=tuple(results), mismatch=differs), width=width, root=ROOT)
+    text.encode()
+    assert max(cell_len(line) for line in text.split("\n")) <= max(width, 40)
+    for rank in range(len(results)):
+        assert len(re.findall(rf"(?m)^rank {rank} ", text)) == 1
+
+
+# Which events of a long trace are kept.
+
+
+def quiet(count: int, rank: int = 0) -> list[Event]:
+    return [op(rank, "write", f"other/{index}") for index in range(count)]
+
+
+def test_a_short_trace_is_shown_whole_and_so_is_a_long_one_in_full() -> None:
+    assert kept(quiet(40), set()) == list(range(40))
+    assert len(kept(quiet(41), set())) < 41
+    lines = render(outcome(*quiet(500)), [], full=True).split("\n")
+    assert len(lines) == 501
+
+
+def test_what_is_kept_stands_at_the_violation_above_it_or_is_the_same_object_under_another_name() -> None:
+    trace = quiet(100)
+    trace[10] = op(0, "mkdir", "a")
+    trace[20] = op(0, "mkdir", "a/b")
+    trace[30] = op(0, "rename", "tmp", "a/b")
+    trace[40] = op(0, "mkdir", "a/bb")
+    trace[50] = op(0, "open", "elsewhere", inode=77)
+    trace[60] = op(0, "list", ".")
+    trace[70] = op(0, "stat", "a/b/c/d")
+    trace[80] = op(0, "unlink", "a/b/c", inode=77)
+    assert kept(trace, {80}) == [10, 20, 30, 50, 60, 80]
+
+
+def test_the_switches_between_ranks_around_a_violation_are_kept() -> None:
+    trace = [*quiet(30, 0), *quiet(30, 1), *quiet(30, 2), *quiet(30, 3)]
+    trace[45] = op(1, "unlink", "a")
+    assert kept(trace, {45}) == [29, 30, 45, 59, 60]
+
+
+def test_a_polling_loop_on_the_same_path_is_left_out() -> None:
+    """100 looks at a path, of which one changed it: all would be kept if they were few."""
+    trace: list[Event] = [op(0, "stat", "a", errno="ENOENT") for _ in range(100)]
+    trace[30] = op(0, "mkdir", "a")
+    trace[99] = op(0, "rmdir", "a")
+    assert kept(trace, {99}) == [30, 99]
+
+
+def test_what_filled_a_directory_that_could_not_be_removed_is_kept() -> None:
+    trace = quiet(100)
+    trace[50] = op(0, "open", "a/new", flags=("O_CREAT",))
+    trace[60] = op(0, "open", "a/old", flags=("O_CREAT",), inode=3)
+    trace[70] = op(0, "mkdir", "a/failed", errno="EEXIST")
+    trace[90] = op(0, "rmdir", "a", errno="ENOTEMPTY")
+    assert kept(trace, {90}) == [50, 90]
+
+
+def test_no_single_event_is_left_out() -> None:
+    trace = quiet(100)
+    for index in (50, 52, 55):
+        trace[index] = collective("barrier", 0, 0)
+    assert kept(trace, {98}) == [50, 51, 52, 55, 98, 99]
+
+
+def test_without_a_violation_the_last_op_of_each_rank_is_kept() -> None:
+    assert kept([*quiet(30, 0), *quiet(30, 1)], set()) == [29, 30, 59]
+
+
+# Words.
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        (op(0, "stat", "a", kind="directory"), "dir"),
+        (op(0, "stat", "a", kind="file"), "file"),
+        (op(0, "stat", "a", errno="ENOENT"), "none"),
+        (op(0, "stat", "a", errno="EACCES"), "EACCES"),
+        (op(0, "access", "a", errno="ENOENT"), "ENOENT"),
+        (op(0, "write", "a", size=12), "12 B"),
+        (op(0, "write", "a", errno="ENOSPC"), "ENOSPC"),
+        (op(0, "list", "a", size=1), "1 entry"),
+        (op(0, "list", "a"), "end"),
+        (op(0, "open", "a", inode=1), "ok"),
+        (op(0, "open", "a", flags=("O_CREAT", "O_TRUNC")), "new"),
+        (op(0, "open", "a", inode=1, flags=("O_CREAT", "O_TRUNC")), "emptied"),
+        (op(0, "open", "a", flags=("O_CREAT", "O_EXCL"), errno="EEXIST"), "EEXIST"),
+        (op(0, "open", "a", syscall="creat"), "new"),
+        (op(0, "close", "a", known=False), ""),
+        (Op(0, "0", "mkdir", "mkdir"), ""),
+        (op(0, "mkdir", "a"), "ok"),
+    ],
+)
+def test_results(made: Op, expected: str) -> None:
+    assert words.result(made) == expected
+
+
+OWN = str(Path(model.__file__).parent)
+MINE = Frame("/home/user/project/train.py", 1, "f")
+
+
+@pytest.mark.parametrize(
+    "library",
+    [
+        "/usr/lib/python3.11/shutil.py",
+        "/opt/conda/lib/python3.14t/os.py",
+        "/usr/lib64/python3.9/os.py",
+        "/usr/lib/python3/dist-packages/torch/serialization.py",
+        "/home/user/project/.venv/lib/python3.11/site-packages/torch/serialization.py",
+        "<frozen importlib._bootstrap>",
+        f"{OWN}/world/hooks.py",
+    ],
+)
+def test_the_users_line_is_the_innermost_that_no_library_has(library: str) -> None:
+    stack = (Frame(library, 9, "g"), MINE, Frame("/home/user/other/main.py", 2, "main"))
+    assert words.user_frames(stack) == list(stack[1:])
+
+
+def test_where_a_stack_has_no_user_code_the_nearest_stands_in() -> None:
+    own = Frame(f"{OWN}/checkpointers/plain.py", 3, "save")
+    assert words.user_frames((LIBRARY, TORCH, own)) == [own]
+    assert words.user_frames((LIBRARY, TORCH)) == [TORCH]
+    assert words.user_frames((LIBRARY,)) == [LIBRARY]
+    assert words.user_frames(()) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "shown"),
+    [
+        ("/home/user/project/train.py", "train.py"),
+        ("/home/user/project/a/b/c/train.py", "a/b/c/train.py"),
+        ("/home/user/project2/deep/train.py", "deep/train.py"),
+        ("relative/train.py", "relative/train.py"),
+        ("<stdin>", "<stdin>"),
+        ("/train.py", "/train.py"),
+    ],
+)
+def test_files_are_shown_from_the_root_or_by_their_last_two_parts(file: str, shown: str) -> None:
+    assert words.frame_line(Frame(file, 7, "f"), ROOT) == f"{shown}:7 f"
+
+
+def test_a_line_of_code_loses_its_directory_first_and_its_function_next() -> None:
+    line = "tests/deep/train.py:42 prepare_directory"
+    assert words.fit_line(line, 40) == line
+    assert words.fit_line(line, 29) == "train.py:42 prepare_directory"
+    assert words.fit_line(line, 16) == "train.py:42 p..."
+    assert words.fit_line(line, 0) == ""
+
+
+def test_collectives_made_from_several_lines_say_so() -> None:
+    event = Collective("barrier", "0", 0, (0, 1), stacks={0: user(5, "f"), 1: user(6, "f")})
+    assert words.where(event, ROOT) == "train.py:5 f and 1 more"
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("plain", "plain"),
+        ("épée", "épée"),
+        ("e\u0301", "e\u0301"),
+        ("\u0301", "\\u0301"),
+        ("ที่", "ที่"),
+        (os.fsdecode(b"\xff\x80a"), "\\xff\\x80a"),
+        ("\ud800", "\\ud800"),
+        ("a\tb\n", "a\\tb\\n"),
+        ("\x1b[31m", "\\x1b[31m"),
+        ("\u202e\u200d\ufe0f", "\\u202e\\u200d\\ufe0f"),
+    ],
+)
+def test_escape(name: str, shown: str) -> None:
+    assert words.escape(name) == shown
+
+
+@given(st.text(), st.integers(0, 30))
+@example("数数数", 4)
+def test_what_is_cut_fits(text: str, width: int) -> None:
+    text = words.escape(text)
+    for cut in (
+        words.fit(text, width),
+        words.fit_end(text, width),
+        words.fit_subject(f"{text} -> {text}", width),
+    ):
+        assert cell_len(cut) <= width
+    if cell_len(text) <= width:
+        assert words.fit(text, width) == words.fit_end(text, width) == text
+
+
+def test_both_paths_of_a_rename_are_cut() -> None:
+    assert words.fit_subject("checkpoints/step2.tmp -> checkpoints/step2", 24) == "...ep2.tmp -> ...s/step2"
+    assert words.fit_subject("a -> checkpoints/step2", 16) == "a -> ...ts/step2"
+
+
+def test_ranks_in_words() -> None:
+    assert words.ranks([3]) == "rank 3"
+    assert words.ranks([0, 1, 2, 5, 7, 8]) == "ranks 0-2, 5, 7-8"
+
+
+# The rest.
+
+
+def test_nothing_happened() -> None:
+    assert render(outcome(), []) == "no ops"
+    assert summary(outcome()) == ""
+
+
+def test_files_are_shown_from_the_current_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = op(0, "mkdir", "a", stack=(Frame(str(tmp_path / "deep" / "down" / "train.py"), 5, "f"),))
+    assert render(outcome(made), []).endswith("  deep/down/train.py:5 f")
+    stopped = Stopped("asleep", "sleeps", made.stack or ())
+    assert summary(outcome(results=(stopped,))).endswith("        deep/down/train.py:5 f")
+
+
+def test_ranks_have_columns_or_lanes_or_neither() -> None:
+    """A column has at least 24 cells, the line of code 16: at 120 cells that is three ranks, not four.
+
+    Six cells are the step's; lanes leave 40 for the rest.
+    """
+
+    def header(ranks: int, path: str = "a-path-that-takes-a-lot-of-room") -> list[str]:
+        return render(outcome(op(0, "unlink", path, line=1), ranks=ranks), []).split("\n")[0].split()
+
+    assert header(3) == ["rank", "0", "rank", "1", "rank", "2"]
+    assert header(4) == ["0123"]
+    assert header(12) == ["012345678901"]
+    assert header(41) == []
+    assert header(5, "short") == [word for rank in range(5) for word in ("rank", str(rank))]
+
+
+def test_a_marked_path_that_columns_would_cut_gets_lanes() -> None:
+    path = "a/" + "long" * 9
+    plain, marked = (render(outcome(op(0, "unlink", path)), each, width=80) for each in ([], [violation(0)]))
+    assert path not in plain
+    assert path in marked
+
+
+def test_violations_are_red_and_failures_yellow() -> None:
+    trace = [op(0, "unlink", "a", errno="ENOENT"), op(0, "rmdir", "b", errno="ENOENT"), op(0, "mkdir", "c")]
+    _, red, yellow, plain = render(outcome(*trace), [violation(0)], colour=True).split("\n")
+    assert re.search(r"\x1b\[1;31m[^\x1b]*unlink a", red)
+    assert re.search(r"\x1b\[33m[^\x1b]*rmdir b", yellow)
+    assert "\x1b[0mmkdir c" in plain
+
+
+def test_large_values_are_not_printed() -> None:
+    assert summary(outcome(results=(Returned("x" * 100),))) == "rank 0  returned"
+
+
+def test_coverage() -> None:
+    holes = {"a writable shared mapping of a watched file": 2, "io_uring": 1}
+    assert coverage_text(Coverage(1, 431, holes, {"a mapping": 3})) == (
+        "coverage: 1 op controlled; 431 calls outside passed; "
+        "not controlled: a writable shared mapping of a watched file (2), io_uring (1)\nnotes: a mapping (3)"
+    )
+    assert coverage_text(Coverage(69)).endswith(
+        "69 ops controlled; 0 calls outside passed; not controlled: nothing"
+    )
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
 
 _GONE = (FileNotFoundError, ProcessLookupError)
 
@@ -76,14 +75,28 @@ def stopped_call(pid: int, thread: int) -> tuple[int, tuple[int, ...]] | None:
 
 def descendants(pid: int) -> list[int]:
     """All processes that descend from ``pid``, the nearest first."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with suppress(OSError, ValueError):
-                stat = _read(f"{entry}/stat")
-                parent = int(stat[stat.rindex(b")") + 2 :].split()[1])
-                children.setdefault(parent, []).append(int(entry.name))
-    found = list(children.get(pid, ()))
+    found = children(pid)
     for each in found:
-        found += children.get(each, ())
+        found += children(each)
+    return found
+
+
+def children(pid: int) -> list[int]:
+    """The processes that the threads of ``pid`` have started and that still have it as their parent."""
+    try:
+        return [
+            int(child) for thread in threads(pid) for child in _read(f"/proc/{pid}/task/{thread}/children").split()
+        ]
+    except FileNotFoundError:  # the kernel was built without it, or a thread has just ended
+        return _scan_for_children(pid)
+
+
+def _scan_for_children(pid: int) -> list[int]:
+    found = []
+    for entry in os.listdir("/proc"):  # noqa: PTH208
+        if entry.isdigit():
+            with suppress(*_GONE, ValueError):
+                stat = _read(f"/proc/{entry}/stat")
+                if int(stat[stat.rindex(b")") + 2 :].split()[1]) == pid:
+                    found.append(int(entry))
     return found

@@ -1,8 +1,8 @@
 """How wide the parts of an interleaving are.
 
-A line is a step number, then the text, then the mark of a violation, then the line of code.  The text stands in
-the column of its rank; where so many columns do not fit, each rank has a lane of one character, and the text of
-all ranks stands in one column behind the lanes.
+A line is a step number, then the text, then the mark of a violation, then the line of code.  The text stands
+in the column of its rank; where so many columns do not fit, each rank has a lane of one character, and the
+text of all ranks stands in one column behind the lanes.
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ NARROWEST = 40
 """Cells that a line may always have: in fewer, nothing could be read."""
 
 _READABLE = 24
-"""Cells that a column and the line of code have at least, if they need them."""
+"""Cells that a column of text has at least, if it needs them."""
 
-_WHERE = 40
-"""Cells that the line of code gets before columns grow further."""
+_LINE = 16
+"""Cells that the line of code has at least, if it needs them, where ranks have columns."""
+
+_WHOLE_LINE = 30
+"""Cells that the line of code gets before columns grow beyond what is readable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,4 +106,4 @@ def _cell(rows: Sequence[Row], layout: Layout, room: int, columns: int) -> tuple
     def share(where: int) -> int:
         return max(1, (room - min(where, layout.where)) // columns - GAP)
 
-    return min(natural, max(least, share(_WHERE)), share(0)), share(_READABLE) >= least
+    return min(natural, max(least, share(_WHOLE_LINE)), share(0)), share(_LINE) >= least

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from rich.cells import cell_len, chop_cells
+from rich.cells import cell_len
 
 from racecheck.model import Coverage, Died, Frame, Mismatch, Outcome, Raised, RankResult, Returned, Stopped
 from racecheck.report import words
@@ -58,7 +59,7 @@ def _echo(rank: int, results: Sequence[RankResult]) -> str:
     if not _is_echo(results[rank]):
         return ""
     causes = [number for number, each in enumerate(results) if number != rank and _is_cause(each)]
-    return f", echo of {words.ranks(causes)}" if causes else ", echo"
+    return f", echo of {words.ranks(causes)}" if causes else ""
 
 
 def _is_echo(result: RankResult) -> bool:
@@ -88,7 +89,7 @@ def _mismatch(mismatch: Mismatch, width: int, root: Path) -> Iterator[str]:
     group = words.escape(mismatch.group)
     yield from _wrap(f"collective #{mismatch.number} of group {group} differs between ranks:", width)
     for (call, stack), ranks in _same(mismatch.calls, mismatch.stacks).items():
-        yield from _wrap(f"{_INDENT}{words.ranks(ranks)}  {words.escape(call)}", width)
+        yield from _wrap(f"{words.ranks(ranks)}  {words.escape(call)}", width, _INDENT)
         yield from (words.fit(2 * _INDENT + line, width) for line in _stack(stack, root))
 
 
@@ -101,19 +102,27 @@ def _same(
     return found
 
 
-def _wrap(text: str, width: int) -> Iterator[str]:
-    """Lines of at most ``width`` cells, broken at blanks if there are any; all but the first are indented."""
-    line = ""
-    for word in text.split(" "):
-        if line.strip() and cell_len(line) + 1 + cell_len(word) > width:
-            yield line
-            line = (2 * _INDENT)[:-1]
-        line = f"{line} {word}" if line else word
-        while cell_len(line) > width:
-            head = chop_cells(line, width)[0]
-            yield head
-            line = 2 * _INDENT + line[len(head) :]
-    yield line
+def _wrap(text: str, width: int, indent: str = "") -> Iterator[str]:
+    """Lines of at most ``width`` cells, broken at blanks if it has any; all but the first further in."""
+    further = 2 * _INDENT
+    line = indent
+    for word in re.findall(r"\S+ *", text):
+        for piece in _chop(word, width - len(further)):
+            if cell_len(line + piece.rstrip()) > width:
+                yield line.rstrip()
+                line = further
+            line += piece
+    yield line.rstrip()
+
+
+def _chop(word: str, width: int) -> Iterator[str]:
+    piece = ""
+    for char in word:
+        if cell_len(piece + char) > width:
+            yield piece
+            piece = ""
+        piece += char
+    yield piece
 
 
 def coverage_text(coverage: Coverage) -> str:

@@ -107,8 +107,9 @@ def _op(row: Row, width: int) -> str:
     """The op in ``width`` cells: its result at the right, its path cut if need be."""
     call, subject, result = row.text
     room = width - (cell_len(result) + GAP if result else 0)
-    text = words.fit(f"{call} {words.fit_end(subject, max(4, room - cell_len(call) - 1))}".rstrip(), room)
-    return words.fit(words.pad(text, room + GAP) + result if result else text, width)
+    subject = words.fit_subject(subject, room - cell_len(call) - 1)
+    text = words.pad(words.fit(f"{call} {subject}", room), room + GAP)
+    return words.fit(f"{text}{result}".rstrip(), width)
 
 
 def _stretches(row: Row, layout: Layout) -> Iterator[Part]:

@@ -21,7 +21,7 @@ _OWN = str(Path(model.__file__).parent)
 _INSTALLED = re.compile(r"/(site|dist)-packages/")
 _STANDARD = re.compile(r"<|.*/lib(64)?/python3(\.\d+)?t?/")
 _CUT = "..."
-
+_ARROW = " -> "
 
 
 def escape(text: str) -> str:
@@ -31,8 +31,7 @@ def escape(text: str) -> str:
     on the letter they belong to; elsewhere they would change the width of what stands before them.
     """
     return "".join(
-        char if _is_plain(char, before) else _escaped(char)
-        for before, char in pairwise(f" {text}")
+        char if _is_plain(char, before) else _escaped(char) for before, char in pairwise(f" {text}")
     )
 
 
@@ -68,6 +67,16 @@ def fit_end(text: str, width: int) -> str:
     return _CUT + text[start:]
 
 
+def fit_subject(text: str, width: int) -> str:
+    """What `subject` gives, each of its paths cut where it must be."""
+    source, arrow, target = text.rpartition(_ARROW)
+    if not arrow or width < 4 * len(_ARROW):
+        return fit_end(text, width)
+    room = width - len(arrow)
+    source = fit_end(source, max(room // 2, room - cell_len(target)))
+    return source + arrow + fit_end(target, room - cell_len(source))
+
+
 def pad(text: str, width: int) -> str:
     """``text`` with blanks up to ``width`` cells."""
     return text + " " * (width - cell_len(text))
@@ -101,7 +110,7 @@ def subject(op: Op) -> str:
     """What the op is about: its paths, or how long it sleeps."""
     if op.call == "sleep":
         return f"{op.args.get('nanoseconds', 0) / 1e9:g} s"
-    return " -> ".join(escape(place.path) for place in op.places)
+    return _ARROW.join(escape(place.path) for place in op.places)
 
 
 def result(op: Op) -> str:
@@ -140,7 +149,7 @@ def collective(event: Collective, *, group: bool) -> str:
     """``broadcast #3, root 1``; with its group where there are several."""
     name = escape(f"{event.kind} #{event.number}" + (f" of group {event.group}" if group else ""))
     if event.kind == "send/recv":
-        return f"{name}, {' -> '.join(map(str, event.ranks))}"
+        return f"{name}, {_ARROW.join(map(str, event.ranks))}"
     return f"{name}, root {event.root}" if event.root >= 0 else name
 
 

@@ -19,8 +19,10 @@ import random
 import resource
 import signal
 import socket
+import struct
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -29,7 +31,7 @@ from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
 from racecheck import targets
-from racecheck.kernel import libc, seccomp
+from racecheck.kernel import libc, seccomp, syscalls
 from racecheck.model import Died, Frame, Raised, RankResult, Returned
 from racecheck.targets import Rank, Scenario
 
@@ -55,6 +57,18 @@ class Job:
 
 
 _replies = threading.local()
+
+
+def sleep(seconds: float) -> None:
+    """In place of ``time.sleep``, which asks the kernel for a point in time: how far off that is when the call is
+    intercepted depends on how fast this machine is.  This one asks for a duration."""
+    if seconds < 0:
+        raise ValueError("sleep length must be non-negative")
+    number = syscalls.number("clock_nanosleep", libc.MACHINE)
+    assert number is not None
+    left = ctypes.create_string_buffer(struct.pack("qq", int(seconds), round(seconds % 1 * 1e9) % 10**9), 16)
+    while libc.syscall(number, time.CLOCK_MONOTONIC, 0, left, left)[1] == errno_module.EINTR:
+        pass
 
 
 def announce(message: dict[str, Any], room: int = 4096) -> Any:
@@ -106,7 +120,7 @@ def run(
     connect(job, rank)
     before = len(sys.modules)
     announce({"is": "ready"})
-    result, error = _result(scenario, Rank(rank, job.ranks, Path(job.watched)), job)
+    result, error = _result(scenario, Rank(rank, job.ranks, Path(job.watched)), job, channel)
     fresh = newest_modules(len(sys.modules) - before)
     _send(channel, {"result": {"type_name": type(result).__name__, **asdict(result)}, "modules": sorted(fresh)})
     status = result.status if isinstance(result, Died) else int(error is not None)
@@ -152,24 +166,22 @@ def _grow_descriptor_table() -> None:
     os.close(os.dup2(0, highest))
 
 
-def _result(scenario: Scenario, rank: Rank, job: Job) -> tuple[RankResult, BaseException | None]:
+def _result(
+    scenario: Scenario, rank: Rank, job: Job, channel: socket.socket
+) -> tuple[RankResult, BaseException | None]:
     try:
-        return _returned(scenario(rank), rank.rank), None
+        value = scenario(rank)
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
         return (Died(status=status) if status else Returned()), None
     except BaseException as error:  # noqa: BLE001
         return raised(error, rank.rank, job.watched), error
-
-
-def _returned(value: Any, rank: int) -> Returned:
     try:
-        return Returned(json.loads(json.dumps(value)))
+        return Returned(json.loads(json.dumps(value))), None
     except (TypeError, ValueError):
-        raise TypeError(
-            f"the scenario returned a {type(value).__name__} on rank {rank}: return JSON data "
-            "(numbers, strings, lists, dictionaries), of a tensor for instance a digest"
-        ) from None
+        found = f"the scenario returned a value of type {type(value).__name__} on rank {rank.rank}"
+        _send(channel, {"usage": f"{found}: return JSON data (numbers, strings, lists), of a tensor for instance a digest"})
+        return Returned(), None
 
 
 def raised(error: BaseException, rank: int, watched: str) -> Raised:

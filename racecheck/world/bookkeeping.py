@@ -33,13 +33,14 @@ _FIOCLEX, _FIONCLEX = 0x5451, 0x5450
 _HARMLESS_IOCTL = frozenset({termios.TCGETS, _FIOCLEX, _FIONCLEX, termios.FIONREAD, termios.TIOCGWINSZ})
 _MILLISECOND = 1_000_000
 _ABSOLUTE = 1
+_CLONE_THREAD = 0x10000
 
 
 def at_once(request: Request, ledger: Ledger, rng: random.Random) -> Answer | None:
     """The answer to a call that nobody else can notice; None for one that has to wait its turn."""
     family, task = request.call.family, request.task
     if family == "clone":
-        task.rank.single = False
+        task.rank.single &= _starts_thread(request)
         return CARRY_ON
     if family == "random":
         return _draw(request, rng)
@@ -60,6 +61,13 @@ def at_once(request: Request, ledger: Ledger, rng: random.Random) -> Answer | No
     if family == "seek":
         return _seek(request)
     return CARRY_ON if family == "advise" else None
+
+
+def _starts_thread(request: Request) -> bool:
+    """Whether a clone makes a thread (of which only the main one is under control) rather than a process."""
+    if request.call.name == "clone3":
+        return bool(struct.unpack("Q", request.task.process.memory.read(request.arguments[0], 8))[0] & _CLONE_THREAD)
+    return "CLONE_THREAD" in request.flags
 
 
 def _draw(request: Request, rng: random.Random) -> Answer | None:
@@ -140,14 +148,15 @@ def describe(request: Request) -> None:
 
 
 def _duration(request: Request) -> int:
-    """Nanoseconds to sleep, in whole milliseconds: where a deadline is given, how far it is off depends on how fast
-    the rank came to its call."""
+    """Nanoseconds to sleep; to a deadline, in whole milliseconds, since how far it is off depends on how fast the rank
+    came to its call."""
     index = next(index for index, arg in enumerate(request.call.args) if arg.name == "timespec")
     seconds, nanoseconds = struct.unpack("qq", request.task.process.memory.read(request.arguments[index], 16))
     wanted = seconds * 1_000_000_000 + nanoseconds
     if request.op.args.get("flags", 0) & _ABSOLUTE:
         wanted -= time.clock_gettime_ns(request.number("clock"))
-    return max(0, -(-wanted // _MILLISECOND) * _MILLISECOND)
+        wanted = -(-wanted // _MILLISECOND) * _MILLISECOND
+    return max(0, wanted)
 
 
 def _inode(request: Request) -> int:

@@ -69,6 +69,7 @@ _SAME_SIZE = frozenset({"all_reduce", "broadcast", "reduce"})
 
 _tickets: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 _by_storage: dict[int, int] = {}
+_stores: list[dist.Store] = []
 _libraries: list[torch.library.Library] = []
 
 
@@ -93,7 +94,7 @@ class SupervisedStore(dist.Store):
     def add(self, key: str, amount: int) -> int:
         return int(self._ask("add", key, amount))
 
-    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:  # noqa: ARG002
+    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:  # noqa: ARG002  (a deadlock is seen at once)
         self._ask("wait", *keys)
 
     def check(self, keys: list[str]) -> bool:
@@ -105,10 +106,10 @@ class SupervisedStore(dist.Store):
     def compare_set(self, key: str, expected: bytes | str, desired: bytes | str) -> bytes:
         return bytes.fromhex(self._ask("compare_set", key, _hex(expected), _hex(desired)))
 
-    def delete_key(self, key: str) -> bool:
+    def deleteKey(self, key: str) -> bool:  # noqa: N802  (c10d's own name)
         return bool(self._ask("delete", key))
 
-    def num_keys(self) -> int:
+    def getNumKeys(self) -> int:  # noqa: N802
         return int(self._ask("count"))
 
     def multi_get(self, keys: list[str]) -> list[bytes]:
@@ -131,6 +132,7 @@ def connect(job: Job, rank: int) -> None:
     supervisor does."""
     torch.set_num_threads(1)
     store = SupervisedStore() if job.controlled else dist.FileStore(f"{job.output}/store", job.ranks)
+    _stores.append(store)  # C++ does not keep the Python half of a store alive
     dist.init_process_group("gloo", store=store, rank=rank, world_size=job.ranks)
     if not job.controlled:
         dist.barrier()

@@ -133,12 +133,14 @@ class Session:
         found, self._gone = self._gone, []
         return found
 
-    def learn(self, modules: list[str]) -> None:
-        """Let the zygote import what ranks had to import on the way; each module is tried once."""
+    def learn(self, modules: list[str]) -> bool:
+        """Let the zygote import what ranks had to import on the way; whether there was anything new.
+
+        Each module is tried once.
+        """
         fresh = [each for each in modules if each not in self._tried]
-        if fresh:
-            self._tried.update(fresh)
-            self.request("learn", modules=fresh)
+        self._tried.update(fresh)
+        return bool(fresh) and bool(self.request("learn", modules=fresh)["learnt"])
 
     def end_world(self) -> None:
         """Kill and reap whatever is left of the world."""

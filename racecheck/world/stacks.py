@@ -18,7 +18,8 @@ from racecheck.kernel import libc, syscalls
 from racecheck.model import Frame
 from racecheck.world.agent import STACK_SIGNAL
 
-_CALLER = str(Path(targets.__file__))
+_CALLER = targets.__file__
+_OURS = (str(Path(__file__).parent), str(Path(libc.__file__).parent))
 _LINE = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')
 _PATIENCE = 1000
 
@@ -58,5 +59,6 @@ def parse(text: str) -> tuple[Frame, ...]:
         file, number, function = match.groups()
         if file == _CALLER:
             break
-        found.append(Frame(file, int(number) if number.isdigit() else 0, function))
+        if not file.startswith(_OURS):
+            found.append(Frame(file, int(number) if number.isdigit() else 0, function))
     return tuple(found)

@@ -120,6 +120,7 @@ class Supervisor:
         data, received, _, _ = socket.recv_fds(rank.channel, 1, 2)
         if not data or len(received) != 2:
             raise CannotRun(f"rank {rank.number} did not start: {self._last_words(rank)}")
+        rank.channel.setblocking(False)
         rank.listener, rank.stack_pipe = seccomp.Listener(received[0]), received[1]
         self._by_descriptor[received[0]] = rank
         self._poll.register(received[0], select.POLLIN)
@@ -199,6 +200,7 @@ class Supervisor:
         for rank in self._ranks:
             if rank.running:
                 rank.running, rank.asleep = False, not rank.stopped_tasks()
+            rank.single = len(rank.processes) <= 1 and not proc.children(rank.pid)
         return True
 
     def _processes(self) -> list[int]:
@@ -576,7 +578,7 @@ class Supervisor:
             hear(rank)
         anyone_failed = any(isinstance(rank.result, (Raised, Died)) for rank in self._ranks)
         for rank in self._ranks:
-            if rank.result is None or not rank.gone:
+            if rank.result is None or rank.running:
                 rank.result = self._stop(rank, why, anyone_failed)
         if self._collectives.ambiguous:
             self._ledger.hole("a receive from any source that had several senders, or none yet")
@@ -647,6 +649,8 @@ def hear(rank: Rank) -> None:
     """Take in the result that a rank has sent."""
     for line in rank.lines():
         message = json.loads(line)
+        if "usage" in message:
+            raise UsageError(message["usage"])
         rank.modules = message["modules"]
         rank.result = _result(message["result"])
 

@@ -20,6 +20,7 @@ import select
 import signal
 import socket
 import sys
+import time
 import traceback
 import weakref
 from collections.abc import Callable
@@ -104,9 +105,10 @@ class Zygote:
         is tried in a process of its own first: one that fails, or starts a thread, stays lazy.
         """
         wanted = [each for each in modules if each not in sys.modules and _installed(each)]
-        if wanted and _in_child(lambda: _try_import(wanted)) == "":
-            _try_import(wanted)
-            _settle()
+        if not wanted or _in_child(lambda: _try_import(wanted)):
+            return {"learnt": []}
+        _try_import(wanted)
+        _settle()
         return {"learnt": wanted}
 
     def _setup(self, target: str, path: str, output: str) -> dict[str, Any]:
@@ -264,6 +266,7 @@ def main(client: int) -> None:
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
     _room_for_descriptors()
     with socket.socket(fileno=client) as talk:
+        time.sleep = agent.sleep
         try:
             hooks = importlib.import_module("racecheck.world.hooks")
         except ImportError as error:

@@ -1,0 +1,224 @@
+"""Small scenarios for the tests of the world: collectives, deadlocks, deaths.  Not collected by pytest."""
+
+import ctypes
+import os
+import time
+
+from racecheck import Rank, scenario
+
+
+@scenario(ranks=2)
+def every_collective(rank: Rank) -> int:
+    """One collective of each kind, synchronous and asynchronous, on the world and on a sub-group; gives how many."""
+    import torch
+    import torch.distributed as dist
+
+    size, me = rank.world_size, rank.rank
+    one, parts = torch.ones(2), [torch.zeros(2) for _ in range(size)]
+    dist.barrier()
+    dist.all_reduce(one.clone())
+    dist.broadcast(one.clone(), src=0)
+    dist.reduce(one.clone(), dst=0)
+    dist.all_gather(parts, one)
+    dist.all_gather_into_tensor(torch.zeros(2 * size), one)
+    dist.gather(one, parts if me == 0 else None, dst=0)
+    dist.scatter(torch.zeros(2), parts if me == 0 else None, src=0)
+    dist.all_to_all_single(torch.zeros(2 * size), torch.ones(2 * size))
+    dist.all_to_all(parts, [torch.ones(2) for _ in range(size)])
+    dist.reduce_scatter_tensor(torch.zeros(2), torch.ones(2 * size))
+    dist.reduce_scatter(torch.zeros(2), [torch.ones(2) for _ in range(size)])
+    dist.monitored_barrier()
+    dist.all_gather_object([None] * size, {"rank": me})
+    dist.broadcast_object_list([me], src=1)
+    dist.gather_object(me, [None] * size if me == 0 else None, dst=0)
+    dist.scatter_object_list([None], list(range(size)) if me == 0 else None, src=0)
+    work = dist.all_reduce(one.clone(), async_op=True)
+    assert work is not None
+    work.wait()
+    return 18
+
+
+@scenario(ranks=2)
+def point_to_point(rank: Rank) -> float:
+    import torch
+    import torch.distributed as dist
+
+    tensor = torch.full((4,), float(rank.rank))
+    if rank.rank == 0:
+        dist.send(tensor, dst=1)
+        works = [dist.isend(tensor, dst=1, tag=7), dist.irecv(tensor, src=1, tag=8)]
+        for work in works:
+            assert work is not None
+            work.wait()
+    else:
+        dist.recv(tensor, src=0)
+        dist.recv(tensor, src=0, tag=7)
+        dist.send(tensor + 1, dst=0, tag=8)
+    return float(tensor.sum())
+
+
+@scenario(ranks=4)
+def sub_groups(rank: Rank) -> list[float]:
+    """Two groups made on the way; a barrier in each, then one of all."""
+    import torch
+    import torch.distributed as dist
+
+    groups = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    mine = groups[rank.rank // 2]
+    value = torch.full((1,), float(rank.rank))
+    dist.all_reduce(value, group=mine)
+    dist.barrier(group=mine)
+    (rank.path / f"done{rank.rank}").write_text("x")
+    dist.barrier()
+    return [float(value), float(len(os.listdir(rank.path)))]
+
+
+@scenario(ranks=2)
+def functional(rank: Rank) -> float:
+    """DTensor's collectives go through the dispatcher."""
+    import torch
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    mesh = init_device_mesh("cpu", (rank.world_size,))
+    tensor = distribute_tensor(torch.arange(4.0), mesh, [Shard(0)])
+    return float(tensor.full_tensor().sum())
+
+
+@scenario(ranks=2)
+def one_returns(rank: Rank) -> None:
+    """Rank 0 forgets the barrier."""
+    import torch.distributed as dist
+
+    (rank.path / str(rank.rank)).mkdir()
+    if rank.rank == 1:
+        dist.barrier()
+
+
+@scenario(ranks=2)
+def one_raises(rank: Rank) -> None:
+    """Rank 1 fails; rank 0 is in the barrier and hears of it."""
+    import torch.distributed as dist
+
+    if rank.rank == 1:
+        raise ValueError("no such thing")
+    dist.barrier()
+
+
+@scenario(ranks=2)
+def crossed(rank: Rank) -> None:
+    """Each receives before it sends."""
+    import torch
+    import torch.distributed as dist
+
+    dist.recv(torch.zeros(1), src=1 - rank.rank)
+    dist.send(torch.zeros(1), dst=1 - rank.rank)
+
+
+@scenario(ranks=2)
+def mismatched(rank: Rank) -> None:
+    import torch
+    import torch.distributed as dist
+
+    if rank.rank == 0:
+        dist.barrier()
+    else:
+        dist.all_reduce(torch.ones(1))
+
+
+@scenario(ranks=2)
+def other_root(rank: Rank) -> None:
+    import torch
+    import torch.distributed as dist
+
+    dist.broadcast(torch.ones(1), src=rank.rank)
+
+
+@scenario(ranks=2)
+def crashes(rank: Rank) -> None:
+    if rank.rank == 1:
+        ctypes.string_at(0)
+
+
+@scenario(ranks=2)
+def leaves(rank: Rank) -> None:
+    if rank.rank == 1:
+        os._exit(3)
+
+
+@scenario(ranks=2, timeout=1.0)
+def spins(rank: Rank) -> None:
+    while rank.rank == 1:
+        pass
+
+
+@scenario(ranks=2, max_ops=200)
+def polls(rank: Rank) -> None:
+    while rank.rank == 1 and not (rank.path / "never").exists():
+        time.sleep(1)
+
+
+@scenario(ranks=2)
+def writes_outside(rank: Rank) -> None:
+    outside = rank.path.parent.parent / "outside"
+    with outside.open("w") as file:
+        file.write("x")
+    outside.unlink()
+
+
+@scenario(ranks=2)
+def sleeps(rank: Rank) -> None:
+    time.sleep(3600)
+    (rank.path / str(rank.rank)).mkdir()
+
+
+@scenario(ranks=2)
+def unclosed(rank: Rank) -> None:
+    """A file that is never closed gets its bytes when the process ends."""
+    global kept
+    kept = open(rank.path / f"latest{rank.rank}", "w")  # noqa: SIM115
+    kept.write("step 6")
+
+
+@scenario(ranks=2)
+def returns_nonsense(rank: Rank) -> object:
+    return object()
+
+
+@scenario(ranks=2)
+def locks(rank: Rank) -> None:
+    """Mutual exclusion by flock: with it, nobody sees the other's file."""
+    import fcntl
+
+    with (rank.path / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        mine = rank.path / "inside"
+        mine.mkdir()
+        mine.rmdir()
+
+
+@scenario(ranks=2)
+def random_names(rank: Rank) -> list[str]:
+    import random
+    import tempfile
+    import uuid
+
+    handle, name = tempfile.mkstemp()
+    os.close(handle)
+    return [str(uuid.uuid4()), str(random.random()), os.path.basename(name)]
+
+
+@scenario(ranks=2)
+def large_broadcast(rank: Rank) -> float:
+    """More than any socket buffer holds: the root really waits for the others."""
+    import torch
+    import torch.distributed as dist
+
+    tensor = torch.full((4_000_000,), float(rank.rank + 1))
+    if rank.rank == 1:
+        (rank.path / "late").mkdir()
+        (rank.path / "later").mkdir()
+    dist.broadcast(tensor, src=0)
+    if rank.rank == 0:
+        (rank.path / "sent").mkdir()
+    return float(tensor.sum())
