@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _PROBE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
 _PROBE += "from racecheck.probes import main; main(sys.argv[2:])"
-_CONTAINER = "in a container use a seccomp profile that allows it (docker run --security-opt seccomp=unconfined)"
+_CONTAINER = "in a container allow it (docker run --security-opt seccomp=unconfined)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +56,12 @@ _OTHERS = (
     Primitive("kcmp", f"{_CONTAINER}, and a kernel with CONFIG_KCMP"),
     Primitive("proc", "mount /proc without hidepid, and use a kernel with CONFIG_SCHED_INFO"),
     Primitive("stacks", "let ranks receive real-time signals, and mount /proc without hidepid"),
-    Primitive("runs", "set RACECHECK_RUNS to a private, writable directory with room"),
+    Primitive("runs", "worlds live there while they run: it must be private and writable"),
     Primitive("loopback", "bring the loopback interface up (ip link set lo up)"),
 )
 _OPTIONAL = (
-    Primitive("pidfd_getfd", f"files that ranks get from elsewhere are UNKNOWN: {_CONTAINER}", required=False),
-    Primitive("addresses", f"what depends on addresses may differ between runs: {_CONTAINER}", required=False),
+    Primitive("pidfd_getfd", f"what ranks get from other processes is UNKNOWN: {_CONTAINER}", required=False),
+    Primitive("addresses", f"addresses differ from session to session: {_CONTAINER}", required=False),
     Primitive("wake-up", "runs are slower: upgrade to Linux 6.6 or newer", required=False),
 )
 
@@ -100,7 +100,7 @@ def start(base: Path) -> Session:
 def _said(missing: Sequence[Check]) -> str:
     first, others = missing[0], ", ".join(each.name for each in missing[1:])
     also = f" (also missing: {others})" if others else ""
-    return f"this machine lacks {first.name}: {first.detail}; {first.mend}{also}"
+    return f"this machine cannot run controlled worlds: {first.name}: {first.detail}; {first.mend}{also}"
 
 
 def _linux() -> Check:
@@ -121,7 +121,7 @@ def _try(primitives: Sequence[Primitive]) -> list[Check]:
         answers = json.loads(done.stdout)
     except ValueError:
         words = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-        answers = {name: (False, f"it could not be tried: {words}") for name in names}
+        answers = dict.fromkeys(names, (False, f"it could not be tried: {words}"))
     return [_result(each, *answers[each.name]) for each in primitives]
 
 

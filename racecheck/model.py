@@ -69,7 +69,7 @@ class Place:
 class Result:
     """How an op ended: ``errno`` by name ("EEXIST") or "" and the call's return value.
 
-    ``size`` counts the bytes that moved and ``digest`` is their SHA-256.  ``known`` is False for a
+    ``size`` counts the bytes that moved (of a listing: its entries, without the dots) and ``digest`` is their SHA-256.  ``known`` is False for a
     call that the kernel carried out unobserved.
     """
 

@@ -1,8 +1,8 @@
 """What a controlled world needs of the machine, tried by doing it.
 
-`racecheck.doctor` runs this in an interpreter of its own, which has one thread and forks for each probe: what a
-probe does to its process (a filter, a signal that kills) is gone with it.  A probe gives a remark for people, or
-raises: its message then says what happened.
+`racecheck.doctor` runs this in an interpreter of its own, which has one thread and forks for each probe:
+what a probe does to its process (a filter, a signal that kills) is gone with it.  A probe gives a remark
+for people, or raises: its message then says what happened.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from racecheck import config
+from racecheck.errors import RacecheckError
 from racecheck.kernel import libc, proc, seccomp, syscalls
 from racecheck.kernel.memory import Memory
 from racecheck.subject import LackingError, expect, leave, readable, stopped
@@ -72,7 +73,7 @@ def _architecture() -> str:
 
 
 def _kernel() -> str:
-    """A flag that the kernel does not know is EINVAL, before it looks at the filter (seccomp(2)): there is none."""
+    """The kernel looks at the flags first, EINVAL, and then at the filter, EFAULT for none (seccomp(2))."""
     error = libc.syscall(_number("seccomp"), _SET_MODE_FILTER, _LISTENER_AND_KILLABLE, None)[1]
     release = platform.release()
     known = error == errno.EFAULT or (error != errno.EINVAL and _version(release) >= (5, 19))
@@ -275,7 +276,8 @@ def _report(probe: Callable[[], str], writing: int) -> int:
     try:
         text, status = probe(), 0
     except Exception as error:  # noqa: BLE001
-        text, status = f"{'' if isinstance(error, LackingError) else f'{type(error).__name__}: '}{error}", 1
+        known = isinstance(error, (LackingError, RacecheckError))
+        text, status = str(error) if known else f"{type(error).__name__}: {error}", 1
     os.write(writing, text.encode(errors="replace")[:2000])
     return status
 

@@ -78,11 +78,23 @@ class Search:
 
 
 def run_once(
-    session: Session, scenario: Scenario, world: World, strategy: Strategy, *, seed: str, stacks: bool = True
+    session: Session,
+    scenario: Scenario,
+    world: World,
+    strategy: Strategy,
+    *,
+    seed: str,
+    stacks: bool = True,
+    again: bool = False,
 ) -> Outcome:
-    """One controlled run; the strategy has begun already and its ``end`` is called."""
+    """One controlled run; the strategy has begun already and its ``end`` is called.
+
+    ``again``: another run of the same world is going to follow.
+    """
     session.request("import", target=scenario.reference)
-    supervisor = Supervisor(session, scenario.reference, world, strategy.choose, seed=seed, stacks=stacks)
+    supervisor = Supervisor(
+        session, scenario.reference, world, strategy.choose, seed=seed, stacks=stacks, again=again
+    )
     outcome = supervisor.run()
     strategy.end(outcome.trace)
     return outcome
@@ -98,7 +110,7 @@ def warm_up(session: Session, scenario: Scenario, world: World, *, seed: str) ->
     for _ in range(_WARM_UPS):
         supervisor = Supervisor(session, scenario.reference, world, lambda _: 0, seed=seed, stacks=False)
         supervisor.run()
-        if not session.learn(supervisor.modules()):
+        if not session.learn(supervisor.modules):
             return
 
 

@@ -1,10 +1,10 @@
 """A plain ``torch.distributed.checkpoint.save``: nothing is wrong with it, so nothing must be found.
 
-**Mechanism.**  Each rank writes a file of its own into one directory, and once all have, rank 0 writes ``.metadata``
-beside them and renames it into place; the collectives in between keep that order.
+**Mechanism.**  Each rank writes a file of its own into one directory.  Once all have, rank 0 writes
+``.metadata`` beside them and renames it into place; the collectives in between keep that order.
 
-**What must be found.**  Nothing.  It is here as the control: the most used saver of torch, unmodified, under every
-invariant, and it is what the benchmarks measure.
+**What must be found.**  Nothing.  This is the control: torch's own saver, unmodified, under every
+invariant.
 """
 
 from __future__ import annotations

@@ -2,21 +2,22 @@
 
 These are the documented steps of ``DeepSpeedEngine.save_checkpoint``, not the real DeepSpeed.
 
-**Report.**  deepspeedai/DeepSpeed #7549: ZeRO-3 with the optimizer offloaded to NVMe, 2 GPUs, ``save_checkpoint`` on
-all ranks (as it must be): ``shutil.copytree`` into ``<save_dir>/<tag>/offloaded_tensors`` ends in FileExistsError.
-Versions 0.13.0 to 0.17.6 do that; with the real 0.16.9 and 0.17.6 all ranks but one fail every time.  From 0.18.0 each
-rank has a directory of its own in there.
+**Report.**  deepspeedai/DeepSpeed #7549: ZeRO-3 with the optimizer offloaded to NVMe, 2 GPUs.  All ranks
+call ``save_checkpoint``, as they must, and its ``shutil.copytree`` into
+``<save_dir>/<tag>/offloaded_tensors`` ends in FileExistsError.  Versions 0.13.0 to 0.17.6 do that: with the
+real 0.16.9 and 0.17.6 all ranks but one fail, every time.  From 0.18.0 each rank has a directory of its own
+in there.
 
-**Mechanism.**  ``copytree`` makes its destination, and on all ranks that is the same.  What is worse, and what the
-error hides: swap files are named after the parameter, so they have the *same names on all ranks*, and the content is
-each rank's own partition of the optimizer's state.
+**Mechanism.**  ``copytree`` makes its destination, which is the same on all ranks.  What the error hides is
+worse: swap files are named after the parameter, so they have the *same names on all ranks*, while their
+content is each rank's own partition of the optimizer's state.
 
 **What must be found.**
 
 - ``racy``, as reported: FileExistsError.
-- ``dirs_exist_ok``, the fix that suggests itself: no error any more, and the ranks overwrite one another's tensors.
-- ``one_rank_copies``, the usual fix for "all ranks do it": keeps the tensors of that rank only.  (No race: it fails in
-  every schedule.)
+- ``dirs_exist_ok``, the fix that suggests itself: no error, and the ranks overwrite one another's tensors.
+- ``one_rank_copies``, the usual fix where all ranks do something: it keeps the tensors of that rank only.
+  (No race: it fails in every schedule.)
 - ``directory_per_rank``, what DeepSpeed does from 0.18.0 on, holds.
 """
 
@@ -69,10 +70,12 @@ def consolidate(rank: Rank, destination: Path, *, dirs_exist_ok: bool = False) -
 
 
 def every_tensor_saved(outcome: Outcome) -> Iterator[Violation]:
-    """Once all ranks have returned, each rank's tensors are in the checkpoint, wherever, with their content."""
+    """Once all ranks have returned, each rank's tensors are in the checkpoint, wherever, unchanged."""
     if not all(isinstance(result, Returned) for result in outcome.results):
         return
-    saved = {(Path(path).name, entry.digest) for path, entry in outcome.disk.items() if path.startswith(SAVED)}
+    saved = {
+        (Path(path).name, entry.digest) for path, entry in outcome.disk.items() if path.startswith(SAVED)
+    }
     for rank in range(outcome.world.ranks):
         wanted = {name: hashlib.sha256(content(rank, name)).hexdigest() for name in TENSORS}
         lost = [name for name, digest in wanted.items() if (name, digest) not in saved]
@@ -83,9 +86,7 @@ def every_tensor_saved(outcome: Outcome) -> Iterator[Violation]:
 INVARIANTS = (*DEFAULT, every_tensor_saved)
 
 
-@racecheck.scenario(
-    ranks=2, report="DeepSpeed #7549", invariants=INVARIANTS, expected=Verdict.FAIL, breaks="no-file-errors"
-)
+@racecheck.scenario(ranks=2, report="DeepSpeed #7549", expected=Verdict.FAIL, breaks="no-file-errors")
 def racy(rank: Rank) -> None:
     """As reported: one destination for all ranks."""
     import torch.distributed as dist
@@ -95,7 +96,11 @@ def racy(rank: Rank) -> None:
 
 
 @racecheck.scenario(
-    ranks=2, report="DeepSpeed #7549", invariants=INVARIANTS, expected=Verdict.FAIL, breaks="every-tensor-saved"
+    ranks=2,
+    report="DeepSpeed #7549",
+    invariants=INVARIANTS,
+    expected=Verdict.FAIL,
+    breaks="every-tensor-saved",
 )
 def dirs_exist_ok(rank: Rank) -> None:
     """The destination may exist already."""
@@ -106,7 +111,11 @@ def dirs_exist_ok(rank: Rank) -> None:
 
 
 @racecheck.scenario(
-    ranks=2, report="DeepSpeed #7549", invariants=INVARIANTS, expected=Verdict.FAIL, breaks="every-tensor-saved"
+    ranks=2,
+    report="DeepSpeed #7549",
+    invariants=INVARIANTS,
+    expected=Verdict.FAIL,
+    breaks="every-tensor-saved",
 )
 def one_rank_copies(rank: Rank) -> None:
     """All ranks have swapped out their tensors, and rank 0 copies."""
@@ -127,8 +136,10 @@ def directory_per_rank(rank: Rank) -> None:
     dist.barrier()
 
 
-for each in (racy, dirs_exist_ok, one_rank_copies, directory_per_rank):
-    each.setup(swapped_out)
+racy.setup(swapped_out)
+dirs_exist_ok.setup(swapped_out)
+one_rank_copies.setup(swapped_out)
+directory_per_rank.setup(swapped_out)
 
 
 def test_racy(racecheck: Any) -> None:

@@ -154,7 +154,7 @@ def _hand_over(channel: socket.socket) -> None:
     reading, writing = os.pipe()
     faulthandler.register(STACK_SIGNAL, file=writing, all_threads=False, chain=False)
     listener = seccomp.install()
-    socket.send_fds(channel, [b"\n"], [listener, reading])
+    socket.send_fds(channel, [str(os.getpid()).encode()], [listener, reading])
     os.close(listener)
     os.close(reading)
 

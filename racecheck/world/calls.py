@@ -169,10 +169,11 @@ class Decoder:
             request.located[index] = locate(self.watched, base, path, follow=False)
 
     def _places(self, request: Request) -> tuple[Place, ...]:
-        """The places of a request's paths and files, in the order of its arguments."""
+        """The places of a request's paths and files: the source before the target."""
         found = {index: self._place(located) for index, located in request.located.items()}
         found |= {index: self._file_place(file) for index, file in request.files.items()}
-        return tuple(found[index] for index in sorted(found))
+        args = request.call.args
+        return tuple(found[index] for index in sorted(found, key=lambda each: (args[each].name == "to", each)))
 
     def _place(self, located: Located) -> Place:
         name = os.path.basename(located.path)

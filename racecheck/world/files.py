@@ -110,6 +110,10 @@ class Descriptors:
         dropped = (self.drop(number) for number in [each for each in self._table if first <= each <= last])
         return [file for file in dropped if file is not None]
 
+    def drop_all(self) -> list[OpenFile]:
+        """The process has ended."""
+        return self.drop_range(0, 1 << 31)
+
     def look_up(self, number: int) -> OpenFile | None:
         """The watched file that a descriptor refers to; None if it refers to something else.
 

@@ -31,7 +31,7 @@ _MAKES_MODE = frozenset({"open", "mkdir", "mknod"})
 class Answer:
     """What a rank is told: a value or an errno, or a descriptor (``opened``).
 
-    ``size`` and ``digest`` are of the bytes that moved (for a listing, ``size`` counts its entries).
+    ``size`` and ``digest`` are of the bytes that moved (for a listing, ``size`` counts its entries but the dots).
     ``carry_on``: the kernel is to do it; then the result is not known.
     """
 
@@ -272,7 +272,7 @@ def _list(request: Request) -> Answer:
         return Answer(errno=errno.EINVAL)
     request.task.process.memory.write(request.raw(Role.OUTBUF), data)
     file.position += count
-    return Answer(value=len(data), size=count)
+    return Answer(value=len(data), size=count - max(0, min(count, 2 - start)))
 
 
 def _entries(file: OpenFile) -> Iterator[bytes]:

@@ -6,8 +6,10 @@ import fcntl
 import json
 import os
 import select
+import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 from contextlib import suppress
@@ -15,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from racecheck.errors import CannotRun, InternalError, UsageError
+from racecheck.errors import CannotRun, UsageError
 from racecheck.kernel import proc
 
 _GUARDIAN = Path(__file__).with_name("guardian.py")
@@ -51,13 +53,35 @@ class Slot:
         else:
             raise CannotRun(f"all slots in {home} are taken")
         self.watched, self.scratch, self.output = (self.path / name for name in ("disk", "tmp", "output"))
+        self._template, self._kept = self.path / "setup", ""
+        self._empty()
+        self.output.mkdir()
+
+    def _empty(self) -> None:
+        for name in os.listdir(self.path):  # noqa: PTH208
+            wipe(self.path / name)
+
+    def keep(self, target: str) -> None:
+        """Remember what a scenario's setup has left in the watched directory, unless copies of it would differ."""
+        self._kept = ""
+        wipe(self._template)
+        if _copies_well(self.watched):
+            shutil.copytree(self.watched, self._template, symlinks=True)
+            self._kept = target
+
+    def restore(self, target: str) -> bool:
+        """Put back what was kept for a scenario; whether anything was."""
+        if self._kept != target:
+            return False
+        shutil.copytree(self._template, self.watched, symlinks=True, dirs_exist_ok=True)
+        return True
 
     def reset(self, ranks: int) -> None:
         """Make the slot as it is before a run: empty, with a scratch directory for each rank."""
-        for name in os.listdir(self.path):  # noqa: PTH208
-            wipe(self.path / name)
+        wipe(self.watched)
+        wipe(self.scratch)
         try:
-            for each in (self.watched, self.scratch, self.output):
+            for each in (self.watched, self.scratch):
                 each.mkdir()
             for rank in range(ranks):
                 (self.scratch / str(rank)).mkdir()
@@ -65,14 +89,24 @@ class Slot:
             raise CannotRun(f"cannot write to {self.path}: {error.strerror}; free space or set RACECHECK_RUNS") from None
 
     def close(self) -> None:
-        for name in os.listdir(self.path):  # noqa: PTH208
-            wipe(self.path / name)
+        self._empty()
         os.close(self.lock)
+
+
+def _copies_well(tree: Path) -> bool:
+    """Whether a copy is the same: nothing but directories, links and files that have one name."""
+    for below, directories, files in os.walk(tree):
+        for name in [*directories, *files]:
+            status = os.lstat(os.path.join(below, name))  # noqa: PTH118
+            regular = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+            if not (regular or stat.S_ISDIR(status.st_mode) or stat.S_ISLNK(status.st_mode)):
+                return False
+    return True
 
 
 def wipe(path: Path) -> None:
     """Remove a file or a tree, also one whose directories have lost their permissions."""
-    if path.is_symlink() or not path.is_dir():
+    if not path.is_dir() or path.is_symlink():
         path.unlink(missing_ok=True)
         return
     with suppress(OSError):
@@ -91,6 +125,7 @@ class Session:
     def __init__(self, base: Path) -> None:
         self.slot = Slot(base)
         self._gone: list[dict[str, int]] = []
+        self._worlds = 0
         self._tried: set[str] = set()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket = ours
@@ -111,26 +146,50 @@ class Session:
             self.close()
             raise
 
-    def request(self, do: str, *, sockets: tuple[socket.socket, ...] = (), **arguments: Any) -> dict[str, Any]:
+    def request(self, do: str, **arguments: Any) -> dict[str, Any]:
         """Ask the zygote; gives its answer.
 
         Raises `UsageError` or `CannotRun` for what the zygote could not do and why.
         """
-        data = json.dumps({"do": do, **arguments}).encode()
-        try:
-            socket.send_fds(self.socket, [data], [each.fileno() for each in sockets])
-        except OSError:
-            raise self._lost() from None
+        self._send({"do": do, **arguments}, ())
         return self._receive()
 
-    def gone(self) -> list[dict[str, int]]:
-        """The ranks that have ended since the last call, each with its status; does not block."""
-        while self._readable(0):
-            answer = json.loads(self._take())
-            if "gone" not in answer:
-                raise InternalError(f"unexpected answer of the zygote: {answer}")
-            self._gone.append(answer)
-        found, self._gone = self._gone, []
+    def _send(self, message: dict[str, Any], sockets: tuple[socket.socket, ...]) -> None:
+        try:
+            socket.send_fds(self.socket, [json.dumps(message).encode()], [each.fileno() for each in sockets])
+        except OSError:
+            raise self._lost() from None
+
+    def make_ready(self, target: str, ranks: int) -> None:
+        """Make the slot as a run finds it; raises `UsageError` if the scenario's setup fails.
+
+        The setup runs once, and later runs get a copy of what it left: the same, and cheaper than a process.
+        """
+        self.slot.reset(ranks)
+        if self.slot.restore(target):
+            return
+        log = self.slot.output / "setup"
+        answer = self.request("setup", target=target, path=str(self.slot.watched), output=str(log))
+        if answer["failed"]:
+            raise UsageError(f"the setup of {target} failed: {answer['failed'].strip().splitlines()[-1]}")
+        self.slot.keep(target)
+
+    def next_world(self) -> int:
+        """A number for a new world, whose ranks' output has a directory of that name."""
+        self._worlds += 1
+        (self.slot.output / str(self._worlds)).mkdir()
+        return self._worlds
+
+    def fork(self, world: int, job: dict[str, Any], sockets: tuple[socket.socket, ...]) -> None:
+        """Let the zygote fork the ranks of a world; does not wait for it."""
+        self._send({"do": "fork", "world": world, "job": job}, sockets)
+
+    def gone(self, world: int) -> list[dict[str, int]]:
+        """The ranks of a world that have ended since the last call, each with its status; does not block."""
+        while self._readable():
+            self._sort(json.loads(self._take()))
+        found = [each for each in self._gone if each["world"] == world]
+        self._gone = [each for each in self._gone if each["world"] > world]
         return found
 
     def learn(self, modules: list[str]) -> bool:
@@ -142,22 +201,25 @@ class Session:
         self._tried.update(fresh)
         return bool(fresh) and bool(self.request("learn", modules=fresh)["learnt"])
 
-    def end_world(self) -> None:
-        """Kill and reap whatever is left of the world."""
-        self.request("end")
-        self._gone.clear()
+    def end_world(self, world: int, *, thorough: bool) -> None:
+        """Kill what is left of a world; ``thorough``: also what its ranks may have started."""
+        self.request("end", world=world, thorough=thorough)
 
     def _receive(self) -> dict[str, Any]:
         while True:
             answer: dict[str, Any] = json.loads(self._take())
-            if "gone" in answer:
-                self._gone.append(answer)
-            elif "usage" in answer:
-                raise UsageError(answer["usage"])
-            elif "cannot" in answer:
-                raise CannotRun(answer["cannot"])
-            else:
+            if not self._sort(answer):
                 return answer
+
+    def _sort(self, message: dict[str, Any]) -> bool:
+        """Put aside what comes unasked; whether the message was that.  Raises what the zygote could not do."""
+        if "usage" in message:
+            raise UsageError(message["usage"])
+        if "cannot" in message:
+            raise CannotRun(message["cannot"])
+        if "gone" in message:
+            self._gone.append(message)
+        return "gone" in message or "forked" in message
 
     def _take(self) -> bytes:
         try:
@@ -171,10 +233,10 @@ class Session:
     def _lost(self) -> CannotRun:
         return CannotRun("the zygote or its guardian has died: killed from outside, or out of memory?")
 
-    def _readable(self, milliseconds: int) -> bool:
+    def _readable(self) -> bool:
         watch = select.poll()
         watch.register(self.socket, select.POLLIN)
-        return bool(watch.poll(milliseconds))
+        return bool(watch.poll(0))
 
     def close(self) -> None:
         """End the zygote; the guardian kills what is left and empties the slot."""

@@ -25,6 +25,7 @@ import traceback
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ class Zygote:
     def __init__(self, client: socket.socket, connect: Callable[[Job, int], None]) -> None:
         self._client = client
         self._connect = connect
-        self._ranks: dict[int, int] = {}
+        self._ranks: dict[int, tuple[int, int]] = {}
         self._watched: dict[int, int] = {}
         self._poll = select.poll()
         self._poll.register(client, select.POLLIN)
@@ -82,15 +83,15 @@ class Zygote:
         return True
 
     def _report(self, descriptor: int) -> None:
-        """A rank has ended."""
+        """A rank has ended; one of a world that is over is only reaped."""
         self._poll.unregister(descriptor)
         pid = self._watched.pop(descriptor)
         os.close(descriptor)
         _, status = os.waitpid(pid, 0)
-        self._tell(self._ranks.pop(pid), status)
-
-    def _tell(self, rank: int, status: int) -> None:
-        self._client.send(json.dumps({"gone": rank, "status": os.waitstatus_to_exitcode(status)}).encode())
+        if pid in self._ranks:
+            world, rank = self._ranks.pop(pid)
+            answer = {"gone": rank, "world": world, "status": os.waitstatus_to_exitcode(status)}
+            self._client.send(json.dumps(answer).encode())
 
     def _import(self, target: str) -> dict[str, Any]:
         """Import the module of a scenario, once."""
@@ -116,51 +117,53 @@ class Zygote:
         before = targets.load(target).before
         return {"failed": _in_child(lambda: before(Path(path)), output) if before else ""}
 
-    def _fork(self, job: dict[str, Any], sockets: list[int]) -> dict[str, Any]:
+    def _fork(self, world: int, job: dict[str, Any], sockets: list[int]) -> dict[str, Any]:
         work = Job(**job)
         scenario = targets.load(work.target)
         if len(proc.threads(os.getpid())) != 1:
             raise CannotRun("a module that the scenario imports has started a thread; ranks cannot be forked")
         own = [name for name in sys.modules if agent.is_own(name)]
-        pids = []
+        work = replace(work, output=f"{work.output}/{world}")
         for rank, channel in enumerate(sockets):
             pid = os.fork()
             if pid == 0:
                 self._client.close()
                 _leave(lambda: _run_rank(scenario, work, rank, channel, sockets, self._connect, own))  # noqa: B023
-            pids.append(pid)
-            self._ranks[pid] = rank
+            self._ranks[pid] = (world, rank)
             handle = os.pidfd_open(pid)
             self._watched[handle] = pid
             self._poll.register(handle, select.POLLIN)
         for channel in sockets:
             os.close(channel)
-        return {"pids": pids}
+        return {"forked": world}
 
-    def _end(self) -> dict[str, Any]:
-        """Kill and reap every process that the world has left."""
-        for handle in self._watched:
-            self._poll.unregister(handle)
-            os.close(handle)
-        self._watched.clear()
-        self._ranks.clear()
-        while _has_children():
-            for pid in proc.descendants(os.getpid()):
+    def _end(self, world: int, thorough: bool) -> dict[str, Any]:  # noqa: FBT001
+        """Kill every process that a world has left.
+
+        Ranks that have started nothing are reaped later, while the next world begins; a ``thorough`` end waits
+        until no descendant is left but the ranks of other worlds.
+        """
+        ended = [pid for pid, (number, _) in self._ranks.items() if number == world]
+        for pid in ended:
+            os.kill(pid, signal.SIGKILL)
+            del self._ranks[pid]
+        while thorough and (left := set(proc.descendants(os.getpid())) - self._ranks.keys()):
+            for pid in left:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+            self._reap(left)
+        return {"ended": world}
+
+    def _reap(self, pids: set[int]) -> None:
+        """Wait for children that have been killed, of whatever generation."""
+        for handle, pid in list(self._watched.items()):
+            if pid in pids:
+                self._poll.unregister(handle)
+                os.close(handle)
+                del self._watched[handle]
+        for pid in pids:
             with suppress(ChildProcessError):
-                os.waitpid(-1, 0)
-        return {"ended": True}
-
-
-def _has_children() -> bool:
-    """Reap what has ended; whether something is left."""
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        return False
-    return True
+                os.waitpid(pid, 0)
 
 
 def _run_rank(

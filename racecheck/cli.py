@@ -1,0 +1,260 @@
+"""The command line.
+
+Exit status: 0 PASS, 1 FAIL (of a replay: reproduced), 2 wrong usage or input, 3 UNKNOWN, 130 interrupted.
+The verdict goes to standard output, with ``--json`` as one object; everything else goes to standard error.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+
+import racecheck
+from racecheck import config, doctor, invariants, listing, record, results, storage, strategies, targets
+from racecheck.errors import CannotRun, InternalError, UsageError
+from racecheck.model import Invariant, Verdict
+from racecheck.progress import Counter, Interrupted, display, with_session
+from racecheck.record import Finding
+from racecheck.results import EXIT, Page
+from racecheck.targets import Scenario, make_world
+
+if TYPE_CHECKING:
+    from racecheck.runner import Progress, Replayed, Report
+    from racecheck.world.session import Session
+
+WRONG, INTERRUPTED = 2, 130
+_LONGEST = 1_000_000
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; gives the exit status.
+
+    Nothing that goes wrong with racecheck itself may look like a FAIL, which is status 1.
+    """
+    try:
+        return int(commands.main(arguments, prog_name="racecheck", standalone_mode=False) or 0)
+    except (UsageError, click.ClickException) as error:
+        return _complain(_message(error), WRONG)
+    except Interrupted as far:
+        return _complain(str(far), INTERRUPTED)
+    except (click.Abort, KeyboardInterrupt):
+        return _complain("interrupted", INTERRUPTED)
+    except Exception as error:  # noqa: BLE001
+        traceback.print_exc()
+        return _complain(str(InternalError(f"{type(error).__name__}: {error}")), EXIT[Verdict.UNKNOWN])
+
+
+def _message(error: UsageError | click.ClickException) -> str:
+    if isinstance(error, UsageError):
+        return str(error)
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "racecheck"
+    return f"{error.format_message().rstrip('.')}; see {command} --help"
+
+
+def _complain(text: str, status: int) -> int:
+    """One line on standard error."""
+    click.echo(f"racecheck: {_printable(' '.join(text.split()))}", err=True)
+    return status
+
+
+def _say(text: str) -> None:
+    """On standard output, if somebody still reads it: the verdict is in the exit status too."""
+    try:
+        click.echo(_printable(text))
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _printable(text: str) -> str:
+    encoding = sys.stdout.encoding or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+@click.group(no_args_is_help=False)
+@click.version_option(racecheck.__version__)
+def commands() -> None:
+    """Find, explain and replay race conditions in distributed checkpoint code."""
+
+
+@commands.command("doctor")
+@_JSON
+def doctor_(as_json: bool) -> int:
+    """Say whether this machine can run controlled worlds, and what to do where it cannot."""
+    with display("trying what controlled worlds need"):
+        checks = doctor.check()
+    verdict = Verdict.PASS if all(each.ok or not each.required for each in checks) else Verdict.UNKNOWN
+    data = {"verdict": verdict.name, "checks": [asdict(each) for each in checks]}
+    _say(json.dumps(data) if as_json else doctor.text(checks))
+    return EXIT[verdict]
+
+
+@commands.command("list")
+@click.argument("paths", metavar="[PATH]...", nargs=-1)
+@_JSON
+def list_(paths: tuple[str, ...], as_json: bool) -> int:
+    """Show the scenarios in files and directories (default: ./scenarios)."""
+    with display("importing scenarios"):
+        found = listing.scenarios(paths or ("scenarios",))
+    if as_json:
+        _say(json.dumps({"scenarios": found}))
+    elif found:
+        _say(_table(["target", "expected", "invariant", "report"], found))
+    else:
+        _complain(f"no scenarios in {', '.join(paths) or 'scenarios'}", 0)
+    return 0
+
+
+def _table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
+    cells = [list(columns), *([str(row[column]) for column in columns] for row in rows)]
+    widths = [max(len(row[index]) for row in cells) for index in range(len(columns))]
+    padded = (zip(row, widths, strict=True) for row in cells)
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in row).rstrip() for row in padded)
+
+
+@commands.command()
+@click.argument("target")
+@click.option("--ranks", type=int, help="How many ranks (default: the scenario's).")
+@click.option("--strategy", type=click.Choice(strategies.NAMES), help="What chooses (default: random).")
+@click.option("--schedules", type=click.IntRange(1), default=100, show_default=True, help="The most to run.")
+@click.option("--seed", default="0", show_default=True, help="What everything random is drawn from.")
+@click.option("--mode", type=click.Choice(["controlled", "free"]), default="controlled", show_default=True)
+@click.option("--storage", "storage_", help="The storage model (default: the scenario's).")
+@click.option("--timeout", type=float, help="Seconds that a world may go without coming to its next op.")
+@click.option("--full", is_flag=True, help="Show every op of the interleaving.")
+@_JSON
+def run(
+    *,
+    target: str,
+    ranks: int | None,
+    strategy: str | None,
+    schedules: int,
+    seed: str,
+    mode: str,
+    storage_: str | None,
+    timeout: float | None,
+    full: bool,
+    as_json: bool,
+) -> int:
+    """Explore the scenario TARGET: path/to/file.py::name or package.module:name."""
+    free = mode == "free"
+    if free and strategy:
+        raise UsageError("in free mode nothing is chosen: leave --strategy out")
+    if timeout is not None and not 0 < timeout <= _LONGEST:
+        raise UsageError(f"--timeout must be more than 0 and at most {_LONGEST} seconds, not {timeout}")
+    scenario = _load(target)
+    world = make_world(scenario.world, ranks=ranks, storage=storage_, timeout=timeout)
+    storage.make(world.storage)
+    settings, chooses = config.read(), strategy or "random"
+    _check_writable(settings.findings)
+    counter = Counter("schedule", "distinct", schedules)
+
+    def work(session: Session, progress: Progress) -> Report:
+        from racecheck.runner import Search, explore  # noqa: PLC0415
+
+        search = Search(scenario, world, scenario.invariants, chooses, schedules, seed, free=free)
+        return explore(session, replace(search, findings=None if free else settings.findings), progress)
+
+    try:
+        report = with_session(settings.runs, work, counter)
+    except CannotRun as error:
+        data = results.unrun_data(scenario.target, world, seed, done=counter.done, reason=str(error))
+        return _unknown({**data, "strategy": mode if free else chooses}, as_json=as_json)
+    text = results.search_text(report, schedules, _page(full=full))
+    _say(json.dumps(results.search_data(report)) if as_json else text)
+    return EXIT[report.verdict]
+
+
+def _unknown(data: dict[str, Any], *, as_json: bool) -> int:
+    """It could not run."""
+    _say(json.dumps(data) if as_json else f"UNKNOWN  {data['reasons'][0]}")
+    return EXIT[Verdict.UNKNOWN]
+
+
+def _page(*, full: bool = False) -> Page:
+    console = Console()
+    if not console.is_terminal:
+        return Page(full=full)
+    return Page(console.width, colour=not console.no_color and console.color_system is not None, full=full)
+
+
+def _load(target: str) -> Scenario:
+    """Raises `UsageError`.  What the file prints goes to standard error."""
+    if "::" not in target and (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    with listing.importing(target), redirect_stdout(sys.stderr):
+        return targets.load(target)
+
+
+def _check_writable(directory: Path) -> None:
+    """Before a search is spent on a finding that cannot be kept; raises `UsageError`."""
+    directory = directory.absolute()
+    nearest = next(each for each in (directory, *directory.parents) if each.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        raise UsageError(f"cannot write findings to {directory}; set RACECHECK_FINDINGS")
+
+
+@commands.command()
+@click.argument("finding", type=click.Path(path_type=Path))
+@click.option("--times", type=click.IntRange(1), default=20, show_default=True, help="How often.")
+@_JSON
+def replay(finding: Path, times: int, as_json: bool) -> int:
+    """Run the schedule of FINDING again and say how often it reproduces."""
+    found = record.load(finding)
+    scenario = _scenario_of(found)
+
+    def work(session: Session, progress: Progress) -> Replayed:
+        from racecheck import runner  # noqa: PLC0415
+
+        return runner.replay(session, scenario, found, times, progress)
+
+    counter = Counter("time", "reproduced", times)
+    try:
+        done = with_session(config.read().runs, work, counter)
+    except CannotRun as error:
+        data = {"times": times, "reproduced": counter.counted, "diverged": 0, "verdict": "UNKNOWN"}
+        return _unknown({**data, "divergence": "", "reasons": [str(error)]}, as_json=as_json)
+    text = results.replay_text(found, done, _page())
+    _say(json.dumps(results.replay_data(done)) if as_json else text)
+    return EXIT[done.verdict]
+
+
+def _scenario_of(finding: Finding) -> Scenario:
+    """The scenario as it was when the finding was made; raises `UsageError` if it is not there any more.
+
+    Its file is compared before it is imported: a finding may come from anywhere.
+    """
+    target = finding.scenario.target
+    file = Path(target.rpartition("::")[0])
+    if not file.is_file():
+        raise UsageError(f"there is no {target} here: change to the directory that the finding was made in")
+    if record.source_hash(file) != finding.scenario.source:
+        raise UsageError(f"{file} has changed since: make a new finding with racecheck run {target}")
+    make_world(finding.outcome.world)
+    scenario = copy.copy(_load(target))
+    scenario.invariants = _asked(finding, scenario)
+    return scenario
+
+
+def _asked(finding: Finding, scenario: Scenario) -> tuple[Invariant, ...]:
+    """The invariants that the finding was judged by: the scenario's, its module's, or racecheck's own."""
+    around = {**vars(invariants), **vars(sys.modules[scenario.module])}
+    known = {invariants.name_of(each): each for each in around.values() if callable(each)}
+    known |= {invariants.name_of(each): each for each in scenario.invariants}
+    missing = [name for name in finding.invariants if name not in known]
+    if missing:
+        names = ", ".join(missing)
+        raise UsageError(f"the finding was judged by {names}: put the function into {scenario.file}")
+    return tuple(known[name] for name in finding.invariants)

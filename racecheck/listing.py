@@ -1,0 +1,93 @@
+"""The scenarios in files and directories.
+
+Files are imported in an interpreter of their own: what they import and print stays out of our process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from racecheck import targets
+from racecheck.errors import UsageError
+
+_LIST = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+_LIST += "from racecheck.listing import main; main(sys.argv[2:])"
+
+
+def scenarios(paths: Sequence[str]) -> list[dict[str, Any]]:
+    """The scenarios below ``paths``, as ``racecheck list --json`` shows them.
+
+    Raises `UsageError` for a path that does not exist and for a file that does not import.
+    """
+    command = [sys.executable, "-c", _LIST, json.dumps(sys.path), *map(str, files(paths))]
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, start_new_session=True, check=False
+    )
+    try:
+        answer = json.loads(done.stdout)
+    except ValueError:
+        how = f"exit status {done.returncode}"
+        raise UsageError(f"a file ended the interpreter ({how}): name files one by one to find it") from None
+    if "usage" in answer:
+        raise UsageError(answer["usage"])
+    return cast("list[dict[str, Any]]", answer["scenarios"])
+
+
+def files(paths: Sequence[str]) -> list[Path]:
+    """The files to import, each once: those named, and below directories all that speak of racecheck."""
+    found: dict[Path, None] = {}
+    for each in map(Path, paths):
+        if not each.exists():
+            raise UsageError(f"no such file or directory: {each}; name one that has scenarios")
+        found.update(dict.fromkeys(sorted(_below(each)) if each.is_dir() else [each]))
+    return list(found)
+
+
+def _below(directory: Path) -> Iterator[Path]:
+    for path in directory.rglob("*.py"):
+        hidden = any(part.startswith(".") for part in path.relative_to(directory).parts)
+        if not hidden and path.name != "conftest.py" and b"racecheck" in path.read_bytes():
+            yield path
+
+
+@contextmanager
+def importing(name: str) -> Iterator[None]:
+    """A file that calls ``sys.exit`` when imported must not end us: that is a `UsageError` too."""
+    try:
+        yield
+    except SystemExit:
+        raise UsageError(f"{name} does not import: it calls sys.exit") from None
+
+
+def main(names: Sequence[str]) -> None:
+    """Import files and print their scenarios, or what is wrong, as a JSON object."""
+    answer = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    try:
+        found = {"scenarios": [_shown(each) for name in names for each in _in_file(name)]}
+    except UsageError as error:
+        json.dump({"usage": str(error)}, answer)
+    else:
+        json.dump(found, answer)
+    answer.close()
+
+
+def _in_file(name: str) -> list[targets.Scenario]:
+    with importing(name):
+        return targets.scenarios_in(targets.load_file(Path(name)))
+
+
+def _shown(each: targets.Scenario) -> dict[str, Any]:
+    return {
+        "target": each.target,
+        "report": each.report,
+        "expected": each.expected.name,
+        "invariant": each.breaks,
+    }

@@ -1,0 +1,96 @@
+"""Work that takes a session: what is shown while it lasts, and how it may end."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from rich.console import Console
+from rich.status import Status
+from rich.text import Text
+
+from racecheck import doctor
+from racecheck.errors import CannotRun, InternalError, RacecheckError
+from racecheck.report.words import count
+
+if TYPE_CHECKING:
+    from racecheck.runner import Progress
+    from racecheck.world.session import Session
+
+T = TypeVar("T")
+
+
+class Interrupted(BaseException):
+    """Ctrl-C; the text says how far it got."""
+
+
+@dataclass(slots=True)
+class Counter:
+    """How far it got: runs done of ``total``, and of those the ones that count as ``what``."""
+
+    unit: str
+    what: str
+    total: int
+    done: int = 0
+    counted: int = 0
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.done} of {count(self.total, self.unit)}, {self.counted} {self.what}"
+
+    @property
+    def rate(self) -> str:
+        """How many a second, as text."""
+        return f"{self.done / self.seconds:.1f} a second" if self.seconds else ""
+
+
+def with_session(base: Path, work: Callable[[Session, Progress], T], counter: Counter) -> T:
+    """What ``work`` gives for a session of its own and a function to tell of its progress.
+
+    What it prints goes to standard error.  Raises `UsageError`; `CannotRun`, also for an error of our own,
+    whose traceback is then on standard error; and `Interrupted`.
+    """
+    try:
+        with redirect_stdout(sys.stderr), display("starting torch") as show, doctor.start(base) as session:
+            return work(session, _teller(counter, show))
+    except BaseException as error:
+        if _is_interrupt(error):
+            raise Interrupted(f"interrupted after {counter}") from None
+        if isinstance(error, InternalError):
+            raise CannotRun(str(error)) from error
+        if isinstance(error, RacecheckError) or not isinstance(error, Exception):
+            raise
+        traceback.print_exc()
+        raise CannotRun(str(InternalError(f"{type(error).__name__}: {error}"))) from error
+
+
+def _teller(counter: Counter, show: Callable[[str], None]) -> Progress:
+    def tell(done: int, counted: int, seconds: float) -> None:
+        counter.done, counter.counted, counter.seconds = done, counted, seconds
+        show(f"{counter}, {counter.rate}")
+
+    return tell
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Also where what was interrupted failed in ending what it had begun."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+@contextmanager
+def display(text: str) -> Iterator[Callable[[str], None]]:
+    """A line that says what is going on, on a terminal; gives a function to change it."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    with Status(Text(text), console=Console(stderr=True)) as status:
+        yield lambda fresh: status.update(Text(fresh))

@@ -1,0 +1,212 @@
+"""What a search or a replay came to: as text for people, as JSON data for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.color import ColorSystem
+from rich.style import Style
+
+from racecheck.model import Coverage, Outcome, Verdict, Violation, World
+from racecheck.record import Finding
+from racecheck.report.text import coverage_text, render, summary
+from racecheck.report.words import count, escape
+
+if TYPE_CHECKING:
+    from racecheck.runner import Found, Replayed, Report
+
+EXIT = {Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.UNKNOWN: 3}
+"""The exit status that goes with a verdict."""
+
+_STYLES = {Verdict.PASS: "bold green", Verdict.FAIL: "bold red", Verdict.UNKNOWN: "bold yellow"}
+_INDENT = " " * 6
+_CAVEATS = {
+    "random": "random walk: not a proof",
+    "round-robin": "one schedule of many: not a proof",
+    "free": "nothing was controlled: not a proof",
+}
+_MENDS = {
+    "not under control:": "keep these out of the scenario, or away from the watched directory",
+    "two runs of the same schedule differ": "let nothing depend on real time, addresses or threads",
+    "did not end:": "bound the loop that polls, or allow a longer timeout",
+    "could not judge:": "mend the invariant",
+    "no invariant was given": "give the scenario invariants",
+}
+"""What to do about a reason for UNKNOWN that has these words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """How text is laid out: its width in cells, whether in colour, and whether nothing is left out."""
+
+    width: int = 120
+    colour: bool = False
+    full: bool = False
+
+
+def search_text(report: Report, budget: int, page: Page) -> str:
+    """The verdict with its grounds; ``budget`` is how many schedules were allowed."""
+    if report.verdict is Verdict.PASS:
+        lines = [_headline(Verdict.PASS, _passed(report), "", page)]
+    elif report.verdict is Verdict.FAIL:
+        lines = list(_violations(report.violations, _where(report, budget), page))
+    else:
+        lines = [_headline(Verdict.UNKNOWN, f"after {_schedules(report.schedules, budget)}", "", page)]
+    lines += _reasons(report.reasons)
+    if report.outcome is not None:
+        shown = [] if report.verdict is Verdict.PASS else _run(report.outcome, _bare(report), page)
+        lines += [*shown, "", coverage_text(report.coverage)]
+    return "\n".join([*lines, *_replay(report)])
+
+
+def search_data(report: Report) -> dict[str, Any]:
+    """What ``racecheck run --json`` prints."""
+    return {
+        "target": report.target,
+        "verdict": report.verdict.name,
+        "exhaustive": report.exhaustive,
+        "schedules": report.schedules,
+        "distinct_schedules": report.distinct_schedules,
+        "seconds": round(report.seconds, 3),
+        "ops": report.ops,
+        "violations": [_violation_data(each) for each in report.violations],
+        "reasons": list(report.reasons),
+        "seed": report.seed,
+        "strategy": report.strategy,
+        "world": asdict(report.world),
+        "coverage": asdict(report.coverage),
+    }
+
+
+def unrun_data(target: str, world: World, seed: str, *, done: int, reason: str) -> dict[str, Any]:
+    """The same for a search that could not go on after ``done`` schedules."""
+    return {
+        "target": target,
+        "verdict": Verdict.UNKNOWN.name,
+        "exhaustive": False,
+        "schedules": done,
+        "distinct_schedules": 0,
+        "seconds": 0.0,
+        "ops": 0,
+        "violations": [],
+        "reasons": [reason],
+        "seed": seed,
+        "world": asdict(world),
+        "coverage": asdict(Coverage()),
+    }
+
+
+def replay_text(finding: Finding, done: Replayed, page: Page) -> str:
+    """How often a finding was reproduced, and where a run left its schedule."""
+    said = f"reproduced {done.reproduced} of {done.times}"
+    if done.diverged:
+        said += f"; {done.diverged} diverged: {escape(done.divergence)}"
+    elif done.verdict is Verdict.PASS:
+        names = ", ".join(dict.fromkeys(each.invariant for each in finding.judgement.violations))
+        said += f": the same run as in the finding, but {names} holds now"
+    size = _size(finding.outcome.world, finding.outcome)
+    lines = [_headline(done.verdict, said, f"seed {finding.seed}, schedule {finding.run + 1}; {size}", page)]
+    lines += [f"{_INDENT}{_line(each)}" for each in done.judgement.violations]
+    if done.outcome is not None:
+        lines += _run(done.outcome, done.judgement.violations, page)
+    return "\n".join(lines)
+
+
+def replay_data(done: Replayed) -> dict[str, Any]:
+    """What ``racecheck replay --json`` prints."""
+    return {
+        "times": done.times,
+        "reproduced": done.reproduced,
+        "diverged": done.diverged,
+        "verdict": done.verdict.name,
+        "divergence": done.divergence,
+    }
+
+
+def _headline(verdict: Verdict, text: str, trailer: str, page: Page) -> str:
+    """``FAIL  text       trailer``; the trailer has a line of its own where it does not fit."""
+    name = verdict.name
+    if page.colour:
+        name = Style.parse(_STYLES[verdict]).render(name, color_system=ColorSystem.STANDARD)
+    fits = len(verdict.name) + 2 + len(text) + 7 + len(trailer) <= page.width
+    gap = "" if not trailer else " " * 7 if fits else f"\n{_INDENT}"
+    return f"{name}  {text}{gap}{trailer}"
+
+
+def _violations(found: Sequence[Found], trailer: str, page: Page) -> Iterator[str]:
+    yield _headline(Verdict.FAIL, _line(found[0].violation), trailer, page)
+    for each in found[1:]:
+        yield f"{_INDENT}{_line(each.violation)}"
+
+
+def _line(violation: Violation) -> str:
+    return f"{violation.invariant}: {escape(violation.message)}"
+
+
+def _passed(report: Report) -> str:
+    world, free = report.world, report.strategy == "free"
+    runs = count(report.schedules, "run") + " in free mode" if free else count(report.schedules, "schedule")
+    distinct = "" if free else f" ({report.distinct_schedules} distinct)"
+    return (
+        f"{runs}{distinct} of {_size(world, None if free else report.outcome)}; {report.seconds:.1f} s; "
+        f"no violation; {_CAVEATS[report.strategy]}"
+    )
+
+
+def _where(report: Report, budget: int) -> str:
+    number = f"{report.schedule_number + 1} of {budget}"
+    return f"seed {report.seed}, schedule {number}; {_size(report.world, report.outcome)}"
+
+
+def _size(world: World, outcome: Outcome | None) -> str:
+    ranks = count(world.ranks, "rank")
+    return f"{ranks}, {count(outcome.coverage.ops, 'op')}" if outcome is not None else ranks
+
+
+def _schedules(done: int, budget: int) -> str:
+    return f"{done} of {count(budget, 'schedule')}"
+
+
+def _reasons(reasons: Sequence[str]) -> Iterator[str]:
+    """One line each, and then what to do about them."""
+    for each in reasons:
+        yield f"{_INDENT}{escape(each)}"
+    for words, mend in _MENDS.items():
+        if any(words in each for each in reasons):
+            yield f"{_INDENT}-> {mend}"
+
+
+def _bare(report: Report) -> list[Violation]:
+    return [each.violation for each in report.violations]
+
+
+def _run(outcome: Outcome, violations: Sequence[Violation], page: Page) -> list[str]:
+    """The interleaving, and how each rank ended."""
+    drawn = render(outcome, violations, width=page.width, colour=page.colour, full=page.full)
+    return ["", drawn, "", summary(outcome)]
+
+
+def _replay(report: Report) -> Iterator[str]:
+    for path in dict.fromkeys(each.finding for each in report.violations if each.finding):
+        yield f"Finding: {_shown(path)}"
+        yield f"Replay:  racecheck replay {_shown(path)}"
+
+
+def _violation_data(found: Found) -> dict[str, Any]:
+    return {
+        "invariant": found.violation.invariant,
+        "message": found.violation.message,
+        "ranks": list(found.violation.ranks),
+        "finding": _shown(found.finding) if found.finding else None,
+    }
+
+
+def _shown(path: Path) -> str:
+    """Relative to the current directory where it is below that."""
+    try:
+        return str(path.absolute().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)

@@ -1,0 +1,64 @@
+"""Answering a stopped thread: with a result, with a descriptor, or by letting the kernel go on."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from dataclasses import replace
+from typing import Any
+
+from racecheck.world.calls import Request
+from racecheck.world.files import OpenFiles
+from racecheck.world.perform import Answer
+from racecheck.world.tasks import Task
+
+
+def answer(request: Request, result: Answer, files: OpenFiles) -> Answer:
+    """Answer a call, which ends it; gives the result as the rank got it."""
+    listener = request.task.rank.listener
+    assert listener is not None
+    if result.opened >= 0:
+        result = _hand_out(request, result, files)
+    if result.opened < 0:
+        if result.carry_on:
+            listener.carry_on(request.id)
+        else:
+            listener.answer(request.id, result.value, result.errno)
+    request.close()
+    return result
+
+
+def _hand_out(request: Request, result: Answer, files: OpenFiles) -> Answer:
+    """Install an opened file in the rank, which answers its call."""
+    process, listener = request.task.process, request.task.rank.listener
+    assert listener is not None
+    number = process.descriptors.free_number(request.op.args.get("minimum", 0))
+    installed = listener.give(request.id, result.opened, number, close_on_exec=result.close_on_exec)
+    if installed < 0:
+        os.close(result.opened)
+        return Answer(errno=errno.EMFILE if installed == -errno.EBADF else -installed)
+    if request.call.family in {"dup", "fcntl"}:
+        os.close(result.opened)
+        process.descriptors.set(number, request.file)
+    else:
+        process.descriptors.set(number, files.add(result.opened))
+    return replace(result, value=number)
+
+
+def reply(task: Task, data: Any = None) -> None:
+    """Answer an announcement with JSON data; the thread goes on."""
+    announced, listener = task.announcement, task.rank.listener
+    assert announced is not None
+    assert listener is not None
+    raw = b"" if data is None else json.dumps(data).encode()
+    error = 0
+    if len(raw) > announced.room:
+        raw, error = b"", errno.EOVERFLOW
+    try:
+        task.process.memory.write(announced.reply, raw)
+    except OSError:
+        raw, error = b"", errno.EFAULT
+    task.announcement = None
+    task.rank.running = True
+    listener.answer(announced.id, len(raw), error)

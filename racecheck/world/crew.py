@@ -1,0 +1,162 @@
+"""A crew: the ranks of one world, from their fork until every one has its process group and is ready.
+
+A crew touches no watched file before it is told to begin; so the next one can get ready on an idle processor while a run
+still goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import time
+from dataclasses import asdict
+
+from racecheck.errors import CannotRun
+from racecheck.kernel.seccomp import ANNOUNCE, Listener, Notification
+from racecheck.world import disk
+from racecheck.world.agent import Job
+from racecheck.world.answers import reply
+from racecheck.world.files import OpenFiles
+from racecheck.world.resolve import Watched
+from racecheck.world.session import Session
+from racecheck.world.store import Store
+from racecheck.world.tasks import Announcement, Rank
+
+_BOOT_SECONDS = 120.0
+
+
+class Crew:
+    """Forked on construction; `boot` waits until it is ready."""
+
+    def __init__(self, session: Session, job: Job) -> None:
+        self.job = job
+        self.number = session.next_world()
+        self.output = session.slot.output / str(self.number)
+        self.files = OpenFiles(Watched({job.watched: "", job.scratch: "TMPDIR"}))
+        self.store = Store()
+        self.poll = select.epoll()
+        self._session = session
+        pairs = [socket.socketpair() for _ in range(job.ranks)]
+        self.ranks = [Rank(number, ours, self.files) for number, (ours, _) in enumerate(pairs)]
+        self._by_descriptor = {rank.channel.fileno(): rank for rank in self.ranks}
+        for descriptor in self._by_descriptor:
+            self.poll.register(descriptor, select.EPOLLIN)
+        session.fork(self.number, asdict(job), tuple(theirs for _, theirs in pairs))
+        for _, theirs in pairs:
+            theirs.close()
+
+    def boot(self) -> None:
+        """Raises `CannotRun` if a rank dies on the way, or the process group does not come up."""
+        deadline = time.monotonic() + _BOOT_SECONDS
+        while not self.is_ready:
+            self.serve(0.1)
+            for message in self._session.gone(self.number):
+                raise CannotRun(f"rank {message['gone']} did not get ready: {self._last_words(message['gone'])}")
+            if time.monotonic() > deadline:
+                raise CannotRun(f"the process group was not up after {_BOOT_SECONDS:.0f} seconds")
+        for rank in self.ranks:
+            self.poll.unregister(rank.channel.fileno())
+
+    @property
+    def is_ready(self) -> bool:
+        return all(rank.listener is not None and _is_at(rank, "ready") for rank in self.ranks)
+
+    def serve(self, seconds: float) -> None:
+        """Take in what the ranks have to say, for at most so long if there is nothing."""
+        for descriptor, _ in self.poll.poll(seconds):
+            rank = self._by_descriptor[descriptor]
+            if rank.listener is None:
+                self._meet(rank)
+            elif descriptor == rank.listener.descriptor:
+                self._hear(rank)
+            else:
+                self.poll.modify(descriptor, 0)
+        for rank in self.ranks:
+            if rank.listener is not None and _is_at(rank, "store"):
+                self._use_store(rank)
+
+    def _meet(self, rank: Rank) -> None:
+        """The rank's first message: its pid, its listener, and the pipe for its stacks."""
+        data, received, _, _ = socket.recv_fds(rank.channel, 64, 2)
+        if not data:
+            self.poll.modify(rank.channel.fileno(), 0)
+            return
+        rank.channel.setblocking(False)
+        rank.pid, rank.listener, rank.stack_pipe = json.loads(data), Listener(received[0]), received[1]
+        self._by_descriptor[received[0]] = rank
+        self.poll.register(received[0], select.EPOLLIN)
+
+    def _hear(self, rank: Rank) -> None:
+        """Nothing is controlled yet but the store."""
+        assert rank.listener is not None
+        notification = rank.listener.receive()
+        if notification is None:
+            return
+        if notification.number != ANNOUNCE:
+            rank.listener.carry_on(notification.id)
+        else:
+            rank.main.announcement = announcement(rank, notification)
+
+    def _use_store(self, rank: Rank) -> None:
+        announced = rank.main.announcement
+        assert announced is not None
+        do, arguments = announced.message["do"], announced.message["arguments"]
+        if not self.store.missing(do, arguments):
+            reply(rank.main, self.store.do(do, arguments, {}))
+
+    def _last_words(self, rank: int) -> str:
+        """The end of what a rank has printed, in one line."""
+        lines = disk.tail(self.output / str(rank)).splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+    def end(self) -> None:
+        """Kill the ranks, with all that they have started, and close what belongs to them."""
+        self._session.end_world(self.number, thorough=not all(rank.single for rank in self.ranks))
+        self.poll.close()
+        for rank in self.ranks:
+            rank.close()
+        self.files.close()
+
+
+def _is_at(rank: Rank, what: str) -> bool:
+    announced = rank.main.announcement
+    return announced is not None and announced.message["is"] == what
+
+
+def announcement(rank: Rank, notification: Notification) -> Announcement:
+    """What a thread announces, from its memory."""
+    address, length, answer, room = notification.arguments[:4]
+    raw = rank.process(notification.thread).memory.read(address, length)
+    return Announcement(notification.id, json.loads(raw), answer, room)
+
+
+_prepared: dict[Session, Crew] = {}
+
+
+def take(session: Session, job: Job) -> Crew:
+    """A crew for the job that is ready to begin: the one that was prepared, if it is for the same job."""
+    crew = _prepared.pop(session, None)
+    if crew is not None and crew.job != job:
+        crew.end()
+        crew = None
+    crew = crew or Crew(session, job)
+    try:
+        crew.boot()
+    except BaseException:
+        crew.end()
+        raise
+    return crew
+
+
+def prepare(session: Session, job: Job) -> Crew:
+    """Let the next crew get ready; whoever waits for events serves it."""
+    _prepared[session] = Crew(session, job)
+    return _prepared[session]
+
+
+def discard(session: Session) -> None:
+    """The crew that was prepared is not wanted any more."""
+    crew = _prepared.pop(session, None)
+    if crew is not None:
+        crew.end()

@@ -1,0 +1,93 @@
+"""The end of a run: what each rank came to."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from racecheck.errors import UsageError
+from racecheck.model import Died, Frame, Raised, RankResult, Returned, Stopped
+from racecheck.world import bookkeeping, stacks
+from racecheck.world.collectives import Instance
+from racecheck.world.state import State
+from racecheck.world.tasks import Rank, frames
+
+
+def hear(rank: Rank) -> None:
+    """Take in the result that a rank has sent; raises `UsageError` if it is not one."""
+    for line in rank.lines():
+        message = json.loads(line)
+        if "usage" in message:
+            raise UsageError(message["usage"])
+        rank.modules = message["modules"]
+        rank.result = _result(message["result"])
+
+
+def _result(raw: dict[str, Any]) -> RankResult:
+    kind = raw.pop("type_name")
+    if kind == "Returned":
+        return Returned(raw["value"])
+    if kind == "Died":
+        return Died(**raw)
+    raw["stack"] = tuple(Frame(**each) for each in raw["stack"])
+    raw["bases"] = tuple(raw["bases"])
+    return Raised(**raw)
+
+
+def conclude(state: State, why: str) -> tuple[RankResult, ...]:
+    """The result of every rank; of one that has not ended, what it was at.  ``why`` the run was cut short, or ""."""
+    for rank in state.ranks:
+        hear(rank)
+    if state.collectives.ambiguous:
+        state.ledger.hole("a receive from any source that had several senders, or none yet")
+    failed = any(isinstance(rank.result, (Raised, Died)) for rank in state.ranks)
+    results = [
+        _stop(state, rank, why, failed=failed) if rank.result is None or rank.running else rank.result
+        for rank in state.ranks
+    ]
+    if all(isinstance(each, Raised) and each.echo for each in results if isinstance(each, (Raised, Died))):
+        results = [replace(each, echo=False) if isinstance(each, Raised) else each for each in results]
+    return tuple(results)
+
+
+def _stop(state: State, rank: Rank, why: str, *, failed: bool) -> Stopped:
+    """Why a rank cannot go on: it is part of a deadlock, or of somebody else's failure, or out of time."""
+    if why and rank.running:
+        return Stopped("running", why, stack_now(rank))
+    task = rank.tasks.get(rank.pid)
+    instance = _waits_for(state, rank)
+    if instance is not None:
+        missing = ", ".join(_missing(state.ranks[each]) for each in instance.missing) or "its data"
+        return Stopped("echo" if failed else "collective", f"waits in {instance} for {missing}", stack_now(rank))
+    if task is not None and task.request is not None and not bookkeeping.is_enabled(task.request, state.locks):
+        return Stopped("lock", f"waits for the lock on {task.request.op.path}", stack_now(rank))
+    if why or state.mismatch:
+        return Stopped("running" if why else "echo", why or "the run was stopped", stack_now(rank))
+    return Stopped("echo" if failed else "asleep", "sleeps, and nothing can wake it", stack_now(rank))
+
+
+def _waits_for(state: State, rank: Rank) -> Instance | None:
+    """The collective that a rank is held before, or was let into and has not left."""
+    task = rank.tasks.get(rank.pid)
+    if task is None:
+        return None
+    if task.announcement is not None and task.announcement.message["is"] == "wait":
+        return state.collectives.instance(task.announcement.message["ticket"])
+    return task.inside
+
+
+def _missing(rank: Rank) -> str:
+    if rank.result is None:
+        return f"rank {rank.number}"
+    return f"rank {rank.number}, which has {'returned' if isinstance(rank.result, Returned) else 'failed'}"
+
+
+def stack_now(rank: Rank) -> tuple[Frame, ...]:
+    """Where a rank's main thread is."""
+    task = rank.tasks.get(rank.pid)
+    if task is not None and task.announcement is not None:
+        return frames(task.announcement.message.get("stack"))
+    if task is not None and task.request is not None:
+        return task.request.op.stack or ()
+    return () if rank.gone or rank.replaced else stacks.capture(rank.pid, rank.pid, rank.stack_pipe) or ()

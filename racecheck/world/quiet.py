@@ -1,0 +1,148 @@
+"""Waiting until the world is quiet.
+
+After an op only its own rank may run, and it is known to be quiet when it stops again.  The kernel is asked
+(`proc.asleep`) only when a rank has not stopped after a while, and then about every thread of the world, since what wakes
+a sleeper may be on its way.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from dataclasses import replace
+
+from racecheck.kernel import proc
+from racecheck.model import Died
+from racecheck.world import bookkeeping, disk
+from racecheck.world.crew import Crew
+from racecheck.world.ending import hear
+from racecheck.world.intake import Intake
+from racecheck.world.session import Session
+from racecheck.world.state import Over, State
+from racecheck.world.tasks import Process, Rank
+
+_LOOK_AFTER = 1
+"""Milliseconds without news after which the kernel is asked."""
+
+
+class Quiet:
+    """Waits for events, and serves the next crew meanwhile."""
+
+    def __init__(self, session: Session, state: State, intake: Intake) -> None:
+        self._session, self._state, self._intake = session, state, intake
+        self._poll = select.poll()
+        self._poll.register(session.socket, select.POLLIN)
+        self._ranks = {rank.listener.descriptor: rank for rank in state.ranks if rank.listener is not None}
+        for descriptor in self._ranks:
+            self._poll.register(descriptor, select.POLLIN)
+        self._next: Crew | None = None
+
+    def serve(self, crew: Crew) -> None:
+        """Let the next crew get ready while this one runs."""
+        self._next = crew
+        self._poll.register(crew.poll.fileno(), select.POLLIN)
+
+    def wait(self) -> None:
+        """Raises `Over` when a rank neither stops nor sleeps for as long as the world's timeout."""
+        ranks, timeout = self._state.ranks, self._state.world.timeout
+        for rank in ranks:
+            rank.running = rank.running or (rank.asleep and not rank.gone)
+        last = time.monotonic()
+        while any(rank.running for rank in ranks):
+            fresh = any(rank.running and not rank.asleep for rank in ranks)
+            if self._pump(_LOOK_AFTER if fresh else 0):
+                last = time.monotonic()
+            elif not self._look() and time.monotonic() - last > timeout:
+                raise Over(f"it ran for {timeout:g} s without coming to its next op or its end")
+
+    def wait_for_timers(self) -> bool:
+        """A sleeper whose wait has a limit in real time will wake; whether there was one, and something happened."""
+        sleepers = [rank for rank in self._state.ranks if rank.asleep and rank.main.inside is None]
+        if not any(_is_timed(rank) for rank in sleepers):
+            return False
+        timeout = self._state.world.timeout
+        self._state.ledger.hole("a wait with a time limit in real time")
+        deadline = time.monotonic() + timeout
+        while not self._pump(100):
+            if time.monotonic() > deadline:
+                raise Over(f"nothing happened for {timeout:g} s")
+        return True
+
+    def _pump(self, milliseconds: int) -> bool:
+        """Take in what has happened; whether anything has in this world."""
+        news = False
+        for descriptor, event in self._poll.poll(milliseconds):
+            rank = self._ranks.get(descriptor)
+            if rank is not None:
+                news = True
+                if event & select.POLLIN:
+                    self._intake.take(rank)
+                else:
+                    self._poll.unregister(descriptor)
+            elif self._next is not None and descriptor == self._next.poll.fileno():
+                self._next.serve(0)
+            else:
+                news |= self._hear_of_ends()
+        return news
+
+    def _hear_of_ends(self) -> bool:
+        ended = self._session.gone(self._state.crew.number)
+        for message in ended:
+            self._gone(self._state.ranks[message["gone"]], message["status"])
+        return bool(ended)
+
+    def _gone(self, rank: Rank, status: int) -> None:
+        hear(rank)
+        rank.end(status)
+        if rank.pid in rank.processes:
+            self._release(rank.processes[rank.pid])
+        rank.tasks = {tid: task for tid, task in rank.tasks.items() if not task.process.is_main}
+        rank.asleep = False
+        if isinstance(rank.result, Died):
+            rank.result = replace(rank.result, output=disk.tail(self._state.crew.output / str(rank.number)))
+
+    def _look(self) -> bool:
+        """Ask the kernel whether all that may run sleeps; if so, everything is quiet."""
+        pids = self._processes()
+        stopped = frozenset(task.tid for task in self._state.stopped_tasks())
+        first = proc.asleep(pids, stopped)
+        if first is None or self._poll.poll(0) or proc.asleep(pids, stopped) != first:
+            return False
+        for rank in self._state.ranks:
+            if rank.running:
+                rank.running, rank.asleep = False, not rank.stopped_tasks()
+            rank.single = len(rank.processes) <= 1 and not (rank.gone or proc.children(rank.pid))
+        return True
+
+    def _processes(self) -> list[int]:
+        found = []
+        for rank in self._state.ranks:
+            if not rank.gone:
+                found.append(rank.pid)
+            if not rank.single:
+                children = proc.descendants(rank.pid)
+                found += children
+                self._bury(rank, {rank.pid, *children})
+        return found
+
+    def _bury(self, rank: Rank, alive: set[int]) -> None:
+        """Child processes that have ended give back their descriptors and locks."""
+        for pid, process in list(rank.processes.items()):
+            if pid not in alive and not os.path.exists(f"/proc/{pid}"):  # noqa: PTH110
+                self._release(process)
+                del rank.processes[pid]
+                rank.tasks = {tid: task for tid, task in rank.tasks.items() if task.process is not process}
+
+    def _release(self, process: Process) -> None:
+        locks = self._state.locks
+        locks.release(process)
+        for file in process.descriptors.drop_all():
+            locks.release(file)
+        process.memory.forget()
+
+
+def _is_timed(rank: Rank) -> bool:
+    """Whether the main thread sleeps in a call that has a time limit."""
+    call = proc.stopped_call(rank.pid, rank.pid)
+    return call is not None and bookkeeping.has_timeout(*call)

@@ -1,0 +1,58 @@
+"""The state of one run, shared by the parts of the supervisor."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from racecheck.model import Choice, Event, Mismatch, World
+from racecheck.storage import Storage
+from racecheck.world.calls import Decoder
+from racecheck.world.collectives import Collectives
+from racecheck.world.coverage import Ledger
+from racecheck.world.crew import Crew
+from racecheck.world.locks import Locks
+from racecheck.world.resolve import Identities
+from racecheck.world.tasks import Rank, Task
+
+
+@dataclass(slots=True)
+class State:
+    """``changes`` counts the ops performed, ``time`` is virtual (nanoseconds), ``current`` the thread that went last.
+    ``stacks``: ops carry the stack that made them."""
+
+    crew: Crew
+    world: World
+    storage: Storage
+    ledger: Ledger
+    stacks: bool
+    identities: Identities = field(default_factory=Identities)
+    collectives: Collectives = field(default_factory=Collectives)
+    locks: Locks = field(default_factory=Locks)
+    trace: list[Event] = field(default_factory=list)
+    schedule: list[Choice] = field(default_factory=list)
+    randomness: dict[int, random.Random] = field(default_factory=dict)
+    mismatch: Mismatch | None = None
+    current: Task | None = None
+    changes: int = 0
+    time: int = 0
+
+    @property
+    def ranks(self) -> list[Rank]:
+        return self.crew.ranks
+
+    @property
+    def decoder(self) -> Decoder:
+        return Decoder(self.crew.files.watched, self.identities)
+
+    def stopped_tasks(self) -> list[Task]:
+        """The threads that wait for us, in the order of ranks."""
+        return [task for rank in self.ranks for task in sorted(rank.stopped_tasks(), key=lambda each: each.name)]
+
+
+class Over(BaseException):
+    """The run has ended before its ranks have; ``why`` is "" for a mismatch, which has its own record."""
+
+    def __init__(self, why: str = "") -> None:
+        super().__init__()
+        self.why = why
