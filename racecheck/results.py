@@ -186,7 +186,7 @@ def _bare(report: Report) -> list[Violation]:
 def _run(outcome: Outcome, violations: Sequence[Violation], page: Page) -> list[str]:
     """The interleaving, and how each rank ended."""
     drawn = render(outcome, violations, width=page.width, colour=page.colour, full=page.full)
-    return ["", drawn, "", summary(outcome)]
+    return ["", drawn, "", summary(outcome, width=page.width)]
 
 
 def _replay(report: Report) -> Iterator[str]:

@@ -19,7 +19,7 @@ from racecheck.model import Coverage, Invariant, Judgement, Outcome, Verdict, Vi
 from racecheck.record import Finding, Reference, save, source_hash, versions
 from racecheck.strategies import Replay, Strategy
 from racecheck.targets import Scenario
-from racecheck.world import free
+from racecheck.world import crew, free
 from racecheck.world.session import Session
 from racecheck.world.supervisor import Supervisor
 
@@ -106,6 +106,8 @@ def warm_up(session: Session, scenario: Scenario, world: World, *, seed: str) ->
     A rank that finds a module imported does less than one that has to import it, so this comes before the first
     run that counts.
     """
+    if not session.first(scenario.reference):
+        return
     session.request("import", target=scenario.reference)
     for _ in range(_WARM_UPS):
         supervisor = Supervisor(session, scenario.reference, world, lambda _: 0, seed=seed, stacks=False)
@@ -130,7 +132,7 @@ def explore(session: Session, search: Search, progress: Progress | None = None) 
     for number in range(search.schedules):
         if not strategy.begin(Random(f"{search.seed}:{number}")):
             break
-        outcome = _run(session, search, strategy)
+        outcome = _run(session, search, strategy, again=0 < number < search.schedules - 1)
         done += 1
         seen.add(fingerprint(outcome))
         merged = _merge(merged, judge(outcome, search.invariants))
@@ -140,6 +142,7 @@ def explore(session: Session, search: Search, progress: Progress | None = None) 
             progress(done, len(seen), time.perf_counter() - started)
         if merged.verdict is not Verdict.PASS:
             break
+    crew.discard(session)
     if outcome is None:
         merged = Judgement(Verdict.UNKNOWN, reasons=["no schedule was run"])
     return Report(
@@ -160,11 +163,12 @@ def explore(session: Session, search: Search, progress: Progress | None = None) 
     )
 
 
-def _run(session: Session, search: Search, strategy: Strategy) -> Outcome:
+def _run(session: Session, search: Search, strategy: Strategy, *, again: bool) -> Outcome:
     if search.free:
         session.request("import", target=search.scenario.reference)
         return free.run(session, search.scenario.reference, search.world, seed=search.seed)
-    return run_once(session, search.scenario, search.world, strategy, seed=search.seed, stacks=search.stacks)
+    scenario, world, seed = search.scenario, search.world, search.seed
+    return run_once(session, scenario, world, strategy, seed=seed, stacks=search.stacks, again=again)
 
 
 def _check_determinism(session: Session, search: Search, first: Outcome) -> Judgement:
@@ -238,7 +242,8 @@ def replay(
     for number in range(times):
         strategy = Replay(finding.outcome.schedule)
         strategy.begin(Random(0))
-        outcome = run_once(session, scenario, finding.outcome.world, strategy, seed=str(finding.seed))
+        world, again = finding.outcome.world, number < times - 1
+        outcome = run_once(session, scenario, world, strategy, seed=str(finding.seed), again=again)
         judgement = judge(outcome, scenario.invariants)
         divergence = strategy.divergence or first_difference(finding.outcome, outcome)
         same = broken <= {violation.invariant for violation in judgement.violations}

@@ -4,8 +4,8 @@ Otherwise control has taken something away from the program, and a PASS would sa
 
 With 2 ranks no scenario has more than seven effects, the rarest of which about one schedule in a hundred
 reaches (400 schedules each).  So `BUDGET` schedules miss an effect that a free run may have had with a
-probability of at most 0.99 ** 1000 = 4e-5, and free runs have the rare ones rarely (one in a hundred): a false
-alarm in 2 million runs.  The common effects take a few schedules.
+probability of at most 0.99 ** 1000 = 4e-5, and free runs have the rare ones rarely (one in a hundred): a
+false alarm in 2 million runs.  The common effects take a few schedules.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+
 from racecheck import Outcome, Scenario, World, compare, config, runner, targets
 from racecheck.model import Event, Point
 from racecheck.world import free
@@ -53,10 +54,11 @@ def session() -> Iterator[Session]:
 
 def effect(outcome: Outcome) -> object:
     """What came of a run, comparable between free and controlled ones."""
-    results, disk = compare.effect(outcome)
-    return results, [
-        (path, replace(entry, digest="") if path.endswith(RANDOM_CONTENT) else entry) for path, entry in disk
-    ]
+    disk = {
+        path: replace(entry, digest="") if path.endswith(RANDOM_CONTENT) else entry
+        for path, entry in outcome.disk.items()
+    }
+    return compare.effect(replace(outcome, disk=disk))
 
 
 def explored(session: Session, scenario: Scenario, world: World) -> Iterator[object]:

@@ -88,12 +88,12 @@ def announce(message: dict[str, Any], room: int = 4096) -> Any:
 
 
 def stack(frame: FrameType | None = None) -> list[tuple[str, int, str]]:
-    """The calling thread's Python stack, innermost first, without this package's own frames."""
+    """The calling thread's Python stack, innermost first, up to where the scenario was called; without our own frames."""
     return list(_frames(frame or sys._getframe(1)))
 
 
 def _frames(frame: FrameType | None) -> Iterator[tuple[str, int, str]]:
-    while frame is not None:
+    while frame is not None and frame.f_code.co_filename != targets.__file__:
         if not frame.f_code.co_filename.startswith(_HERE):
             yield frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
         frame = frame.f_back

@@ -31,6 +31,7 @@ _DUPLICATES = frozenset({"F_DUPFD", "F_DUPFD_CLOEXEC"})
 _UNCONTROLLED_FCNTL = frozenset({"F_SETLEASE", "F_NOTIFY", "F_SETSIG"})
 _FIOCLEX, _FIONCLEX = 0x5451, 0x5450
 _HARMLESS_IOCTL = frozenset({termios.TCGETS, _FIOCLEX, _FIONCLEX, termios.FIONREAD, termios.TIOCGWINSZ})
+_CLONE_RANGE = frozenset({0x40049409, 0x4020940D})
 _MILLISECOND = 1_000_000
 _ABSOLUTE = 1
 _CLONE_THREAD = 0x10000
@@ -122,6 +123,10 @@ def _fcntl(request: Request, ledger: Ledger) -> Answer | None:
 
 
 def _ioctl(request: Request, ledger: Ledger) -> Answer:
+    """Sharing extents between files is declined, as by a file system that cannot: programs then copy."""
+    if request.number("request") & 0xFFFFFFFF in _CLONE_RANGE:
+        ledger.note("FICLONE was declined")
+        return Answer(errno=errno.EOPNOTSUPP)
     if request.number("request") & 0xFFFFFFFF not in _HARMLESS_IOCTL:
         ledger.hole(f"ioctl {request.number('request') & 0xFFFFFFFF:#x} on a watched file")
     return CARRY_ON

@@ -33,7 +33,7 @@ class Request:
 
     ``located`` and ``files`` say, by index of the argument, where its paths lead and what its descriptors
     refer to; ``paths`` are the paths as given.  ``op`` is the pending op, ``lock`` the lock that it is about, and
-    ``seen`` how many ops had been performed when its places were found out.
+    ``seen`` how many ops had been performed when it was placed, -1 before.
     """
 
     task: Task
@@ -47,7 +47,7 @@ class Request:
     flags: frozenset[str] = frozenset()
     how: tuple[int, int, int] | None = None
     lock: Lock | None = None
-    seen: int = 0
+    seen: int = -1
 
     @property
     def touches(self) -> bool:
@@ -108,7 +108,7 @@ class Decoder:
         return request
 
     def resolve(self, request: Request) -> None:
-        """Find out (again) where the request's paths lead; its op gets the places."""
+        """Find out (again) where the request's paths lead."""
         request.close()
         request.files.clear()
         for index, arg in enumerate(request.call.args):
@@ -118,8 +118,14 @@ class Decoder:
                 self._descriptor(request, index, signed(request.arguments[index]))
             elif arg.role is Role.SOCKADDR:
                 self._address(request, index)
-        if request.touches:
-            request.op = replace(request.op, places=self._places(request))
+
+    def place(self, request: Request) -> None:
+        """Give the op its places.
+
+        Whoever is placed first gets the lower identities: so this is done when the world is quiet, in the order of ranks,
+        never when a call comes in.
+        """
+        request.op = replace(request.op, places=self._places(request))
 
     def _flags(self, request: Request) -> frozenset[str]:
         found: set[str] = set()

@@ -112,8 +112,6 @@ class Intake:
         if task.process.is_main and task.tid != rank.pid:
             state.ledger.hole(f"a second thread of rank {rank.number} made calls below the watched directory")
         state.ledger.kept(request)
-        bookkeeping.describe(request)
-        request.seen = state.changes
         task.request = request
 
     def _announced(self, rank: Rank, notification: Notification) -> None:

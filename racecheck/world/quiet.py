@@ -37,6 +37,7 @@ class Quiet:
         for descriptor in self._ranks:
             self._poll.register(descriptor, select.POLLIN)
         self._next: Crew | None = None
+        self._children: dict[int, list[int]] = {}
 
     def serve(self, crew: Crew) -> None:
         """Let the next crew get ready while this one runs."""
@@ -112,7 +113,7 @@ class Quiet:
         for rank in self._state.ranks:
             if rank.running:
                 rank.running, rank.asleep = False, not rank.stopped_tasks()
-            rank.single = len(rank.processes) <= 1 and not (rank.gone or proc.children(rank.pid))
+            rank.single = rank.single or len(rank.processes) + len(self._children.get(rank.pid, ())) <= 1
         return True
 
     def _processes(self) -> list[int]:
@@ -121,7 +122,7 @@ class Quiet:
             if not rank.gone:
                 found.append(rank.pid)
             if not rank.single:
-                children = proc.descendants(rank.pid)
+                children = self._children[rank.pid] = proc.descendants(rank.pid)
                 found += children
                 self._bury(rank, {rank.pid, *children})
         return found

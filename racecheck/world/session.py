@@ -126,6 +126,7 @@ class Session:
         self.slot = Slot(base)
         self._gone: list[dict[str, int]] = []
         self._worlds = 0
+        self._known: frozenset[str] = frozenset()
         self._tried: set[str] = set()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket = ours
@@ -191,6 +192,11 @@ class Session:
         found = [each for each in self._gone if each["world"] == world]
         self._gone = [each for each in self._gone if each["world"] > world]
         return found
+
+    def first(self, target: str) -> bool:
+        """Whether this is the first time that a target is named here."""
+        known, self._known = self._known, self._known | {target}
+        return target not in known
 
     def learn(self, modules: list[str]) -> bool:
         """Let the zygote import what ranks had to import on the way; whether there was anything new.

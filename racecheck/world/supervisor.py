@@ -104,6 +104,7 @@ class Supervisor:
         try:
             while True:
                 self._quiet.wait()
+                self._place()
                 if self._settle():
                     continue
                 options = self._options()
@@ -115,6 +116,14 @@ class Supervisor:
                     return ""
         except Over as over:
             return over.why
+
+    def _place(self) -> None:
+        """What has stopped since gets its place and its description, in the order of ranks."""
+        for task in self._state.stopped_tasks():
+            if task.request is not None and task.request.seen < 0:
+                self._state.decoder.place(task.request)
+                bookkeeping.describe(task.request)
+                task.request.seen = self._state.changes
 
     # What goes on without a choice.
 
@@ -217,6 +226,7 @@ class Supervisor:
             return
         if request.seen != self._state.changes:
             self._state.decoder.resolve(request)
+            self._state.decoder.place(request)
         result = self._perform(request)
         task.request = None
         task.rank.running = True

@@ -222,3 +222,35 @@ def large_broadcast(rank: Rank) -> float:
     if rank.rank == 0:
         (rank.path / "sent").mkdir()
     return float(tensor.sum())
+
+
+@scenario(ranks=2)
+def second_thread(rank: Rank) -> None:
+    import threading
+
+    thread = threading.Thread(target=lambda: (rank.path / f"x{rank.rank}").write_text("y"))
+    thread.start()
+    thread.join()
+
+
+@scenario(ranks=2)
+def subprocesses(rank: Rank) -> list[str]:
+    import subprocess
+
+    mine = rank.path / str(rank.rank)
+    mine.mkdir()
+    (mine / "a").write_text("hello")
+    copy = rank.path / f"copy{rank.rank}"
+    subprocess.run(["cp", "-r", str(mine), str(copy)], check=True)
+    subprocess.run(f"echo more > '{copy}/b'; rm '{copy}/b'", shell=True, check=True)
+    return os.listdir(copy)
+
+
+@scenario(ranks=1)
+def bad_setup(rank: Rank) -> None:
+    pass
+
+
+@bad_setup.setup
+def divide(path: object) -> None:
+    1 / 0  # noqa: B018

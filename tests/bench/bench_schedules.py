@@ -1,0 +1,203 @@
+"""What a schedule costs, whether it repeats, and what is found.
+
+    python tests/bench/bench_schedules.py [--quick] [SECTION...]
+
+Competitors run in turns within one invocation, and medians are compared.  Each line has its target beside
+it.  The exit status is 1 for a wrong result (a run that does not repeat, a race not found, a false alarm),
+never for a slow machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from random import Random
+from statistics import median
+
+from measuring import (
+    SCENARIOS,
+    Bench,
+    busy,
+    controlled,
+    interleaved,
+    load,
+    session,
+    timed_free,
+    timed_schedule,
+    timed_spawn,
+    wilson,
+)
+
+from racecheck import Outcome, Scenario, Verdict, runner, targets
+from racecheck.compare import first_difference
+from racecheck.invariants import judge
+from racecheck.strategies import Replay
+from racecheck.world.session import Session
+
+OPENPI = "test_openpi_overwrite.py::unguarded"
+DCP = "test_dcp_save.py::plain"
+
+
+def spawn(bench: Bench) -> None:
+    """Schedules per second against the race looped with torch.multiprocessing.spawn."""
+    for ranks in (2, 8):
+        scenario = load(OPENPI, ranks=ranks)
+        with session() as started, timed_spawn(scenario) as spawning:
+            ours = timed_schedule(started, scenario, [])
+            mine, theirs = map(median, interleaved(bench.times(7, 3), (ours, 5), (spawning, 1)))
+        rates = f"{1 / mine:.2f}/s against {1 / theirs:.2f}/s"
+        bench.row(f"openpi race, {ranks} ranks", f"{rates}: {theirs / mine:.0f} times", "40 times")
+
+
+def free(bench: Bench) -> None:
+    """A controlled world against the same forked world uncontrolled."""
+    for name, title in ((OPENPI, "openpi race"), (DCP, "dcp.save")):
+        for ranks in (2, 4, 8):
+            scenario, outcomes = load(name, ranks=ranks), list[Outcome]()
+            with session() as started:
+                ours = timed_schedule(started, scenario, outcomes)
+                rounds = bench.times(30, 7)
+                mine, theirs = map(median, interleaved(rounds, (ours, 1), (timed_free(started, scenario), 1)))
+            ops = median(len(outcome.ops) for outcome in outcomes)
+            times = f"{mine * 1e3:.0f} ms against {theirs * 1e3:.0f} ms: {mine / theirs:.2f} times"
+            bench.row(f"{title}, {ranks} ranks", times, "at most 2 times")
+            whole, extra = mine * 1e3 / ops, (mine - theirs) * 1e3 / ops
+            bench.row("", f"{ops:.0f} ops: {whole:.2f} ms each, {extra:.2f} of it for control")
+
+
+def width(bench: Bench) -> None:
+    """The cost of an op at 4 and at 16 ranks."""
+    costs = {}
+    for ranks in (4, 16):
+        runs: tuple[list[Outcome], list[Outcome]] = ([], [])
+        with session() as started:
+            both = [
+                (timed_schedule(started, load(f"subjects.py::{name}", ranks=ranks), outcomes), 1)
+                for name, outcomes in zip(("few", "many"), runs, strict=True)
+            ]
+            few, many = map(median, interleaved(bench.times(15, 5), *both))
+        ops = len(runs[1][0].ops) - len(runs[0][0].ops)
+        costs[ranks] = (many - few) * 1e3 / ops
+        bench.row(f"{ops} ops more, {ranks} ranks", f"{costs[ranks]:.2f} ms each")
+    bench.row("16 ranks against 4", f"{costs[16] / costs[4]:.2f} times", "at most 2 times")
+
+
+def all_scenarios() -> list[Scenario]:
+    files = sorted(SCENARIOS.glob("test_*.py"))
+    return [each for file in files for each in targets.scenarios_in(targets.load_file(file))]
+
+
+def determinism(bench: Bench) -> None:
+    """Replays with two busy loops beside them, half of them in fresh processes."""
+    scenarios = [*all_scenarios(), load(DCP, ranks=4)]
+    half, sessions = bench.times(250, 10), bench.times(10, 2)
+    alike = [0] * len(scenarios)
+    with busy(2):
+        with session() as started:
+            recorded = [record(started, scenario) for scenario in scenarios]
+            for index, scenario in enumerate(scenarios):
+                alike[index] += replay(bench, started, scenario, recorded[index], half)
+        for _ in range(sessions):
+            with session() as fresh:
+                for index, scenario in enumerate(scenarios):
+                    alike[index] += replay(bench, fresh, scenario, recorded[index], half // sessions)
+    for scenario, count in zip(scenarios, alike, strict=True):
+        shown = f"{count} of {2 * half} identical, {sessions} sessions more"
+        bench.row(f"{scenario.name}, {scenario.world.ranks} ranks", shown, "all")
+
+
+def record(started: Session, scenario: Scenario) -> list[Outcome]:
+    """Runs of five different schedules."""
+    return [controlled(started, scenario, f"determinism:{seed}") for seed in range(5)]
+
+
+def replay(bench: Bench, started: Session, scenario: Scenario, recorded: list[Outcome], times: int) -> int:
+    """Replay the recorded schedules in turn; gives how many runs were the same."""
+    alike = 0
+    for number in range(times):
+        outcome = recorded[number % len(recorded)]
+        strategy = Replay(outcome.schedule)
+        strategy.begin(Random(0))
+        again = runner.run_once(started, scenario, scenario.world, strategy, seed="0")
+        difference = strategy.divergence or first_difference(outcome, again)
+        bench.must(not difference, f"{scenario.name} did not repeat: {difference}")
+        alike += not difference
+    return alike
+
+
+def found(bench: Bench) -> None:
+    """Racy scenarios are found, fixed ones are clean."""
+    with session() as started:
+        for scenario in all_scenarios():
+            if scenario.expected is Verdict.FAIL:
+                seeds(bench, started, scenario)
+                hits(bench, started, scenario)
+            else:
+                clean(bench, started, scenario)
+
+
+def seeds(bench: Bench, started: Session, scenario: Scenario) -> None:
+    needed = []
+    for seed in range(1, 11):
+        search = runner.Search(
+            scenario, scenario.world, scenario.invariants, schedules=20, seed=str(seed), stacks=False
+        )
+        report = runner.explore(started, search)
+        broken = {each.violation.invariant for each in report.violations}
+        bench.must(
+            scenario.breaks in broken, f"{scenario.name}, seed {seed}: {scenario.breaks} not found in 20"
+        )
+        needed.append(report.schedules)
+    shown = f"after {', '.join(map(str, needed))}"
+    bench.row(f"{scenario.name}, seeds 1 to 10", shown, "20 from each seed")
+
+
+def hits(bench: Bench, started: Session, scenario: Scenario) -> None:
+    tries = bench.times(1000, 50)
+    count = 0
+    for number in range(tries):
+        outcome = controlled(started, scenario, f"hits:{number}", stacks=False)
+        broken = {each.invariant for each in judge(outcome, scenario.invariants).violations}
+        count += scenario.breaks in broken
+    low, high = wilson(count, tries)
+    bench.row("", f"{count} of {tries}: {count / tries:.1%} (95%: {low:.1%} to {high:.1%})")
+
+
+def clean(bench: Bench, started: Session, scenario: Scenario) -> None:
+    tries = bench.times(200, 20)
+    search = runner.Search(scenario, scenario.world, scenario.invariants, schedules=tries, stacks=False)
+    report = runner.explore(started, search)
+    bench.must(report.verdict is Verdict.PASS, f"{scenario.name}: {report.verdict.name} {[*report.reasons]}")
+    bench.row(
+        f"{scenario.name}, fixed", f"{report.verdict.name} after {report.schedules}", f"PASS after {tries}"
+    )
+
+
+SECTIONS: dict[str, Callable[[Bench], None]] = {
+    each.__name__: each for each in (spawn, free, width, determinism, found)
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="sections:\n" + "\n".join(f"  {name:<12} {each.__doc__}" for name, each in SECTIONS.items()),
+    )
+    parser.add_argument(
+        "sections", nargs="*", metavar="SECTION", choices=[*SECTIONS, []], help="default: all"
+    )
+    parser.add_argument("--quick", action="store_true", help="a tenth of the work: minutes instead of hours")
+    options = parser.parse_args()
+    if unknown := set(options.sections) - set(SECTIONS):
+        parser.error(f"there is no section {unknown.pop()!r}; there is: {', '.join(SECTIONS)}")
+    bench = Bench(options.quick)
+    for name in options.sections or SECTIONS:
+        print(f"{name}: {SECTIONS[name].__doc__}", flush=True)
+        SECTIONS[name](bench)
+    return 1 if bench.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

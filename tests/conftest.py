@@ -1,0 +1,26 @@
+"""What the tests of controlled worlds share: one session for a test process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from racecheck import config, targets
+from racecheck.world.session import Session
+
+pytest_plugins = ["pytester"]
+
+TARGETS = Path(__file__).parent / "targets"
+
+
+@pytest.fixture(scope="session")
+def session() -> Iterator[Session]:
+    with Session(config.read().runs) as opened:
+        yield opened
+
+
+def target(file: str, name: str) -> targets.Scenario:
+    """A scenario below tests/targets."""
+    return targets.load(f"{TARGETS / file}.py::{name}")

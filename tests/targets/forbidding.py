@@ -1,0 +1,35 @@
+"""``python forbidding.py NAME=ERRNO... -- COMMAND...`` runs a command for which some system calls do not exist.
+
+As a container's profile does it: by a filter that answers them with an errno.
+"""
+
+import ctypes
+import errno
+import os
+import sys
+
+from racecheck.kernel import libc, seccomp
+from racecheck.kernel.syscalls import number
+
+RETURN_ERRNO = 0x00050000
+
+
+def forbid(calls: dict[str, int]) -> None:
+    """Answer these calls with an errno from now on."""
+    codes = [(seccomp._LOAD, 0, 0, seccomp._OFFSET_NUMBER)]
+    for name, error in calls.items():
+        known = number(name, libc.MACHINE)
+        assert known is not None
+        codes += [(seccomp._EQUAL, 0, 1, known), (seccomp._RETURN, 0, 0, RETURN_ERRNO | error)]
+    codes.append((seccomp._RETURN, 0, 0, seccomp._ALLOW))
+    program = seccomp._Program(len(codes), (seccomp._Instruction * len(codes))(*codes))
+    libc.prctl(seccomp._PR_SET_NO_NEW_PRIVS, 1)
+    _, failed = libc.syscall(number("seccomp", libc.MACHINE) or 0, 1, 0, ctypes.byref(program))  # type: ignore[arg-type]
+    assert not failed, os.strerror(failed)
+
+
+if __name__ == "__main__":
+    split = sys.argv.index("--")
+    pairs = (each.split("=") for each in sys.argv[1:split])
+    forbid({name: getattr(errno, value) for name, value in pairs})
+    os.execvp(sys.argv[split + 1], sys.argv[split + 1 :])

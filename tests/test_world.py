@@ -1,0 +1,233 @@
+"""Controlled worlds, on real processes and a real gloo group: what is seen of collectives, deadlocks and deaths."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from racecheck import runner
+from racecheck.compare import first_difference
+from racecheck.errors import UsageError
+from racecheck.invariants import judge
+from racecheck.model import Collective, Died, Outcome, Raised, Returned, Stopped, Verdict
+from racecheck.strategies import RandomWalk, Replay
+from racecheck.targets import make_world
+from racecheck.world import crew
+from racecheck.world.session import Session
+from tests.conftest import target
+
+
+def run(session: Session, name: str, *, seed: int = 0, file: str = "worlds", ranks: int | None = None) -> Outcome:
+    scenario = target(file, name)
+    world = make_world(scenario.world, ranks=ranks)
+    runner.warm_up(session, scenario, world, seed="0")
+    strategy = RandomWalk()
+    strategy.begin(Random(seed))
+    return runner.run_once(session, scenario, world, strategy, seed="0")
+
+
+def collectives(outcome: Outcome) -> list[Collective]:
+    return [event for event in outcome.trace if isinstance(event, Collective)]
+
+
+def test_every_kind_of_collective_is_seen(session: Session) -> None:
+    outcome = run(session, "every_collective")
+    assert outcome.results == (Returned(18), Returned(18))
+    # all_gather_object is two all_gathers, broadcast_object_list two broadcasts, gather_object an all_gather and a
+    # gather, scatter_object_list a broadcast and two scatters.
+    assert Counter(each.kind for each in collectives(outcome)) == {
+        "barrier": 1, "all_reduce": 2, "broadcast": 4, "reduce": 1, "all_gather": 5, "gather": 2, "scatter": 3,
+        "all_to_all": 2, "reduce_scatter": 2, "monitored_barrier": 1,
+    }  # fmt: skip
+    assert [each.number for each in collectives(outcome)] == list(range(23))
+    assert all(each.ranks == (0, 1) for each in collectives(outcome))
+    assert not outcome.coverage.holes
+
+
+def test_sends_and_receives_are_paired_by_tag(session: Session) -> None:
+    outcome = run(session, "point_to_point")
+    assert outcome.results == (Returned(4.0), Returned(0.0))
+    assert [(each.kind, each.ranks) for each in collectives(outcome)] == [
+        ("send/recv", (0, 1)), ("send/recv", (0, 1)), ("send/recv", (1, 0)),
+    ]  # fmt: skip
+
+
+def test_groups_made_on_the_way(session: Session) -> None:
+    outcome = run(session, "sub_groups")
+    assert outcome.results == tuple(Returned([value, 4.0]) for value in (1.0, 1.0, 5.0, 5.0))
+    assert Counter(each.ranks for each in collectives(outcome)) == {(0, 1): 2, (2, 3): 2, (0, 1, 2, 3): 1}
+    assert not outcome.coverage.holes
+
+
+def test_functional_collectives_are_seen(session: Session) -> None:
+    outcome = run(session, "functional")
+    assert outcome.results == (Returned(6.0), Returned(6.0))
+    assert [each.kind for each in collectives(outcome)] == ["scatter", "all_gather"]
+
+
+def test_happens_before_follows_collectives(session: Session) -> None:
+    """What a rank does after the barrier is after everything that the others did before it."""
+    outcome = run(session, "sub_groups")
+    ops = outcome.ops
+    writes = [op for op in ops if op.call == "write"]
+    listings = [op for op in ops if op.call == "list"]
+    assert len(writes) == 4
+    for listing in listings:
+        assert all(listing.clock.get(op.thread, 0) >= op.clock[op.thread] for op in writes)
+    first, second = (next(op for op in writes if op.rank == rank) for rank in (0, 2))
+    assert first.clock.get(second.thread, 0) < second.clock[second.thread]
+    assert second.clock.get(first.thread, 0) < first.clock[first.thread]
+
+
+def test_a_forgotten_barrier_is_a_deadlock_at_once(session: Session) -> None:
+    outcome = run(session, "one_returns")
+    stopped = outcome.results[1]
+    assert isinstance(stopped, Stopped)
+    assert stopped.kind == "collective"
+    assert stopped.why == "waits in barrier #0 of group 0 for rank 0, which has returned"
+    assert any(frame.function == "one_returns" for frame in stopped.stack)
+    assert outcome.seconds < 10, "a verdict, not a timeout (gloo's is 30 minutes)"
+
+
+def test_crossed_receives_are_a_deadlock(session: Session) -> None:
+    outcome = run(session, "crossed")
+    judgement = judge(outcome, target("worlds", "crossed").invariants)
+    assert judgement.verdict is Verdict.FAIL
+    assert [violation.invariant for violation in judgement.violations] == ["no-deadlock"]
+    assert judgement.violations[0].ranks == (0, 1)
+
+
+def test_the_cause_of_a_failure_is_told_from_its_echo(session: Session) -> None:
+    outcome = run(session, "one_raises")
+    echo, cause = outcome.results
+    assert isinstance(echo, Raised)
+    assert isinstance(cause, Raised)
+    assert (cause.type, cause.message, cause.echo) == ("ValueError", "no such thing", False)
+    assert echo.echo
+    assert "peer" in echo.message or "reset" in echo.message
+    judgement = judge(outcome, target("worlds", "one_raises").invariants)
+    assert [violation.ranks for violation in judgement.violations] == [(1,)]
+
+
+@pytest.mark.parametrize(
+    ("name", "calls"),
+    [
+        ("mismatched", {0: "barrier()", 1: "all_reduce(1 x float32)"}),
+        ("other_root", {0: "broadcast(root 0, 1 x float32)", 1: "broadcast(root 1, 1 x float32)"}),
+    ],
+)
+def test_unequal_collectives(session: Session, name: str, calls: dict[int, str]) -> None:
+    outcome = run(session, name)
+    assert outcome.mismatch is not None
+    assert outcome.mismatch.calls == calls
+    assert {rank: stack[-1].function for rank, stack in outcome.mismatch.stacks.items()} == dict.fromkeys((0, 1), name)
+
+
+def test_a_segfault_and_an_exit_are_told_apart(session: Session) -> None:
+    crashed, left = run(session, "crashes").results[1], run(session, "leaves").results[1]
+    assert isinstance(crashed, Died)
+    assert crashed.signal == "SIGSEGV"
+    assert "Segmentation fault" in crashed.output
+    assert isinstance(left, Died)
+    assert (left.signal, left.status) == ("", 3)
+
+
+@pytest.mark.parametrize(("name", "why"), [("spins", "it ran for 1 s"), ("polls", "still going after 200 ops")])
+def test_a_rank_that_does_not_end_is_unknown(session: Session, name: str, why: str) -> None:
+    outcome = run(session, name)
+    stopped = outcome.results[1]
+    assert isinstance(stopped, Stopped)
+    assert stopped.kind == "running"
+    assert why in stopped.why
+    assert stopped.stack[-1].function == name
+    assert judge(outcome, target("worlds", name).invariants).verdict is Verdict.UNKNOWN
+    assert outcome.results[0] == Returned()
+
+
+def test_what_is_written_outside_is_reported(session: Session) -> None:
+    outcome = run(session, "writes_outside", ranks=1)
+    assert len(outcome.outside) == 1
+    (path,) = outcome.outside
+    assert Path(path).name == "outside"
+    assert outcome.outside[path] == "rank 0 open, rank 0 unlink"
+
+
+def test_sleeping_costs_no_time_and_moves_the_clock(session: Session) -> None:
+    outcome = run(session, "sleeps")
+    assert outcome.seconds < 60
+    assert max(op.time for op in outcome.ops) == 2 * 3600 * 10**9
+
+
+def test_an_unclosed_file_gets_its_bytes_at_the_end_of_the_process(session: Session) -> None:
+    outcome = run(session, "unclosed")
+    assert {path: entry.size for path, entry in outcome.disk.items()} == {"latest0": 6, "latest1": 6}
+
+
+def test_what_is_not_data_cannot_be_returned(session: Session) -> None:
+    with pytest.raises(UsageError, match="return JSON data"):
+        run(session, "returns_nonsense")
+
+
+def test_flock_excludes(session: Session) -> None:
+    """If both ranks were inside, one mkdir would fail; 20 random schedules, of which about half would hit that."""
+    for seed in range(20):
+        assert run(session, "locks", seed=seed).results == (Returned(), Returned())
+
+
+def test_randomness_comes_from_the_seed(session: Session) -> None:
+    first, again = run(session, "random_names"), run(session, "random_names", seed=1)
+    assert first.results == again.results
+    mine, others = (result.value for result in first.results if isinstance(result, Returned))
+    assert all(one != other for one, other in zip(mine, others, strict=True))
+
+
+def test_a_broadcast_that_fills_the_socket_waits_for_its_receivers(session: Session) -> None:
+    outcome = run(session, "large_broadcast")
+    assert outcome.results == (Returned(4e6), Returned(4e6))
+    assert "sent" in outcome.disk
+
+
+def test_a_second_thread_makes_the_verdict_unknown(session: Session) -> None:
+    outcome = run(session, "second_thread")
+    judgement = judge(outcome, target("worlds", "second_thread").invariants)
+    assert judgement.verdict is Verdict.UNKNOWN
+    assert "a second thread of rank 0" in " ".join(judgement.reasons)
+
+
+def test_subprocesses_belong_to_their_rank(session: Session) -> None:
+    outcome = run(session, "subprocesses")
+    assert outcome.results == (Returned(["a"]), Returned(["a"]))
+    assert {op.thread for op in outcome.ops} >= {"0", "1", "0.1", "1.1"}
+    assert not outcome.coverage.holes
+
+
+@pytest.mark.parametrize("name", ["every_collective", "sub_groups", "one_raises", "random_names", "large_broadcast", "locks"])
+def test_one_schedule_gives_one_trace(session: Session, name: str) -> None:
+    scenario = target("worlds", name)
+    first = run(session, name, seed=5)
+    for _ in range(5):
+        again = Replay(first.schedule)
+        again.begin(Random(0))
+        second = runner.run_once(session, scenario, first.world, again, seed="0", again=True)
+        assert not again.divergence
+        assert first_difference(first, second) == ""
+    crew.discard(session)
+
+
+def test_replay_names_the_step_at_which_it_diverged(session: Session) -> None:
+    scenario = target("worlds", "locks")
+    first = run(session, "locks", seed=3)
+    wrong = (*first.schedule[:4], replace(first.schedule[4], label="0 rmdir never"), *first.schedule[5:])
+    strategy = Replay(wrong)
+    strategy.begin(Random(0))
+    runner.run_once(session, scenario, first.world, strategy, seed="0")
+    assert "at choice 4 the schedule takes '0 rmdir never'" in strategy.divergence
+
+
+def test_a_setup_that_fails_is_wrong_usage(session: Session) -> None:
+    with pytest.raises(UsageError, match="ZeroDivisionError"):
+        run(session, "bad_setup")
