@@ -150,10 +150,7 @@ def run(
 ) -> int:
     """Explore the scenario TARGET: path/to/file.py::name or package.module:name."""
     free = mode == "free"
-    if free and strategy:
-        raise UsageError("in free mode nothing is chosen: leave --strategy out")
-    if timeout is not None and not 0 < timeout <= _LONGEST:
-        raise UsageError(f"--timeout must be more than 0 and at most {_LONGEST} seconds, not {timeout}")
+    _check_options(strategy if free else None, timeout)
     scenario = _load(target)
     world = make_world(scenario.world, ranks=ranks, storage=storage_, timeout=timeout)
     storage.make(world.storage)
@@ -170,11 +167,20 @@ def run(
     try:
         report = with_session(settings.runs, work, counter)
     except CannotRun as error:
-        data = results.unrun_data(scenario.target, world, seed, done=counter.done, reason=str(error))
+        so_far = (counter.done, counter.counted, counter.seconds)
+        data = results.unrun_data(scenario.target, world, seed, so_far, str(error))
         return _unknown({**data, "strategy": mode if free else chooses}, as_json=as_json)
     text = results.search_text(report, schedules, _page(full=full))
     _say(json.dumps(results.search_data(report)) if as_json else text)
     return EXIT[report.verdict]
+
+
+def _check_options(useless: str | None, timeout: float | None) -> None:
+    """Raises `UsageError`; not a number (nan) is a timeout too, for `float`."""
+    if useless:
+        raise UsageError("in free mode nothing is chosen: leave --strategy out")
+    if timeout is not None and not 0 < timeout <= _LONGEST:
+        raise UsageError(f"--timeout must be more than 0 and at most {_LONGEST} seconds, not {timeout}")
 
 
 def _unknown(data: dict[str, Any], *, as_json: bool) -> int:

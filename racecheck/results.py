@@ -81,15 +81,18 @@ def search_data(report: Report) -> dict[str, Any]:
     }
 
 
-def unrun_data(target: str, world: World, seed: str, *, done: int, reason: str) -> dict[str, Any]:
-    """The same for a search that could not go on after ``done`` schedules."""
+def unrun_data(
+    target: str, world: World, seed: str, so_far: tuple[int, int, float], reason: str
+) -> dict[str, Any]:
+    """The same for a search that could not go on after so many schedules, distinct schedules and seconds."""
+    done, distinct, seconds = so_far
     return {
         "target": target,
         "verdict": Verdict.UNKNOWN.name,
         "exhaustive": False,
         "schedules": done,
-        "distinct_schedules": 0,
-        "seconds": 0.0,
+        "distinct_schedules": distinct,
+        "seconds": round(seconds, 3),
         "ops": 0,
         "violations": [],
         "reasons": [reason],

@@ -39,4 +39,4 @@ def plain(rank: Rank) -> None:
 
 
 def test_plain(racecheck: Any) -> None:
-    racecheck.check(plain)
+    racecheck.check(plain, schedules=20)

@@ -155,4 +155,4 @@ def test_one_rank_copies(racecheck: Any) -> None:
 
 
 def test_directory_per_rank(racecheck: Any) -> None:
-    racecheck.check(directory_per_rank)
+    racecheck.check(directory_per_rank, schedules=20)

@@ -144,8 +144,8 @@ def test_first_run(racecheck: Any) -> None:
 
 
 def test_guarded(racecheck: Any) -> None:
-    racecheck.check(guarded)
+    racecheck.check(guarded, schedules=20)
 
 
 def test_two_barriers(racecheck: Any) -> None:
-    racecheck.check(two_barriers)
+    racecheck.check(two_barriers, schedules=20)

@@ -1,6 +1,7 @@
 """The doctor, on this machine and on machines that lack something.
 
-Machines that lack something are made of this one, the way containers do it: a filter answers some calls with an errno.
+Machines that lack something are made of this one, as containers do it: a filter answers some calls with an
+errno.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def test_this_machine_can_run_worlds(capsys: pytest.CaptureFixture[str]) -> None
     ],
 )
 def test_what_is_forbidden_is_missing_and_nothing_else(call: str, name: str, required: bool) -> None:
-    """A probe that does not do what it is about would not notice; one that does more would be named as well."""
+    """A probe that does not do what it is about would not notice; one that does more would be named too."""
     found = checks_without(call)
     assert missing(found) == {name}
     assert found[name].required is required
@@ -129,7 +130,7 @@ def test_without_torch_a_session_says_so(
 ) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('libtorch.so: cannot open shared object file')\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    with pytest.raises(CannotRun, match="torch: ImportError: libtorch.so"):
+    with pytest.raises(CannotRun, match=r"torch: ImportError: libtorch\.so"):
         doctor.start(tmp_path)
 
 

@@ -2,10 +2,10 @@
 
 Otherwise control has taken something away from the program, and a PASS would say nothing.
 
-With 2 ranks no scenario has more than seven effects, the rarest of which about one schedule in a hundred
-reaches (400 schedules each).  So `BUDGET` schedules miss an effect that a free run may have had with a
-probability of at most 0.99 ** 1000 = 4e-5, and free runs have the rare ones rarely (one in a hundred): a
-false alarm in 2 million runs.  The common effects take a few schedules.
+With 2 ranks no scenario has more than seven effects, and of 400 schedules each, the rarest came from one in
+a hundred.  So `BUDGET` schedules miss an effect that a free run has had with a probability of at most
+0.99 ** 1000 = 4e-5, and free runs have the rare ones rarely, too (one in a hundred): a false alarm in 2 million
+runs.  The common effects take a few schedules.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from random import Random
 
 import pytest
 
-from racecheck import Outcome, Scenario, World, compare, config, runner, targets
+from racecheck import Outcome, Scenario, World, compare, runner, targets
 from racecheck.model import Event, Point
 from racecheck.world import free
 from racecheck.world.session import Session
@@ -44,12 +44,6 @@ class Bursts:
 
     def end(self, trace: tuple[Event, ...]) -> None:
         pass
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[Session]:
-    with Session(config.read().runs) as started:
-        yield started
 
 
 def effect(outcome: Outcome) -> object:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 PATH_MAX = 4096
 _PAGE = 4096
+_HIGHEST = (1 << 63) - 1
 
 
 class Memory:
@@ -30,37 +32,63 @@ class Memory:
             self._handle = -1
 
     def read(self, address: int, length: int) -> bytes:
-        """``length`` bytes; raises `OSError` (EFAULT, EIO) where the process has no such memory."""
-        if length == 0:
-            return b""
-        data = os.pread(self._open(), length, address)
-        if len(data) == length:
-            return data
-        rest = self.read(address + len(data), length - len(data)) if data else b""
-        if not data:
-            raise OSError(14, "Bad address")
-        return data + rest
+        """``length`` bytes; raises `OSError` (EFAULT) where the process has no such memory."""
+        data = self.part(address, length)
+        if len(data) < length:
+            raise _fault()
+        return data
+
+    def part(self, address: int, length: int) -> bytes:
+        """As many of ``length`` bytes as the process has from ``address`` on."""
+        found = b""
+        while len(found) < length and 0 < address <= _HIGHEST:
+            try:
+                data = os.pread(self._open(), length - len(found), address)
+            except OSError as error:
+                if error.errno != errno.EIO:
+                    raise
+                break
+            if not data:
+                break
+            found, address = found + data, address + len(data)
+        return found
 
     def write(self, address: int, data: bytes) -> None:
-        """Raises `OSError` where the process has no such memory."""
-        while data:
-            done = os.pwrite(self._open(), data, address)
-            address, data = address + done, data[done:]
+        """Raises `OSError` (EFAULT) where the process has no such memory."""
+        if self.fill(address, data) < len(data):
+            raise _fault()
+
+    def fill(self, address: int, data: bytes) -> int:
+        """Write as much of ``data`` as there is memory for; gives how much."""
+        done = 0
+        while done < len(data) and 0 < address + done <= _HIGHEST:
+            try:
+                done += os.pwrite(self._open(), data[done:] if done else data, address + done)
+            except OSError as error:
+                if error.errno != errno.EIO:
+                    raise
+                break
+        return done
 
     def string(self, address: int, limit: int = PATH_MAX) -> bytes | None:
-        """The NUL-terminated string, without the NUL; None if it is longer than ``limit``.
+        """The NUL-terminated string, without the NUL; None if it and the NUL take more than ``limit`` bytes.
 
-        Read page by page: the string may end right before memory that is not there.
+        Read page by page: the string may end right before memory that is not there.  Raises `OSError` (EFAULT) if
+        such memory comes before its end.
         """
         found = b""
         while len(found) < limit:
             room = min(_PAGE - address % _PAGE, limit - len(found))
-            chunk = os.pread(self._open(), min(room, 256) if not found else room, address)
+            chunk = self.part(address, min(room, 256) if not found else room)
             if not chunk:
-                raise OSError(14, "Bad address")
+                raise _fault()
             head, nul, _ = chunk.partition(b"\0")
             found += head
             if nul:
                 return found
             address += len(chunk)
         return None
+
+
+def _fault() -> OSError:
+    return OSError(errno.EFAULT, os.strerror(errno.EFAULT))

@@ -6,7 +6,10 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 
+from racecheck.kernel import libc, syscalls
+
 _GONE = (FileNotFoundError, ProcessLookupError)
+_FORKS = ("clone", "clone3", "vfork")
 
 Sleep = tuple[tuple[int, bytes], ...]
 """Threads that sleep, each with its scheduling statistics, which change whenever it runs."""
@@ -17,32 +20,39 @@ def _read(path: str) -> bytes:
         return file.read(4096)
 
 
-def asleep(pids: Iterable[int], except_for: frozenset[int]) -> Sleep | None:
+def asleep(pids: Iterable[int], stopped: frozenset[int], awaited: frozenset[int]) -> Sleep | None:
     """A snapshot of all threads of some processes, if every one of them sleeps; else None.
 
-    Threads in ``except_for`` (those known to be stopped) are not looked at.  Two equal snapshots in a row
-    mean that nothing ran in between.  A process that has just ended is not asleep: its end is still to be heard of.
+    Threads that are known to be ``stopped`` are not looked at.  Two equal snapshots in a row mean that nothing ran in
+    between.  A process that has just ended is not asleep if its end is ``awaited``: news of it is on the way.
     """
     found: list[tuple[int, bytes]] = []
     for pid in pids:
-        present = threads(pid)
-        if not present:
-            return None
-        for thread in present:
-            if thread in except_for:
+        for thread in threads(pid):
+            if thread in stopped:
                 continue
             base = f"/proc/{pid}/task/{thread}"
             try:
                 stat = _read(f"{base}/stat")
                 state = stat[stat.rindex(b")") + 2 :][:1]
-                if state in b"ZX" and len(present) > 1:
+                if state in b"ZX":
+                    if thread in awaited:
+                        return None
                     continue
-                if state != b"S":
+                if state != b"S" and not (state == b"D" and _awaits_its_child(pid, thread)):
                     return None
                 found.append((thread, _read(f"{base}/schedstat")))
             except _GONE:
                 return None
+        if pid in awaited and not threads(pid):
+            return None
     return tuple(found)
+
+
+def _awaits_its_child(pid: int, thread: int) -> bool:
+    """Whether a thread is in vfork(2): its wait for the child to execute a program counts as "disk sleep"."""
+    call = stopped_call(pid, thread)
+    return call is not None and call[0] in {syscalls.number(name, libc.MACHINE) for name in _FORKS}
 
 
 def threads(pid: int) -> list[int]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -141,19 +142,24 @@ def descriptor_arguments(call: Call) -> list[int]:
     return [index for index, argument in enumerate(call.args) if argument.role is Role.FD]
 
 
+@functools.cache
+def assembled() -> _Program:
+    """The filter of this machine as the kernel takes it; made once, before ranks are forked."""
+    codes = program(libc.MACHINE)
+    instructions = (_Instruction * len(codes))(*codes)
+    return _Program(len(codes), instructions)
+
+
 def install() -> int:
     """Put the filter on the calling thread (and all it will start); gives the listener's descriptor.
 
     Irrevocable.  Raises `OSError`: EINVAL where the kernel is older than 5.19.
     """
-    codes = program(libc.MACHINE)
-    instructions = (_Instruction * len(codes))(*codes)
-    loaded = _Program(len(codes), instructions)
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1)
     seccomp = number("seccomp", libc.MACHINE)
     assert seccomp is not None
     flags = _NEW_LISTENER | _WAIT_KILLABLE_RECV
-    descriptor, error = libc.syscall(seccomp, _SET_MODE_FILTER, flags, ctypes.byref(loaded))  # type: ignore[arg-type]
+    descriptor, error = libc.syscall(seccomp, _SET_MODE_FILTER, flags, ctypes.byref(assembled()))  # type: ignore[arg-type]
     if error:
         raise libc.os_error(error)
     return descriptor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import random
 import stat
@@ -10,13 +11,15 @@ import struct
 import termios
 import time
 from collections.abc import Hashable
+from contextlib import suppress
 from dataclasses import replace
 
 from racecheck.kernel import libc, syscalls
 from racecheck.kernel.seccomp import FIRST_DESCRIPTOR
 from racecheck.world import locks, perform as performing
-from racecheck.world.calls import Request, signed
+from racecheck.world.calls import Request, closing_range, signed
 from racecheck.world.coverage import Ledger
+from racecheck.world.files import OpenFile
 from racecheck.world.locks import Lock, Locks
 from racecheck.world.perform import CARRY_ON, Answer
 
@@ -27,6 +30,8 @@ WITHOUT_PLACE = frozenset({"sleep", "sync"})
 """Families that are ops although they are about no file."""
 
 _RECORD_LOCKS = frozenset({"F_SETLK", "F_SETLKW", "F_GETLK", "F_OFD_SETLK", "F_OFD_SETLKW", "F_OFD_GETLK"})
+_ASKING = frozenset({"F_GETLK", "F_OFD_GETLK"})
+_MODES = {"LOCK_SH": locks.SHARED, "LOCK_EX": locks.EXCLUSIVE, "LOCK_UN": locks.UNLOCK}
 _DUPLICATES = frozenset({"F_DUPFD", "F_DUPFD_CLOEXEC"})
 _UNCONTROLLED_FCNTL = frozenset({"F_SETLEASE", "F_NOTIFY", "F_SETSIG"})
 _FIOCLEX, _FIONCLEX = 0x5451, 0x5450
@@ -34,6 +39,9 @@ _HARMLESS_IOCTL = frozenset({termios.TCGETS, _FIOCLEX, _FIONCLEX, termios.FIONRE
 _CLONE_RANGE = frozenset({0x40049409, 0x4020940D})
 _MILLISECOND = 1_000_000
 _ABSOLUTE = 1
+_CLOCKS = frozenset({0, 1, 7, 8, 9, 11})
+"""Those that go on while nothing runs: clock_getres(2)."""
+_EITHER_POOL, _MOST_RANDOM = 0b110, 1 << 25
 _CLONE_THREAD = 0x10000
 
 
@@ -47,12 +55,10 @@ def at_once(request: Request, ledger: Ledger, rng: random.Random) -> Answer | No
         return _draw(request, rng)
     if family == "exec":
         return _execute(request)
-    if request.call.name == "close_range":
-        return _close_range(request)
-    if family == "sleep" and task.tid != task.process.pid:
-        return CARRY_ON
+    if family == "sleep":
+        return None if task.tid == task.process.pid and _can_sleep(request) else CARRY_ON
     if not request.touches:
-        return None
+        return CARRY_ON if request.call.name == "close_range" else None
     if family == "dup":
         return _duplicate(request, ledger)
     if family == "fcntl":
@@ -75,9 +81,12 @@ def _draw(request: Request, rng: random.Random) -> Answer | None:
     """Randomness comes from the seed (of threads other than the main one: from the kernel, as theirs is no one's)."""
     if request.task.tid != request.task.process.pid:
         return CARRY_ON
-    count = min(request.number("length"), 1 << 20)
-    request.task.process.memory.write(request.arguments[0], rng.randbytes(count))
-    return Answer(value=count)
+    flags = request.number("flags")
+    if not 0 <= flags < 8 or flags & _EITHER_POOL == _EITHER_POOL:
+        return CARRY_ON
+    count = min(request.arguments[1], _MOST_RANDOM)
+    given = request.task.process.memory.fill(request.arguments[0], rng.randbytes(count))
+    return Answer(value=given, errno=0 if given or not count else errno.EFAULT)
 
 
 def _execute(request: Request) -> Answer | None:
@@ -88,32 +97,34 @@ def _execute(request: Request) -> Answer | None:
     return None if request.touches else CARRY_ON
 
 
-def _close_range(request: Request) -> Answer:
-    if "CLOSE_RANGE_CLOEXEC" not in request.flags:
-        first, last = (request.number(name) & 0xFFFFFFFF for name in ("first", "last"))
-        request.task.process.descriptors.drop_range(first, last)
-    return CARRY_ON
-
-
-def _duplicate(request: Request, ledger: Ledger) -> Answer:
+def _duplicate(request: Request, ledger: Ledger) -> Answer | None:
+    """A duplicate that takes the place of another watched file's descriptor closes that: an op."""
     process, name = request.task.process, request.call.name
     if name == "dup":
         return Answer(opened=os.dup(request.file.descriptor))
     source, target = (signed(each) for each in request.arguments[:2])
-    if source == target:
+    if not _can_replace(request, source, target):
         return CARRY_ON
-    if 0 not in request.files:
-        process.descriptors.drop(target)
-    elif target >= FIRST_DESCRIPTOR or target <= 2:
-        process.descriptors.set(target, request.files[0])
-    else:
+    if 0 in request.files and 2 < target < FIRST_DESCRIPTOR:
         ledger.hole(f"descriptor {target} of rank {process.rank.number} is a watched file's and out of sight")
-    return CARRY_ON
+    elif 1 not in request.files:
+        process.descriptors.set(target, request.files[0])
+    return None if 1 in request.files else CARRY_ON
+
+
+def _can_replace(request: Request, source: int, target: int) -> bool:
+    """Whether dup2 or dup3 will do anything."""
+    descriptors = request.task.process.descriptors
+    allowed = source != target and request.flags <= {"O_CLOEXEC"}
+    return allowed and 0 <= target < descriptors.limit and descriptors.is_open(source)
 
 
 def _fcntl(request: Request, ledger: Ledger) -> Answer | None:
     if request.flags & _DUPLICATES:
-        request.op = replace(request.op, args={"minimum": signed(request.arguments[2])})
+        minimum = signed(request.arguments[2])
+        if not 0 <= minimum < request.task.process.descriptors.limit:
+            return CARRY_ON
+        request.op = replace(request.op, args={"minimum": minimum})
         return Answer(opened=os.dup(request.file.descriptor), close_on_exec="F_DUPFD_CLOEXEC" in request.flags)
     if request.flags & _RECORD_LOCKS:
         return None
@@ -143,20 +154,34 @@ def describe(request: Request) -> None:
     """Complete a pending op with what only its memory or its file says: the lock, the time to sleep."""
     if request.call.family == "sleep":
         request.op = replace(request.op, args={"nanoseconds": _duration(request)})
-    elif request.call.family == "flock" and request.files:
-        mode = {"LOCK_SH": locks.SHARED, "LOCK_EX": locks.EXCLUSIVE}
-        chosen = [mode[each] for each in sorted(request.flags) if each in mode]
-        request.lock = Lock("flock", _inode(request), request.file, chosen[0] if chosen else locks.UNLOCK)
-    elif request.call.family == "fcntl":
+    elif request.call.family == "dup":
+        request.op = replace(request.op, call="close")
+    elif request.call.family in {"flock", "fcntl"}:
         request.op = replace(request.op, call="flock")
-        request.lock = _record_lock(request)
+        with suppress(OSError):
+            request.lock = _lock(request)
+
+
+def _can_sleep(request: Request) -> bool:
+    """Whether a sleep is one that the kernel would not refuse at once."""
+    try:
+        seconds, nanoseconds = _timespec(request)
+    except OSError:
+        return False
+    known = request.call.name == "nanosleep" or request.number("clock") in _CLOCKS
+    return known and seconds >= 0 and 0 <= nanoseconds < 1_000_000_000
+
+
+def _timespec(request: Request) -> tuple[int, int]:
+    index = next(index for index, arg in enumerate(request.call.args) if arg.name == "timespec")
+    seconds, nanoseconds = struct.unpack("qq", request.task.process.memory.read(request.arguments[index], 16))
+    return seconds, nanoseconds
 
 
 def _duration(request: Request) -> int:
     """Nanoseconds to sleep; to a deadline, in whole milliseconds, since how far it is off depends on how fast the rank
     came to its call."""
-    index = next(index for index, arg in enumerate(request.call.args) if arg.name == "timespec")
-    seconds, nanoseconds = struct.unpack("qq", request.task.process.memory.read(request.arguments[index], 16))
+    seconds, nanoseconds = _timespec(request)
     wanted = seconds * 1_000_000_000 + nanoseconds
     if request.op.args.get("flags", 0) & _ABSOLUTE:
         wanted -= time.clock_gettime_ns(request.number("clock"))
@@ -174,21 +199,46 @@ def _owner(request: Request) -> Hashable:
     return request.task.process
 
 
-def _record_lock(request: Request) -> Lock | None:
+def _lock(request: Request) -> Lock:
+    """The lock that a call is about; raises `OSError` for one that cannot be, with the errno of the call."""
     file = request.file
-    try:
-        wanted = locks.unpack(request.task.process.memory.read(request.arguments[2], locks.FLOCK_SIZE))
-        start, end = wanted.span(os.lseek(file.descriptor, 0, os.SEEK_CUR), file.status().st_size)
-    except (OSError, ValueError):
-        return None
+    mode = fcntl.fcntl(file.descriptor, fcntl.F_GETFL)
+    if mode & os.O_PATH:
+        raise OSError(errno.EBADF, "not open")
+    if request.call.name == "flock":
+        modes = [_MODES.get(each) for each in request.flags - {"LOCK_NB"}]
+        if len(modes) != 1 or modes[0] is None:
+            raise OSError(errno.EINVAL, "no such lock")
+        return Lock("flock", _inode(request), file, modes[0])
+    wanted = locks.unpack(request.task.process.memory.read(request.arguments[2], locks.FLOCK_SIZE))
+    _check_record(request.flags, wanted, mode & os.O_ACCMODE)
+    start, end = wanted.span(os.lseek(file.descriptor, 0, os.SEEK_CUR), file.status().st_size)
     return Lock("record", _inode(request), _owner(request), wanted.mode, start, end)
 
 
+def _check_record(flags: frozenset[str], wanted: locks.Range, access: int) -> None:
+    """Raises `OSError` for a lock that a file open in this way cannot have (fcntl(2))."""
+    asks = bool(flags & _ASKING)
+    if (flags & {"F_OFD_SETLK", "F_OFD_SETLKW", "F_OFD_GETLK"} and wanted.pid) or (
+        "F_GETLK" in flags and wanted.mode == locks.UNLOCK
+    ):
+        raise OSError(errno.EINVAL, "no such lock")
+    missing = {locks.SHARED: os.O_WRONLY, locks.EXCLUSIVE: os.O_RDONLY}.get(wanted.mode)
+    if not asks and access == missing:
+        raise OSError(errno.EBADF, "not open for this")
+
+
 def is_enabled(request: Request, held: Locks) -> bool:
-    """Whether a pending op can go: a lock that it waits for can be had."""
-    if request.lock is None or not _waits(request):
+    """Whether a pending op can go: a lock that it waits for can be had.
+
+    Who waits with flock(2) for another kind of lock has given the old one up.
+    """
+    lock = request.lock
+    if lock is None or not _waits(request) or held.conflict(lock) is None:
         return True
-    return held.conflict(request.lock) is None
+    if lock.kind == "flock":
+        held.set(replace(lock, mode=locks.UNLOCK))
+    return False
 
 
 def _waits(request: Request) -> bool:
@@ -198,12 +248,23 @@ def _waits(request: Request) -> bool:
 
 
 def releases(request: Request, held: Locks) -> bool:
-    """Whether closing the file gives a lock back, which others may be waiting for."""
-    if request.call.family != "close" or not request.files:
-        return False
-    file = request.file
-    last = file.holders <= 1 and held.holds(file)
-    return last or held.holds(request.task.process, _inode(request))
+    """Whether closing files gives a lock back, which others may be waiting for."""
+    return any(
+        (file.holders <= 1 and held.holds(file)) or held.holds(request.task.process, inode)
+        for _, file, inode in _closed(request)
+    )
+
+
+def _closed(request: Request) -> list[tuple[int, OpenFile, int]]:
+    """The descriptors of watched files that a call closes, each with its file and that file's identity."""
+    places = request.op.places
+    if request.call.name == "close_range" and request.files:
+        numbers = request.task.process.descriptors.between(*closing_range(request))
+        return [(number, request.files[at], places[at].inode) for at, number in enumerate(numbers)]
+    target = 1 if request.call.family == "dup" else 0
+    if request.call.family not in {"close", "dup"} or target not in request.files:
+        return []
+    return [(signed(request.arguments[target]), request.files[target], places[-1].inode)]
 
 
 def perform(request: Request, held: Locks) -> Answer | None:
@@ -211,34 +272,44 @@ def perform(request: Request, held: Locks) -> Answer | None:
     family = request.call.family
     if family == "sleep":
         return Answer()
-    if family == "close":
+    if family in {"close", "dup"}:
         return _close(request, held)
     if family in {"flock", "fcntl"}:
-        return _lock(request, held)
+        return _set_lock(request, held)
     if family == "exec":
+        request.task.process.memory.forget()
         return CARRY_ON
     return None
 
 
 def _close(request: Request, held: Locks) -> Answer:
-    held.release(request.task.process, _inode(request))
-    last = request.task.process.descriptors.drop(signed(request.arguments[0]))
-    if last is not None:
-        held.release(last)
+    process = request.task.process
+    for number, _, inode in _closed(request):
+        held.release(process, inode)
+        last = process.descriptors.drop(number)
+        if last is not None:
+            held.release(last)
+    if request.call.family == "dup" and 0 in request.files:
+        target = signed(request.arguments[1])
+        if target <= 2 or target >= FIRST_DESCRIPTOR:
+            process.descriptors.set(target, request.files[0])
     return CARRY_ON
 
 
-def _lock(request: Request, held: Locks) -> Answer:
-    lock = request.lock
-    if lock is None:
-        return Answer(errno=errno.EINVAL)
+def _set_lock(request: Request, held: Locks) -> Answer:
+    try:
+        lock = request.lock = _lock(request)
+    except OSError as error:
+        return Answer(errno=error.errno or errno.EINVAL)
     conflict = held.conflict(lock)
-    if request.flags & {"F_GETLK", "F_OFD_GETLK"}:
+    if request.flags & _ASKING:
         memory, address = request.task.process.memory, request.arguments[2]
         owner = getattr(conflict.owner, "pid", -1) if conflict else 0
         memory.write(address, locks.pack(conflict, memory.read(address, locks.FLOCK_SIZE), owner))
         return Answer()
     if conflict is not None:
+        if lock.kind == "flock":
+            held.set(replace(lock, mode=locks.UNLOCK))
         return Answer(errno=errno.EAGAIN)
     held.set(lock)
     return Answer()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 from dataclasses import dataclass, field, replace
@@ -14,13 +15,15 @@ from racecheck.kernel.syscalls import Call
 from racecheck.model import Op, Place
 from racecheck.world.files import OpenFile
 from racecheck.world.locks import Lock
-from racecheck.world.resolve import Identities, Located, Watched, kind_of, locate
+from racecheck.world.resolve import AT_FDCWD, Identities, Located, Resolver, Watched, kind_of
 
 if TYPE_CHECKING:
     from racecheck.world.tasks import Task
 
-AT_FDCWD = -100
 _UNIX = 1
+_HOW_SIZE, _PAGE_SIZE = 24, 4096
+_NEW_NAMES = frozenset({"mkdir", "mknod", "rmdir", "unlink", "rename", "symlink"})
+"""Families that are about a name in a directory: where it is a link, a slash after it does not make them follow it."""
 
 
 class Unreachable(Exception):
@@ -103,21 +106,27 @@ class Decoder:
             if arg.role in (Role.INT, Role.LONG)
         }
         self.resolve(request)
-        family = "rmdir" if "AT_REMOVEDIR" in request.flags else call.family
-        request.op = replace(request.op, call=family, args=numbers, flags=tuple(sorted(request.flags)))
+        family, flags = call.family_with(request.flags), tuple(sorted(request.flags))
+        request.op = replace(request.op, call=family, args=numbers, flags=flags)
         return request
 
     def resolve(self, request: Request) -> None:
         """Find out (again) where the request's paths lead."""
         request.close()
         request.files.clear()
-        for index, arg in enumerate(request.call.args):
-            if arg.role in (Role.PATH, Role.LINK):
-                self._path(request, index, follow=arg.role is Role.PATH)
-            elif arg.role is Role.FD:
-                self._descriptor(request, index, signed(request.arguments[index]))
-            elif arg.role is Role.SOCKADDR:
-                self._address(request, index)
+        try:
+            for index, arg in enumerate(request.call.args):
+                if arg.role in (Role.PATH, Role.LINK):
+                    self._path(request, index)
+                elif arg.role is Role.FD:
+                    self._descriptor(request, index, signed(request.arguments[index]))
+                elif arg.role is Role.SOCKADDR:
+                    self._address(request, index)
+            if request.call.name == "close_range":
+                request.files.update(enumerate(request.task.process.descriptors.among(*closing_range(request))))
+        except BaseException:
+            request.close()
+            raise
 
     def place(self, request: Request) -> None:
         """Give the op its places.
@@ -133,29 +142,38 @@ class Decoder:
             if arg.role is Role.FLAGS:
                 found.update(flag_names(arg.name, signed(request.arguments[index], 64) & 0xFFFFFFFF, libc.MACHINE))
             elif arg.role is Role.HOW:
-                raw = request.task.process.memory.read(request.arguments[index], 24)
-                request.how = flags, _, resolve = struct.unpack("QQQ", raw)
+                request.how = flags, _, resolve = _how(request, index)
                 found.update(flag_names("open", flags, libc.MACHINE), flag_names("resolve", resolve, libc.MACHINE))
         return frozenset(found)
 
-    def _path(self, request: Request, index: int, *, follow: bool) -> None:
+    def _path(self, request: Request, index: int) -> None:
         """Resolve a path; one that is empty or NULL means the descriptor before it."""
-        process, address = request.task.process, request.arguments[index]
-        args = request.call.args
+        args, address = request.call.args, request.arguments[index]
         start = signed(request.arguments[index - 1]) if index and args[index - 1].role is Role.DIRFD else AT_FDCWD
-        path = process.memory.string(address) if address else b""
+        path = request.task.process.memory.string(address) if address else b""
         if path is None:
             return
         request.paths[index] = path
-        if not path and (start != AT_FDCWD or "AT_EMPTY_PATH" not in request.flags):
-            if not address or "AT_EMPTY_PATH" in request.flags:
-                self._descriptor(request, index - 1, start)
-            return
-        text = own_proc(os.fsdecode(path), process.pid, request.task.tid)
-        if request.how and "RESOLVE_IN_ROOT" in request.flags:
-            text = text.lstrip("/") or "."
-        base = f"/proc/{process.pid}/cwd" if start == AT_FDCWD else f"/proc/{process.pid}/fd/{start}"
-        request.located[index] = locate(self.watched, base, text or ".", follow=follows(follow, request.flags))
+        if path or ("AT_EMPTY_PATH" in request.flags and start == AT_FDCWD and _looks_up(request, index)):
+            request.located[index] = self._locate(request, index, start, os.fsdecode(path) or ".")
+        elif not address or "AT_EMPTY_PATH" in request.flags:
+            self._descriptor(request, index - 1, start)
+
+    def _locate(self, request: Request, index: int, start: int, path: str) -> Located:
+        follow = request.call.follows(index, request.flags)
+        slash = _looks_up(request, index)
+        resolver = self._resolver(request)
+        if "RESOLVE_IN_ROOT" not in request.flags:
+            return resolver.locate(start, path, follow=follow, slash=slash)
+        # Where links start anew from the root that the call gives, only the root is certain.
+        found = resolver.locate(start, path.lstrip("/") or ".", follow=follow, slash=slash)
+        if found.shown is not None:
+            return found
+        found.close()
+        return resolver.locate(start, ".", follow=False)
+
+    def _resolver(self, request: Request) -> Resolver:
+        return Resolver(self.watched, request.task.process.pid, request.task.tid)
 
     def _descriptor(self, request: Request, index: int, number: int) -> None:
         if number < 0:
@@ -169,49 +187,69 @@ class Decoder:
 
     def _address(self, request: Request, index: int) -> None:
         length = request.arguments[request.call.args[index].length or 0]
-        raw = request.task.process.memory.read(request.arguments[index], min(length, 128))
-        if len(raw) > 3 and struct.unpack_from("H", raw)[0] == _UNIX and raw[2]:
-            path, base = os.fsdecode(raw[2:].split(b"\0")[0]), f"/proc/{request.task.process.pid}/cwd"
-            request.located[index] = locate(self.watched, base, path, follow=False)
+        raw = request.task.process.memory.part(request.arguments[index], min(length, 128))
+        if len(raw) > 2 and struct.unpack_from("H", raw)[0] == _UNIX and raw[2]:
+            path = os.fsdecode(raw[2:].split(b"\0")[0])
+            request.located[index] = self._resolver(request).locate(AT_FDCWD, path, follow=False, slash=False)
 
     def _places(self, request: Request) -> tuple[Place, ...]:
         """The places of a request's paths and files: the source before the target."""
         found = {index: self._place(located) for index, located in request.located.items()}
         found |= {index: self._file_place(file) for index, file in request.files.items()}
-        args = request.call.args
-        return tuple(found[index] for index in sorted(found, key=lambda each: (args[each].name == "to", each)))
+        targets = [index for index, arg in enumerate(request.call.args) if arg.name == "to"]
+        return tuple(found[index] for index in sorted(found, key=lambda each: (each in targets, each)))
 
     def _place(self, located: Located) -> Place:
         name = os.path.basename(located.path)
         if located.shown is None:
             return Place(located.path, 0, name, 0, kind_of(located.status))
-        directory = self.identities.of(os.fstat(located.handle)) if located.handle >= 0 else 0
+        directory = self._directory(located, name)
         inode = self.identities.of(located.status) if located.status else 0
         return Place(located.shown, directory, name, inode, kind_of(located.status))
 
+    def _directory(self, located: Located, name: str) -> int:
+        """The identity of the directory that has the name; 0 if that is not there."""
+        if located.handle < 0:
+            return 0
+        if name == located.name.rstrip("/"):
+            return self.identities.of(os.fstat(located.handle))
+        try:  # the call came by way of a dot, or of /proc
+            return self.identities.of(os.stat(os.path.dirname(located.path)))
+        except OSError:
+            return 0
+
     def _file_place(self, file: OpenFile) -> Place:
         path, status = file.path(), file.status()
-        shown = self.watched.shown(path) or path
         inode = self.identities.of(status)
-        return Place(shown, 0, os.path.basename(path), inode, kind_of(status), file.number)
+        directory, name = os.path.split(path)
+        if name == f"#{status.st_ino}":  # what the kernel calls a file that O_TMPFILE made
+            name = f"#{inode}"
+            path = f"{directory}/{name}"
+        return Place(self.watched.shown(path) or path, 0, name, inode, kind_of(status), file.number)
 
 
-def follows(default: bool, flags: frozenset[str]) -> bool:
-    """Whether a symbolic link as the last component is followed."""
-    if "AT_SYMLINK_FOLLOW" in flags:
-        return True
-    if flags & {"AT_SYMLINK_NOFOLLOW", "O_NOFOLLOW"} or flags >= {"O_CREAT", "O_EXCL"}:
+def closing_range(request: Request) -> tuple[int, int]:
+    """The first and the last descriptor that close_range(2) closes; (0, -1) if it leaves them open."""
+    first, last = (request.arguments[index] & 0xFFFFFFFF for index in (0, 1))
+    return (first, last) if not request.flags else (0, -1)
+
+
+def _how(request: Request, index: int) -> tuple[int, int, int]:
+    """Flags, mode and resolve flags of a ``struct open_how``; raises `OSError` for one that the kernel will not have."""
+    size, memory = request.arguments[request.call.args[index].length or 0], request.task.process.memory
+    if not _HOW_SIZE <= size <= _PAGE_SIZE:
+        raise OSError(errno.EINVAL, "no struct open_how")
+    raw = memory.read(request.arguments[index], size)
+    if any(raw[_HOW_SIZE:]):
+        raise OSError(errno.E2BIG, "a struct open_how of the future")
+    flags, mode, resolve = struct.unpack_from("QQQ", raw)
+    return flags, mode, resolve
+
+
+def _looks_up(request: Request, index: int) -> bool:
+    """Whether the path in argument ``index`` is of what is there, rather than of a name to make, remove or rename."""
+    call = request.call
+    if call.family in _NEW_NAMES or "O_CREAT" in request.flags or call.name == "creat":
         return False
-    return default
-
-
-def own_proc(path: str, pid: int, tid: int) -> str:
-    """``/proc/self`` as the rank means it, not as we do."""
-    for own, other in (
-        ("/proc/self", f"/proc/{pid}"),
-        ("/proc/thread-self", f"/proc/{pid}/task/{tid}"),
-        ("/dev/fd", f"/proc/{pid}/fd"),
-    ):
-        if path == own or path.startswith(f"{own}/"):
-            return other + path[len(own) :]
-    return path
+    paths = [each for each, arg in enumerate(call.args) if arg.role in (Role.PATH, Role.LINK)]
+    return call.family != "link" or index == paths[0]

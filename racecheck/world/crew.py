@@ -19,7 +19,7 @@ from racecheck.world.agent import Job
 from racecheck.world.answers import reply
 from racecheck.world.files import OpenFiles
 from racecheck.world.resolve import Watched
-from racecheck.world.session import Session
+from racecheck.world.session import Session, wipe
 from racecheck.world.store import Store
 from racecheck.world.tasks import Announcement, Rank
 
@@ -111,12 +111,13 @@ class Crew:
         return lines[-1] if lines else "it said nothing"
 
     def end(self) -> None:
-        """Kill the ranks, with all that they have started, and close what belongs to them."""
+        """Kill the ranks, with all that they have started, and give back what belongs to them."""
         self._session.end_world(self.number, thorough=not all(rank.single for rank in self.ranks))
         self.poll.close()
         for rank in self.ranks:
             rank.close()
         self.files.close()
+        wipe(self.output)
 
 
 def _is_at(rank: Rank, what: str) -> bool:

@@ -8,7 +8,10 @@ with pidfd_getfd(2), which some container profiles forbid.
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
+import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -33,9 +36,14 @@ class OpenFile:
     position: int = 0
 
     def path(self) -> str:
-        """Where the file is now, or last was."""
+        """Where the file is now, or last was; "" for one that is deeper than the kernel can say."""
         link = f"/proc/self/fd/{self.descriptor}"
-        return undeleted(os.readlink(link), link)
+        try:
+            return undeleted(os.readlink(link), link)
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            return ""
 
     def status(self) -> os.stat_result:
         return os.fstat(self.descriptor)
@@ -91,9 +99,22 @@ class Descriptors:
     def free_number(self, minimum: int = 0) -> int:
         """The lowest number, of those that the filter sees and not below ``minimum``, that the process does not use."""
         number = max(FIRST_DESCRIPTOR, minimum)
-        while number in self._table or os.path.lexists(f"/proc/{self._pid}/fd/{number}"):
+        while number in self._table or self.is_open(number):
             number += 1
         return number
+
+    def has_room(self) -> bool:
+        """Whether the process may have another one."""
+        return self.free_number() < self.limit
+
+    @property
+    def limit(self) -> int:
+        """The process's numbers are below this."""
+        return resource.prlimit(self._pid, resource.RLIMIT_NOFILE)[0]
+
+    def is_open(self, number: int) -> bool:
+        """Whether the process has a descriptor of this number, of whatever kind."""
+        return os.path.lexists(f"/proc/{self._pid}/fd/{number}")
 
     def set(self, number: int, file: OpenFile) -> None:
         """``number`` now refers to ``file`` (whatever it referred to before)."""
@@ -106,13 +127,18 @@ class Descriptors:
         file = self._table.pop(number, None)
         return file if file is not None and self._files.release(file) else None
 
-    def drop_range(self, first: int, last: int) -> list[OpenFile]:
-        dropped = (self.drop(number) for number in [each for each in self._table if first <= each <= last])
-        return [file for file in dropped if file is not None]
+    def between(self, first: int, last: int) -> list[int]:
+        """The numbers in a range, both ends included."""
+        return sorted(number for number in self._table if first <= number <= last)
+
+    def among(self, first: int, last: int) -> list[OpenFile]:
+        """The files of a range's numbers, in the same order."""
+        return [self._table[number] for number in self.between(first, last)]
 
     def drop_all(self) -> list[OpenFile]:
-        """The process has ended."""
-        return self.drop_range(0, 1 << 31)
+        """The process has ended; gives the files of which it had the last descriptors."""
+        dropped = (self.drop(number) for number in tuple(self._table))
+        return [file for file in dropped if file is not None]
 
     def look_up(self, number: int) -> OpenFile | None:
         """The watched file that a descriptor refers to; None if it refers to something else.
@@ -128,10 +154,12 @@ class Descriptors:
         return file
 
     def where(self, number: int) -> str | None:
-        """The path that a descriptor refers to, as places show it; None outside the watched directories."""
+        """The path that a descriptor refers to, as places show it; None outside the watched directories, and for
+        what is no storage: a FIFO passes data on, and waits."""
         try:
             link = f"/proc/{self._pid}/fd/{number}"
-            return self._files.watched.shown(undeleted(os.readlink(link), link))
+            shown = self._files.watched.shown(undeleted(os.readlink(link), link))
+            return shown if shown is not None and not _is_channel(os.stat(link).st_mode) else None
         except OSError:
             return None
 
@@ -153,3 +181,7 @@ class Descriptors:
 
     def numbers(self) -> Iterable[int]:
         return tuple(self._table)
+
+
+def _is_channel(mode: int) -> bool:
+    return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISSOCK(mode)

@@ -14,7 +14,7 @@ from racecheck.world.agent import Job
 from racecheck.world.ending import hear
 from racecheck.world.files import OpenFiles
 from racecheck.world.resolve import Watched
-from racecheck.world.session import Session
+from racecheck.world.session import Session, wipe
 from racecheck.world.tasks import Rank
 
 
@@ -42,6 +42,7 @@ def run(session: Session, target: str, world: World, *, seed: str) -> Outcome:
         session.end_world(number, thorough=True)
         for rank in ranks:
             rank.close()
+        wipe(slot.output / str(number))
     coverage = Coverage(notes={"free mode: nothing was controlled": 1})
     seconds = time.perf_counter() - started
     return Outcome(world, (), (), results, disk.read(slot.watched), coverage=coverage, seconds=seconds)

@@ -7,9 +7,10 @@ its op disabled.
 
 from __future__ import annotations
 
+import errno
 import struct
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 END = 1 << 63
 SHARED, EXCLUSIVE, UNLOCK = "shared", "exclusive", "unlock"
@@ -34,29 +35,35 @@ class Lock:
         return same and self.start < other.end and other.start < self.end
 
     def conflicts(self, other: Lock) -> bool:
-        return self.overlaps(other) and self.owner != other.owner and EXCLUSIVE in (self.mode, other.mode)
+        exclusive = EXCLUSIVE in (self.mode, other.mode) and UNLOCK not in (self.mode, other.mode)
+        return exclusive and self.owner != other.owner and self.overlaps(other)
+
+    def is_beside(self, other: Lock) -> bool:
+        """Whether both are of one owner on one file."""
+        return (self.kind, self.file, self.owner) == (other.kind, other.file, other.owner)
 
 
 @dataclass(slots=True)
 class Locks:
-    """All locks that ranks hold.  ``file`` is the number of a file's identity."""
+    """All locks that ranks hold, as the kernel lists them: owner after owner, each owner's by their start.
+
+    ``file`` is the number of a file's identity.
+    """
 
     held: list[Lock] = field(default_factory=list)
 
     def conflict(self, wanted: Lock) -> Lock | None:
-        """A lock that stands in the way, the first by its start."""
-        found = [] if wanted.mode == UNLOCK else [lock for lock in self.held if lock.conflicts(wanted)]
-        return min(found, key=lambda lock: lock.start, default=None)
+        """The first lock that stands in the way."""
+        return next((lock for lock in self.held if lock.conflicts(wanted)), None)
 
     def set(self, lock: Lock) -> None:
-        """Take or convert or release: what the owner held of these bytes is replaced."""
-        kept: list[Lock] = []
-        for old in self.held:
-            if old.owner == lock.owner and old.overlaps(lock):
-                kept += _outside(old, lock)
-            else:
-                kept.append(old)
-        self.held = kept + ([lock] if lock.mode != UNLOCK else [])
+        """Take or convert or release: what the owner held of these bytes is replaced, and what then touches is one."""
+        own = [old for old in self.held if old.is_beside(lock)]
+        parts = [part for old in own for part in _outside(old, lock)]
+        parts = _merged([*parts, lock] if lock.mode != UNLOCK else parts)
+        first = self.held.index(own[0]) if own else len(self.held)
+        others = [old for old in self.held if not old.is_beside(lock)]
+        self.held = [*others[:first], *parts, *others[first:]]
 
     def release(self, owner: Hashable, file: int | None = None) -> bool:
         """Everything that an owner holds (of one file) is gone; whether that was anything."""
@@ -71,9 +78,18 @@ class Locks:
 def _outside(old: Lock, new: Lock) -> list[Lock]:
     """What is left of ``old`` where ``new`` takes bytes out of it."""
     parts = [(old.start, min(old.end, new.start)), (max(old.start, new.end), old.end)]
-    return [
-        Lock(old.kind, old.file, old.owner, old.mode, start, end) for start, end in parts if start < end
-    ]
+    return [replace(old, start=start, end=end) for start, end in parts if start < end]
+
+
+def _merged(locks: list[Lock]) -> list[Lock]:
+    """One owner's locks in order, neighbours of one mode made one."""
+    found: list[Lock] = []
+    for lock in sorted(locks, key=lambda each: each.start):
+        if found and found[-1].mode == lock.mode and found[-1].end == lock.start:
+            found[-1] = replace(found[-1], end=lock.end)
+        else:
+            found.append(lock)
+    return found
 
 
 _FLOCK = struct.Struct("hhqqi4x")
@@ -89,22 +105,28 @@ class Range:
     whence: int
     start: int
     length: int
+    pid: int
 
     def span(self, position: int, size: int) -> tuple[int, int]:
-        """First byte and the one after the last; raises `ValueError` where there are no such bytes."""
+        """First byte and the one after the last.
+
+        Raises `OSError`: EINVAL where there are no such bytes, EOVERFLOW where they have no numbers (fcntl(2)).
+        """
         start = self.start + {0: 0, 1: position, 2: size}[self.whence]
         first, end = (start, start + self.length) if self.length >= 0 else (start + self.length, start)
+        if start >= END or end > END:
+            raise OSError(errno.EOVERFLOW, "behind the last byte that a file can have")
         if first < 0:
-            raise ValueError("before the start of the file")
+            raise OSError(errno.EINVAL, "before the start of the file")
         return first, END if self.length == 0 else end
 
 
 def unpack(raw: bytes) -> Range:
-    """Raises `ValueError` for a type or whence that does not exist."""
-    kind, whence, start, length, _ = _FLOCK.unpack(raw)
+    """Raises `OSError` (EINVAL) for a type or whence that does not exist."""
+    kind, whence, start, length, pid = _FLOCK.unpack(raw)
     if kind not in _TYPES or whence not in (0, 1, 2):
-        raise ValueError("no such lock")
-    return Range(_TYPES[kind], whence, start, length)
+        raise OSError(errno.EINVAL, "no such lock")
+    return Range(_TYPES[kind], whence, start, length, pid)
 
 
 def pack(lock: Lock | None, original: bytes, pid: int) -> bytes:

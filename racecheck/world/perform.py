@@ -18,11 +18,13 @@ from dataclasses import dataclass
 from racecheck.kernel import libc, proc, syscalls
 from racecheck.kernel.memory import Memory
 from racecheck.kernel.signature import Arg, Role
-from racecheck.world.calls import AT_FDCWD, Request
+from racecheck.world.calls import Request
 from racecheck.world.files import OpenFile
+from racecheck.world.resolve import AT_FDCWD
 
 _CHUNK = 1 << 20
 _IOV_MAX = 1024
+_LONG_MAX, _MOST = (1 << 63) - 1, 0x7FFFF000  # MAX_RW_COUNT: read(2)
 _CREATING = frozenset({"open", "mkdir", "mknod", "symlink"})
 _MAKES_MODE = frozenset({"open", "mkdir", "mknod"})
 
@@ -52,9 +54,10 @@ def perform(request: Request) -> Answer:
 
     Raises `OSError` only where the rank's own memory cannot be used: then the kernel must have the call.
     """
-    for located in request.located.values():
-        if located.error:
-            return Answer(errno=located.error)
+    if request.how is None:
+        for located in request.located.values():
+            if located.has_failed:
+                return Answer(errno=located.error)
     return _PERFORMERS.get(request.call.family, _generic)(request)
 
 
@@ -72,7 +75,7 @@ def _generic(request: Request) -> Answer:
     if error:
         return Answer(errno=error)
     for index, buffer, arg in buffers:
-        length = value if arg.role is Role.OUTBUF else len(buffer)
+        length = value if arg.role is Role.OUTBUF and request.call.family != "stat" else len(buffer)
         request.task.process.memory.write(request.arguments[index], buffer.raw[:length])
     return Answer(value=value)
 
@@ -95,17 +98,31 @@ def _argument(request: Request, index: int, arg: Arg) -> libc.Argument:
     if register == 0 and arg.role not in (Role.INT, Role.LONG, Role.FLAGS, Role.FD, Role.IGNORED):
         return None
     if arg.role in (Role.TARGET, Role.STRING):
-        return memory.string(register) or b""
+        return _text(memory, register)
     if arg.role is Role.IN:
         return memory.read(register, arg.size(libc.MACHINE))
     if arg.role is Role.OUT:
         return ctypes.create_string_buffer(arg.size(libc.MACHINE))
     if arg.role is Role.INBUF:
-        return memory.read(register, request.arguments[arg.length or 0])
+        return memory.read(register, _bounded(request.arguments[arg.length or 0]))
     if arg.role is Role.OUTBUF:
         length = request.arguments[arg.length or 0] & 0x7FFFFFFF
         return ctypes.create_string_buffer(min(length, _CHUNK)) if length else None
     return register
+
+
+def _text(memory: Memory, address: int) -> bytes:
+    text = memory.string(address)
+    if text is None:
+        raise OSError(errno.ENAMETOOLONG, "longer than any path")
+    return text
+
+
+def _bounded(length: int) -> int:
+    """A length that one of the kernel's own structures can have."""
+    if length > _CHUNK:
+        raise OSError(errno.E2BIG, "longer than any attribute")
+    return length
 
 
 @contextmanager
@@ -126,8 +143,10 @@ def _open(request: Request) -> Answer:
     located = next(iter(request.located.values()), None)
     if located is not None and located.status is not None and stat.S_ISFIFO(located.status.st_mode):
         return CARRY_ON
+    if not request.task.process.descriptors.has_room():
+        return Answer(errno=errno.EMFILE)
     flags, mode = _open_arguments(request)
-    ours = flags | os.O_CLOEXEC | os.O_NOCTTY
+    ours = flags | os.O_CLOEXEC | (os.O_NOCTTY if not flags & os.O_PATH else 0)
     with _umask(request):
         if request.how is not None:
             descriptor, error = _openat2(request, ours, mode, request.how[2])
@@ -179,21 +198,27 @@ def _spans(request: Request) -> list[tuple[int, int]]:
 
 
 def _chunks(spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """The bytes in pieces, at least one, and no more of them than the kernel moves in one call."""
+    room = _MOST
     for address, length in spans:
-        for start in range(0, length, _CHUNK):
-            yield address + start, min(_CHUNK, length - start)
+        for start in range(0, min(length, room), _CHUNK):
+            yield address + start, min(_CHUNK, length - start, room - start)
+        room -= min(length, room)
+    if room == _MOST:
+        yield 0, 0
 
 
 def _transfer(request: Request, move: Callable[[Memory, OpenFile, int, int, int], bytes]) -> Answer:
     """Read or write chunk by chunk, as one op; ``move`` does one chunk and gives the bytes that it moved."""
     file, offset = request.file, request.op.args.get("offset", -1)
     memory, digest, done = request.task.process.memory, hashlib.sha256(), 0
-    if "offset" in request.op.args and offset < 0 and request.call.name not in {"preadv2", "pwritev2"}:
+    positioned = "offset" in request.op.args and (offset != -1 or request.call.name not in {"preadv2", "pwritev2"})
+    spans = _spans(request)
+    if (positioned and offset < 0) or any(length > _LONG_MAX for _, length in spans):
         return Answer(errno=errno.EINVAL)
-    spans = list(_chunks(_spans(request))) or [(0, 0)]
-    for address, length in spans:
+    for address, length in _chunks(spans):
         try:
-            moved = move(memory, file, address, length, offset + done if offset >= 0 else -1)
+            moved = move(memory, file, address, length, offset + done if positioned else -1)
         except OSError as error:
             if done:
                 break
@@ -209,13 +234,13 @@ def _write(request: Request) -> Answer:
     flags = _rwf(request)
 
     def move(memory: Memory, file: OpenFile, address: int, length: int, offset: int) -> bytes:
-        data = memory.read(address, length)
+        data = memory.part(address, length)
         with _buffer(data, file) as buffer:
             if flags or offset >= 0:
                 done = os.pwritev(file.descriptor, [buffer], offset, flags)
             else:
                 done = os.write(file.descriptor, buffer)
-        return data[:done]
+        return _or_fault(data[:done], length)
 
     return _transfer(request, move)
 
@@ -230,10 +255,19 @@ def _read(request: Request) -> Answer:
             else:
                 done = os.readv(file.descriptor, [buffer])
             data = bytes(buffer[:done])
-        memory.write(address, data)
-        return data
+        stored = memory.fill(address, data)
+        if stored < done and offset < 0:
+            os.lseek(file.descriptor, stored - done, os.SEEK_CUR)
+        return _or_fault(data[:stored], done)
 
     return _transfer(request, move)
+
+
+def _or_fault(moved: bytes, wanted: int) -> bytes:
+    """Nothing moved although there was something to move: the rank's memory is not there."""
+    if wanted and not moved:
+        raise OSError(errno.EFAULT, "bad address")
+    return moved
 
 
 def _rwf(request: Request) -> int:
@@ -258,30 +292,42 @@ def _list(request: Request) -> Answer:
         return CARRY_ON
     file, room = request.file, request.number("length") & 0x7FFFFFFF
     try:
+        _check_directory(file)
         if file.listing is None:
-            file.listing, file.position = list(_entries(file)), 0
+            file.listing = list(_entries(file))
     except OSError as error:
         return Answer(errno=error.errno or errno.EIO)
-    data, start = b"", file.position
+    start, records = file.position, list[bytes]()
     for record in file.listing[start:]:
-        if len(data) + len(record) > room:
+        room -= len(record)
+        if room < 0:
             break
-        data += record
-    count = _count_records(data)
-    if count == 0 and start < len(file.listing):
+        records.append(record)
+    if not records and start < len(file.listing):
         return Answer(errno=errno.EINVAL)
-    request.task.process.memory.write(request.raw(Role.OUTBUF), data)
-    file.position += count
-    return Answer(value=len(data), size=count - max(0, min(count, 2 - start)))
+    stored = request.task.process.memory.fill(request.raw(Role.OUTBUF), b"".join(records))
+    while sum(map(len, records)) > stored:
+        records.pop()
+    if stored and not records:
+        return Answer(errno=errno.EFAULT)
+    file.position += len(records)
+    return Answer(value=sum(map(len, records)), size=len(records) - max(0, min(len(records), 2 - start)))
+
+
+def _check_directory(file: OpenFile) -> None:
+    """Raises `OSError` for what is no directory, or is one that has been removed."""
+    status = file.status()
+    if fcntl.fcntl(file.descriptor, fcntl.F_GETFL) & os.O_PATH:
+        raise OSError(errno.EBADF, "not open")
+    if not stat.S_ISDIR(status.st_mode):
+        raise OSError(errno.ENOTDIR, "not a directory")
+    if status.st_nlink == 0:
+        raise OSError(errno.ENOENT, "the directory was removed")
 
 
 def _entries(file: OpenFile) -> Iterator[bytes]:
     """``struct linux_dirent64`` records (getdents64(2)), the offset of each being its number."""
     path = f"/proc/self/fd/{file.descriptor}"
-    if not stat.S_ISDIR(os.fstat(file.descriptor).st_mode):
-        raise OSError(errno.ENOTDIR, "not a directory")
-    if os.fstat(file.descriptor).st_nlink == 0:
-        raise OSError(errno.ENOENT, "the directory was removed")
     with os.scandir(path) as found:
         entries = sorted((os.fsencode(each.name), each.inode(), _type(each)) for each in found)
     here, above = os.stat(f"{path}/."), os.stat(f"{path}/..")
@@ -299,14 +345,6 @@ def _type(entry: os.DirEntry[str]) -> int:
     if entry.is_file(follow_symlinks=False):
         return stat.S_IFREG >> 12
     return stat.S_IFMT(entry.stat(follow_symlinks=False).st_mode) >> 12
-
-
-def _count_records(data: bytes) -> int:
-    count = at = 0
-    while at < len(data):
-        at += struct.unpack_from("H", data, at + 16)[0]
-        count += 1
-    return count
 
 
 def _seek(request: Request) -> Answer:
@@ -353,8 +391,8 @@ def _copy(request: Request) -> Answer:
 
 def _sync(request: Request) -> Answer:
     """Nothing here outlives the run: writing the whole machine's caches back would only take time."""
-    del request
-    return Answer()
+    is_path = fcntl.fcntl(request.file.descriptor, fcntl.F_GETFL) & os.O_PATH
+    return Answer(errno=errno.EBADF if is_path else 0)
 
 
 _PERFORMERS: dict[str, Callable[[Request], Answer]] = {

@@ -107,8 +107,9 @@ class Quiet:
         """Ask the kernel whether all that may run sleeps; if so, everything is quiet."""
         pids = self._processes()
         stopped = frozenset(task.tid for task in self._state.stopped_tasks())
-        first = proc.asleep(pids, stopped)
-        if first is None or self._poll.poll(0) or proc.asleep(pids, stopped) != first:
+        awaited = frozenset(rank.pid for rank in self._state.ranks)
+        first = proc.asleep(pids, stopped, awaited)
+        if first is None or self._poll.poll(0) or proc.asleep(pids, stopped, awaited) != first:
             return False
         for rank in self._state.ranks:
             if rank.running:

@@ -15,8 +15,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
+AT_FDCWD = -100
 _MAX_LINKS = 40
 _DOTS = frozenset({".", ".."})
+_FAILING = {errno.ENOENT: "/proc/self/fd/-1/nothing", errno.ENOTDIR: "/dev/null/nothing"}
 _OPEN_DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 Kind = Literal["", "file", "directory", "symlink", "other"]
@@ -78,50 +80,163 @@ class Located:
 
     @property
     def via(self) -> str:
-        """A path to the object for the supervisor's own calls."""
-        return f"/proc/self/fd/{self.handle}/{self.name}"
+        """A path to the object for the supervisor's own calls; one that fails alike where there is an error."""
+        return _FAILING.get(self.error, f"/proc/self/fd/{self.handle}/{self.name}")
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether there is no path that a call could be tried with."""
+        return self.error != 0 and self.error not in _FAILING
 
     def close(self) -> None:
         if self.handle >= 0:
             os.close(self.handle)
 
 
-def locate(watched: Watched, base: str, path: str, *, follow: bool) -> Located:
-    """Where ``path`` leads from ``base``, a path that stands for the directory it is relative to.
+@dataclass(frozen=True, slots=True)
+class Resolver:
+    """Finds out where the paths of one thread lead."""
 
-    The caller closes what comes back.  ``follow``: a symbolic link at the end is followed.
-    """
-    for _ in range(_MAX_LINKS):
-        found = _step(watched, base, path)
-        status = found.status
-        follows = follow or found.name.endswith("/")
-        if status is None or not stat.S_ISLNK(status.st_mode) or not follows:
-            return found
-        target = os.readlink(found.name.rstrip("/"), dir_fd=found.handle)
-        base, path = os.path.dirname(found.path), target + "/" * found.name.endswith("/")  # noqa: PTH120
-        found.close()
-    return Located(-1, "", found.path, found.shown, error=errno.ELOOP)
+    watched: Watched
+    pid: int
+    tid: int
+
+    def locate(self, start: int, path: str, *, follow: bool, slash: bool = True) -> Located:
+        """Where ``path`` leads from the descriptor ``start`` of the process (AT_FDCWD: its working directory).
+
+        The caller closes what comes back.  ``follow``: a symbolic link at the end is followed; ``slash``: also where it
+        would not be, if a slash comes after it.
+        """
+        base = -1
+        if not path.startswith("/"):
+            try:
+                base = os.open(self._start(start), os.O_PATH | os.O_CLOEXEC)
+            except OSError:
+                return Located(-1, "", path, None, error=errno.EBADF)
+        for _ in range(_MAX_LINKS + 1):
+            found = self._step(base, path)
+            if base >= 0:
+                os.close(base)
+            if not _goes_on(found, follow=follow, slash=slash):
+                return found
+            assert found.status is not None
+            target = os.readlink(found.name.rstrip("/"), dir_fd=found.handle)
+            if _is_magic(found):
+                return self._through(found, target)
+            base, path = found.handle, target + "/" * found.name.endswith("/")
+        os.close(base)
+        return Located(-1, "", found.path, found.shown, error=errno.ELOOP)
+
+    def _start(self, start: int) -> str:
+        return f"/proc/{self.pid}/cwd" if start == AT_FDCWD else f"/proc/{self.pid}/fd/{start}"
+
+    def _step(self, base: int, path: str) -> Located:
+        """One look: the last component is not followed."""
+        path = self._own(path)
+        parent, name = _split(path)
+        plain = name.rstrip("/")
+        try:
+            handle = os.open(parent, _OPEN_DIRECTORY, dir_fd=base if base >= 0 else None)
+            try:
+                handle, directory = self._own_directory(handle)
+                canonical = _joined(directory, plain) if plain not in _DOTS else _ended_in_dots(handle, plain)
+            except BaseException:
+                os.close(handle)
+                raise
+        except OSError as error:
+            return self._missing(base, path, error.errno or errno.ENOENT)
+        return Located(handle, name, canonical, self.watched.shown(canonical), status_of(plain, handle))
+
+    def _own(self, path: str) -> str:
+        """``/proc/self`` as the process means it, not as we do."""
+        if not path.startswith(("/proc/", "/dev/fd", "//")):
+            return path
+        plain = "/" + path.lstrip("/")
+        for own, other in (
+            ("/proc/self", f"/proc/{self.pid}"),
+            ("/proc/thread-self", f"/proc/{self.pid}/task/{self.tid}"),
+            ("/dev/fd", f"/proc/{self.pid}/fd"),
+        ):
+            if plain == own or plain.startswith(f"{own}/"):
+                return other + plain[len(own) :]
+        return path
+
+    def _own_directory(self, handle: int) -> tuple[int, str]:
+        """A directory and its path; what is ours below /proc, reached in whatever way, becomes the process's."""
+        directory, ours = real_path(handle), f"/proc/{os.getpid()}"
+        if directory != ours and not directory.startswith(f"{ours}/"):
+            return handle, directory
+        rest = directory[len(ours) :].split("/")
+        if rest[1:2] == ["task"] and len(rest) > 2:
+            rest[2] = str(self.tid)
+        directory = f"/proc/{self.pid}{'/'.join(rest)}"
+        theirs = os.open(directory, _OPEN_DIRECTORY)
+        os.close(handle)
+        return theirs, directory
+
+    def _through(self, found: Located, target: str) -> Located:
+        """Through a link of /proc to what it stands for, which need not have a name: the kernel has to follow it."""
+        path = undeleted(target, found.via) if target.startswith("/") else found.path
+        try:
+            status = os.stat(found.via)
+        except OSError:
+            status = None
+        return Located(found.handle, found.name, path, self.watched.shown(path), status)
+
+    def _missing(self, base: int, path: str, error: int) -> Located:
+        """The directory is not there (or is none, or closed to us): find how far the path does lead."""
+        rest: list[str] = []
+        parent = path.rstrip("/")
+        while True:
+            parent, slash, name = parent.rpartition("/")
+            rest.insert(0, name)
+            try:
+                handle = os.open(parent or slash or ".", os.O_PATH | os.O_CLOEXEC, dir_fd=base if base >= 0 else None)
+            except OSError:
+                if not parent:
+                    return Located(-1, "", path, None, error=error)
+                continue
+            try:
+                canonical = self._dangling(handle, rest)
+            except OSError:
+                return Located(-1, "", path, None, error=error)
+            finally:
+                os.close(handle)
+            return Located(-1, "", canonical, self.watched.shown(canonical), error=error)
+
+    def _dangling(self, handle: int, rest: list[str]) -> str:
+        """The path of what is not there: ``rest``, of which the first is missing or a link that leads nowhere."""
+        directory = real_path(handle)
+        link = _link(rest[0], handle)
+        if link is not None:
+            directory, rest = os.path.normpath(os.path.join(directory, link)), rest[1:]  # noqa: PTH118
+        known = rest[: rest.index("..")] if ".." in rest else rest
+        return _joined(directory, *(each for each in known if each not in {"", "."}))
 
 
-def _step(watched: Watched, base: str, path: str) -> Located:
-    """One look: the last component is not followed."""
-    whole = path if path.startswith("/") else f"{base}/{path}"
-    parent, name = _split(whole)
-    try:
-        handle = os.open(parent, _OPEN_DIRECTORY)
-    except OSError as error:
-        return _missing(watched, whole, error.errno or errno.ENOENT)
-    directory = real_path(handle)
-    plain = name.rstrip("/")
-    canonical = f"{directory.rstrip('/')}/{plain}" if plain not in _DOTS else _ended_in_dots(handle, plain)
-    return Located(handle, name, canonical, watched.shown(canonical), status_of(plain, handle))
+def _goes_on(found: Located, *, follow: bool, slash: bool) -> bool:
+    """Whether the last component is a link to follow."""
+    if found.status is None or not stat.S_ISLNK(found.status.st_mode):
+        return False
+    if found.name.endswith("/"):
+        return slash
+    return follow
+
+
+def _is_magic(found: Located) -> bool:
+    """Whether a link is one of those below /proc/<pid> that are followed without being read."""
+    return found.path.startswith("/proc/") and found.path.count("/") > 2
 
 
 def _split(path: str) -> tuple[str, str]:
     """Parent and last component, which keeps its trailing slashes."""
     plain = path.rstrip("/")
-    parent, _, name = plain.rpartition("/")
-    return parent or "/", (name or ".") + path[len(plain) :]
+    parent, slash, name = plain.rpartition("/")
+    return parent or slash or ("/" if not plain else "."), (name or ".") + path[len(plain) :]
+
+
+def _joined(directory: str, *names: str) -> str:
+    return "/".join([directory.rstrip("/"), *names]) or "/"
 
 
 def _ended_in_dots(handle: int, name: str) -> str:
@@ -132,31 +247,7 @@ def _ended_in_dots(handle: int, name: str) -> str:
         os.close(end)
 
 
-def _missing(watched: Watched, path: str, error: int) -> Located:
-    """The directory is not there (or is none, or closed to us): find how far the path does lead."""
-    rest: list[str] = []
-    parent = path.rstrip("/")
-    while parent not in {"", "/"}:
-        parent, _, name = parent.rpartition("/")
-        rest.insert(0, name)
-        try:
-            handle = os.open(parent or "/", _OPEN_DIRECTORY)
-        except OSError:
-            continue
-        try:
-            directory = real_path(handle)
-            with_link = _dangling(rest[0], handle)
-        finally:
-            os.close(handle)
-        if with_link is not None:
-            start = with_link if with_link.startswith("/") else f"{directory}/{with_link}"
-            directory, rest = os.path.normpath(start), rest[1:]
-        canonical = os.path.normpath("/".join([directory, *rest]))
-        return Located(-1, "", canonical, watched.shown(canonical), error=error)
-    return Located(-1, "", path, None, error=error)
-
-
-def _dangling(name: str, handle: int) -> str | None:
+def _link(name: str, handle: int) -> str | None:
     try:
         return os.readlink(name, dir_fd=handle)
     except OSError:
@@ -173,7 +264,25 @@ def status_of(name: str, directory: int) -> os.stat_result | None:
 
 def real_path(descriptor: int) -> str:
     """The canonical path of what one of our descriptors refers to; the last known one if it was deleted."""
-    return undeleted(os.readlink(f"/proc/self/fd/{descriptor}"), f"/proc/self/fd/{descriptor}")
+    link = f"/proc/self/fd/{descriptor}"
+    try:
+        return undeleted(os.readlink(link), link)
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+    return _deep_path(descriptor)
+
+
+def _deep_path(directory: int) -> str:
+    """The path of a directory that is longer than what the kernel says: go up until it does."""
+    above = os.open("..", _OPEN_DIRECTORY, dir_fd=directory)
+    try:
+        number = os.fstat(directory).st_ino
+        with os.scandir(f"/proc/self/fd/{above}") as entries:
+            name = next((each.name for each in entries if each.inode() == number), "?")
+        return f"{real_path(above)}/{name}"
+    finally:
+        os.close(above)
 
 
 def undeleted(path: str, link: str) -> str:

@@ -7,6 +7,7 @@ of ranks; the rest is a point.
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import time
@@ -15,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from racecheck import storage
+from racecheck.errors import CannotRun
 from racecheck.kernel import libc
 from racecheck.kernel.signature import Treatment
 from racecheck.model import Choice, Op, Outcome, Point, Result, World
@@ -33,6 +35,8 @@ from racecheck.world.state import Over, State
 from racecheck.world.tasks import Task, join
 
 _YIELDS = frozenset({"sleep", "test"})
+_OURS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM, errno.ENFILE})
+"""What goes wrong with the machine, not with the code under test."""
 
 
 class Supervisor:
@@ -243,6 +247,11 @@ class Supervisor:
             return CARRY_ON
         if makes and not result.errno and not result.carry_on:
             self._created(request, result)
+        if result.errno in _OURS:
+            name = libc.errno_name(result.errno)
+            raise CannotRun(
+                f"{request.op.label} got {name} from the machine itself: free space there, or set RACECHECK_RUNS"
+            )
         return result
 
     def _created(self, request: Request, result: Answer) -> None:

@@ -246,8 +246,7 @@ def _settle() -> None:
     """After imports: nothing to collect, no exit handlers of others' to run, memory in huge pages."""
     gc.collect()
     gc.freeze()
-    for each in list(weakref.finalize._registry):  # type: ignore[attr-defined]
-        each.atexit = False
+    weakref.finalize._registry.clear()  # type: ignore[attr-defined]
     for line in Path("/proc/self/maps").read_text().splitlines():
         span, mode, *_, name = [*line.split(maxsplit=5), ""][:6]
         if mode.startswith("rw") and name.strip() in {"", "[heap]"}:
@@ -276,6 +275,7 @@ def main(client: int) -> None:
             talk.send(json.dumps({"cannot": f"{error}: install torch (pip install torch)"}).encode())
             return
         hooks.install()
+        seccomp.assembled()
         _settle()
         talk.send(json.dumps({"ready": True}).encode())
         Zygote(talk, hooks.connect).serve()

@@ -19,12 +19,12 @@ from measuring import (
     SCENARIOS,
     Bench,
     busy,
-    controlled,
-    interleaved,
     load,
+    medians,
+    schedules,
     session,
     timed_free,
-    timed_schedule,
+    timed_schedules,
     timed_spawn,
     wilson,
 )
@@ -37,6 +37,8 @@ from racecheck.world.session import Session
 
 OPENPI = "test_openpi_overwrite.py::unguarded"
 DCP = "test_dcp_save.py::plain"
+BLOCK = 10
+"""Schedules of a search that are timed together."""
 
 
 def spawn(bench: Bench) -> None:
@@ -44,40 +46,44 @@ def spawn(bench: Bench) -> None:
     for ranks in (2, 8):
         scenario = load(OPENPI, ranks=ranks)
         with session() as started, timed_spawn(scenario) as spawning:
-            ours = timed_schedule(started, scenario, [])
-            mine, theirs = map(median, interleaved(bench.times(7, 3), (ours, 5), (spawning, 1)))
+            ours = timed_schedules(started, scenario, [], BLOCK)
+            mine, theirs = medians(bench.times(7, 3), ours, spawning)
         rates = f"{1 / mine:.2f}/s against {1 / theirs:.2f}/s"
         bench.row(f"openpi race, {ranks} ranks", f"{rates}: {theirs / mine:.0f} times", "40 times")
 
 
 def free(bench: Bench) -> None:
-    """A controlled world against the same forked world uncontrolled."""
+    """A controlled world, in a search and alone, against the same forked world uncontrolled."""
     for name, title in ((OPENPI, "openpi race"), (DCP, "dcp.save")):
         for ranks in (2, 4, 8):
             scenario, outcomes = load(name, ranks=ranks), list[Outcome]()
             with session() as started:
-                ours = timed_schedule(started, scenario, outcomes)
-                rounds = bench.times(30, 7)
-                mine, theirs = map(median, interleaved(rounds, (ours, 1), (timed_free(started, scenario), 1)))
+                mine, alone, theirs = medians(
+                    bench.times(9, 3),
+                    timed_schedules(started, scenario, outcomes, BLOCK),
+                    timed_schedules(started, scenario, outcomes, 1),
+                    timed_free(started, scenario, BLOCK),
+                )
             ops = median(len(outcome.ops) for outcome in outcomes)
             times = f"{mine * 1e3:.0f} ms against {theirs * 1e3:.0f} ms: {mine / theirs:.2f} times"
             bench.row(f"{title}, {ranks} ranks", times, "at most 2 times")
             whole, extra = mine * 1e3 / ops, (mine - theirs) * 1e3 / ops
             bench.row("", f"{ops:.0f} ops: {whole:.2f} ms each, {extra:.2f} of it for control")
+            bench.row("", f"alone {alone * 1e3:.0f} ms: {alone / theirs:.2f} times")
 
 
 def width(bench: Bench) -> None:
     """The cost of an op at 4 and at 16 ranks."""
     costs = {}
     for ranks in (4, 16):
-        runs: tuple[list[Outcome], list[Outcome]] = ([], [])
+        runs: dict[str, list[Outcome]] = {"few": [], "many": []}
         with session() as started:
             both = [
-                (timed_schedule(started, load(f"subjects.py::{name}", ranks=ranks), outcomes), 1)
-                for name, outcomes in zip(("few", "many"), runs, strict=True)
+                timed_schedules(started, load(f"subjects.py::{name}", ranks=ranks), outcomes, 1)
+                for name, outcomes in runs.items()
             ]
-            few, many = map(median, interleaved(bench.times(15, 5), *both))
-        ops = len(runs[1][0].ops) - len(runs[0][0].ops)
+            few, many = medians(bench.times(15, 5), *both)
+        ops = len(runs["many"][0].ops) - len(runs["few"][0].ops)
         costs[ranks] = (many - few) * 1e3 / ops
         bench.row(f"{ops} ops more, {ranks} ranks", f"{costs[ranks]:.2f} ms each")
     bench.row("16 ranks against 4", f"{costs[16] / costs[4]:.2f} times", "at most 2 times")
@@ -109,7 +115,7 @@ def determinism(bench: Bench) -> None:
 
 def record(started: Session, scenario: Scenario) -> list[Outcome]:
     """Runs of five different schedules."""
-    return [controlled(started, scenario, f"determinism:{seed}") for seed in range(5)]
+    return [*schedules(started, scenario, [f"determinism:{seed}" for seed in range(5)])]
 
 
 def replay(bench: Bench, started: Session, scenario: Scenario, recorded: list[Outcome], times: int) -> int:
@@ -119,8 +125,9 @@ def replay(bench: Bench, started: Session, scenario: Scenario, recorded: list[Ou
         outcome = recorded[number % len(recorded)]
         strategy = Replay(outcome.schedule)
         strategy.begin(Random(0))
-        again = runner.run_once(started, scenario, scenario.world, strategy, seed="0")
-        difference = strategy.divergence or first_difference(outcome, again)
+        follows = number < times - 1
+        now = runner.run_once(started, scenario, scenario.world, strategy, seed="0", again=follows)
+        difference = strategy.divergence or first_difference(outcome, now)
         bench.must(not difference, f"{scenario.name} did not repeat: {difference}")
         alike += not difference
     return alike
@@ -156,8 +163,7 @@ def seeds(bench: Bench, started: Session, scenario: Scenario) -> None:
 def hits(bench: Bench, started: Session, scenario: Scenario) -> None:
     tries = bench.times(1000, 50)
     count = 0
-    for number in range(tries):
-        outcome = controlled(started, scenario, f"hits:{number}", stacks=False)
+    for outcome in schedules(started, scenario, [f"hits:{each}" for each in range(tries)], stacks=False):
         broken = {each.invariant for each in judge(outcome, scenario.invariants).violations}
         count += scenario.breaks in broken
     low, high = wilson(count, tries)

@@ -6,13 +6,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from math import sqrt
 from pathlib import Path
 from random import Random
+from statistics import median
 
 from racecheck import Outcome, Scenario, config, runner, targets
 from racecheck.invariants import judge
@@ -24,7 +25,7 @@ HERE = Path(__file__).parent
 SCENARIOS = HERE.parents[1] / "scenarios"
 
 Timed = Callable[[], float]
-"""Does something once and gives its seconds."""
+"""Does something and gives its seconds."""
 
 
 @dataclass
@@ -62,33 +63,40 @@ def load(name: str, *, ranks: int = 0) -> Scenario:
     return found
 
 
-def controlled(started: Session, scenario: Scenario, seed: str, *, stacks: bool = True) -> Outcome:
-    """One schedule of a random walk."""
-    strategy = RandomWalk()
-    strategy.begin(Random(seed))
-    return runner.run_once(started, scenario, scenario.world, strategy, seed="0", stacks=stacks)
+def schedules(
+    started: Session, scenario: Scenario, seeds: Sequence[str], *, stacks: bool = True
+) -> Iterator[Outcome]:
+    """A random walk from each seed, as a search runs them: the next world gets ready while one runs."""
+    for number, seed in enumerate(seeds):
+        strategy, again = RandomWalk(), number < len(seeds) - 1
+        strategy.begin(Random(seed))
+        yield runner.run_once(
+            started, scenario, scenario.world, strategy, seed="0", stacks=stacks, again=again
+        )
 
 
-def timed_schedule(started: Session, scenario: Scenario, outcomes: list[Outcome]) -> Timed:
-    """Fork, init, run, teardown and judging of one schedule after another, stacks on."""
+def timed_schedules(started: Session, scenario: Scenario, outcomes: list[Outcome], block: int) -> Timed:
+    """Seconds for a schedule (fork, init, run, teardown and judging, stacks on) in a search for ``block``."""
 
     def once() -> float:
         begun = time.perf_counter()
-        outcome = controlled(started, scenario, f"bench:{len(outcomes)}")
-        judge(outcome, scenario.invariants)
-        outcomes.append(outcome)
-        return time.perf_counter() - begun
+        seeds = [f"bench:{len(outcomes) + number}" for number in range(block)]
+        for outcome in schedules(started, scenario, seeds):
+            judge(outcome, scenario.invariants)
+            outcomes.append(outcome)
+        return (time.perf_counter() - begun) / block
 
     return once
 
 
-def timed_free(started: Session, scenario: Scenario) -> Timed:
+def timed_free(started: Session, scenario: Scenario, block: int) -> Timed:
     """The same forked world at full speed."""
 
     def once() -> float:
         begun = time.perf_counter()
-        judge(free.run(started, scenario.reference, scenario.world, seed="0"), scenario.invariants)
-        return time.perf_counter() - begun
+        for _ in range(block):
+            judge(free.run(started, scenario.reference, scenario.world, seed="0"), scenario.invariants)
+        return (time.perf_counter() - begun) / block
 
     return once
 
@@ -120,18 +128,15 @@ def timed_spawn(scenario: Scenario) -> Iterator[Timed]:
         child.communicate()
 
 
-def interleaved(rounds: int, *competitors: tuple[Timed, int]) -> list[list[float]]:
-    """Seconds of each competitor, each given with how often it runs in a round.
+def medians(rounds: int, *competitors: Timed) -> list[float]:
+    """Of the seconds of each competitor; they take turns, because the machine may be slower for a while.
 
-    They take turns because the machine may be slower for a while.  The first time of each is not counted.
+    The first time of each is not counted.
     """
-    for once, _ in competitors:
+    for once in competitors:
         once()
-    found: list[list[float]] = [[] for _ in competitors]
-    for _ in range(rounds):
-        for seconds, (once, times) in zip(found, competitors, strict=True):
-            seconds.extend(once() for _ in range(times))
-    return found
+    found = [[once() for once in competitors] for _ in range(rounds)]
+    return [median(seconds) for seconds in zip(*found, strict=True)]
 
 
 @contextmanager

@@ -212,15 +212,17 @@ def running_out() -> Any:
     resource.setrlimit(resource.RLIMIT_NOFILE, (280, hard))
     files: list[int] = []
     for number in range(400):
-        found = raw("open", "file", os.O_CREAT | os.O_RDWR, 0o600)
+        found = raw("open", f"file{number}", os.O_CREAT | os.O_RDWR, 0o600)
         if isinstance(found, str):
             break
         files.append(found)
     copied = raw("dup", files[0])
-    answers = [found, copied, raw("open", "missing", 0, 0), 0 < len(files) < 280]
+    answers = [found, copied, raw("open", "missing", 0, 0), raw("open", None, 0, 0), 0 < len(files) < 280]
     for each in files:
         os.close(each)
-    answers += [opened("open", "file", os.O_RDONLY, 0)]
+    answers += [os.path.exists(f"file{len(files)}"), opened("open", "file0", os.O_RDONLY, 0)]
+    for name in os.listdir("."):
+        os.unlink(name)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     return answers
 

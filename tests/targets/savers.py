@@ -1,8 +1,9 @@
 """Small scenarios for the tests of the command line.  Not collected by pytest."""
 
 import os
+from collections.abc import Iterator
 
-from racecheck import Rank, Verdict, scenario
+from racecheck import Outcome, Rank, Verdict, Violation, scenario
 
 print("imported")
 
@@ -16,13 +17,23 @@ def racing(rank: Rank) -> None:
 
 @scenario(ranks=2)
 def guarded(rank: Rank) -> None:
+    import torch
+
     (rank.path / "ckpt").mkdir(exist_ok=True)
+    assert torch.is_tensor(torch.ones(1))
 
 
 @scenario(ranks=2)
 def differing(rank: Rank) -> None:
     """The trace names the process: no two runs are the same."""
     (rank.path / str(os.getpid())).mkdir()
+
+
+@scenario(ranks=2)
+def raising(rank: Rank) -> None:
+    """Fails without any control, too."""
+    if rank.rank == 1:
+        raise ValueError("no checkpoint")
 
 
 @scenario(ranks=2)
@@ -33,3 +44,9 @@ def broken_setup(rank: Rank) -> None:
 @broken_setup.setup
 def fail(path: object) -> None:
     raise ValueError("no such checkpoint")
+
+
+def nothing_made(outcome: Outcome) -> Iterator[Violation]:
+    """An invariant that no scenario here names, and that all break."""
+    if outcome.disk:
+        yield Violation("nothing-made", f"made {', '.join(outcome.disk)}")

@@ -254,3 +254,21 @@ def bad_setup(rank: Rank) -> None:
 @bad_setup.setup
 def divide(path: object) -> None:
     1 / 0  # noqa: B018
+
+
+@scenario(ranks=1)
+def hangs(rank: Rank) -> None:
+    """Starts a process that detaches itself and waits for ever; then runs for ever."""
+    import signal
+
+    if os.fork() == 0:
+        os.setsid()
+        signal.pause()
+    (rank.path / "detached").mkdir()
+    while True:
+        pass
+
+
+@scenario(ranks=1)
+def writes_much(rank: Rank) -> None:
+    (rank.path / "much").write_bytes(bytes(2 << 20))

@@ -1,0 +1,458 @@
+"""The command line: what it prints where, and its exit status, which others build on.
+
+Most tests call `main` in this process and share one session; starting torch takes longer than they do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from racecheck import config, doctor, record, runner, targets
+from racecheck.cli import main
+from racecheck.model import Outcome, Verdict, Violation, World
+from racecheck.results import Page, search_text
+from racecheck.runner import Found, Report
+from racecheck.world.session import Session
+
+FILE = Path(__file__).parent / "targets" / "savers.py"
+RACECHECK = (sys.executable, "-m", "racecheck")
+INTERRUPTIBLE = """
+import signal, sys
+from racecheck.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(main(sys.argv[1:]))
+"""
+"""What a shell starts in the background ignores SIGINT, and so do its children."""
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Session]:
+    with doctor.start(config.read().runs) as session:
+        yield session
+
+
+@pytest.fixture(autouse=True)
+def _project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test in a directory of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delenv("RACECHECK_FINDINGS", raising=False)
+
+
+@pytest.fixture
+def _shared(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "start", lambda base: nullcontext(session))
+
+
+class Cli:
+    """Runs commands and keeps what they printed."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+        self.out = self.err = ""
+
+    def __call__(self, *arguments: object) -> int:
+        status = main([str(each) for each in arguments])
+        self.out, self.err = self._capsys.readouterr()
+        return status
+
+    @property
+    def data(self) -> Any:
+        """The one object that ``--json`` prints."""
+        assert self.out.count("\n") == 1
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(capsys)
+
+
+def finding_of(cli: Cli, name: str = "racing") -> Path:
+    """The finding that a search makes, in this directory."""
+    assert cli("run", f"{FILE}::{name}", "--json") == 1
+    return Path(cli.data["violations"][0]["finding"])
+
+
+# run
+
+
+@pytest.mark.usefixtures("_shared")
+def test_a_failure_shows_the_interleaving_and_how_to_replay_it(cli: Cli) -> None:
+    assert cli("run", f"{FILE}::racing", "--seed", "7", "--strategy", "round-robin") == 1
+    first, _, header, *lines = cli.out.splitlines()
+    assert first.startswith("FAIL  no-file-errors: FileExistsError on rank 1: ckpt ")
+    assert first.endswith(" seed 7, schedule 1 of 100; 2 ranks, 4 ops")
+    assert header.split() == ["rank", "0", "rank", "1"]
+    assert any(re.search(r"mkdir ckpt +EEXIST +<--- +.*savers.py:\d+ racing", line) for line in lines)
+    assert any(line.startswith("rank 1  raised FileExistsError") for line in lines)
+    assert any(line.startswith("coverage: 4 ops controlled") for line in lines)
+    where, how = lines[-2:]
+    assert where.startswith("Finding: .racecheck/racing/")
+    assert how.split() == ["Replay:", "racecheck", "replay", where.split()[1]]
+    assert record.load(Path(where.split()[1])).seed == "7"
+
+
+@pytest.mark.usefixtures("_shared")
+def test_a_failure_as_json(cli: Cli) -> None:
+    assert cli("run", f"{FILE}::racing", "--ranks", 3, "--schedules", 50, "--seed", "text", "--json") == 1
+    data = cli.data
+    assert (data["verdict"], data["exhaustive"], data["seed"]) == ("FAIL", False, "text")
+    assert data["world"]["ranks"] == 3
+    assert data["ops"] >= 4
+    assert 1 <= data["distinct_schedules"] <= data["schedules"] <= 50
+    violation = data["violations"][0]
+    assert violation["invariant"] == "no-file-errors"
+    assert violation["message"].startswith(f"FileExistsError on rank {violation['ranks'][0]}")
+    assert record.load(Path(violation["finding"])).outcome.world.ranks == 3
+
+
+@pytest.mark.usefixtures("_shared")
+def test_a_pass_says_that_it_is_no_proof_and_what_it_covered(cli: Cli) -> None:
+    assert cli("run", f"{FILE}::guarded", "--schedules", 8) == 0
+    first, _, coverage = cli.out.splitlines()
+    assert re.fullmatch(
+        r"PASS  8 schedules \(\d distinct\) of 2 ranks, \d ops; .* s; no violation; .*", first
+    )
+    assert first.endswith("; random walk: not a proof")
+    assert coverage.startswith("coverage: ")
+    assert not Path(".racecheck").exists()
+
+
+@pytest.mark.usefixtures("_shared")
+def test_unknown_has_a_reason_and_a_mend(cli: Cli) -> None:
+    assert cli("run", f"{FILE}::differing") == 3
+    first, reason, mend, *_ = cli.out.splitlines()
+    assert first == "UNKNOWN  after 1 of 100 schedules"
+    assert "two runs of the same schedule differ" in reason
+    assert mend.strip().startswith("-> let nothing depend on ")
+
+
+@pytest.mark.usefixtures("_shared")
+def test_free_mode_keeps_no_finding_since_it_could_not_be_replayed(cli: Cli) -> None:
+    assert cli("run", f"{FILE}::raising", "--mode", "free", "--json") == 1
+    assert cli.data["strategy"] == "free"
+    assert cli.data["violations"][0]["finding"] is None
+    assert not Path(".racecheck").exists()
+
+
+@pytest.mark.usefixtures("_shared")
+def test_what_a_scenario_prints_does_not_get_into_the_result(cli: Cli, tmp_path: Path) -> None:
+    """savers.py prints when it is imported, which happens here once."""
+    (tmp_path / "printing.py").write_text(FILE.read_text())
+    assert cli("run", "printing:guarded", "--schedules", 1, "--json") == 0
+    assert cli.data["target"] == "printing.py::guarded"
+    assert "imported" in cli.err
+
+
+@pytest.mark.usefixtures("_shared")
+def test_a_setup_that_fails(cli: Cli) -> None:
+    assert cli("run", f"{FILE}::broken_setup") == 2
+    assert cli.out == ""
+    assert cli.err.splitlines()[-1].endswith("failed: ValueError: no such checkpoint")
+
+
+@pytest.mark.usefixtures("_shared")
+def test_our_own_bug_is_never_a_fail(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python itself would exit with status 1."""
+
+    def explore(*_: object) -> Report:
+        raise KeyError("a rank that is not there")
+
+    monkeypatch.setattr(runner, "explore", explore)
+    assert cli("run", f"{FILE}::guarded", "--json") == 3
+    assert cli.data["verdict"] == "UNKNOWN"
+    (reason,) = cli.data["reasons"]
+    assert reason == "KeyError: 'a rank that is not there' (this is a bug in racecheck: please report it)"
+    assert "Traceback" in cli.err
+
+    monkeypatch.setattr(targets, "load", explore)
+    assert cli("run", f"{FILE}::guarded", "--json") == 3
+    assert cli.out == ""
+    assert "please report it" in cli.err.splitlines()[-1]
+
+
+# replay
+
+
+@pytest.mark.usefixtures("_shared")
+def test_a_replay_reproduces(cli: Cli) -> None:
+    finding = finding_of(cli)
+    assert cli("replay", finding, "--times", 3) == 1
+    assert re.match(r"FAIL  reproduced 3 of 3 +seed 0, schedule \d+; 2 ranks, 4 ops\n", cli.out)
+    assert re.search(r"mkdir ckpt +EEXIST .*<---", cli.out)
+    assert cli("replay", finding, "--times", 2, "--json") == 1
+    expected = {"times": 2, "reproduced": 2, "diverged": 0, "verdict": "FAIL", "divergence": ""}
+    assert cli.data == expected
+
+
+@pytest.mark.usefixtures("_shared")
+def test_a_replay_that_leaves_the_schedule_says_where(cli: Cli) -> None:
+    finding = record.load(finding_of(cli))
+    choices = finding.outcome.schedule
+    other = (*choices[:1], replace(choices[1], label="0 rmdir ckpt"), *choices[2:])
+    path = record.save(replace(finding, outcome=replace(finding.outcome, schedule=other)), Path("other"))
+    assert cli("replay", path, "--times", 2) == 3
+    assert cli.out.startswith(
+        "UNKNOWN  reproduced 0 of 2; 2 diverged: at choice 1 the schedule takes '0 rmdir "
+    )
+    assert cli("replay", path, "--times", 2, "--json") == 3
+    assert (cli.data["verdict"], cli.data["diverged"]) == ("UNKNOWN", 2)
+
+
+@pytest.mark.usefixtures("_shared")
+def test_a_replay_judges_as_the_finding_was_judged(cli: Cli, session: Session) -> None:
+    """A test may ask for other invariants than its scenario: here for a function of the module."""
+    scenario = targets.load(f"{FILE}::guarded")
+    invariant = sys.modules[scenario.module].nothing_made
+    search = runner.Search(scenario, scenario.world, [invariant], schedules=1, findings=Path("found"))
+    finding = runner.explore(session, search).violations[0].finding
+    assert finding is not None
+    assert cli("replay", finding, "--times", 1) == 1
+    assert "nothing-made: made ckpt" in cli.out
+
+    unknown = record.save(replace(record.load(finding), invariants=("no-such-thing",)), Path("found"))
+    assert cli("replay", unknown) == 2
+    assert "the finding was judged by no-such-thing" in cli.err
+
+
+@pytest.mark.usefixtures("_shared")
+def test_a_finding_of_a_scenario_that_has_changed(cli: Cli, tmp_path: Path) -> None:
+    """It is compared before it is imported: here it could not even be."""
+    file = tmp_path / "changing.py"
+    file.write_text(FILE.read_text())
+    assert cli("run", "changing.py::racing", "--json") == 1
+    finding = cli.data["violations"][0]["finding"]
+    del sys.modules["changing"]
+    file.write_text("raise SystemExit")
+    assert cli("replay", finding) == 2
+    assert cli.err == (
+        "racecheck: changing.py has changed since: "
+        "make a new finding with racecheck run changing.py::racing\n"
+    )
+    file.unlink()
+    assert cli("replay", finding) == 2
+    assert "there is no changing.py::racing here" in cli.err
+
+
+# Wrong usage and input
+
+
+QUITS = "import sys; sys.exit(0)"
+WRONG = [
+    ("", "Missing command"),
+    ("gate x", "No such command 'gate'"),
+    ("run", "Missing argument 'TARGET'"),
+    ("run nowhere", "names no scenario: write path/to/file.py::name or package.module:name"),
+    ("run nowhere.py::x", "no such file: nowhere.py"),
+    ("run directory::x", "no such file: directory"),
+    ("run no.module:x", "no.module does not import: ModuleNotFoundError"),
+    ("run FILE::nothing", "has no scenario 'nothing'; it has: broken_setup, differing, guarded, racing"),
+    ("run syntax.py::x", "syntax does not import: SyntaxError"),
+    ("run raises.py::x", "raises does not import: ValueError: two lines"),
+    ("run quits.py::x", "quits.py::x does not import: it calls sys.exit"),
+    ("run FILE::racing --ranks 0", "ranks must be at least 1, not 0"),
+    ("run FILE::racing --ranks many", "'many' is not a valid integer"),
+    ("run FILE::racing --schedules 0", "0 is not in the range"),
+    ("run FILE::racing --strategy dpor", "'dpor' is not one of 'random', 'round-robin'"),
+    ("run FILE::racing --storage nfs", "there is no storage 'nfs'; there is: shared"),
+    ("run FILE::racing --timeout 0", "--timeout must be more than 0"),
+    ("run FILE::racing --timeout nan", "--timeout must be more than 0"),
+    ("run FILE::racing --timeout inf", "at most 1000000 seconds, not inf"),
+    ("run FILE::racing --mode free --strategy random", "leave --strategy out"),
+    ("run FILE::racing --frobnicate", "No such option"),
+    ("replay nothing.json", "nothing.json: there is no such file"),
+    ("replay directory", "directory: there is no such file"),
+    ("replay foreign.json", "foreign.json: not a finding"),
+    ("replay syntax.py", "syntax.py: not a finding: not JSON"),
+    ("replay foreign.json --times 0", "0 is not in the range"),
+    ("list", "no such file or directory: scenarios; name one"),
+    ("list nowhere.py", "no such file or directory: nowhere.py"),
+    ("list quits.py", "quits.py does not import: it calls sys.exit"),
+    ("list raises.py", "raises does not import: ValueError: two lines"),
+    ("list leaves.py", "a file ended the interpreter (exit status 0)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize(("command", "said"), WRONG)
+def test_wrong_usage_is_one_line_with_the_mend(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, command: str, said: str, as_json: bool
+) -> None:
+    monkeypatch.setattr(doctor, "start", lambda base: pytest.fail("this needs no session"))
+    targets.load(f"{FILE}::racing")
+    Path("directory").mkdir()
+    texts = {"syntax.py": "def (", "raises.py": "raise ValueError('two\\nlines')", "quits.py": QUITS}
+    texts |= {"leaves.py": "import os; os._exit(0)", "foreign.json": "{}"}
+    for name, text in texts.items():
+        Path(name).write_text(text)
+    arguments = command.replace("FILE", str(FILE)).split()
+    cli_out = cli(*arguments, *(["--json"] if as_json and arguments else []))
+    assert cli_out == 2
+    assert cli.out == ""
+    assert cli.err.count("\n") == 1
+    assert cli.err.startswith("racecheck: ")
+    assert said in cli.err
+
+
+def test_a_place_for_findings_that_cannot_be_written_is_told_before_the_search(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("file").write_text("")
+    monkeypatch.setenv("RACECHECK_FINDINGS", "file/findings")
+    monkeypatch.setattr(doctor, "start", lambda base: pytest.fail("this needs no session"))
+    assert cli("run", f"{FILE}::racing") == 2
+    assert re.search(r"cannot write findings to .*/file/findings; set RACECHECK_FINDINGS", cli.err)
+
+
+# list
+
+
+def test_list_shows_what_scenarios_document(cli: Cli) -> None:
+    assert cli("list", FILE, "--json") == 0
+    found = {each["target"].rpartition("::")[2]: each for each in cli.data["scenarios"]}
+    assert list(found) == ["racing", "guarded", "differing", "raising", "broken_setup"]
+    racing = {"report": "example/repo#1", "expected": "FAIL", "invariant": "no-file-errors"}
+    assert found["racing"] == {"target": f"{FILE}::racing", **racing}
+    assert found["guarded"]["expected"] == "PASS"
+
+    assert cli("list", FILE) == 0
+    heads, first, *_ = cli.out.splitlines()
+    assert heads.split() == ["target", "expected", "invariant", "report"]
+    assert first.split() == [f"{FILE}::racing", "FAIL", "no-file-errors", "example/repo#1"]
+
+
+def test_list_looks_through_a_directory_for_what_may_be_scenarios(cli: Cli, tmp_path: Path) -> None:
+    """Files that do not speak of racecheck are not imported: who knows what they would do."""
+    for name in ("scenarios/b.py", "scenarios/deep/a.py", "scenarios/.venv/c.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(FILE.read_text())
+    for name in ("scenarios/conftest.py", "scenarios/setup.py"):
+        (tmp_path / name).write_text(QUITS)
+    assert cli("list", "--json") == 0
+    racing = [each["target"] for each in cli.data["scenarios"] if each["target"].endswith("::racing")]
+    assert racing == ["scenarios/b.py::racing", "scenarios/deep/a.py::racing"]
+
+
+def test_list_of_nothing(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "scenarios").mkdir()
+    assert cli("list", "--json") == 0
+    assert cli.data == {"scenarios": []}
+    assert cli("list") == 0
+    assert (cli.out, cli.err) == ("", "racecheck: no scenarios in scenarios\n")
+
+
+# What only a process of its own shows
+
+
+def test_the_process_of_the_command_line_imports_no_torch() -> None:
+    """Not even if scenarios do: guarded imports it in its ranks, and the file that is listed at its top."""
+    Path("greedy.py").write_text("import torch\n" + FILE.read_text())
+    code = "import sys; from racecheck.cli import main; print([main(each.split()) for each in sys.argv[1:]])"
+    code += "; print([each for each in sys.modules if each.startswith('torch')])"
+    commands = (f"run {FILE}::guarded --schedules 1", "list greedy.py", "doctor")
+    done = subprocess.run(
+        [sys.executable, "-c", code, *commands], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout.splitlines()[-2:] == ["[0, 0, 0]", "[]"]
+
+
+def test_interrupted_it_says_how_far_it_got_and_leaves_nothing(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    process = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTIBLE, "run", f"{FILE}::guarded", "--schedules", "1000000"],
+        env={**os.environ, "RACECHECK_RUNS": str(runs)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    while not list(runs.glob("*/*/disk/ckpt")) and process.poll() is None:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert out == ""
+    far = r"racecheck: interrupted after \d+ of 1000000 schedules, \d+ distinct"
+    assert re.fullmatch(far, err.splitlines()[-1])
+    assert "KeyboardInterrupt" not in err
+    assert [path for path in runs.rglob("*") if path.name not in {f"racecheck-{os.getuid()}", "0"}] == []
+    assert _processes_below(runs) == []
+
+
+def _processes_below(runs: Path) -> list[str]:
+    """The processes that were started for a session there: their environment says so."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                if f"RACECHECK_SLOT={runs}".encode() in (entry / "environ").read_bytes():
+                    found.append((entry / "cmdline").read_text())
+            except OSError:
+                continue
+    return found
+
+
+def test_a_reader_that_has_gone_does_not_change_the_status() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [*RACECHECK, "list", str(FILE)]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, check=False)
+    os.close(writing)
+    assert done.returncode == 0
+    assert b"Broken pipe" not in done.stderr
+
+
+# Text
+
+
+def report(**fields: Any) -> Report:
+    found = Found(Violation("no-file-errors", fields.pop("message", "x"), (1,)), Outcome(World(), (), (), ()))
+    plain = Report("t.py::x", Verdict.FAIL, World(), "0", "random", 3, 2, 1.0, 0, violations=[found])
+    return replace(plain, **fields)
+
+
+def test_a_headline_that_is_too_long_puts_the_run_on_a_line_of_its_own() -> None:
+    lines = search_text(report(message="x" * 70), 9, Page(width=80)).splitlines()
+    assert lines[0] == f"FAIL  no-file-errors: {'x' * 70}"
+    assert lines[1] == "      seed 0, schedule 1 of 9; 2 ranks"
+
+
+def test_names_that_are_no_text_can_be_printed() -> None:
+    text = search_text(report(message="ckpt/\udcff\x1b[31m\n"), 9, Page())
+    assert r"ckpt/\xff\x1b[31m\n" in text
+    text.encode()
+
+
+def test_reasons_of_a_failure_are_shown_too() -> None:
+    """What was not under control may bear on how to read it."""
+    doubtful = report(reasons=["not under control: a second thread of rank 0 made calls (3 times)"])
+    lines = search_text(doubtful, 9, Page()).splitlines()
+    assert lines[1] == "      not under control: a second thread of rank 0 made calls (3 times)"
+    assert lines[2] == "      -> keep these out of the scenario, or away from the watched directory"
+
+
+def test_colour_is_on_the_verdict_alone() -> None:
+    plain = search_text(report(), 9, Page())
+    coloured = search_text(report(), 9, Page(colour=True))
+    assert coloured == plain.replace("FAIL", "\x1b[1;31mFAIL\x1b[0m", 1)
+
+
+def test_a_finding_elsewhere_is_shown_with_its_whole_path(tmp_path: Path) -> None:
+    found = SimpleNamespace(violation=Violation("i", "m"), outcome=None, finding=Path("/elsewhere/f.json"))
+    text = search_text(report(violations=[found]), 9, Page())
+    assert text.endswith("Finding: /elsewhere/f.json\nReplay:  racecheck replay /elsewhere/f.json")

@@ -1,0 +1,138 @@
+"""Nothing is left behind: no process, no directory, no descriptor, whoever is killed and whenever."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from racecheck import runner
+from racecheck.strategies import RandomWalk
+from racecheck.world.session import Session
+from tests.conftest import TARGETS, target
+
+_DRIVER = """
+import sys
+from pathlib import Path
+from racecheck import runner, strategies, targets
+from racecheck.world.session import Session
+scenario = targets.load(sys.argv[2])
+with Session(Path(sys.argv[1])) as session:
+    print(session.slot.path, session._guardian.pid, flush=True)
+    runner.run_once(session, scenario, scenario.world, strategies.RandomWalk(), seed="0")
+"""
+
+
+def processes_of(slot: str) -> list[int]:
+    """All processes that were started for a slot, found by their environment."""
+    found = []
+    for entry in os.listdir("/proc"):
+        try:
+            if f"RACECHECK_SLOT={slot}".encode() in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0"):
+                found.append(int(entry))
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+def eventually(condition: object, seconds: float = 60) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():  # type: ignore[operator]
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@contextmanager
+def hanging(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str, int]]:
+    """A run that hangs, with a child of its rank that has detached itself; gives its slot and guardian."""
+    command = [sys.executable, "-c", _DRIVER, str(tmp_path), f"{TARGETS / 'worlds.py'}::hangs"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as driver:
+        assert driver.stdout is not None
+        slot, guardian = driver.stdout.readline().split()
+        assert eventually(lambda: (Path(slot) / "disk" / "detached").exists()), "the run did not come that far"
+        assert len(processes_of(slot)) == 4, "guardian, zygote, rank and its child"
+        yield driver, slot, int(guardian)
+        driver.kill()
+
+
+def gone(slot: str) -> bool:
+    return not processes_of(slot) and not list(Path(slot).iterdir())
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_the_supervisor_is_killed(tmp_path: Path, number: signal.Signals) -> None:
+    with hanging(tmp_path) as (driver, slot, _):
+        driver.send_signal(number)
+        driver.wait(60)
+    assert eventually(lambda: gone(slot)), (processes_of(slot), list(Path(slot).rglob("*")))
+
+
+def test_the_guardian_is_killed(tmp_path: Path) -> None:
+    with hanging(tmp_path) as (driver, slot, guardian):
+        os.kill(guardian, signal.SIGKILL)
+        assert driver.wait(60) != 0, "a run without its guardian must not look like one that ended well"
+    assert eventually(lambda: gone(slot)), (processes_of(slot), list(Path(slot).rglob("*")))
+
+
+def test_what_a_killed_pair_left_goes_with_the_next_session(tmp_path: Path) -> None:
+    """Supervisor and guardian killed together: nobody is left to clean up, so the slot's next owner does."""
+    with hanging(tmp_path) as (driver, slot, guardian):
+        driver.send_signal(signal.SIGSTOP)
+        os.kill(guardian, signal.SIGKILL)
+        driver.kill()
+        driver.wait(60)
+    for pid in processes_of(slot):
+        os.kill(pid, signal.SIGKILL)
+    assert eventually(lambda: not processes_of(slot))
+    with Session(tmp_path) as session:
+        assert str(session.slot.path) == slot
+        assert {path.name for path in session.slot.path.iterdir()} == {"output"}
+
+
+def resources() -> tuple[int, int]:
+    """Descriptors of this process, and its descendants."""
+    return len(os.listdir("/proc/self/fd")), len(processes_of(str(_slot)))
+
+
+_slot = Path()
+
+
+def worlds_leak_nothing(session: Session, count: int) -> None:
+    global _slot
+    _slot = session.slot.path
+    scenarios = [target("worlds", name) for name in ("locks", "one_raises", "sub_groups", "one_returns", "subprocesses")]
+    for scenario in scenarios:
+        runner.warm_up(session, scenario, scenario.world, seed="0")
+    before, left = None, 0
+    for number in range(count):
+        scenario = scenarios[number % len(scenarios)]
+        strategy = RandomWalk()
+        strategy.begin(Random(number))
+        runner.run_once(session, scenario, scenario.world, strategy, seed="0")
+        if number % len(scenarios) == len(scenarios) - 1:
+            session.request("end", world=0, thorough=True)
+            before = before or resources()
+            left += resources() != before
+    assert before is not None
+    assert left == 0, f"before {before}, now {resources()}"
+    assert {path.name for path in session.slot.path.iterdir()} <= {"output", "disk", "tmp", "setup"}
+    assert not list(session.slot.output.iterdir())
+
+
+def test_worlds_leak_nothing(session: Session) -> None:
+    worlds_leak_nothing(session, 20)
+
+
+@pytest.mark.slow
+def test_a_thousand_worlds_leak_nothing(session: Session) -> None:
+    worlds_leak_nothing(session, 1000)

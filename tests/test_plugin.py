@@ -1,0 +1,272 @@
+"""The pytest plugin, from outside: what a project that uses it sees."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = "pytester"
+
+INSTALLED = importlib.metadata.entry_points(group="pytest11", name="racecheck")
+PLUGIN = () if INSTALLED else ("-p", "racecheck.pytest_plugin")
+"""From a checkout that is not installed the plugin has to be named."""
+
+WITHOUT = (sys.executable, str(Path(__file__).parent / "targets" / "forbidding.py"))
+INTERRUPTIBLE = """
+import signal, sys, pytest
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(pytest.main(sys.argv[1:]))
+"""
+"""What a shell starts in the background ignores SIGINT, and so do its children."""
+
+SCENARIOS = """
+import racecheck as package
+from racecheck import Violation, scenario
+import pytest
+
+@scenario(ranks=2, breaks="no-file-errors")
+def racing(rank):
+    if not (rank.path / "ckpt").exists():
+        (rank.path / "ckpt").mkdir()
+
+@scenario(ranks=2)
+def guarded(rank):
+    (rank.path / "ckpt").mkdir(exist_ok=True)
+
+def nothing_made(outcome):
+    if outcome.disk:
+        yield Violation("nothing-made", "made something")
+"""
+
+
+@pytest.fixture(autouse=True)
+def _settings(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plugin must live with the strictest settings; findings go where they go by default."""
+    monkeypatch.delenv("RACECHECK_FINDINGS", raising=False)
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    pytester.makeini("[pytest]\naddopts = --strict-markers --strict-config\nfilterwarnings = error\n")
+
+
+def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
+    return pytester.runpytest_subprocess(*PLUGIN, *arguments, timeout=180)
+
+
+def test_check(pytester: pytest.Pytester) -> None:
+    """Everything about `check` in one process, since each starts torch."""
+    pytester.makepyfile(
+        SCENARIOS
+        + """
+def test_pass(racecheck):
+    report = racecheck.check(guarded, schedules=3)
+    assert (report.verdict, report.schedules) == (package.Verdict.PASS, 3)
+
+def test_fail(racecheck):
+    racecheck.check(racing)
+
+def test_invariants(racecheck):
+    racecheck.check(guarded, invariants=[racecheck.no_deadlock, nothing_made])
+
+def test_nothing_to_judge_is_unknown(racecheck):
+    racecheck.check(guarded, invariants=[], schedules=2)
+
+@pytest.mark.racecheck(ranks=3, schedules=4, strategy="round-robin", seed=5)
+def test_marker(racecheck):
+    report = racecheck.check(guarded)
+    assert (report.world.ranks, report.schedules, report.seed) == (3, 1, "5")
+    report = racecheck.check(guarded, ranks=1, strategy="random")
+    assert (report.world.ranks, report.schedules) == (1, 4)
+
+@pytest.mark.racecheck(rank=3)
+def test_wrong_marker(racecheck):
+    racecheck.check(guarded)
+
+def test_options(racecheck):
+    report = racecheck.check(guarded)
+    assert (report.world.timeout, report.schedules, report.seed) == (7.5, 6, "nine")
+
+def test_no_scenario(racecheck):
+    racecheck.check(nothing_made)
+
+def test_impossible_world(racecheck):
+    racecheck.check(guarded, ranks=0)
+
+def test_the_package_is_not_hidden(racecheck):
+    assert racecheck.no_file_errors is package.no_file_errors
+    assert not hasattr(racecheck, "no_such_thing")
+
+def test_no_torch_here(racecheck):
+    import sys
+    assert "torch" not in sys.modules
+"""
+    )
+    done = run(pytester, "-rP", "--racecheck-schedules=6", "--racecheck-seed=nine", "--racecheck-timeout=7.5")
+    done.assert_outcomes(passed=5, failed=6)
+    done.stdout.fnmatch_lines(
+        [
+            "*_ test_fail _*",
+            "FAIL  no-file-errors: FileExistsError on rank ?: ckpt *seed nine, schedule ? of 6; * ops",
+            "      rank 0  * rank 1",
+            "*mkdir ckpt*EEXIST*<---*test_check.py:* racing",
+            "rank ?  raised FileExistsError*",
+            "coverage: 4 ops controlled*",
+            "Finding: .racecheck/racing/*.json",
+            "Replay:  racecheck replay .racecheck/racing/*.json",
+            "*_ test_invariants _*",
+            "FAIL  nothing-made: made something *",
+            "*_ test_nothing_to_judge_is_unknown _*",
+            "UNKNOWN  after 1 of 2 schedules",
+            "      no invariant was given*",
+            "*_ test_wrong_marker _*",
+            "racecheck: the racecheck marker takes ranks, schedules, strategy, seed by name, not rank",
+            "*_ test_no_scenario _*",
+            "racecheck: <function nothing_made at *> is no scenario: *",
+            "*_ test_impossible_world _*",
+            "racecheck: ranks must be at least 1, not 0",
+            "*_ test_pass _*",
+            "PASS  3 schedules * no violation; random walk: not a proof",
+            "coverage: *",
+        ]
+    )
+    assert "Traceback" not in done.stdout.str()
+    assert "During handling" not in done.stdout.str()
+
+
+def test_finds(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        SCENARIOS
+        + """
+def test_found(racecheck):
+    report = racecheck.finds(racing, within=20)
+    assert report.verdict is package.Verdict.FAIL
+    assert report.violations[0].violation.invariant == "no-file-errors"
+    assert report.violations[0].finding.is_file()
+
+def test_found_by_a_function_that_the_scenario_does_not_name(racecheck):
+    racecheck.finds(guarded, nothing_made, within=1)
+
+def test_not_found(racecheck):
+    racecheck.finds(guarded, "no-file-errors", within=3)
+
+def test_another_one_found(racecheck):
+    racecheck.finds(racing, "no-deadlock")
+
+def test_none_named(racecheck):
+    racecheck.finds(guarded)
+
+def test_unknown_name(racecheck):
+    racecheck.finds(guarded, "no-such-thing")
+"""
+    )
+    done = run(pytester)
+    done.assert_outcomes(passed=2, failed=4)
+    done.stdout.fnmatch_lines(
+        [
+            "*_ test_not_found _*",
+            "no-file-errors was to be broken within 3 schedules",
+            "PASS  3 schedules *",
+            "*_ test_another_one_found _*",
+            "no-deadlock was to be broken within 20 schedules",
+            "FAIL  no-file-errors: *",
+            "*_ test_none_named _*",
+            "racecheck: test_finds.py::guarded has no invariant that it `breaks`: name one of *",
+            "*_ test_unknown_name _*",
+            "racecheck: test_finds.py::guarded has no invariant 'no-such-thing': name one of *",
+        ]
+    )
+
+
+def test_under_xdist_and_then_replayed(pytester: pytest.Pytester) -> None:
+    """Each worker has a session of its own; findings go below the root directory; the replay line works."""
+    tests = "".join(f"def test_{number}(racecheck):\n    racecheck.check(racing)\n" for number in range(4))
+    pytester.mkdir("inner").joinpath("test_racing.py").write_text(SCENARIOS + tests)
+    done = run(pytester, "-n2", "inner")
+    done.assert_outcomes(failed=4)
+    (line,) = set(re.findall(r"racecheck replay (\S+)", done.stdout.str()))
+    assert (pytester.path / line).parent == pytester.path / ".racecheck" / "racing"
+    replay = (sys.executable, "-m", "racecheck", "replay", line)
+    replayed = pytester.run(*replay, "--times=2", "--json", timeout=120)
+    assert json.loads(replayed.stdout.str())["reproduced"] == 2
+    assert replayed.ret == 1
+
+
+def test_a_lost_session_fails_its_test_and_the_next_one_has_another(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        SCENARIOS
+        + """
+import os, signal
+from racecheck.world.session import Session
+
+def test_killed(racecheck, monkeypatch):
+    def request(self, do, **arguments):
+        os.kill(self._guardian.pid, signal.SIGKILL)
+        return ask(self, do, **arguments)
+    ask = Session.request
+    monkeypatch.setattr(Session, "request", request)
+    racecheck.check(guarded, schedules=2)
+
+def test_next(racecheck):
+    racecheck.check(guarded, schedules=2)
+"""
+    )
+    done = run(pytester)
+    done.assert_outcomes(failed=1, passed=1)
+    done.stdout.fnmatch_lines(["*_ test_killed _*", "UNKNOWN  the zygote or its guardian has died*"])
+
+
+def test_a_machine_that_lacks_something(pytester: pytest.Pytester) -> None:
+    """Not a skip: that would read as a success."""
+    pytester.makepyfile(SCENARIOS + "def test_it(racecheck):\n    racecheck.check(guarded)\n")
+    pytest_ = (sys.executable, "-m", "pytest", *PLUGIN)
+    done = pytester.run(*WITHOUT, "kcmp=EPERM", "--", *pytest_, timeout=120)
+    assert done.ret == 1
+    done.stdout.fnmatch_lines(["UNKNOWN  this machine cannot run controlled worlds: kcmp: *"])
+    done.assert_outcomes(failed=1)
+
+
+def test_projects_that_do_not_use_it_pay_nothing(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+import sys
+
+def test_nothing_is_imported():
+    heavy = {"torch", "rich", "click", "racecheck.runner", "racecheck.world", "racecheck.results"}
+    assert "racecheck.pytest_plugin" in sys.modules
+    assert heavy & set(sys.modules) == set()
+"""
+    )
+    done = run(pytester, "-p", "no:hypothesispytest", "-p", "no:xdist")
+    done.assert_outcomes(passed=1)
+
+
+def test_the_marker_and_the_options_are_documented(pytester: pytest.Pytester) -> None:
+    run(pytester, "--markers").stdout.fnmatch_lines(["@pytest.mark.racecheck(ranks=..., schedules=..., *"])
+    options = set(re.findall(r"--racecheck-[a-z]+", run(pytester, "--help").stdout.str()))
+    assert options == {"--racecheck-schedules", "--racecheck-seed", "--racecheck-timeout"}
+
+
+def test_interrupted_it_leaves_nothing(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        SCENARIOS + "def test_it(racecheck):\n    racecheck.check(guarded, schedules=10**6)\n"
+    )
+    runs = pytester.path / "runs"
+    process = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTIBLE, *PLUGIN],
+        env={**os.environ, "RACECHECK_RUNS": str(runs)},
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    while not list(runs.glob("*/*/disk/ckpt")) and process.poll() is None:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == pytest.ExitCode.INTERRUPTED, out
+    assert [path.name for path in runs.rglob("*")] == [f"racecheck-{os.getuid()}", "0"]

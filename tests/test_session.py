@@ -1,0 +1,117 @@
+"""Where worlds live: slots, paths, users, full disks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from racecheck import runner
+from racecheck.errors import CannotRun
+from racecheck.model import Returned
+from racecheck.strategies import RandomWalk
+from racecheck.world.session import Session, Slot, wipe
+from tests.conftest import target
+
+
+def test_slots_are_numbered_and_exclusive(tmp_path: Path) -> None:
+    first, second = Slot(tmp_path), Slot(tmp_path)
+    assert (first.path.name, second.path.name) == ("0", "1")
+    first.close()
+    third = Slot(tmp_path)
+    assert third.path == first.path
+    second.close()
+    third.close()
+
+
+def test_a_slot_is_emptied_when_it_is_taken(tmp_path: Path) -> None:
+    slot = Slot(tmp_path)
+    (slot.path / "disk").mkdir()
+    os.close(slot.lock)  # killed, so to say
+    assert not (Slot(tmp_path).path / "disk").exists()
+
+
+def test_a_directory_of_somebody_else_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / f"racecheck-{os.getuid()}").mkdir(mode=0o755)
+    with pytest.raises(CannotRun, match="not a private directory of yours"):
+        Slot(tmp_path)
+    (tmp_path / f"racecheck-{os.getuid()}").rmdir()
+    (tmp_path / f"racecheck-{os.getuid()}").symlink_to("/tmp")
+    with pytest.raises(CannotRun, match="not a private directory of yours"):
+        Slot(tmp_path)
+
+
+def test_a_place_that_cannot_be_written_is_named() -> None:
+    with pytest.raises(CannotRun, match="set RACECHECK_RUNS"):
+        Slot(Path("/proc"))
+
+
+def test_a_setup_is_kept_only_if_a_copy_is_the_same(tmp_path: Path) -> None:
+    slot = Slot(tmp_path)
+    slot.reset(1)
+    (slot.watched / "a").write_text("x")
+    slot.keep("t")
+    slot.reset(1)
+    assert not slot.restore("another")
+    assert slot.restore("t")
+    assert (slot.watched / "a").read_text() == "x"
+    os.link(slot.watched / "a", slot.watched / "b")
+    slot.keep("t")
+    slot.reset(1)
+    assert not slot.restore("t"), "a copy would make two files of one with two names"
+    slot.close()
+
+
+def test_wipe_removes_what_has_lost_its_permissions(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    (tree / "below").mkdir(parents=True)
+    (tree / "link").symlink_to(tmp_path)
+    (tree / "below").chmod(0)
+    tree.chmod(0o500)
+    wipe(tree)
+    assert tmp_path.exists()
+    assert not tree.exists()
+
+
+def test_paths_with_spaces_and_without_ascii(tmp_path: Path) -> None:
+    """The same scenario with its own file, and its runs, below such a directory."""
+    odd = tmp_path / "wörk space\n日本"
+    odd.mkdir()
+    code = Path(__file__).with_name("targets") / "worlds.py"
+    (odd / "odd_worlds.py").write_text(code.read_text())
+    with Session(odd) as session:
+        scenario = runner_target(odd / "odd_worlds.py")
+        strategy = RandomWalk()
+        strategy.begin(Random(0))
+        outcome = runner.run_once(session, scenario, scenario.world, strategy, seed="0")
+    assert outcome.results == (Returned(), Returned())
+    assert {"lock"} == set(outcome.disk)
+
+
+def runner_target(path: Path):  # type: ignore[no-untyped-def]
+    from racecheck import targets
+
+    return targets.load(f"{path}::locks")
+
+
+def test_a_full_disk_is_not_a_finding(tmp_path: Path) -> None:
+    """On a file system of 1 MiB a scenario that writes 2 MiB cannot run; it does not fail."""
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(small)], check=False)
+    if mounted.returncode:
+        assert os.getuid() != 0, "root can mount"
+        return
+    try:
+        with Session(small) as session:
+            scenario = target("worlds", "writes_much")
+            strategy = RandomWalk()
+            strategy.begin(Random(0))
+            with pytest.raises(CannotRun, match="ENOSPC"):
+                runner.run_once(session, scenario, scenario.world, strategy, seed="0")
+        assert not list((small / f"racecheck-{os.getuid()}" / "0").iterdir())
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
