@@ -151,6 +151,8 @@ def _line(violation: Violation) -> str:
 
 def _passed(report: Report) -> str:
     world, free = report.world, report.strategy == "free"
+    if report.exhaustive:
+        return f"the only schedule of {_size(world, report.outcome)}: nothing was ever to be chosen; {report.seconds:.1f} s"
     runs = count(report.schedules, "run") + " in free mode" if free else count(report.schedules, "schedule")
     distinct = "" if free else f" ({report.distinct_schedules} distinct)"
     return (

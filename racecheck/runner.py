@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
 from racecheck import strategies
 from racecheck.compare import fingerprint, first_difference
+from racecheck.errors import UsageError
 from racecheck.invariants import judge, name_of
 from racecheck.model import Coverage, Invariant, Judgement, Outcome, Verdict, Violation, World
 from racecheck.record import Finding, Reference, save, source_hash, versions
@@ -128,7 +130,7 @@ def explore(session: Session, search: Search, progress: Progress | None = None) 
     seen: set[str] = set()
     merged = Judgement(Verdict.PASS)
     outcome: Outcome | None = None
-    done = 0
+    done, exhaustive = 0, False
     for number in range(search.schedules):
         if not strategy.begin(Random(f"{search.seed}:{number}")):
             break
@@ -141,6 +143,9 @@ def explore(session: Session, search: Search, progress: Progress | None = None) 
         if progress is not None:
             progress(done, len(seen), time.perf_counter() - started)
         if merged.verdict is not Verdict.PASS:
+            break
+        if not outcome.schedule and not search.free:
+            exhaustive = True  # nothing was ever to be chosen: this is the only schedule
             break
     crew.discard(session)
     if outcome is None:
@@ -155,6 +160,7 @@ def explore(session: Session, search: Search, progress: Progress | None = None) 
         distinct_schedules=len(seen),
         seconds=time.perf_counter() - started,
         ops=outcome.coverage.ops if outcome else 0,
+        exhaustive=exhaustive,
         violations=_keep(search, outcome, merged, done - 1) if outcome else (),
         reasons=tuple(merged.reasons),
         coverage=outcome.coverage if outcome else Coverage(),
@@ -196,7 +202,8 @@ def _keep(search: Search, outcome: Outcome, judgement: Judgement, number: int) -
         return ()
     path = None
     if search.findings is not None:
-        path = save(_finding(search, outcome, judgement, number), search.findings)
+        with suppress(UsageError):  # a FAIL must not get lost because its finding cannot be stored
+            path = save(_finding(search, outcome, judgement, number), search.findings)
     return tuple(Found(violation, outcome, path) for violation in judgement.violations)
 
 
@@ -205,7 +212,7 @@ def _finding(search: Search, outcome: Outcome, judgement: Judgement, number: int
         scenario=Reference(search.scenario.target, source_hash(search.scenario.file)),
         seed=search.seed,
         run=number,
-        strategy=search.strategy,
+        strategy="free" if search.free else search.strategy,
         invariants=tuple(name_of(each) for each in search.invariants),
         outcome=outcome,
         judgement=judgement,

@@ -118,8 +118,8 @@ def make_world(base: World, **changes: Any) -> World:
         raise UsageError(f"a world has no such field: {error}") from None
     if world.ranks < 1:
         raise UsageError(f"ranks must be at least 1, not {world.ranks}")
-    if world.timeout <= 0:
-        raise UsageError(f"timeout must be more than 0 seconds, not {world.timeout}")
+    if not 0 < world.timeout < float("inf"):
+        raise UsageError(f"timeout must be a number of seconds above 0, not {world.timeout}")
     if world.max_ops < 1:
         raise UsageError(f"max_ops must be at least 1, not {world.max_ops}")
     return world
@@ -176,5 +176,5 @@ def import_name(name: str) -> ModuleType:
     """Import a module; raises `UsageError` with the reason in one line."""
     try:
         return importlib.import_module(name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(f"{name} does not import: {type(error).__name__}: {error}") from error

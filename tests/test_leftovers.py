@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -65,6 +66,18 @@ def hanging(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str, int]]:
         driver.kill()
 
 
+def is_free(slot: str) -> bool:
+    """Whether nobody holds the slot's lock: a process that is being killed does so until the very end."""
+    descriptor = os.open(slot, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
 def gone(slot: str) -> bool:
     return not processes_of(slot) and not list(Path(slot).iterdir())
 
@@ -93,7 +106,7 @@ def test_what_a_killed_pair_left_goes_with_the_next_session(tmp_path: Path) -> N
         driver.wait(60)
     for pid in processes_of(slot):
         os.kill(pid, signal.SIGKILL)
-    assert eventually(lambda: not processes_of(slot))
+    assert eventually(lambda: is_free(slot))
     with Session(tmp_path) as session:
         assert str(session.slot.path) == slot
         assert {path.name for path in session.slot.path.iterdir()} == {"output"}

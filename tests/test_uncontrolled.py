@@ -4,8 +4,8 @@ Otherwise control has taken something away from the program, and a PASS would sa
 
 With 2 ranks no scenario has more than seven effects, and of 400 schedules each, the rarest came from one in
 a hundred.  So `BUDGET` schedules miss an effect that a free run has had with a probability of at most
-0.99 ** 1000 = 4e-5, and free runs have the rare ones rarely, too (one in a hundred): a false alarm in 2 million
-runs.  The common effects take a few schedules.
+0.99 ** 1000 = 4e-5, and free runs have the rare ones rarely, too (one in a hundred): a false alarm in two
+million runs.  The common effects take a few schedules.
 """
 
 from __future__ import annotations

@@ -209,7 +209,7 @@ class Decoder:
 
     def _directory(self, located: Located, name: str) -> int:
         """The identity of the directory that has the name; 0 if that is not there."""
-        if located.handle < 0:
+        if located.error:
             return 0
         if name == located.name.rstrip("/"):
             return self.identities.of(os.fstat(located.handle))

@@ -24,7 +24,7 @@ def run(session: Session, target: str, world: World, *, seed: str) -> Outcome:
     Raises `CannotRun` or `UsageError` where no run came about.
     """
     started = time.perf_counter()
-    session.make_ready(target, world.ranks)
+    session.make_ready(target, world.ranks, world.timeout)
     number, slot = session.next_world(), session.slot
     pairs = [socket.socketpair() for _ in range(world.ranks)]
     ranks = [Rank(each, ours, OpenFiles(Watched({}))) for each, (ours, _) in enumerate(pairs)]

@@ -69,7 +69,7 @@ def empty(directory: str) -> None:
 
 
 def main(supervisor: int, directory: str, command: list[str]) -> None:
-    """Guard until ``supervisor`` (a pid: our parent) or the zygote is gone."""
+    """Guard until ``supervisor`` (a pid: our parent) or the zygote is gone, or SIGTERM says that it is over."""
     libc.prctl(PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1), 0, 0, 0)
     watch = select.poll()
     watch.register(os.pidfd_open(supervisor), select.POLLIN)
@@ -77,9 +77,13 @@ def main(supervisor: int, directory: str, command: list[str]) -> None:
         return
     zygote = start(command)
     watch.register(os.pidfd_open(zygote), select.POLLIN)
-    watch.poll()
-    kill_all()
-    empty(directory)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    try:
+        watch.poll()
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        kill_all()
+        empty(directory)
 
 
 if __name__ == "__main__":

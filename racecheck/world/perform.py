@@ -106,8 +106,8 @@ def _argument(request: Request, index: int, arg: Arg) -> libc.Argument:
     if arg.role is Role.INBUF:
         return memory.read(register, _bounded(request.arguments[arg.length or 0]))
     if arg.role is Role.OUTBUF:
-        length = request.arguments[arg.length or 0] & 0x7FFFFFFF
-        return ctypes.create_string_buffer(min(length, _CHUNK)) if length else None
+        length = request.number(request.call.args[arg.length or 0].name)
+        return ctypes.create_string_buffer(min(length, _CHUNK) if length > 0 else _CHUNK) if length else None
     return register
 
 
@@ -141,7 +141,7 @@ def _umask(request: Request) -> Iterator[None]:
 
 def _open(request: Request) -> Answer:
     located = next(iter(request.located.values()), None)
-    if located is not None and located.status is not None and stat.S_ISFIFO(located.status.st_mode):
+    if located is not None and located.status is not None and _may_wait(located.status):
         return CARRY_ON
     if not request.task.process.descriptors.has_room():
         return Answer(errno=errno.EMFILE)
@@ -156,7 +156,14 @@ def _open(request: Request) -> Answer:
             descriptor, error = libc.syscall(number, AT_FDCWD, os.fsencode(located.via), ours, mode)
     if error:
         return Answer(errno=error)
+    if flags & os.O_PATH:  # a listener cannot hand such a descriptor over
+        os.close(descriptor)
+        return CARRY_ON
     return Answer(opened=descriptor, close_on_exec=bool(flags & os.O_CLOEXEC))
+
+
+def _may_wait(status: os.stat_result) -> bool:
+    return stat.S_ISFIFO(status.st_mode) or stat.S_ISCHR(status.st_mode)
 
 
 def _open_arguments(request: Request) -> tuple[int, int]:
@@ -214,8 +221,10 @@ def _transfer(request: Request, move: Callable[[Memory, OpenFile, int, int, int]
     memory, digest, done = request.task.process.memory, hashlib.sha256(), 0
     positioned = "offset" in request.op.args and (offset != -1 or request.call.name not in {"preadv2", "pwritev2"})
     spans = _spans(request)
-    if (positioned and offset < 0) or any(length > _LONG_MAX for _, length in spans):
+    if positioned and offset < 0:
         return Answer(errno=errno.EINVAL)
+    if any(length > _LONG_MAX for _, length in spans):
+        return Answer(errno=errno.EFAULT)
     for address, length in _chunks(spans):
         try:
             moved = move(memory, file, address, length, offset + done if positioned else -1)
@@ -308,7 +317,7 @@ def _list(request: Request) -> Answer:
     stored = request.task.process.memory.fill(request.raw(Role.OUTBUF), b"".join(records))
     while sum(map(len, records)) > stored:
         records.pop()
-    if stored and not records:
+    if not records and start < len(file.listing):
         return Answer(errno=errno.EFAULT)
     file.position += len(records)
     return Answer(value=sum(map(len, records)), size=len(records) - max(0, min(len(records), 2 - start)))
@@ -391,6 +400,8 @@ def _copy(request: Request) -> Answer:
 
 def _sync(request: Request) -> Answer:
     """Nothing here outlives the run: writing the whole machine's caches back would only take time."""
+    if not request.files:
+        return CARRY_ON
     is_path = fcntl.fcntl(request.file.descriptor, fcntl.F_GETFL) & os.O_PATH
     return Answer(errno=errno.EBADF if is_path else 0)
 

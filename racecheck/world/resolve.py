@@ -15,10 +15,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
+from racecheck.kernel.memory import PATH_MAX
+
 AT_FDCWD = -100
 _MAX_LINKS = 40
 _DOTS = frozenset({".", ".."})
-_FAILING = {errno.ENOENT: "/proc/self/fd/-1/nothing", errno.ENOTDIR: "/dev/null/nothing"}
 _OPEN_DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 Kind = Literal["", "file", "directory", "symlink", "other"]
@@ -67,8 +68,9 @@ class Identities:
 class Located:
     """A path that ends at ``name`` in the directory that ``handle`` (an O_PATH descriptor) refers to.
 
-    ``handle`` is -1 and ``error`` the errno where a directory on the way is missing.  ``path`` is canonical and
-    absolute; ``shown`` is None outside the watched directories.  ``status`` is of what has the name, if anything.
+    Where a directory on the way is missing ``error`` is the errno, ``handle`` as far as the way leads (-1: nowhere) and
+    ``name`` the rest of it.  ``path`` is canonical and absolute; ``shown`` is None outside the watched directories.
+    ``status`` is of what has the name, if anything.
     """
 
     handle: int
@@ -80,13 +82,13 @@ class Located:
 
     @property
     def via(self) -> str:
-        """A path to the object for the supervisor's own calls; one that fails alike where there is an error."""
-        return _FAILING.get(self.error, f"/proc/self/fd/{self.handle}/{self.name}")
+        """A path to the object for the supervisor's own calls."""
+        return f"/proc/self/fd/{self.handle}/{self.name}"
 
     @property
     def has_failed(self) -> bool:
-        """Whether there is no path that a call could be tried with."""
-        return self.error != 0 and self.error not in _FAILING
+        """Whether there is no path with which the call would fail as it should."""
+        return self.error != 0 and (self.handle < 0 or len(os.fsencode(self.via)) >= PATH_MAX)
 
     def close(self) -> None:
         if self.handle >= 0:
@@ -117,15 +119,14 @@ class Resolver:
             found = self._step(base, path)
             if base >= 0:
                 os.close(base)
-            if not _goes_on(found, follow=follow, slash=slash):
+            if found.error or not _goes_on(found, follow=follow, slash=slash):
                 return found
             assert found.status is not None
             target = os.readlink(found.name.rstrip("/"), dir_fd=found.handle)
             if _is_magic(found):
                 return self._through(found, target)
             base, path = found.handle, target + "/" * found.name.endswith("/")
-        os.close(base)
-        return Located(-1, "", found.path, found.shown, error=errno.ELOOP)
+        return Located(base, path, found.path, found.shown, error=errno.ELOOP)
 
     def _start(self, start: int) -> str:
         return f"/proc/{self.pid}/cwd" if start == AT_FDCWD else f"/proc/{self.pid}/fd/{start}"
@@ -196,13 +197,8 @@ class Resolver:
                 if not parent:
                     return Located(-1, "", path, None, error=error)
                 continue
-            try:
-                canonical = self._dangling(handle, rest)
-            except OSError:
-                return Located(-1, "", path, None, error=error)
-            finally:
-                os.close(handle)
-            return Located(-1, "", canonical, self.watched.shown(canonical), error=error)
+            canonical = self._dangling(handle, rest)
+            return Located(handle, "/".join(rest), canonical, self.watched.shown(canonical), error=error)
 
     def _dangling(self, handle: int, rest: list[str]) -> str:
         """The path of what is not there: ``rest``, of which the first is missing or a link that leads nowhere."""

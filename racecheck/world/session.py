@@ -161,8 +161,9 @@ class Session:
         except OSError:
             raise self._lost() from None
 
-    def make_ready(self, target: str, ranks: int) -> None:
-        """Make the slot as a run finds it; raises `UsageError` if the scenario's setup fails.
+    def make_ready(self, target: str, ranks: int, timeout: float) -> None:
+        """Make the slot as a run finds it; raises `UsageError` if the scenario's setup fails or takes longer than
+        ``timeout`` seconds.
 
         The setup runs once, and later runs get a copy of what it left: the same, and cheaper than a process.
         """
@@ -170,7 +171,7 @@ class Session:
         if self.slot.restore(target):
             return
         log = self.slot.output / "setup"
-        answer = self.request("setup", target=target, path=str(self.slot.watched), output=str(log))
+        answer = self.request("setup", target=target, path=str(self.slot.watched), output=str(log), timeout=timeout)
         if answer["failed"]:
             raise UsageError(f"the setup of {target} failed: {answer['failed'].strip().splitlines()[-1]}")
         self.slot.keep(target)
@@ -245,13 +246,14 @@ class Session:
         return bool(watch.poll(0))
 
     def close(self) -> None:
-        """End the zygote; the guardian kills what is left and empties the slot."""
+        """End the guardian, which kills what is left and empties the slot."""
         self.socket.close()
+        self._guardian.terminate()
         try:
-            self._guardian.wait(timeout=20)
+            failed = self._guardian.wait(timeout=20) != 0
         except subprocess.TimeoutExpired:
-            self._kill()
-        if self._guardian.returncode:
+            failed = True
+        if failed:
             self._kill()
         self.slot.close()
 

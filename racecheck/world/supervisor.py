@@ -72,7 +72,7 @@ class Supervisor:
         Raises `CannotRun` or `UsageError` where no run came about.
         """
         started = time.perf_counter()
-        self._session.make_ready(self._target, self._world.ranks)
+        self._session.make_ready(self._target, self._world.ranks, self._world.timeout)
         members = crew.take(self._session, self._job)
         try:
             self._begin(members)

@@ -67,7 +67,10 @@ class Zygote:
                     return
 
     def _request(self) -> bool:
-        data, descriptors, _, _ = socket.recv_fds(self._client, 1 << 20, 253)
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._client, 1 << 20, 253)
+        except ConnectionError:
+            return False
         if not data:
             return False
         request = json.loads(data)
@@ -79,7 +82,14 @@ class Zygote:
             answer = {"usage": str(error)}
         except RacecheckError as error:
             answer = {"cannot": str(error)}
-        self._client.send(json.dumps(answer).encode())
+        return self._say(answer)
+
+    def _say(self, message: dict[str, Any]) -> bool:
+        """Whether the client is still there to hear it."""
+        try:
+            self._client.send(json.dumps(message).encode())
+        except OSError:
+            return False
         return True
 
     def _report(self, descriptor: int) -> None:
@@ -91,7 +101,7 @@ class Zygote:
         if pid in self._ranks:
             world, rank = self._ranks.pop(pid)
             answer = {"gone": rank, "world": world, "status": os.waitstatus_to_exitcode(status)}
-            self._client.send(json.dumps(answer).encode())
+            self._say(answer)
 
     def _import(self, target: str) -> dict[str, Any]:
         """Import the module of a scenario, once."""
@@ -112,10 +122,10 @@ class Zygote:
         _settle()
         return {"learnt": wanted}
 
-    def _setup(self, target: str, path: str, output: str) -> dict[str, Any]:
+    def _setup(self, target: str, path: str, output: str, timeout: float) -> dict[str, Any]:
         """Run a scenario's setup in a process of its own; the answer has the traceback if it failed."""
         before = targets.load(target).before
-        return {"failed": _in_child(lambda: before(Path(path)), output) if before else ""}
+        return {"failed": _in_child(lambda: before(Path(path)), output, timeout) if before else ""}
 
     def _fork(self, world: int, job: dict[str, Any], sockets: list[int]) -> dict[str, Any]:
         work = Job(**job)
@@ -196,17 +206,25 @@ def _leave(function: Callable[[], int]) -> None:
         os._exit(status)
 
 
-def _in_child(function: Callable[[], Any], output: str = os.devnull) -> str:
-    """Run a function in a child; gives "" or the text of what it raised."""
+def _in_child(function: Callable[[], Any], output: str = os.devnull, timeout: float = 60.0) -> str:
+    """Run a function in a child; gives "" or the text of what it raised.  After so many seconds it is killed."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(reading)
         _leave(lambda: _reporting(function, writing, output))
     os.close(writing)
+    ended = select.poll()
+    ended.register(handle := os.pidfd_open(pid), select.POLLIN)
+    late = not ended.poll(timeout * 1000)
+    if late:
+        os.kill(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    os.close(handle)
     with open(reading, "rb") as pipe:
         text = pipe.read().decode(errors="replace")
-    _, status = os.waitpid(pid, 0)
+    if late:
+        return f"it had not ended after {timeout:g} s"
     return text or ("" if status == 0 else f"it ended with status {os.waitstatus_to_exitcode(status)}")
 
 

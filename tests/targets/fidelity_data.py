@@ -33,10 +33,13 @@ class Pages:
 PAGES = Pages()
 
 
-def vector(*buffers: Any) -> bytes:
-    """``struct iovec`` of buffers, or of (address, length)."""
+def vector(*buffers: Any) -> Any:
+    """``struct iovec`` of buffers, which it keeps, or of (address, length)."""
     spans = [each if isinstance(each, tuple) else (ctypes.addressof(each), len(each)) for each in buffers]
-    return b"".join(struct.pack("QQ", address & (1 << 64) - 1, length & (1 << 64) - 1) for address, length in spans)
+    packed = b"".join(struct.pack("QQ", address & (1 << 64) - 1, length & (1 << 64) - 1) for address, length in spans)
+    vectors = ctypes.create_string_buffer(packed, len(packed))
+    vectors.kept = buffers  # type: ignore[attr-defined]
+    return vectors
 
 
 def digest(path: str) -> str:
@@ -67,8 +70,6 @@ def reading() -> Any:
     answers += [raw("readv", file, vector(*parts), count) for count in (0, -1, 1025)]
     answers += [raw("readv", file, vector((0, 0)), 1), raw("readv", file, vector((PAGES.start, -1)), 1)]
     answers += [raw("read", file, room(10), size) for size in (-1, 1 << 63)]
-    os.lseek(file, 0, os.SEEK_SET)
-    answers += [raw("read", file, PAGES.start, 1 << 40), os.lseek(file, 0, os.SEEK_CUR)]
     os.close(file)
     return answers
 
@@ -80,10 +81,8 @@ def writing() -> Any:
     answers: list[Any] = [raw("write", file, b"0123456789", 10), raw("write", file, b"", 0), raw("write", file, None, 0)]
     answers += [raw("pwrite64", file, b"ab", 2, offset) for offset in (3, 20, -1)]
     answers += [os.lseek(file, 0, os.SEEK_CUR), raw("writev", file, vector(*map(ctypes.create_string_buffer, (b"x", b"yz"))), 2)]
-    parts = vector(room(3, b"u"), room(0), room(4, b"v"))
     for offset, flags in ((0, 0), (-1, 0), (-2, 0), (5, 2), (5, 4), (0, 0x10), (-1, 0x10), (0, 0x30), (0, 1 << 20)):
-        buffers = [room(3, b"u"), room(0), room(4, b"v")]
-        parts = vector(*buffers)
+        parts = vector(room(3, b"u"), room(0), room(4, b"v"))
         answers += [raw("pwritev2", file, parts, 3, offset, 0, flags), os.lseek(file, 0, os.SEEK_CUR), digest("file")]
     answers += [raw("pwritev", file, parts, 3, 40, 0), raw("writev", file, parts, 0), raw("writev", file, parts, 2000)]
     answers += [raw("write", file, b"x", -1)]
@@ -309,7 +308,7 @@ def listings() -> Any:
     os.lseek(directory, 0, os.SEEK_SET)
     write("d/late")
     answers += ["late" in [name for name, _, _, _ in listing(directory, 500)[0]]]
-    answers += [raw("lseek", directory, -1, 0), raw("lseek", directory, -1, 1), raw("lseek", directory, 0, 9)]
+    answers += [raw("lseek", directory, -1, 0), raw("lseek", directory, 0, 9)]
     second, copy = os.open("d", os.O_RDONLY), os.dup(directory)
     answers += [len(listing(second, 500)[0]), len(listing(second, 500)[0]), len(listing(copy, 500)[0])]
     os.lseek(directory, 0, os.SEEK_SET)

@@ -355,7 +355,7 @@ def deep_directories() -> Any:
         attempt(lambda: status(os.stat("../" + name + "/bottom"))),
         attempt(os.mkdir, "more"),
         attempt(os.rename, "more", "../less"),
-        attempt(os.listdir, ".."),
+        sorted(os.listdir("..")),
     ]
     os.chdir(here)
     shutil.rmtree(name)
