@@ -10,7 +10,7 @@ from racecheck.model import Died, Event, Op, Outcome, Raised, RankResult, Return
 
 
 def first_difference(recorded: Outcome, now: Outcome) -> str:
-    """"" if two runs are the same: every op with its places and result, every collective, every rank's result and
+    """Give "" if two runs are the same: every op with its places and result, every collective, every rank's result and
     the disk.  Else the first difference, for people.
 
     Stacks do not count, nor what a peer's failure looks like from afar: such messages name ports.

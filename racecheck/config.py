@@ -18,7 +18,8 @@ class Config:
 
 def read() -> Config:
     """From ``RACECHECK_RUNS`` (default: /dev/shm, else the temporary directory) and ``RACECHECK_FINDINGS``
-    (default: ``.racecheck`` in the current directory)."""
+    (default: ``.racecheck`` in the current directory).
+    """
     memory = Path("/dev/shm")  # noqa: S108
     fallback = memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
     return Config(

@@ -88,7 +88,7 @@ def start(base: Path) -> Session:
     missing = required_missing()
     if missing:
         raise CannotRun(_said(missing))
-    from racecheck.world.session import Session  # noqa: PLC0415
+    from racecheck.world.session import Session
 
     try:
         return Session(base)

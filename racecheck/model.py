@@ -69,8 +69,8 @@ class Place:
 class Result:
     """How an op ended: ``errno`` by name ("EEXIST") or "" and the call's return value.
 
-    ``size`` counts the bytes that moved (of a listing: its entries, without the dots) and ``digest`` is their SHA-256.  ``known`` is False for a
-    call that the kernel carried out unobserved.
+    ``size`` counts the bytes that moved (of a listing: its entries) and ``digest`` is their SHA-256.  ``known`` is
+    False for a call that the kernel carried out unobserved.
     """
 
     errno: str = ""
@@ -182,7 +182,8 @@ class Raised:
 @dataclass(frozen=True, slots=True)
 class Died:
     """The process ended without finishing the scenario: ``signal`` by name, or its exit ``status``; and the end
-    of its ``output``."""
+    of its ``output``.
+    """
 
     status: int = 0
     signal: str = ""

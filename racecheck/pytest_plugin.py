@@ -153,9 +153,7 @@ class Racecheck:
             return report, results.search_text(report, search.schedules, page)
         pytest.fail(wrong, pytrace=False)
 
-    def _search(
-        self, scenario: Scenario, invariants: Sequence[Invariant] | None, given: dict[str, Any]
-    ) -> Search:
+    def _search(self, scenario: Scenario, invariants: Sequence[Invariant] | None, given: dict[str, Any]) -> Search:
         """Raises `UsageError`."""
         from racecheck import config, runner, targets  # noqa: PLC0415
 

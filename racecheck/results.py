@@ -81,9 +81,7 @@ def search_data(report: Report) -> dict[str, Any]:
     }
 
 
-def unrun_data(
-    target: str, world: World, seed: str, so_far: tuple[int, int, float], reason: str
-) -> dict[str, Any]:
+def unrun_data(target: str, world: World, seed: str, so_far: tuple[int, int, float], reason: str) -> dict[str, Any]:
     """The same for a search that could not go on after so many schedules, distinct schedules and seconds."""
     done, distinct, seconds = so_far
     return {
@@ -152,7 +150,8 @@ def _line(violation: Violation) -> str:
 def _passed(report: Report) -> str:
     world, free = report.world, report.strategy == "free"
     if report.exhaustive:
-        return f"the only schedule of {_size(world, report.outcome)}: nothing was ever to be chosen; {report.seconds:.1f} s"
+        size = _size(world, report.outcome)
+        return f"the only schedule of {size}: nothing was ever to be chosen; {report.seconds:.1f} s"
     runs = count(report.schedules, "run") + " in free mode" if free else count(report.schedules, "schedule")
     distinct = "" if free else f" ({report.distinct_schedules} distinct)"
     return (

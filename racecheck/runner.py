@@ -94,9 +94,7 @@ def run_once(
     ``again``: another run of the same world is going to follow.
     """
     session.request("import", target=scenario.reference)
-    supervisor = Supervisor(
-        session, scenario.reference, world, strategy.choose, seed=seed, stacks=stacks, again=again
-    )
+    supervisor = Supervisor(session, scenario.reference, world, strategy.choose, seed=seed, stacks=stacks, again=again)
     outcome = supervisor.run()
     strategy.end(outcome.trace)
     return outcome
@@ -265,4 +263,3 @@ def replay(
         if progress is not None:
             progress(number + 1, done.reproduced, time.perf_counter() - started)
     return done
-

@@ -73,9 +73,7 @@ def every_tensor_saved(outcome: Outcome) -> Iterator[Violation]:
     """Once all ranks have returned, each rank's tensors are in the checkpoint, wherever, unchanged."""
     if not all(isinstance(result, Returned) for result in outcome.results):
         return
-    saved = {
-        (Path(path).name, entry.digest) for path, entry in outcome.disk.items() if path.startswith(SAVED)
-    }
+    saved = {(Path(path).name, entry.digest) for path, entry in outcome.disk.items() if path.startswith(SAVED)}
     for rank in range(outcome.world.ranks):
         wanted = {name: hashlib.sha256(content(rank, name)).hexdigest() for name in TENSORS}
         lost = [name for name, digest in wanted.items() if (name, digest) not in saved]

@@ -69,9 +69,7 @@ def stopped(kind: Any, why: str = "waits") -> Stopped:
     return Stopped(kind, why)
 
 
-def outcome(
-    *results: RankResult, trace: Iterable[Event] = (), disk: Iterable[str] = (), **fields: Any
-) -> Outcome:
+def outcome(*results: RankResult, trace: Iterable[Event] = (), disk: Iterable[str] = (), **fields: Any) -> Outcome:
     """What ranks that ended so left: ``disk`` are paths of empty files."""
     world = World(ranks=max(1, len(results)))
     entries = {path: DiskEntry("file") for path in disk}

@@ -125,9 +125,7 @@ def test_a_failure_as_json(cli: Cli) -> None:
 def test_a_pass_says_that_it_is_no_proof_and_what_it_covered(cli: Cli) -> None:
     assert cli("run", f"{FILE}::guarded", "--schedules", 8) == 0
     first, _, coverage = cli.out.splitlines()
-    assert re.fullmatch(
-        r"PASS  8 schedules \(\d distinct\) of 2 ranks, \d ops; .* s; no violation; .*", first
-    )
+    assert re.fullmatch(r"PASS  8 schedules \(\d distinct\) of 2 ranks, \d ops; .* s; no violation; .*", first)
     assert first.endswith("; random walk: not a proof")
     assert coverage.startswith("coverage: ")
     assert not Path(".racecheck").exists()
@@ -207,9 +205,7 @@ def test_a_replay_that_leaves_the_schedule_says_where(cli: Cli) -> None:
     other = (*choices[:1], replace(choices[1], label="0 rmdir ckpt"), *choices[2:])
     path = record.save(replace(finding, outcome=replace(finding.outcome, schedule=other)), Path("other"))
     assert cli("replay", path, "--times", 2) == 3
-    assert cli.out.startswith(
-        "UNKNOWN  reproduced 0 of 2; 2 diverged: at choice 1 the schedule takes '0 rmdir "
-    )
+    assert cli.out.startswith("UNKNOWN  reproduced 0 of 2; 2 diverged: at choice 1 the schedule takes '0 rmdir ")
     assert cli("replay", path, "--times", 2, "--json") == 3
     assert (cli.data["verdict"], cli.data["diverged"]) == ("UNKNOWN", 2)
 
@@ -241,8 +237,7 @@ def test_a_finding_of_a_scenario_that_has_changed(cli: Cli, tmp_path: Path) -> N
     file.write_text("raise SystemExit")
     assert cli("replay", finding) == 2
     assert cli.err == (
-        "racecheck: changing.py has changed since: "
-        "make a new finding with racecheck run changing.py::racing\n"
+        "racecheck: changing.py has changed since: make a new finding with racecheck run changing.py::racing\n"
     )
     file.unlink()
     assert cli("replay", finding) == 2

@@ -82,9 +82,7 @@ def test_the_op_is_the_one_about_the_path_not_one_of_the_clean_up() -> None:
 
 def test_a_file_error_that_no_op_made_has_no_events() -> None:
     by_hand = raised("FileExistsError", "step 2 exists\nremove it")
-    found = only(
-        no_file_errors, outcome(by_hand, trace=[op("0 mkdir ckpt"), op("0 stat ckpt", errno="EEXIST")])
-    )
+    found = only(no_file_errors, outcome(by_hand, trace=[op("0 mkdir ckpt"), op("0 stat ckpt", errno="EEXIST")]))
     assert found.message == "FileExistsError on rank 0: step 2 exists"
     assert found.events == ()
 
@@ -129,9 +127,7 @@ def test_file_errors_are_left_to_the_other_invariant() -> None:
 
 
 @pytest.mark.parametrize("echo", [ECHO, stopped("echo"), raised("ConnectionError", errno="EPIPE", echo=True)])
-@pytest.mark.parametrize(
-    "cause", [MISSING, died(signal="SIGKILL"), stopped("collective"), stopped("running")]
-)
+@pytest.mark.parametrize("cause", [MISSING, died(signal="SIGKILL"), stopped("collective"), stopped("running")])
 def test_an_echo_does_not_count_where_a_cause_is_known(echo: Any, cause: Any) -> None:
     alone, echoed = outcome(returned(), cause), outcome(echo, cause)
     for invariant in (no_file_errors, no_unexpected_errors, no_deadlock):
@@ -183,9 +179,7 @@ def test_waiting_for_a_rank_that_failed_or_still_goes_on_is_no_deadlock() -> Non
 
 def test_different_collectives_are_named_rank_by_rank() -> None:
     found = only(equal_collectives, outcome(stopped("echo"), stopped("echo"), mismatch=MISMATCH))
-    assert (
-        found.message == "collective #3 of group 0: rank 0 calls barrier(); rank 1 calls all_reduce(float32)"
-    )
+    assert found.message == "collective #3 of group 0: rank 0 calls barrier(); rank 1 calls all_reduce(float32)"
     assert found.ranks == (0, 1)
 
 
@@ -199,9 +193,7 @@ def test_names_that_look_temporary_or_like_locks_are_left_over(name: str) -> Non
 
 
 def test_what_lies_in_a_directory_is_not_judged_by_the_directory() -> None:
-    assert messages(nothing_left_over, outcome(returned(), disk=["a.tmp", "a.tmp/f0"])) == [
-        "left over: a.tmp"
-    ]
+    assert messages(nothing_left_over, outcome(returned(), disk=["a.tmp", "a.tmp/f0"])) == ["left over: a.tmp"]
 
 
 def test_left_overs_name_who_made_them() -> None:

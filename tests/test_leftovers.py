@@ -123,7 +123,9 @@ _slot = Path()
 def worlds_leak_nothing(session: Session, count: int) -> None:
     global _slot
     _slot = session.slot.path
-    scenarios = [target("worlds", name) for name in ("locks", "one_raises", "sub_groups", "one_returns", "subprocesses")]
+    scenarios = [
+        target("worlds", name) for name in ("locks", "one_raises", "sub_groups", "one_returns", "subprocesses")
+    ]
     for scenario in scenarios:
         runner.warm_up(session, scenario, scenario.world, seed="0")
     before, left = None, 0

@@ -254,9 +254,7 @@ def test_the_marker_and_the_options_are_documented(pytester: pytest.Pytester) ->
 
 
 def test_interrupted_it_leaves_nothing(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(
-        SCENARIOS + "def test_it(racecheck):\n    racecheck.check(guarded, schedules=10**6)\n"
-    )
+    pytester.makepyfile(SCENARIOS + "def test_it(racecheck):\n    racecheck.check(guarded, schedules=10**6)\n")
     runs = pytester.path / "runs"
     process = subprocess.Popen(
         [sys.executable, "-c", INTERRUPTIBLE, *PLUGIN],

@@ -61,9 +61,7 @@ FULL = Finding(
         schedule=(Choice("next", 2, 1, "1 stat ckpt"),),
         disk={"latest": DiskEntry("symlink", target=NOT_UTF8), NOT_UTF8: DiskEntry("file", 3, "ab")},
     ),
-    judgement=Judgement(
-        Verdict.FAIL, (Violation("no-file-errors", "gone", (1,), (0,)),), ("not under control",)
-    ),
+    judgement=Judgement(Verdict.FAIL, (Violation("no-file-errors", "gone", (1,), (0,)),), ("not under control",)),
     versions=Versions("0.1.0", "3.11.7", "2.13.0", "6.1.0"),
 )
 
@@ -174,20 +172,14 @@ def test_what_a_reader_looks_for_first_comes_first() -> None:
 # What is refused.
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "nonsense", "[" * 100_000, "9" * 5_000, '{"a": 1, "a": 1}', "\ufeff{}"]
-)
+@pytest.mark.parametrize("text", ["", "{", "nonsense", "[" * 100_000, "9" * 5_000, '{"a": 1, "a": 1}', "\ufeff{}"])
 def test_what_is_not_json_is_refused(text: str) -> None:
     assert refusal(text).startswith("not a finding: not JSON: ")
 
 
-@pytest.mark.parametrize(
-    "text", ["null", "42", "[]", "{}", '"racecheck-finding"', '{"format": ["racecheck-finding"]}']
-)
+@pytest.mark.parametrize("text", ["null", "42", "[]", "{}", '"racecheck-finding"', '{"format": ["racecheck-finding"]}'])
 def test_foreign_json_is_refused(text: str) -> None:
-    assert refusal(text).startswith(
-        'not a finding: it does not say "format": "racecheck-finding"; make it anew'
-    )
+    assert refusal(text).startswith('not a finding: it does not say "format": "racecheck-finding"; make it anew')
 
 
 @pytest.mark.parametrize("version", [2, 3, 10**60])

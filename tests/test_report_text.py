@@ -57,9 +57,7 @@ def op(rank: int, call: str, *paths: str, line: int = 0, kind: str = "", inode: 
     return Op(rank, call=call, places=places, result=result, **fields)
 
 
-def collective(
-    kind: str, number: int, *ranks: int, root: int = -1, group: str = "0", line: int = 0
-) -> Collective:
+def collective(kind: str, number: int, *ranks: int, root: int = -1, group: str = "0", line: int = 0) -> Collective:
     stacks = {rank: user(line, "save") for rank in ranks} if line else {}
     return Collective(kind, group, number, ranks, root, stacks=stacks)
 
@@ -209,9 +207,7 @@ def test_lines_of_code_start_in_the_same_cell(name: str) -> None:
 PATHS = st.lists(st.text("abé数\udcff\n", min_size=1, max_size=2), min_size=1, max_size=3).map("/".join)
 NAMES = st.text(max_size=20)
 FRAMES = st.lists(st.builds(Frame, st.text(max_size=40), st.integers(0, 9999), NAMES), max_size=3).map(tuple)
-CALLS = st.sampled_from(
-    ["stat", "open", "write", "list", "rename", "removexattr", "sleep", "store", "unlink", "rmdir"]
-)
+CALLS = st.sampled_from(["stat", "open", "write", "list", "rename", "removexattr", "sleep", "store", "unlink", "rmdir"])
 
 
 @st.composite
@@ -219,9 +215,7 @@ def events(draw: st.DrawFn, ranks: int) -> Event:
     rank = draw(st.integers(0, ranks - 1))
     if draw(st.integers(0, 9)) == 0:
         members = draw(st.lists(st.integers(0, ranks - 1), max_size=ranks, unique=True))
-        return collective(
-            draw(NAMES), draw(st.integers(0, 99)), *members, root=rank, group=draw(NAMES), line=1
-        )
+        return collective(draw(NAMES), draw(st.integers(0, 99)), *members, root=rank, group=draw(NAMES), line=1)
     paths = draw(st.lists(PATHS, max_size=2))
     errno = draw(st.sampled_from(["", "ENOENT", "ENOTEMPTY"]))
     flags = draw(st.sampled_from([(), ("O_CREAT",), ("O_TRUNC",)]))
@@ -292,9 +286,7 @@ RESULTS = st.one_of(
 
 
 @given(st.lists(RESULTS, max_size=12), WIDTHS, FRAMES)
-def test_any_summary_can_be_printed_and_fits(
-    results: list[RankResult], width: int, stack: tuple[Frame, ...]
-) -> None:
+def test_any_summary_can_be_printed_and_fits(results: list[RankResult], width: int, stack: tuple[Frame, ...]) -> None:
     differs = Mismatch("0", 1, dict.fromkeys(range(3), "all_reduce(" + "x" * 100), {1: stack})
     text = summary(outcome(results=tuple(results), mismatch=differs), width=width, root=ROOT)
     text.encode()
@@ -550,9 +542,7 @@ def test_coverage() -> None:
         "coverage: 1 op controlled; 431 calls outside passed; "
         "not controlled: a writable shared mapping of a watched file (2), io_uring (1)\nnotes: a mapping (3)"
     )
-    assert coverage_text(Coverage(69)).endswith(
-        "69 ops controlled; 0 calls outside passed; not controlled: nothing"
-    )
+    assert coverage_text(Coverage(69)).endswith("69 ops controlled; 0 calls outside passed; not controlled: nothing")
 
 
 if __name__ == "__main__":

@@ -196,9 +196,7 @@ def test_a_signature_that_makes_no_sense_is_our_bug(wrong: str) -> None:
         (Treatment.PERFORM, Notify.DESCRIPTOR, "dirfd path", ""),
     ],
 )
-def test_a_row_that_makes_no_sense_is_our_bug(
-    treatment: Treatment, notify: Notify, words: str, error: str
-) -> None:
+def test_a_row_that_makes_no_sense_is_our_bug(treatment: Treatment, notify: Notify, words: str, error: str) -> None:
     with pytest.raises(InternalError, match="made_up"):
         Call("made_up", "read", treatment, notify, signature.parse(words), error)
 

@@ -205,7 +205,9 @@ def test_subprocesses_belong_to_their_rank(session: Session) -> None:
     assert not outcome.coverage.holes
 
 
-@pytest.mark.parametrize("name", ["every_collective", "sub_groups", "one_raises", "random_names", "large_broadcast", "locks"])
+@pytest.mark.parametrize(
+    "name", ["every_collective", "sub_groups", "one_raises", "random_names", "large_broadcast", "locks"]
+)
 def test_one_schedule_gives_one_trace(session: Session, name: str) -> None:
     scenario = target("worlds", name)
     first = run(session, name, seed=5)

@@ -1,0 +1,1 @@
+"""The interface to Linux: system calls, the seccomp filter, memory of other processes, /proc."""

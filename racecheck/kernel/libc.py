@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import os
 import platform
 
 Argument = int | bytes | ctypes.Array[ctypes.c_char] | None
@@ -54,11 +55,9 @@ def personality(flags: int) -> int:
 
 def os_error(number: int) -> OSError:
     """The exception that Python would raise for this errno."""
-    import os
-
     return OSError(number, os.strerror(number))
 
 
 def errno_name(number: int) -> str:
-    """"EEXIST" for 17, "" for 0."""
+    """Give "EEXIST" for 17, "" for 0."""
     return errno.errorcode.get(number, f"errno {number}") if number else ""

@@ -58,7 +58,7 @@ def _awaits_its_child(pid: int, thread: int) -> bool:
 def threads(pid: int) -> list[int]:
     """The thread numbers of a process; empty once it is gone."""
     try:
-        return sorted(int(each) for each in os.listdir(f"/proc/{pid}/task"))  # noqa: PTH208
+        return sorted(int(each) for each in os.listdir(f"/proc/{pid}/task"))
     except _GONE:
         return []
 
@@ -94,16 +94,14 @@ def descendants(pid: int) -> list[int]:
 def children(pid: int) -> list[int]:
     """The processes that the threads of ``pid`` have started and that still have it as their parent."""
     try:
-        return [
-            int(child) for thread in threads(pid) for child in _read(f"/proc/{pid}/task/{thread}/children").split()
-        ]
+        return [int(child) for thread in threads(pid) for child in _read(f"/proc/{pid}/task/{thread}/children").split()]
     except FileNotFoundError:  # the kernel was built without it, or a thread has just ended
         return _scan_for_children(pid)
 
 
 def _scan_for_children(pid: int) -> list[int]:
     found = []
-    for entry in os.listdir("/proc"):  # noqa: PTH208
+    for entry in os.listdir("/proc"):
         if entry.isdigit():
             with suppress(*_GONE, ValueError):
                 stat = _read(f"/proc/{entry}/stat")

@@ -50,7 +50,12 @@ _SYNC_WAKE_UP = 1
 
 
 class _Instruction(ctypes.Structure):
-    _fields_ = (("code", ctypes.c_ushort), ("jt", ctypes.c_ubyte), ("jf", ctypes.c_ubyte), ("k", ctypes.c_uint))
+    _fields_ = (
+        ("code", ctypes.c_ushort),
+        ("jt", ctypes.c_ubyte),
+        ("jf", ctypes.c_ubyte),
+        ("k", ctypes.c_uint),
+    )
 
 
 class _Program(ctypes.Structure):
@@ -146,7 +151,7 @@ def descriptor_arguments(call: Call) -> list[int]:
 def assembled() -> _Program:
     """The filter of this machine as the kernel takes it; made once, before ranks are forked."""
     codes = program(libc.MACHINE)
-    instructions = (_Instruction * len(codes))(*codes)
+    instructions = (_Instruction * len(codes))(*(_Instruction(*each) for each in codes))
     return _Program(len(codes), instructions)
 
 
@@ -159,7 +164,7 @@ def install() -> int:
     seccomp = number("seccomp", libc.MACHINE)
     assert seccomp is not None
     flags = _NEW_LISTENER | _WAIT_KILLABLE_RECV
-    descriptor, error = libc.syscall(seccomp, _SET_MODE_FILTER, flags, ctypes.byref(assembled()))  # type: ignore[arg-type]
+    descriptor, error = libc.syscall(seccomp, _SET_MODE_FILTER, flags, ctypes.byref(assembled()))
     if error:
         raise libc.os_error(error)
     return descriptor
@@ -222,5 +227,3 @@ class Listener:
 
     def close(self) -> None:
         os.close(self.descriptor)
-
-

@@ -46,9 +46,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _row(
-    name: str, family: str, treatment: Treatment, notify: Notify, signature: str, *, errno: str = ""
-) -> Call:
+def _row(name: str, family: str, treatment: Treatment, notify: Notify, signature: str, *, errno: str = "") -> Call:
     return Call(name, family, treatment, notify, parse(signature), errno)
 
 

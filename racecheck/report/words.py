@@ -30,9 +30,7 @@ def escape(text: str) -> str:
     Bytes of a name that are not UTF-8 (``os.fsdecode`` makes surrogates of them) become ``\xff``.  Marks stay
     on the letter they belong to; elsewhere they would change the width of what stands before them.
     """
-    return "".join(
-        char if _is_plain(char, before) else _escaped(char) for before, char in pairwise(f" {text}")
-    )
+    return "".join(char if _is_plain(char, before) else _escaped(char) for before, char in pairwise(f" {text}"))
 
 
 def _is_plain(char: str, before: str) -> bool:

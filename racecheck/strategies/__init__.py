@@ -7,6 +7,7 @@ strategy does no input or output, knows no budget and draws from ``rng`` alone.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import Protocol
 
@@ -29,7 +30,7 @@ class Strategy(Protocol):
     def end(self, trace: tuple[Event, ...]) -> None: ...
 
 
-_BY_NAME = {"random": RandomWalk, "round-robin": RoundRobin}
+_BY_NAME: dict[str, Callable[[], Strategy]] = {"random": RandomWalk, "round-robin": RoundRobin}
 NAMES = tuple(_BY_NAME)
 
 
@@ -40,13 +41,14 @@ def make(name: str) -> Strategy:
     return _BY_NAME[name]()
 
 
-def check_strategy(strategy: Strategy, points: list[Point]) -> None:
-    """Conformance: two runs from one seed over ``points`` choose the same, and only what there is.
+def check_strategy(make_strategy: Callable[[], Strategy], points: list[Point]) -> None:
+    """Conformance: two fresh strategies from one seed choose the same at ``points``, and only what there is.
 
     Raises `AssertionError` with the first point at which that is not so.
     """
     runs = []
     for _ in range(2):
+        strategy = make_strategy()
         assert strategy.begin(Random("conformance")), "begin() of a fresh strategy must be true"
         runs.append([strategy.choose(point) for point in points])
         strategy.end(())

@@ -1,0 +1,1 @@
+"""Controlled worlds: processes, and the supervisor that decides what they do when."""

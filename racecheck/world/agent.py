@@ -45,7 +45,8 @@ _HERE = (str(Path(__file__).parent), targets.__file__)
 @dataclass(frozen=True, slots=True)
 class Job:
     """What a world's ranks are to do.  ``watched`` is the scenario's directory, ``scratch`` holds a TMPDIR
-    for each rank, ``output`` what each prints.  ``controlled`` is False in free mode."""
+    for each rank, ``output`` what each prints.  ``controlled`` is False in free mode.
+    """
 
     target: str
     ranks: int
@@ -61,7 +62,8 @@ _replies = threading.local()
 
 def sleep(seconds: float) -> None:
     """In place of ``time.sleep``, which asks the kernel for a point in time: how far off that is when the call is
-    intercepted depends on how fast this machine is.  This one asks for a duration."""
+    intercepted depends on how fast this machine is.  This one asks for a duration.
+    """
     if seconds < 0:
         raise ValueError("sleep length must be non-negative")
     number = syscalls.number("clock_nanosleep", libc.MACHINE)
@@ -88,7 +90,8 @@ def announce(message: dict[str, Any], room: int = 4096) -> Any:
 
 
 def stack(frame: FrameType | None = None) -> list[tuple[str, int, str]]:
-    """The calling thread's Python stack, innermost first, up to where the scenario was called; without our own frames."""
+    """The calling thread's Python stack up to where the scenario was called, innermost first, without our
+    own frames."""
     return list(_frames(frame or sys._getframe(1)))
 
 
@@ -161,7 +164,8 @@ def _hand_over(channel: socket.socket) -> None:
 
 def _grow_descriptor_table() -> None:
     """Now, with one thread: once there are several the kernel waits for all processors before it uses a larger
-    table, which takes longer than the rest of opening a file a hundred times over."""
+    table, which takes longer than the rest of opening a file a hundred times over.
+    """
     highest = min(4 * seccomp.FIRST_DESCRIPTOR, resource.getrlimit(resource.RLIMIT_NOFILE)[0]) - 1
     os.close(os.dup2(0, highest))
 
@@ -180,7 +184,10 @@ def _result(
         return Returned(json.loads(json.dumps(value))), None
     except (TypeError, ValueError):
         found = f"the scenario returned a value of type {type(value).__name__} on rank {rank.rank}"
-        _send(channel, {"usage": f"{found}: return JSON data (numbers, strings, lists), of a tensor for instance a digest"})
+        _send(
+            channel,
+            {"usage": f"{found}: return JSON data (numbers, strings, lists), of a tensor for instance a digest"},
+        )
         return Returned(), None
 
 

@@ -16,7 +16,8 @@ from dataclasses import replace
 
 from racecheck.kernel import libc, syscalls
 from racecheck.kernel.seccomp import FIRST_DESCRIPTOR
-from racecheck.world import locks, perform as performing
+from racecheck.world import locks
+from racecheck.world import perform as performing
 from racecheck.world.calls import Request, closing_range, signed
 from racecheck.world.coverage import Ledger
 from racecheck.world.files import OpenFile
@@ -180,7 +181,8 @@ def _timespec(request: Request) -> tuple[int, int]:
 
 def _duration(request: Request) -> int:
     """Nanoseconds to sleep; to a deadline, in whole milliseconds, since how far it is off depends on how fast the rank
-    came to its call."""
+    came to its call.
+    """
     seconds, nanoseconds = _timespec(request)
     wanted = seconds * 1_000_000_000 + nanoseconds
     if request.op.args.get("flags", 0) & _ABSOLUTE:

@@ -131,8 +131,8 @@ class Decoder:
     def place(self, request: Request) -> None:
         """Give the op its places.
 
-        Whoever is placed first gets the lower identities: so this is done when the world is quiet, in the order of ranks,
-        never when a call comes in.
+        Whoever is placed first gets the lower identities: so this is done when the world is quiet, in the order of
+        ranks, never when a call comes in.
         """
         request.op = replace(request.op, places=self._places(request))
 
@@ -235,7 +235,7 @@ def closing_range(request: Request) -> tuple[int, int]:
 
 
 def _how(request: Request, index: int) -> tuple[int, int, int]:
-    """Flags, mode and resolve flags of a ``struct open_how``; raises `OSError` for one that the kernel will not have."""
+    """Flags, mode and resolve flags of a ``struct open_how``; raises `OSError` where the kernel will not have it."""
     size, memory = request.arguments[request.call.args[index].length or 0], request.task.process.memory
     if not _HOW_SIZE <= size <= _PAGE_SIZE:
         raise OSError(errno.EINVAL, "no struct open_how")

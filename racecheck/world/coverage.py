@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import stat
 from collections import Counter
 
 from racecheck.model import Coverage
 from racecheck.world.calls import Request
+from racecheck.world.resolve import kind_of
 
 _CHANGES_EXISTING = frozenset({"rmdir", "unlink", "rename", "truncate", "chmod", "chown", "setxattr", "removexattr"})
 _MAKES_NEW = frozenset({"mkdir", "mknod", "link", "symlink"})
-_ALLOWED = ("/dev/", "/proc/", "/sys/")
+_ALLOWED = ("/proc/", "/sys/")
 _ALLOWED_PARTS = ("__pycache__",)
 _NOT_MODELLED = {
     "watch": "a watch for changes of a watched file: when its events come is not controlled",
@@ -65,13 +65,12 @@ class Ledger:
                 or (family in _CHANGES_EXISTING and exists)
                 or (family in _MAKES_NEW and not exists)
             )
-            device = exists and not (stat.S_ISREG(located.status.st_mode) or stat.S_ISDIR(located.status.st_mode))  # type: ignore[union-attr]
-            if writes and not device and not self._is_allowed(located.path):
+            if writes and kind_of(located.status) != "other" and not self._is_allowed(located.path):
                 self._outside.setdefault(located.path, set()).add(f"rank {request.task.rank.number} {family}")
 
     def _is_allowed(self, path: str) -> bool:
         parts = path.split("/")
-        return path.startswith((*_ALLOWED[1:], self._own)) or any(each in parts for each in _ALLOWED_PARTS)
+        return path.startswith((*_ALLOWED, self._own)) or any(each in parts for each in _ALLOWED_PARTS)
 
     def outside(self) -> dict[str, str]:
         return {path: ", ".join(sorted(who)) for path, who in sorted(self._outside.items())}

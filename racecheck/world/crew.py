@@ -1,7 +1,7 @@
 """A crew: the ranks of one world, from their fork until every one has its process group and is ready.
 
-A crew touches no watched file before it is told to begin; so the next one can get ready on an idle processor while a run
-still goes on.
+A crew touches no watched file before it is told to begin; so the next one can get ready on an idle processor while
+a run still goes on.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def _entry(path: Path) -> DiskEntry:
     if stat.S_ISDIR(status.st_mode):
         return DiskEntry("directory")
     if stat.S_ISLNK(status.st_mode):
-        return DiskEntry("symlink", target=os.readlink(path))  # noqa: PTH115
+        return DiskEntry("symlink", target=os.readlink(path))
     if not stat.S_ISREG(status.st_mode):
         return DiskEntry("other")
     return DiskEntry("file", status.st_size, digest_of(path))

@@ -145,9 +145,10 @@ class Descriptors:
 
         Raises `PermissionError` if it is watched but cannot be had.
         """
-        if number in self._table:
+        if number in self._table and _is_seen(number):
             return self._table[number]
         if self.where(number) is None:
+            self.drop(number)
             return None
         file = self._files.same(self._pid, number) or self._files.add(self._fetch(number))
         self.set(number, file)
@@ -155,7 +156,8 @@ class Descriptors:
 
     def where(self, number: int) -> str | None:
         """The path that a descriptor refers to, as places show it; None outside the watched directories, and for
-        what is no storage: a FIFO passes data on, and waits."""
+        what is no storage: a FIFO passes data on, and waits.
+        """
         try:
             link = f"/proc/{self._pid}/fd/{number}"
             shown = self._files.watched.shown(undeleted(os.readlink(link), link))
@@ -181,6 +183,11 @@ class Descriptors:
 
     def numbers(self) -> Iterable[int]:
         return tuple(self._table)
+
+
+def _is_seen(number: int) -> bool:
+    """Whether the filter stops what happens to a descriptor: if not it may be another one each time."""
+    return number >= FIRST_DESCRIPTOR or number <= 2
 
 
 def _is_channel(mode: int) -> bool:

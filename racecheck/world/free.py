@@ -1,5 +1,6 @@
-"""Free mode: the same world at full speed, without control.  Nothing is chosen and nothing is seen of what it does, only
-what comes of it."""
+"""Free mode: the same world at full speed, without control.  Nothing is chosen and nothing is seen of what it does,
+only what comes of it.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ def run(session: Session, target: str, world: World, *, seed: str) -> Outcome:
         for _, theirs in pairs:
             theirs.close()
         _wait(session, number, ranks, time.monotonic() + world.timeout)
-        results = tuple(rank.result or Stopped("running", f"it had not ended after {world.timeout:g} s") for rank in ranks)
+        results = tuple(
+            rank.result or Stopped("running", f"it had not ended after {world.timeout:g} s") for rank in ranks
+        )
     finally:
         session.end_world(number, thorough=True)
         for rank in ranks:

@@ -36,7 +36,7 @@ def start(command: list[str]) -> int:
 def children() -> list[int]:
     """The pids of this process's children."""
     found = []
-    for entry in os.listdir("/proc"):  # noqa: PTH208
+    for entry in os.listdir("/proc"):
         if entry.isdigit():
             with suppress(OSError), open(f"/proc/{entry}/stat", "rb") as file:
                 stat = file.read()
@@ -59,13 +59,13 @@ def kill_all() -> None:
 
 def empty(directory: str) -> None:
     """Remove what is in a directory, but not the directory: its lock is held through it."""
-    for name in os.listdir(directory):  # noqa: PTH208
+    for name in os.listdir(directory):
         path = os.path.join(directory, name)
         if os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path, ignore_errors=True)
         else:
             with suppress(OSError):
-                os.unlink(path)  # noqa: PTH108
+                os.unlink(path)
 
 
 def main(supervisor: int, directory: str, command: list[str]) -> None:

@@ -73,7 +73,7 @@ _stores: list[dist.Store] = []
 _libraries: list[torch.library.Library] = []
 
 
-class SupervisedStore(dist.Store):
+class SupervisedStore(dist.Store):  # type: ignore[misc]
     """A key-value store that the supervisor keeps: reads and writes are announcements.
 
     So what ranks learn from one another through the store is known, too, and no port is opened for it.
@@ -129,7 +129,8 @@ def _hex(value: bytes | str) -> str:
 
 def connect(job: Job, rank: int) -> None:
     """Bring the process group up, over loopback.  In free mode a barrier makes ranks start together; otherwise the
-    supervisor does."""
+    supervisor does.
+    """
     torch.set_num_threads(1)
     store = SupervisedStore() if job.controlled else dist.FileStore(f"{job.output}/store", job.ranks)
     _stores.append(store)  # C++ does not keep the Python half of a store alive
@@ -146,9 +147,10 @@ def install() -> None:
     for method, kind in _METHODS.items():
         if hasattr(ProcessGroup, method):
             setattr(ProcessGroup, method, _issuing(getattr(ProcessGroup, method), kind))
-    ProcessGroup.shutdown = _closing(ProcessGroup.shutdown)
-    Work.wait = _waiting(Work.wait)
-    Work.is_completed = _testing(Work.is_completed, Work.wait)
+    setattr(ProcessGroup, "shutdown", _closing(ProcessGroup.shutdown))  # noqa: B010  (they are read-only to mypy)
+    wait = _waiting(Work.wait)
+    setattr(Work, "wait", wait)  # noqa: B010
+    setattr(Work, "is_completed", _testing(Work.is_completed, wait))  # noqa: B010
     library = torch.library.Library("_c10d_functional", "IMPL")
     for name, kind in _FUNCTIONAL.items():
         packet = getattr(torch.ops._c10d_functional, name, None)

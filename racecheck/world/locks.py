@@ -131,7 +131,7 @@ def unpack(raw: bytes) -> Range:
 
 def pack(lock: Lock | None, original: bytes, pid: int) -> bytes:
     """F_GETLK's answer: the lock that stands in the way, or F_UNLCK in the caller's own struct."""
-    kind, whence, start, length, owner = _FLOCK.unpack(original)
+    _, whence, start, length, owner = _FLOCK.unpack(original)
     if lock is None:
         return _FLOCK.pack(2, whence, start, length, owner)
     number = next(number for number, mode in _TYPES.items() if mode == lock.mode)

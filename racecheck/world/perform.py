@@ -1,5 +1,6 @@
 """Performing calls in a rank's place: the same call, on our duplicate of the rank's descriptor or from an O_PATH
-handle of the directory that its path leads to, with the rank's umask and its own buffers."""
+handle of the directory that its path leads to, with the rank's umask and its own buffers.
+"""
 
 from __future__ import annotations
 
@@ -375,7 +376,10 @@ def _seek(request: Request) -> Answer:
 def _copy(request: Request) -> Answer:
     """``copy_file_range`` and ``sendfile``: both ends have to be ours."""
     ends = [index for index, arg in enumerate(request.call.args) if arg.role is Role.FD]
-    if any(index not in request.files for index in ends) or request.call.name not in {"copy_file_range", "sendfile"}:
+    if any(index not in request.files for index in ends) or request.call.name not in {
+        "copy_file_range",
+        "sendfile",
+    }:
         return CARRY_ON
     memory = request.task.process.memory
     arguments: list[libc.Argument] = []

@@ -1,8 +1,8 @@
 """Waiting until the world is quiet.
 
 After an op only its own rank may run, and it is known to be quiet when it stops again.  The kernel is asked
-(`proc.asleep`) only when a rank has not stopped after a while, and then about every thread of the world, since what wakes
-a sleeper may be on its way.
+(`proc.asleep`) only when a rank has not stopped after a while, and then about every thread of the world, since what
+wakes a sleeper may be on its way.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class Quiet:
     def _bury(self, rank: Rank, alive: set[int]) -> None:
         """Child processes that have ended give back their descriptors and locks."""
         for pid, process in list(rank.processes.items()):
-            if pid not in alive and not os.path.exists(f"/proc/{pid}"):  # noqa: PTH110
+            if pid not in alive and not os.path.exists(f"/proc/{pid}"):
                 self._release(process)
                 del rank.processes[pid]
                 rank.tasks = {tid: task for tid, task in rank.tasks.items() if task.process is not process}

@@ -10,9 +10,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from racecheck.kernel.memory import PATH_MAX
@@ -115,18 +114,17 @@ class Resolver:
                 base = os.open(self._start(start), os.O_PATH | os.O_CLOEXEC)
             except OSError:
                 return Located(-1, "", path, None, error=errno.EBADF)
-        for _ in range(_MAX_LINKS + 1):
-            found = self._step(base, path)
-            if base >= 0:
-                os.close(base)
-            if found.error or not _goes_on(found, follow=follow, slash=slash):
-                return found
-            assert found.status is not None
+        way = [self._step(base, path)]
+        while _goes_on(way[-1], follow=follow, slash=slash) and len(way) <= _MAX_LINKS:
+            found = way[-1]
             target = os.readlink(found.name.rstrip("/"), dir_fd=found.handle)
             if _is_magic(found):
-                return self._through(found, target)
-            base, path = found.handle, target + "/" * found.name.endswith("/")
-        return Located(base, path, found.path, found.shown, error=errno.ELOOP)
+                way.append(self._through(found, target))
+                break
+            way.append(self._step(found.handle, target + "/" * found.name.endswith("/")))
+        if base >= 0:
+            os.close(base)
+        return _end_of(way, is_loop=len(way) > _MAX_LINKS and _goes_on(way[-1], follow=follow, slash=slash))
 
     def _start(self, start: int) -> str:
         return f"/proc/{self.pid}/cwd" if start == AT_FDCWD else f"/proc/{self.pid}/fd/{start}"
@@ -182,7 +180,7 @@ class Resolver:
             status = os.stat(found.via)
         except OSError:
             status = None
-        return Located(found.handle, found.name, path, self.watched.shown(path), status)
+        return Located(os.dup(found.handle), found.name, path, self.watched.shown(path), status)
 
     def _missing(self, base: int, path: str, error: int) -> Located:
         """The directory is not there (or is none, or closed to us): find how far the path does lead."""
@@ -205,14 +203,23 @@ class Resolver:
         directory = real_path(handle)
         link = _link(rest[0], handle)
         if link is not None:
-            directory, rest = os.path.normpath(os.path.join(directory, link)), rest[1:]  # noqa: PTH118
+            directory, rest = os.path.normpath(os.path.join(directory, link)), rest[1:]
         known = rest[: rest.index("..")] if ".." in rest else rest
         return _joined(directory, *(each for each in known if each not in {"", "."}))
 
 
+def _end_of(way: list[Located], *, is_loop: bool) -> Located:
+    """The last step of a way; of one that is too long the first, from where the kernel will say so (ELOOP)."""
+    end = replace(way[0], path=way[-1].path, shown=way[-1].shown, error=errno.ELOOP) if is_loop else way[-1]
+    for each in way:
+        if each.handle != end.handle:
+            each.close()
+    return end
+
+
 def _goes_on(found: Located, *, follow: bool, slash: bool) -> bool:
     """Whether the last component is a link to follow."""
-    if found.status is None or not stat.S_ISLNK(found.status.st_mode):
+    if found.error or found.status is None or not stat.S_ISLNK(found.status.st_mode):
         return False
     if found.name.endswith("/"):
         return slash
@@ -225,10 +232,10 @@ def _is_magic(found: Located) -> bool:
 
 
 def _split(path: str) -> tuple[str, str]:
-    """Parent and last component, which keeps its trailing slashes."""
+    """Parent and last component, which keeps a trailing slash."""
     plain = path.rstrip("/")
     parent, slash, name = plain.rpartition("/")
-    return parent or slash or ("/" if not plain else "."), (name or ".") + path[len(plain) :]
+    return parent or slash or ("/" if not plain else "."), (name or ".") + "/" * (plain != path)
 
 
 def _joined(directory: str, *names: str) -> str:
@@ -285,18 +292,10 @@ def undeleted(path: str, link: str) -> str:
     """Without the mark that the kernel puts on the path of a deleted object."""
     mark = " (deleted)"
     if path.endswith(mark):
-        with _ignored():
+        with suppress(OSError):
             if os.stat(link).st_nlink == 0 or not os.path.lexists(path):
                 return path.removesuffix(mark)
     return path
-
-
-@contextmanager
-def _ignored() -> Iterator[None]:
-    try:
-        yield
-    except OSError:
-        pass
 
 
 def kind_of(status: os.stat_result | None) -> Kind:

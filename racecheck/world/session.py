@@ -14,7 +14,6 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from racecheck.errors import CannotRun, UsageError
@@ -58,7 +57,7 @@ class Slot:
         self.output.mkdir()
 
     def _empty(self) -> None:
-        for name in os.listdir(self.path):  # noqa: PTH208
+        for name in os.listdir(self.path):
             wipe(self.path / name)
 
     def keep(self, target: str) -> None:
@@ -86,7 +85,9 @@ class Slot:
             for rank in range(ranks):
                 (self.scratch / str(rank)).mkdir()
         except OSError as error:
-            raise CannotRun(f"cannot write to {self.path}: {error.strerror}; free space or set RACECHECK_RUNS") from None
+            raise CannotRun(
+                f"cannot write to {self.path}: {error.strerror}; free space or set RACECHECK_RUNS"
+            ) from None
 
     def close(self) -> None:
         self._empty()
@@ -97,7 +98,7 @@ def _copies_well(tree: Path) -> bool:
     """Whether a copy is the same: nothing but directories, links and files that have one name."""
     for below, directories, files in os.walk(tree):
         for name in [*directories, *files]:
-            status = os.lstat(os.path.join(below, name))  # noqa: PTH118
+            status = os.lstat(os.path.join(below, name))
             regular = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
             if not (regular or stat.S_ISDIR(status.st_mode) or stat.S_ISLNK(status.st_mode)):
                 return False
@@ -115,7 +116,7 @@ def wipe(path: Path) -> None:
         if entry.is_dir(follow_symlinks=False):
             wipe(Path(entry.path))
         else:
-            os.unlink(entry.path)  # noqa: PTH108
+            os.unlink(entry.path)
     path.rmdir()
 
 
@@ -132,8 +133,10 @@ class Session:
         self.socket = ours
         call = f"{_SERVE}main({theirs.fileno()})"
         self._guardian = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_GUARDIAN), str(os.getpid()), str(self.slot.path)]
-            + [sys.executable, "-c", call, json.dumps([*sys.path])],
+            [
+                *(sys.executable, "-I", "-S", str(_GUARDIAN), str(os.getpid()), str(self.slot.path)),
+                *(sys.executable, "-c", call, json.dumps([*sys.path])),
+            ],
             pass_fds=(theirs.fileno(), self.slot.lock),
             stdin=subprocess.DEVNULL,
             stdout=2,
@@ -259,16 +262,16 @@ class Session:
 
     def _kill(self) -> None:
         """The guardian's work, where the guardian itself has been killed."""
-        marked = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _is_ours(pid, self.slot.path)]  # noqa: PTH208
+        marked = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _is_ours(pid, self.slot.path)]
         for pid in {*marked, *proc.descendants(self._guardian.pid), self._guardian.pid}:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         self._guardian.wait()
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> Session:  # noqa: PYI034  (Self is not there in Python 3.10)
         return self
 
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -50,7 +50,7 @@ def _readable(descriptor: int, milliseconds: int) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def parse(text: str) -> tuple[Frame, ...]:
-    """faulthandler's output, innermost frame first, up to where racecheck called the scenario."""
+    """Faulthandler's output, innermost frame first, up to where racecheck called the scenario."""
     found: list[Frame] = []
     for line in text.splitlines():
         match = _LINE.fullmatch(line)

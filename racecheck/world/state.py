@@ -19,7 +19,8 @@ from racecheck.world.tasks import Rank, Task
 @dataclass(slots=True)
 class State:
     """``changes`` counts the ops performed, ``time`` is virtual (nanoseconds), ``current`` the thread that went last.
-    ``stacks``: ops carry the stack that made them."""
+    ``stacks``: ops carry the stack that made them.
+    """
 
     crew: Crew
     world: World

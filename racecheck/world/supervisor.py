@@ -1,8 +1,8 @@
 """One controlled run of a world: wait until it is quiet, choose which pending op goes, perform it, repeat.
 
-Quiet means that every thread is stopped at an op or an announcement, is gone, or sleeps in the kernel (`quiet`).  What no
-order of ranks can change (collectives, announcements, invisible ops) is done as soon as the world is quiet, in the order
-of ranks; the rest is a point.
+Quiet means that every thread is stopped at an op or an announcement, is gone, or sleeps in the kernel (`quiet`).
+What no order of ranks can change (collectives, announcements, invisible ops) is done as soon as the world is quiet,
+in the order of ranks; the rest is a point.
 """
 
 from __future__ import annotations
@@ -186,7 +186,8 @@ class Supervisor:
     def _let_leave(self) -> bool:
         """Ranks end, and shut process groups down, only when nothing else goes on by itself: so nobody's connection
         closes while a peer is still on its way out of a collective.  The last ones are not waited for: nothing can come
-        of their end any more."""
+        of their end any more.
+        """
         ranks = self._state.ranks
         exiting = [task for task in self._state.stopped_tasks() if _announces(task, "exit")]
         closing = [task for task in self._state.stopped_tasks() if _announces(task, "shutdown")]

@@ -34,7 +34,8 @@ def join(clock: Clock, *others: Clock) -> None:
 @dataclass(slots=True)
 class Announcement:
     """What a thread has announced and waits to hear about; with an ``op`` where the answer depends on the order
-    of ranks."""
+    of ranks.
+    """
 
     id: int
     message: dict[str, Any]
@@ -61,7 +62,8 @@ class Process:
 @dataclass(slots=True, eq=False)
 class Task:
     """A thread.  At most one of ``request`` and ``announcement`` is what it is stopped at; ``inside`` is the
-    collective that it was let into and has not been seen to leave."""
+    collective that it was let into and has not been seen to leave.
+    """
 
     process: Process
     tid: int

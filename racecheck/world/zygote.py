@@ -147,7 +147,7 @@ class Zygote:
             os.close(channel)
         return {"forked": world}
 
-    def _end(self, world: int, thorough: bool) -> dict[str, Any]:  # noqa: FBT001
+    def _end(self, world: int, thorough: bool) -> dict[str, Any]:
         """Kill every process that a world has left.
 
         Ranks that have started nothing are reaped later, while the next world begins; a ``thorough`` end waits
@@ -286,7 +286,7 @@ def main(client: int) -> None:
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
     _room_for_descriptors()
     with socket.socket(fileno=client) as talk:
-        time.sleep = agent.sleep
+        time.sleep = agent.sleep  # type: ignore[assignment]
         try:
             hooks = importlib.import_module("racecheck.world.hooks")
         except ImportError as error:

@@ -152,9 +152,7 @@ def seeds(bench: Bench, started: Session, scenario: Scenario) -> None:
         )
         report = runner.explore(started, search)
         broken = {each.violation.invariant for each in report.violations}
-        bench.must(
-            scenario.breaks in broken, f"{scenario.name}, seed {seed}: {scenario.breaks} not found in 20"
-        )
+        bench.must(scenario.breaks in broken, f"{scenario.name}, seed {seed}: {scenario.breaks} not found in 20")
         needed.append(report.schedules)
     shown = f"after {', '.join(map(str, needed))}"
     bench.row(f"{scenario.name}, seeds 1 to 10", shown, "20 from each seed")
@@ -175,9 +173,7 @@ def clean(bench: Bench, started: Session, scenario: Scenario) -> None:
     search = runner.Search(scenario, scenario.world, scenario.invariants, schedules=tries, stacks=False)
     report = runner.explore(started, search)
     bench.must(report.verdict is Verdict.PASS, f"{scenario.name}: {report.verdict.name} {[*report.reasons]}")
-    bench.row(
-        f"{scenario.name}, fixed", f"{report.verdict.name} after {report.schedules}", f"PASS after {tries}"
-    )
+    bench.row(f"{scenario.name}, fixed", f"{report.verdict.name} after {report.schedules}", f"PASS after {tries}")
 
 
 SECTIONS: dict[str, Callable[[Bench], None]] = {
@@ -191,9 +187,7 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="sections:\n" + "\n".join(f"  {name:<12} {each.__doc__}" for name, each in SECTIONS.items()),
     )
-    parser.add_argument(
-        "sections", nargs="*", metavar="SECTION", choices=[*SECTIONS, []], help="default: all"
-    )
+    parser.add_argument("sections", nargs="*", metavar="SECTION", choices=[*SECTIONS, []], help="default: all")
     parser.add_argument("--quick", action="store_true", help="a tenth of the work: minutes instead of hours")
     options = parser.parse_args()
     if unknown := set(options.sections) - set(SECTIONS):

@@ -10,7 +10,18 @@ import shutil
 import struct
 from typing import Any
 
-from fidelity_raw import AT_EACCESS, AT_FDCWD, AT_SYMLINK_NOFOLLOW, attempt, program, raw, room, status, tree, write
+from fidelity_raw import (
+    AT_EACCESS,
+    AT_FDCWD,
+    AT_SYMLINK_NOFOLLOW,
+    attempt,
+    program,
+    raw,
+    room,
+    status,
+    tree,
+    write,
+)
 
 _PAGE = mmap.PAGESIZE
 
@@ -63,7 +74,11 @@ def reading() -> Any:
     parts = [room(3), room(0), room(7), room(500)]
     answers += [raw("readv", file, vector(*parts), 4), [repr(each.raw[:12]) for each in parts]]
     parts = [room(3), room(300)]
-    answers += [raw("preadv", file, vector(*parts), 2, 10, 0), repr(parts[1].raw[:4]), os.lseek(file, 0, os.SEEK_CUR)]
+    answers += [
+        raw("preadv", file, vector(*parts), 2, 10, 0),
+        repr(parts[1].raw[:4]),
+        os.lseek(file, 0, os.SEEK_CUR),
+    ]
     for offset, flags in ((10, 0), (-1, 0), (-2, 0), (0, 8), (0, 0x10), (0, 1 << 20), (-1, 1)):
         os.lseek(file, 20, os.SEEK_SET)
         answers += [raw("preadv2", file, vector(*parts), 2, offset, 0, flags), os.lseek(file, 0, os.SEEK_CUR)]
@@ -78,20 +93,56 @@ def reading() -> Any:
 def writing() -> Any:
     """Every way to write, with holes, appended, and nothing at all."""
     file = os.open("file", os.O_CREAT | os.O_RDWR)
-    answers: list[Any] = [raw("write", file, b"0123456789", 10), raw("write", file, b"", 0), raw("write", file, None, 0)]
+    answers: list[Any] = [
+        raw("write", file, b"0123456789", 10),
+        raw("write", file, b"", 0),
+        raw("write", file, None, 0),
+    ]
     answers += [raw("pwrite64", file, b"ab", 2, offset) for offset in (3, 20, -1)]
-    answers += [os.lseek(file, 0, os.SEEK_CUR), raw("writev", file, vector(*map(ctypes.create_string_buffer, (b"x", b"yz"))), 2)]
-    for offset, flags in ((0, 0), (-1, 0), (-2, 0), (5, 2), (5, 4), (0, 0x10), (-1, 0x10), (0, 0x30), (0, 1 << 20)):
+    answers += [
+        os.lseek(file, 0, os.SEEK_CUR),
+        raw("writev", file, vector(*map(ctypes.create_string_buffer, (b"x", b"yz"))), 2),
+    ]
+    for offset, flags in (
+        (0, 0),
+        (-1, 0),
+        (-2, 0),
+        (5, 2),
+        (5, 4),
+        (0, 0x10),
+        (-1, 0x10),
+        (0, 0x30),
+        (0, 1 << 20),
+    ):
         parts = vector(room(3, b"u"), room(0), room(4, b"v"))
-        answers += [raw("pwritev2", file, parts, 3, offset, 0, flags), os.lseek(file, 0, os.SEEK_CUR), digest("file")]
-    answers += [raw("pwritev", file, parts, 3, 40, 0), raw("writev", file, parts, 0), raw("writev", file, parts, 2000)]
+        answers += [
+            raw("pwritev2", file, parts, 3, offset, 0, flags),
+            os.lseek(file, 0, os.SEEK_CUR),
+            digest("file"),
+        ]
+    answers += [
+        raw("pwritev", file, parts, 3, 40, 0),
+        raw("writev", file, parts, 0),
+        raw("writev", file, parts, 2000),
+    ]
     answers += [raw("write", file, b"x", -1)]
     os.close(file)
     appending = os.open("file", os.O_WRONLY | os.O_APPEND)
-    answers += [os.lseek(appending, 0, os.SEEK_SET), raw("write", appending, b"end", 3), os.lseek(appending, 0, os.SEEK_CUR)]
-    answers += [raw("pwrite64", appending, b"END", 3, 0), raw("pwritev2", appending, vector(room(2, b"n")), 1, 1, 0, 0x20)]
+    answers += [
+        os.lseek(appending, 0, os.SEEK_SET),
+        raw("write", appending, b"end", 3),
+        os.lseek(appending, 0, os.SEEK_CUR),
+    ]
+    answers += [
+        raw("pwrite64", appending, b"END", 3, 0),
+        raw("pwritev2", appending, vector(room(2, b"n")), 1, 1, 0, 0x20),
+    ]
     os.truncate("file", 2)
-    answers += [raw("write", appending, b"+", 1), raw("ftruncate", appending, 30), raw("write", appending, b"-", 1)]
+    answers += [
+        raw("write", appending, b"+", 1),
+        raw("ftruncate", appending, 30),
+        raw("write", appending, b"-", 1),
+    ]
     os.close(appending)
     return answers, tree()
 
@@ -131,10 +182,17 @@ def bad_memory() -> Any:
         raw("open", PAGES.fill(b"file"), os.O_RDONLY, 0), raw("stat", PAGES.fill(b"file\0"), room(144)),
     ]  # fmt: skip
     for _ in range(2):
-        answers += [raw("read", file, edge, 10), os.lseek(file, 0, os.SEEK_CUR), repr(ctypes.string_at(edge, 5))]
+        answers += [
+            raw("read", file, edge, 10),
+            os.lseek(file, 0, os.SEEK_CUR),
+            repr(ctypes.string_at(edge, 5)),
+        ]
     os.lseek(file, 0, os.SEEK_SET)
     answers += [raw("write", file, PAGES.fill(b"ABCDE"), 10), os.lseek(file, 0, os.SEEK_CUR)]
-    answers += [raw("writev", file, vector(room(2, b"w"), (PAGES.fill(b"FGH"), 9), room(3)), 3), os.lseek(file, 0, os.SEEK_CUR)]
+    answers += [
+        raw("writev", file, vector(room(2, b"w"), (PAGES.fill(b"FGH"), 9), room(3)), 3),
+        os.lseek(file, 0, os.SEEK_CUR),
+    ]
     answers += [raw("readv", file, vector(room(2), (edge, 9), room(3)), 3), os.lseek(file, 0, os.SEEK_CUR)]
     os.close(file)
     os.close(directory)
@@ -148,11 +206,17 @@ def large_writes() -> Any:
     file = os.open("file", os.O_CREAT | os.O_RDWR)
     answers: list[Any] = [raw("write", file, data, len(data)), os.lseek(file, 0, os.SEEK_CUR)]
     parts = [ctypes.create_string_buffer(bytes([number % 256]) * 1000, 1000) for number in range(1024)]
-    answers += [raw("writev", file, vector(*parts), 1024), raw("pwritev", file, vector(*parts[:7]), 7, 100, 0)]
+    answers += [
+        raw("writev", file, vector(*parts), 1024),
+        raw("pwritev", file, vector(*parts[:7]), 7, 100, 0),
+    ]
     back = room(6 << 20)
     os.lseek(file, 0, os.SEEK_SET)
     answers += [raw("read", file, back, 6 << 20), hashlib.sha256(back.raw).hexdigest()]
-    answers += [raw("preadv", file, vector(*parts), 1024, 50, 0), hashlib.sha256(b"".join(each.raw for each in parts)).hexdigest()]
+    answers += [
+        raw("preadv", file, vector(*parts), 1024, 50, 0),
+        hashlib.sha256(b"".join(each.raw for each in parts)).hexdigest(),
+    ]
     os.close(file)
     return answers, status(os.stat("file")), digest("file")
 
@@ -174,7 +238,20 @@ def direct() -> Any:
 def seeking() -> Any:
     file = os.open("file", os.O_CREAT | os.O_RDWR)
     os.pwrite(file, b"data", 100_000)
-    seeks = [(0, 0), (10, 1), (-5, 1), (-100, 1), (0, 2), (-4, 2), (10, 2), (-1 << 40, 2), (0, 3), (0, 4), (99_999, 3), (200_000, 3)]
+    seeks = [
+        (0, 0),
+        (10, 1),
+        (-5, 1),
+        (-100, 1),
+        (0, 2),
+        (-4, 2),
+        (10, 2),
+        (-1 << 40, 2),
+        (0, 3),
+        (0, 4),
+        (99_999, 3),
+        (200_000, 3),
+    ]
     seeks += [(100_001, 4), (5, 9), (-1, 0), (1 << 62, 0), (-1, 3)]
     answers = [raw("lseek", file, offset, whence) for offset, whence in seeks]
     os.close(file)
@@ -186,7 +263,9 @@ def truncating() -> Any:
     write("file", b"0123456789")
     os.mkdir("directory")
     file, other = os.open("file", os.O_RDWR), os.open("file", os.O_RDONLY)
-    answers = [raw("truncate", "file", size) for size in (5, 20, -1, 1 << 62)] + [raw("ftruncate", file, size) for size in (3, 8, -1)]
+    answers = [raw("truncate", "file", size) for size in (5, 20, -1, 1 << 62)] + [
+        raw("ftruncate", file, size) for size in (3, 8, -1)
+    ]
     answers += [raw("truncate", "directory", 0), raw("ftruncate", other, 1), raw("truncate", "missing", 0)]
     for mode, offset, length in (
         (0, 0, 100), (1, 0, 9000), (0, 50, 0), (0, -1, 5), (0, 0, -1), (3, 2, 3), (2, 0, 5), (16, 0, 10), (8, 0, 4096), (32, 0, 4096),
@@ -206,22 +285,57 @@ def copying() -> Any:
     source, target = os.open("source", os.O_RDONLY), os.open("target", os.O_CREAT | os.O_RDWR)
     answers: list[Any] = []
     positions = lambda: [os.lseek(each, 0, os.SEEK_CUR) for each in (source, target)]  # noqa: E731
-    for one, two, length in ((None, None, 100), (50, None, 10), (None, 500, 10), (7, 900, 20000), (None, None, 0), (1 << 40, None, 5), (-1, None, 5)):
-        offsets = [None if each is None else ctypes.create_string_buffer(struct.pack("q", each), 8) for each in (one, two)]
+    for one, two, length in (
+        (None, None, 100),
+        (50, None, 10),
+        (None, 500, 10),
+        (7, 900, 20000),
+        (None, None, 0),
+        (1 << 40, None, 5),
+        (-1, None, 5),
+    ):
+        offsets = [
+            None if each is None else ctypes.create_string_buffer(struct.pack("q", each), 8) for each in (one, two)
+        ]
         answers += [raw("copy_file_range", source, offsets[0], target, offsets[1], length, 0), positions()]
         answers += [each and struct.unpack("q", each.raw[:8])[0] for each in offsets]
         offset = None if one is None else ctypes.create_string_buffer(struct.pack("q", one), 8)
-        answers += [raw("sendfile", target, source, offset, length), positions(), offset and struct.unpack("q", offset.raw[:8])[0]]
-    answers += [raw("copy_file_range", source, None, target, None, 5, 1), raw("copy_file_range", target, None, target, None, 5, 0)]
-    answers += [raw("copy_file_range", target, None, source, None, 5, 0), raw("sendfile", source, target, None, 5), positions()]
+        answers += [
+            raw("sendfile", target, source, offset, length),
+            positions(),
+            offset and struct.unpack("q", offset.raw[:8])[0],
+        ]
+    answers += [
+        raw("copy_file_range", source, None, target, None, 5, 1),
+        raw("copy_file_range", target, None, target, None, 5, 0),
+    ]
+    answers += [
+        raw("copy_file_range", target, None, source, None, 5, 0),
+        raw("sendfile", source, target, None, 5),
+        positions(),
+    ]
     reading, writing = os.pipe()
     os.lseek(source, 0, os.SEEK_SET)
     answers += [raw("sendfile", writing, source, None, 50), os.read(reading, 100).hex()]
-    answers += [raw("splice", source, None, writing, None, 30, 0), raw("splice", reading, None, target, None, 30, 0), positions()]
-    answers += [raw("copy_file_range", source, None, writing, None, 5, 0), raw("sendfile", target, reading, None, 5)]
+    answers += [
+        raw("splice", source, None, writing, None, 30, 0),
+        raw("splice", reading, None, target, None, 30, 0),
+        positions(),
+    ]
+    answers += [
+        raw("copy_file_range", source, None, writing, None, 5, 0),
+        raw("sendfile", target, reading, None, 5),
+    ]
     outside = os.open("/dev/shm", os.O_TMPFILE | os.O_RDWR, 0o600)
-    answers += [raw("sendfile", outside, source, None, 40), os.lseek(outside, 0, os.SEEK_SET), raw("sendfile", target, outside, None, 40)]
-    answers += [raw("copy_file_range", outside, ctypes.create_string_buffer(8), target, None, 9, 0), positions()]
+    answers += [
+        raw("sendfile", outside, source, None, 40),
+        os.lseek(outside, 0, os.SEEK_SET),
+        raw("sendfile", target, outside, None, 40),
+    ]
+    answers += [
+        raw("copy_file_range", outside, ctypes.create_string_buffer(8), target, None, 9, 0),
+        positions(),
+    ]
     for each in (source, target, reading, writing, outside):
         os.close(each)
     for copy in (shutil.copyfile, shutil.copy, shutil.copy2):
@@ -317,10 +431,18 @@ def listings() -> Any:
     buffer = room(200)
     answers += [raw("getdents64", second, buffer, 200) > 0]
     shutil.rmtree("d")
-    answers += [raw("getdents64", second, room(200), 200), listing(directory, 200), attempt(os.lseek, directory, 0, 0)]
+    answers += [
+        raw("getdents64", second, room(200), 200),
+        listing(directory, 200),
+        attempt(os.lseek, directory, 0, 0),
+    ]
     answers += [listing(directory, 200), attempt(os.listdir, copy)]
     file = os.open("f", os.O_CREAT | os.O_RDONLY)
-    answers += [raw("getdents64", file, room(200), 200), attempt(os.scandir, "f"), attempt(os.listdir, "missing")]
+    answers += [
+        raw("getdents64", file, room(200), 200),
+        attempt(os.scandir, "f"),
+        attempt(os.listdir, "missing"),
+    ]
     for each in (directory, second, copy, file):
         os.close(each)
     os.mkdir("empty")
@@ -356,17 +478,53 @@ def attributes() -> Any:
     ]  # fmt: skip
     for size in (0, 1, 4, 5, 100):
         buffer = room(200)
-        answers += [raw("getxattr", "link", b"user.one", buffer, size), repr(buffer.raw[:8]), raw("fgetxattr", file, b"user.three", buffer, size)]
-        answers += [raw("listxattr", "file", buffer, size), raw("llistxattr", "link", buffer, size), raw("flistxattr", file, buffer, size)]
-        answers += [raw("lgetxattr", "link", b"trusted.l", buffer, size), raw("getxattr", "file", b"user.none", buffer, size)]
-    answers += [sorted(os.listxattr("file")), os.listxattr("link", follow_symlinks=False), repr(os.getxattr("directory", "user.d"))]
-    answers += [raw("getxattr", "file", b"user.one", None, 0), raw("getxattr", "file", b"user.one", None, 10), raw("listxattr", "file", None, 0)]
-    answers += [raw("getxattr", "file", b"user.one", room(10), -1), raw("getxattr", "file", b"user.one", room(10), 1 << 40)]
-    answers += [raw("removexattr", "file", b"user.one"), raw("removexattr", "file", b"user.one"), raw("fremovexattr", file, b"user.three")]
-    answers += [raw("lremovexattr", "link", b"trusted.l"), raw("lremovexattr", "link", b"user.two"), sorted(os.listxattr("file"))]
+        answers += [
+            raw("getxattr", "link", b"user.one", buffer, size),
+            repr(buffer.raw[:8]),
+            raw("fgetxattr", file, b"user.three", buffer, size),
+        ]
+        answers += [
+            raw("listxattr", "file", buffer, size),
+            raw("llistxattr", "link", buffer, size),
+            raw("flistxattr", file, buffer, size),
+        ]
+        answers += [
+            raw("lgetxattr", "link", b"trusted.l", buffer, size),
+            raw("getxattr", "file", b"user.none", buffer, size),
+        ]
+    answers += [
+        sorted(os.listxattr("file")),
+        os.listxattr("link", follow_symlinks=False),
+        repr(os.getxattr("directory", "user.d")),
+    ]
+    answers += [
+        raw("getxattr", "file", b"user.one", None, 0),
+        raw("getxattr", "file", b"user.one", None, 10),
+        raw("listxattr", "file", None, 0),
+    ]
+    answers += [
+        raw("getxattr", "file", b"user.one", room(10), -1),
+        raw("getxattr", "file", b"user.one", room(10), 1 << 40),
+    ]
+    answers += [
+        raw("removexattr", "file", b"user.one"),
+        raw("removexattr", "file", b"user.one"),
+        raw("fremovexattr", file, b"user.three"),
+    ]
+    answers += [
+        raw("lremovexattr", "link", b"trusted.l"),
+        raw("lremovexattr", "link", b"user.two"),
+        sorted(os.listxattr("file")),
+    ]
     arguments = ctypes.create_string_buffer(struct.pack("QII", 0, 0, 0), 16)
-    answers += [raw("getxattrat", AT_FDCWD, "file", 0, b"user.two", arguments, 16), raw("removexattrat", AT_FDCWD, "file", 0, b"user.two")]
-    answers += [raw("listxattrat", AT_FDCWD, "file", 0, room(10), 10), raw("listxattrat", file, b"", 0x1000, room(10), 10)]
+    answers += [
+        raw("getxattrat", AT_FDCWD, "file", 0, b"user.two", arguments, 16),
+        raw("removexattrat", AT_FDCWD, "file", 0, b"user.two"),
+    ]
+    answers += [
+        raw("listxattrat", AT_FDCWD, "file", 0, room(10), 10),
+        raw("listxattrat", file, b"", 0x1000, room(10), 10),
+    ]
     os.close(file)
     return answers
 
@@ -376,15 +534,42 @@ def modes_and_owners() -> Any:
     write("file", b"x")
     os.symlink("file", "link")
     file = os.open("file", os.O_RDWR)
-    answers = [raw("chmod", "link", 0o4711), raw("fchmod", file, 0o600), raw("fchmodat", AT_FDCWD, "file", 0o17777), raw("chmod", "file", -1)]
-    answers += [raw("fchmodat2", AT_FDCWD, "link", 0o640, 0), raw("fchmodat2", AT_FDCWD, "file", 0o640, 1), oct(os.stat("file").st_mode)]
+    answers = [
+        raw("chmod", "link", 0o4711),
+        raw("fchmod", file, 0o600),
+        raw("fchmodat", AT_FDCWD, "file", 0o17777),
+        raw("chmod", "file", -1),
+    ]
+    answers += [
+        raw("fchmodat2", AT_FDCWD, "link", 0o640, 0),
+        raw("fchmodat2", AT_FDCWD, "file", 0o640, 1),
+        oct(os.stat("file").st_mode),
+    ]
     os.chmod("file", 0o6755)
-    answers += [raw("chown", "link", 1000, 1001), status(os.stat("file")), raw("lchown", "link", 7, 8), status(os.lstat("link"))]
-    answers += [raw("fchown", file, -1, 5), raw("fchownat", AT_FDCWD, "link", 9, -1, AT_SYMLINK_NOFOLLOW), raw("fchownat", AT_FDCWD, "file", 1, 1, 8)]
+    answers += [
+        raw("chown", "link", 1000, 1001),
+        status(os.stat("file")),
+        raw("lchown", "link", 7, 8),
+        status(os.lstat("link")),
+    ]
+    answers += [
+        raw("fchown", file, -1, 5),
+        raw("fchownat", AT_FDCWD, "link", 9, -1, AT_SYMLINK_NOFOLLOW),
+        raw("fchownat", AT_FDCWD, "file", 1, 1, 8),
+    ]
     os.chmod("file", 0o4755)
     os.write(file, b"more")
-    answers += [oct(os.stat("file").st_mode), raw("access", "file", 7), raw("access", "file", 8), raw("access", "missing", 0)]
-    answers += [raw("faccessat2", AT_FDCWD, "link", 4, AT_EACCESS), raw("faccessat2", AT_FDCWD, "link", 0, 1), raw("faccessat", AT_FDCWD, "file", 1)]
+    answers += [
+        oct(os.stat("file").st_mode),
+        raw("access", "file", 7),
+        raw("access", "file", 8),
+        raw("access", "missing", 0),
+    ]
+    answers += [
+        raw("faccessat2", AT_FDCWD, "link", 4, AT_EACCESS),
+        raw("faccessat2", AT_FDCWD, "link", 0, 1),
+        raw("faccessat", AT_FDCWD, "file", 1),
+    ]
     os.chmod("file", 0)
     answers += [os.access("file", each) for each in (os.R_OK, os.W_OK, os.X_OK)]
     os.close(file)
@@ -415,9 +600,20 @@ def times() -> Any:
         lambda: os.utime("file", (-5, 1 << 33)),
     ):
         answers += [call(), looked()]
-    answers += [raw("utimensat", AT_FDCWD, "link", struct.pack("4q", 30, 0, 31, 0), AT_SYMLINK_NOFOLLOW), looked("link"), looked()]
-    answers += [raw("utimensat", AT_FDCWD, "file", struct.pack("4q", 0, now, 0, now), 0), raw("utime", "file", None), raw("utimes", "file", None)]
-    answers += [all(each > 1_600_000_000_000_000_000 for each in looked()), raw("utimensat", AT_FDCWD, "file", None, 0)]
+    answers += [
+        raw("utimensat", AT_FDCWD, "link", struct.pack("4q", 30, 0, 31, 0), AT_SYMLINK_NOFOLLOW),
+        looked("link"),
+        looked(),
+    ]
+    answers += [
+        raw("utimensat", AT_FDCWD, "file", struct.pack("4q", 0, now, 0, now), 0),
+        raw("utime", "file", None),
+        raw("utimes", "file", None),
+    ]
+    answers += [
+        all(each > 1_600_000_000_000_000_000 for each in looked()),
+        raw("utimensat", AT_FDCWD, "file", None, 0),
+    ]
     os.close(file)
     return answers
 
@@ -436,15 +632,34 @@ def statx_and_statfs() -> Any:
     ):  # fmt: skip
         buffer = room(256)
         value = raw("statx", start, path, flags, mask, buffer)
-        answers += [value, struct.unpack_from("IIQIIIH", buffer.raw) if value == 0 else "", struct.unpack_from("QQQ", buffer.raw, 40)[:1]]
+        answers += [
+            value,
+            struct.unpack_from("IIQIIIH", buffer.raw) if value == 0 else "",
+            struct.unpack_from("QQQ", buffer.raw, 40)[:1],
+        ]
     buffer = room(144)
-    answers += [raw("stat", "file", buffer), struct.unpack_from("QIIII", buffer.raw, 16), struct.unpack_from("qqq", buffer.raw, 48)]
+    answers += [
+        raw("stat", "file", buffer),
+        struct.unpack_from("QIIII", buffer.raw, 16),
+        struct.unpack_from("qqq", buffer.raw, 48),
+    ]
     buffer = room(120)
-    answers += [raw("statfs", ".", buffer), struct.unpack_from("qq", buffer.raw), struct.unpack_from("qqq", buffer.raw, 64)]
+    answers += [
+        raw("statfs", ".", buffer),
+        struct.unpack_from("qq", buffer.raw),
+        struct.unpack_from("qqq", buffer.raw, 64),
+    ]
     answers += [raw("fstatfs", file, buffer), raw("statfs", "missing", buffer)]
     buffer = room(24)
-    answers += [raw("file_getattr", AT_FDCWD, "file", buffer, 24, 0), buffer.raw.hex(), raw("file_getattr", AT_FDCWD, "missing", buffer, 24, 0)]
-    answers += [raw("file_getattr", AT_FDCWD, "file", buffer, 8, 0), raw("file_setattr", AT_FDCWD, "file", bytes(24), 24, 0)]
+    answers += [
+        raw("file_getattr", AT_FDCWD, "file", buffer, 24, 0),
+        buffer.raw.hex(),
+        raw("file_getattr", AT_FDCWD, "missing", buffer, 24, 0),
+    ]
+    answers += [
+        raw("file_getattr", AT_FDCWD, "file", buffer, 8, 0),
+        raw("file_setattr", AT_FDCWD, "file", bytes(24), 24, 0),
+    ]
     os.close(file)
     return answers
 
@@ -454,8 +669,16 @@ def durability() -> Any:
     write("file", b"x")
     file, directory = os.open("file", os.O_RDWR), os.open(".", os.O_RDONLY)
     answers = [raw(name, each) for name in ("fsync", "fdatasync", "syncfs") for each in (file, directory)]
-    answers += [raw("sync_file_range", file, 0, 0, 7), raw("sync_file_range", file, -1, 0, 7), raw("sync_file_range", file, 0, 0, 64)]
-    answers += [raw("fadvise64", file, 0, 0, 4), raw("fadvise64", file, 0, 0, 99), raw("readahead", file, 0, 10)]
+    answers += [
+        raw("sync_file_range", file, 0, 0, 7),
+        raw("sync_file_range", file, -1, 0, 7),
+        raw("sync_file_range", file, 0, 0, 64),
+    ]
+    answers += [
+        raw("fadvise64", file, 0, 0, 4),
+        raw("fadvise64", file, 0, 0, 99),
+        raw("readahead", file, 0, 10),
+    ]
     os.close(file)
     os.close(directory)
     return answers
@@ -470,12 +693,40 @@ def renaming() -> Any:
     write("g", b"g")
     os.link("f", "same")
     os.symlink("f", "link")
-    pairs = [("a", "a/x"), ("a", "a"), ("f", "same"), ("f", "a"), ("a", "f"), ("a", "full"), ("full", "a"), ("a", "empty"), ("empty", "empty/y/z")]
-    pairs += [("link", "g"), ("missing", "x"), ("f", "missing/x"), ("g", "link"), ("full/x", "full"), ("a", "."), (".", "a"), ("a/..", "b")]
+    pairs = [
+        ("a", "a/x"),
+        ("a", "a"),
+        ("f", "same"),
+        ("f", "a"),
+        ("a", "f"),
+        ("a", "full"),
+        ("full", "a"),
+        ("a", "empty"),
+        ("empty", "empty/y/z"),
+    ]
+    pairs += [
+        ("link", "g"),
+        ("missing", "x"),
+        ("f", "missing/x"),
+        ("g", "link"),
+        ("full/x", "full"),
+        ("a", "."),
+        (".", "a"),
+        ("a/..", "b"),
+    ]
     answers: list[Any] = [[pair, raw("rename", *pair)] for pair in pairs]
     answers += [tree()]
     for flags in (1, 2, 3, 4, 8, 6):
-        for pair in (("f", "full"), ("full", "f"), ("f", "new"), ("new", "f"), ("missing", "gone"), ("f", "f"), ("full", "full/x"), ("f", "missing/x")):
+        for pair in (
+            ("f", "full"),
+            ("full", "f"),
+            ("f", "new"),
+            ("new", "f"),
+            ("missing", "gone"),
+            ("f", "f"),
+            ("full", "full/x"),
+            ("f", "missing/x"),
+        ):
             answers += [[flags, pair, raw("renameat2", AT_FDCWD, pair[0], AT_FDCWD, pair[1], flags)]]
     return answers, [each for each in tree() if "#" not in each]
 
@@ -485,11 +736,26 @@ def hard_links() -> Any:
     write("f", b"f")
     os.symlink("f", "s")
     os.mkdir("d")
-    answers = [raw("link", *pair) for pair in (("f", "g"), ("f", "g"), ("s", "t"), ("d", "e"), ("missing", "h"), ("f", "d/f"), ("f", "no/f"), ("no/f", "no/g"))]
+    answers = [
+        raw("link", *pair)
+        for pair in (
+            ("f", "g"),
+            ("f", "g"),
+            ("s", "t"),
+            ("d", "e"),
+            ("missing", "h"),
+            ("f", "d/f"),
+            ("f", "no/f"),
+            ("no/f", "no/g"),
+        )
+    ]
     answers += [raw("linkat", AT_FDCWD, "s", AT_FDCWD, f"u{flags}", flags) for flags in (0, 0x400, 1, 0x100)]
     descriptor = os.open("g", os.O_WRONLY)
     os.unlink("g")
     os.write(descriptor, b"through")
-    answers += [status(os.fstat(descriptor)), raw("linkat", AT_FDCWD, f"/proc/self/fd/{descriptor}", AT_FDCWD, "v", 0x400)]
+    answers += [
+        status(os.fstat(descriptor)),
+        raw("linkat", AT_FDCWD, f"/proc/self/fd/{descriptor}", AT_FDCWD, "v", 0x400),
+    ]
     os.close(descriptor)
     return answers, tree()

@@ -44,8 +44,23 @@ def whole_files() -> Any:
     one, two = os.open("file", os.O_RDONLY), os.open("file", os.O_RDWR)
     copy = os.dup(one)
     flock = lambda number, how: raw("flock", number, how)  # noqa: E731
-    answers = [flock(one, 1), flock(two, 1 | 4), flock(one, 2 | 4), flock(two, 2 | 4), flock(one, 1 | 4), flock(two, 8), flock(one, 2 | 4)]
-    answers += [flock(copy, 2 | 4), flock(two, 2 | 4), flock(copy, 8), flock(two, 2 | 4), flock(one, 1 | 4), flock(two, 8)]
+    answers = [
+        flock(one, 1),
+        flock(two, 1 | 4),
+        flock(one, 2 | 4),
+        flock(two, 2 | 4),
+        flock(one, 1 | 4),
+        flock(two, 8),
+        flock(one, 2 | 4),
+    ]
+    answers += [
+        flock(copy, 2 | 4),
+        flock(two, 2 | 4),
+        flock(copy, 8),
+        flock(two, 2 | 4),
+        flock(one, 1 | 4),
+        flock(two, 8),
+    ]
     answers += [flock(one, each) for each in (0, 3, 4, 10, 16, 12, 9)]
     answers += [flock(one, 2), os.close(copy), flock(two, 2 | 4), os.close(one), flock(two, 2 | 4)]
     three = open_as(900)
@@ -65,7 +80,13 @@ def closed_by_other_means() -> Any:
     answers = []
     for way in ("nothing", "close", "dup2", "other", "close_range"):
         holder, other = open_as(950), os.open("file", os.O_RDWR)
-        answers += [way, raw("flock", holder, 2), taken(holder, WRITE, 0, 10), raw("flock", other, 6), taken(other, READ, 0, 1)]
+        answers += [
+            way,
+            raw("flock", holder, 2),
+            taken(holder, WRITE, 0, 10),
+            raw("flock", other, 6),
+            taken(other, READ, 0, 1),
+        ]
         answers += [taken(holder, WRITE, 20, 10, fcntl.F_SETLK)]
         if way == "close":
             os.close(holder)
@@ -87,22 +108,80 @@ def open_file_records() -> Any:
     write("file", b"0123456789" * 10)
     one, two, reader = os.open("file", os.O_RDWR), os.open("file", os.O_RDWR), os.open("file", os.O_RDONLY)
     writer = os.open("file", os.O_WRONLY)
-    answers: list[Any] = [taken(one, WRITE, 0, 10), taken(two, READ, 5, 10), taken(two, READ, 10, 10), asked(two, WRITE, 0, 100)]
-    answers += [asked(one, WRITE, 0, 100), asked(one, WRITE, 0, 5), taken(one, UNLOCK, 3, 4), asked(two, READ, 0, 0), asked(two, READ, 4, 0)]
-    answers += [taken(one, WRITE, 3, 4), asked(two, READ, 4, 0), taken(one, READ, 0, 10), taken(two, WRITE, 0, 1), taken(two, READ, 0, 30)]
-    answers += [asked(one, WRITE, 15, 1), taken(one, WRITE, 0, 1), taken(two, UNLOCK, 0, 0), taken(one, WRITE, 50, 0), asked(two, WRITE, 200, 5)]
-    answers += [asked(reader, READ, 1, 1), taken(reader, WRITE, 900, 1), taken(writer, READ, 900, 1), taken(one, UNLOCK, 0, 0)]
-    answers += [taken(writer, WRITE, 40, 1), asked(one, READ, 0, 0), taken(one, 7, 0, 1), taken(one, WRITE, -1, 5), taken(one, WRITE, 5, -5)]
-    answers += [taken(one, WRITE, 5, -6), taken(one, WRITE, (1 << 63) - 1, 5), taken(one, WRITE, (1 << 63) - 5, 5), taken(one, WRITE, 0, 1, whence=5)]
+    answers: list[Any] = [
+        taken(one, WRITE, 0, 10),
+        taken(two, READ, 5, 10),
+        taken(two, READ, 10, 10),
+        asked(two, WRITE, 0, 100),
+    ]
+    answers += [
+        asked(one, WRITE, 0, 100),
+        asked(one, WRITE, 0, 5),
+        taken(one, UNLOCK, 3, 4),
+        asked(two, READ, 0, 0),
+        asked(two, READ, 4, 0),
+    ]
+    answers += [
+        taken(one, WRITE, 3, 4),
+        asked(two, READ, 4, 0),
+        taken(one, READ, 0, 10),
+        taken(two, WRITE, 0, 1),
+        taken(two, READ, 0, 30),
+    ]
+    answers += [
+        asked(one, WRITE, 15, 1),
+        taken(one, WRITE, 0, 1),
+        taken(two, UNLOCK, 0, 0),
+        taken(one, WRITE, 50, 0),
+        asked(two, WRITE, 200, 5),
+    ]
+    answers += [
+        asked(reader, READ, 1, 1),
+        taken(reader, WRITE, 900, 1),
+        taken(writer, READ, 900, 1),
+        taken(one, UNLOCK, 0, 0),
+    ]
+    answers += [
+        taken(writer, WRITE, 40, 1),
+        asked(one, READ, 0, 0),
+        taken(one, 7, 0, 1),
+        taken(one, WRITE, -1, 5),
+        taken(one, WRITE, 5, -5),
+    ]
+    answers += [
+        taken(one, WRITE, 5, -6),
+        taken(one, WRITE, (1 << 63) - 1, 5),
+        taken(one, WRITE, (1 << 63) - 5, 5),
+        taken(one, WRITE, 0, 1, whence=5),
+    ]
     answers += [taken(one, UNLOCK, 0, 0), taken(writer, UNLOCK, 0, 0)]
     os.lseek(one, 30, os.SEEK_SET)
-    answers += [taken(one, WRITE, -5, 10, whence=1), asked(two, READ, 0, 0), taken(one, WRITE, -10, 5, whence=2), asked(two, READ, 40, 0)]
-    answers += [asked(two, READ, 0, 10, whence=2), taken(one, WRITE, -200, 5, whence=2), asked(two, UNLOCK, 0, 10), asked(two, 9, 0, 1)]
-    answers += [attempt(fcntl.fcntl, one, SET, flock_struct(WRITE, 0, 1, 0, 5)), attempt(fcntl.fcntl, one, GET, flock_struct(WRITE, 0, 1, 0, 5))]
+    answers += [
+        taken(one, WRITE, -5, 10, whence=1),
+        asked(two, READ, 0, 0),
+        taken(one, WRITE, -10, 5, whence=2),
+        asked(two, READ, 40, 0),
+    ]
+    answers += [
+        asked(two, READ, 0, 10, whence=2),
+        taken(one, WRITE, -200, 5, whence=2),
+        asked(two, UNLOCK, 0, 10),
+        asked(two, 9, 0, 1),
+    ]
+    answers += [
+        attempt(fcntl.fcntl, one, SET, flock_struct(WRITE, 0, 1, 0, 5)),
+        attempt(fcntl.fcntl, one, GET, flock_struct(WRITE, 0, 1, 0, 5)),
+    ]
     path = os.open("file", os.O_PATH)
     answers += [taken(path, READ, 0, 1), attempt(fcntl.flock, path, 1)]
     copy = os.dup(one)
-    answers += [taken(copy, UNLOCK, 0, 0), asked(two, WRITE, 0, 0), taken(one, WRITE, 0, 0), os.close(one), asked(two, READ, 5, 5)]
+    answers += [
+        taken(copy, UNLOCK, 0, 0),
+        asked(two, WRITE, 0, 0),
+        taken(one, WRITE, 0, 0),
+        os.close(one),
+        asked(two, READ, 5, 5),
+    ]
     answers += [os.close(copy), asked(two, READ, 5, 5)]
     for each in (two, reader, writer, path):
         os.close(each)
@@ -114,13 +193,33 @@ def process_records() -> Any:
     """Locks of a process: never in its own way, gone when it closes the file anywhere."""
     write("file", b"0123456789" * 10)
     one, two, reader = os.open("file", os.O_RDWR), os.open("file", os.O_RDWR), os.open("file", os.O_RDONLY)
-    answers: list[Any] = [taken(one, WRITE, 0, 10, fcntl.F_SETLK), taken(two, WRITE, 5, 10, fcntl.F_SETLK), asked(two, WRITE, 0, 0, fcntl.F_GETLK)]
+    answers: list[Any] = [
+        taken(one, WRITE, 0, 10, fcntl.F_SETLK),
+        taken(two, WRITE, 5, 10, fcntl.F_SETLK),
+        asked(two, WRITE, 0, 0, fcntl.F_GETLK),
+    ]
     seen = asked(two, WRITE, 0, 0)
-    answers += [[*seen[:4], seen[4] == os.getpid()], taken(two, READ, 3, 1), taken(one, READ, 0, 15, fcntl.F_SETLK), taken(two, READ, 3, 1)]
+    answers += [
+        [*seen[:4], seen[4] == os.getpid()],
+        taken(two, READ, 3, 1),
+        taken(one, READ, 0, 15, fcntl.F_SETLK),
+        taken(two, READ, 3, 1),
+    ]
     own = asked(one, WRITE, 0, 0, fcntl.F_GETLK)
-    answers += [own, taken(two, UNLOCK, 0, 0), taken(reader, WRITE, 0, 1, fcntl.F_SETLK), taken(reader, READ, 50, 1, fcntl.F_SETLKW)]
-    answers += [attempt(fcntl.lockf, one, fcntl.LOCK_EX | fcntl.LOCK_NB, 5, 70), attempt(fcntl.lockf, one, fcntl.LOCK_UN)]
-    answers += [attempt(fcntl.lockf, reader, fcntl.LOCK_EX | fcntl.LOCK_NB), attempt(fcntl.lockf, one, fcntl.LOCK_EX)]
+    answers += [
+        own,
+        taken(two, UNLOCK, 0, 0),
+        taken(reader, WRITE, 0, 1, fcntl.F_SETLK),
+        taken(reader, READ, 50, 1, fcntl.F_SETLKW),
+    ]
+    answers += [
+        attempt(fcntl.lockf, one, fcntl.LOCK_EX | fcntl.LOCK_NB, 5, 70),
+        attempt(fcntl.lockf, one, fcntl.LOCK_UN),
+    ]
+    answers += [
+        attempt(fcntl.lockf, reader, fcntl.LOCK_EX | fcntl.LOCK_NB),
+        attempt(fcntl.lockf, one, fcntl.LOCK_EX),
+    ]
     answers += [asked(two, READ, 0, 0)[:4], os.close(reader), asked(two, READ, 0, 0)]
     child = os.fork()
     if child == 0:

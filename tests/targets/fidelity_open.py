@@ -11,7 +11,19 @@ import stat
 import struct
 from typing import Any
 
-from fidelity_raw import AT_FDCWD, AT_SYMLINK_FOLLOW, attempt, descriptor, opened, program, raw, room, status, tree, write
+from fidelity_raw import (
+    AT_FDCWD,
+    AT_SYMLINK_FOLLOW,
+    attempt,
+    descriptor,
+    opened,
+    program,
+    raw,
+    room,
+    status,
+    tree,
+    write,
+)
 
 RESOLVE = {"NO_XDEV": 1, "NO_MAGICLINKS": 2, "NO_SYMLINKS": 4, "BENEATH": 8, "IN_ROOT": 16}
 
@@ -71,7 +83,8 @@ def openat2_flags() -> Any:
     for bits in (0, 4, 8, 16):
         made = how(os.O_CREAT | os.O_WRONLY, 0o640, bits)
         answers[f"made {bits}"] = [
-            opened("openat2", root, path, made, 24) for path in (f"new{bits}", f"sublink/{bits}", f"../up{bits}", f"/abs{bits}")
+            opened("openat2", root, path, made, 24)
+            for path in (f"new{bits}", f"sublink/{bits}", f"../up{bits}", f"/abs{bits}")
         ]
         answers[f"magic {bits}"] = opened("openat2", AT_FDCWD, f"/proc/self/fd/{file}", how(0, 0, bits), 24)
         answers[f"own {bits}"] = opened("openat2", AT_FDCWD, "root/sub/file", how(0, 0, bits), 24)
@@ -121,7 +134,12 @@ def masks_and_modes() -> Any:
             raw("linkat", AT_FDCWD, f"/proc/self/fd/{temporary}", AT_FDCWD, f"{here}t", AT_SYMLINK_FOLLOW)
             os.close(temporary)
     os.umask(0o022)
-    return tree(), raw("mknod", "bad", 0o040755, 0), raw("mknod", "worse", 0o120777, 0), raw("mknod", "socket", 0o140755, 0)
+    return (
+        tree(),
+        raw("mknod", "bad", 0o040755, 0),
+        raw("mknod", "worse", 0o120777, 0),
+        raw("mknod", "socket", 0o140755, 0),
+    )
 
 
 @program()
@@ -130,7 +148,11 @@ def temporary_files() -> Any:
     os.mkdir("directory")
     file = os.open("directory", os.O_TMPFILE | os.O_RDWR, 0o640)
     os.write(file, b"content")
-    answers: list[Any] = [status(os.fstat(file)), os.listdir("directory"), os.readlink(f"/proc/self/fd/{file}")[-10:]]
+    answers: list[Any] = [
+        status(os.fstat(file)),
+        os.listdir("directory"),
+        os.readlink(f"/proc/self/fd/{file}")[-10:],
+    ]
     answers[2] = answers[2].endswith(" (deleted)")
     answers += [raw("linkat", AT_FDCWD, f"/proc/self/fd/{file}", AT_FDCWD, "named", AT_SYMLINK_FOLLOW)]
     answers += [raw("linkat", file, b"", AT_FDCWD, "named too", 0x1000), status(os.fstat(file))]
@@ -140,7 +162,10 @@ def temporary_files() -> Any:
     kept = os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_EXCL, 0o640)
     answers += [raw("linkat", AT_FDCWD, f"/proc/self/fd/{kept}", AT_FDCWD, "never", AT_SYMLINK_FOLLOW)]
     os.close(kept)
-    answers += [raw("open", "directory", os.O_TMPFILE, 0o600), raw("open", "named", os.O_TMPFILE | os.O_RDWR, 0o600)]
+    answers += [
+        raw("open", "directory", os.O_TMPFILE, 0o600),
+        raw("open", "named", os.O_TMPFILE | os.O_RDWR, 0o600),
+    ]
     answers += [raw("open", "missing", os.O_TMPFILE | os.O_RDWR, 0o600)]
     return answers, tree()
 
@@ -155,22 +180,49 @@ def duplicates() -> Any:
     copies = [raw("dup", first), raw("dup2", first, 700), raw("dup3", first, 701, os.O_CLOEXEC)]
     copies += [raw("fcntl", first, fcntl.F_DUPFD, 600), raw("fcntl", first, fcntl.F_DUPFD_CLOEXEC, 0)]
     for each in copies:
-        answers += [os.read(each, 1).decode(), fcntl.fcntl(each, fcntl.F_GETFD), os.lseek(first, 0, os.SEEK_CUR)]
+        answers += [
+            os.read(each, 1).decode(),
+            fcntl.fcntl(each, fcntl.F_GETFD),
+            os.lseek(first, 0, os.SEEK_CUR),
+        ]
     answers += [copies[3] >= 600, copies[1:3]]
     fcntl.fcntl(copies[0], fcntl.F_SETFL, os.O_APPEND)
     fcntl.fcntl(copies[0], fcntl.F_SETFD, fcntl.FD_CLOEXEC)
     os.write(first, b"!")
-    answers += [fcntl.fcntl(first, fcntl.F_GETFL), fcntl.fcntl(first, fcntl.F_GETFD), raw("dup2", first, first)]
+    answers += [
+        fcntl.fcntl(first, fcntl.F_GETFL),
+        fcntl.fcntl(first, fcntl.F_GETFD),
+        raw("dup2", first, first),
+    ]
     answers[-1] = answers[-1] == first
     other = os.open("second", os.O_RDONLY)
-    answers += [raw("dup2", other, 700), os.read(700, 9).decode(), raw("dup2", 9999, 700), os.pread(700, 9, 0).decode()]
-    answers += [raw("dup3", other, 701, 1), os.pread(701, 2, 0).decode(), raw("dup3", other, other, 0), raw("dup2", other, -1)]
+    answers += [
+        raw("dup2", other, 700),
+        os.read(700, 9).decode(),
+        raw("dup2", 9999, 700),
+        os.pread(700, 9, 0).decode(),
+    ]
+    answers += [
+        raw("dup3", other, 701, 1),
+        os.pread(701, 2, 0).decode(),
+        raw("dup3", other, other, 0),
+        raw("dup2", other, -1),
+    ]
     answers += [raw("dup2", other, 1 << 30), raw("dup", 9999), raw("dup", -1)]
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    answers += [raw("dup2", other, limit), raw("fcntl", other, fcntl.F_DUPFD, limit), raw("fcntl", other, fcntl.F_DUPFD, -1)]
+    answers += [
+        raw("dup2", other, limit),
+        raw("fcntl", other, fcntl.F_DUPFD, limit),
+        raw("fcntl", other, fcntl.F_DUPFD, -1),
+    ]
     for each in (*copies, first, other):
         os.close(each)
-    answers += [raw("close", first), raw("read", first, room(1), 1), raw("close", -1), raw("fstat", copies[0], room(144))]
+    answers += [
+        raw("close", first),
+        raw("read", first, room(1), 1),
+        raw("close", -1),
+        raw("fstat", copies[0], room(144)),
+    ]
     return answers, tree()
 
 
@@ -194,8 +246,16 @@ def closing_ranges() -> Any:
     files = [os.dup2(os.open("file", os.O_RDONLY), number) for number in (800, 801, 802, 803)]
     answers = [raw("close_range", 801, 802, 0), [attempt(os.read, each, 2) == b"" for each in files][1:3]]
     answers += [raw("read", each, room(3), 3) for each in files]
-    answers += [raw("close_range", 800, 810, 4), fcntl.fcntl(800, fcntl.F_GETFD), fcntl.fcntl(803, fcntl.F_GETFD)]
-    answers += [raw("close_range", 803, 800, 0), raw("close_range", 800, 803, 64), raw("close_range", 803, 0xFFFFFFFF, 0)]
+    answers += [
+        raw("close_range", 800, 810, 4),
+        fcntl.fcntl(800, fcntl.F_GETFD),
+        fcntl.fcntl(803, fcntl.F_GETFD),
+    ]
+    answers += [
+        raw("close_range", 803, 800, 0),
+        raw("close_range", 800, 803, 64),
+        raw("close_range", 803, 0xFFFFFFFF, 0),
+    ]
     answers += [raw("read", each, room(3), 3) for each in files]
     os.close(800)
     again = os.dup2(os.open("file", os.O_RDONLY), 801)
@@ -238,7 +298,12 @@ def inherited() -> Any:
     child = os.fork()
     if child == 0:
         try:
-            told = [os.read(file, 2), sorted(os.listdir(directory)), attempt(os.close, file), attempt(os.read, file, 1)]
+            told = [
+                os.read(file, 2),
+                sorted(os.listdir(directory)),
+                attempt(os.close, file),
+                attempt(os.read, file, 1),
+            ]
             os.write(writing, repr(told).encode())
             os.chdir("/")
             opened("openat", directory, "of the child", os.O_CREAT | os.O_WRONLY, 0o600)
@@ -248,7 +313,12 @@ def inherited() -> Any:
     _, ended = os.waitpid(child, 0)
     with open(reading) as pipe:
         told = pipe.read()
-    answers = [told, os.waitstatus_to_exitcode(ended), os.read(file, 2).decode(), os.lseek(file, 0, os.SEEK_CUR)]
+    answers = [
+        told,
+        os.waitstatus_to_exitcode(ended),
+        os.read(file, 2).decode(),
+        os.lseek(file, 0, os.SEEK_CUR),
+    ]
     os.close(file)
     os.close(directory)
     return answers, os.path.basename(os.getcwd()), tree()
@@ -284,7 +354,12 @@ def special_files() -> Any:
     answers += [attempt(os.read, copy, 1), os.write(writing, b"again"), os.read(copy, 9).decode()]
     saved = os.dup(0)
     os.dup2(reading, 0)
-    answers += [os.write(writing, b"more"), os.read(0, 9).decode(), attempt(os.read, 0, 1), status(os.fstat(0))]
+    answers += [
+        os.write(writing, b"more"),
+        os.read(0, 9).decode(),
+        attempt(os.read, 0, 1),
+        status(os.fstat(0)),
+    ]
     os.dup2(saved, 0)
     for each in (saved, copy, reading, writing):
         os.close(each)
@@ -293,13 +368,33 @@ def special_files() -> Any:
     with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as client:
         server.bind("socket")
         server.listen()
-        answers += [attempt(server.getsockname), attempt(client.connect, "socket"), attempt(client.send, b"x")]
+        answers += [
+            attempt(server.getsockname),
+            attempt(client.connect, "socket"),
+            attempt(client.send, b"x"),
+        ]
         with socket.socket(socket.AF_UNIX) as second:
-            answers += [attempt(second.bind, "socket"), attempt(second.bind, "missing/socket"), attempt(second.bind, "\0abstract")]
-    answers += [opened("open", "socket", os.O_RDWR, 0), opened("open", "socket", os.O_PATH, 0), status(os.stat("socket"))]
-    answers += [raw("mknod", "null", stat.S_IFCHR | 0o666, os.makedev(1, 3)), raw("mknod", "zero", stat.S_IFCHR | 0o666, os.makedev(1, 5))]
+            answers += [
+                attempt(second.bind, "socket"),
+                attempt(second.bind, "missing/socket"),
+                attempt(second.bind, "\0abstract"),
+            ]
+    answers += [
+        opened("open", "socket", os.O_RDWR, 0),
+        opened("open", "socket", os.O_PATH, 0),
+        status(os.stat("socket")),
+    ]
+    answers += [
+        raw("mknod", "null", stat.S_IFCHR | 0o666, os.makedev(1, 3)),
+        raw("mknod", "zero", stat.S_IFCHR | 0o666, os.makedev(1, 5)),
+    ]
     null, zero = os.open("null", os.O_RDWR), os.open("zero", os.O_RDONLY)
-    answers += [os.write(null, b"gone"), os.read(null, 5).decode(), len(os.read(zero, 5)), status(os.fstat(null))]
+    answers += [
+        os.write(null, b"gone"),
+        os.read(null, 5).decode(),
+        len(os.read(zero, 5)),
+        status(os.fstat(null)),
+    ]
     for each in (null, zero):
         os.close(each)
     os.rename("fifo", "pipe")
@@ -317,9 +412,13 @@ def tree_of_specials() -> list[list[Any]]:
 def bad_descriptors() -> Any:
     """Files that are not open, and open for something else."""
     write("file", b"content")
-    closed = os.open("file", os.O_RDONLY)
+    closed = os.dup2(os.open("file", os.O_RDONLY), 900)
     os.close(closed)
-    path, reading, writing = os.open("file", os.O_PATH), os.open("file", os.O_RDONLY), os.open("file", os.O_WRONLY)
+    path, reading, writing = (
+        os.open("file", os.O_PATH),
+        os.open("file", os.O_RDONLY),
+        os.open("file", os.O_WRONLY),
+    )
     directory = os.open(".", os.O_RDONLY)
     calls: dict[str, tuple[Any, ...]] = {
         "read": (room(4), 4), "pread64": (room(4), 4, 0), "readv": (None, 0), "write": (b"new", 3), "pwrite64": (b"new", 3, 0),
@@ -332,10 +431,22 @@ def bad_descriptors() -> Any:
         "execveat": (b"x", None, None, 0), "mkdirat": (b"file/x", 0o700), "unlinkat": (b"missing", 0),
     }  # fmt: skip
     answers: dict[str, Any] = {}
-    kinds = {"closed": closed, "path": path, "reading": reading, "writing": writing, "directory": directory, "negative": -1, "high": 99999}
+    kinds = {
+        "closed": closed,
+        "path": path,
+        "reading": reading,
+        "writing": writing,
+        "directory": directory,
+        "negative": -1,
+        "high": 99999,
+    }
     for name, arguments in calls.items():
         for kind, number in kinds.items():
-            if (name, kind) in {("fchdir", "directory"), ("getdents64", "directory"), ("getdents", "directory")}:
+            if (name, kind) in {
+                ("fchdir", "directory"),
+                ("getdents64", "directory"),
+                ("getdents", "directory"),
+            }:
                 continue
             found = raw(name, number, *arguments)
             if name == "dup" and isinstance(found, int):

@@ -9,8 +9,20 @@ import tempfile
 from typing import Any
 
 from fidelity_raw import (
-    AT_EMPTY_PATH, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW, SLASHES,
-    attempt, opened, program, raw, room, status, tree, write,
+    AT_EMPTY_PATH,
+    AT_FDCWD,
+    AT_REMOVEDIR,
+    AT_SYMLINK_FOLLOW,
+    AT_SYMLINK_NOFOLLOW,
+    SLASHES,
+    attempt,
+    opened,
+    program,
+    raw,
+    room,
+    status,
+    tree,
+    write,
 )  # fmt: skip
 
 KINDS = ("file", "directory", "full", "missing", "to_file", "to_directory", "dangling", "loop", "fifo")
@@ -127,7 +139,7 @@ def changes() -> Any:
 
 @program()
 def dots() -> Any:
-    """"." and ".." alone."""
+    """ "." and ".." alone."""
     os.makedirs("a/b")
     answers: dict[str, Any] = {}
     for path in (".", "..", "./", "../", "a/b/..", "a/b/.", "/", "//", "/..", "", "./.", ".//./"):
@@ -137,7 +149,10 @@ def dots() -> Any:
             for name, change in CHANGES.items()
             if not (path.startswith("/") and name in ("open O_TMPFILE",))
         }
-        answers[path] = [changing, {name: look(path) for name, look in LOOKS.items() if not path.startswith("/")}]
+        answers[path] = [
+            changing,
+            {name: look(path) for name, look in LOOKS.items() if not path.startswith("/")},
+        ]
         os.chdir("../..")
     return answers, tree()
 
@@ -236,7 +251,13 @@ def links_on_the_way() -> Any:
             "one/missing/../x", "far/beside/../x", "one/two/there/../../far/new4",
         )
     }  # fmt: skip
-    return answers, raw("rmdir", "slashed"), raw("mkdir", "up/made", 0o700), raw("rename", "up/made", "slashed/moved"), tree()
+    return (
+        answers,
+        raw("rmdir", "slashed"),
+        raw("mkdir", "up/made", 0o700),
+        raw("rename", "up/made", "slashed/moved"),
+        tree(),
+    )
 
 
 @program()
@@ -251,7 +272,14 @@ def chains_of_links() -> Any:
     answers = {number: opened("open", str(number), os.O_RDONLY, 0) for number in (1, 5, 39, 40, 41, 45)}
     statuses = [attempt(lambda each=each: status(os.stat(each))) for each in ("39", "40", "41", "ping", "through")]
     made = [opened("open", each, os.O_CREAT | os.O_WRONLY, 0o600) for each in ("ping", "through", "41")]
-    return answers, statuses, made, attempt(os.mkdir, "ping"), attempt(os.unlink, "ping"), attempt(os.path.realpath, "5")
+    return (
+        answers,
+        statuses,
+        made,
+        attempt(os.mkdir, "ping"),
+        attempt(os.unlink, "ping"),
+        attempt(os.path.realpath, "5"),
+    )
 
 
 @program()
@@ -327,7 +355,10 @@ def long_paths() -> Any:
     answers: dict[str, Any] = {}
     for length in (4000, 4094, 4095, 4096, 5000):
         relative, absolute = _of_length(length, "f"), _of_length(length, "f", here)
-        answers[f"relative {length}"] = [opened("open", relative, os.O_RDONLY, 0), raw("stat", relative, room(144))]
+        answers[f"relative {length}"] = [
+            opened("open", relative, os.O_RDONLY, 0),
+            raw("stat", relative, room(144)),
+        ]
         answers[f"absolute {length}"] = [opened("open", absolute, os.O_RDONLY, 0), raw("access", absolute, 0)]
         answers[f"at {length}"] = opened("openat", directory, relative, os.O_RDONLY, 0)
         answers[f"made {length}"] = [raw("mkdir", _of_length(length, "d"), 0o700), raw("rmdir", "d")]
@@ -335,7 +366,11 @@ def long_paths() -> Any:
         answers[f"target {length}"] = raw("symlink", "t" * length, f"link{length}")
     for length in (254, 255, 256, 300):
         name = "n" * length
-        answers[f"name {length}"] = [raw("mkdir", name, 0o700), raw("stat", f"{name}/", room(144)), raw("rename", name, "m" * length)]
+        answers[f"name {length}"] = [
+            raw("mkdir", name, 0o700),
+            raw("stat", f"{name}/", room(144)),
+            raw("rename", name, "m" * length),
+        ]
         answers[f"parent {length}"] = raw("mkdir", f"{name}/x", 0o700)
     answers["link"] = [opened("open", "long", os.O_RDONLY, 0), opened("open", "long/", os.O_RDONLY, 0)]
     os.close(directory)
@@ -429,9 +464,19 @@ def moved_directories() -> Any:
     answers += [raw("renameat", directory, "file", AT_FDCWD, "a/file"), raw("unlinkat", handle, "more", 0)]
     answers += [raw("newfstatat", directory, "../a", room(144), 0), raw("mkdirat", directory, "../c", 0o700)]
     os.rmdir("b")
-    answers += [opened("openat", directory, "x", os.O_CREAT | os.O_WRONLY, 0o600), raw("mkdirat", handle, "x", 0o700)]
-    answers += [opened("openat", directory, ".", os.O_RDONLY, 0), opened("openat", directory, "..", os.O_RDONLY, 0)]
-    answers += [attempt(os.listdir, directory), status(os.fstat(handle)), raw("linkat", AT_FDCWD, "a/file", handle, "x", 0)]
+    answers += [
+        opened("openat", directory, "x", os.O_CREAT | os.O_WRONLY, 0o600),
+        raw("mkdirat", handle, "x", 0o700),
+    ]
+    answers += [
+        opened("openat", directory, ".", os.O_RDONLY, 0),
+        opened("openat", directory, "..", os.O_RDONLY, 0),
+    ]
+    answers += [
+        attempt(os.listdir, directory),
+        status(os.fstat(handle)),
+        raw("linkat", AT_FDCWD, "a/file", handle, "x", 0),
+    ]
     os.mkdir("b")
     answers += [opened("openat", directory, "x", os.O_CREAT | os.O_WRONLY, 0o600), os.listdir("b")]
     for each in (directory, handle):

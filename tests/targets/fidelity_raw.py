@@ -21,7 +21,13 @@ from typing import Any
 from racecheck.kernel import libc, syscalls
 
 AT_FDCWD = -100
-AT_SYMLINK_NOFOLLOW, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, AT_EMPTY_PATH, AT_EACCESS = 0x100, 0x200, 0x400, 0x1000, 0x200
+AT_SYMLINK_NOFOLLOW, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, AT_EMPTY_PATH, AT_EACCESS = (
+    0x100,
+    0x200,
+    0x400,
+    0x1000,
+    0x200,
+)
 SLASHES = ("", "/", "//", "/.", "/..", "/./", "/x", "/x/y")
 
 Body = Callable[[], Any]
@@ -65,7 +71,7 @@ def attempt(function: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
         return function(*arguments, **more)
     except OSError as error:
         return errno.errorcode.get(error.errno or 0, str(error))
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         return type(error).__name__
 
 
@@ -142,7 +148,7 @@ def run(directory: Path) -> dict[str, Any]:
         mask = os.umask(0o022)
         try:
             answers[name] = each.run()
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             line = error.__traceback__.tb_next.tb_lineno if error.__traceback__ and error.__traceback__.tb_next else 0
             answers[name] = f"line {line}: {type(error).__name__}: {error}".replace(str(directory), "<directory>")
         os.umask(mask)
