@@ -1,21 +1,24 @@
-"""The README's first example: two ranks clear the same directory, and the fix."""
-
 import shutil
-from pathlib import Path
 
-import racecheck as rc
+import racecheck
 
 
-@rc.scenario(ranks=2, report="openpi #868", expected=rc.Verdict.FAIL, breaks="no-file-errors")
-def overwrite(rank: rc.Rank) -> None:  # every rank runs this; its process group is up
+@racecheck.scenario(ranks=2, report="openpi #868", expected=racecheck.Verdict.FAIL, breaks="no-file-errors")
+def overwrite(rank):  # every rank runs this; its process group is up
     checkpoint = rank.path / "ckpt"
     if checkpoint.exists():
         shutil.rmtree(checkpoint)
     checkpoint.mkdir(exist_ok=True)
 
 
-@rc.scenario(ranks=2, report="openpi #969")
-def guarded(rank: rc.Rank) -> None:
+@overwrite.setup
+def an_old_checkpoint(path):  # before the ranks start
+    (path / "ckpt").mkdir()
+    (path / "ckpt" / "model.pt").write_text("old")
+
+
+@racecheck.scenario(ranks=2, report="openpi #969")
+def guarded(rank):
     import torch.distributed as dist
 
     checkpoint = rank.path / "ckpt"
@@ -25,8 +28,12 @@ def guarded(rank: rc.Rank) -> None:
     dist.barrier()
 
 
-@overwrite.setup
-@guarded.setup
-def an_old_checkpoint(path: Path) -> None:  # before the ranks start
-    (path / "ckpt").mkdir()
-    (path / "ckpt" / "model.pt").write_text("old")
+guarded.setup(an_old_checkpoint)
+
+
+def test_overwrite(racecheck):
+    racecheck.finds(overwrite)
+
+
+def test_guarded(racecheck):
+    racecheck.check(guarded)

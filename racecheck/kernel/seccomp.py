@@ -164,7 +164,7 @@ def install() -> int:
     seccomp = number("seccomp", libc.MACHINE)
     assert seccomp is not None
     flags = _NEW_LISTENER | _WAIT_KILLABLE_RECV
-    descriptor, error = libc.syscall(seccomp, _SET_MODE_FILTER, flags, ctypes.byref(assembled()))
+    descriptor, error = libc.syscall(seccomp, _SET_MODE_FILTER, flags, ctypes.addressof(assembled()))
     if error:
         raise libc.os_error(error)
     return descriptor
@@ -178,7 +178,7 @@ class Listener:
         self._notification = _Notification()
         self._response = _Response()
         self._add = _AddDescriptor()
-        libc.ioctl(descriptor, _SET_FLAGS, ctypes.c_ulong(_SYNC_WAKE_UP))  # type: ignore[arg-type]
+        libc.ioctl(descriptor, _SET_FLAGS, ctypes.c_ulong(_SYNC_WAKE_UP))
 
     def fileno(self) -> int:
         return self.descriptor

@@ -91,7 +91,8 @@ def announce(message: dict[str, Any], room: int = 4096) -> Any:
 
 def stack(frame: FrameType | None = None) -> list[tuple[str, int, str]]:
     """The calling thread's Python stack up to where the scenario was called, innermost first, without our
-    own frames."""
+    own frames.
+    """
     return list(_frames(frame or sys._getframe(1)))
 
 
@@ -147,7 +148,7 @@ def _settle(job: Job, rank: int) -> None:
     faulthandler.enable(file=2)
     random.seed(f"{job.seed}:{rank}")
     if generator := sys.modules.get("numpy.random"):
-        generator.seed(random.Random(f"{job.seed}:{rank}").getrandbits(32))  # type: ignore[attr-defined]
+        generator.seed(random.Random(f"{job.seed}:{rank}").getrandbits(32))
     with suppress(KeyError):
         sys.modules["tempfile"].tempdir = None  # type: ignore[attr-defined]
 

@@ -156,7 +156,7 @@ class Decoder:
         request.paths[index] = path
         if path or ("AT_EMPTY_PATH" in request.flags and start == AT_FDCWD and _looks_up(request, index)):
             request.located[index] = self._locate(request, index, start, os.fsdecode(path) or ".")
-        elif not address or "AT_EMPTY_PATH" in request.flags:
+        elif "AT_EMPTY_PATH" in request.flags or (not address and request.call.family == "utime"):
             self._descriptor(request, index - 1, start)
 
     def _locate(self, request: Request, index: int, start: int, path: str) -> Located:

@@ -55,7 +55,7 @@ def perform(request: Request) -> Answer:
 
     Raises `OSError` only where the rank's own memory cannot be used: then the kernel must have the call.
     """
-    if request.how is None:
+    if request.how is None or not request.how[2]:
         for located in request.located.values():
             if located.has_failed:
                 return Answer(errno=located.error)
@@ -179,16 +179,16 @@ def _open_arguments(request: Request) -> tuple[int, int]:
 
 def _openat2(request: Request, flags: int, mode: int, resolve: int) -> tuple[int, int]:
     """With its resolve flags the way matters, not only where it ends: from the rank's own start, by its own path."""
-    pid, register = request.task.process.pid, request.arguments[0]
-    start = ctypes.c_int(register & 0xFFFFFFFF).value
-    base = f"/proc/{pid}/cwd" if start == AT_FDCWD else f"/proc/{pid}/fd/{start}"
+    how = struct.pack("QQQ", flags, mode, resolve)
+    if not resolve:
+        return libc.syscall(_number(request), AT_FDCWD, os.fsencode(request.located[1].via), how, len(how))
+    mine = request.resolver
     try:
-        handle = os.open(base, os.O_PATH | os.O_CLOEXEC)
+        handle = os.open(resolver.start(signed(request.arguments[0])), os.O_PATH | os.O_CLOEXEC)
     except OSError as error:
         return -1, error.errno or errno.EBADF
-    how = struct.pack("QQQ", flags, mode, resolve)
     try:
-        return libc.syscall(_number(request), handle, request.paths[1], how, len(how))
+        return libc.syscall(_number(request), handle, path, how, len(how))
     finally:
         os.close(handle)
 
@@ -225,7 +225,7 @@ def _transfer(request: Request, move: Callable[[Memory, OpenFile, int, int, int]
     if positioned and offset < 0:
         return Answer(errno=errno.EINVAL)
     if any(length > _LONG_MAX for _, length in spans):
-        return Answer(errno=errno.EFAULT)
+        return Answer(errno=errno.EFAULT if request.call.args[1].role in (Role.INBUF, Role.OUTBUF) else errno.EINVAL)
     for address, length in _chunks(spans):
         try:
             moved = move(memory, file, address, length, offset + done if positioned else -1)

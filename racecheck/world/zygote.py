@@ -255,7 +255,7 @@ def _installed(name: str) -> bool:
     origin = getattr(known, "__file__", None) if known else None
     if origin is None and known is None:
         with suppress(Exception):
-            spec = importlib.util.find_spec(top)  # type: ignore[attr-defined]
+            spec = importlib.util.find_spec(top)
             origin = spec.origin if spec else None
     return top in sys.stdlib_module_names or (origin or "").startswith((sys.prefix, sys.base_prefix))
 

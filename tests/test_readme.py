@@ -1,0 +1,75 @@
+"""The README is true: its example is the scenario that is shipped, and its output is what comes out.
+
+``python -m tests.test_readme`` writes the output of this machine into the README.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from racecheck.cli import commands
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+SHOWN = {"output": "overwrite", "guarded": "guarded"}
+
+
+def block(name: str, language: str) -> str:
+    """The code block after a marker, without its last newline."""
+    found = re.search(rf"<!-- {name} -->\n```{language}\n(.*?)\n?```", README.read_text(), re.DOTALL)
+    assert found is not None, f"README.md has no block {name}"
+    return found.group(1)
+
+
+def run(name: str) -> str:
+    command = [sys.executable, "-m", "racecheck", "run", f"scenarios/test_readme.py::{name}"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.rstrip()
+
+
+def alike(text: str) -> str:
+    """Without what differs from machine to machine: seconds, and the calls that pass."""
+    return re.sub(r"\d+ calls? outside", "N calls outside", re.sub(r"\d+\.\d s", "N s", text))
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_the_output_is_what_comes_out(name: str) -> None:
+    assert alike(run(SHOWN[name])) == alike(block(name, "text"))
+
+
+def test_the_example_is_the_scenario() -> None:
+    example = re.search(r"```python\n# scenarios/test_readme.py\n(.*?)```", README.read_text(), re.DOTALL)
+    assert example is not None
+    shipped = (ROOT / "scenarios" / "test_readme.py").read_text()
+    details = ', report="openpi #868", expected=racecheck.Verdict.FAIL, breaks="no-file-errors"'
+    assert shipped.replace(details, "").startswith(example.group(1).rstrip())
+
+
+def test_every_command_and_option_is_in_the_readme() -> None:
+    text = README.read_text()
+    assert isinstance(commands, click.Group)
+    for name, command in commands.commands.items():
+        assert f"racecheck {name}" in text
+        for parameter in command.params:
+            if isinstance(parameter, click.Option):
+                assert all(option in text for option in parameter.opts), parameter.opts
+
+
+def test_the_marked_commands_name_what_there_is() -> None:
+    for name in ("run", "test"):
+        assert "-c tests/constraints.txt" in block(name, "bash")
+    assert (ROOT / "tests" / "constraints.txt").exists()
+
+
+if __name__ == "__main__":
+    text = README.read_text()
+    for marker, scenario in SHOWN.items():
+        pattern = rf"(<!-- {marker} -->\n```text\n).*?(```)"
+        said = run(scenario)
+        text = re.sub(pattern, lambda found: found.group(1) + said + "\n" + found.group(2), text, flags=re.DOTALL)  # noqa: B023
+    README.write_text(text)
