@@ -15,7 +15,7 @@ from racecheck.kernel.syscalls import Call
 from racecheck.model import Op, Place
 from racecheck.world.files import OpenFile
 from racecheck.world.locks import Lock
-from racecheck.world.resolve import AT_FDCWD, Identities, Located, Resolver, Watched, kind_of
+from racecheck.world.resolve import AT_FDCWD, Identities, Located, Resolver, View, Watched, kind_of
 
 if TYPE_CHECKING:
     from racecheck.world.tasks import Task
@@ -72,6 +72,11 @@ class Request:
 
     def index(self, role: Role) -> int:
         return next(index for index, arg in enumerate(self.call.args) if arg.role is role)
+
+    @property
+    def view(self) -> View:
+        """How the calling thread sees the file system."""
+        return View(self.task.process.pid, self.task.tid)
 
     def close(self) -> None:
         """Give the handles of its paths back."""
@@ -173,7 +178,7 @@ class Decoder:
         return resolver.locate(start, ".", follow=False)
 
     def _resolver(self, request: Request) -> Resolver:
-        return Resolver(self.watched, request.task.process.pid, request.task.tid)
+        return Resolver(self.watched, request.view)
 
     def _descriptor(self, request: Request, index: int, number: int) -> None:
         if number < 0:

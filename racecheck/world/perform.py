@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from racecheck.kernel import libc, proc, syscalls
 from racecheck.kernel.memory import Memory
 from racecheck.kernel.signature import Arg, Role
-from racecheck.world.calls import Request
+from racecheck.world.calls import Request, signed
 from racecheck.world.files import OpenFile
 from racecheck.world.resolve import AT_FDCWD
 
@@ -182,9 +182,9 @@ def _openat2(request: Request, flags: int, mode: int, resolve: int) -> tuple[int
     how = struct.pack("QQQ", flags, mode, resolve)
     if not resolve:
         return libc.syscall(_number(request), AT_FDCWD, os.fsencode(request.located[1].via), how, len(how))
-    mine = request.resolver
+    path = os.fsencode(request.view.own(os.fsdecode(request.paths[1])))
     try:
-        handle = os.open(resolver.start(signed(request.arguments[0])), os.O_PATH | os.O_CLOEXEC)
+        handle = os.open(request.view.start(signed(request.arguments[0])), os.O_PATH | os.O_CLOEXEC)
     except OSError as error:
         return -1, error.errno or errno.EBADF
     try:

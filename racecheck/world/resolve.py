@@ -95,12 +95,37 @@ class Located:
 
 
 @dataclass(frozen=True, slots=True)
-class Resolver:
-    """Finds out where the paths of one thread lead."""
+class View:
+    """How a thread sees the file system."""
 
-    watched: Watched
     pid: int
     tid: int
+
+    def start(self, start: int) -> str:
+        """The path of a descriptor; AT_FDCWD stands for the working directory."""
+        return f"/proc/{self.pid}/cwd" if start == AT_FDCWD else f"/proc/{self.pid}/fd/{start}"
+
+    def own(self, path: str) -> str:
+        """``/proc/self`` as the process means it, not as we do."""
+        if not path.startswith(("/proc/", "/dev/fd", "//")):
+            return path
+        plain = "/" + path.lstrip("/")
+        for own, other in (
+            ("/proc/self", f"/proc/{self.pid}"),
+            ("/proc/thread-self", f"/proc/{self.pid}/task/{self.tid}"),
+            ("/dev/fd", f"/proc/{self.pid}/fd"),
+        ):
+            if plain == own or plain.startswith(f"{own}/"):
+                return other + plain[len(own) :]
+        return path
+
+
+@dataclass(frozen=True, slots=True)
+class Resolver:
+    """Finds out where the paths of a thread lead."""
+
+    watched: Watched
+    view: View
 
     def locate(self, start: int, path: str, *, follow: bool, slash: bool = True) -> Located:
         """Where ``path`` leads from the descriptor ``start`` of the process (AT_FDCWD: its working directory).
@@ -111,7 +136,7 @@ class Resolver:
         base = -1
         if not path.startswith("/"):
             try:
-                base = os.open(self._start(start), os.O_PATH | os.O_CLOEXEC)
+                base = os.open(self.view.start(start), os.O_PATH | os.O_CLOEXEC)
             except OSError:
                 return Located(-1, "", path, None, error=errno.EBADF)
         way = [self._step(base, path)]
@@ -126,12 +151,9 @@ class Resolver:
             os.close(base)
         return _end_of(way, is_loop=len(way) > _MAX_LINKS and _goes_on(way[-1], follow=follow, slash=slash))
 
-    def _start(self, start: int) -> str:
-        return f"/proc/{self.pid}/cwd" if start == AT_FDCWD else f"/proc/{self.pid}/fd/{start}"
-
     def _step(self, base: int, path: str) -> Located:
         """One look: the last component is not followed."""
-        path = self._own(path)
+        path = self.view.own(path)
         parent, name = _split(path)
         plain = name.rstrip("/")
         try:
@@ -146,29 +168,18 @@ class Resolver:
             return self._missing(base, path, error.errno or errno.ENOENT)
         return Located(handle, name, canonical, self.watched.shown(canonical), status_of(plain, handle))
 
-    def _own(self, path: str) -> str:
-        """``/proc/self`` as the process means it, not as we do."""
-        if not path.startswith(("/proc/", "/dev/fd", "//")):
-            return path
-        plain = "/" + path.lstrip("/")
-        for own, other in (
-            ("/proc/self", f"/proc/{self.pid}"),
-            ("/proc/thread-self", f"/proc/{self.pid}/task/{self.tid}"),
-            ("/dev/fd", f"/proc/{self.pid}/fd"),
-        ):
-            if plain == own or plain.startswith(f"{own}/"):
-                return other + plain[len(own) :]
-        return path
-
     def _own_directory(self, handle: int) -> tuple[int, str]:
         """A directory and its path; what is ours below /proc, reached in whatever way, becomes the process's."""
-        directory, ours = real_path(handle), f"/proc/{os.getpid()}"
+        directory = real_path(handle)
+        if not directory.startswith("/proc/"):
+            return handle, directory
+        ours = f"/proc/{os.getpid()}"
         if directory != ours and not directory.startswith(f"{ours}/"):
             return handle, directory
         rest = directory[len(ours) :].split("/")
         if rest[1:2] == ["task"] and len(rest) > 2:
-            rest[2] = str(self.tid)
-        directory = f"/proc/{self.pid}{'/'.join(rest)}"
+            rest[2] = str(self.view.tid)
+        directory = f"/proc/{self.view.pid}{'/'.join(rest)}"
         theirs = os.open(directory, _OPEN_DIRECTORY)
         os.close(handle)
         return theirs, directory

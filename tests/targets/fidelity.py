@@ -1,23 +1,29 @@
-"""Scenarios that do what an ordinary process does, to see that control changes nothing.  Not collected by pytest."""
+"""Scenarios that do what an ordinary process does, to see that control changes nothing.  Not collected by pytest.
+
+Started as a program with a directory as its argument, it runs the battery there in an ordinary process.
+"""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Any
 
-import fidelity_data  # noqa: F401
-import fidelity_locks  # noqa: F401
-import fidelity_open  # noqa: F401
-import fidelity_paths  # noqa: F401
+import fidelity_data
+import fidelity_locks
+import fidelity_open
+import fidelity_paths
 import fidelity_raw
 
 from racecheck import Rank, scenario
 
+PARTS = (fidelity_data, fidelity_locks, fidelity_open, fidelity_paths)
+"""Importing them has filled `fidelity_raw.PROGRAMS`."""
+
 
 @scenario(ranks=1, max_ops=100_000)
-def battery(rank: Rank) -> dict[str, Any]:
-    """Every program, one after the other."""
-    return fidelity_raw.run(rank.path)
+def battery(rank: Rank) -> str:
+    """Every program, one after the other; gives their packed answers."""
+    return fidelity_raw.packed(fidelity_raw.run(rank.path))
 
 
 @battery.setup
@@ -26,6 +32,4 @@ def directories(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    import sys
-
     fidelity_raw.main(Path(sys.argv[1]))

@@ -1,6 +1,6 @@
 """The README is true: its example is the scenario that is shipped, and its output is what comes out.
 
-``python -m tests.test_readme`` writes the output of this machine into the README.
+``python -m tests.test_docs`` writes the output of this machine into the README.
 """
 
 from __future__ import annotations
