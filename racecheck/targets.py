@@ -176,7 +176,5 @@ def import_name(name: str) -> ModuleType:
     """Import a module; raises `UsageError` with the reason in one line."""
     try:
         return importlib.import_module(name)
-    except SystemExit:
-        raise UsageError(f"{name} does not import: it calls sys.exit") from None
     except Exception as error:
         raise UsageError(f"{name} does not import: {type(error).__name__}: {error}") from error

@@ -208,9 +208,9 @@ class Decoder:
         name = os.path.basename(located.path)
         if located.shown is None:
             return Place(located.path, 0, name, 0, kind_of(located.status))
-        directory = self._directory(located, name)
         inode = self.identities.of(located.status) if located.status else 0
-        return Place(located.shown, directory, name, inode, kind_of(located.status))
+        shown, own = _without_number(located.shown, located.status, inode)
+        return Place(shown, self._directory(located, name), own, inode, kind_of(located.status))
 
     def _directory(self, located: Located, name: str) -> int:
         """The identity of the directory that has the name; 0 if that is not there."""
@@ -226,11 +226,16 @@ class Decoder:
     def _file_place(self, file: OpenFile) -> Place:
         path, status = file.path(), file.status()
         inode = self.identities.of(status)
-        directory, name = os.path.split(path)
-        if name == f"#{status.st_ino}":  # what the kernel calls a file that O_TMPFILE made
-            name = f"#{inode}"
-            path = f"{directory}/{name}"
-        return Place(self.watched.shown(path) or path, 0, name, inode, kind_of(status), file.number)
+        shown, name = _without_number(self.watched.shown(path) or path, status, inode)
+        return Place(shown, 0, name, inode, kind_of(status), file.number)
+
+
+def _without_number(path: str, status: os.stat_result | None, inode: int) -> tuple[str, str]:
+    """A path and its last name; the kernel names what O_TMPFILE made by its inode number, we by its identity."""
+    name = os.path.basename(path)
+    if status is not None and name == f"#{status.st_ino}":
+        return f"{path[: -len(name)]}#{inode}", f"#{inode}"
+    return path, name
 
 
 def closing_range(request: Request) -> tuple[int, int]:
