@@ -290,6 +290,7 @@ def test_wrong_usage_is_one_line_with_the_mend(
 ) -> None:
     monkeypatch.setattr(doctor, "start", lambda base: pytest.fail("this needs no session"))
     targets.load(f"{FILE}::racing")
+    cli._capsys.readouterr()  # it says that it is imported
     Path("directory").mkdir()
     texts = {"syntax.py": "def (", "raises.py": "raise ValueError('two\\nlines')", "quits.py": QUITS}
     texts |= {"leaves.py": "import os; os._exit(0)", "foreign.json": "{}"}

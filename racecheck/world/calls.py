@@ -199,15 +199,15 @@ class Decoder:
 
     def _places(self, request: Request) -> tuple[Place, ...]:
         """The places of a request's paths and files: the source before the target."""
-        found = {index: self._place(located) for index, located in request.located.items()}
+        found = {index: self._place(located, request.view) for index, located in request.located.items()}
         found |= {index: self._file_place(file) for index, file in request.files.items()}
         targets = [index for index, arg in enumerate(request.call.args) if arg.name == "to"]
         return tuple(found[index] for index in sorted(found, key=lambda each: (each in targets, each)))
 
-    def _place(self, located: Located) -> Place:
+    def _place(self, located: Located, view: View) -> Place:
         name = os.path.basename(located.path)
         if located.shown is None:
-            return Place(located.path, 0, name, 0, kind_of(located.status))
+            return Place(view.shown(located.path), 0, name, 0, kind_of(located.status))
         inode = self.identities.of(located.status) if located.status else 0
         shown, own = _without_number(located.shown, located.status, inode)
         return Place(shown, self._directory(located, name), own, inode, kind_of(located.status))

@@ -119,6 +119,11 @@ class View:
                 return other + plain[len(own) :]
         return path
 
+    def shown(self, path: str) -> str:
+        """A canonical path that is the same in every run: without the process's number."""
+        own = f"/proc/{self.pid}"
+        return f"/proc/self{path[len(own) :]}" if path == own or path.startswith(f"{own}/") else path
+
 
 @dataclass(frozen=True, slots=True)
 class Resolver:

@@ -14,7 +14,6 @@ from fidelity_raw import (
     AT_REMOVEDIR,
     AT_SYMLINK_FOLLOW,
     AT_SYMLINK_NOFOLLOW,
-    SLASHES,
     attempt,
     opened,
     program,
@@ -27,7 +26,7 @@ from fidelity_raw import (
 
 KINDS = ("file", "directory", "full", "missing", "to_file", "to_directory", "dangling", "loop", "fifo")
 
-ENDINGS = ("", "/", "/.", "/..", "/x")
+ENDINGS = ("", "/", "/.", "/..", "//x")
 
 LOOKS: dict[str, Any] = {
     "open": lambda path: opened("open", path, os.O_RDONLY | os.O_NONBLOCK, 0),
@@ -119,7 +118,7 @@ def looks() -> Any:
     return {
         f"{name} {kind}{slash}": look(kind + slash)
         for kind in KINDS
-        for slash in SLASHES
+        for slash in ENDINGS
         for name, look in LOOKS.items()
     }
 
@@ -342,6 +341,8 @@ def from_outside() -> Any:
         tree(),
     ]
     shutil.rmtree(outside)
+    os.unlink("out")
+    os.unlink("dangling")
     return [str(each).replace(outside, "<outside>") for each in answers]
 
 

@@ -30,7 +30,6 @@ AT_SYMLINK_NOFOLLOW, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, AT_EMPTY_PATH, AT_EACCESS 
     0x1000,
     0x200,
 )
-SLASHES = ("", "/", "//", "/.", "/..", "/./", "/x", "/x/y")
 
 Body = Callable[[], Any]
 Setup = Callable[[], Any]
