@@ -2,21 +2,24 @@
 
 The modules, from the top; imports go down this list, never up:
 
-    cli             the command line
-    pytest_plugin   the fixture, the options, what a failing test prints
-    doctor          can this machine run controlled worlds?
-    runner          explore and replay: begin, run, judge; budget and seed
-    report          a run as text: the interleaving in columns
-    record          findings on disk
-    compare         are two outcomes the same?
-    world           processes: zygote, guardian, the agent in a rank, the supervisor's loop
-    storage         what a node sees of the files
-    strategies      what to choose at a point, one small file each
-    kernel          system calls: the table, the filter, memory, /proc
-    targets         scenarios, and how a target names one
-    invariants      plain functions from an outcome to violations
-    config          the one reader of the environment
-    model, errors   the nouns
+    cli                 the command line
+    pytest_plugin       the fixture, the options, what a failing test prints
+    progress            what is shown while a search lasts, and how it may end
+    doctor              can this machine run controlled worlds?
+    probes, subject     what it tries, each by doing it
+    listing             the scenarios in files
+    runner              explore and replay: begin, run, judge; budget and seed
+    results             what a search came to, for people and for programs
+    report              a run as text: the interleaving in columns
+    record, compare     findings on disk; are two outcomes the same?
+    world               processes: zygote, guardian, the agent in a rank, the supervisor's loop
+    storage             what a node sees of the files
+    strategies          what to choose at a point, one small file each
+    kernel              system calls: the table, the filter, memory, /proc
+    targets             scenarios, and how a target names one
+    invariants          plain functions from an outcome to violations
+    config              the one reader of the environment
+    model, errors       the nouns
 """
 
 from __future__ import annotations
