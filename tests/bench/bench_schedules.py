@@ -54,7 +54,7 @@ def spawn(bench: Bench) -> None:
 
 def free(bench: Bench) -> None:
     """A controlled world, in a search and alone, against the same forked world uncontrolled."""
-    for name, title in ((OPENPI, "openpi race"), (DCP, "dcp.save")):
+    for name, what in ((OPENPI, "openpi race"), (DCP, "dcp.save")):
         for ranks in (2, 4, 8):
             scenario, outcomes = load(name, ranks=ranks), list[Outcome]()
             with session() as started:
@@ -66,7 +66,7 @@ def free(bench: Bench) -> None:
                 )
             ops = median(len(outcome.ops) for outcome in outcomes)
             times = f"{mine * 1e3:.0f} ms against {theirs * 1e3:.0f} ms: {mine / theirs:.2f} times"
-            bench.row(f"{title}, {ranks} ranks", times, "at most 2 times")
+            bench.row(f"{what}, {ranks} ranks", times, "at most 2 times")
             whole, extra = mine * 1e3 / ops, (mine - theirs) * 1e3 / ops
             bench.row("", f"{ops:.0f} ops: {whole:.2f} ms each, {extra:.2f} of it for control")
             bench.row("", f"alone {alone * 1e3:.0f} ms: {alone / theirs:.2f} times")
@@ -94,6 +94,10 @@ def all_scenarios() -> list[Scenario]:
     return [each for file in files for each in targets.scenarios_in(targets.load_file(file))]
 
 
+def title(scenario: Scenario) -> str:
+    return f"{scenario.file.stem.removeprefix('test_')} {scenario.name}"
+
+
 def determinism(bench: Bench) -> None:
     """Replays with two busy loops beside them, half of them in fresh processes."""
     scenarios = [*all_scenarios(), load(DCP, ranks=4)]
@@ -110,7 +114,7 @@ def determinism(bench: Bench) -> None:
                     alike[index] += replay(bench, fresh, scenario, recorded[index], half // sessions)
     for scenario, count in zip(scenarios, alike, strict=True):
         shown = f"{count} of {2 * half} identical, {sessions} sessions more"
-        bench.row(f"{scenario.name}, {scenario.world.ranks} ranks", shown, "all")
+        bench.row(f"{title(scenario)}, {scenario.world.ranks} ranks", shown, "all")
 
 
 def record(started: Session, scenario: Scenario) -> list[Outcome]:
@@ -155,7 +159,7 @@ def seeds(bench: Bench, started: Session, scenario: Scenario) -> None:
         bench.must(scenario.breaks in broken, f"{scenario.name}, seed {seed}: {scenario.breaks} not found in 20")
         needed.append(report.schedules)
     shown = f"after {', '.join(map(str, needed))}"
-    bench.row(f"{scenario.name}, seeds 1 to 10", shown, "20 from each seed")
+    bench.row(f"{title(scenario)}, seeds 1 to 10", shown, "20 from each seed")
 
 
 def hits(bench: Bench, started: Session, scenario: Scenario) -> None:
@@ -173,7 +177,8 @@ def clean(bench: Bench, started: Session, scenario: Scenario) -> None:
     search = runner.Search(scenario, scenario.world, scenario.invariants, schedules=tries, stacks=False)
     report = runner.explore(started, search)
     bench.must(report.verdict is Verdict.PASS, f"{scenario.name}: {report.verdict.name} {[*report.reasons]}")
-    bench.row(f"{scenario.name}, fixed", f"{report.verdict.name} after {report.schedules}", f"PASS after {tries}")
+    shown = f"{report.verdict.name} after {report.schedules}{', all there are' if report.exhaustive else ''}"
+    bench.row(f"{title(scenario)}, fixed", shown, f"PASS after {tries}")
 
 
 SECTIONS: dict[str, Callable[[Bench], None]] = {

@@ -39,7 +39,7 @@ class Bench:
         return quick if self.quick else full
 
     def row(self, what: str, measured: str, target: str = "") -> None:
-        print(f"  {what:<44} {measured:<40} {target and 'target: ' + target}".rstrip(), flush=True)
+        print(f"  {what:<52} {measured:<40} {target and 'target: ' + target}".rstrip(), flush=True)
 
     def must(self, right: bool, what: str) -> None:
         """Note a wrong result; a slow machine is none."""

@@ -765,10 +765,18 @@ def hard_links() -> Any:
 def sleeps_and_draws() -> Any:
     """Sleeps that are refused, and randomness: as much as was asked for."""
     timespec = lambda seconds, nanoseconds: struct.pack("qq", seconds, nanoseconds)  # noqa: E731
-    answers: list[Any] = [raw("nanosleep", timespec(*each), None) for each in ((0, 0), (0, 1000), (0, 10**9), (-1, 0), (0, -1))]
+    answers: list[Any] = [
+        raw("nanosleep", timespec(*each), None) for each in ((0, 0), (0, 1000), (0, 10**9), (-1, 0), (0, -1))
+    ]
     for clock in (0, 1, 7, 5, 99, -1):
-        answers += [raw("clock_nanosleep", clock, 0, timespec(0, 0), None), raw("clock_nanosleep", clock, 1, timespec(1, 0), None)]
-        answers += [raw("clock_nanosleep", clock, 0, timespec(0, 10**9), None), raw("clock_nanosleep", clock, 0, 1, None)]
+        answers += [
+            raw("clock_nanosleep", clock, 0, timespec(0, 0), None),
+            raw("clock_nanosleep", clock, 1, timespec(1, 0), None),
+        ]
+        answers += [
+            raw("clock_nanosleep", clock, 0, timespec(0, 10**9), None),
+            raw("clock_nanosleep", clock, 0, 1, None),
+        ]
     for size in (0, 1, 300, 5 << 20):
         buffer = room(max(1, size), b"\0")
         answers += [raw("getrandom", buffer, size, 0), size < 100 or len(set(buffer.raw)) > 100]
