@@ -34,6 +34,12 @@ from racecheck import Violation, scenario
 import pytest
 
 @scenario(ranks=2, breaks="no-file-errors")
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same lines with and without a terminal."""
+    monkeypatch.setenv("COLUMNS", "120")
+
+
 def racing(rank):
     if not (rank.path / "ckpt").exists():
         (rank.path / "ckpt").mkdir()

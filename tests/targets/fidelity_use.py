@@ -117,7 +117,7 @@ def source_tree(path: Path) -> None:
 COMMANDS = (
     "cp -r source copied", "cp -a source archived", "cp source/d1/file 'a file'", "tar --sort=name --mtime=@0 -cf all.tar source",
     "mkdir out && tar xf all.tar -C out", "echo x > f; echo y >> f; cat f f > g", "mv copied moved; rm -rf archived out/source/d2",
-    "mkfifo pipe; echo through > pipe & cat < pipe > received; wait", "ln -s f l; ln g h; chmod 600 g; touch -d @5 f", "./script",
+    "mkfifo pipe; cat < pipe > received & { ls source; mkdir later; echo through; } > pipe; wait", "ln -s f l; ln g h; chmod 600 g; touch -d @5 f", "./script",
     "cd source/d1 && cat < file | wc -c > ../../count", "sort -o sorted < g; head -c 3 f | tee t u > /dev/null", "exec 7> seven; echo low >&7",
     "ls -la source > /dev/null; find . -name 'file' | sort > found; du -a source > /dev/null", "cat missing; rm missing; rmdir source; cd missing",
     "dd if=source/d2/file of=dd bs=512 count=3 conv=notrunc,fsync status=none; truncate -s 5 dd; cmp f g", "(echo sub > in) ; (cd out; echo 1 > one &) ; wait",
