@@ -16,6 +16,13 @@ import pytest
 
 pytest_plugins = "pytester"
 
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same lines with and without a terminal."""
+    monkeypatch.setenv("COLUMNS", "120")
+
+
 INSTALLED = importlib.metadata.entry_points(group="pytest11", name="racecheck")
 PLUGIN = () if INSTALLED else ("-p", "racecheck.pytest_plugin")
 """From a checkout that is not installed the plugin has to be named."""
@@ -34,12 +41,6 @@ from racecheck import Violation, scenario
 import pytest
 
 @scenario(ranks=2, breaks="no-file-errors")
-@pytest.fixture(autouse=True)
-def wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same lines with and without a terminal."""
-    monkeypatch.setenv("COLUMNS", "120")
-
-
 def racing(rank):
     if not (rank.path / "ckpt").exists():
         (rank.path / "ckpt").mkdir()
