@@ -21,7 +21,7 @@ from racecheck.model import Coverage, Invariant, Judgement, Outcome, Verdict, Vi
 from racecheck.record import Finding, Reference, save, source_hash, versions
 from racecheck.strategies import Replay, Strategy
 from racecheck.targets import Scenario
-from racecheck.world import crew, free
+from racecheck.world import free
 from racecheck.world.session import Session
 from racecheck.world.supervisor import Supervisor
 
@@ -87,14 +87,10 @@ def run_once(
     *,
     seed: str,
     stacks: bool = True,
-    again: bool = False,
 ) -> Outcome:
-    """One controlled run; the strategy has begun already and its ``end`` is called.
-
-    ``again``: another run of the same world is going to follow.
-    """
+    """One controlled run; the strategy has begun already and its ``end`` is called."""
     session.request("import", target=scenario.reference)
-    supervisor = Supervisor(session, scenario.reference, world, strategy.choose, seed=seed, stacks=stacks, again=again)
+    supervisor = Supervisor(session, scenario.reference, world, strategy.choose, seed=seed, stacks=stacks)
     outcome = supervisor.run()
     strategy.end(outcome.trace)
     return outcome
@@ -132,7 +128,7 @@ def explore(session: Session, search: Search, progress: Progress | None = None) 
     for number in range(search.schedules):
         if not strategy.begin(Random(f"{search.seed}:{number}")):
             break
-        outcome = _run(session, search, strategy, again=0 < number < search.schedules - 1)
+        outcome = _run(session, search, strategy)
         done += 1
         seen.add(fingerprint(outcome))
         merged = _merge(merged, judge(outcome, search.invariants))
@@ -145,7 +141,6 @@ def explore(session: Session, search: Search, progress: Progress | None = None) 
         if not outcome.schedule and not search.free:
             exhaustive = True  # nothing was ever to be chosen: this is the only schedule
             break
-    crew.discard(session)
     if outcome is None:
         merged = Judgement(Verdict.UNKNOWN, reasons=["no schedule was run"])
     return Report(
@@ -167,12 +162,12 @@ def explore(session: Session, search: Search, progress: Progress | None = None) 
     )
 
 
-def _run(session: Session, search: Search, strategy: Strategy, *, again: bool) -> Outcome:
+def _run(session: Session, search: Search, strategy: Strategy) -> Outcome:
     if search.free:
         session.request("import", target=search.scenario.reference)
         return free.run(session, search.scenario.reference, search.world, seed=search.seed)
     scenario, world, seed = search.scenario, search.world, search.seed
-    return run_once(session, scenario, world, strategy, seed=seed, stacks=search.stacks, again=again)
+    return run_once(session, scenario, world, strategy, seed=seed, stacks=search.stacks)
 
 
 def _check_determinism(session: Session, search: Search, first: Outcome) -> Judgement:
@@ -247,8 +242,7 @@ def replay(
     for number in range(times):
         strategy = Replay(finding.outcome.schedule)
         strategy.begin(Random(0))
-        world, again = finding.outcome.world, number < times - 1
-        outcome = run_once(session, scenario, world, strategy, seed=str(finding.seed), again=again)
+        outcome = run_once(session, scenario, finding.outcome.world, strategy, seed=str(finding.seed))
         judgement = judge(outcome, scenario.invariants)
         divergence = strategy.divergence or first_difference(finding.outcome, outcome)
         same = broken <= {violation.invariant for violation in judgement.violations}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 from pathlib import Path
 from random import Random
@@ -95,6 +96,23 @@ def runner_target(path: Path):  # type: ignore[no-untyped-def]
     from racecheck import targets
 
     return targets.load(f"{path}::locks")
+
+
+def test_where_racecheck_runs_out_of_descriptors_is_not_a_finding(session: Session) -> None:
+    """A rank that may have the file must not be told that it may not."""
+    scenario = target("worlds", "many_open_files")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    strategy = RandomWalk()
+    strategy.begin(Random(0))
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
+        with pytest.raises(CannotRun, match=r"EMFILE.*ulimit -n"):
+            runner.run_once(session, scenario, scenario.world, strategy, seed="0")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    strategy.begin(Random(0))
+    outcome = runner.run_once(session, scenario, scenario.world, strategy, seed="0")
+    assert outcome.results == (Returned(150), Returned(150))
 
 
 def test_a_full_disk_is_not_a_finding(tmp_path: Path) -> None:

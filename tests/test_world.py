@@ -16,7 +16,6 @@ from racecheck.invariants import judge
 from racecheck.model import Collective, Died, Outcome, Raised, Returned, Stopped, Verdict
 from racecheck.strategies import RandomWalk, Replay
 from racecheck.targets import make_world
-from racecheck.world import crew
 from racecheck.world.session import Session
 from tests.conftest import target
 
@@ -214,10 +213,9 @@ def test_one_schedule_gives_one_trace(session: Session, name: str) -> None:
     for _ in range(5):
         again = Replay(first.schedule)
         again.begin(Random(0))
-        second = runner.run_once(session, scenario, first.world, again, seed="0", again=True)
+        second = runner.run_once(session, scenario, first.world, again, seed="0")
         assert not again.divergence
         assert first_difference(first, second) == ""
-    crew.discard(session)
 
 
 def test_replay_names_the_step_at_which_it_diverged(session: Session) -> None:

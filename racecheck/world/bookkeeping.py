@@ -102,7 +102,7 @@ def _duplicate(request: Request, ledger: Ledger) -> Answer | None:
     """A duplicate that takes the place of another watched file's descriptor closes that: an op."""
     process, name = request.task.process, request.call.name
     if name == "dup":
-        return Answer(opened=os.dup(request.file.descriptor))
+        return Answer(opened=request.file.duplicate())
     source, target = (signed(each) for each in request.arguments[:2])
     if not _can_replace(request, source, target):
         return CARRY_ON
@@ -126,7 +126,7 @@ def _fcntl(request: Request, ledger: Ledger) -> Answer | None:
         if not 0 <= minimum < request.task.process.descriptors.limit:
             return CARRY_ON
         request.op = replace(request.op, args={"minimum": minimum})
-        return Answer(opened=os.dup(request.file.descriptor), close_on_exec="F_DUPFD_CLOEXEC" in request.flags)
+        return Answer(opened=request.file.duplicate(), close_on_exec="F_DUPFD_CLOEXEC" in request.flags)
     if request.flags & _RECORD_LOCKS:
         return None
     if request.flags & _UNCONTROLLED_FCNTL:

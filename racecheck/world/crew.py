@@ -1,8 +1,4 @@
-"""A crew: the ranks of one world, from their fork until every one has its process group and is ready.
-
-A crew touches no watched file before it is told to begin; so the next one can get ready on an idle processor while
-a run still goes on.
-"""
+"""A crew: the ranks of one world, from their fork until every one has its process group and is ready."""
 
 from __future__ import annotations
 
@@ -130,34 +126,3 @@ def announcement(rank: Rank, notification: Notification) -> Announcement:
     address, length, answer, room = notification.arguments[:4]
     raw = rank.process(notification.thread).memory.read(address, length)
     return Announcement(notification.id, json.loads(raw), answer, room)
-
-
-_prepared: dict[Session, Crew] = {}
-
-
-def take(session: Session, job: Job) -> Crew:
-    """A crew for the job that is ready to begin: the one that was prepared, if it is for the same job."""
-    crew = _prepared.pop(session, None)
-    if crew is not None and crew.job != job:
-        crew.end()
-        crew = None
-    crew = crew or Crew(session, job)
-    try:
-        crew.boot()
-    except BaseException:
-        crew.end()
-        raise
-    return crew
-
-
-def prepare(session: Session, job: Job) -> Crew:
-    """Let the next crew get ready; whoever waits for events serves it."""
-    _prepared[session] = Crew(session, job)
-    return _prepared[session]
-
-
-def discard(session: Session) -> None:
-    """The crew that was prepared is not wanted any more."""
-    crew = _prepared.pop(session, None)
-    if crew is not None:
-        crew.end()

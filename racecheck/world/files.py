@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from racecheck.kernel import libc, syscalls
 from racecheck.kernel.seccomp import FIRST_DESCRIPTOR
-from racecheck.world.resolve import Watched, undeleted
+from racecheck.world.resolve import Watched, check_ours, undeleted
 
 _KCMP_FILE = 0
 
@@ -47,6 +47,14 @@ class OpenFile:
 
     def status(self) -> os.stat_result:
         return os.fstat(self.descriptor)
+
+    def duplicate(self) -> int:
+        """Another descriptor of ours for it; raises `CannotRun` where we may not have one."""
+        try:
+            return os.dup(self.descriptor)
+        except OSError as error:
+            check_ours(error.errno or 0)
+            raise
 
 
 @dataclass(slots=True)
@@ -172,6 +180,7 @@ class Descriptors:
             descriptor, error = libc.syscall(fetch, opened, number, 0)
         finally:
             os.close(opened)
+        check_ours(error)
         if error:
             raise PermissionError(error, "pidfd_getfd is not allowed")
         return descriptor

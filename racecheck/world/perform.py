@@ -21,7 +21,7 @@ from racecheck.kernel.memory import Memory
 from racecheck.kernel.signature import Arg, Role
 from racecheck.world.calls import Request, signed
 from racecheck.world.files import OpenFile
-from racecheck.world.resolve import AT_FDCWD
+from racecheck.world.resolve import AT_FDCWD, check_ours
 
 _CHUNK = 1 << 20
 _IOV_MAX = 1024
@@ -155,6 +155,7 @@ def _open(request: Request) -> Answer:
             assert located is not None
             number = syscalls.number("openat", libc.MACHINE) or 0
             descriptor, error = libc.syscall(number, AT_FDCWD, os.fsencode(located.via), ours, mode)
+    check_ours(error)
     if error:
         return Answer(errno=error)
     if flags & os.O_PATH:  # a listener cannot hand such a descriptor over

@@ -15,7 +15,6 @@ from dataclasses import replace
 from racecheck.kernel import proc
 from racecheck.model import Died
 from racecheck.world import bookkeeping, disk
-from racecheck.world.crew import Crew
 from racecheck.world.ending import hear
 from racecheck.world.intake import Intake
 from racecheck.world.session import Session
@@ -27,7 +26,7 @@ _LOOK_AFTER = 1
 
 
 class Quiet:
-    """Waits for events, and serves the next crew meanwhile."""
+    """Waits for events."""
 
     def __init__(self, session: Session, state: State, intake: Intake) -> None:
         self._session, self._state, self._intake = session, state, intake
@@ -36,13 +35,7 @@ class Quiet:
         self._ranks = {rank.listener.descriptor: rank for rank in state.ranks if rank.listener is not None}
         for descriptor in self._ranks:
             self._poll.register(descriptor, select.POLLIN)
-        self._next: Crew | None = None
         self._children: dict[int, list[int]] = {}
-
-    def serve(self, crew: Crew) -> None:
-        """Let the next crew get ready while this one runs."""
-        self._next = crew
-        self._poll.register(crew.poll.fileno(), select.POLLIN)
 
     def wait(self) -> None:
         """Raises `Over` when a rank neither stops nor sleeps for as long as the world's timeout."""
@@ -81,8 +74,6 @@ class Quiet:
                     self._intake.take(rank)
                 else:
                     self._poll.unregister(descriptor)
-            elif self._next is not None and descriptor == self._next.poll.fileno():
-                self._next.serve(0)
             else:
                 news |= self._hear_of_ends()
         return news

@@ -14,14 +14,23 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from racecheck.errors import CannotRun
+from racecheck.kernel import libc
 from racecheck.kernel.memory import PATH_MAX
 
 AT_FDCWD = -100
 _MAX_LINKS = 40
+_OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 _DOTS = frozenset({".", ".."})
 _OPEN_DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 Kind = Literal["", "file", "directory", "symlink", "other"]
+
+
+def check_ours(number: int) -> None:
+    """Raises `CannotRun` for an errno that says that racecheck, not the code under test, has run out of something."""
+    if number in _OURS:
+        raise CannotRun(f"racecheck itself got {libc.errno_name(number)}: raise the limit on open files (ulimit -n)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +151,8 @@ class Resolver:
         if not path.startswith("/"):
             try:
                 base = os.open(self.view.start(start), os.O_PATH | os.O_CLOEXEC)
-            except OSError:
+            except OSError as error:
+                check_ours(error.errno or 0)
                 return Located(-1, "", path, None, error=errno.EBADF)
         way = [self._step(base, path)]
         while _goes_on(way[-1], follow=follow, slash=slash) and len(way) <= _MAX_LINKS:
@@ -170,6 +180,7 @@ class Resolver:
                 os.close(handle)
                 raise
         except OSError as error:
+            check_ours(error.errno or 0)
             return self._missing(base, path, error.errno or errno.ENOENT)
         return Located(handle, name, canonical, self.watched.shown(canonical), status_of(plain, handle))
 

@@ -43,7 +43,7 @@ class Supervisor:
     """Runs a world once.
 
     ``choose`` answers points; ``seed`` is what ranks draw their randomness from; ``stacks``: ops carry the Python stack
-    that made them; ``again``: another run of the same world follows, so let its crew get ready meanwhile.
+    that made them.
     """
 
     def __init__(
@@ -55,11 +55,10 @@ class Supervisor:
         *,
         seed: str,
         stacks: bool = True,
-        again: bool = False,
     ) -> None:
         slot = session.slot
         self._session, self._target, self._world, self._choose = session, target, world, choose
-        self._stacks, self._again = stacks, again
+        self._stacks = stacks
         self._job = Job(
             target=target, ranks=world.ranks, seed=seed, watched=str(slot.watched), scratch=str(slot.scratch),
             output=str(slot.output), controlled=True,
@@ -73,8 +72,9 @@ class Supervisor:
         """
         started = time.perf_counter()
         self._session.make_ready(self._target, self._world.ranks, self._world.timeout)
-        members = crew.take(self._session, self._job)
+        members = crew.Crew(self._session, self._job)
         try:
+            members.boot()
             self._begin(members)
             results = conclude(self._state, self._explore())
             self.modules = sorted({module for rank in members.ranks for module in rank.modules})
@@ -100,8 +100,6 @@ class Supervisor:
         for rank in members.ranks:
             self._state.randomness[rank.number] = random.Random(f"{self._job.seed}:{rank.number}")
             reply(rank.main)
-        if self._again:
-            self._quiet.serve(crew.prepare(self._session, self._job))
 
     def _explore(self) -> str:
         """Until nothing can go on; gives the reason if it was cut short."""

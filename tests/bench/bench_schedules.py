@@ -53,15 +53,14 @@ def spawn(bench: Bench) -> None:
 
 
 def free(bench: Bench) -> None:
-    """A controlled world, in a search and alone, against the same forked world uncontrolled."""
+    """A controlled world against the same forked world uncontrolled."""
     for name, what in ((OPENPI, "openpi race"), (DCP, "dcp.save")):
         for ranks in (2, 4, 8):
             scenario, outcomes = load(name, ranks=ranks), list[Outcome]()
             with session() as started:
-                mine, alone, theirs = medians(
+                mine, theirs = medians(
                     bench.times(9, 3),
                     timed_schedules(started, scenario, outcomes, BLOCK),
-                    timed_schedules(started, scenario, outcomes, 1),
                     timed_free(started, scenario, BLOCK),
                 )
             ops = median(len(outcome.ops) for outcome in outcomes)
@@ -69,7 +68,6 @@ def free(bench: Bench) -> None:
             bench.row(f"{what}, {ranks} ranks", times, "at most 2 times")
             whole, extra = mine * 1e3 / ops, (mine - theirs) * 1e3 / ops
             bench.row("", f"{ops:.0f} ops: {whole:.2f} ms each, {extra:.2f} of it for control")
-            bench.row("", f"alone {alone * 1e3:.0f} ms: {alone / theirs:.2f} times")
 
 
 def width(bench: Bench) -> None:
@@ -129,8 +127,7 @@ def replay(bench: Bench, started: Session, scenario: Scenario, recorded: list[Ou
         outcome = recorded[number % len(recorded)]
         strategy = Replay(outcome.schedule)
         strategy.begin(Random(0))
-        follows = number < times - 1
-        now = runner.run_once(started, scenario, scenario.world, strategy, seed="0", again=follows)
+        now = runner.run_once(started, scenario, scenario.world, strategy, seed="0")
         difference = strategy.divergence or first_difference(outcome, now)
         bench.must(not difference, f"{scenario.name} did not repeat: {difference}")
         alike += not difference

@@ -64,11 +64,12 @@ def load(name: str, *, ranks: int = 0) -> Scenario:
 
 
 def schedules(started: Session, scenario: Scenario, seeds: Sequence[str], *, stacks: bool = True) -> Iterator[Outcome]:
-    """A random walk from each seed, as a search runs them: the next world gets ready while one runs."""
-    for number, seed in enumerate(seeds):
-        strategy, again = RandomWalk(), number < len(seeds) - 1
+    """A random walk from each seed, as a search runs them."""
+    runner.warm_up(started, scenario, scenario.world, seed="0")
+    for seed in seeds:
+        strategy = RandomWalk()
         strategy.begin(Random(seed))
-        yield runner.run_once(started, scenario, scenario.world, strategy, seed="0", stacks=stacks, again=again)
+        yield runner.run_once(started, scenario, scenario.world, strategy, seed="0", stacks=stacks)
 
 
 def timed_schedules(started: Session, scenario: Scenario, outcomes: list[Outcome], block: int) -> Timed:

@@ -272,3 +272,10 @@ def hangs(rank: Rank) -> None:
 @scenario(ranks=1)
 def writes_much(rank: Rank) -> None:
     (rank.path / "much").write_bytes(bytes(2 << 20))
+
+
+@scenario(ranks=2)
+def many_open_files(rank: Rank) -> int:
+    """More open files than the supervisor may have in the test, fewer than the rank may."""
+    files = [(rank.path / f"{rank.rank}.{number}").open("w") for number in range(150)]
+    return len(files)
