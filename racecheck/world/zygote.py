@@ -48,6 +48,7 @@ class Zygote:
         self._connect = connect
         self._ranks: dict[int, tuple[int, int]] = {}
         self._watched: dict[int, int] = {}
+        self._own: list[str] = []
         self._poll = select.poll()
         self._poll.register(client, select.POLLIN)
         self._requests: dict[str, Callable[..., dict[str, Any]]] = {
@@ -105,8 +106,11 @@ class Zygote:
 
     def _import(self, target: str) -> dict[str, Any]:
         """Import the module of a scenario, once."""
+        before = len(sys.modules)
         found = targets.load(target)
-        _settle()
+        if len(sys.modules) > before:
+            self._own = [name for name in sys.modules if agent.is_own(name)]
+            _settle()
         return {"name": found.name}
 
     def _learn(self, modules: list[str]) -> dict[str, Any]:
@@ -132,13 +136,12 @@ class Zygote:
         scenario = targets.load(work.target)
         if len(proc.threads(os.getpid())) != 1:
             raise CannotRun("a module that the scenario imports has started a thread; ranks cannot be forked")
-        own = [name for name in sys.modules if agent.is_own(name)]
         work = replace(work, output=f"{work.output}/{world}")
         for rank, channel in enumerate(sockets):
             pid = os.fork()
             if pid == 0:
                 self._client.close()
-                _leave(lambda: _run_rank(scenario, work, rank, channel, sockets, self._connect, own))  # noqa: B023
+                _leave(lambda: _run_rank(scenario, work, rank, channel, sockets, self._connect, self._own))  # noqa: B023
             self._ranks[pid] = (world, rank)
             handle = os.pidfd_open(pid)
             self._watched[handle] = pid
