@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -127,6 +128,8 @@ def _table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
 @commands.command()
 @click.argument("target")
 @click.option("--ranks", type=int, help="How many ranks (default: the scenario's).")
+@click.option("--nodes", type=int, help="How many nodes share them out (default: the scenario's).")
+@click.option("--skew", multiple=True, metavar="RANK=SECONDS", help="How far a rank's clock goes ahead; repeatable.")
 @click.option("--strategy", type=click.Choice(strategies.NAMES), help="What chooses (default: random).")
 @click.option("--schedules", type=click.IntRange(1), default=100, show_default=True, help="The most to run.")
 @click.option("--seed", default="0", show_default=True, help="What everything random is drawn from.")
@@ -139,6 +142,8 @@ def run(
     *,
     target: str,
     ranks: int | None,
+    nodes: int | None,
+    skew: tuple[str, ...],
     strategy: str | None,
     schedules: int,
     seed: str,
@@ -152,7 +157,10 @@ def run(
     free = mode == "free"
     _check_options(strategy if free else None, timeout)
     scenario = _load(target)
-    world = make_world(scenario.world, ranks=ranks, storage=storage_, timeout=timeout)
+    changes: dict[str, Any] = {"ranks": ranks, "nodes": nodes, "storage": storage_, "timeout": timeout}
+    if skew:
+        changes["skew"] = _skews(skew)
+    world = make_world(scenario.world, **changes)
     storage.make(world.storage)
     settings, chooses = config.read(), strategy or "random"
     _check_writable(settings.findings)
@@ -181,6 +189,21 @@ def _check_options(useless: str | None, timeout: float | None) -> None:
         raise UsageError("in free mode nothing is chosen: leave --strategy out")
     if timeout is not None and not 0 < timeout <= _LONGEST:
         raise UsageError(f"--timeout must be more than 0 and at most {_LONGEST} seconds, not {timeout}")
+
+
+def _skews(given: Sequence[str]) -> tuple[float, ...]:
+    """Seconds by rank; raises `UsageError` for what is no RANK=SECONDS."""
+    found: dict[int, float] = {}
+    for each in given:
+        match = re.fullmatch(r"(\d{1,6})=([+-]?[\d.]+)", each)
+        try:
+            rank, seconds = (int(match[1]), float(match[2])) if match else (-1, 0.0)
+        except ValueError:
+            rank = -1
+        if rank < 0:
+            raise UsageError(f"--skew takes RANK=SECONDS, such as 1=0.5, not {each!r}")
+        found[rank] = seconds
+    return tuple(found.get(rank, 0.0) for rank in range(max(found) + 1))
 
 
 def _unknown(data: dict[str, Any], *, as_json: bool) -> int:

@@ -6,27 +6,35 @@ import hashlib
 from collections.abc import Iterator
 from itertools import zip_longest
 
-from racecheck.model import Died, Event, Op, Outcome, Raised, RankResult, Returned
+from racecheck.model import Died, Event, Op, Outcome, Raised, RankResult, Returned, Stopped
 
 
 def first_difference(recorded: Outcome, now: Outcome) -> str:
-    """Give "" if two runs are the same: every op with its places and result, every collective, every rank's result and
-    the disk.  Else the first difference, for people.
+    """Give "" if two runs are the same: every op with its places and result, every collective, every rank's result, the
+    disk, what ranks said of weights, and all that of the recovery.  Else the first difference, for people.
 
     Stacks do not count, nor what a peer's failure looks like from afar: such messages name ports.
     """
+    difference = next(_differences(recorded, now), "")
+    if not difference and recorded.recovery is not None and now.recovery is not None:
+        difference = first_difference(recorded.recovery, now.recovery)
+        return difference and f"in the recovery: {difference}"
+    return difference
+
+
+def _differences(recorded: Outcome, now: Outcome) -> Iterator[str]:
     for step, (one, other) in enumerate(zip_longest(recorded.trace, now.trace)):
-        if one is None or other is None:
-            return f"step {step}: {_say(one)}, now {_say(other)}"
-        if _key(one) != _key(other):
-            return f"step {step}: {_say(one)}, now {_say(other)}"
+        if one is None or other is None or _key(one) != _key(other):
+            yield f"step {step}: {_say(one)}, now {_say(other)}"
     for rank, (before, after) in enumerate(zip_longest(recorded.results, now.results)):
         if _result_key(before) != _result_key(after):
-            return f"rank {rank} ended with {before}, now with {after}"
+            yield f"rank {rank} ended with {before}, now with {after}"
     for path in sorted({*recorded.disk, *now.disk}):
         if recorded.disk.get(path) != now.disk.get(path):
-            return f"on disk {path} was {recorded.disk.get(path)}, now {now.disk.get(path)}"
-    return ""
+            yield f"on disk {path} was {recorded.disk.get(path)}, now {now.disk.get(path)}"
+    for said, says in zip_longest(recorded.weights, now.weights):
+        if said != says:
+            yield f"a rank said {said}, now {says}"
 
 
 def fingerprint(outcome: Outcome) -> str:
@@ -35,8 +43,11 @@ def fingerprint(outcome: Outcome) -> str:
 
 
 def effect(outcome: Outcome) -> tuple[object, ...]:
-    """What came of a run, without how: each rank's end and the disk.  Comparable with a run in free mode."""
-    results = tuple(_result_key(result)[:3] for result in outcome.results)
+    """What came of a run, without how: each rank's end and the disk.
+
+    Comparable with a run in free mode, which does not know why a rank has not ended.
+    """
+    results = tuple(("Stopped",) if isinstance(each, Stopped) else _result_key(each)[:3] for each in outcome.results)
     return results, tuple(sorted(outcome.disk.items(), key=lambda item: item[0]))
 
 

@@ -26,15 +26,27 @@ class Verdict(enum.IntEnum):
 class World:
     """The ranks and what they run on.
 
-    ``timeout`` is in seconds of real time and bounds how long the world may go without reaching its
-    next op; ``max_ops`` bounds the ops of one run, so that a poll loop ends.
+    ``nodes`` share the ranks out evenly, in order.  ``skew`` is how many seconds the clock of each rank goes ahead
+    (ranks that it does not name: 0).  ``timeout`` is in seconds of real time and bounds how long the world may go
+    without reaching its next op; ``max_ops`` bounds the ops of one run, so that a poll loop ends.
     """
 
     ranks: int = 2
+    nodes: int = 1
     storage: str = "shared"
+    skew: tuple[float, ...] = ()
     backend: str = "gloo"
     timeout: float = 30.0
     max_ops: int = 20_000
+
+    @property
+    def per_node(self) -> int:
+        """How many ranks a node has."""
+        return self.ranks // self.nodes
+
+    def node(self, rank: int) -> int:
+        """The node that a rank is on."""
+        return rank // self.per_node
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +82,8 @@ class Result:
     """How an op ended: ``errno`` by name ("EEXIST") or "" and the call's return value.
 
     ``size`` counts the bytes that moved (of a listing: its entries) and ``digest`` is their SHA-256.  ``known`` is
-    False for a call that the kernel carried out unobserved.
+    False for a call that the kernel carried out unobserved.  ``text`` is what was written or read where that is short
+    and printable: who reads of a pointer file wants to see where it points.
     """
 
     errno: str = ""
@@ -78,6 +91,7 @@ class Result:
     size: int = 0
     digest: str = ""
     known: bool = True
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +231,55 @@ class DiskEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class Weights:
+    """What a rank said that it saved or had loaded (`racecheck.Rank.saved`, ``loaded``).
+
+    ``tensors`` maps each tensor's name to a digest of its type, shape and bytes; ``checkpoint`` is the path below the
+    watched directory, "" if it was not said; ``event`` is how many events of the trace came before.
+    """
+
+    rank: int
+    kind: Literal["saved", "loaded"]
+    step: int
+    checkpoint: str
+    tensors: Mapping[str, str]
+    event: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a tensor (or an object, of ``shape`` ()) that a checkpoint's metadata promises, and what is there.
+
+    It is ``length`` bytes at ``offset`` of ``file``, a path like that of the metadata; ``start`` is where in the tensor
+    of ``shape`` it begins, ``sizes`` how far it goes.  ``digest`` is like a `Weights`'; ``problem`` says why it cannot
+    be read, "" if it can.
+    """
+
+    name: str
+    file: str
+    offset: int
+    length: int
+    shape: tuple[int, ...] = ()
+    start: tuple[int, ...] = ()
+    sizes: tuple[int, ...] = ()
+    digest: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a file of a checkpoint holds; ``problem`` says why it cannot be read, "" if it is whole.
+
+    ``pieces`` are what DCP metadata promises, ``tensors`` the digests by name of a file of torch.save or safetensors.
+    """
+
+    format: Literal["dcp-metadata", "torch", "safetensors"]
+    problem: str = ""
+    pieces: tuple[Piece, ...] = ()
+    tensors: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Mismatch:
     """Ranks of one group that came to the same place with different collectives."""
 
@@ -243,15 +306,26 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """All that one run left behind; what invariants judge."""
+    """All that one run left behind; what invariants judge.
+
+    ``disk`` maps paths below the watched directory to what is there; where nodes have disks of their own a path starts
+    with the node ("node1/ckpt/.metadata").  ``contents`` is of the checkpoint files among them, for invariants that ask
+    for it.  ``recovery`` is what came of the scenario's recovery, in a fresh world on the disk that this run left.
+    ``names`` are the patterns of names that differ between two runs of one schedule, and that are shown as who came
+    with them: ".tmp<0:1>".
+    """
 
     world: World
     trace: tuple[Event, ...]
     schedule: Schedule
     results: tuple[RankResult, ...]
     disk: Mapping[str, DiskEntry] = field(default_factory=dict)
+    contents: Mapping[str, Content] = field(default_factory=dict)
+    weights: tuple[Weights, ...] = ()
+    recovery: Outcome | None = None
     outside: Mapping[str, str] = field(default_factory=dict)
     mismatch: Mismatch | None = None
+    names: tuple[str, ...] = ()
     coverage: Coverage = field(default_factory=Coverage)
     seconds: float = 0.0
 

@@ -28,6 +28,7 @@ from racecheck import config
 from racecheck.errors import RacecheckError
 from racecheck.kernel import libc, proc, seccomp, syscalls
 from racecheck.kernel.memory import Memory
+from racecheck.model import World
 from racecheck.subject import LackingError, expect, leave, readable, stopped
 from racecheck.world import stacks
 from racecheck.world.session import Slot
@@ -198,7 +199,7 @@ def _wake_up() -> str:
 def _runs() -> str:
     slot = Slot(config.read().runs)
     try:
-        slot.reset(1)
+        slot.reset(World(ranks=1))
         (slot.watched / "file").write_bytes(b"x")
         room = os.statvfs(slot.path)
         return f"{slot.path.parent}, {room.f_bavail * room.f_frsize >> 20} MiB free"

@@ -36,7 +36,7 @@ from racecheck.errors import UsageError
 from racecheck.model import Event, Judgement, Outcome, RankResult
 
 FORMAT = "racecheck-finding"
-VERSION = 1
+VERSION = 2
 _MEND = "make it anew with racecheck run"
 _LARGEST = 256 << 20
 _TAGGED = frozenset({*get_args(Event), *get_args(RankResult)})
@@ -174,12 +174,16 @@ def decode(text: str) -> Finding:
     if type(version) is int and version > VERSION:
         shown = reprlib.repr(version)
         raise UsageError(f"version {shown} is newer than this racecheck reads ({VERSION}): upgrade racecheck")
+    if type(version) is int and 0 < version < VERSION:
+        raise UsageError(f"version {version} is older than this racecheck reads ({VERSION}); {_MEND}")
     if type(version) is not int or version != VERSION:
         raise UsageError(f"there is no version {reprlib.repr(version)} of findings; {_MEND}")
     try:
         return cast(Finding, _parse(Finding, data, ""))
     except _WrongError as wrong:
         raise UsageError(f"damaged finding: {wrong}; {_MEND}") from None
+    except RecursionError:
+        raise UsageError(f"damaged finding: a recovery in a recovery, over and over; {_MEND}") from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -32,10 +32,11 @@ _MENDS = {
     "not under control:": "keep these out of the scenario, or away from the watched directory",
     "two runs of the same schedule differ": "let nothing depend on real time, addresses or threads",
     "did not end:": "bound the loop that polls, or allow a longer timeout",
-    "could not judge:": "mend the invariant",
+    "could not judge: LookupError": "let ranks say what they saved and loaded, or leave the invariant out",
+    "could not judge: ": "mend the invariant",
     "no invariant was given": "give the scenario invariants",
 }
-"""What to do about a reason for UNKNOWN that has these words."""
+"""What to do about a reason for UNKNOWN that has these words; the first that fits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,13 +152,19 @@ def _passed(report: Report) -> str:
     world, free = report.world, report.strategy == "free"
     if report.exhaustive:
         size = _size(world, report.outcome)
-        return f"the only schedule of {size}: nothing was ever to be chosen; {report.seconds:.1f} s"
+        return f"the only schedule of {size}: nothing was ever to be chosen; {report.seconds:.1f} s{_order(report)}"
     runs = count(report.schedules, "run") + " in free mode" if free else count(report.schedules, "schedule")
     distinct = "" if free else f" ({report.distinct_schedules} distinct)"
     return (
         f"{runs}{distinct} of {_size(world, None if free else report.outcome)}; {report.seconds:.1f} s; "
-        f"no violation; {_CAVEATS[report.strategy]}"
+        f"no violation; {_CAVEATS[report.strategy]}{_order(report)}"
     )
+
+
+def _order(report: Report) -> str:
+    """What the claim leaves out, where ranks had several threads."""
+    lax = any(each.startswith("threads:") for each in report.coverage.notes)
+    return "; for the observed order of locks in memory" if lax else ""
 
 
 def _where(report: Report, budget: int) -> str:
@@ -178,9 +185,9 @@ def _reasons(reasons: Sequence[str]) -> Iterator[str]:
     """One line each, and then what to do about them."""
     for each in reasons:
         yield f"{_INDENT}{escape(each)}"
-    for words, mend in _MENDS.items():
-        if any(words in each for each in reasons):
-            yield f"{_INDENT}-> {mend}"
+    mends = (next((mend for words, mend in _MENDS.items() if words in each), "") for each in reasons)
+    for mend in filter(None, dict.fromkeys(mends)):
+        yield f"{_INDENT}-> {mend}"
 
 
 def _bare(report: Report) -> list[Violation]:

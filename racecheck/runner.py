@@ -16,16 +16,19 @@ from random import Random
 from racecheck import strategies
 from racecheck.compare import fingerprint, first_difference
 from racecheck.errors import UsageError
-from racecheck.invariants import judge, name_of
-from racecheck.model import Coverage, Invariant, Judgement, Outcome, Verdict, Violation, World
+from racecheck.invariants import judge, name_of, wants_contents
+from racecheck.model import Coverage, Invariant, Judgement, Outcome, Point, Verdict, Violation, World
 from racecheck.record import Finding, Reference, save, source_hash, versions
 from racecheck.strategies import Replay, Strategy
-from racecheck.targets import Scenario
+from racecheck.targets import Scenario, make_world
 from racecheck.world import free
+from racecheck.world.names import learn as learn_names
 from racecheck.world.session import Session
 from racecheck.world.supervisor import Supervisor
 
 _WARM_UPS = 3
+_LESSONS, _REPEATS = 4, 3
+"""How often names that differ from run to run are learnt, and from how many runs more each time."""
 
 Progress = Callable[[int, int, float], None]
 """Called after each run with the runs done, the distinct schedules among them, and the seconds spent."""
@@ -66,7 +69,9 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What to explore and how far.  ``findings`` is where findings go; None keeps none."""
+    """What to explore and how far.  ``findings`` is where findings go; None keeps none.  ``names`` are patterns of
+    names that are known to differ from run to run.
+    """
 
     scenario: Scenario
     world: World
@@ -77,6 +82,7 @@ class Search:
     free: bool = False
     stacks: bool = True
     findings: Path | None = None
+    names: tuple[str, ...] = ()
 
 
 def run_once(
@@ -87,13 +93,35 @@ def run_once(
     *,
     seed: str,
     stacks: bool = True,
+    contents: bool = False,
+    names: Sequence[str] = (),
 ) -> Outcome:
-    """One controlled run; the strategy has begun already and its ``end`` is called."""
+    """One controlled run; the strategy has begun already and its ``end`` is called.
+
+    If the scenario has a recovery, that follows, in one fixed schedule.  ``contents``: the outcome says what is in
+    checkpoint files.  ``names`` are patterns of names that differ from run to run.
+    """
     session.request("import", target=scenario.reference)
-    supervisor = Supervisor(session, scenario.reference, world, strategy.choose, seed=seed, stacks=stacks)
+    supervisor = Supervisor(
+        session, scenario.reference, world, strategy.choose, seed=seed, stacks=stacks, contents=contents, names=names
+    )
     outcome = supervisor.run()
     strategy.end(outcome.trace)
-    return outcome
+    if scenario.recovery is None:
+        return outcome
+    resumed = _recovery(session, scenario, world, seed=seed, stacks=stacks, names=names).run()
+    return replace(outcome, recovery=resumed)
+
+
+def _recovery(
+    session: Session, scenario: Scenario, world: World, *, seed: str, stacks: bool, names: Sequence[str] = ()
+) -> Supervisor:
+    fresh, target = make_world(world, **scenario.recovering), scenario.reference
+    return Supervisor(session, target, fresh, _tamest, seed=seed, stacks=stacks, recovering=True, names=names)
+
+
+def _tamest(_: Point) -> int:
+    return 0
 
 
 def warm_up(session: Session, scenario: Scenario, world: World, *, seed: str) -> None:
@@ -106,9 +134,14 @@ def warm_up(session: Session, scenario: Scenario, world: World, *, seed: str) ->
         return
     session.request("import", target=scenario.reference)
     for _ in range(_WARM_UPS):
-        supervisor = Supervisor(session, scenario.reference, world, lambda _: 0, seed=seed, stacks=False)
-        supervisor.run()
-        if not session.learn(supervisor.modules):
+        first = Supervisor(session, scenario.reference, world, _tamest, seed=seed, stacks=False)
+        first.run()
+        modules = first.modules
+        if scenario.recovery is not None:
+            then = _recovery(session, scenario, world, seed=seed, stacks=False)
+            then.run()
+            modules = [*modules, *then.modules]
+        if not session.learn(modules):
             return
 
 
@@ -129,11 +162,11 @@ def explore(session: Session, search: Search, progress: Progress | None = None) 
         if not strategy.begin(Random(f"{search.seed}:{number}")):
             break
         outcome = _run(session, search, strategy)
+        if number == 0 and not search.free:
+            search, outcome, merged = _check_determinism(session, search, outcome)
         done += 1
         seen.add(fingerprint(outcome))
         merged = _merge(merged, judge(outcome, search.invariants))
-        if number == 0 and not search.free:
-            merged = _merge(merged, _check_determinism(session, search, outcome))
         if progress is not None:
             progress(done, len(seen), time.perf_counter() - started)
         if merged.verdict is not Verdict.PASS:
@@ -166,19 +199,39 @@ def _run(session: Session, search: Search, strategy: Strategy) -> Outcome:
     if search.free:
         session.request("import", target=search.scenario.reference)
         return free.run(session, search.scenario.reference, search.world, seed=search.seed)
-    scenario, world, seed = search.scenario, search.world, search.seed
-    return run_once(session, scenario, world, strategy, seed=seed, stacks=search.stacks)
+    return run_once(
+        session, search.scenario, search.world, strategy, seed=search.seed, stacks=search.stacks,
+        contents=wants_contents(search.invariants), names=search.names,
+    )  # fmt: skip
 
 
-def _check_determinism(session: Session, search: Search, first: Outcome) -> Judgement:
-    """The same schedule once more must give the same trace, results and disk."""
-    again = Replay(first.schedule)
+def _check_determinism(session: Session, search: Search, first: Outcome) -> tuple[Search, Outcome, Judgement]:
+    """The same schedule once more must give the same trace, results and disk.
+
+    If it does not because a name differs from run to run, that is learnt; gives the search with what it knows then, and
+    the first run as it is shown then.
+    """
+    difference = ""
+    for _ in range(_LESSONS):
+        second, divergence = _repeat(session, search, first)
+        difference = divergence or first_difference(first, second)
+        if not difference:
+            return search, first, Judgement(Verdict.PASS)
+        runs = [_repeat(session, search, first, labels=False)[0] for _ in range(_REPEATS)]
+        fresh = [each for each in learn_names([first, *runs]) if each not in search.names]
+        if not fresh:
+            break
+        search = replace(search, names=(*search.names, *fresh))
+        first, _ = _repeat(session, search, first, labels=False)
+    reason = f"two runs of the same schedule differ: {difference}"
+    return search, first, Judgement(Verdict.UNKNOWN, reasons=[reason])
+
+
+def _repeat(session: Session, search: Search, outcome: Outcome, *, labels: bool = True) -> tuple[Outcome, str]:
+    """Run the schedule of an outcome again; gives what comes of it, and where it left the schedule."""
+    again = Replay(outcome.schedule, labels=labels)
     again.begin(Random(0))
-    second = run_once(session, search.scenario, search.world, again, seed=search.seed, stacks=False)
-    difference = again.divergence or first_difference(first, second)
-    if not difference:
-        return Judgement(Verdict.PASS)
-    return Judgement(Verdict.UNKNOWN, reasons=[f"two runs of the same schedule differ: {difference}"])
+    return _run(session, search, again), again.divergence
 
 
 def _merge(one: Judgement, other: Judgement) -> Judgement:
@@ -242,7 +295,10 @@ def replay(
     for number in range(times):
         strategy = Replay(finding.outcome.schedule)
         strategy.begin(Random(0))
-        outcome = run_once(session, scenario, finding.outcome.world, strategy, seed=str(finding.seed))
+        outcome = run_once(
+            session, scenario, finding.outcome.world, strategy, seed=str(finding.seed),
+            contents=wants_contents(scenario.invariants), names=finding.outcome.names,
+        )  # fmt: skip
         judgement = judge(outcome, scenario.invariants)
         divergence = strategy.divergence or first_difference(finding.outcome, outcome)
         same = broken <= {violation.invariant for violation in judgement.violations}

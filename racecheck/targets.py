@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import importlib
+import math
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 from racecheck.errors import UsageError
 from racecheck.invariants import DEFAULT
 from racecheck.model import Invariant, Verdict, World
+
+_MOST_SKEW = 10 * 365 * 86400.0
+
+Tell = Callable[[Literal["saved", "loaded"], Any, int, "str | Path"], None]
+"""Takes what was done, the state, its step and the checkpoint's path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +31,20 @@ class Rank:
     rank: int
     world_size: int
     path: Path
+    node: int = 0
+    local_rank: int = 0
+    tell: Tell = field(default=lambda *_: None, repr=False, compare=False)
+
+    def saved(self, state: Any, *, step: int = 0, at: str | Path = "") -> None:
+        """Say that ``state`` (tensors in dicts and lists) is what the checkpoint ``at`` is to hold of ``step``.
+
+        Of a DTensor the whole tensor counts, which takes a collective: then all ranks have to say it.
+        """
+        self.tell("saved", state, step, at)
+
+    def loaded(self, state: Any, *, step: int = -1, at: str | Path = "") -> None:
+        """Say that ``state`` is what was loaded; a step of -1 means whichever was saved."""
+        self.tell("loaded", state, step, at)
 
 
 class Scenario:
@@ -50,6 +70,8 @@ class Scenario:
         self.expected = expected
         self.breaks = breaks
         self.before: Callable[[Path], Any] | None = None
+        self.recovery: Callable[[Rank], Any] | None = None
+        self.recovering: dict[str, int | None] = {}
         self.name: str = run.__name__
         self.module: str = run.__module__
         self.file = Path(run.__code__.co_filename).resolve()
@@ -65,6 +87,25 @@ class Scenario:
         """
         self.before = function
         return function
+
+    def recover(
+        self, function: Callable[[Rank], Any] | None = None, *, ranks: int | None = None, nodes: int | None = None
+    ) -> Any:
+        """Decorator: every rank of a fresh world runs ``function`` after the run, on the disk that the run left.
+
+        That world is as large as the scenario's, or has ``ranks`` ranks on ``nodes`` nodes.
+        """
+
+        def decorate(function: Callable[[Rank], Any]) -> Callable[[Rank], Any]:
+            self.recovery, self.recovering = function, {"ranks": ranks, "nodes": nodes}
+            return function
+
+        return decorate if function is None else decorate(function)
+
+    def resume(self, rank: Rank) -> Any:
+        """Call the recovery."""
+        assert self.recovery is not None
+        return self.recovery(rank)
 
     @property
     def reference(self) -> str:
@@ -118,6 +159,14 @@ def make_world(base: World, **changes: Any) -> World:
         raise UsageError(f"a world has no such field: {error}") from None
     if world.ranks < 1:
         raise UsageError(f"ranks must be at least 1, not {world.ranks}")
+    if world.nodes < 1 or world.ranks % world.nodes:
+        raise UsageError(f"{world.ranks} ranks cannot be shared out evenly among {world.nodes} nodes")
+    if "skew" not in changes:
+        world = replace(world, skew=world.skew[: world.ranks])
+    if len(world.skew) > world.ranks:
+        raise UsageError(f"skew names rank {len(world.skew) - 1}, but there are {world.ranks} ranks")
+    if not all(math.isfinite(each) and abs(each) <= _MOST_SKEW for each in world.skew):
+        raise UsageError(f"a skew is a number of seconds, at most {_MOST_SKEW:.0f}, not {world.skew}")
     if not 0 < world.timeout < float("inf"):
         raise UsageError(f"timeout must be a number of seconds above 0, not {world.timeout}")
     if world.max_ops < 1:

@@ -12,6 +12,7 @@ import signal
 import socket
 import struct
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -60,7 +61,7 @@ def test_a_call_on_descriptors_stops_where_one_may_be_of_a_watched_file(machine:
     seen = {-1: False, 0: True, 1: True, 2: True, 3: False, 255: False, 256: True, 257: True, 1 << 30: True}
     for row in TABLE.values():
         known = number(row.name, machine)
-        if known is None or row.notify is Notify.ALWAYS:
+        if known is None or row.notify is not Notify.DESCRIPTOR:
             continue
         indexes = fd_arguments(row)
         assert 1 <= len(indexes) <= 2
@@ -75,6 +76,14 @@ def test_a_call_on_descriptors_stops_where_one_may_be_of_a_watched_file(machine:
                     first,
                     second,
                 )
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_clock_stops_where_it_is_virtual(machine: str) -> None:
+    """The kernel waits by the monotonic ones, which stay as they are."""
+    known = NUMBERS[machine]["clock_gettime"]
+    stops = {clock for clock in range(16) if verdict(machine, known, (clock,) * 6) == NOTIFY}
+    assert stops == {time.CLOCK_REALTIME, time.CLOCK_BOOTTIME, time.CLOCK_TAI, 5}
 
 
 @pytest.mark.parametrize("machine", MACHINES)

@@ -243,6 +243,13 @@ def test_every_public_invariant_is_in_the_module_under_its_own_name() -> None:
         "no-deadlock",
         "equal-collectives",
         "nothing-outside",
+        "all-shards-present",
+        "atomic-publish",
+        "consistent-weights",
+        "no-torn-files",
+        "recovers",
+        "same-checkpoint",
+        "snapshot-isolation",
     ):
         assert name_of(getattr(invariants, name.replace("-", "_"))) == name
     assert [name_of(each) for each in DEFAULT] == [
@@ -251,6 +258,7 @@ def test_every_public_invariant_is_in_the_module_under_its_own_name() -> None:
         "no-deadlock",
         "equal-collectives",
         "nothing-outside",
+        "recovers",
     ]
     inner = partial(nothing_left_over, patterns=["x"])
     inner.__doc__ = "Python does not merge a partial that has attributes into the one around it."

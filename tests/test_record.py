@@ -13,18 +13,19 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass, replace
 from enum import EnumMeta
+from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
-from builders import collective, died, op, outcome, raised, returned, stopped
+from builders import collective, died, loaded, metadata, op, outcome, piece, raised, returned, saved, stopped
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from racecheck import record
 from racecheck.errors import UsageError
-from racecheck.model import Choice, Coverage, DiskEntry, Frame, Judgement, Mismatch, Verdict, Violation, World
+from racecheck.model import Choice, Content, Coverage, DiskEntry, Frame, Judgement, Mismatch, Verdict, Violation, World
 from racecheck.record import Finding, Reference, Versions, decode, encode, load, save, source_hash
 
 NOT_UTF8 = os.fsdecode(b"ckpt/\xff\xfe")
@@ -60,6 +61,12 @@ FULL = Finding(
         world=World(ranks=4, timeout=1.5),
         schedule=(Choice("next", 2, 1, "1 stat ckpt"),),
         disk={"latest": DiskEntry("symlink", target=NOT_UTF8), NOT_UTF8: DiskEntry("file", 3, "ab")},
+        contents={
+            "ckpt/.metadata": metadata(piece("w", "ckpt/__0_0.distcp", "__0_0.distcp is missing"), problem="cut"),
+            NOT_UTF8: Content("torch", tensors={"w": "digest"}),
+        },
+        weights=(saved(1, 2, "ckpt", event=3, w="digest"),),
+        recovery=outcome(returned("resumed"), weights=(loaded(0, 2, w="digest"),)),
     ),
     judgement=Judgement(Verdict.FAIL, (Violation("no-file-errors", "gone", (1,), (0,)),), ("not under control",)),
     versions=Versions("0.1.0", "3.11.7", "2.13.0", "6.1.0"),
@@ -97,11 +104,14 @@ BASIC[Any] = st.recursive(
 )
 
 
+@cache
 def values(hint: Any) -> st.SearchStrategy[Any]:
     """Values of a type that occurs in findings, so that no field of the model can be forgotten here."""
     if is_dataclass(hint):
-        kind: Any = hint
-        return st.builds(kind, **{name: values(each) for name, each in get_type_hints(hint).items()})
+        kind: Any = hint  # an outcome has a recovery, which is an outcome
+        return st.deferred(
+            lambda: st.builds(kind, **{name: values(each) for name, each in get_type_hints(kind).items()})
+        )
     if isinstance(hint, EnumMeta):
         return st.sampled_from(list(hint))
     origin, arguments = get_origin(hint), get_args(hint)
@@ -109,7 +119,8 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
 
 
 def any_of(*hints: Any) -> st.SearchStrategy[Any]:
-    return st.one_of(*map(values, hints))
+    """The simplest first: None."""
+    return st.one_of(*map(values, sorted(hints, key=lambda hint: hint is not NoneType)))
 
 
 def sequences(item: Any, *_: Any) -> st.SearchStrategy[Any]:
@@ -163,7 +174,7 @@ def test_numbers_as_keys_are_in_order_of_numbers() -> None:
 def test_what_a_reader_looks_for_first_comes_first() -> None:
     data = data_of(FULL)
     assert [*data][:4] == ["format", "version", "scenario", "seed"]
-    assert (data["format"], data["version"]) == ("racecheck-finding", 1)
+    assert (data["format"], data["version"]) == ("racecheck-finding", record.VERSION)
     assert data["judgement"]["verdict"] == "FAIL"
     assert [each["is"] for each in data["outcome"]["trace"]] == ["Op", "Collective", "Op"]
     assert [each["is"] for each in data["outcome"]["results"]] == ["Returned", "Raised", "Died", "Stopped"]
@@ -182,12 +193,16 @@ def test_foreign_json_is_refused(text: str) -> None:
     assert refusal(text).startswith('not a finding: it does not say "format": "racecheck-finding"; make it anew')
 
 
-@pytest.mark.parametrize("version", [2, 3, 10**60])
+@pytest.mark.parametrize("version", [3, 4, 10**60])
 def test_a_later_version_asks_for_an_upgrade(version: int) -> None:
     message = refusal(json.dumps({**data_of(FULL), "version": version, "new": 1}))
     assert message.startswith("version ")
-    assert message.endswith("is newer than this racecheck reads (1): upgrade racecheck")
+    assert message.endswith("is newer than this racecheck reads (2): upgrade racecheck")
     assert len(message) < 120
+
+
+def test_an_earlier_version_is_to_be_made_anew() -> None:
+    assert "older than this racecheck reads" in refusal(json.dumps({**data_of(FULL), "version": 1}))
 
 
 @pytest.mark.parametrize("version", [0, -1, 1.0, "1", True, None, [1]])
@@ -281,7 +296,7 @@ def shown(steps: tuple[Any, ...]) -> str:
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).lstrip(".")
 
 
-TABLES = {"args", "clock", "stacks", "calls", "disk", "outside", "holes", "notes", "value"}
+TABLES = {"args", "clock", "stacks", "calls", "contents", "disk", "outside", "holes", "notes", "tensors", "value"}
 
 
 def records(data: Any, steps: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
@@ -313,6 +328,21 @@ def test_a_flipped_bit_gives_a_usage_error_or_a_finding(tmp_path: Path, position
     except UsageError:
         return
     assert decode(encode(found)) == found
+
+
+@pytest.mark.parametrize("depth", [50, 500, 2000, 100_000])
+def test_a_recovery_of_a_recovery_and_so_on_is_refused(depth: int) -> None:
+    text, plain = encode(FULL), json.dumps(data_of(replace(FULL, outcome=outcome())))
+    inner = json.dumps(data_of(replace(FULL, outcome=outcome()))["outcome"])
+    head, tail = inner.split('"recovery": null')
+    nested = f'{head}"recovery": ' * depth + inner + tail * depth
+    found = plain.replace(inner, nested)
+    assert found != plain
+    assert text != found
+    if depth < 150:
+        assert decode(found).outcome.recovery is not None
+    else:
+        assert "damaged finding" in refusal(found) or "not JSON" in refusal(found)
 
 
 # Files.

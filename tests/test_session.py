@@ -12,7 +12,7 @@ import pytest
 
 from racecheck import runner
 from racecheck.errors import CannotRun
-from racecheck.model import Returned
+from racecheck.model import Returned, World
 from racecheck.strategies import RandomWalk
 from racecheck.world.session import Session, Slot, wipe
 from tests.conftest import target
@@ -52,16 +52,16 @@ def test_a_place_that_cannot_be_written_is_named() -> None:
 
 def test_a_setup_is_kept_only_if_a_copy_is_the_same(tmp_path: Path) -> None:
     slot = Slot(tmp_path)
-    slot.reset(1)
+    slot.reset(World(ranks=1))
     (slot.watched / "a").write_text("x")
     slot.keep("t")
-    slot.reset(1)
+    slot.reset(World(ranks=1))
     assert not slot.restore("another")
     assert slot.restore("t")
     assert (slot.watched / "a").read_text() == "x"
     os.link(slot.watched / "a", slot.watched / "b")
     slot.keep("t")
-    slot.reset(1)
+    slot.reset(World(ranks=1))
     assert not slot.restore("t"), "a copy would make two files of one with two names"
     slot.close()
 

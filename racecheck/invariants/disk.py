@@ -21,12 +21,12 @@ def nothing_left_over(outcome: Outcome, patterns: Sequence[str] = PATTERNS) -> I
     in which a rank failed: it had no chance to clean up.
     """
     returned = [isinstance(result, Returned) for result in outcome.results]
-    left = [path for path in sorted(outcome.disk) if _matches(path, patterns)]
+    left = [path for path in sorted(outcome.disk) if matches(path, patterns)]
     if left and returned and all(returned):
         events = tuple(sorted(index for path in left for index in _made(outcome, path)))
         made = [outcome.trace[index] for index in events]
         ranks = tuple(sorted({op.rank for op in made if isinstance(op, Op)}))
-        yield Violation("nothing-left-over", f"left over: {_listed(left)}", ranks, events)
+        yield Violation("nothing-left-over", f"left over: {listed(left)}", ranks, events)
 
 
 def nothing_outside(outcome: Outcome) -> Iterator[Violation]:
@@ -37,10 +37,11 @@ def nothing_outside(outcome: Outcome) -> Iterator[Violation]:
     """
     if outcome.outside:
         written = [f"{path} ({who})" for path, who in sorted(outcome.outside.items())]
-        yield Violation("nothing-outside", f"written outside the watched directory: {_listed(written)}")
+        yield Violation("nothing-outside", f"written outside the watched directory: {listed(written)}")
 
 
-def _matches(path: str, patterns: Sequence[str]) -> bool:
+def matches(path: str, patterns: Sequence[str]) -> bool:
+    """Whether the name at the end of a path has one of these forms."""
     return any(fnmatchcase(path.rpartition("/")[2], pattern) for pattern in patterns)
 
 
@@ -55,6 +56,7 @@ def _made(outcome: Outcome, path: str) -> list[int]:
     return found[-1:]
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """The first few of some names, and how many more there are."""
     rest = len(names) - _SHOWN
     return ", ".join(names[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")

@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import TypeVar
 
 from racecheck.model import Invariant, Judgement, Outcome, Stopped, Verdict, Violation
+
+_Asking = TypeVar("_Asking", bound=Callable[..., Iterator[Violation]])
+
+
+def reads_contents(invariant: _Asking) -> _Asking:
+    """Decorator: the invariant looks at `Outcome.contents`, which takes time to fill."""
+    invariant.reads_contents = True  # type: ignore[attr-defined]
+    return invariant
+
+
+def wants_contents(invariants: Sequence[Invariant]) -> bool:
+    """Whether any of these invariants looks at what is in the files, also behind a ``functools.partial``."""
+    return any(getattr(_inner(each), "reads_contents", False) for each in invariants)
+
+
+def _inner(invariant: Invariant) -> Invariant:
+    while isinstance(invariant, partial):
+        invariant = invariant.func
+    return invariant
 
 
 def judge(outcome: Outcome, invariants: Sequence[Invariant]) -> Judgement:
@@ -30,8 +50,7 @@ def judge(outcome: Outcome, invariants: Sequence[Invariant]) -> Judgement:
 
 def name_of(invariant: Invariant) -> str:
     """What people call an invariant: its function's name with dashes, also behind a ``functools.partial``."""
-    while isinstance(invariant, partial):
-        invariant = invariant.func
+    invariant = _inner(invariant)
     return getattr(invariant, "__name__", type(invariant).__name__).replace("_", "-")
 
 
@@ -44,6 +63,8 @@ def _doubts(outcome: Outcome) -> Iterator[str]:
             yield f"rank {rank} did not end: {result.why}"
     for what, count in outcome.coverage.holes.items():
         yield f"not under control: {what} ({count} times)" if count > 1 else f"not under control: {what}"
+    if outcome.recovery is not None:
+        yield from (f"in the recovery: {doubt}" for doubt in _doubts(outcome.recovery))
 
 
 def _ask(invariant: Invariant, outcome: Outcome, found: list[Violation]) -> list[str]:

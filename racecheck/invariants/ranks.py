@@ -18,7 +18,7 @@ def no_file_errors(outcome: Outcome) -> Iterator[Violation]:
     ``mkdir`` fails with EEXIST; one lists what the other is removing and finds ENOENT.  One violation for
     each such rank, with the op that the error came from.
     """
-    for rank, failure in _failures(outcome):
+    for rank, failure in failures(outcome):
         if isinstance(failure, Raised) and _is_file_error(failure):
             text = f"{_type(failure)} on rank {rank}: {failure.path or _first_line(failure.message)}"
             yield Violation("no-file-errors", text, (rank,), _source(outcome, rank, failure))
@@ -30,12 +30,12 @@ def no_unexpected_errors(outcome: Outcome) -> Iterator[Violation]:
     A race need not end in an ``OSError``: readers of a torn file raise EOFError or UnpicklingError, and C++
     and Rust code wrap errno in errors of their own.  One violation for each such rank.
     """
-    for rank, failure in _failures(outcome):
+    for rank, failure in failures(outcome):
         if isinstance(failure, Raised) and _is_file_error(failure):
             continue
         if isinstance(failure, Stopped) and failure.kind != "echo":
             continue
-        yield Violation("no-unexpected-errors", _describe(rank, failure), (rank,))
+        yield Violation("no-unexpected-errors", describe(rank, failure), (rank,))
 
 
 def no_deadlock(outcome: Outcome) -> Iterator[Violation]:
@@ -45,7 +45,7 @@ def no_deadlock(outcome: Outcome) -> Iterator[Violation]:
     wait for one that has failed are not in a deadlock: that failure is the cause.  Nor is there one to be
     told while a rank still goes on, for it may bring what the others wait for.
     """
-    stopped = [(rank, each) for rank, each in _failures(outcome) if isinstance(each, Stopped)]
+    stopped = [(rank, each) for rank, each in failures(outcome) if isinstance(each, Stopped)]
     waiting = [(rank, each) for rank, each in stopped if each.kind in _DEADLOCKED]
     if waiting and len(waiting) == len(stopped):
         text = "; ".join(f"rank {rank} {each.why}" for rank, each in waiting)
@@ -66,7 +66,7 @@ def equal_collectives(outcome: Outcome) -> Iterator[Violation]:
         yield Violation("equal-collectives", text, ranks)
 
 
-def _failures(outcome: Outcome) -> list[tuple[int, Failure]]:
+def failures(outcome: Outcome) -> list[tuple[int, Failure]]:
     """How ranks failed, by rank.  Echoes are left out, unless nothing else explains them."""
     failed = [(rank, each) for rank, each in enumerate(outcome.results) if not isinstance(each, Returned)]
     causes = [(rank, each) for rank, each in failed if not _is_echo(each)]
@@ -107,7 +107,8 @@ def _source(outcome: Outcome, rank: int, failure: Raised) -> tuple[int, ...]:
     return (max(found)[1],) if found else ()
 
 
-def _describe(rank: int, failure: Failure) -> str:
+def describe(rank: int, failure: Failure) -> str:
+    """How a rank failed, in one line."""
     if isinstance(failure, Raised):
         return f"{failure.type} on rank {rank}: {_first_line(failure.message)}".removesuffix(": ")
     if isinstance(failure, Stopped):

@@ -9,7 +9,7 @@ from contextlib import suppress
 from racecheck.kernel import libc, syscalls
 
 _GONE = (FileNotFoundError, ProcessLookupError)
-_FORKS = ("clone", "clone3", "vfork")
+_FORKS = ("clone", "clone3", "fork", "vfork")
 
 Sleep = tuple[tuple[int, bytes], ...]
 """Threads that sleep, each with its scheduling statistics, which change whenever it runs."""
@@ -52,7 +52,12 @@ def asleep(pids: Iterable[int], stopped: frozenset[int], awaited: frozenset[int]
 def _awaits_its_child(pid: int, thread: int) -> bool:
     """Whether a thread is in vfork(2): its wait for the child to execute a program counts as "disk sleep"."""
     call = stopped_call(pid, thread)
-    return call is not None and call[0] in {syscalls.number(name, libc.MACHINE) for name in _FORKS}
+    return call is not None and starts_one(call[0])
+
+
+def starts_one(call: int) -> bool:
+    """Whether a call of this number starts a thread or a process."""
+    return call in {syscalls.number(name, libc.MACHINE) for name in _FORKS}
 
 
 def threads(pid: int) -> list[int]:

@@ -68,6 +68,7 @@ class Role(enum.Enum):
 
 _SAME = {
     "statfs": 120, "statx": 256,
+    "timeval": 16, "timezone": 8, "seconds": 8,
     "timespec": 16, "timespecs": 32, "timevals": 32, "utimbuf": 16,  # the plurals are of two
     "offset": 8,
 }  # fmt: skip
@@ -151,6 +152,7 @@ class Notify(enum.Enum):
         "one of whose `fd` arguments is in the range that the supervisor hands out, or 0 to 2, where a"
         " shell's redirection may have put a watched file; a negative one (mmap of no file) is none"
     )
+    CLOCK = "one of a clock that tells the time of day, or of CLOCK_BOOTTIME, which the agent reads for all others"
 
 
 _STAY = frozenset({"O_NOFOLLOW", "AT_SYMLINK_NOFOLLOW"})

@@ -58,7 +58,7 @@ def _table(*rows: Call) -> Mapping[str, Call]:
 
 
 PERFORM, CONTINUE, REFUSE = Treatment.PERFORM, Treatment.CONTINUE, Treatment.REFUSE
-ALWAYS, DESCRIPTOR = Notify.ALWAYS, Notify.DESCRIPTOR
+ALWAYS, DESCRIPTOR, CLOCK = Notify.ALWAYS, Notify.DESCRIPTOR, Notify.CLOCK
 
 TABLE: Mapping[str, Call] = _table(
     # Files are opened and closed.
@@ -214,6 +214,9 @@ TABLE: Mapping[str, Call] = _table(
     _row("clone3", "clone", CONTINUE, ALWAYS, "inbuf:1 long:size"),
     _row("nanosleep", "sleep", PERFORM, ALWAYS, "in:timespec out:timespec"),
     _row("clock_nanosleep", "sleep", PERFORM, ALWAYS, "int:clock int:flags in:timespec out:timespec"),
+    _row("clock_gettime", "clock", PERFORM, CLOCK, "int:clock out:timespec"),
+    _row("gettimeofday", "clock", PERFORM, ALWAYS, "out:timeval out:timezone"),
+    _row("time", "clock", PERFORM, ALWAYS, "out:seconds"),
     _row("getrandom", "random", PERFORM, ALWAYS, "outbuf:1 long:length int:flags"),
 )  # fmt: skip
 """By name.  Families are what `racecheck.model.Op.call` says."""

@@ -44,7 +44,7 @@ _REASONS = {
         setresgid setfsuid setfsgid getgroups setgroups capget capset getrlimit setrlimit prlimit64
         getrusage add_key request_key keyctl lsm_get_self_attr lsm_set_self_attr lsm_list_modules seccomp""",
     "clock and timer": """
-        time times gettimeofday settimeofday clock_gettime clock_settime clock_getres clock_adjtime adjtimex
+        times settimeofday clock_settime clock_getres clock_adjtime adjtimex
         alarm getitimer setitimer timer_create timer_settime timer_gettime timer_getoverrun timer_delete""",
     "tracing": """
         ptrace perf_event_open bpf uprobe uretprobe""",

@@ -22,17 +22,22 @@ def summary(outcome: Outcome, *, width: int = 120, root: Path | None = None) -> 
     """A line for every rank: what it returned, raised or waits for; a mismatch of collectives after them.
 
     Longer lines are wrapped at ``width`` cells (at 40, if less is asked for).  Below a rank that was stopped
-    stands its stack, below one that died the end of what it printed.
+    stands its stack, below one that died the end of what it printed.  The ranks of the recovery come last.
     """
     width, root = max(width, NARROWEST), root or Path.cwd()
-    lines: list[str] = []
-    for rank, result in enumerate(outcome.results):
-        label = words.pad(f"rank {rank}", len(f"rank {len(outcome.results) - 1}"))
-        lines += _wrap(f"{label}  {_how(result, root)}{_echo(rank, outcome.results)}", width)
-        lines += [words.fit(2 * _INDENT + line, width) for line in _below(result, root)]
-    if outcome.mismatch is not None:
-        lines += _mismatch(outcome.mismatch, width, root)
+    lines = list(_ranks(outcome, "rank", width, root))
+    if outcome.recovery is not None:
+        lines += _ranks(outcome.recovery, "recovery, rank", width, root)
     return "\n".join(lines)
+
+
+def _ranks(outcome: Outcome, name: str, width: int, root: Path) -> Iterator[str]:
+    for rank, result in enumerate(outcome.results):
+        label = words.pad(f"{name} {rank}", len(f"{name} {len(outcome.results) - 1}"))
+        yield from _wrap(f"{label}  {_how(result, root)}{_echo(rank, outcome.results)}", width)
+        yield from (words.fit(2 * _INDENT + line, width) for line in _below(result, root))
+    if outcome.mismatch is not None:
+        yield from _mismatch(outcome.mismatch, width, root)
 
 
 def _how(result: RankResult, root: Path) -> str:

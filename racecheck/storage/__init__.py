@@ -9,22 +9,26 @@ A model is asked by the supervisor:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from racecheck.errors import UsageError
 from racecheck.model import Op
+from racecheck.storage.node_local import NodeLocal
 from racecheck.storage.shared import Shared
 
 
 class Storage(Protocol):
-    """A storage model; see the module for who calls what."""
+    """A storage model; see the module for who calls what.  ``per_node``: every node has a disk of its own."""
+
+    per_node: bool
 
     def visible(self, op: Op) -> bool:
         """Whether other ranks could tell when this op happens."""
         ...
 
 
-_MODELS = {"shared": Shared}
+_MODELS: dict[str, Callable[[], Storage]] = {"shared": Shared, "node-local": NodeLocal}
 
 
 def make(name: str) -> Storage:

@@ -14,5 +14,7 @@ class Shared:
     (Releasing a lock does: the supervisor asks for those itself.)
     """
 
+    per_node = False
+
     def visible(self, op: Op) -> bool:
         return op.call not in _INVISIBLE

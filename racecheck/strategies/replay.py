@@ -11,11 +11,11 @@ class Replay:
     """``divergence`` says at which step a run left the schedule and why; "" as long as it has not.
 
     The indices are the truth; the labels tell that an index means the same op as when it was recorded.  After a
-    divergence, and after the schedule's end, the tamest option is taken.
+    divergence, and after the schedule's end, the tamest option is taken.  ``labels`` False: the indices alone count.
     """
 
-    def __init__(self, schedule: Schedule) -> None:
-        self._schedule = schedule
+    def __init__(self, schedule: Schedule, *, labels: bool = True) -> None:
+        self._schedule, self._labels = schedule, labels
         self._step = 0
         self.divergence = ""
 
@@ -33,7 +33,8 @@ class Replay:
             return 0
         recorded = self._schedule[step]
         labels = [option.label for option in point.options]
-        if recorded.count != len(labels) or labels[min(recorded.index, len(labels) - 1)] != recorded.label:
+        same = not self._labels or labels[min(recorded.index, len(labels) - 1)] == recorded.label
+        if recorded.count != len(labels) or not same:
             self.divergence = (
                 f"at choice {step} the schedule takes {recorded.label!r} as number {recorded.index} of "
                 f"{recorded.count}, but there is: {', '.join(labels)}"

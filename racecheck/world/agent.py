@@ -11,7 +11,9 @@ import atexit
 import ctypes
 import errno as errno_module
 import faulthandler
+import functools
 import gc
+import importlib
 import itertools
 import json
 import os
@@ -24,6 +26,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,7 +34,7 @@ from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
 from racecheck import targets
-from racecheck.kernel import libc, seccomp, syscalls
+from racecheck.kernel import libc, seccomp, syscalls, vdso
 from racecheck.model import Died, Frame, Raised, RankResult, Returned
 from racecheck.targets import Rank, Scenario
 
@@ -45,16 +48,24 @@ _HERE = (str(Path(__file__).parent), targets.__file__)
 @dataclass(frozen=True, slots=True)
 class Job:
     """What a world's ranks are to do.  ``watched`` is the scenario's directory, ``scratch`` holds a TMPDIR
-    for each rank, ``output`` what each prints.  ``controlled`` is False in free mode.
+    for each rank, ``output`` what each prints.  ``controlled`` is False in free mode.  ``recovering``: they run
+    the scenario's recovery.
     """
 
     target: str
     ranks: int
+    nodes: int
     seed: str
     watched: str
     scratch: str
     output: str
     controlled: bool
+    recovering: bool = False
+
+    def rank(self, number: int, channel: socket.socket) -> Rank:
+        """What the scenario gets to know."""
+        node, local = divmod(number, self.ranks // self.nodes)
+        return Rank(number, self.ranks, Path(self.watched), node, local, functools.partial(_tell, self, channel))
 
 
 _replies = threading.local()
@@ -71,6 +82,56 @@ def sleep(seconds: float) -> None:
     left = ctypes.create_string_buffer(struct.pack("qq", int(seconds), round(seconds % 1 * 1e9) % 10**9), 16)
     while libc.syscall(number, time.CLOCK_MONOTONIC, 0, left, left)[1] == errno_module.EINTR:
         pass
+
+
+def take_over_time() -> None:
+    """Make Python's clocks ones that the supervisor can answer for.
+
+    The time of day comes from the C library, whose vDSO is diverted.  The monotonic clocks stay real in the kernel,
+    which waits by them, so Python's are read from CLOCK_BOOTTIME, by which nobody waits.
+    """
+    vdso.divert()
+    read = time.clock_gettime_ns
+    virtual = functools.partial(read, time.CLOCK_BOOTTIME)
+    for name in ("monotonic", "perf_counter", "process_time", "thread_time"):
+        setattr(time, f"{name}_ns", virtual)
+        setattr(time, name, lambda: virtual() / 1e9)
+    time.clock_gettime_ns = lambda clock: read(clock) if clock in seccomp.CLOCKS else virtual()
+    time.clock_gettime = lambda clock: time.clock_gettime_ns(clock) / 1e9
+    time.sleep = sleep  # type: ignore[assignment]
+
+
+def take_over_threads() -> None:
+    """Announce when a Python thread begins, and when a pool is given work and does it."""
+    start, submit = threading.Thread.start, ThreadPoolExecutor.submit
+
+    def start_announced(self: threading.Thread) -> None:
+        self.run = functools.partial(_begin, self, self.run)  # type: ignore[method-assign]
+        start(self)
+
+    def submit_announced(self: ThreadPoolExecutor, function: Callable[..., Any], /, *given: Any, **named: Any) -> Any:
+        item = functools.partial(_work, announce({"is": "submit"}), function)
+        try:
+            return submit(self, item, *given, **named)
+        finally:
+            announce({"is": "submitted"})
+
+    threading.Thread.start = start_announced  # type: ignore[method-assign]
+    ThreadPoolExecutor.submit = submit_announced  # type: ignore[method-assign,assignment]
+
+
+def _begin(thread: threading.Thread, run: Callable[[], None]) -> None:
+    del thread.run
+    announce({"is": "thread"})
+    run()
+
+
+def _work(name: str | None, function: Callable[..., Any], /, *given: Any, **named: Any) -> Any:
+    announce({"is": "item", "name": name})
+    try:
+        return function(*given, **named)
+    finally:
+        announce({"is": "end of item"})
 
 
 def announce(message: dict[str, Any], room: int = 4096) -> Any:
@@ -116,7 +177,7 @@ def run(
 
     1. settle: environment, output, seeds; 2. install the filter, hand the listener over; 3. ``connect``: bring
     the process group up; 4. announce "ready" and wait for everybody; 5. run the scenario; 6. send the result;
-    7. end as a Python process ends; 8. announce "exit".
+    7. in free mode wait for the others, and end as a Python process ends; 8. announce "exit".
     """
     _settle(job, rank)
     if job.controlled:
@@ -124,9 +185,11 @@ def run(
     connect(job, rank)
     before = len(sys.modules)
     announce({"is": "ready"})
-    result, error = _result(scenario, Rank(rank, job.ranks, Path(job.watched)), job, channel)
+    result, error = _result(scenario, job.rank(rank, channel), job, channel)
     fresh = newest_modules(len(sys.modules) - before)
     _send(channel, {"result": {"type_name": type(result).__name__, **asdict(result)}, "modules": sorted(fresh)})
+    if not job.controlled and isinstance(result, Returned):
+        channel.recv(1)  # who leaves early would close connections on which its peers still wait
     status = result.status if isinstance(result, Died) else int(error is not None)
     _finalise(error, [*own, *filter(is_own, fresh)])
     announce({"is": "exit"})
@@ -135,10 +198,10 @@ def run(
 
 def _settle(job: Job, rank: int) -> None:
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    scratch = Path(job.scratch) / str(rank)
+    scratch, per_node = Path(job.scratch) / str(rank), job.ranks // job.nodes
     os.environ.update(
-        RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(job.ranks), LOCAL_WORLD_SIZE=str(job.ranks),
-        GROUP_RANK="0", TMPDIR=str(scratch), MASTER_ADDR="127.0.0.1",
+        RANK=str(rank), LOCAL_RANK=str(rank % per_node), WORLD_SIZE=str(job.ranks), LOCAL_WORLD_SIZE=str(per_node),
+        GROUP_RANK=str(rank // per_node), GROUP_WORLD_SIZE=str(job.nodes), TMPDIR=str(scratch), MASTER_ADDR="127.0.0.1",
     )  # fmt: skip
     sys.dont_write_bytecode = True
     output = os.open(f"{job.output}/{rank}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
@@ -175,7 +238,7 @@ def _result(
     scenario: Scenario, rank: Rank, job: Job, channel: socket.socket
 ) -> tuple[RankResult, BaseException | None]:
     try:
-        value = scenario(rank)
+        value = scenario.resume(rank) if job.recovering else scenario(rank)
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
         return (Died(status=status) if status else Returned()), None
@@ -205,7 +268,7 @@ def raised(error: BaseException, rank: int, watched: str) -> Raised:
         message=str(cause)[:2000],
         bases=tuple(_name(each) for each in type(cause).__mro__[1:-1]),
         errno=libc.errno_name(number or 0),
-        path=_below(watched, cause.filename) if isinstance(cause, OSError) else "",
+        path=_below(watched, _name_of(cause)) if isinstance(cause, OSError) else "",
         stack=_traceback(cause.__traceback__),
         echo=echo,
     )
@@ -235,6 +298,12 @@ def _name(kind: type) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
+def _name_of(error: OSError) -> Any:
+    """The name that the error is about: of two, the new one if that is taken."""
+    taken = error.errno in {errno_module.EEXIST, errno_module.ENOTEMPTY}
+    return error.filename2 if taken and error.filename2 is not None else error.filename
+
+
 def _below(watched: str, filename: Any) -> str:
     text = os.fsdecode(filename) if isinstance(filename, (str, bytes)) else ""
     return os.path.relpath(text, watched) if text.startswith(f"{watched}/") else text
@@ -249,6 +318,17 @@ def _traceback(trace: TracebackType | None) -> tuple[Frame, ...]:
             found.insert(0, Frame(code.co_filename, trace.tb_lineno, code.co_name))
         trace = trace.tb_next
     return tuple(found)
+
+
+def _tell(job: Job, channel: socket.socket, kind: str, state: Any, step: int, at: str | Path) -> None:
+    """Say which weights were saved or loaded; what happened before it is known where the world is controlled."""
+    weights = importlib.import_module("racecheck.world.weights")
+    where = os.path.relpath(at, job.watched) if at else ""
+    said = {"kind": kind, "step": step, "checkpoint": where, "tensors": weights.digests(state)}
+    if job.controlled:
+        announce({"is": "weights", "said": said})
+    else:
+        _send(channel, {"weights": said})
 
 
 def _send(channel: socket.socket, message: dict[str, Any]) -> None:

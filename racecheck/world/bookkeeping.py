@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from racecheck.kernel import libc, syscalls
-from racecheck.kernel.seccomp import FIRST_DESCRIPTOR
+from racecheck.kernel.seccomp import CLOCKS, FIRST_DESCRIPTOR
 from racecheck.world import locks
 from racecheck.world import perform as performing
 from racecheck.world.calls import Request, closing_range, signed
@@ -23,8 +23,9 @@ from racecheck.world.coverage import Ledger
 from racecheck.world.files import OpenFile
 from racecheck.world.locks import Lock, Locks
 from racecheck.world.perform import CARRY_ON, Answer
+from racecheck.world.virtual import VirtualTime
 
-NEVER_OPS = frozenset({"clone", "random", "dup", "ioctl", "advise"})
+NEVER_OPS = frozenset({"clock", "clone", "random", "dup", "ioctl", "advise"})
 """Families that concern the calling process alone."""
 
 WITHOUT_PLACE = frozenset({"sleep", "sync"})
@@ -50,14 +51,16 @@ def at_once(request: Request, ledger: Ledger, rng: random.Random) -> Answer | No
     """The answer to a call that nobody else can notice; None for one that has to wait its turn."""
     family, task = request.call.family, request.task
     if family == "clone":
-        task.rank.single &= _starts_thread(request)
+        task.rank.await_birth(task)
+        task.rank.forked |= not _starts_thread(request)
+        task.rank.bear(task)
         return CARRY_ON
     if family == "random":
         return _draw(request, rng)
     if family == "exec":
         return _execute(request)
     if family == "sleep":
-        return None if task.tid == task.process.pid and _can_sleep(request) else CARRY_ON
+        return None if _can_sleep(request) else CARRY_ON
     if not request.touches:
         return CARRY_ON if request.call.name == "close_range" else None
     if family == "dup":
@@ -72,16 +75,14 @@ def at_once(request: Request, ledger: Ledger, rng: random.Random) -> Answer | No
 
 
 def _starts_thread(request: Request) -> bool:
-    """Whether a clone makes a thread (of which only the main one is under control) rather than a process."""
+    """Whether a clone makes a thread rather than a process."""
     if request.call.name == "clone3":
         return bool(struct.unpack("Q", request.task.process.memory.read(request.arguments[0], 8))[0] & _CLONE_THREAD)
     return "CLONE_THREAD" in request.flags
 
 
 def _draw(request: Request, rng: random.Random) -> Answer | None:
-    """Randomness comes from the seed (of threads other than the main one: from the kernel, as theirs is no one's)."""
-    if request.task.tid != request.task.process.pid:
-        return CARRY_ON
+    """Randomness comes from the seed, for each thread its own."""
     flags = request.number("flags")
     if not 0 <= flags < 8 or flags & _EITHER_POOL == _EITHER_POOL:
         return CARRY_ON
@@ -151,10 +152,11 @@ def _seek(request: Request) -> Answer | None:
     return CARRY_ON if request.flags & {"SEEK_SET", "SEEK_CUR"} else None
 
 
-def describe(request: Request) -> None:
+def describe(request: Request, now: VirtualTime) -> None:
     """Complete a pending op with what only its memory or its file says: the lock, the time to sleep."""
     if request.call.family == "sleep":
-        request.op = replace(request.op, args={"nanoseconds": _duration(request)})
+        request.op = replace(request.op, args={"nanoseconds": _duration(request, now)})
+        request.until = now.elapsed + request.op.args["nanoseconds"]
     elif request.call.family == "dup":
         request.op = replace(request.op, call="close")
     elif request.call.family in {"flock", "fcntl"}:
@@ -179,14 +181,17 @@ def _timespec(request: Request) -> tuple[int, int]:
     return seconds, nanoseconds
 
 
-def _duration(request: Request) -> int:
-    """Nanoseconds to sleep; to a deadline, in whole milliseconds, since how far it is off depends on how fast the rank
-    came to its call.
+def _duration(request: Request, now: VirtualTime) -> int:
+    """Nanoseconds to sleep; to a deadline of a real clock, in whole milliseconds, since how far it is off depends on
+    how fast the rank came to its call.
     """
     seconds, nanoseconds = _timespec(request)
     wanted = seconds * 1_000_000_000 + nanoseconds
     if request.op.args.get("flags", 0) & _ABSOLUTE:
-        wanted -= time.clock_gettime_ns(request.number("clock"))
+        clock = request.number("clock")
+        if clock in CLOCKS:
+            return max(0, wanted - now.read(request.task.rank.number, request.task.name, clock))
+        wanted -= time.clock_gettime_ns(clock)
         wanted = -(-wanted // _MILLISECOND) * _MILLISECOND
     return max(0, wanted)
 

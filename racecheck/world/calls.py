@@ -15,6 +15,7 @@ from racecheck.kernel.syscalls import Call
 from racecheck.model import Op, Place
 from racecheck.world.files import OpenFile
 from racecheck.world.locks import Lock
+from racecheck.world.names import Names
 from racecheck.world.resolve import AT_FDCWD, Identities, Located, Resolver, View, Watched, kind_of
 
 if TYPE_CHECKING:
@@ -35,8 +36,8 @@ class Request:
     """A call that waits for its answer.
 
     ``located`` and ``files`` say, by index of the argument, where its paths lead and what its descriptors
-    refer to; ``paths`` are the paths as given.  ``op`` is the pending op, ``lock`` the lock that it is about, and
-    ``seen`` how many ops had been performed when it was placed, -1 before.
+    refer to; ``paths`` are the paths as given.  ``op`` is the pending op, ``lock`` the lock that it is about, ``until``
+    the virtual time at which a sleep ends, and ``seen`` how many ops had been performed when it was placed, -1 before.
     """
 
     task: Task
@@ -50,6 +51,7 @@ class Request:
     flags: frozenset[str] = frozenset()
     how: tuple[int, int, int] | None = None
     lock: Lock | None = None
+    until: int = 0
     seen: int = -1
 
     @property
@@ -76,7 +78,7 @@ class Request:
     @property
     def view(self) -> View:
         """How the calling thread sees the file system."""
-        return View(self.task.process.pid, self.task.tid)
+        return View(self.task.process.pid, self.task.tid, self.task.rank.mount)
 
     def close(self) -> None:
         """Give the handles of its paths back."""
@@ -97,6 +99,7 @@ class Decoder:
 
     watched: Watched
     identities: Identities
+    names: Names
 
     def decode(self, task: Task, call: Call, arguments: tuple[int, ...]) -> Request:
         """What a call is about, as things stand.
@@ -139,6 +142,8 @@ class Decoder:
         Whoever is placed first gets the lower identities: so this is done when the world is quiet, in the order of
         ranks, never when a call comes in.
         """
+        for located in request.located.values():
+            self.names.meet(request.task.name, located.shown or "")
         request.op = replace(request.op, places=self._places(request))
 
     def _flags(self, request: Request) -> frozenset[str]:
@@ -209,7 +214,7 @@ class Decoder:
         if located.shown is None:
             return Place(view.shown(located.path), 0, name, 0, kind_of(located.status))
         inode = self.identities.of(located.status) if located.status else 0
-        shown, own = _without_number(located.shown, located.status, inode)
+        shown, own = _without_number(self.names.show(located.shown), located.status, inode)
         return Place(shown, self._directory(located, name), own, inode, kind_of(located.status))
 
     def _directory(self, located: Located, name: str) -> int:
@@ -226,7 +231,7 @@ class Decoder:
     def _file_place(self, file: OpenFile) -> Place:
         path, status = file.path(), file.status()
         inode = self.identities.of(status)
-        shown, name = _without_number(self.watched.shown(path) or path, status, inode)
+        shown, name = _without_number(self.names.show(self.watched.shown(path) or path), status, inode)
         return Place(shown, 0, name, inode, kind_of(status), file.number)
 
 

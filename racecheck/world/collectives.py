@@ -97,6 +97,10 @@ class Collectives:
     def instance(self, ticket: int) -> Instance:
         return self._tickets[ticket]
 
+    def unfinished(self, rank: int) -> Instance | None:
+        """The last collective to which a rank has come and some other has not."""
+        return next((each for each in reversed(self._tickets) if rank in each.clocks and each.missing), None)
+
     def _find(self, rank: int, message: dict[str, Any]) -> tuple[tuple[Any, ...], Instance]:
         kind, group, ranks = message["kind"], message["group"], tuple(message["ranks"])
         key: tuple[Any, ...]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from racecheck.errors import CannotRun
 from racecheck.model import Coverage
 from racecheck.world.calls import Request
 from racecheck.world.resolve import kind_of
@@ -45,7 +46,9 @@ class Ledger:
     def kept(self, request: Request) -> None:
         """A call that becomes an op: is it one whose effects escape us?"""
         call = request.call
-        if call.family in _NOT_MODELLED:
+        if call.family == "bind" and all((each.shown or "").startswith("TMPDIR/") for each in request.located.values()):
+            self.note("a socket in a rank's TMPDIR")
+        elif call.family in _NOT_MODELLED:
             self.hole(_NOT_MODELLED[call.family])
         elif call.family == "mmap" and request.flags >= {"MAP_SHARED", "PROT_WRITE"}:
             self.hole("a writable shared mapping of a watched file")
@@ -53,6 +56,11 @@ class Ledger:
             self.note("a mapping of a watched file: reads through it are not seen")
         elif call.name in {"splice", "tee", "vmsplice", "getxattrat", "setxattrat", "getdents"}:
             self.hole(f"{call.name} on a watched file")
+        elif request.task.rank.mount is not None and _only_the_kernel(request):
+            raise CannotRun(
+                f"rank {request.task.rank.number} calls {call.name} on a disk of its node's own, of which the kernel "
+                "knows nothing: use full paths instead, or storage shared"
+            )
 
     def passed_by(self, request: Request) -> None:
         """A call outside the watched directories goes on untouched; one that writes is remembered."""
@@ -77,6 +85,14 @@ class Ledger:
 
     def coverage(self, ops: int) -> Coverage:
         return Coverage(ops, self._passed, dict(sorted(self._holes.items())), dict(sorted(self._notes.items())))
+
+
+def _only_the_kernel(request: Request) -> bool:
+    """Whether a call on a path has to be left to the kernel, which knows nothing of disks per node."""
+    if request.call.name in {"chdir", "execve", "execveat"}:
+        return True
+    is_directory = any(kind_of(each.status) == "directory" for each in request.located.values())
+    return bool(request.how and request.how[2]) or ("O_PATH" in request.flags and not is_directory)
 
 
 def _opens_to_write(request: Request, *, exists: bool) -> bool:

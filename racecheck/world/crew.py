@@ -10,11 +10,12 @@ from dataclasses import asdict
 
 from racecheck.errors import CannotRun
 from racecheck.kernel.seccomp import ANNOUNCE, Listener, Notification
+from racecheck.model import World
 from racecheck.world import disk
 from racecheck.world.agent import Job
 from racecheck.world.answers import reply
 from racecheck.world.files import OpenFiles
-from racecheck.world.resolve import Watched
+from racecheck.world.resolve import Mount, Watched
 from racecheck.world.session import Session, wipe
 from racecheck.world.store import Store
 from racecheck.world.tasks import Announcement, Rank
@@ -25,16 +26,20 @@ _BOOT_SECONDS = 120.0
 class Crew:
     """Forked on construction; `boot` waits until it is ready."""
 
-    def __init__(self, session: Session, job: Job) -> None:
-        self.job = job
+    def __init__(self, session: Session, job: Job, world: World) -> None:
+        disks = [*session.slot.disks(world).values()]
+        roots = dict.fromkeys([job.watched, *map(str, disks)], "")
         self.number = session.next_world()
         self.output = session.slot.output / str(self.number)
-        self.files = OpenFiles(Watched({job.watched: "", job.scratch: "TMPDIR"}))
+        self.files = OpenFiles(Watched({**roots, job.scratch: "TMPDIR"}))
         self.store = Store()
         self.poll = select.epoll()
         self._session = session
         pairs = [socket.socketpair() for _ in range(job.ranks)]
         self.ranks = [Rank(number, ours, self.files) for number, (ours, _) in enumerate(pairs)]
+        if len(roots) > 1:
+            for rank in self.ranks:
+                rank.mount = Mount(job.watched, str(disks[world.node(rank.number)]))
         self._by_descriptor = {rank.channel.fileno(): rank for rank in self.ranks}
         for descriptor in self._by_descriptor:
             self.poll.register(descriptor, select.EPOLLIN)
@@ -108,7 +113,7 @@ class Crew:
 
     def end(self) -> None:
         """Kill the ranks, with all that they have started, and give back what belongs to them."""
-        self._session.end_world(self.number, thorough=not all(rank.single for rank in self.ranks))
+        self._session.end_world(self.number, thorough=any(rank.forked for rank in self.ranks))
         self.poll.close()
         for rank in self.ranks:
             rank.close()

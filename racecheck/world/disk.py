@@ -5,15 +5,17 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from racecheck.model import DiskEntry
 
 
-def read(root: Path) -> dict[str, DiskEntry]:
-    """Everything below a directory, by path relative to it, in order of paths."""
-    return {path: _entry(root / path) for path in sorted(_paths(root, ""))}
+def read(disks: Mapping[str, Path]) -> dict[str, DiskEntry]:
+    """Everything below some directories: by the directory's prefix and the path relative to it, in order."""
+    return {
+        f"{prefix}{path}": _entry(root / path) for prefix, root in disks.items() for path in sorted(_paths(root, ""))
+    }
 
 
 def _paths(root: Path, below: str) -> Iterator[str]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from racecheck.errors import UsageError
-from racecheck.model import Died, Frame, Raised, RankResult, Returned, Stopped
+from racecheck.model import Died, Frame, Raised, RankResult, Returned, Stopped, Weights
 from racecheck.world import bookkeeping, stacks
 from racecheck.world.collectives import Instance
 from racecheck.world.state import State
@@ -20,6 +20,9 @@ def hear(rank: Rank) -> None:
         message = json.loads(line)
         if "usage" in message:
             raise UsageError(message["usage"])
+        if "weights" in message:
+            rank.weights.append(Weights(rank=rank.number, **message["weights"]))
+            continue
         rank.modules = message["modules"]
         rank.result = _result(message["result"])
 
@@ -47,34 +50,49 @@ def conclude(state: State, why: str) -> tuple[RankResult, ...]:
         for rank in state.ranks
     ]
     if all(isinstance(each, Raised) and each.echo for each in results if isinstance(each, (Raised, Died))):
-        results = [replace(each, echo=False) if isinstance(each, Raised) else each for each in results]
+        results = [
+            _without_cause(state, rank, each) if isinstance(each, Raised) else each for rank, each in enumerate(results)
+        ]
     return tuple(results)
+
+
+def _without_cause(state: State, rank: int, echo: Raised) -> RankResult:
+    """A rank whose connection was closed, though nobody has failed: its peer has ended, and will not come any more.
+
+    In gloo a broadcast's root may run into that; elsewhere it waits until the collective times out.
+    """
+    instance = state.collectives.unfinished(rank)
+    if instance is None:
+        return replace(echo, echo=False)
+    missing = ", ".join(_missing(state.ranks[each]) for each in instance.missing)
+    return Stopped("collective", f"waits in {instance} for {missing}", instance.stacks.get(rank, ()))
 
 
 def _stop(state: State, rank: Rank, why: str, *, failed: bool) -> Stopped:
     """Why a rank cannot go on: it is part of a deadlock, or of somebody else's failure, or out of time."""
     if why and rank.running:
         return Stopped("running", why, stack_now(rank))
-    task = rank.tasks.get(rank.pid)
+    locked = [task for task in rank.stopped_tasks() if task.request is not None]
     instance = _waits_for(state, rank)
     if instance is not None:
         missing = ", ".join(_missing(state.ranks[each]) for each in instance.missing) or "its data"
         return Stopped("echo" if failed else "collective", f"waits in {instance} for {missing}", stack_now(rank))
-    if task is not None and task.request is not None and not bookkeeping.is_enabled(task.request, state.locks):
-        return Stopped("lock", f"waits for the lock on {task.request.op.path}", stack_now(rank))
+    for task in locked:
+        if task.request is not None and not bookkeeping.is_enabled(task.request, state.locks):
+            return Stopped("lock", f"waits for the lock on {task.request.op.path}", stack_now(rank))
     if why or state.mismatch:
         return Stopped("running" if why else "echo", why or "the run was stopped", stack_now(rank))
     return Stopped("echo" if failed else "asleep", "sleeps, and nothing can wake it", stack_now(rank))
 
 
 def _waits_for(state: State, rank: Rank) -> Instance | None:
-    """The collective that a rank is held before, or was let into and has not left."""
-    task = rank.tasks.get(rank.pid)
-    if task is None:
-        return None
-    if task.announcement is not None and task.announcement.message["is"] == "wait":
-        return state.collectives.instance(task.announcement.message["ticket"])
-    return task.inside
+    """The collective that a thread of a rank is held before, or was let into and has not left."""
+    for task in rank.tasks.values():
+        if task.announcement is not None and task.announcement.message["is"] == "wait":
+            return state.collectives.instance(task.announcement.message["ticket"])
+        if task.inside is not None:
+            return task.inside
+    return None
 
 
 def _missing(rank: Rank) -> str:
@@ -84,10 +102,10 @@ def _missing(rank: Rank) -> str:
 
 
 def stack_now(rank: Rank) -> tuple[Frame, ...]:
-    """Where a rank's main thread is."""
-    task = rank.tasks.get(rank.pid)
-    if task is not None and task.announcement is not None:
-        return frames(task.announcement.message.get("stack"))
-    if task is not None and task.request is not None:
-        return task.request.op.stack or ()
+    """Where a rank is: the thread that is stopped, or else the main one."""
+    for task in rank.stopped_tasks():
+        if task.announcement is not None:
+            return frames(task.announcement.message.get("stack"))
+        if task.request is not None:
+            return task.request.op.stack or ()
     return () if rank.gone or rank.replaced else stacks.capture(rank.pid, rank.pid, rank.stack_pipe) or ()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from racecheck.kernel import libc, proc, syscalls
 from racecheck.kernel.seccomp import ANNOUNCE, Notification
 from racecheck.kernel.signature import Call, Treatment
+from racecheck.kernel.syscalls import number
 from racecheck.model import Op, Place
 from racecheck.world import bookkeeping, stacks
-from racecheck.world.answers import answer
+from racecheck.world.answers import answer, reply
 from racecheck.world.calls import Request, Unreachable
 from racecheck.world.crew import announcement
 from racecheck.world.perform import CARRY_ON, Answer
@@ -31,7 +34,8 @@ class Intake:
     def take(self, rank: Rank) -> None:
         """A call of a rank waits to be received."""
         assert rank.listener is not None
-        ahead = self._look_ahead(rank) if self._state.stacks and not rank.replaced else None
+        if self._state.stacks and not rank.replaced:
+            self._look_ahead(rank)
         notification = rank.listener.receive()
         if notification is None:
             return
@@ -39,32 +43,46 @@ class Intake:
         if notification.number == ANNOUNCE:
             self._announced(rank, notification)
         else:
-            self._called(rank, notification, ahead)
+            self._called(rank, notification)
         if rank.is_quiet:
             rank.running = False
 
-    def _look_ahead(self, rank: Rank) -> Request | None:
-        """Decode the main thread's call before it is received, and if it is of our concern fetch its stack."""
+    def _look_ahead(self, rank: Rank) -> None:
+        """Decode the call that waits to be received, and if it is of our concern fetch its stack.
+
+        Of several threads it cannot be told whose it is: so all are looked at that are stopped and not received yet.
+        """
+        own = [task for task in rank.tasks.values() if task.process.is_main and not task.stopped]
         for _ in range(_SPIN):  # it may still be on its way to sleep
-            call = proc.stopped_call(rank.pid, rank.pid)
-            if call is not None:
+            found = [(task, call) for task in own if (call := proc.stopped_call(rank.pid, task.tid)) is not None]
+            if found or not rank.single:
                 break
-        else:
-            return None
-        row = self._calls.get(call[0])
-        if row is None or row.family in bookkeeping.NEVER_OPS:
-            return None
+        for task, call in found:
+            row = self._calls.get(call[0])
+            known = rank.ahead.get(task.tid)
+            if row is None or row.family in bookkeeping.NEVER_OPS:
+                continue
+            if known is not None:
+                if (known.call, known.arguments) == (row, call[1]):
+                    continue
+                known.close()
+            request = self._decode_ahead(task, row, call[1])
+            if request is not None:
+                rank.ahead[task.tid] = request
+
+    def _decode_ahead(self, task: Task, row: Call, arguments: tuple[int, ...]) -> Request | None:
         try:
-            request = self._state.decoder.decode(rank.main, row, call[1])
+            request = self._state.decoder.decode(task, row, arguments)
         except (OSError, Unreachable):
             return None
         if request.touches or row.family in bookkeeping.WITHOUT_PLACE:
+            rank, call = task.rank, -1 if task.rank.single else number(row.name, libc.MACHINE) or -1
             assert rank.listener is not None
-            found = stacks.capture(rank.pid, rank.pid, rank.stack_pipe, rank.listener.descriptor)
+            found = stacks.capture(rank.pid, task.tid, rank.stack_pipe, rank.listener.descriptor, call)
             request.op = replace(request.op, stack=found)
         return request
 
-    def _called(self, rank: Rank, notification: Notification, ahead: Request | None) -> None:
+    def _called(self, rank: Rank, notification: Notification) -> None:
         assert rank.listener is not None
         row = None if notification.foreign else self._calls.get(notification.number)
         if row is None:
@@ -72,20 +90,32 @@ class Intake:
             rank.listener.carry_on(notification.id)
             return
         task = rank.task(notification.thread)
+        if row.family == "clock":
+            self._tell_time(task, row, notification)
+            return
         if task.process.has_executed:
-            task.process.has_executed = False
+            task.process.has_executed, task.process.program = False, True
             task.process.descriptors.executed()
-        request = self._decode(task, row, notification, ahead)
+        request = self._decode(task, row, notification, rank.ahead.pop(task.tid, None))
         if request is None:
             rank.listener.carry_on(notification.id)
             return
         request.id = notification.id
         self._dispatch(request)
 
+    def _tell_time(self, task: Task, row: Call, notification: Notification) -> None:
+        assert task.rank.listener is not None
+        try:
+            value = self._state.time.answer(task, row, notification.arguments)
+        except OSError:
+            task.rank.listener.carry_on(notification.id)
+        else:
+            task.rank.listener.answer(notification.id, value)
+
     def _decode(self, task: Task, row: Call, notification: Notification, ahead: Request | None) -> Request | None:
         """None for a call that has to go on as it is: its memory cannot be read, or its file not be shared."""
         if ahead is not None:
-            if (ahead.call, ahead.arguments, ahead.task) == (row, notification.arguments, task):
+            if (ahead.call, ahead.arguments) == (row, notification.arguments):
                 return ahead
             ahead.close()
         try:
@@ -97,9 +127,9 @@ class Intake:
             return None
 
     def _dispatch(self, request: Request) -> None:
-        state, task, rank = self._state, request.task, request.task.rank
+        state, task = self._state, request.task
         task.inside = None
-        result = bookkeeping.at_once(request, state.ledger, state.randomness[rank.number])
+        result = bookkeeping.at_once(request, state.ledger, state.randomness(task.name))
         if result is None and request.call.treatment is Treatment.REFUSE:
             state.ledger.refused(request)
             result = Answer(errno=getattr(errno, request.call.errno))
@@ -109,17 +139,19 @@ class Intake:
         if result is not None:
             answer(request, result, state.crew.files)
             return
-        if task.process.is_main and task.tid != rank.pid:
-            state.ledger.hole(f"a second thread of rank {rank.number} made calls below the watched directory")
         state.ledger.kept(request)
         task.request = request
+        task.started = task.fresh = True
 
     def _announced(self, rank: Rank, notification: Notification) -> None:
         task = rank.task(notification.thread)
         task.inside = None
         task.announcement = announcement(rank, notification)
+        task.started = task.fresh = True
         message = task.announcement.message
-        if message["is"] == "test":
+        if message["is"] in _OWN_AFFAIRS:
+            reply(task, _OWN_AFFAIRS[message["is"]](task, message))
+        elif message["is"] == "test":
             task.announcement.op = self._announced_op(task, "test", "is_completed", ())
         elif message["is"] == "store" and message["do"] in RACING:
             places = tuple(Place(f"store:{key}", 0, str(key), 0, "") for key in message["arguments"][:1])
@@ -129,3 +161,40 @@ class Intake:
         assert task.announcement is not None
         stack = frames(task.announcement.message.get("stack"))
         return Op(task.rank.number, task.name, family, name, places, stack=stack)
+
+
+def issuing(task: Task) -> Op:
+    """The op of issuing a collective, where another thread of the rank may come first."""
+    assert task.announcement is not None
+    message = task.announcement.message
+    place = Place(f"group:{message['group']}", 0, message["group"], 0, "")
+    stack = frames(message.get("stack"))
+    return Op(task.rank.number, task.name, "issue", message["kind"], (place,), stack=stack)
+
+
+def _submit(task: Task, message: dict[str, Any]) -> str:
+    """A thread gives work to a pool; the name of the work.  A thread that starts meanwhile is a worker of the pool."""
+    del message
+    name = task.next_child()
+    task.rank.items[name] = dict(task.clock)
+    task.hiring = True
+    return name
+
+
+def _submitted(task: Task, message: dict[str, Any]) -> None:
+    del message
+    task.hiring = False
+
+
+def _end_item(task: Task, message: dict[str, Any]) -> None:
+    """A worker has done its work."""
+    del message
+    task.name = task.own_name
+
+
+_OWN_AFFAIRS: Mapping[str, Callable[[Task, dict[str, Any]], Any]] = {
+    "submit": _submit,
+    "submitted": _submitted,
+    "end of item": _end_item,
+}
+"""Announcements that concern the thread alone and are answered at once."""

@@ -14,16 +14,19 @@ import stat
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from racecheck.kernel import libc, proc, syscalls
 from racecheck.kernel.memory import Memory
 from racecheck.kernel.signature import Arg, Role
 from racecheck.world.calls import Request, signed
 from racecheck.world.files import OpenFile
+from racecheck.world.names import Names
 from racecheck.world.resolve import AT_FDCWD, check_ours
 
 _CHUNK = 1 << 20
+_SHORT = 120
+"""Bytes that are kept as text: as long as a pointer to a checkpoint may be."""
 _IOV_MAX = 1024
 _LONG_MAX, _MOST = (1 << 63) - 1, 0x7FFFF000  # MAX_RW_COUNT: read(2)
 _CREATING = frozenset({"open", "mkdir", "mknod", "symlink"})
@@ -34,7 +37,8 @@ _MAKES_MODE = frozenset({"open", "mkdir", "mknod"})
 class Answer:
     """What a rank is told: a value or an errno, or a descriptor (``opened``).
 
-    ``size`` and ``digest`` are of the bytes that moved (for a listing, ``size`` counts its entries but the dots).
+    ``size`` and ``digest`` are of the bytes that moved (for a listing, ``size`` counts its entries but the dots), and
+    ``text`` is what they are, if that is short and printable.
     ``carry_on``: the kernel is to do it; then the result is not known.
     """
 
@@ -42,6 +46,7 @@ class Answer:
     errno: int = 0
     size: int = 0
     digest: str = ""
+    text: str = ""
     opened: int = -1
     close_on_exec: bool = False
     carry_on: bool = False
@@ -60,6 +65,12 @@ def perform(request: Request) -> Answer:
             if located.has_failed:
                 return Answer(errno=located.error)
     return _PERFORMERS.get(request.call.family, _generic)(request)
+
+
+def _symlink(request: Request) -> Answer:
+    """With where it points."""
+    target = _text(request.task.process.memory, request.raw(Role.TARGET))
+    return replace(_generic(request), text=_shown(target))
 
 
 def _generic(request: Request) -> Answer:
@@ -147,6 +158,8 @@ def _open(request: Request) -> Answer:
     if not request.task.process.descriptors.has_room():
         return Answer(errno=errno.EMFILE)
     flags, mode = _open_arguments(request)
+    if flags & os.O_PATH and request.task.rank.mount is not None:  # the kernel would look on another disk
+        flags = flags & ~os.O_PATH | os.O_DIRECTORY
     ours = flags | os.O_CLOEXEC | (os.O_NOCTTY if not flags & os.O_PATH else 0)
     with _umask(request):
         if request.how is not None:
@@ -220,7 +233,7 @@ def _chunks(spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 def _transfer(request: Request, move: Callable[[Memory, OpenFile, int, int, int], bytes]) -> Answer:
     """Read or write chunk by chunk, as one op; ``move`` does one chunk and gives the bytes that it moved."""
     file, offset = request.file, request.op.args.get("offset", -1)
-    memory, digest, done = request.task.process.memory, hashlib.sha256(), 0
+    memory, digest, done, text = request.task.process.memory, hashlib.sha256(), 0, b""
     positioned = "offset" in request.op.args and (offset != -1 or request.call.name not in {"preadv2", "pwritev2"})
     spans = _spans(request)
     if positioned and offset < 0:
@@ -236,9 +249,18 @@ def _transfer(request: Request, move: Callable[[Memory, OpenFile, int, int, int]
             return Answer(errno=error.errno or errno.EIO)
         digest.update(moved)
         done += len(moved)
+        text = moved if done == len(moved) else b""
         if len(moved) < length:
             break
-    return Answer(value=done, size=done, digest=digest.hexdigest())
+    return Answer(value=done, size=done, digest=digest.hexdigest(), text=_shown(text))
+
+
+def _shown(data: bytes) -> str:
+    try:
+        text = data.decode() if len(data) <= _SHORT else ""
+    except UnicodeDecodeError:
+        return ""
+    return text if text.strip().isprintable() else ""
 
 
 def _write(request: Request) -> Answer:
@@ -305,7 +327,7 @@ def _list(request: Request) -> Answer:
     try:
         _check_directory(file)
         if file.listing is None:
-            file.listing = list(_entries(file))
+            file.listing = list(_entries(file, request.task.rank.names))
     except OSError as error:
         return Answer(errno=error.errno or errno.EIO)
     start, records = file.position, list[bytes]()
@@ -336,11 +358,15 @@ def _check_directory(file: OpenFile) -> None:
         raise OSError(errno.ENOENT, "the directory was removed")
 
 
-def _entries(file: OpenFile) -> Iterator[bytes]:
-    """``struct linux_dirent64`` records (getdents64(2)), the offset of each being its number."""
+def _entries(file: OpenFile, names: Names) -> Iterator[bytes]:
+    """``struct linux_dirent64`` records (getdents64(2)), the offset of each being its number.
+
+    Their order is that of the names as they are shown, which is the same in every run.
+    """
     path = f"/proc/self/fd/{file.descriptor}"
     with os.scandir(path) as found:
-        entries = sorted((os.fsencode(each.name), each.inode(), _type(each)) for each in found)
+        listed = sorted(found, key=lambda each: os.fsencode(names.show(each.name)))
+        entries = [(os.fsencode(each.name), each.inode(), _type(each)) for each in listed]
     here, above = os.stat(f"{path}/."), os.stat(f"{path}/..")
     dots = [(b".", here.st_ino, stat.S_IFDIR >> 12), (b"..", above.st_ino, stat.S_IFDIR >> 12)]
     for number, (name, inode, kind) in enumerate([*dots, *entries], start=1):
@@ -418,6 +444,7 @@ _PERFORMERS: dict[str, Callable[[Request], Answer]] = {
     "list": _list,
     "seek": _seek,
     "copy": _copy,
+    "symlink": _symlink,
     "sync": _sync,
 }
 """By family: the calls that take more than their signature says."""

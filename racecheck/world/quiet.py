@@ -19,7 +19,7 @@ from racecheck.world.ending import hear
 from racecheck.world.intake import Intake
 from racecheck.world.session import Session
 from racecheck.world.state import Over, State
-from racecheck.world.tasks import Process, Rank
+from racecheck.world.tasks import Process, Rank, Task
 
 _LOOK_AFTER = 1
 """Milliseconds without news after which the kernel is asked."""
@@ -52,8 +52,7 @@ class Quiet:
 
     def wait_for_timers(self) -> bool:
         """A sleeper whose wait has a limit in real time will wake; whether there was one, and something happened."""
-        sleepers = [rank for rank in self._state.ranks if rank.asleep and rank.main.inside is None]
-        if not any(_is_timed(rank) for rank in sleepers):
+        if not any(_is_timed(task) for rank in self._state.ranks for task in rank.tasks.values()):
             return False
         timeout = self._state.world.timeout
         self._state.ledger.hole("a wait with a time limit in real time")
@@ -105,15 +104,22 @@ class Quiet:
         for rank in self._state.ranks:
             if rank.running:
                 rank.running, rank.asleep = False, not rank.stopped_tasks()
-            rank.single = rank.single or len(rank.processes) + len(self._children.get(rank.pid, ())) <= 1
+            if not rank.single and not rank.gone:
+                self._forget_ended(rank)
         return True
+
+    def _forget_ended(self, rank: Rank) -> None:
+        """Threads of the rank that are gone; it may be a single one again."""
+        threads = frozenset(proc.threads(rank.pid)) - rank.background
+        rank.tasks = {tid: each for tid, each in rank.tasks.items() if tid in threads or not each.process.is_main}
+        rank.single = rank.unborn is None and threads == {rank.pid} and not self._children.get(rank.pid)
 
     def _processes(self) -> list[int]:
         found = []
         for rank in self._state.ranks:
             if not rank.gone:
                 found.append(rank.pid)
-            if not rank.single:
+            if rank.forked:
                 children = self._children[rank.pid] = proc.descendants(rank.pid)
                 found += children
                 self._bury(rank, {rank.pid, *children})
@@ -135,7 +141,9 @@ class Quiet:
         process.memory.forget()
 
 
-def _is_timed(rank: Rank) -> bool:
-    """Whether the main thread sleeps in a call that has a time limit."""
-    call = proc.stopped_call(rank.pid, rank.pid)
+def _is_timed(task: Task) -> bool:
+    """Whether a thread of the program sleeps in a call that has a time limit."""
+    if task.stopped or task.inside is not None or not task.started:
+        return False
+    call = proc.stopped_call(task.process.pid, task.tid)
     return call is not None and bookkeeping.has_timeout(*call)

@@ -104,11 +104,33 @@ class Located:
 
 
 @dataclass(frozen=True, slots=True)
+class Mount:
+    """On this node the directory ``at`` is the one at ``disk``: what a mount would do, without the privilege."""
+
+    at: str
+    disk: str
+
+    def is_at(self, descriptor: int) -> bool:
+        return _is(descriptor, self.at)
+
+    def is_disk(self, descriptor: int) -> bool:
+        return _is(descriptor, self.disk)
+
+
+def _is(descriptor: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except OSError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """How a thread sees the file system."""
 
     pid: int
     tid: int
+    mount: Mount | None = None
 
     def start(self, start: int) -> str:
         """The path of a descriptor; AT_FDCWD stands for the working directory."""
@@ -172,7 +194,9 @@ class Resolver:
         parent, name = _split(path)
         plain = name.rstrip("/")
         try:
-            handle = os.open(parent, _OPEN_DIRECTORY, dir_fd=base if base >= 0 else None)
+            handle = self._open(base, parent)
+            if self.view.mount is not None:
+                handle, name, plain = _mounted(self.view.mount, handle, name, plain)
             try:
                 handle, directory = self._own_directory(handle)
                 canonical = _joined(directory, plain) if plain not in _DOTS else _ended_in_dots(handle, plain)
@@ -183,6 +207,12 @@ class Resolver:
             check_ours(error.errno or 0)
             return self._missing(base, path, error.errno or errno.ENOENT)
         return Located(handle, name, canonical, self.watched.shown(canonical), status_of(plain, handle))
+
+    def _open(self, base: int, path: str, flags: int = _OPEN_DIRECTORY) -> int:
+        """An O_PATH handle of what a path leads to, all links followed."""
+        if self.view.mount is None:
+            return os.open(path, flags, dir_fd=base if base >= 0 else None)
+        return walk(self.view.mount, base, path, flags)
 
     def _own_directory(self, handle: int) -> tuple[int, str]:
         """A directory and its path; what is ours below /proc, reached in whatever way, becomes the process's."""
@@ -217,7 +247,7 @@ class Resolver:
             parent, slash, name = parent.rpartition("/")
             rest.insert(0, name)
             try:
-                handle = os.open(parent or slash or ".", os.O_PATH | os.O_CLOEXEC, dir_fd=base if base >= 0 else None)
+                handle = self._open(base, parent or slash or ".", os.O_PATH | os.O_CLOEXEC)
             except OSError:
                 if not parent:
                     return Located(-1, "", path, None, error=error)
@@ -233,6 +263,60 @@ class Resolver:
             directory, rest = os.path.normpath(os.path.join(directory, link)), rest[1:]
         known = rest[: rest.index("..")] if ".." in rest else rest
         return _joined(directory, *(each for each in known if each not in {"", "."}))
+
+
+def walk(mount: Mount, base: int, path: str, flags: int) -> int:
+    """Follow a path name by name, and cross over to the node's disk where it is mounted.
+
+    The kernel would do it in one call, but knows nothing of the mount.
+    """
+    current = os.open("/", _OPEN_DIRECTORY) if path.startswith("/") else os.dup(base)
+    todo, links = path.split("/")[::-1], 0
+    try:
+        while True:
+            if mount.is_at(current):
+                current = _replace(current, os.open(mount.disk, os.O_PATH | os.O_CLOEXEC))
+            if not todo:
+                return _replace(current, os.open(f"/proc/self/fd/{current}", flags))
+            name = todo.pop()
+            if name == ".." and mount.is_disk(current):
+                current, name = _replace(current, os.open(mount.at, os.O_PATH | os.O_CLOEXEC)), ".."
+            found = os.open(name or ".", os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=current)
+            if not stat.S_ISLNK(os.fstat(found).st_mode):
+                current = _replace(current, found)
+                continue
+            target = os.readlink("", dir_fd=found)
+            os.close(found)
+            links += 1
+            if links > _MAX_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+            if real_path(current).startswith("/proc/"):  # such a link need not have a name: the kernel follows it
+                current = _replace(current, os.open(name, os.O_PATH | os.O_CLOEXEC, dir_fd=current))
+                continue
+            todo += target.split("/")[::-1]
+            if target.startswith("/"):
+                current = _replace(current, os.open("/", _OPEN_DIRECTORY))
+    except BaseException:
+        os.close(current)
+        raise
+
+
+def _replace(old: int, new: int) -> int:
+    os.close(old)
+    return new
+
+
+def _mounted(mount: Mount, handle: int, name: str, plain: str) -> tuple[int, str, str]:
+    """What ``name`` in a directory stands for on the node: of the directory that is mounted on, the disk's own name."""
+    if plain in _DOTS:
+        if plain == ".." and mount.is_disk(handle):
+            handle = _replace(handle, os.open(mount.at, _OPEN_DIRECTORY))
+        return handle, name, plain
+    status = status_of(plain, handle)
+    if status is None or not os.path.samestat(status, os.stat(mount.at)):
+        return handle, name, plain
+    above, own = os.path.split(mount.disk)
+    return _replace(handle, os.open(above, _OPEN_DIRECTORY)), own + name[len(plain) :], own
 
 
 def _end_of(way: list[Located], *, is_loop: bool) -> Located:

@@ -12,12 +12,17 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from racecheck import storage
 from racecheck.errors import CannotRun, UsageError
 from racecheck.kernel import proc
+from racecheck.model import Content, Piece, World
+from racecheck.world.agent import Job
+from racecheck.world.virtual import age
 
 _GUARDIAN = Path(__file__).with_name("guardian.py")
 _SERVE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from racecheck.world.zygote import main; "
@@ -52,6 +57,7 @@ class Slot:
         else:
             raise CannotRun(f"all slots in {home} are taken")
         self.watched, self.scratch, self.output = (self.path / name for name in ("disk", "tmp", "output"))
+        self.nodes = self.path / "nodes"
         self._template, self._kept = self.path / "setup", ""
         self._empty()
         self.output.mkdir()
@@ -75,15 +81,33 @@ class Slot:
         shutil.copytree(self._template, self.watched, symlinks=True, dirs_exist_ok=True)
         return True
 
-    def reset(self, ranks: int) -> None:
+    def disks(self, world: World) -> dict[str, Path]:
+        """Where the files of a world are: for each disk how its paths begin in an outcome, and its directory."""
+        if not storage.make(world.storage).per_node:
+            return {"": self.watched}
+        return {f"node{node}/": self.nodes / str(node) for node in range(world.nodes)}
+
+    def spread(self, world: World) -> None:
+        """Give every disk of a world what is in the watched directory, which then only stands for them."""
+        disks = [each for each in self.disks(world).values() if each != self.watched]
+        for each in disks:
+            shutil.copytree(self.watched, each, symlinks=True, dirs_exist_ok=True)
+        if disks:
+            wipe(self.watched)
+            self.watched.mkdir()
+
+    def reset(self, world: World) -> None:
         """Make the slot as it is before a run: empty, with a scratch directory for each rank."""
-        wipe(self.watched)
-        wipe(self.scratch)
+        for each in (self.watched, self.nodes, self.scratch):
+            wipe(each)
+        self.make_room(world)
+
+    def make_room(self, world: World) -> None:
+        """Give every rank of a world its scratch directory, and every node its disk, where it has none yet."""
+        needed = [self.watched, *self.disks(world).values(), *(self.scratch / str(rank) for rank in range(world.ranks))]
         try:
-            for each in (self.watched, self.scratch):
-                each.mkdir()
-            for rank in range(ranks):
-                (self.scratch / str(rank)).mkdir()
+            for each in needed:
+                each.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise CannotRun(
                 f"cannot write to {self.path}: {error.strerror}; free space or set RACECHECK_RUNS"
@@ -164,20 +188,42 @@ class Session:
         except OSError:
             raise self._lost() from None
 
-    def make_ready(self, target: str, ranks: int, timeout: float) -> None:
-        """Make the slot as a run finds it; raises `UsageError` if the scenario's setup fails or takes longer than
-        ``timeout`` seconds.
+    def job(self, target: str, world: World, seed: str, *, controlled: bool, recovering: bool = False) -> Job:
+        """What the ranks of a world are to do."""
+        return Job(
+            target=target, ranks=world.ranks, nodes=world.nodes, seed=seed, watched=str(self.slot.watched),
+            scratch=str(self.slot.scratch), output=str(self.slot.output), controlled=controlled, recovering=recovering,
+        )  # fmt: skip
+
+    def make_ready(self, target: str, world: World) -> None:
+        """Make the slot as a run finds it; raises `UsageError` if the scenario's setup fails or takes longer than the
+        world's timeout.
 
         The setup runs once, and later runs get a copy of what it left: the same, and cheaper than a process.
         """
-        self.slot.reset(ranks)
-        if self.slot.restore(target):
-            return
-        log = self.slot.output / "setup"
-        answer = self.request("setup", target=target, path=str(self.slot.watched), output=str(log), timeout=timeout)
-        if answer["failed"]:
-            raise UsageError(f"the setup of {target} failed: {answer['failed'].strip().splitlines()[-1]}")
-        self.slot.keep(target)
+        slot = self.slot
+        slot.reset(world)
+        if not slot.restore(target):
+            started = time.time_ns()
+            log, path = str(slot.output / "setup"), str(slot.watched)
+            answer = self.request("setup", target=target, path=path, output=log, timeout=world.timeout)
+            if answer["failed"]:
+                raise UsageError(f"the setup of {target} failed: {answer['failed'].strip().splitlines()[-1]}")
+            age(slot.watched, started)
+            slot.keep(target)
+        slot.spread(world)
+
+    def contents(self, world: World) -> dict[str, Content]:
+        """What is in the checkpoint files that a run has left, by path as in its outcome's ``disk``."""
+        found, answer = {}, self.slot.output / "contents"
+        for prefix, disk in self.slot.disks(world).items():
+            failed = self.request("contents", root=str(disk), answer=str(answer), timeout=world.timeout)["failed"]
+            if failed:
+                raise CannotRun(f"the files of the run could not be read: {failed.strip().splitlines()[-1]}")
+            for path, raw in json.loads(answer.read_text()).items():
+                found[f"{prefix}{path}"] = _content(raw, prefix)
+            answer.unlink()
+        return found
 
     def next_world(self) -> int:
         """A number for a new world, whose ranks' output has a directory of that name."""
@@ -273,6 +319,13 @@ class Session:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _content(raw: dict[str, Any], prefix: str) -> Content:
+    """One file of what `racecheck.world.contents` gives."""
+    sizes = ("shape", "start", "sizes")
+    pieces = [{**each, **{name: tuple(each[name]) for name in sizes}} for each in raw["pieces"]]
+    return Content(**{**raw, "pieces": tuple(Piece(**{**each, "file": f"{prefix}{each['file']}"}) for each in pieces)})
 
 
 def _is_ours(pid: int, slot: Path) -> bool:

@@ -11,10 +11,11 @@ import functools
 import os
 import re
 import select
+import time
 from pathlib import Path
 
 from racecheck import targets
-from racecheck.kernel import libc, syscalls
+from racecheck.kernel import libc, proc, syscalls
 from racecheck.model import Frame
 from racecheck.world.agent import STACK_SIGNAL
 
@@ -24,22 +25,33 @@ _LINE = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')
 _PATIENCE = 1000
 
 
-def capture(pid: int, tid: int, pipe: int, listener: int = -1) -> tuple[Frame, ...] | None:
+def capture(pid: int, tid: int, pipe: int, listener: int = -1, call: int = -1) -> tuple[Frame, ...] | None:
     """The stack of a thread: of one that is stopped and not yet received (``listener`` is its rank's), or of one
-    that runs or sleeps (-1).  None if none came within a second: the thread blocks the signal, or is gone.
+    that runs or sleeps (-1).  ``call``, where the process has several threads: the number of the call that it is
+    stopped in, for the listener may have something to say of another.
+
+    None if none came within a second: the thread blocks the signal, or is gone.
     """
     tgkill = syscalls.number("tgkill", libc.MACHINE)
     assert tgkill is not None
-    if libc.syscall(tgkill, pid, tid, int(STACK_SIGNAL))[1]:
+    if libc.syscall(tgkill, pid, tid, int(STACK_SIGNAL))[1] or not _readable(pipe, _PATIENCE):
         return None
-    if not _readable(pipe, _PATIENCE):
-        return None
-    if listener >= 0 and not _readable(listener, _PATIENCE):
+    if listener >= 0 and not (_readable(listener, _PATIENCE) and (call < 0 or _is_back(pid, tid, call))):
         return None
     text = b""
     while _readable(pipe, 0 if listener >= 0 else 20):
         text += os.read(pipe, 1 << 16)
     return parse(text.decode(errors="replace"))
+
+
+def _is_back(pid: int, tid: int, call: int) -> bool:
+    """Wait until the thread, which has written its stack, makes its call again."""
+    deadline = time.monotonic() + _PATIENCE / 1000
+    while time.monotonic() < deadline:
+        now = proc.stopped_call(pid, tid)
+        if now is not None and now[0] == call:
+            return True
+    return False
 
 
 def _readable(descriptor: int, milliseconds: int) -> bool:

@@ -5,21 +5,23 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from racecheck.model import Choice, Event, Mismatch, World
+from racecheck.model import Choice, Event, Mismatch, Weights, World
 from racecheck.storage import Storage
 from racecheck.world.calls import Decoder
 from racecheck.world.collectives import Collectives
 from racecheck.world.coverage import Ledger
 from racecheck.world.crew import Crew
 from racecheck.world.locks import Locks
+from racecheck.world.names import Names
 from racecheck.world.resolve import Identities
 from racecheck.world.tasks import Rank, Task
+from racecheck.world.virtual import VirtualTime
 
 
 @dataclass(slots=True)
 class State:
-    """``changes`` counts the ops performed, ``time`` is virtual (nanoseconds), ``current`` the thread that went last.
-    ``stacks``: ops carry the stack that made them.
+    """``changes`` counts the ops performed, ``current`` is the thread that went last, ``stacks`` says whether ops carry
+    the stack that made them.
     """
 
     crew: Crew
@@ -27,16 +29,19 @@ class State:
     storage: Storage
     ledger: Ledger
     stacks: bool
+    time: VirtualTime
     identities: Identities = field(default_factory=Identities)
     collectives: Collectives = field(default_factory=Collectives)
     locks: Locks = field(default_factory=Locks)
     trace: list[Event] = field(default_factory=list)
     schedule: list[Choice] = field(default_factory=list)
-    randomness: dict[int, random.Random] = field(default_factory=dict)
+    seed: str = "0"
+    names: Names = field(default_factory=Names)
+    _randomness: dict[str, random.Random] = field(default_factory=dict)
+    weights: list[Weights] = field(default_factory=list)
     mismatch: Mismatch | None = None
     current: Task | None = None
     changes: int = 0
-    time: int = 0
 
     @property
     def ranks(self) -> list[Rank]:
@@ -44,7 +49,13 @@ class State:
 
     @property
     def decoder(self) -> Decoder:
-        return Decoder(self.crew.files.watched, self.identities)
+        return Decoder(self.crew.files.watched, self.identities, self.names)
+
+    def randomness(self, thread: str) -> random.Random:
+        """What a thread, by its name, draws from."""
+        if thread not in self._randomness:
+            self._randomness[thread] = random.Random(f"{self.seed}:{thread}")
+        return self._randomness[thread]
 
     def stopped_tasks(self) -> list[Task]:
         """The threads that wait for us, in the order of ranks."""

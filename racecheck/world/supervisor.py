@@ -9,30 +9,30 @@ from __future__ import annotations
 
 import errno
 import os
-import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from racecheck import storage
 from racecheck.errors import CannotRun
-from racecheck.kernel import libc
+from racecheck.kernel import libc, proc
 from racecheck.kernel.signature import Treatment
-from racecheck.model import Choice, Op, Outcome, Point, Result, World
+from racecheck.model import Choice, Op, Outcome, Point, Result, Weights, World
 from racecheck.world import bookkeeping, crew, disk
-from racecheck.world.agent import Job
 from racecheck.world.answers import answer, reply
 from racecheck.world.calls import Request
 from racecheck.world.collectives import Mismatched
 from racecheck.world.coverage import Ledger
 from racecheck.world.ending import conclude
-from racecheck.world.intake import Intake
+from racecheck.world.intake import Intake, issuing
+from racecheck.world.names import Names
 from racecheck.world.perform import CARRY_ON, Answer, creates, perform
 from racecheck.world.quiet import Quiet
 from racecheck.world.session import Session
 from racecheck.world.state import Over, State
 from racecheck.world.tasks import Task, join
+from racecheck.world.virtual import VirtualTime
 
 _YIELDS = frozenset({"sleep", "test"})
 _OURS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM, errno.ENFILE})
@@ -43,7 +43,8 @@ class Supervisor:
     """Runs a world once.
 
     ``choose`` answers points; ``seed`` is what ranks draw their randomness from; ``stacks``: ops carry the Python stack
-    that made them.
+    that made them; ``recovering``: ranks run the scenario's recovery on the disk that the last run left; ``contents``:
+    the outcome says what is in checkpoint files; ``names`` are patterns of names that differ from run to run.
     """
 
     def __init__(
@@ -55,14 +56,13 @@ class Supervisor:
         *,
         seed: str,
         stacks: bool = True,
+        recovering: bool = False,
+        contents: bool = False,
+        names: Sequence[str] = (),
     ) -> None:
-        slot = session.slot
         self._session, self._target, self._world, self._choose = session, target, world, choose
-        self._stacks = stacks
-        self._job = Job(
-            target=target, ranks=world.ranks, seed=seed, watched=str(slot.watched), scratch=str(slot.scratch),
-            output=str(slot.output), controlled=True,
-        )  # fmt: skip
+        self._stacks, self._contents, self._names = stacks, contents, Names(names)
+        self._job = session.job(target, world, seed, controlled=True, recovering=recovering)
         self.modules: list[str] = []
 
     def run(self) -> Outcome:
@@ -71,8 +71,11 @@ class Supervisor:
         Raises `CannotRun` or `UsageError` where no run came about.
         """
         started = time.perf_counter()
-        self._session.make_ready(self._target, self._world.ranks, self._world.timeout)
-        members = crew.Crew(self._session, self._job)
+        if self._job.recovering:
+            self._session.slot.make_room(self._world)
+        else:
+            self._session.make_ready(self._target, self._world)
+        members = crew.Crew(self._session, self._job, self._world)
         try:
             members.boot()
             self._begin(members)
@@ -81,24 +84,33 @@ class Supervisor:
         finally:
             members.end()
         state = self._state
-        return Outcome(
+        outcome = Outcome(
             world=self._world,
             trace=tuple(state.trace),
             schedule=tuple(state.schedule),
             results=results,
-            disk=disk.read(self._session.slot.watched),
+            disk=disk.read(self._session.slot.disks(self._world)),
+            contents=self._session.contents(self._world) if self._contents else {},
+            weights=tuple(state.weights),
             outside=state.ledger.outside(),
             mismatch=state.mismatch,
+            names=tuple(self._names.patterns),
             coverage=state.ledger.coverage(sum(isinstance(event, Op) for event in state.trace)),
             seconds=time.perf_counter() - started,
         )
+        return replace(self._names.cover(replace(outcome, names=())), names=outcome.names)
 
     def _begin(self, members: crew.Crew) -> None:
         ledger = Ledger(str(self._session.slot.path))
-        self._state = State(members, self._world, storage.make(self._world.storage), ledger, self._stacks)
+        time_ = VirtualTime(self._world.skew)
+        self._state = State(
+            members, self._world, storage.make(self._world.storage), ledger, self._stacks, time_, seed=self._job.seed,
+            names=self._names,
+        )  # fmt: skip
         self._quiet = Quiet(self._session, self._state, Intake(self._state))
         for rank in members.ranks:
-            self._state.randomness[rank.number] = random.Random(f"{self._job.seed}:{rank.number}")
+            rank.names = self._names
+            rank.background = frozenset(proc.threads(rank.pid)) - {rank.pid}
             reply(rank.main)
 
     def _explore(self) -> str:
@@ -121,24 +133,37 @@ class Supervisor:
 
     def _place(self) -> None:
         """What has stopped since gets its place and its description, in the order of ranks."""
+        last = self._state.current
         for task in self._state.stopped_tasks():
+            if task.fresh and last is not None and last is not task and last.rank is task.rank:
+                join(task.clock, last.clock)  # whatever woke it up came of the last op of its rank
+            task.fresh = False
             if task.request is not None and task.request.seen < 0:
                 self._state.decoder.place(task.request)
-                bookkeeping.describe(task.request)
+                bookkeeping.describe(task.request, self._state.time)
                 task.request.seen = self._state.changes
+            elif task.announcement is not None and task.announcement.message["is"] == "issue" and task.rank.has_threads:
+                task.announcement.op = issuing(task)
 
     # What goes on without a choice.
 
     def _settle(self) -> bool:
-        """Answer whatever no choice could change, in the order of ranks; whether anything was."""
-        answered = False
+        """Answer whatever no choice could change, in the order of ranks; whether anything was.
+
+        Of the threads of one rank only one goes on at a time, so that what they do in memory has an order.
+        """
+        answered: set[int] = set()
         for task in self._state.stopped_tasks():
+            number = task.rank.number
+            if number in answered:
+                continue
             if task.announcement is not None and task.announcement.op is None:
-                answered |= self._try_announcement(task, task.announcement.message)
+                if self._try_announcement(task, task.announcement.message):
+                    answered.add(number)
             elif task.request is not None and not self._is_visible(task.request):
                 self._execute(task)
-                answered = True
-        return answered or self._let_leave()
+                answered.add(number)
+        return bool(answered) or self._let_leave()
 
     def _is_visible(self, request: Request) -> bool:
         return bookkeeping.releases(request, self._state.locks) or self._state.storage.visible(request.op)
@@ -150,6 +175,14 @@ class Supervisor:
             return self._wait(task, message["ticket"])
         if message["is"] == "store":
             return self._use_store(task, message)
+        if message["is"] in {"thread", "item"}:
+            self._begin_work(task, message)
+            return True
+        if message["is"] == "weights":
+            said = message["said"]
+            self._state.weights.append(Weights(rank=task.rank.number, event=len(self._state.trace), **said))
+            reply(task)
+            return True
         return False
 
     def _issue(self, task: Task, message: dict[str, Any]) -> bool:
@@ -181,6 +214,14 @@ class Supervisor:
         reply(task, store.do(do, arguments, task.clock))
         return True
 
+    def _begin_work(self, task: Task, message: dict[str, Any]) -> None:
+        """A thread begins, or the worker of a pool takes an item."""
+        self._state.ledger.note("threads: the order of their locks and of the GIL in a rank is as it was observed")
+        if message["is"] == "item":
+            task.name = message["name"]
+            join(task.clock, task.rank.items.get(task.name, {}))
+        reply(task)
+
     def _let_leave(self) -> bool:
         """Ranks end, and shut process groups down, only when nothing else goes on by itself: so nobody's connection
         closes while a peer is still on its way out of a collective.  The last ones are not waited for: nothing can come
@@ -189,7 +230,7 @@ class Supervisor:
         ranks = self._state.ranks
         exiting = [task for task in self._state.stopped_tasks() if _announces(task, "exit")]
         closing = [task for task in self._state.stopped_tasks() if _announces(task, "shutdown")]
-        if len(exiting) == sum(not rank.gone for rank in ranks) and all(rank.single or rank.gone for rank in ranks):
+        if len(exiting) == sum(not rank.gone for rank in ranks) and not any(rank.forked for rank in ranks):
             return False
         for task in exiting + closing:
             reply(task)
@@ -200,7 +241,7 @@ class Supervisor:
     def _options(self) -> list[Task]:
         """The threads whose pending op may go, the tamest first."""
         able = [task for task in self._state.stopped_tasks() if task.op is not None and self._is_enabled(task)]
-        yielding = [task for task in able if task.op is not None and task.op.call in _YIELDS]
+        yielding = sorted((task for task in able if task.op is not None and task.op.call in _YIELDS), key=_until)
         going = [task for task in able if task not in yielding]
         if self._state.current in going:
             going.remove(self._state.current)
@@ -244,8 +285,12 @@ class Supervisor:
                 result = CARRY_ON if request.call.treatment is Treatment.CONTINUE else perform(request)
         except OSError:
             return CARRY_ON
-        if makes and not result.errno and not result.carry_on:
-            self._created(request, result)
+        if not result.errno and not result.carry_on:
+            if makes:
+                self._created(request, result)
+            self._state.time.stamp(request, result.opened)
+            if request.call.family == "stat":
+                self._state.time.show(request)
         if result.errno in _OURS:
             name = libc.errno_name(result.errno)
             raise CannotRun(
@@ -255,20 +300,22 @@ class Supervisor:
 
     def _created(self, request: Request, result: Answer) -> None:
         if result.opened >= 0:
-            self._state.identities.created(os.fstat(result.opened))
+            status = os.fstat(result.opened)
         else:
-            located = list(request.located.values())[-1]
-            self._state.identities.created(os.lstat(located.via.rstrip("/")))
+            status = os.lstat([*request.located.values()][-1].via.rstrip("/"))
+        self._state.identities.created(status)
+        self._state.time.created(status)
 
     def _record(self, request: Request, result: Answer) -> None:
         state = self._state
         if request.op.call == "sleep":
-            state.time += request.op.args["nanoseconds"]
+            state.time.elapsed = max(state.time.elapsed, request.until)
+        state.time.tick()
         ended = Result(
             errno=libc.errno_name(result.errno), value=result.value, size=result.size, digest=result.digest,
-            known=not result.carry_on,
+            text=result.text, known=not result.carry_on,
         )  # fmt: skip
-        state.trace.append(replace(request.op, result=ended, clock=request.task.tick(), time=state.time))
+        state.trace.append(replace(request.op, result=ended, clock=request.task.tick(), time=state.time.elapsed))
         state.changes += 1
 
     def _execute_announced(self, task: Task) -> None:
@@ -276,13 +323,22 @@ class Supervisor:
         message, op, state = task.announcement.message, task.announcement.op, self._state
         assert op is not None
         value: Any
+        if message["is"] == "issue":
+            state.trace.append(replace(op, result=Result(), clock=task.tick(), time=state.time.elapsed))
+            self._issue(task, message)
+            return
         if message["is"] == "test":
             value = state.collectives.instance(message["ticket"]).may_return(task.rank.number)
         else:
             value = state.crew.store.do(message["do"], message["arguments"], task.clock)
         ended = Result(value=value if isinstance(value, int) else 0)
-        state.trace.append(replace(op, result=ended, clock=task.tick(), time=state.time))
+        state.trace.append(replace(op, result=ended, clock=task.tick(), time=state.time.elapsed))
         reply(task, value)
+
+
+def _until(task: Task) -> int:
+    """When a thread that yields goes on by itself."""
+    return task.request.until if task.request is not None else 0
 
 
 def _announces(task: Task, what: str) -> bool:

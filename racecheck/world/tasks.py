@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 from racecheck.kernel import proc
 from racecheck.kernel.memory import Memory
 from racecheck.kernel.seccomp import Listener
-from racecheck.model import Died, Frame, Op, RankResult, Returned
+from racecheck.model import Died, Frame, Op, RankResult, Returned, Weights
 from racecheck.world.files import Descriptors, OpenFiles
+from racecheck.world.names import Names
 
 if TYPE_CHECKING:
     from racecheck.world.calls import Request
     from racecheck.world.collectives import Instance
+    from racecheck.world.resolve import Mount
 
 Clock = dict[str, int]
 
@@ -46,13 +48,14 @@ class Announcement:
 
 @dataclass(slots=True, eq=False)
 class Process:
-    """A process of a rank: the rank itself, or a child that it started."""
+    """A process of a rank: the rank itself, or a child that it started; ``program``: it has executed another one."""
 
     rank: Rank
     pid: int
     memory: Memory
     descriptors: Descriptors
     has_executed: bool = False
+    program: bool = False
 
     @property
     def is_main(self) -> bool:
@@ -61,14 +64,25 @@ class Process:
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """A thread.  At most one of ``request`` and ``announcement`` is what it is stopped at; ``inside`` is the
-    collective that it was let into and has not been seen to leave.
+    """A thread.
+
+    Its ``name`` is its parent's with the number of the child; while it works on an item of a thread pool it is the
+    item's, and ``own_name`` its own.  At most one of ``request`` and ``announcement`` is what it is stopped at;
+    ``fresh``: it has just stopped.  ``inside`` is the collective that it was let into and has not been seen to leave.
+    ``started``: it has shown itself as one of the program's own, by a call or an announcement.  ``hiring``: a thread
+    that it starts now is a worker of a pool.
     """
 
     process: Process
     tid: int
     name: str
+    own_name: str = ""
     clock: Clock = field(default_factory=dict)
+    children: int = 0
+    workers: int = 0
+    hiring: bool = False
+    started: bool = False
+    fresh: bool = False
     request: Request | None = None
     announcement: Announcement | None = None
     inside: Instance | None = None
@@ -88,6 +102,14 @@ class Task:
             return self.request.op
         return self.announcement.op if self.announcement is not None else None
 
+    def next_child(self) -> str:
+        """The name of a thread, process or item that it starts."""
+        if self.hiring:
+            self.workers += 1
+            return f"{self.name}.worker{self.workers}"
+        self.children += 1
+        return f"{self.name}.{self.children}"
+
     def tick(self) -> Clock:
         """The clock of the thread's next event."""
         self.clock[self.name] = self.clock.get(self.name, 0) + 1
@@ -99,8 +121,11 @@ class Rank:
     """A rank.
 
     ``running``: it may run, and has to be waited for; ``asleep``: the kernel says that it sleeps, in a wait that we do
-    not know.  ``single``: it has started no thread or process since
-    the run began, so that it is quiet as soon as its one thread has stopped.
+    not know.  ``single``: it has no thread or process but the main one and those of the ``background`` (gloo's, from
+    before the run), so that it is quiet as soon as that has stopped; ``forked``: it has started a process.
+    ``unborn`` is the name of a thread or process that is being started, with its parent: one at a time, so that what
+    turns up next is it.  ``items`` are the clocks with which work was given to pools.  ``ahead`` holds the calls of
+    threads that were looked at before they were received.  ``mount``: it has a disk that other nodes do not see.
     """
 
     number: int
@@ -112,10 +137,18 @@ class Rank:
     running: bool = True
     asleep: bool = False
     single: bool = True
+    forked: bool = False
+    background: frozenset[int] = frozenset()
+    unborn: tuple[str, Task] | None = None
+    items: dict[str, Clock] = field(default_factory=dict)
+    ahead: dict[int, Request] = field(default_factory=dict)
     gone: bool = False
+    mount: Mount | None = None
+    names: Names = field(default_factory=Names)
     replaced: bool = False
     result: RankResult | None = None
     modules: list[str] = field(default_factory=list)
+    weights: list[Weights] = field(default_factory=list)
     processes: dict[int, Process] = field(default_factory=dict)
     tasks: dict[int, Task] = field(default_factory=dict)
     _received: bytes = b""
@@ -134,11 +167,34 @@ class Rank:
     def task(self, tid: int) -> Task:
         """The task of a thread; one that has not been met yet is entered and named."""
         if tid not in self.tasks:
-            name = str(self.number) if tid == self.pid else f"{self.number}.{len(self.tasks)}"
-            self.tasks[tid] = Task(self.process(tid), tid, name)
-            if tid != self.pid:
-                self.tasks[tid].clock = dict(self.main.clock)
+            if tid == self.pid:
+                name, clock = str(self.number), Clock()
+            elif self.unborn is not None:
+                (name, parent), self.unborn = self.unborn, None
+                clock = dict(parent.clock)
+            else:
+                name, clock = f"{self.number}.unknown{len(self.tasks)}", dict(self.main.clock)
+            self.tasks[tid] = Task(self.process(tid), tid, name, name, clock)
         return self.tasks[tid]
+
+    def bear(self, parent: Task) -> None:
+        """``parent`` starts a thread or a process."""
+        self.unborn, self.single = (parent.next_child(), parent), False
+
+    def await_birth(self, waiting: Task) -> None:
+        """``waiting`` is about to start another one: what is being started now has to be met before, or be gone again
+        already, for the next to turn up would be taken for it.
+        """
+        while self.unborn is not None:
+            parent = self.unborn[1]
+            call = proc.stopped_call(parent.process.pid, parent.tid)
+            is_starting = parent is not waiting and (call is None or proc.starts_one(call[0]))
+            found = [*proc.threads(self.pid), *(proc.descendants(self.pid) if self.forked else ())]
+            fresh = [tid for tid in found if tid not in self.tasks and tid not in self.background]
+            if fresh:
+                self.task(fresh[0])
+            elif not is_starting:
+                self.unborn = None
 
     def stopped_tasks(self) -> list[Task]:
         return [task for task in self.tasks.values() if task.stopped]
@@ -147,6 +203,11 @@ class Rank:
     def is_quiet(self) -> bool:
         """Whether it is known, without asking the kernel, that nothing of this rank runs."""
         return self.gone or (self.single and self.main.stopped)
+
+    @property
+    def has_threads(self) -> bool:
+        """Whether the program has several threads or processes."""
+        return sum(task.started for task in self.tasks.values()) > 1
 
     @property
     def failed(self) -> bool:

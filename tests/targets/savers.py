@@ -25,8 +25,8 @@ def guarded(rank: Rank) -> None:
 
 @scenario(ranks=2)
 def differing(rank: Rank) -> None:
-    """The trace names the process: no two runs are the same."""
-    (rank.path / str(os.getpid())).mkdir()
+    """What is written names the process: no two runs are the same."""
+    (rank.path / f"log{rank.rank}").write_text(f"process {os.getpid()}")
 
 
 @scenario(ranks=2)

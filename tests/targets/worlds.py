@@ -225,15 +225,6 @@ def large_broadcast(rank: Rank) -> float:
 
 
 @scenario(ranks=2)
-def second_thread(rank: Rank) -> None:
-    import threading
-
-    thread = threading.Thread(target=lambda: (rank.path / f"x{rank.rank}").write_text("y"))
-    thread.start()
-    thread.join()
-
-
-@scenario(ranks=2)
 def subprocesses(rank: Rank) -> list[str]:
     import subprocess
 
@@ -279,3 +270,17 @@ def many_open_files(rank: Rank) -> int:
     """More open files than the supervisor may have in the test, fewer than the rank may."""
     files = [(rank.path / f"{rank.rank}.{number}").open("w") for number in range(150)]
     return len(files)
+
+
+@scenario(ranks=2)
+def broadcast_to_nobody(rank: Rank) -> None:
+    import torch
+    import torch.distributed as dist
+
+    if rank.rank == 0:
+        dist.broadcast(torch.ones(4), src=0)
+
+
+@scenario(ranks=2)
+def link_twice(rank: Rank) -> None:
+    os.symlink("target", rank.path / "link")

@@ -1,0 +1,140 @@
+"""What must hold of the checkpoints that a run leaves: they are whole, and a fresh world can go on from them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from racecheck.invariants.disk import PATTERNS, listed, matches
+from racecheck.invariants.events import done, has_own_disks, is_below, on_disk, touched
+from racecheck.invariants.judging import reads_contents
+from racecheck.invariants.ranks import describe, failures
+from racecheck.model import Op, Outcome, Stopped, Violation
+
+FOREIGN = "which weights are not made of"
+TOO_LARGE = "more than are read here"
+UNSUPPORTED = "this cannot be read here"
+"""A problem with one of these in it says nothing about the file, only about who reads it."""
+
+_METADATA = re.compile(r"(__\d+)?\.metadata")
+_SHOWN_EVENTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Flaw:
+    """What is wrong with ``file``, a path as on disk, of the checkpoint in ``directory`` (without its node)."""
+
+    directory: str
+    file: str
+    text: str
+
+    @property
+    def is_certain(self) -> bool:
+        return not any(each in self.text for each in (FOREIGN, TOO_LARGE, UNSUPPORTED))
+
+
+@reads_contents
+def all_shards_present(outcome: Outcome) -> Iterator[Violation]:
+    """Every checkpoint is whole: all that its metadata names is there, complete, readable, and makes up the tensors.
+
+    A checkpoint that lacks a shard is found out when somebody needs it, at the restart after a crash.  Where nodes have
+    disks of their own, each node's part is judged for itself: a rank can read only its own node's disk.  What has a
+    temporary name is no checkpoint yet.  One violation for each checkpoint directory.
+
+    A file that holds other things than weights, or in a form that cannot be read here, leaves it open.
+    """
+    flaws = [*_content_flaws(outcome), *_orphans(outcome)]
+    certain = [flaw for flaw in flaws if flaw.is_certain]
+    for directory in sorted({flaw.directory for flaw in certain}):
+        of_it = [flaw for flaw in certain if flaw.directory == directory]
+        events = tuple(sorted({index for flaw in of_it for index in _last_touch(outcome, flaw.file)})[:_SHOWN_EVENTS])
+        ops = [event for index in events if isinstance(event := outcome.trace[index], Op)]
+        text = f"{directory or '.'}: {listed([flaw.text for flaw in of_it])}"
+        yield Violation("all-shards-present", text, tuple(sorted({op.rank for op in ops})), events)
+    _check_judged(outcome, [flaw for flaw in flaws if not flaw.is_certain])
+
+
+def recovers(outcome: Outcome) -> Iterator[Violation]:
+    """Every rank of the recovery returns: a fresh world can go on from what the run left.
+
+    Says nothing where the scenario has no recovery.  One violation for each rank that failed.
+    """
+    if outcome.recovery is None:
+        return
+    for rank, failure in failures(outcome.recovery):
+        if not (isinstance(failure, Stopped) and failure.kind == "running"):
+            yield Violation("recovers", f"the recovery failed: {describe(rank, failure)}", (rank,))
+    if outcome.recovery.mismatch is not None:
+        ranks = tuple(sorted(outcome.recovery.mismatch.calls))
+        yield Violation("recovers", "the recovery failed: its ranks called different collectives", ranks)
+
+
+def _check_judged(outcome: Outcome, open_: list[_Flaw]) -> None:
+    """Raises `LookupError` where something could not be judged."""
+    if open_:
+        raise LookupError(f"not judged: {listed([f'{flaw.directory}: {flaw.text}'.lstrip(': ') for flaw in open_])}")
+    lasting = [path for path in outcome.disk if not _is_temporary(path)]
+    if not outcome.contents and any(_METADATA.fullmatch(_name(path)) for path in lasting):
+        raise LookupError("what is in the files of the checkpoint was not read")
+    if all(map(_is_temporary, outcome.contents)) and not any(path.endswith(".distcp") for path in lasting):
+        raise LookupError("there is no checkpoint that it could judge: no DCP metadata, no file of torch.save")
+
+
+def _content_flaws(outcome: Outcome) -> Iterator[_Flaw]:
+    for path, content in sorted(outcome.contents.items()):
+        if _is_temporary(path):
+            continue
+        node, inner = _split(outcome, path)
+        directory, prefix = inner.rpartition("/")[0], f"on node {node} " if node else ""
+        if content.problem:
+            yield _Flaw(directory, path, f"{prefix}{_name(path)}: {content.problem}".replace(": is ", " is "))
+        broken: dict[tuple[str, str], list[str]] = {}
+        for piece in content.pieces:
+            if piece.problem:
+                broken.setdefault((piece.file, piece.problem), []).append(piece.name)
+        for (file, problem), names in broken.items():
+            yield _Flaw(directory, file, f"{prefix}{problem} ({listed(names)})")
+
+
+def _orphans(outcome: Outcome) -> Iterator[_Flaw]:
+    """Directories with shards of DCP and no metadata that would say what they are."""
+    shards: dict[str, list[str]] = {}
+    for path in sorted(outcome.disk):
+        if path.endswith(".distcp") and not _is_temporary(path):
+            shards.setdefault(path.rpartition("/")[0], []).append(path)
+    described = {path.rpartition("/")[0] for path in outcome.disk if _METADATA.fullmatch(_name(path))}
+    for where, paths in shards.items():
+        if where not in described:
+            node, inner = _split(outcome, paths[0])
+            names = ", ".join(map(_name, paths[:_SHOWN_EVENTS]))
+            text = f"{f'node {node}' if node else 'it'} has {names} but no .metadata"
+            yield _Flaw(inner.rpartition("/")[0], paths[0], text)
+
+
+def _split(outcome: Outcome, path: str) -> tuple[str, str]:
+    """The node ("" where all share one disk) and the path on its disk."""
+    if not has_own_disks(outcome):
+        return "", path
+    node, _, inner = path.partition("/")
+    return node.removeprefix("node"), inner
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _is_temporary(path: str) -> bool:
+    return any(matches(part, PATTERNS) for part in path.split("/"))
+
+
+def _last_touch(outcome: Outcome, path: str) -> list[int]:
+    """The trace index of the last op that changed or removed a file (or moved or removed a directory above it)."""
+    found = [
+        index
+        for index, op in done(outcome)
+        for each in touched(op)
+        if on_disk(outcome, op, each) == path
+        or (op.call in {"rename", "rmdir"} and is_below(path, on_disk(outcome, op, each)))
+    ]
+    return found[-1:]

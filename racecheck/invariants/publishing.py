@@ -1,0 +1,218 @@
+"""What must hold of the pointer that says which checkpoint is the latest."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from racecheck.invariants.events import (
+    changed,
+    done,
+    empties,
+    has_own_disks,
+    is_below,
+    on_disk,
+    opens_for_writing,
+    touched,
+    writes,
+)
+from racecheck.model import Op, Outcome, Returned, Violation
+
+_UNKNOWN = "\0"
+"""What a pointer says that was written in a way which the trace does not show."""
+
+_READS = frozenset({"read", "mmap", "copy"})
+
+
+def atomic_publish(
+    outcome: Outcome, pointer: str = "latest", named: Callable[[str], str] | None = None
+) -> Iterator[Violation]:
+    """``latest`` names only what is complete: nobody writes to a checkpoint any more once the pointer names it.
+
+    Whoever resumes, evaluates or uploads follows the pointer at any time.  So it is moved last, and by renaming a new
+    one over it: rewritten in place it is empty for a while, and whoever reads it then finds no checkpoint.  At the end
+    it must name something that exists.
+
+    ``pointer`` is the name of a file or of a symbolic link, in whatever directory.  ``named`` turns what it says into
+    the checkpoint's path, where that is not simply it.
+    """
+    walk = _Walk(outcome, pointer, named or str)
+    for index, op in done(outcome):
+        yield from walk.step(index, op)
+    yield from _end(walk)
+
+
+@dataclass(frozen=True, slots=True)
+class _Published:
+    """At event ``index`` the pointer came to say ``text``, which is the checkpoint ``target`` on disk."""
+
+    index: int
+    rank: int
+    text: str
+    target: str
+
+
+@dataclass(slots=True)
+class _Walk:
+    """The state of all pointers while the trace goes by.
+
+    ``texts`` are what small files and links hold that were made on the way, by path on disk; ``whole`` the files that
+    are to be written from the start; ``emptied`` says by which event and rank a pointer became empty; ``unknown``
+    are the pointers of which the trace does not say what they came to name.
+    """
+
+    outcome: Outcome
+    pointer: str
+    named: Callable[[str], str]
+    texts: dict[str, str] = field(default_factory=dict)
+    whole: set[str] = field(default_factory=set)
+    current: dict[str, _Published] = field(default_factory=dict)
+    emptied: dict[str, tuple[int, int]] = field(default_factory=dict)
+    reported: set[tuple[str, int]] = field(default_factory=set)
+    unknown: list[str] = field(default_factory=list)
+    known: frozenset[str] = frozenset()
+    last: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        seen = {on_disk(self.outcome, op, place.path) for _, op in done(self.outcome) for place in op.places}
+        self.known = frozenset(_with_parents({*seen, *self.outcome.disk}))
+        for index, op in done(self.outcome):
+            for path in touched(op):
+                self.last[on_disk(self.outcome, op, path)] = index
+
+    def is_pointer(self, path: str) -> bool:
+        return f"/{path}".endswith(f"/{self.pointer}")
+
+    def step(self, index: int, op: Op) -> Iterator[Violation]:
+        yield from self._seen_empty(index, op)
+        yield from self._late(index, op)
+        path = on_disk(self.outcome, op, op.path)
+        if op.call == "open":
+            self._open(index, op, path)
+        elif writes(op):
+            self._write(op, path)
+            self._publish(index, op, path)
+        elif op.call == "symlink":
+            self.texts[path] = (op.result.text if op.result else "") or _UNKNOWN
+            self._publish(index, op, path)
+        elif op.call in {"rename", "link"}:
+            self._move(op)
+            self._publish(index, op, path)
+        elif op.call in {"unlink", "rmdir"}:
+            self._forget(path)
+        elif op.call in {"read", "readlink"} and self.is_pointer(path) and path not in self.texts:
+            self._read(index, op, path)
+
+    # What ops do to small files.
+
+    def _open(self, index: int, op: Op, path: str) -> None:
+        if empties(op):
+            self.texts[path] = ""
+            if self.is_pointer(path):
+                self.emptied[path] = (index, op.rank)
+        elif opens_for_writing(op) and "O_APPEND" not in op.flags:
+            self.whole.add(path)
+
+    def _write(self, op: Op, path: str) -> None:
+        text, before = op.result.text if op.result else "", self.texts.get(path, "")
+        if path in self.whole:
+            self.whole.discard(path)
+            before = ""
+        self.texts[path] = before + text if text and before != _UNKNOWN else _UNKNOWN
+        self.emptied.pop(path, None)
+
+    def _move(self, op: Op) -> None:
+        source, target = (on_disk(self.outcome, op, place.path) for place in (op.places[0], op.places[-1]))
+        moved = {path: text for path, text in self.texts.items() if is_below(path, source)}
+        if op.call == "rename":
+            self._forget(source)
+        self._forget(target)
+        for path, text in moved.items():
+            self.texts[target + path[len(source) :]] = text
+        if op.places[0].kind != "directory":
+            self.texts.setdefault(target, _UNKNOWN)
+
+    def _forget(self, path: str) -> None:
+        for table in (self.texts, self.current, self.emptied):
+            for each in [each for each in table if is_below(each, path)]:
+                del table[each]
+
+    def _read(self, index: int, op: Op, path: str) -> None:
+        """What a pointer said that had been there before the run."""
+        if op.result is not None and op.result.text:
+            self.texts[path] = op.result.text
+            self._publish(index, op, path)
+
+    # What pointers name.
+
+    def _publish(self, index: int, op: Op, path: str) -> None:
+        if path not in self.texts or not self.is_pointer(path):
+            return
+        text = self.texts[path].strip()
+        entry = self.outcome.disk.get(path)
+        if text == _UNKNOWN and entry is not None and entry.kind == "symlink" and self.last[path] == index:
+            text = entry.target
+        if text:
+            fresh = _Published(index, op.rank, text, _UNKNOWN if text == _UNKNOWN else self.target(path, text))
+            self.unknown += [path] if text == _UNKNOWN else []
+            before = self.current.get(path)
+            self.current[path] = before if before is not None and before.target == fresh.target else fresh
+
+    def target(self, path: str, text: str) -> str:
+        """The path on disk that a pointer means: seen from its own directory, from the watched one, or absolute."""
+        text = self.named(text)
+        top = f"{path.partition('/')[0]}/" if has_own_disks(self.outcome) else ""
+        parts = text.strip("/").split("/")
+        tried = [posixpath.join(posixpath.dirname(path), text), f"{top}{text}"] if not text.startswith("/") else []
+        tried += [f"{top}{'/'.join(parts[start:])}" for start in range(len(parts))]
+        paths = [posixpath.normpath(each) for each in tried]
+        return next((each for each in paths if each in self.known), paths[0])
+
+    def _late(self, index: int, op: Op) -> Iterator[Violation]:
+        """Writing to what a pointer names."""
+        for path in (on_disk(self.outcome, op, each) for each in changed(op)):
+            for pointer, published in self.current.items():
+                if path == pointer or not is_below(path, published.target):
+                    continue
+                if (pointer, published.index) not in self.reported:
+                    self.reported.add((pointer, published.index))
+                    text = f"{pointer} named {published.target} when rank {op.rank} still wrote {path}"
+                    ranks = tuple(sorted({published.rank, op.rank}))
+                    yield Violation("atomic-publish", text, ranks, (published.index, index))
+
+    def _seen_empty(self, index: int, op: Op) -> Iterator[Violation]:
+        """Reading a pointer that somebody is about to write."""
+        path = on_disk(self.outcome, op, op.places[0].path) if op.places else ""
+        if op.call in _READS and path in self.emptied and self.emptied[path][1] != op.rank:
+            since, writer = self.emptied[path]
+            text = f"rank {op.rank} read {path} when rank {writer} had emptied it and not written it yet"
+            yield Violation("atomic-publish", text, tuple(sorted((writer, op.rank))), (since, index))
+
+
+def _with_parents(paths: set[str]) -> Iterator[str]:
+    for path in paths:
+        yield from (path[:end] for end, char in enumerate(f"{path}/") if char == "/")
+
+
+def _end(walk: _Walk) -> Iterator[Violation]:
+    """What pointers name when all is over; raises `LookupError` where that, or anything on the way, is not known."""
+    outcome, there = walk.outcome, frozenset(_with_parents(set(walk.outcome.disk)))
+    pointers = {
+        path: entry for path, entry in outcome.disk.items() if walk.is_pointer(path) and entry.kind != "directory"
+    }
+    for path, entry in sorted(pointers.items()):
+        published = walk.current.get(path)
+        events, ranks = ((published.index,), (published.rank,)) if published else ((), ())
+        if entry.kind == "symlink" and published is None:
+            published = _Published(-1, -1, entry.target, walk.target(path, entry.target))
+        if entry.kind == "file" and not entry.size:
+            yield Violation("atomic-publish", f"{path} is empty at the end", ranks, events)
+        elif published is not None and published.target not in {_UNKNOWN, *there}:
+            text = f"{path} names {published.text} at the end, which does not exist"
+            yield Violation("atomic-publish", text, ranks, events)
+    if walk.unknown:
+        raise LookupError(f"the trace does not say what was written to {walk.unknown[0]}")
+    everyone = all(isinstance(result, Returned) for result in outcome.results)
+    if not pointers and not walk.current and everyone:
+        raise LookupError(f"no rank published {walk.pointer}, and it is not there")

@@ -1,0 +1,162 @@
+"""Virtual time: it moves when somebody sleeps, and a little with every op.
+
+The time of day begins in 2033, later than any clock says now: C++ waits until a time of day that it has computed from
+its clock, and the kernel, which knows nothing of ours, must not find that it has passed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import struct
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from racecheck.kernel import libc
+from racecheck.kernel.signature import Call, Role
+
+if TYPE_CHECKING:
+    from racecheck.world.calls import Request
+    from racecheck.world.tasks import Task
+
+EPOCH = 2_000_000_000 * 10**9
+"""The time of day at which every run begins, in nanoseconds since 1970."""
+
+_BOOTED = 1_000 * 10**9
+_BOOTTIME = 7
+_TICK = 1_000
+_SETUP = 3_600 * 10**9
+"""How long before the run its setup is taken to have been."""
+_GRANULARITY = 20_000_000
+"""How far the kernel's stamps may be behind its clock."""
+_ATTRIBUTES = frozenset({"chmod", "chown", "utime", "setxattr", "removexattr", "link", "rename"})
+_CHANGING = _ATTRIBUTES | {
+    "mkdir", "mknod", "symlink", "unlink", "rmdir", "write", "truncate", "allocate", "copy",
+}  # fmt: skip
+_OPENS_TO_CHANGE = frozenset({"O_CREAT", "O_TRUNC"})
+_ATIME, _MTIME, _CTIME, _BIRTH = range(4)
+_STAT, _STATX = (72, 88, 104), (64, 112, 96, 80)
+"""Where the times are in struct stat (of x86-64 and of aarch64) and struct statx."""
+
+
+@dataclass(slots=True)
+class VirtualTime:
+    """``elapsed`` nanoseconds since the run began; ``skew`` is what each rank's clock is ahead, in seconds.
+
+    Files that an op has changed get a virtual modification time on disk; of the times that no call can set, ``changed``
+    (the ctime) and ``born`` are kept here, by device and inode.
+    """
+
+    skew: tuple[float, ...] = ()
+    elapsed: int = 0
+    reads: dict[str, int] = field(default_factory=dict)
+    changed: dict[tuple[int, int], int] = field(default_factory=dict)
+    born: dict[tuple[int, int], int] = field(default_factory=dict)
+    _started: int = field(default_factory=lambda: time.time_ns() - _GRANULARITY)
+
+    def tick(self) -> None:
+        """An op has been performed."""
+        self.elapsed += _TICK
+
+    @property
+    def now(self) -> int:
+        """The time of day of the storage, in nanoseconds."""
+        return EPOCH + self.elapsed
+
+    def read(self, rank: int, thread: str, clock: int) -> int:
+        """What a thread's clock says.  It goes on from reading to reading, else who polls it would never end."""
+        self.reads[thread] = self.reads.get(thread, 0) + _TICK
+        since = self.elapsed + self.reads[thread]
+        if clock == _BOOTTIME:
+            return _BOOTED + since
+        return EPOCH + since + self.ahead(rank)
+
+    def ahead(self, rank: int) -> int:
+        return round(self.skew[rank] * 1e9) if rank < len(self.skew) else 0
+
+    def answer(self, task: Task, call: Call, arguments: tuple[int, ...]) -> int:
+        """Answer a call that asks for the time; gives its value.  Raises `OSError` where its memory cannot be used."""
+        clock = arguments[0] if call.name == "clock_gettime" else 0
+        seconds, rest = divmod(self.read(task.rank.number, task.name, clock), 10**9)
+        for index, arg in enumerate(call.args):
+            if arg.role is Role.OUT and arguments[index]:
+                shown = {
+                    "timespec": struct.pack("qq", seconds, rest),
+                    "timeval": struct.pack("qq", seconds, rest // 1000),
+                    "seconds": struct.pack("q", seconds),
+                    "timezone": bytes(8),
+                }
+                task.process.memory.write(arguments[index], shown[arg.name])
+        return seconds if call.name == "time" else 0
+
+    # The times of files.
+
+    def stamp(self, request: Request, opened: int) -> None:
+        """After an op the kernel has put its own time on what was changed; ``opened`` is the file that it gives."""
+        changing = request.op.call in _CHANGING or not _OPENS_TO_CHANGE.isdisjoint(request.flags)
+        if not changing and request.call.name != "creat":
+            return
+        attributes = request.op.call in _ATTRIBUTES
+        for located in request.located.values():
+            if located.shown is not None and located.handle >= 0:
+                self._stamp(f"/proc/self/fd/{located.handle}", follow=True)
+                self._stamp(located.via.rstrip("/"), changed=attributes)
+        for descriptor in [*(file.descriptor for file in request.files.values()), opened]:
+            if descriptor >= 0:
+                self._stamp(f"/proc/self/fd/{descriptor}", follow=True, changed=attributes)
+
+    def _stamp(self, path: str, *, follow: bool = False, changed: bool = False) -> None:
+        with suppress(OSError):
+            status = os.stat(path, follow_symlinks=follow)
+            real = self._is_real(status.st_mtime_ns)
+            if real:
+                os.utime(path, ns=(status.st_atime_ns, self.now), follow_symlinks=follow)
+            if real or changed:
+                self.changed[status.st_dev, status.st_ino] = self.now
+
+    def created(self, status: os.stat_result) -> None:
+        """A file system object has been made."""
+        self.born[status.st_dev, status.st_ino] = self.now
+
+    def _is_real(self, stamp: int) -> bool:
+        """Whether the kernel, and not we, gave this time of day, during this run."""
+        return self._started <= stamp <= time.time_ns()
+
+    def show(self, request: Request) -> None:
+        """Make the times virtual in the answer that a ``stat`` has just written into the rank's memory."""
+        for index, arg in enumerate(request.call.args):
+            if arg.role is Role.OUT and arg.name in {"stat", "statx"}:
+                memory, address = request.task.process.memory, request.arguments[index]
+                raw = memory.read(address, arg.size(libc.MACHINE))
+                memory.write(address, self._shown(raw) if arg.name == "stat" else self._shown_statx(raw))
+
+    def _shown(self, raw: bytes) -> bytes:
+        key = struct.unpack_from("QQ", raw)
+        return self._with_times(raw, (key[0], key[1]), _STAT, "qq")
+
+    def _shown_statx(self, raw: bytes) -> bytes:
+        major, minor = struct.unpack_from("II", raw, 136)
+        return self._with_times(raw, (os.makedev(major, minor), struct.unpack_from("Q", raw, 32)[0]), _STATX, "qI")
+
+    def _with_times(self, raw: bytes, key: tuple[int, int], offsets: tuple[int, ...], form: str) -> bytes:
+        found = [seconds * 10**9 + rest for seconds, rest in (struct.unpack_from(form, raw, each) for each in offsets)]
+        modified = EPOCH if self._is_real(found[_MTIME]) else found[_MTIME]
+        changed = self.changed.get(key, modified)
+        accessed = modified if self._is_real(found[_ATIME]) else found[_ATIME]
+        shown, answer = [accessed, modified, changed, self.born.get(key, modified)], bytearray(raw)
+        for offset, stamp in zip(offsets, shown, strict=False):
+            struct.pack_into(form, answer, offset, *divmod(stamp, 10**9))
+        return bytes(answer)
+
+
+def age(tree: Path, since: int) -> None:
+    """Give what a setup has made since a time of day (nanoseconds) times before the run, the same in every session."""
+    paths = [tree, *(Path(below) / name for below, *names in os.walk(tree) for name in itertools.chain(*names))]
+    made = {path: stamp for path in paths if (stamp := path.lstat().st_mtime_ns) >= since - _GRANULARITY}
+    order = {stamp: number for number, stamp in enumerate(sorted(set(made.values())))}
+    for path, stamp in made.items():
+        before = EPOCH - _SETUP + order[stamp] * 10**6
+        os.utime(path, ns=(before, before), follow_symlinks=False)

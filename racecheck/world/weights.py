@@ -1,0 +1,103 @@
+"""Digests of weights: how a state that was saved and one that was loaded are compared without keeping either.
+
+Runs in ranks, and in the process that reads checkpoint files; nothing else imports it, for it imports torch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+_DIGITS = 16
+
+
+def digests(state: Any) -> dict[str, str]:
+    """The digest of each leaf of a nested state, by its name: keys and indices joined with dots.
+
+    Dicts, lists and tuples are gone into, and an object with a method ``state_dict`` counts as what that gives.  Two
+    digests of tensors are equal exactly when type, shape and bytes are; of a number, a text, a bool or None its JSON
+    counts.  Other leaves are left out.
+
+    Of a tensor that is spread over ranks (DTensor, ShardedTensor) the whole counts, which takes a collective: so all
+    ranks of its mesh have to call this, with the same names.
+    """
+    found: dict[str, str] = {}
+    for name, leaf in _leaves(state, ""):
+        digest = _digest(leaf)
+        if digest:
+            found[_unused(name, found)] = digest
+    return found
+
+
+def _unused(name: str, found: Mapping[str, str]) -> str:
+    """``name``, marked where another leaf has it: {"a.b": 1, "a": {"b": 2}}."""
+    return name if name not in found else _unused(f"{name}'", found)
+
+
+def digest_of(state: Any) -> str:
+    """One digest of a nested state: of a bare leaf the leaf's own."""
+    found = digests(state)
+    return found[""] if [*found] == [""] else _short(json.dumps(found, sort_keys=True).encode())
+
+
+def _leaves(state: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Every leaf with its name, in the order of names: ranks may have filled their dicts in different orders."""
+    if isinstance(state, torch.Tensor):
+        yield name, state
+    elif isinstance(state, Mapping):
+        for key, each in sorted(state.items(), key=lambda item: str(item[0])):
+            yield from _leaves(each, f"{name}.{key}" if name else str(key))
+    elif isinstance(state, (list, tuple)):
+        for index, each in enumerate(state):
+            yield from _leaves(each, f"{name}.{index}" if name else str(index))
+    elif not isinstance(state, type) and callable(getattr(state, "state_dict", None)):
+        yield from _leaves(state.state_dict(), name)
+    else:
+        yield name, state
+
+
+def _digest(leaf: Any) -> str:
+    """The digest of a leaf, "" for one that is neither a tensor nor a plain value."""
+    if callable(getattr(leaf, "local_shards", None)) and callable(getattr(leaf, "gather", None)):
+        leaf = _gathered(leaf)
+    if isinstance(leaf, torch.Tensor):
+        return _of_tensor(leaf)
+    if leaf is None or isinstance(leaf, (bool, int, float, str)):
+        return _short(json.dumps(leaf).encode())
+    return ""
+
+
+def _of_tensor(tensor: Any) -> str:
+    tensor = tensor.detach()
+    if callable(getattr(tensor, "full_tensor", None)):
+        tensor = tensor.full_tensor()
+    if tensor.is_meta:
+        return ""
+    if tensor.layout != torch.strided:
+        tensor = tensor.to_dense()
+    plain = tensor.cpu().resolve_conj().resolve_neg().contiguous()
+    about = json.dumps([str(plain.dtype), list(plain.shape)]).encode()
+    return _short(about, ctypes.string_at(plain.data_ptr(), plain.numel() * plain.element_size()))
+
+
+def _gathered(sharded: Any) -> torch.Tensor:
+    """The whole of a ShardedTensor on every rank, where it gives it to one only."""
+    whole = torch.empty(sharded.size(), dtype=sharded.dtype)
+    group = getattr(sharded, "_process_group", None)
+    first = dist.get_global_rank(group, 0) if group is not None else 0
+    sharded.gather(0, whole if dist.get_rank() == first else None)
+    dist.broadcast(whole, first, group=group)
+    return whole
+
+
+def _short(*parts: bytes) -> str:
+    whole = hashlib.sha256()
+    for part in parts:
+        whole.update(part)
+    return whole.hexdigest()[:_DIGITS]

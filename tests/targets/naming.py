@@ -1,0 +1,24 @@
+"""Scenarios whose files have names that differ from run to run.  Not collected by pytest."""
+
+import os
+
+from racecheck import Rank, scenario
+
+
+@scenario(ranks=2)
+def process_numbers(rank: Rank) -> list[str]:
+    temporary = rank.path / f"save.{os.getpid()}.tmp"
+    temporary.write_text("x")
+    os.replace(temporary, rank.path / f"done{rank.rank}")
+    (rank.path / f"log-{os.getpid()}").touch()
+    return sorted(os.listdir(rank.path))
+
+
+@scenario(ranks=2)
+def safetensors_save(rank: Rank) -> list[str]:
+    """Written in Rust, under a name that no seed knows."""
+    import torch
+    from safetensors.torch import save_file
+
+    save_file({"w": torch.ones(8)}, str(rank.path / f"model{rank.rank}.safetensors"))
+    return sorted(os.listdir(rank.path))

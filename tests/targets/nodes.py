@@ -1,0 +1,76 @@
+"""Scenarios on disks that belong to nodes.  Not collected by pytest."""
+
+import os
+import shutil
+from pathlib import Path
+
+from racecheck import Rank, scenario
+
+
+@scenario(ranks=4, nodes=2, storage="node-local")
+def own_disks(rank: Rank) -> dict[str, object]:
+    """Every way that a path can be written ends on the node's own disk."""
+    import torch.distributed as dist
+
+    base = rank.path
+    if rank.local_rank == 0:
+        (base / "ckpt").mkdir()
+        (base / "ckpt" / "who").write_text(f"node {rank.node}")
+        (base / "link").symlink_to(base / "ckpt")
+        (base / "ckpt" / "up").symlink_to("../ckpt")
+        os.symlink(f"who{rank.node}", base / f"only{rank.node}")
+    dist.barrier()
+    directory = os.open(base, os.O_RDONLY)
+    found = {
+        "absolute": (base / "ckpt" / "who").read_text(),
+        "through a link": (base / "link" / "up" / "who").read_text(),
+        "dots": Path(f"{base}/../{base.name}/ckpt/../ckpt/who").read_text(),
+        "directory": Path(f"/proc/self/fd/{directory}/ckpt/who").read_text(),
+        "listing": sorted(os.listdir(base)),
+        "relative": os.stat("ckpt/who", dir_fd=directory).st_size,
+        "root": os.path.isdir(base) and os.path.samefile(base, f"{base}/ckpt/.."),
+        "above": sorted(set(os.listdir(f"{base}/..")) & {base.name}),
+        "other": os.path.lexists(base / f"only{1 - rank.node}"),
+        "setup": (base / "given").read_text(),
+    }
+    os.close(directory)
+    return found
+
+
+@own_disks.setup
+def given(path: Path) -> None:
+    (path / "given").write_text("the same everywhere")
+
+
+@scenario(ranks=2, nodes=2, storage="node-local")
+def remove_all(rank: Rank) -> bool:
+    """The watched directory itself can be removed and made anew, on one node."""
+    if rank.node == 0:
+        shutil.rmtree(rank.path)
+        gone = not rank.path.exists()
+        rank.path.mkdir()
+        (rank.path / "new").touch()
+        return gone
+    return rank.path.exists()
+
+
+@scenario(ranks=2, nodes=2, storage="node-local")
+def changes_directory(rank: Rank) -> None:
+    (rank.path / "sub").mkdir()
+    os.chdir(rank.path / "sub")
+
+
+@scenario(ranks=8, nodes=2)
+def laid_out(rank: Rank) -> dict[str, str]:
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
+    return {name: os.environ[name] for name in names} | {"rank": f"{rank.node}.{rank.local_rank}"}
+
+
+@scenario(ranks=4, nodes=2, storage="node-local")
+def saves(rank: Rank) -> None:
+    (rank.path / f"shard{rank.rank}").write_text(str(rank.rank))
+
+
+@saves.recover(ranks=2, nodes=1)
+def smaller(rank: Rank) -> list[str]:
+    return sorted(os.listdir(rank.path))

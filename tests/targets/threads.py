@@ -1,0 +1,129 @@
+"""Scenarios whose ranks have threads and child processes.  Not collected by pytest."""
+
+import os
+import random
+import subprocess
+import sys
+import threading
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from racecheck import Rank, scenario
+
+
+def fill(path: Path, pieces: int = 3) -> str:
+    with path.open("wb", buffering=0) as file:
+        for piece in range(pieces):
+            file.write(bytes([piece]))
+    return path.name
+
+
+@scenario(ranks=2)
+def two_writers(rank: Rank) -> list[int]:
+    """Two threads of each rank write a file each, and the main one lists."""
+    threads = [threading.Thread(target=fill, args=(rank.path / f"{rank.rank}{name}",)) for name in "ab"]
+    for each in threads:
+        each.start()
+    found = len(os.listdir(rank.path))
+    for each in threads:
+        each.join()
+    return [found <= 4, len(os.listdir(rank.path)) >= 2]
+
+
+@scenario(ranks=2)
+def pool(rank: Rank) -> list[str]:
+    """More work than workers."""
+    with ThreadPoolExecutor(2) as workers:
+        return list(workers.map(lambda name: fill(rank.path / f"{rank.rank}{name}"), "abcde"))
+
+
+@scenario(ranks=2)
+def nested(rank: Rank) -> None:
+    """A thread that starts threads."""
+
+    def branch(depth: int, name: str) -> None:
+        (rank.path / name).touch()
+        if depth:
+            children = [threading.Thread(target=branch, args=(depth - 1, f"{name}{each}")) for each in "xy"]
+            for child in children:
+                child.start()
+            for child in children:
+                child.join()
+
+    branch(2, str(rank.rank))
+
+
+@scenario(ranks=2)
+def children(rank: Rank) -> list[str]:
+    """Programs and a forked process, as parts of their rank."""
+    source, target = rank.path / f"from{rank.rank}", rank.path / f"to{rank.rank}"
+    source.mkdir()
+    for name in "ab":
+        (source / name).write_text(name)
+    subprocess.run(["cp", "-r", source, target], check=True)
+    subprocess.run(["rm", "-rf", source], check=True)
+    pid = os.fork()
+    if pid == 0:
+        (target / "forked").touch()
+        os._exit(0)
+    os.waitpid(pid, 0)
+    code = "import pathlib, sys; pathlib.Path(sys.argv[1], 'python').write_text('x')"
+    subprocess.run([sys.executable, "-c", code, target], check=True)
+    return sorted(os.listdir(target))
+
+
+@scenario(ranks=2)
+def async_save(rank: Rank) -> list[str]:
+    import torch
+    import torch.distributed.checkpoint as dcp
+
+    state = {f"own{rank.rank}": torch.full((64,), float(rank.rank)), "common": torch.ones(64)}
+    future = dcp.async_save(state, checkpoint_id=rank.path / "ckpt")
+    future.result()
+    return sorted(os.listdir(rank.path / "ckpt"))
+
+
+@scenario(ranks=2)
+def random_in_threads(rank: Rank) -> list[str]:
+    """What threads draw comes from the seed, for each its own."""
+    found: dict[int, str] = {}
+
+    def draw(number: int) -> None:
+        found[number] = f"{uuid.uuid4()} {os.urandom(4).hex()} {random.SystemRandom().random()}"
+        (rank.path / found[number].split()[0]).touch()
+
+    threads = [threading.Thread(target=draw, args=(each,)) for each in range(3)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    return [found[each] for each in range(3)]
+
+
+@scenario(ranks=2)
+def same_group_in_two_threads(rank: Rank) -> None:
+    """Which of two threads comes first with a collective differs from rank to rank."""
+    import torch
+    import torch.distributed as dist
+
+    def save() -> None:
+        (rank.path / f"shard{rank.rank}").touch()
+        dist.barrier()
+
+    thread = threading.Thread(target=save)
+    thread.start()
+    (rank.path / f"log{rank.rank}").touch()
+    dist.all_reduce(torch.ones(1))
+    thread.join()
+
+
+@scenario(ranks=1)
+def deadlock_in_threads(rank: Rank) -> None:
+    """A thread waits for a lock that is never given back."""
+    lock = threading.Lock()
+    lock.acquire()
+    thread = threading.Thread(target=lock.acquire)
+    thread.start()
+    (rank.path / "x").touch()
+    thread.join()

@@ -1,0 +1,75 @@
+"""Worlds of several nodes: who is where, and disks that belong to nodes."""
+
+from __future__ import annotations
+
+import pytest
+
+from racecheck.errors import CannotRun, UsageError
+from racecheck.model import Outcome, Returned, World
+from racecheck.targets import make_world
+from racecheck.world.session import Session
+from tests.test_world import run
+
+
+def values(outcome: Outcome) -> list[object]:
+    assert all(isinstance(each, Returned) for each in outcome.results), outcome.results
+    return [each.value for each in outcome.results if isinstance(each, Returned)]
+
+
+def test_ranks_are_laid_out_as_torchrun_does(session: Session) -> None:
+    for rank, found in enumerate(values(run(session, "laid_out", file="nodes"))):
+        assert found == {
+            "RANK": str(rank), "LOCAL_RANK": str(rank % 4), "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4",
+            "GROUP_RANK": str(rank // 4), "GROUP_WORLD_SIZE": "2", "rank": f"{rank // 4}.{rank % 4}",
+        }  # fmt: skip
+
+
+def test_every_way_leads_to_the_nodes_own_disk(session: Session) -> None:
+    outcome = run(session, "own_disks", file="nodes")
+    for rank, found in enumerate(values(outcome)):
+        node = rank // 2
+        who = dict.fromkeys(["absolute", "through a link", "dots", "directory"], f"node {node}")
+        assert found == {
+            **who, "listing": ["ckpt", "given", "link", f"only{node}"], "relative": 6, "root": True, "above": ["disk"],
+            "other": False, "setup": "the same everywhere",
+        }  # fmt: skip
+    assert {path for path in outcome.disk if "only" in path} == {"node0/only0", "node1/only1"}
+    assert not outcome.coverage.holes
+
+
+def test_the_watched_directory_itself_is_the_nodes_own(session: Session) -> None:
+    outcome = run(session, "remove_all", file="nodes")
+    assert values(outcome) == [True, True]
+    assert list(outcome.disk) == ["node0/new"]
+
+
+def test_what_only_the_kernel_could_do_ends_the_run(session: Session) -> None:
+    """It would look on another disk: no finding may come of that."""
+    with pytest.raises(CannotRun, match="chdir on a disk of its node's own"):
+        run(session, "changes_directory", file="nodes")
+
+
+def test_a_recovery_is_another_world_on_the_disk_that_was_left(session: Session) -> None:
+    outcome = run(session, "saves", file="nodes")
+    assert outcome.recovery is not None
+    assert (outcome.recovery.world.ranks, outcome.recovery.world.nodes) == (2, 1)
+    assert values(outcome.recovery) == [["shard0", "shard1"]] * 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"nodes": 3}, "4 ranks cannot be shared out evenly among 3 nodes"),
+        ({"nodes": 8}, "4 ranks cannot be shared out evenly among 8 nodes"),
+        ({"nodes": 0}, "among 0 nodes"),
+        ({"skew": (0.0,) * 5}, "skew names rank 4, but there are 4 ranks"),
+        ({"skew": (float("nan"),)}, "a skew is a number of seconds"),
+    ],
+)
+def test_a_world_that_cannot_be(changes: dict[str, object], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        make_world(World(ranks=4), **changes)
+
+
+def test_fewer_ranks_leave_the_skew_of_the_others_out() -> None:
+    assert make_world(World(ranks=4, skew=(0, 1, 2, 3)), ranks=2).skew == (0, 1)

@@ -1,0 +1,102 @@
+"""Threads and child processes of ranks: each is scheduled on its own, and named so that every run names it alike."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from racecheck import runner
+from racecheck.compare import first_difference
+from racecheck.model import Outcome, Returned, Stopped
+from racecheck.strategies import RandomWalk, Replay
+from racecheck.world.session import Session
+from tests.conftest import target
+from tests.test_world import run
+
+NOTE = "threads: the order of their locks and of the GIL in a rank is as it was observed"
+
+
+def names(outcome: Outcome, call: str = "write") -> set[str]:
+    return {op.thread for op in outcome.ops if op.call == call}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["two_writers", "pool", "nested", "children", "async_save", "random_in_threads", "same_group_in_two_threads"],
+)
+def test_a_schedule_repeats(session: Session, name: str) -> None:
+    scenario = target("threads", name)
+    runner.warm_up(session, scenario, scenario.world, seed="0")
+    traces = set()
+    for seed in range(3):
+        walk = RandomWalk()
+        walk.begin(Random(seed))
+        first = runner.run_once(session, scenario, scenario.world, walk, seed="0")
+        again = Replay(first.schedule)
+        again.begin(Random(0))
+        second = runner.run_once(session, scenario, scenario.world, again, seed="0", stacks=False)
+        assert again.divergence == ""
+        assert first_difference(first, second) == ""
+        assert not first.coverage.holes
+        traces.add(tuple(op.label for op in first.ops))
+    assert len(traces) > 1, "the order of threads is chosen"
+
+
+def test_threads_are_named_by_their_parent(session: Session) -> None:
+    assert names(run(session, "two_writers", file="threads")) == {"0.1", "0.2", "1.1", "1.2"}
+    touched = names(run(session, "nested", file="threads"), "open")
+    assert touched == {f"{rank}{end}" for rank in "01" for end in (".1", ".2", ".1.1", ".1.2", ".2.1", ".2.2", "")}
+
+
+def test_work_of_a_pool_is_named_by_the_work(session: Session) -> None:
+    """There are fewer workers than items; which worker takes which is not to be seen."""
+    outcome = run(session, "pool", file="threads")
+    assert names(outcome) == {f"{rank}.{item}" for rank in "01" for item in range(1, 6)}
+    assert outcome.results[0] == Returned(["0a", "0b", "0c", "0d", "0e"])
+    assert set(outcome.coverage.notes) == {NOTE}
+
+
+def test_a_thread_begins_after_what_its_parent_did(session: Session) -> None:
+    outcome = run(session, "nested", file="threads")
+    first = next(op for op in outcome.ops if op.label == "0.1.1 open 0xx")
+    assert first.clock["0.1"] >= 1
+    assert first.clock["0"] >= 1
+
+
+def test_programs_belong_to_their_rank(session: Session) -> None:
+    outcome = run(session, "children", file="threads")
+    assert outcome.results == (Returned(["a", "b", "forked", "python"]),) * 2
+    made = {op.path: op.thread for op in outcome.ops if op.call == "mkdir"}
+    assert made["to0"] == "0.1"
+    removed = {op.thread for op in outcome.ops if op.call in {"unlink", "rmdir"} and op.rank == 0}
+    assert removed == {"0.2"}
+
+
+def test_an_async_save_is_under_control(session: Session) -> None:
+    outcome = run(session, "async_save", file="threads")
+    assert outcome.results == (Returned([".metadata", "__0_0.distcp", "__1_0.distcp"]),) * 2
+    assert names(outcome, "fsync") >= {"0.1", "1.1"}, "by the thread that saves"
+    assert not outcome.coverage.holes
+
+
+def test_who_comes_first_with_a_collective_is_chosen(session: Session) -> None:
+    """Two threads use one group: ranks that are not alike come to a barrier and an all_reduce in different order."""
+    scenario = target("threads", "same_group_in_two_threads")
+    outcomes = [run(session, scenario.name, file="threads", seed=seed) for seed in range(8)]
+    assert {outcome.mismatch is not None for outcome in outcomes} == {True, False}
+    assert any(op.call == "issue" for op in outcomes[0].ops)
+
+
+def test_threads_that_wait_for_each_other(session: Session) -> None:
+    outcome = run(session, "deadlock_in_threads", file="threads")
+    (result,) = outcome.results
+    assert isinstance(result, Stopped)
+    assert result.kind == "asleep"
+
+
+def test_ops_of_threads_carry_their_stacks(session: Session) -> None:
+    outcome = run(session, "two_writers", file="threads")
+    writes = [op for op in outcome.ops if op.call == "write"]
+    assert writes
+    assert all(op.stack and op.stack[0].function == "fill" for op in writes)

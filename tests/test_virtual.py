@@ -1,0 +1,57 @@
+"""Virtual time: clocks, sleeps, the times of files, and code that polls."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from racecheck.compare import first_difference
+from racecheck.kernel import vdso
+from racecheck.world.session import Session
+from racecheck.world.virtual import EPOCH
+from tests.test_nodes import values
+from tests.test_world import run
+
+
+def test_every_clock_is_virtual_and_skewed(session: Session) -> None:
+    first, second = (run(session, "clocks", file="times") for _ in range(2))
+    assert first_difference(first, second) == "", "the exact times are the same in every run"
+    found: list[Any] = values(first)
+    for rank, each in enumerate(found):
+        assert each["C"] == 0, "time(2) and Python agree"
+        assert each["passed"] == [3600.0] * 4
+        assert each["today"] == "2033-05-18"
+        assert each["rises"]
+        assert each["monotonic"] == 1000
+        assert each["stamp"] == f"20330518-03332{rank}", "rank 1 is 1.5 seconds ahead"
+    assert 1.4e9 < found[1]["exact"] - found[0]["exact"] < 1.6e9
+
+
+def test_times_of_files_are_virtual(session: Session) -> None:
+    first, second = (run(session, "file_times", file="times") for _ in range(2))
+    (found,) = values(first)
+    assert found == {
+        "made": 0, "filled": 10, "file": [10, 10, 20], "touched": 30, "old": [5.0, 6.0, 30], "grown": 30,
+        "given": EPOCH - 3600 * 10**9, "order": ["b", "c", "a"],
+    }  # fmt: skip
+    assert first_difference(first, second) == ""
+
+
+def test_polling_takes_no_real_time(session: Session) -> None:
+    started = time.perf_counter()
+    assert values(run(session, "polls", file="times")) == [True, True]
+    assert time.perf_counter() - started < 30, "a minute is waited for"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_file_lock_excludes_whatever_the_order(session: Session, seed: int) -> None:
+    outcome = run(session, "filelock_excludes", file="times", seed=seed)
+    assert values(outcome) == [1] * 8
+    assert not outcome.coverage.holes
+
+
+def test_the_code_that_replaces_a_vdso_entry() -> None:
+    assert vdso.code(228, "x86_64") == bytes.fromhex("b8e40000000f05c3")
+    assert vdso.code(113, "aarch64") == bytes.fromhex("280e80d2010000d4c0035fd6")
