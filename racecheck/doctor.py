@@ -53,6 +53,7 @@ _OTHERS = (
     Primitive("signals", "upgrade to Linux 5.19 or newer"),
     Primitive("descriptors", "raise the hard limit of open files to 1024 or more (ulimit -Hn)"),
     Primitive("memory", "set kernel.yama.ptrace_scope to 1 or less (sysctl), or give CAP_SYS_PTRACE"),
+    Primitive("clocks", "use a kernel that lets a process write to its own code through /proc/self/mem"),
     Primitive("kcmp", f"{_CONTAINER}, and a kernel with CONFIG_KCMP"),
     Primitive("proc", "mount /proc without hidepid, and use a kernel with CONFIG_SCHED_INFO"),
     Primitive("stacks", "let ranks receive real-time signals, and mount /proc without hidepid"),

@@ -26,13 +26,14 @@ from typing import Any
 
 from racecheck import config
 from racecheck.errors import RacecheckError
-from racecheck.kernel import libc, proc, seccomp, syscalls
+from racecheck.kernel import libc, proc, seccomp, syscalls, vdso
 from racecheck.kernel.memory import Memory
 from racecheck.model import World
 from racecheck.subject import LackingError, expect, leave, readable, stopped
 from racecheck.world import stacks
 from racecheck.world.session import Slot
 
+_THIS_YEAR = 2025
 _PATIENCE = 20
 _PATIENCE_WITH_TORCH = 180
 _AT_FDCWD = -100
@@ -233,6 +234,16 @@ def _torch() -> str:
     return f"torch {version} with gloo"
 
 
+def _clocks() -> str:
+    try:
+        found = vdso.divert()
+    except OSError as error:
+        raise LackingError(f"/proc/self/mem: {error.strerror}") from None
+    year = time.gmtime(time.time()).tm_year
+    expect(year >= _THIS_YEAR, f"a diverted clock said that it is {year}")
+    return f"{len(found)} clocks of the vDSO diverted"
+
+
 PROBES: Mapping[str, Callable[[], str]] = {
     "architecture": _architecture,
     "kernel": _kernel,
@@ -240,6 +251,7 @@ PROBES: Mapping[str, Callable[[], str]] = {
     "signals": _signals,
     "descriptors": _descriptors,
     "memory": _memory,
+    "clocks": _clocks,
     "kcmp": _same_file,
     "proc": _sleepers,
     "stacks": _stacks,

@@ -9,8 +9,8 @@ log shows it: the ranks save to ``...-193345``, ``...-193346`` and ``...-193347`
 **Mechanism.**  The name has the seconds in it, and each rank makes it for itself.  ``dcp.save`` never compares the
 names: every rank makes the directory that it was given and writes its shard there, and the collectives in between carry
 the plan, not the path.  So it returns on all ranks without an error, and the metadata, in rank 0's directory, promises
-shards that lie elsewhere.  It comes out when somebody loads.  (In the report all ranks are on one machine: its ranks
-come to the line at different times.  Here their clocks differ, which is the same to the name.)
+shards that lie elsewhere.  It comes out when somebody loads.  (Ranks of one machine have one clock, and come to that
+line at different times.  Here their clocks differ, which is the same to the name.)
 
 **What must be found.**
 

@@ -211,7 +211,7 @@ def wait_for_file(rank: Rank) -> None:
         wait_and_load(rank, rank.path / FINAL)
 
 
-@racecheck.scenario(ranks=4, report=REPORT, invariants=INVARIANTS)
+@racecheck.scenario(ranks=2, report=REPORT, invariants=INVARIANTS)
 def barrier_after(rank: Rank) -> None:
     """Rank 0 saves; a barrier; then all load."""
     import torch.distributed as dist
@@ -223,7 +223,7 @@ def barrier_after(rank: Rank) -> None:
     load(rank, rank.path / LAST)
 
 
-@racecheck.scenario(ranks=4, report=REPORT, invariants=INVARIANTS)
+@racecheck.scenario(ranks=2, report=REPORT, invariants=INVARIANTS)
 def replaced(rank: Rank) -> None:
     """Rank 0 saves under another name and renames; a barrier; then all load."""
     import torch.distributed as dist

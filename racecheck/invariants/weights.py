@@ -31,13 +31,17 @@ def snapshot_isolation(outcome: Outcome) -> Iterator[Violation]:
     """A save holds the weights as they were when it began, not as training changed them while it was written.
 
     An asynchronous save that reads live tensors writes some of them as they are a step later, or torn between two.  One
-    violation for each load that shows such a tensor.
+    violation for each way in which loads show that, with the ranks that loaded it.
     """
     saved, loads = _records(outcome)
+    shown: dict[str, list[_Load]] = {}
     for load in loads:
-        if not saved.matching(load):
-            for text in _leaks(saved, load):
-                yield Violation("snapshot-isolation", text + load.where, (load.weights.rank,), load.events)
+        for text in () if saved.matching(load) else _leaks(saved, load):
+            shown.setdefault(text + load.where, []).append(load)
+    for text, who in shown.items():
+        ranks = tuple(sorted({load.weights.rank for load in who}))
+        events = tuple(sorted({event for load in who for event in load.events}))
+        yield Violation("snapshot-isolation", text, ranks, events)
 
 
 def same_checkpoint(outcome: Outcome) -> Iterator[Violation]:

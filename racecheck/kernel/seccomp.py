@@ -28,9 +28,9 @@ FIRST_DESCRIPTOR = 256
 """Descriptors of watched files are handed out from here, so that the filter can tell them from sockets and
 pipes, whose traffic then runs at full speed."""
 
-CLOCKS = (0, 5, 7, 11)
-"""CLOCK_REALTIME, CLOCK_REALTIME_COARSE, CLOCK_BOOTTIME and CLOCK_TAI: those that are virtual (clock_gettime(2)).  The
-monotonic ones stay real, because the kernel waits by them."""
+CLOCKS = (0, 5, 11)
+"""CLOCK_REALTIME, CLOCK_REALTIME_COARSE and CLOCK_TAI: those that are virtual (clock_gettime(2)).  The monotonic ones
+stay real, because the kernel waits by them."""
 
 ANNOUNCE = 0x7261
 """A system call number that no kernel has: how the agent in a rank speaks to the supervisor.  Where no

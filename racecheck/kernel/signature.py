@@ -152,7 +152,7 @@ class Notify(enum.Enum):
         "one of whose `fd` arguments is in the range that the supervisor hands out, or 0 to 2, where a"
         " shell's redirection may have put a watched file; a negative one (mmap of no file) is none"
     )
-    CLOCK = "one of a clock that tells the time of day, or of CLOCK_BOOTTIME, which the agent reads for all others"
+    CLOCK = "one of a clock that tells the time of day"
 
 
 _STAY = frozenset({"O_NOFOLLOW", "AT_SYMLINK_NOFOLLOW"})

@@ -8,7 +8,6 @@ executed has a vDSO of its own.
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -39,18 +38,17 @@ def divert() -> list[str]:
 
 
 def _divert(first: int, last: int) -> list[str]:
-    memory = os.open("/proc/self/mem", os.O_RDWR | os.O_CLOEXEC)
-    try:
-        image, found = os.pread(memory, last - first, first), []
+    with open("/proc/self/mem", "r+b", buffering=0) as memory:
+        memory.seek(first)
+        image, found = memory.read(last - first), []
         for name, offset in symbols(image):
             if name in _ENTRIES[libc.MACHINE]:
                 known = number(name.rpartition("vdso_")[2].removeprefix("__kernel_"), libc.MACHINE)
                 assert known is not None
-                os.pwrite(memory, code(known, libc.MACHINE), first + offset)
+                memory.seek(first + offset)
+                memory.write(code(known, libc.MACHINE))
                 found.append(name)
         return found
-    finally:
-        os.close(memory)
 
 
 def code(call: int, machine: str) -> bytes:

@@ -16,6 +16,7 @@ import gc
 import importlib
 import itertools
 import json
+import mmap
 import os
 import random
 import resource
@@ -37,6 +38,7 @@ from racecheck import targets
 from racecheck.kernel import libc, seccomp, syscalls, vdso
 from racecheck.model import Died, Frame, Raised, RankResult, Returned
 from racecheck.targets import Rank, Scenario
+from racecheck.world import virtual
 
 STACK_SIGNAL = signal.SIGRTMAX - 2
 """Asks a stopped thread for its Python stack: faulthandler writes it, no Python code runs."""
@@ -48,8 +50,8 @@ _HERE = (str(Path(__file__).parent), targets.__file__)
 @dataclass(frozen=True, slots=True)
 class Job:
     """What a world's ranks are to do.  ``watched`` is the scenario's directory, ``scratch`` holds a TMPDIR
-    for each rank, ``output`` what each prints.  ``controlled`` is False in free mode.  ``recovering``: they run
-    the scenario's recovery.
+    for each rank, ``output`` what each prints.  ``controlled`` is False in free mode.  ``ahead`` is how many
+    nanoseconds each rank's clock is.  ``recovering``: they run the scenario's recovery.
     """
 
     target: str
@@ -60,6 +62,7 @@ class Job:
     scratch: str
     output: str
     controlled: bool
+    ahead: Sequence[int] = ()
     recovering: bool = False
 
     def rank(self, number: int, channel: socket.socket) -> Rank:
@@ -84,21 +87,41 @@ def sleep(seconds: float) -> None:
         pass
 
 
-def take_over_time() -> None:
-    """Make Python's clocks ones that the supervisor can answer for.
+_page: mmap.mmap | None = None
+_ahead = 0
+_reads = threading.local()
 
-    The time of day comes from the C library, whose vDSO is diverted.  The monotonic clocks stay real in the kernel,
-    which waits by them, so Python's are read from CLOCK_BOOTTIME, by which nobody waits.
+
+def take_over_time() -> None:
+    """Make the clocks ones that the supervisor answers for.
+
+    Python's read the virtual time from a page of memory that the supervisor writes.  The time of day of C++ and Rust
+    comes from the C library, whose vDSO is diverted; their monotonic clocks stay real, since the kernel waits by them.
     """
     vdso.divert()
-    read = time.clock_gettime_ns
-    virtual = functools.partial(read, time.CLOCK_BOOTTIME)
-    for name in ("monotonic", "perf_counter", "process_time", "thread_time"):
-        setattr(time, f"{name}_ns", virtual)
-        setattr(time, name, lambda: virtual() / 1e9)
-    time.clock_gettime_ns = lambda clock: read(clock) if clock in seccomp.CLOCKS else virtual()
-    time.clock_gettime = lambda clock: time.clock_gettime_ns(clock) / 1e9
+    real, of_day = time.clock_gettime_ns, {time.CLOCK_REALTIME, time.CLOCK_TAI}
+
+    def read(clock: int) -> int:
+        if _page is None:
+            return int(real(clock))
+        _reads.count = count = int(getattr(_reads, "count", 0)) + 1
+        since = int.from_bytes(_page[:8], "little") + count * virtual.TICK
+        return since + (virtual.EPOCH + _ahead if clock in of_day else virtual.BOOTED)
+
+    names = {"time": time.CLOCK_REALTIME, "monotonic": time.CLOCK_MONOTONIC, "perf_counter": time.CLOCK_MONOTONIC}
+    names |= {"process_time": time.CLOCK_PROCESS_CPUTIME_ID, "thread_time": time.CLOCK_THREAD_CPUTIME_ID}
+    for name, clock in names.items():
+        setattr(time, f"{name}_ns", functools.partial(read, clock))
+        setattr(time, name, lambda clock=clock: read(clock) / 1e9)
+    time.clock_gettime_ns = read
+    time.clock_gettime = lambda clock: read(clock) / 1e9
     time.sleep = sleep  # type: ignore[assignment]
+
+
+def _watch_clock(job: Job, rank: int) -> None:
+    global _page, _ahead
+    with open(f"{job.output}/clock", "rb") as file:
+        _page, _ahead = mmap.mmap(file.fileno(), 8, prot=mmap.PROT_READ), job.ahead[rank]
 
 
 def take_over_threads() -> None:
@@ -181,6 +204,7 @@ def run(
     """
     _settle(job, rank)
     if job.controlled:
+        _watch_clock(job, rank)
         _hand_over(channel)
     connect(job, rank)
     before = len(sys.modules)

@@ -190,7 +190,7 @@ def _duration(request: Request, now: VirtualTime) -> int:
     if request.op.args.get("flags", 0) & _ABSOLUTE:
         clock = request.number("clock")
         if clock in CLOCKS:
-            return max(0, wanted - now.read(request.task.rank.number, request.task.name, clock))
+            return max(0, wanted - now.read(request.task.rank.number, request.task.name))
         wanted -= time.clock_gettime_ns(clock)
         wanted = -(-wanted // _MILLISECOND) * _MILLISECOND
     return max(0, wanted)

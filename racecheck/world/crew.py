@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import select
 import socket
 import time
@@ -31,6 +32,10 @@ class Crew:
         roots = dict.fromkeys([job.watched, *map(str, disks)], "")
         self.number = session.next_world()
         self.output = session.slot.output / str(self.number)
+        clock = self.output / "clock"
+        clock.write_bytes(bytes(8))
+        with clock.open("r+b") as file:
+            self.clock = mmap.mmap(file.fileno(), 8)
         self.files = OpenFiles(Watched({**roots, job.scratch: "TMPDIR"}))
         self.store = Store()
         self.poll = select.epoll()
@@ -115,6 +120,7 @@ class Crew:
         """Kill the ranks, with all that they have started, and give back what belongs to them."""
         self._session.end_world(self.number, thorough=any(rank.forked for rank in self.ranks))
         self.poll.close()
+        self.clock.close()
         for rank in self.ranks:
             rank.close()
         self.files.close()

@@ -167,7 +167,7 @@ def issuing(task: Task) -> Op:
     """The op of issuing a collective, where another thread of the rank may come first."""
     assert task.announcement is not None
     message = task.announcement.message
-    place = Place(f"group:{message['group']}", 0, message["group"], 0, "")
+    place = Place(f"{message['kind']} of group {message['group']}", 0, message["group"], 0, "")
     stack = frames(message.get("stack"))
     return Op(task.rank.number, task.name, "issue", message["kind"], (place,), stack=stack)
 

@@ -21,8 +21,10 @@ from racecheck.world.session import Session
 from racecheck.world.state import Over, State
 from racecheck.world.tasks import Process, Rank, Task
 
-_LOOK_AFTER = 1
-"""Milliseconds without news after which the kernel is asked."""
+_LOOK_AFTER, _LOOK_AGAIN = 1, 8
+"""Milliseconds without news after which the kernel is asked; and at most so long between two looks, for whoever looks
+all the time takes the processor away from those that are looked at.
+"""
 
 
 class Quiet:
@@ -43,12 +45,14 @@ class Quiet:
         for rank in ranks:
             rank.running = rank.running or (rank.asleep and not rank.gone)
         last = time.monotonic()
+        patience = _LOOK_AFTER if any(rank.running and not rank.asleep for rank in ranks) else 0
         while any(rank.running for rank in ranks):
-            fresh = any(rank.running and not rank.asleep for rank in ranks)
-            if self._pump(_LOOK_AFTER if fresh else 0):
-                last = time.monotonic()
-            elif not self._look() and time.monotonic() - last > timeout:
-                raise Over(f"it ran for {timeout:g} s without coming to its next op or its end")
+            if self._pump(patience):
+                last, patience = time.monotonic(), _LOOK_AFTER
+            elif not self._look():
+                patience = min(2 * max(patience, _LOOK_AFTER), _LOOK_AGAIN)
+                if time.monotonic() - last > timeout:
+                    raise Over(f"it ran for {timeout:g} s without coming to its next op or its end")
 
     def wait_for_timers(self) -> bool:
         """A sleeper whose wait has a limit in real time will wake; whether there was one, and something happened."""

@@ -190,9 +190,11 @@ class Session:
 
     def job(self, target: str, world: World, seed: str, *, controlled: bool, recovering: bool = False) -> Job:
         """What the ranks of a world are to do."""
+        slot, skew = self.slot, [*world.skew, *[0.0] * world.ranks]
         return Job(
-            target=target, ranks=world.ranks, nodes=world.nodes, seed=seed, watched=str(self.slot.watched),
-            scratch=str(self.slot.scratch), output=str(self.slot.output), controlled=controlled, recovering=recovering,
+            target=target, ranks=world.ranks, nodes=world.nodes, seed=seed, watched=str(slot.watched),
+            scratch=str(slot.scratch), output=str(slot.output), controlled=controlled, recovering=recovering,
+            ahead=[round(seconds * 1e9) for seconds in skew[: world.ranks]],
         )  # fmt: skip
 
     def make_ready(self, target: str, world: World) -> None:

@@ -102,7 +102,7 @@ class Supervisor:
 
     def _begin(self, members: crew.Crew) -> None:
         ledger = Ledger(str(self._session.slot.path))
-        time_ = VirtualTime(self._world.skew)
+        time_ = VirtualTime(members.clock, self._job.ahead)
         self._state = State(
             members, self._world, storage.make(self._world.storage), ledger, self._stacks, time_, seed=self._job.seed,
             names=self._names,
@@ -272,6 +272,7 @@ class Supervisor:
             self._state.decoder.resolve(request)
             self._state.decoder.place(request)
         result = self._perform(request)
+        self._state.time.tick(request.until)
         task.request = None
         task.rank.running = True
         result = answer(request, result, self._state.crew.files)
@@ -308,9 +309,6 @@ class Supervisor:
 
     def _record(self, request: Request, result: Answer) -> None:
         state = self._state
-        if request.op.call == "sleep":
-            state.time.elapsed = max(state.time.elapsed, request.until)
-        state.time.tick()
         ended = Result(
             errno=libc.errno_name(result.errno), value=result.value, size=result.size, digest=result.digest,
             text=result.text, known=not result.carry_on,

@@ -7,9 +7,11 @@ its clock, and the kernel, which knows nothing of ours, must not find that it ha
 from __future__ import annotations
 
 import itertools
+import mmap
 import os
 import struct
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,9 +27,12 @@ if TYPE_CHECKING:
 EPOCH = 2_000_000_000 * 10**9
 """The time of day at which every run begins, in nanoseconds since 1970."""
 
-_BOOTED = 1_000 * 10**9
-_BOOTTIME = 7
-_TICK = 1_000
+BOOTED = 1_000 * 10**9
+"""What monotonic clocks say then."""
+
+TICK = 1_000
+"""Nanoseconds that pass with every op, and from one reading of a clock to the next: else who polls would never end."""
+
 _SETUP = 3_600 * 10**9
 """How long before the run its setup is taken to have been."""
 _GRANULARITY = 20_000_000
@@ -44,43 +49,38 @@ _STAT, _STATX = (72, 88, 104), (64, 112, 96, 80)
 
 @dataclass(slots=True)
 class VirtualTime:
-    """``elapsed`` nanoseconds since the run began; ``skew`` is what each rank's clock is ahead, in seconds.
+    """``elapsed`` nanoseconds since the run began, which ranks read from ``page``; each rank's clock is ``ahead``.
 
     Files that an op has changed get a virtual modification time on disk; of the times that no call can set, ``changed``
     (the ctime) and ``born`` are kept here, by device and inode.
     """
 
-    skew: tuple[float, ...] = ()
+    page: mmap.mmap
+    ahead: Sequence[int] = ()
     elapsed: int = 0
     reads: dict[str, int] = field(default_factory=dict)
     changed: dict[tuple[int, int], int] = field(default_factory=dict)
     born: dict[tuple[int, int], int] = field(default_factory=dict)
     _started: int = field(default_factory=lambda: time.time_ns() - _GRANULARITY)
 
-    def tick(self) -> None:
-        """An op has been performed."""
-        self.elapsed += _TICK
+    def tick(self, until: int = 0) -> None:
+        """An op has been performed, or a sleep until then."""
+        self.elapsed = max(self.elapsed, until) + TICK
+        self.page[:8] = self.elapsed.to_bytes(8, "little")
 
     @property
     def now(self) -> int:
         """The time of day of the storage, in nanoseconds."""
         return EPOCH + self.elapsed
 
-    def read(self, rank: int, thread: str, clock: int) -> int:
-        """What a thread's clock says.  It goes on from reading to reading, else who polls it would never end."""
-        self.reads[thread] = self.reads.get(thread, 0) + _TICK
-        since = self.elapsed + self.reads[thread]
-        if clock == _BOOTTIME:
-            return _BOOTED + since
-        return EPOCH + since + self.ahead(rank)
-
-    def ahead(self, rank: int) -> int:
-        return round(self.skew[rank] * 1e9) if rank < len(self.skew) else 0
+    def read(self, rank: int, thread: str) -> int:
+        """The time of day that a thread's clock says."""
+        self.reads[thread] = self.reads.get(thread, 0) + TICK
+        return self.now + self.reads[thread] + self.ahead[rank]
 
     def answer(self, task: Task, call: Call, arguments: tuple[int, ...]) -> int:
         """Answer a call that asks for the time; gives its value.  Raises `OSError` where its memory cannot be used."""
-        clock = arguments[0] if call.name == "clock_gettime" else 0
-        seconds, rest = divmod(self.read(task.rank.number, task.name, clock), 10**9)
+        seconds, rest = divmod(self.read(task.rank.number, task.name), 10**9)
         for index, arg in enumerate(call.args):
             if arg.role is Role.OUT and arguments[index]:
                 shown = {

@@ -14,6 +14,7 @@ import gc
 import importlib
 import importlib.util
 import json
+import linecache
 import os
 import resource
 import select
@@ -298,8 +299,14 @@ def main(client: int) -> None:
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
     _room_for_descriptors()
     with socket.socket(fileno=client) as talk:
-        agent.take_over_time()
+        try:
+            agent.take_over_time()
+        except OSError as error:
+            why = f"the clocks cannot be made virtual: /proc/self/mem: {error.strerror}; see racecheck doctor"
+            talk.send(json.dumps({"cannot": why}).encode())
+            return
         agent.take_over_threads()
+        linecache.checkcache = lambda filename=None: None  # noqa: ARG005  (torch asks for stacks often; no source changes)
         try:
             hooks = importlib.import_module("racecheck.world.hooks")
         except ImportError as error:
