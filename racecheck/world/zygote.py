@@ -10,6 +10,7 @@ for the ranks come along with the request for a world.  Between requests it repo
 
 from __future__ import annotations
 
+import ast
 import gc
 import importlib
 import importlib.util
@@ -35,6 +36,7 @@ from racecheck.kernel import libc, proc, seccomp
 from racecheck.world import agent
 from racecheck.world.agent import Job
 
+_TRAINING, _LATE = (b"torch.optim", b"torch.nn", b"fully_shard"), ("torch._dynamo",)
 _PR_SET_CHILD_SUBREAPER = 36
 _MADV_COLLAPSE = 25
 _HUGE = 2 << 20
@@ -106,12 +108,13 @@ class Zygote:
             self._say(answer)
 
     def _import(self, target: str) -> dict[str, Any]:
-        """Import the module of a scenario, once."""
+        """Import the module of a scenario, once, and what its functions import."""
         before = len(sys.modules)
         found = targets.load(target)
         if len(sys.modules) > before:
             self._own = [name for name in sys.modules if agent.is_own(name)]
-            _settle()
+            if not self._learn(_imported_below(found.file))["learnt"]:
+                _settle()
         return {"name": found.name}
 
     def _learn(self, modules: list[str]) -> dict[str, Any]:
@@ -259,6 +262,20 @@ def _try_import(modules: list[str]) -> None:
             importlib.import_module(each)
     if len(proc.threads(os.getpid())) != 1:
         raise CannotRun("importing these starts a thread")
+
+
+def _imported_below(file: Path) -> list[str]:
+    """The modules that functions of a source file import when they are called, and those that torch imports when an
+    optimizer is made, or a model is wrapped, if the file looks as if it did.
+    """
+    found: dict[str, None] = {}
+    source = file.read_bytes()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= dict.fromkeys(each.name for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found[node.module] = None
+    return [*found, *(_LATE if any(each in source for each in _TRAINING) else ())]
 
 
 def _installed(name: str) -> bool:

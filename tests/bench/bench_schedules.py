@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from random import Random
 from statistics import median
 
 from measuring import (
     SCENARIOS,
+    TARGETS,
     Bench,
     busy,
     load,
@@ -29,10 +31,10 @@ from measuring import (
     wilson,
 )
 
-from racecheck import Outcome, Scenario, Verdict, runner, targets
+from racecheck import Outcome, Returned, Scenario, Verdict, runner, targets
 from racecheck.compare import first_difference
 from racecheck.invariants import judge
-from racecheck.strategies import Replay
+from racecheck.strategies import RandomWalk, Replay, Strategy
 from racecheck.world.session import Session
 
 OPENPI = "test_openpi_overwrite.py::unguarded"
@@ -178,8 +180,45 @@ def clean(bench: Bench, started: Session, scenario: Scenario) -> None:
     bench.row(f"{title(scenario)}, fixed", shown, f"PASS after {tries}")
 
 
+def libraries(bench: Bench) -> None:
+    """Real savers: accelerate's schedules repeat, and filelock excludes, in no time."""
+    with session() as started:
+        scenario, tries = targets.load(f"{TARGETS}/libraries.py::accelerate_thrice"), bench.times(200, 20)
+        search = runner.Search(scenario, scenario.world, scenario.invariants, schedules=1)
+        report = runner.explore(started, search)
+        assert report.outcome is not None
+        names, alike, seconds = report.outcome.names, 0, []
+        for number in range(tries // 2):
+            first, one = timed_run(started, scenario, RandomWalk(), str(number), names)
+            again = Replay(first.schedule)
+            second, other = timed_run(started, scenario, again, "", names)
+            difference = again.divergence or first_difference(first, second)
+            bench.must(not difference, f"accelerate did not repeat: {difference}")
+            alike, seconds = alike + 2 * (not difference), [*seconds, one, other]
+        bench.row("accelerate save_state x 3, 2 ranks", f"{alike} of {tries} identical", "all")
+        bench.row("", f"{median(seconds):.2f} s a schedule", "under 0.5 s")
+        scenario, tries = targets.load(f"{TARGETS}/times.py::filelock_excludes"), bench.times(1000, 50)
+        seconds, held = [], 0
+        for number in range(tries):
+            outcome, took = timed_run(started, scenario, RandomWalk(), str(number), ())
+            held += all(isinstance(each, Returned) for each in outcome.results)
+            seconds.append(took)
+        bench.must(held == tries, "two ranks held one lock")
+        bench.row("filelock, 8 ranks", f"excluded in {held} of {tries} schedules", "all")
+        bench.row("", f"{median(seconds):.2f} s, at most {max(seconds):.2f} s", "under 1 s each")
+
+
+def timed_run(
+    started: Session, scenario: Scenario, strategy: Strategy, seed: str, names: Sequence[str]
+) -> tuple[Outcome, float]:
+    strategy.begin(Random(seed))
+    begun = time.perf_counter()
+    outcome = runner.run_once(started, scenario, scenario.world, strategy, seed="0", names=names)
+    return outcome, time.perf_counter() - begun
+
+
 SECTIONS: dict[str, Callable[[Bench], None]] = {
-    each.__name__: each for each in (spawn, free, width, determinism, found)
+    each.__name__: each for each in (spawn, free, width, determinism, found, libraries)
 }
 
 

@@ -23,6 +23,7 @@ from racecheck.world.session import Session
 
 HERE = Path(__file__).parent
 SCENARIOS = HERE.parents[1] / "scenarios"
+TARGETS = HERE.parent / "targets"
 
 Timed = Callable[[], float]
 """Does something and gives its seconds."""
