@@ -196,8 +196,8 @@ def load(target: str) -> Scenario:
 
 def scenarios_in(module: ModuleType) -> list[Scenario]:
     """The scenarios that a module defines, in order of definition."""
-    found = [each for each in vars(module).values() if isinstance(each, Scenario)]
-    return [each for each in found if each.module == module.__name__]
+    found = {id(each): each for each in vars(module).values() if isinstance(each, Scenario)}
+    return [each for each in found.values() if each.module == module.__name__]
 
 
 def load_file(path: Path) -> ModuleType:

@@ -224,3 +224,29 @@ def test_replay_names_the_step_at_which_it_diverged(session: Session) -> None:
 def test_a_setup_that_fails_is_wrong_usage(session: Session) -> None:
     with pytest.raises(UsageError, match="ZeroDivisionError"):
         run(session, "bad_setup")
+
+
+def test_what_nobody_has_seeded_comes_from_the_runs_seed(session: Session, tmp_path: Path) -> None:
+    """In another session, too; and it differs between ranks, as it does between processes."""
+    first = run(session, "unseeded")
+    with Session(tmp_path) as other:
+        assert run(other, "unseeded").results == first.results
+    assert first.results[0] != first.results[1]
+
+
+def test_collectives_that_are_made_in_cpp_are_seen(session: Session) -> None:
+    outcome = run(session, "ddp")
+    assert outcome.results[0] == outcome.results[1]
+    assert Counter(each.kind for each in collectives(outcome))["all_reduce"] == 2
+
+
+def test_a_root_whose_peers_never_come_waits_for_them(session: Session) -> None:
+    """gloo tells it that a connection was closed, other backends let it wait."""
+    result = run(session, "broadcast_to_nobody").results[0]
+    assert isinstance(result, Stopped)
+    assert (result.kind, result.why) == ("collective", "waits in broadcast #0 of group 0 for rank 1, which has returned")
+
+
+def test_the_name_that_is_taken_is_the_errors_path(session: Session) -> None:
+    failed = [each for each in run(session, "link_twice").results if isinstance(each, Raised)]
+    assert [(each.path, each.message) for each in failed] == [("link", "[Errno 17] File exists: 'target' -> 'link'")]

@@ -267,7 +267,7 @@ def _result(
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
         return (Died(status=status) if status else Returned()), None
     except BaseException as error:  # noqa: BLE001
-        return raised(error, rank.rank, job.watched), error
+        return raised(error, rank.rank, job), error
     try:
         return Returned(json.loads(json.dumps(value))), None
     except (TypeError, ValueError):
@@ -279,8 +279,8 @@ def _result(
         return Returned(), None
 
 
-def raised(error: BaseException, rank: int, watched: str) -> Raised:
-    """An exception as data.
+def raised(error: BaseException, rank: int, job: Job) -> Raised:
+    """An exception as data, with paths as they are shown: the place of the watched directory differs between sessions.
 
     One that only reports other ranks' failures (torch's ``CheckpointException`` has them by rank in
     ``failures``) stands for this rank's own failure, and is an echo where there is none.
@@ -289,10 +289,10 @@ def raised(error: BaseException, rank: int, watched: str) -> Raised:
     number = cause.errno if isinstance(cause, OSError) else None
     return Raised(
         type=_name(type(cause)),
-        message=str(cause)[:2000],
+        message=_shown(str(cause), job)[:2000],
         bases=tuple(_name(each) for each in type(cause).__mro__[1:-1]),
         errno=libc.errno_name(number or 0),
-        path=_below(watched, _name_of(cause)) if isinstance(cause, OSError) else "",
+        path=_below(job.watched, _name_of(cause)) if isinstance(cause, OSError) else "",
         stack=_traceback(cause.__traceback__),
         echo=echo,
     )
@@ -320,6 +320,12 @@ def _from_collective(error: BaseException | None) -> bool:
 
 def _name(kind: type) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _shown(message: str, job: Job) -> str:
+    for root, name in ((job.watched, "."), (job.scratch, "TMPDIR")):
+        message = message.replace(f"{root}/", f"{name}/".removeprefix("./")).replace(root, name)
+    return message
 
 
 def _name_of(error: OSError) -> Any:

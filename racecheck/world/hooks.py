@@ -2,16 +2,19 @@
 
 A collective is announced when it is *issued* and again when somebody *waits* for it; the supervisor holds
 the waiting thread until it is certain to complete, so that nobody sleeps in gloo and nothing has to be guessed.
-torch's own code calls the methods of ``ProcessGroup``; functional collectives (``DTensor.full_tensor``, FSDP2)
-go through the dispatcher instead and are met there.
+torch's own Python code calls the methods of ``ProcessGroup``; functional collectives (``DTensor.full_tensor``, FSDP2)
+and those that C++ makes (the reducer of DDP) go through the dispatcher and are met there.  C++ waits for its own out of
+sight: so these are held until they are certain to complete when they are issued.
 """
 
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from random import Random
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -65,12 +68,27 @@ _FUNCTIONAL = {
     "broadcast": "broadcast",
     "broadcast_": "broadcast",
 }
+_FROM_CPP = {
+    "allreduce_": "all_reduce",
+    "allreduce_coalesced_": "all_reduce",
+    "broadcast_": "broadcast",
+    "allgather_": "all_gather",
+    "_allgather_base_": "all_gather",
+    "reduce_scatter_": "reduce_scatter",
+    "_reduce_scatter_base_": "reduce_scatter",
+    "reduce_": "reduce",
+    "gather_": "gather",
+    "scatter_": "scatter",
+    "alltoall_": "all_to_all",
+    "alltoall_base_": "all_to_all",
+}
 _SAME_SIZE = frozenset({"all_reduce", "broadcast", "reduce"})
 
 _tickets: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 _by_storage: dict[int, int] = {}
 _stores: list[dist.Store] = []
 _libraries: list[torch.library.Library] = []
+_announced = threading.local()
 
 
 class SupervisedStore(dist.Store):  # type: ignore[misc]
@@ -129,9 +147,10 @@ def _hex(value: bytes | str) -> str:
 
 def connect(job: Job, rank: int) -> None:
     """Bring the process group up, over loopback.  In free mode a barrier makes ranks start together; otherwise the
-    supervisor does.
+    supervisor does.  (A new process's torch begins with a seed that is its own; so does a rank's, out of the run's.)
     """
     torch.set_num_threads(1)
+    torch.default_generator.manual_seed(Random(f"{job.seed}:{rank}").getrandbits(63))
     store = SupervisedStore() if job.controlled else dist.FileStore(f"{job.output}/store", job.ranks)
     _stores.append(store)  # C++ does not keep the Python half of a store alive
     dist.init_process_group("gloo", store=store, rank=rank, world_size=job.ranks)
@@ -156,6 +175,12 @@ def install() -> None:
         packet = getattr(torch.ops._c10d_functional, name, None)
         if packet is not None:
             library.impl(name, _functional(packet.default, kind), "AutogradCPU")
+    below = torch.library.Library("c10d", "IMPL")
+    for name, kind in _FROM_CPP.items():
+        packet = getattr(torch.ops.c10d, name, None)
+        if packet is not None:
+            below.impl(name, _from_cpp(packet.default, kind), "AutogradCPU")
+    _libraries.append(below)
     library.impl("wait_tensor", _functional_wait(torch.ops._c10d_functional.wait_tensor.default), "AutogradCPU")
     _libraries.append(library)
 
@@ -213,8 +238,12 @@ def _issuing(original: Callable[..., Any], kind: str) -> Callable[..., Any]:
         ticket = _issue(self, kind, arguments, named)
         if kind == "monitored_barrier":  # blocks in C++ and gives no Work
             announce({"is": "wait", "ticket": ticket})
-        with _marked():
-            work = original(self, *arguments, **named)
+        _announced.already = True
+        try:
+            with _marked():
+                work = original(self, *arguments, **named)
+        finally:
+            _announced.already = False
         if work is not None:
             _tickets[work] = ticket
         return work
@@ -255,6 +284,18 @@ def _testing(original: Callable[..., Any], wait: Callable[..., Any]) -> Callable
         return False
 
     return is_completed
+
+
+def _from_cpp(op: Any, kind: str) -> Callable[..., Any]:
+    def call(*arguments: Any) -> Any:
+        if not getattr(_announced, "already", False):
+            boxed = next(each for each in arguments if isinstance(each, torch.ScriptObject))
+            ticket = _issue(ProcessGroup.unbox(boxed), kind, arguments, {})
+            announce({"is": "wait", "ticket": ticket, "stack": stack()})
+        with torch._C._AutoDispatchBelowAutograd():
+            return op(*arguments)
+
+    return call
 
 
 def _functional(op: Any, kind: str) -> Callable[..., Any]:

@@ -25,6 +25,7 @@ _LOOK_AFTER, _LOOK_AGAIN = 1, 8
 """Milliseconds without news after which the kernel is asked; and at most so long between two looks, for whoever looks
 all the time takes the processor away from those that are looked at.
 """
+_UNEXPLAINED = "waits that nothing explains (collectives made in C++, as DDP's)"
 
 
 class Quiet:
@@ -44,15 +45,22 @@ class Quiet:
         ranks, timeout = self._state.ranks, self._state.world.timeout
         for rank in ranks:
             rank.running = rank.running or (rank.asleep and not rank.gone)
-        last = time.monotonic()
-        patience = _LOOK_AFTER if any(rank.running and not rank.asleep for rank in ranks) else 0
+        last, patience = time.monotonic(), self._patience()
         while any(rank.running for rank in ranks):
             if self._pump(patience):
-                last, patience = time.monotonic(), _LOOK_AFTER
+                last, patience = time.monotonic(), self._patience()
             elif not self._look():
                 patience = min(2 * max(patience, _LOOK_AFTER), _LOOK_AGAIN)
                 if time.monotonic() - last > timeout:
                     raise Over(f"it ran for {timeout:g} s without coming to its next op or its end")
+
+    def _patience(self) -> int:
+        """No time, if as far as is known all have stopped that are ever going to."""
+        return (
+            _LOOK_AFTER
+            if any(rank.running and not rank.asleep and not rank.has_stopped for rank in self._state.ranks)
+            else 0
+        )
 
     def wait_for_timers(self) -> bool:
         """A sleeper whose wait has a limit in real time will wake; whether there was one, and something happened."""
@@ -98,9 +106,16 @@ class Quiet:
             rank.result = replace(rank.result, output=disk.tail(self._state.crew.output / str(rank.number)))
 
     def _look(self) -> bool:
-        """Ask the kernel whether all that may run sleeps; if so, everything is quiet."""
-        pids = self._processes()
+        """Ask the kernel whether all that may run sleeps; if so, everything is quiet.
+
+        Where a rank sleeps and nothing explains it, any other may be about to wake it; else each matters for itself.
+        """
+        ranks = self._state.ranks
+        waiting = any(rank.asleep or not rank.has_stopped for rank in ranks if not rank.gone)
+        pids = self._processes([rank for rank in ranks if waiting or rank.running])
         stopped = frozenset(task.tid for task in self._state.stopped_tasks())
+        if not waiting:
+            stopped = stopped.union(*(rank.background for rank in ranks))
         awaited = frozenset(rank.pid for rank in self._state.ranks)
         first = proc.asleep(pids, stopped, awaited)
         if first is None or self._poll.poll(0) or proc.asleep(pids, stopped, awaited) != first:
@@ -108,6 +123,8 @@ class Quiet:
         for rank in self._state.ranks:
             if rank.running:
                 rank.running, rank.asleep = False, not rank.stopped_tasks()
+                if rank.asleep and all(task.inside is None for task in rank.tasks.values()):
+                    self._state.ledger.note(_UNEXPLAINED)
             if not rank.single and not rank.gone:
                 self._forget_ended(rank)
         return True
@@ -118,9 +135,9 @@ class Quiet:
         rank.tasks = {tid: each for tid, each in rank.tasks.items() if tid in threads or not each.process.is_main}
         rank.single = rank.unborn is None and threads == {rank.pid} and not self._children.get(rank.pid)
 
-    def _processes(self) -> list[int]:
+    def _processes(self, ranks: list[Rank]) -> list[int]:
         found = []
-        for rank in self._state.ranks:
+        for rank in ranks:
             if not rank.gone:
                 found.append(rank.pid)
             if rank.forked:

@@ -210,6 +210,11 @@ class Rank:
         return sum(task.started for task in self.tasks.values()) > 1
 
     @property
+    def has_stopped(self) -> bool:
+        """Whether every thread has stopped that has shown itself to be the program's."""
+        return self.gone or all(task.stopped for task in self.tasks.values() if task.started)
+
+    @property
     def failed(self) -> bool:
         """Whether it has ended without returning."""
         return self.gone and not isinstance(self.result, Returned)

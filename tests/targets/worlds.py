@@ -284,3 +284,28 @@ def broadcast_to_nobody(rank: Rank) -> None:
 @scenario(ranks=2)
 def link_twice(rank: Rank) -> None:
     os.symlink("target", rank.path / "link")
+
+
+@scenario(ranks=2)
+def unseeded(rank: Rank) -> list[float]:
+    """Drawn by generators that nobody has seeded."""
+    import random
+
+    import numpy
+    import torch
+
+    return [random.random(), float(numpy.random.rand()), float(torch.rand(1))]
+
+
+@scenario(ranks=2)
+def ddp(rank: Rank) -> float:
+    """Two steps of training; the reducer's collectives are C++'s own."""
+    import torch
+
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(2):
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return float(sum(each.sum() for each in model.parameters()))
