@@ -25,7 +25,7 @@ def first_difference(recorded: Outcome, now: Outcome) -> str:
 def _differences(recorded: Outcome, now: Outcome) -> Iterator[str]:
     for step, (one, other) in enumerate(zip_longest(recorded.trace, now.trace)):
         if one is None or other is None or _key(one) != _key(other):
-            yield f"step {step}: {_say(one)}, now {_say(other)}"
+            yield f"step {step}: {_say(one)}, now {_say(other)}{_detail(one, other)}"
     for rank, (before, after) in enumerate(zip_longest(recorded.results, now.results)):
         if _result_key(before) != _result_key(after):
             yield f"rank {rank} ended with {before}, now with {after}"
@@ -64,6 +64,19 @@ def _key(event: Event) -> tuple[object, ...]:
         clock = tuple(sorted(event.clock.items()))
         return event.thread, event.call, event.syscall, event.places, event.flags, args, event.result, clock
     return event.kind, event.group, event.number, event.ranks, event.root
+
+
+def _detail(one: Event | None, other: Event | None) -> str:
+    """In what two ops differ that are called alike."""
+    if not isinstance(one, Op) or not isinstance(other, Op) or _say(one) != _say(other):
+        return ""
+    if one.result is not None and other.result is not None and one.result.digest != other.result.digest:
+        return (
+            f" (other bytes: {one.result.text!r}, now {other.result.text!r})" if one.result.text else " (other bytes)"
+        )
+    names = ("thread", "call", "syscall", "places", "flags", "args", "result", "clock")
+    differing = (name for name, mine, theirs in zip(names, _key(one), _key(other), strict=False) if mine != theirs)
+    return f" (another {next(differing, 'event')})"
 
 
 def _result_key(result: RankResult | None) -> tuple[object, ...]:

@@ -166,7 +166,7 @@ def explore(session: Session, search: Search, progress: Progress | None = None) 
             search, outcome, merged = _check_determinism(session, search, outcome)
         done += 1
         seen.add(fingerprint(outcome))
-        merged = _merge(merged, judge(outcome, search.invariants))
+        merged = _merge(merged, _judge(outcome, search, merged))
         if progress is not None:
             progress(done, len(seen), time.perf_counter() - started)
         if merged.verdict is not Verdict.PASS:
@@ -193,6 +193,15 @@ def explore(session: Session, search: Search, progress: Progress | None = None) 
         outcome=outcome,
         schedule_number=done - 1,
     )
+
+
+def _judge(outcome: Outcome, search: Search, so_far: Judgement) -> Judgement:
+    """What a run comes to.  Of one that does not repeat, violations are no more than a reason for doubt."""
+    judgement = judge(outcome, search.invariants)
+    if so_far.verdict is Verdict.PASS:
+        return judgement
+    unconfirmed = [f"unconfirmed: {each.invariant}: {each.message}" for each in judgement.violations]
+    return Judgement(Verdict.UNKNOWN, reasons=[*judgement.reasons, *unconfirmed])
 
 
 def _run(session: Session, search: Search, strategy: Strategy) -> Outcome:

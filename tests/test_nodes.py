@@ -73,3 +73,9 @@ def test_a_world_that_cannot_be(changes: dict[str, object], words: str) -> None:
 
 def test_fewer_ranks_leave_the_skew_of_the_others_out() -> None:
     assert make_world(World(ranks=4, skew=(0, 1, 2, 3)), ranks=2).skew == (0, 1)
+
+
+def test_ways_that_lead_out_of_a_nodes_disk(session: Session) -> None:
+    outcome = run(session, "leads_out", file="nodes")
+    assert values(outcome) == [["Linux", True, ["f"], "x"]] * 2
+    assert not outcome.coverage.holes

@@ -8,7 +8,7 @@ import pytest
 
 from racecheck import runner
 from racecheck.compare import first_difference
-from racecheck.model import Outcome, Returned, Stopped
+from racecheck.model import Outcome, Returned, Stopped, Verdict
 from racecheck.strategies import RandomWalk, Replay
 from racecheck.world.session import Session
 from tests.conftest import target
@@ -100,3 +100,27 @@ def test_ops_of_threads_carry_their_stacks(session: Session) -> None:
     writes = [op for op in outcome.ops if op.call == "write"]
     assert writes
     assert all(op.stack and op.stack[0].function == "fill" for op in writes)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("destroyed_groups", None), ("polled_child", 0), ("queue_of_processes", 7)]
+)
+def test_nothing_is_found_where_nothing_is_wrong(session: Session, name: str, value: object) -> None:
+    scenario = target("threads", name)
+    report = runner.explore(session, runner.Search(scenario, scenario.world, scenario.invariants, schedules=5))
+    assert report.verdict is Verdict.PASS, [*report.reasons, *report.violations]
+    assert report.outcome is not None
+    assert {str(each) for each in report.outcome.results} == {str(Returned(value))}
+
+
+def test_a_wait_that_only_time_ends_is_no_deadlock(session: Session) -> None:
+    outcome = run(session, "waits_for_a_time", file="threads")
+    assert outcome.results == (Returned(False), Returned(False))
+    assert set(outcome.coverage.holes) == {"a wait with a time limit in real time"}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_long_sleep_uses_up_nobodys_time_limit(session: Session, seed: int) -> None:
+    assert run(session, "lock_beside_a_sleeper", file="threads", seed=seed).results == (
+        Returned(1), Returned(1), Returned(0),
+    )  # fmt: skip

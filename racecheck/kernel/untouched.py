@@ -14,7 +14,7 @@ _REASONS = {
         shmget shmat shmctl shmdt semget semop semctl semtimedop msgget msgsnd msgrcv msgctl mq_open
         mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr""",
     "descriptor of no file: pipe, event, memory, process": """
-        pipe pipe2 eventfd eventfd2 signalfd signalfd4 timerfd_create timerfd_settime timerfd_gettime
+        pipe pipe2 eventfd eventfd2 signalfd signalfd4 timerfd_create timerfd_gettime
         memfd_create memfd_secret pidfd_open pidfd_send_signal epoll_create epoll_create1 epoll_ctl
         inotify_init inotify_init1 inotify_rm_watch""",
     "wait for descriptors": """
@@ -30,7 +30,7 @@ _REASONS = {
     "lock in memory": """
         futex futex_waitv futex_wake futex_wait futex_requeue set_robust_list get_robust_list rseq""",
     "process": """
-        exit exit_group wait4 waitid getpid getppid gettid getpgrp getpgid setpgid getsid setsid
+        exit exit_group getpid getppid gettid getpgrp getpgid setpgid getsid setsid
         set_tid_address prctl arch_prctl personality set_thread_area get_thread_area modify_ldt unshare
         kcmp""",
     "umask and working directory, read from /proc": """
@@ -45,7 +45,7 @@ _REASONS = {
         getrusage add_key request_key keyctl lsm_get_self_attr lsm_set_self_attr lsm_list_modules seccomp""",
     "clock and timer": """
         times settimeofday clock_settime clock_getres clock_adjtime adjtimex
-        alarm getitimer setitimer timer_create timer_settime timer_gettime timer_getoverrun timer_delete""",
+        getitimer timer_create timer_gettime timer_getoverrun timer_delete""",
     "tracing": """
         ptrace perf_event_open bpf uprobe uretprobe""",
     "the machine": """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from racecheck.model import Op
 
-_INVISIBLE = frozenset({"close", "fsync", "sync", "statfs"})
+_INVISIBLE = frozenset({"close", "fsync", "sync", "statfs", "reap"})
 
 
 class Shared:

@@ -10,7 +10,7 @@ import stat
 import struct
 import termios
 import time
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -25,10 +25,10 @@ from racecheck.world.locks import Lock, Locks
 from racecheck.world.perform import CARRY_ON, Answer
 from racecheck.world.virtual import VirtualTime
 
-NEVER_OPS = frozenset({"clock", "clone", "random", "dup", "ioctl", "advise"})
+NEVER_OPS = frozenset({"clock", "clone", "timer", "random", "dup", "ioctl", "advise"})
 """Families that concern the calling process alone."""
 
-WITHOUT_PLACE = frozenset({"sleep", "sync"})
+WITHOUT_PLACE = frozenset({"sleep", "sync", "reap"})
 """Families that are ops although they are about no file."""
 
 _RECORD_LOCKS = frozenset({"F_SETLK", "F_SETLKW", "F_GETLK", "F_OFD_SETLK", "F_OFD_SETLKW", "F_OFD_GETLK"})
@@ -49,18 +49,9 @@ _CLONE_THREAD = 0x10000
 
 def at_once(request: Request, ledger: Ledger, rng: random.Random) -> Answer | None:
     """The answer to a call that nobody else can notice; None for one that has to wait its turn."""
-    family, task = request.call.family, request.task
-    if family == "clone":
-        task.rank.await_birth(task)
-        task.rank.forked |= not _starts_thread(request)
-        task.rank.bear(task)
-        return CARRY_ON
-    if family == "random":
-        return _draw(request, rng)
-    if family == "exec":
-        return _execute(request)
-    if family == "sleep":
-        return None if _can_sleep(request) else CARRY_ON
+    family = request.call.family
+    if family in _OF_PROCESSES:
+        return _OF_PROCESSES[family](request, ledger, rng)
     if not request.touches:
         return CARRY_ON if request.call.name == "close_range" else None
     if family == "dup":
@@ -72,6 +63,27 @@ def at_once(request: Request, ledger: Ledger, rng: random.Random) -> Answer | No
     if family == "seek":
         return _seek(request)
     return CARRY_ON if family == "advise" else None
+
+
+def _start(request: Request) -> Answer:
+    """A thread or a process is started."""
+    rank = request.task.rank
+    rank.await_birth(request.task)
+    rank.forked |= not _starts_thread(request)
+    rank.bear(request.task)
+    return CARRY_ON
+
+
+def _reap(request: Request) -> Answer | None:
+    """Whether a child has ended already is certain only when everything is quiet."""
+    return None if request.number("options") & os.WNOHANG else CARRY_ON
+
+
+def _arm(request: Request, ledger: Ledger) -> Answer:
+    if request.op.args.get("seconds", 1):
+        request.task.rank.alarmed = True
+        ledger.hole("a timer of the kernel's, which goes by real time")
+    return CARRY_ON
 
 
 def _starts_thread(request: Request) -> bool:
@@ -97,6 +109,17 @@ def _execute(request: Request) -> Answer | None:
     process.memory.forget()
     process.rank.replaced |= process.is_main
     return None if request.touches else CARRY_ON
+
+
+_OF_PROCESSES: Mapping[str, Callable[[Request, Ledger, random.Random], Answer | None]] = {
+    "clone": lambda request, *_: _start(request),
+    "random": lambda request, _, rng: _draw(request, rng),
+    "exec": lambda request, *_: _execute(request),
+    "timer": lambda request, ledger, _: _arm(request, ledger),
+    "reap": lambda request, *_: _reap(request),
+    "sleep": lambda request, *_: None if _can_sleep(request) else CARRY_ON,
+}
+"""By family: the calls that are about no file."""
 
 
 def _duplicate(request: Request, ledger: Ledger) -> Answer | None:

@@ -57,7 +57,7 @@ class Request:
     @property
     def touches(self) -> bool:
         """Whether it is about anything in the watched directories."""
-        return bool(self.files) or any(each.shown is not None for each in self.located.values())
+        return bool(self.files) or any(each.shown is not None or each.crossed for each in self.located.values())
 
     @property
     def file(self) -> OpenFile:

@@ -11,7 +11,7 @@ from racecheck.world.resolve import kind_of
 
 _CHANGES_EXISTING = frozenset({"rmdir", "unlink", "rename", "truncate", "chmod", "chown", "setxattr", "removexattr"})
 _MAKES_NEW = frozenset({"mkdir", "mknod", "link", "symlink"})
-_ALLOWED = ("/proc/", "/sys/")
+_ALLOWED = ("/proc/", "/sys/", "/dev/shm/sem.", "/dev/shm/torch_")  # noqa: S108  (memory that processes share)
 _ALLOWED_PARTS = ("__pycache__",)
 _NOT_MODELLED = {
     "watch": "a watch for changes of a watched file: when its events come is not controlled",
@@ -92,7 +92,8 @@ def _only_the_kernel(request: Request) -> bool:
     if request.call.name in {"chdir", "execve", "execveat"}:
         return True
     is_directory = any(kind_of(each.status) == "directory" for each in request.located.values())
-    return bool(request.how and request.how[2]) or ("O_PATH" in request.flags and not is_directory)
+    as_handle = "O_PATH" in request.flags and "O_DIRECTORY" not in request.flags and not is_directory
+    return bool(request.how and request.how[2]) or as_handle
 
 
 def _opens_to_write(request: Request, *, exists: bool) -> bool:

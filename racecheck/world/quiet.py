@@ -12,7 +12,7 @@ import select
 import time
 from dataclasses import replace
 
-from racecheck.kernel import proc
+from racecheck.kernel import libc, proc, syscalls
 from racecheck.model import Died
 from racecheck.world import bookkeeping, disk
 from racecheck.world.ending import hear
@@ -25,6 +25,7 @@ _LOOK_AFTER, _LOOK_AGAIN = 1, 8
 """Milliseconds without news after which the kernel is asked; and at most so long between two looks, for whoever looks
 all the time takes the processor away from those that are looked at.
 """
+_EPOLL_WAIT, _TICK = syscalls.number("epoll_wait", libc.MACHINE), 100
 _UNEXPLAINED = "waits that nothing explains (collectives made in C++, as DDP's)"
 
 
@@ -39,6 +40,8 @@ class Quiet:
         for descriptor in self._ranks:
             self._poll.register(descriptor, select.POLLIN)
         self._children: dict[int, list[int]] = {}
+        self._sound: dict[int, bytes] = {}
+        self._since: dict[int, tuple[bytes, dict[int, bytes]]] = {}
 
     def wait(self) -> None:
         """Raises `Over` when a rank neither stops nor sleeps for as long as the world's timeout."""
@@ -64,13 +67,21 @@ class Quiet:
 
     def wait_for_timers(self) -> bool:
         """A sleeper whose wait has a limit in real time will wake; whether there was one, and something happened."""
-        if not any(_is_timed(task) for rank in self._state.ranks for task in rank.tasks.values()):
+        ranks = [rank for rank in self._state.ranks if not rank.gone]
+        tasks = [task for rank in ranks for task in rank.tasks.values()]
+        met = {task.tid for task in tasks if task.started}
+        children = [pid for rank in ranks for pid in self._children.get(rank.pid, ()) if pid not in met]
+        timed = any(map(_is_timed, tasks)) or any(_sleeps_for_a_time(pid, pid) for pid in children)
+        if not timed and not any(rank.alarmed for rank in ranks):
             return False
         timeout = self._state.world.timeout
         self._state.ledger.hole("a wait with a time limit in real time")
-        deadline = time.monotonic() + timeout
-        while not self._pump(100):
-            if time.monotonic() > deadline:
+        last = time.monotonic_ns()
+        deadline = last + timeout * 1e9
+        while not self._pump(10):
+            last, before = time.monotonic_ns(), last
+            self._state.time.tick(self._state.time.elapsed + last - before)
+            if last > deadline:
                 raise Over(f"nothing happened for {timeout:g} s")
         return True
 
@@ -120,6 +131,8 @@ class Quiet:
         first = proc.asleep(pids, stopped, awaited)
         if first is None or self._poll.poll(0) or proc.asleep(pids, stopped, awaited) != first:
             return False
+        if not self._is_sound(dict(first)):
+            return False
         for rank in self._state.ranks:
             if rank.running:
                 rank.running, rank.asleep = False, not rank.stopped_tasks()
@@ -127,6 +140,25 @@ class Quiet:
                     self._state.ledger.note(_UNEXPLAINED)
             if not rank.single and not rank.gone:
                 self._forget_ended(rank)
+        return True
+
+    def _is_sound(self, sleep: dict[int, bytes]) -> bool:
+        """Whether no rank sleeps only until a thread of a library (gloo's loop) looks around by itself again: each of
+        those has done so since the rank fell asleep.
+        """
+        for rank in self._state.ranks:
+            if rank.gone or rank.stopped_tasks():
+                continue
+            stamp = sleep.get(rank.pid, b"")
+            if self._sound.get(rank.pid) == stamp:
+                continue
+            if self._since.get(rank.pid, (b"", {}))[0] != stamp:
+                hidden = [tid for tid in proc.threads(rank.pid) if tid in sleep and tid not in rank.tasks]
+                hidden += [tid for tid, each in rank.tasks.items() if tid in sleep and not each.started]
+                self._since[rank.pid] = stamp, {tid: sleep[tid] for tid in hidden if _ticks(rank.pid, tid)}
+            if any(sleep.get(tid) == before for tid, before in self._since[rank.pid][1].items()):
+                return False
+            self._sound[rank.pid] = stamp
         return True
 
     def _forget_ended(self, rank: Rank) -> None:
@@ -166,5 +198,15 @@ def _is_timed(task: Task) -> bool:
     """Whether a thread of the program sleeps in a call that has a time limit."""
     if task.stopped or task.inside is not None or not task.started:
         return False
-    call = proc.stopped_call(task.process.pid, task.tid)
+    return _sleeps_for_a_time(task.process.pid, task.tid)
+
+
+def _sleeps_for_a_time(pid: int, tid: int) -> bool:
+    call = proc.stopped_call(pid, tid)
     return call is not None and bookkeeping.has_timeout(*call)
+
+
+def _ticks(pid: int, tid: int) -> bool:
+    """Whether a thread looks around several times a second, as gloo's loop does."""
+    call = proc.stopped_call(pid, tid)
+    return call is not None and call[0] == _EPOLL_WAIT and 0 < call[1][3] <= _TICK

@@ -78,7 +78,8 @@ class Located:
 
     Where a directory on the way is missing ``error`` is the errno, ``handle`` as far as the way leads (-1: nowhere) and
     ``name`` the rest of it.  ``path`` is canonical and absolute; ``shown`` is None outside the watched directories.
-    ``status`` is of what has the name, if anything.
+    ``status`` is of what has the name, if anything; ``crossed``: the way leads over a node's own disk, of which the
+    kernel knows nothing.
     """
 
     handle: int
@@ -87,6 +88,7 @@ class Located:
     shown: str | None
     status: os.stat_result | None = None
     error: int = 0
+    crossed: bool = False
 
     @property
     def via(self) -> str:
@@ -162,6 +164,7 @@ class Resolver:
 
     watched: Watched
     view: View
+    crossings: list[str] = field(default_factory=list)
 
     def locate(self, start: int, path: str, *, follow: bool, slash: bool = True) -> Located:
         """Where ``path`` leads from the descriptor ``start`` of the process (AT_FDCWD: its working directory).
@@ -169,7 +172,7 @@ class Resolver:
         The caller closes what comes back.  ``follow``: a symbolic link at the end is followed; ``slash``: also where it
         would not be, if a slash comes after it.
         """
-        base = -1
+        base, self.crossings[:] = -1, []
         if not path.startswith("/"):
             try:
                 base = os.open(self.view.start(start), os.O_PATH | os.O_CLOEXEC)
@@ -186,6 +189,8 @@ class Resolver:
             way.append(self._step(found.handle, target + "/" * found.name.endswith("/")))
         if base >= 0:
             os.close(base)
+        if self.crossings:
+            way[-1] = replace(way[-1], crossed=True)
         return _end_of(way, is_loop=len(way) > _MAX_LINKS and _goes_on(way[-1], follow=follow, slash=slash))
 
     def _step(self, base: int, path: str) -> Located:
@@ -196,7 +201,10 @@ class Resolver:
         try:
             handle = self._open(base, parent)
             if self.view.mount is not None:
+                below = name
                 handle, name, plain = _mounted(self.view.mount, handle, name, plain)
+                if name != below:
+                    self.crossings.append(path)
             try:
                 handle, directory = self._own_directory(handle)
                 canonical = _joined(directory, plain) if plain not in _DOTS else _ended_in_dots(handle, plain)
@@ -212,7 +220,7 @@ class Resolver:
         """An O_PATH handle of what a path leads to, all links followed."""
         if self.view.mount is None:
             return os.open(path, flags, dir_fd=base if base >= 0 else None)
-        return walk(self.view.mount, base, path, flags)
+        return walk(self.view.mount, base, path, flags, self.crossings)
 
     def _own_directory(self, handle: int) -> tuple[int, str]:
         """A directory and its path; what is ours below /proc, reached in whatever way, becomes the process's."""
@@ -265,8 +273,8 @@ class Resolver:
         return _joined(directory, *(each for each in known if each not in {"", "."}))
 
 
-def walk(mount: Mount, base: int, path: str, flags: int) -> int:
-    """Follow a path name by name, and cross over to the node's disk where it is mounted.
+def walk(mount: Mount, base: int, path: str, flags: int, crossings: list[str]) -> int:
+    """Follow a path name by name, and cross over to the node's disk where it is mounted (noted in ``crossings``).
 
     The kernel would do it in one call, but knows nothing of the mount.
     """
@@ -275,6 +283,7 @@ def walk(mount: Mount, base: int, path: str, flags: int) -> int:
     try:
         while True:
             if mount.is_at(current):
+                crossings.append(path)
                 current = _replace(current, os.open(mount.disk, os.O_PATH | os.O_CLOEXEC))
             if not todo:
                 return _replace(current, os.open(f"/proc/self/fd/{current}", flags))

@@ -34,6 +34,8 @@ from racecheck.world.state import Over, State
 from racecheck.world.tasks import Task, join
 from racecheck.world.virtual import VirtualTime
 
+_STALL = 5 * 10**9
+"""Nanoseconds that a rank may be held up while others sleep: else a sleep of an hour would use every time limit up."""
 _YIELDS = frozenset({"sleep", "test"})
 _OURS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM, errno.ENFILE})
 """What goes wrong with the machine, not with the code under test."""
@@ -112,6 +114,7 @@ class Supervisor:
             rank.names = self._names
             rank.background = frozenset(proc.threads(rank.pid)) - {rank.pid}
             reply(rank.main)
+            rank.main.started = True
 
     def _explore(self) -> str:
         """Until nothing can go on; gives the reason if it was cut short."""
@@ -243,6 +246,8 @@ class Supervisor:
         able = [task for task in self._state.stopped_tasks() if task.op is not None and self._is_enabled(task)]
         yielding = sorted((task for task in able if task.op is not None and task.op.call in _YIELDS), key=_until)
         going = [task for task in able if task not in yielding]
+        if going:
+            yielding = [task for task in yielding if _until(task) <= self._state.time.elapsed + _STALL]
         if self._state.current in going:
             going.remove(self._state.current)
             going.insert(0, self._state.current)

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 from racecheck import Rank, scenario
@@ -74,3 +75,17 @@ def saves(rank: Rank) -> None:
 @saves.recover(ranks=2, nodes=1)
 def smaller(rank: Rank) -> list[str]:
     return sorted(os.listdir(rank.path))
+
+
+@scenario(ranks=2, nodes=2, storage="node-local")
+def leads_out(rank: Rank) -> list[object]:
+    """Ways that lead over the disk and out of it again."""
+    (rank.path / "a").mkdir()
+    (rank.path / "a" / "f").write_text("x")
+    os.symlink("/proc/version", rank.path / "version")
+    subprocess.run(["cp", "-r", rank.path / "a", rank.path / "b"], check=True)
+    subprocess.run(["cp", rank.path / "a" / "f", rank.path / "g"], check=True)
+    return [
+        (rank.path / "version").read_text()[:5], rank.path.name in os.listdir(f"{rank.path}/a/../.."),
+        sorted(os.listdir(rank.path / "b")), (rank.path / "g").read_text(),
+    ]  # fmt: skip

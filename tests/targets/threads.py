@@ -1,10 +1,12 @@
 """Scenarios whose ranks have threads and child processes.  Not collected by pytest."""
 
+import multiprocessing
 import os
 import random
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -127,3 +129,64 @@ def deadlock_in_threads(rank: Rank) -> None:
     thread.start()
     (rank.path / "x").touch()
     thread.join()
+
+
+@scenario(ranks=4)
+def destroyed_groups(rank: Rank) -> None:
+    """Destroying a group waits for a thread of gloo's, which looks around a hundred times a second."""
+    import torch
+    import torch.distributed as dist
+
+    groups = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    mine = groups[rank.rank // 2]
+    dist.all_reduce(torch.ones(1), group=mine)
+    dist.destroy_process_group(mine)
+    dist.barrier()
+
+
+@scenario(ranks=2)
+def polled_child(rank: Rank) -> int:
+    """Whether a child has ended is asked again and again."""
+    child = subprocess.Popen(["cp", "/proc/version", rank.path / f"copy{rank.rank}"])
+    asked = 0
+    while child.poll() is None:
+        asked += 1
+        (rank.path / f"asked{rank.rank}").touch()
+    return child.returncode
+
+
+@scenario(ranks=2)
+def waits_for_a_time(rank: Rank) -> bool:
+    """Nothing has happened yet, and nothing but time ends the wait."""
+    ended = threading.Event().wait(0.1)
+    (rank.path / f"f{rank.rank}").touch()
+    return ended
+
+
+@scenario(ranks=3)
+def lock_beside_a_sleeper(rank: Rank) -> int:
+    """A rank that sleeps for an hour lets no time limit of the others run out."""
+    import filelock
+
+    if rank.rank == 2:
+        time.sleep(3600)
+        return 0
+    with filelock.FileLock(rank.path / "lock", timeout=10):
+        (rank.path / "file").touch()
+    return 1
+
+
+def put(queue: "multiprocessing.Queue[int]") -> None:
+    queue.put(7)
+
+
+@scenario(ranks=2)
+def queue_of_processes(rank: Rank) -> int:
+    """Its semaphores are files in /dev/shm, which no other process knows."""
+    context = multiprocessing.get_context("fork")
+    queue: multiprocessing.Queue[int] = context.Queue()
+    process = context.Process(target=put, args=(queue,))
+    process.start()
+    got = queue.get()
+    process.join()
+    return got

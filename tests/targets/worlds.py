@@ -291,10 +291,10 @@ def unseeded(rank: Rank) -> list[float]:
     """Drawn by generators that nobody has seeded."""
     import random
 
-    import numpy
+    import numpy as np
     import torch
 
-    return [random.random(), float(numpy.random.rand()), float(torch.rand(1))]
+    return [random.random(), float(np.random.rand()), float(torch.rand(1))]
 
 
 @scenario(ranks=2)
