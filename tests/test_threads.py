@@ -124,3 +124,9 @@ def test_a_long_sleep_uses_up_nobodys_time_limit(session: Session, seed: int) ->
     assert run(session, "lock_beside_a_sleeper", file="threads", seed=seed).results == (
         Returned(1), Returned(1), Returned(0),
     )  # fmt: skip
+
+
+def test_a_time_limit_that_runs_out_beside_work_is_told(session: Session) -> None:
+    outcome = run(session, "limit_beside_work", file="threads")
+    assert outcome.results == (Returned(False),)
+    assert set(outcome.coverage.holes) == {"a wait with a time limit in real time"}

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from racecheck.kernel import libc, syscalls
+from racecheck.kernel.memory import Memory
 from racecheck.kernel.seccomp import CLOCKS, FIRST_DESCRIPTOR
 from racecheck.world import locks
 from racecheck.world import perform as performing
@@ -40,6 +41,8 @@ _FIOCLEX, _FIONCLEX = 0x5451, 0x5450
 _HARMLESS_IOCTL = frozenset({termios.TCGETS, _FIOCLEX, _FIONCLEX, termios.FIONREAD, termios.TIOCGWINSZ})
 _CLONE_RANGE = frozenset({0x40049409, 0x4020940D})
 _MILLISECOND = 1_000_000
+_GIL_INTERVAL = 6 * _MILLISECOND
+_FUTEX_COMMAND, _FUTEX_REALTIME = 0x7F, 0x100
 _ABSOLUTE = 1
 _CLOCKS = frozenset({0, 1, 7, 8, 9, 11})
 """Those that go on while nothing runs: clock_getres(2)."""
@@ -355,7 +358,34 @@ _TIMEOUTS = {
 
 def has_timeout(number: int, arguments: tuple[int, ...]) -> bool:
     """Whether a call that a thread sleeps in will end by itself."""
+    return _limit(number, arguments) is not None
+
+
+def _limit(number: int, arguments: tuple[int, ...]) -> tuple[str, int] | None:
+    """The name of a call and the argument that limits its wait, if it is limited."""
     for name, (index, unlimited) in _TIMEOUTS.items():
         if syscalls.number(name, libc.MACHINE) == number:
-            return unlimited is None or signed(arguments[index], 32 if unlimited == -1 else 64) != unlimited
-    return False
+            limited = unlimited is None or signed(arguments[index], 32 if unlimited == -1 else 64) != unlimited
+            return (name, arguments[index]) if limited else None
+    return None
+
+
+def deadline(number: int, arguments: tuple[int, ...], memory: Memory) -> int:
+    """When the wait that a thread sleeps in ends by itself, in nanoseconds of CLOCK_MONOTONIC; 0 for never, or soon.
+
+    (Soon is as soon as somebody who waits for the GIL looks again.)  Raises `OSError` where its memory cannot be read.
+    """
+    found, now = _limit(number, arguments), time.monotonic_ns()
+    if found is None or found[0] in {"clock_nanosleep", "nanosleep"}:
+        return 0
+    name, limit = found
+    if name in {"poll", "epoll_wait", "epoll_pwait"}:
+        ends = now + signed(limit) * _MILLISECOND
+    else:
+        seconds, rest = struct.unpack("qq", memory.read(limit, 16))
+        ends = seconds * 1_000_000_000 + rest * (1000 if name == "select" else 1)
+        if name != "futex" or arguments[1] & _FUTEX_COMMAND == 0:
+            ends += now
+        elif arguments[1] & _FUTEX_REALTIME:  # computed from a virtual clock: it is years away
+            return 0
+    return ends if ends > now + _GIL_INTERVAL else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -90,6 +91,7 @@ class Intake:
             rank.listener.carry_on(notification.id)
             return
         task = rank.task(notification.thread)
+        self._check_deadline(task)
         if row.family == "clock":
             self._tell_time(task, row, notification)
             return
@@ -143,8 +145,15 @@ class Intake:
         task.request = request
         task.started = task.fresh = True
 
+    def _check_deadline(self, task: Task) -> None:
+        """A thread goes on after a wait: did the time end that?"""
+        if task.deadline and time.monotonic_ns() >= task.deadline:
+            self._state.ledger.hole("a wait with a time limit in real time")
+        task.deadline = 0
+
     def _announced(self, rank: Rank, notification: Notification) -> None:
         task = rank.task(notification.thread)
+        self._check_deadline(task)
         task.inside = None
         task.announcement = announcement(rank, notification)
         task.started = task.fresh = True

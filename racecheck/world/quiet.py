@@ -140,6 +140,10 @@ class Quiet:
                     self._state.ledger.note(_UNEXPLAINED)
             if not rank.single and not rank.gone:
                 self._forget_ended(rank)
+            for task in rank.tasks.values():
+                if task.started and not task.stopped and not rank.gone:
+                    known = [each for each in (task.deadline, _deadline(task)) if each]
+                    task.deadline = min(known, default=0)
         return True
 
     def _is_sound(self, sleep: dict[int, bytes]) -> bool:
@@ -204,6 +208,14 @@ def _is_timed(task: Task) -> bool:
 def _sleeps_for_a_time(pid: int, tid: int) -> bool:
     call = proc.stopped_call(pid, tid)
     return call is not None and bookkeeping.has_timeout(*call)
+
+
+def _deadline(task: Task) -> int:
+    call = proc.stopped_call(task.process.pid, task.tid)
+    try:
+        return bookkeeping.deadline(*call, task.process.memory) if call is not None else 0
+    except OSError:
+        return 0
 
 
 def _ticks(pid: int, tid: int) -> bool:

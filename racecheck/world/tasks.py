@@ -69,6 +69,7 @@ class Task:
     Its ``name`` is its parent's with the number of the child; while it works on an item of a thread pool it is the
     item's, and ``own_name`` its own.  At most one of ``request`` and ``announcement`` is what it is stopped at;
     ``fresh``: it has just stopped.  ``inside`` is the collective that it was let into and has not been seen to leave.
+    ``deadline`` is when the wait that it was seen in would end by itself (CLOCK_MONOTONIC, 0 for never).
     ``started``: it has shown itself as one of the program's own, by a call or an announcement.  ``hiring``: a thread
     that it starts now is a worker of a pool.
     """
@@ -83,6 +84,7 @@ class Task:
     hiring: bool = False
     started: bool = False
     fresh: bool = False
+    deadline: int = 0
     request: Request | None = None
     announcement: Announcement | None = None
     inside: Instance | None = None

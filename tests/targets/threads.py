@@ -190,3 +190,23 @@ def queue_of_processes(rank: Rank) -> int:
     got = queue.get()
     process.join()
     return got
+
+
+@scenario(ranks=1)
+def limit_beside_work(rank: Rank) -> bool:
+    """A wait of 50 ms while a thread of the same rank works for longer."""
+    done = threading.Event()
+
+    def work() -> None:
+        for number in range(40):
+            (rank.path / f"f{number}").write_text("x")
+        sum(range(5_000_000))
+        (rank.path / "last").touch()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    (rank.path / "begun").touch()
+    in_time = done.wait(0.05)
+    (rank.path / "waited").touch()
+    thread.join()
+    return in_time
