@@ -171,37 +171,28 @@ def save_full(rank: Rank) -> None:
         os.replace(temporary, rank.path / FULL)
 
 
-@racecheck.scenario(
+in_one_file = racecheck.scenario(
     ranks=8,
     nodes=2,
     storage="node-local",
     report=REPORT,
     invariants=(*RESUMED, all_shards_present, nothing_left_over),
 )
+
+
+@in_one_file
 def full_state(rank: Rank) -> None:
     """A full state per node; all ranks go on, and rank 0 scatters."""
     save_full(rank)
 
 
-@racecheck.scenario(
-    ranks=8,
-    nodes=2,
-    storage="node-local",
-    report=REPORT,
-    invariants=(*RESUMED, all_shards_present, nothing_left_over),
-)
+@in_one_file
 def full_state_each(rank: Rank) -> None:
     """A full state per node; all ranks go on, and each reads its node's file."""
     save_full(rank)
 
 
-@racecheck.scenario(
-    ranks=8,
-    nodes=2,
-    storage="node-local",
-    report=REPORT,
-    invariants=(*RESUMED, all_shards_present, nothing_left_over),
-)
+@in_one_file
 def full_state_one_node(rank: Rank) -> None:
     """A full state per node; then one node is lost, and 4 ranks go on."""
     save_full(rank)

@@ -111,6 +111,12 @@ def resume(rank: Rank) -> None:
     load(rank, rank.path / LAST)
 
 
+torn = racecheck.scenario(
+    ranks=2, report=REPORT, invariants=(no_torn_files,), expected=Verdict.FAIL, breaks="no-torn-files"
+)
+whole = racecheck.scenario(ranks=2, report=REPORT, invariants=INVARIANTS)
+
+
 @racecheck.scenario(
     ranks=2,
     report=REPORT,
@@ -123,13 +129,7 @@ def unsynchronised(rank: Rank) -> None:
     save_or_load(rank, train(rank))
 
 
-@racecheck.scenario(
-    ranks=2,
-    report=REPORT,
-    invariants=(no_torn_files,),
-    expected=Verdict.FAIL,
-    breaks="no-torn-files",
-)
+@torn
 def barrier_before(rank: Rank) -> None:
     """A barrier; then rank 0 saves and the others load."""
     import torch.distributed as dist
@@ -139,13 +139,7 @@ def barrier_before(rank: Rank) -> None:
     save_or_load(rank, state)
 
 
-@racecheck.scenario(
-    ranks=2,
-    report=REPORT,
-    invariants=(no_torn_files,),
-    expected=Verdict.FAIL,
-    breaks="no-torn-files",
-)
+@torn
 def writer_locks(rank: Rank) -> None:
     """A barrier; then rank 0 saves under a lock and the others load."""
     import torch.distributed as dist
@@ -178,13 +172,7 @@ def all_lock(rank: Rank) -> None:
         save_or_load(rank, state)
 
 
-@racecheck.scenario(
-    ranks=2,
-    report=REPORT,
-    invariants=(no_torn_files,),
-    expected=Verdict.FAIL,
-    breaks="no-torn-files",
-)
+@torn
 def every_rank_writes(rank: Rank) -> None:
     """A barrier; then each rank saves, and loads what it has saved."""
     import torch.distributed as dist
@@ -195,13 +183,7 @@ def every_rank_writes(rank: Rank) -> None:
     load(rank, rank.path / LAST)
 
 
-@racecheck.scenario(
-    ranks=2,
-    report=REPORT,
-    invariants=(no_torn_files,),
-    expected=Verdict.FAIL,
-    breaks="no-torn-files",
-)
+@torn
 def wait_for_file(rank: Rank) -> None:
     """The last checkpoint has a name of its own, for which the others wait."""
     state = train(rank)
@@ -211,7 +193,7 @@ def wait_for_file(rank: Rank) -> None:
         wait_and_load(rank, rank.path / FINAL)
 
 
-@racecheck.scenario(ranks=2, report=REPORT, invariants=INVARIANTS)
+@whole
 def barrier_after(rank: Rank) -> None:
     """Rank 0 saves; a barrier; then all load."""
     import torch.distributed as dist
@@ -223,7 +205,7 @@ def barrier_after(rank: Rank) -> None:
     load(rank, rank.path / LAST)
 
 
-@racecheck.scenario(ranks=2, report=REPORT, invariants=INVARIANTS)
+@whole
 def replaced(rank: Rank) -> None:
     """Rank 0 saves under another name and renames; a barrier; then all load."""
     import torch.distributed as dist

@@ -60,13 +60,24 @@ def names_the_newest(outcome: Outcome) -> Iterator[Violation]:
 INVARIANTS = (*DEFAULT, nothing_left_over, names_the_newest)
 
 
-@racecheck.scenario(
+def rename_into_place(rank: Rank, name: str) -> None:
+    """Make the link under another name and rename it."""
+    aside = rank.path / name
+    aside.symlink_to(NEW)
+    aside.replace(rank.path / LINK)
+    follow(rank)
+
+
+by_two = racecheck.scenario(
     ranks=2,
     report="modelscope/ms-swift#4264",
     invariants=INVARIANTS,
     expected=Verdict.FAIL,
     breaks="no-file-errors",
 )
+
+
+@by_two
 def racy(rank: Rank) -> None:
     """As reported: each rank removes the link, if there is one, and makes it."""
     link = rank.path / LINK
@@ -91,28 +102,16 @@ def errors_passed_over(rank: Rank) -> None:
     follow(rank)
 
 
-@racecheck.scenario(
-    ranks=2,
-    report="modelscope/ms-swift#4264",
-    invariants=INVARIANTS,
-    expected=Verdict.FAIL,
-    breaks="no-file-errors",
-)
+@by_two
 def one_temporary_name(rank: Rank) -> None:
     """Make a link aside and rename it into place."""
-    aside = rank.path / f"{LINK}.tmp"
-    aside.symlink_to(NEW)
-    aside.replace(rank.path / LINK)
-    follow(rank)
+    rename_into_place(rank, f"{LINK}.tmp")
 
 
 @racecheck.scenario(ranks=3, report="modelscope/ms-swift#4264", invariants=INVARIANTS)
 def own_temporary_name(rank: Rank) -> None:
     """The same, each rank with a name of its own."""
-    aside = rank.path / f"{LINK}.{rank.rank}.tmp"
-    aside.symlink_to(NEW)
-    aside.replace(rank.path / LINK)
-    follow(rank)
+    rename_into_place(rank, f"{LINK}.{rank.rank}.tmp")
 
 
 @racecheck.scenario(ranks=3, report="NVIDIA/DeepLearningExamples#1092", invariants=INVARIANTS)

@@ -123,9 +123,9 @@ _slot = Path()
 def worlds_leak_nothing(session: Session, count: int) -> None:
     global _slot
     _slot = session.slot.path
-    scenarios = [
-        target("worlds", name) for name in ("locks", "one_raises", "sub_groups", "one_returns", "subprocesses")
-    ]
+    names = [("worlds", name) for name in ("locks", "one_raises", "sub_groups", "one_returns", "subprocesses")]
+    names += [("threads", "same_group_in_two_threads"), ("threads", "polled_child"), ("nodes", "saves")]
+    scenarios = [target(file, name) for file, name in names]
     for scenario in scenarios:
         runner.warm_up(session, scenario, scenario.world, seed="0")
     before, left = None, 0
@@ -140,12 +140,12 @@ def worlds_leak_nothing(session: Session, count: int) -> None:
             left += resources() != before
     assert before is not None
     assert left == 0, f"before {before}, now {resources()}"
-    assert {path.name for path in session.slot.path.iterdir()} <= {"output", "disk", "tmp", "setup"}
+    assert {path.name for path in session.slot.path.iterdir()} <= {"output", "disk", "tmp", "setup", "nodes"}
     assert {path.name for path in session.slot.output.iterdir()} <= {"setup"}, "what ranks have printed goes"
 
 
 def test_worlds_leak_nothing(session: Session) -> None:
-    worlds_leak_nothing(session, 20)
+    worlds_leak_nothing(session, 48)
 
 
 @pytest.mark.slow

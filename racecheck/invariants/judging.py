@@ -8,18 +8,19 @@ from typing import TypeVar
 
 from racecheck.model import Invariant, Judgement, Outcome, Stopped, Verdict, Violation
 
+_READERS: set[Invariant] = set()
 _Asking = TypeVar("_Asking", bound=Callable[..., Iterator[Violation]])
 
 
 def reads_contents(invariant: _Asking) -> _Asking:
     """Decorator: the invariant looks at `Outcome.contents`, which takes time to fill."""
-    invariant.reads_contents = True  # type: ignore[attr-defined]
+    _READERS.add(invariant)
     return invariant
 
 
 def wants_contents(invariants: Sequence[Invariant]) -> bool:
     """Whether any of these invariants looks at what is in the files, also behind a ``functools.partial``."""
-    return any(getattr(_inner(each), "reads_contents", False) for each in invariants)
+    return any(_inner(each) in _READERS for each in invariants)
 
 
 def _inner(invariant: Invariant) -> Invariant:

@@ -32,7 +32,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType, ModuleType, TracebackType
-from typing import Any
+from typing import Any, SupportsFloat, SupportsIndex
 
 from racecheck import targets
 from racecheck.kernel import libc, seccomp, syscalls, vdso
@@ -74,10 +74,11 @@ class Job:
 _replies = threading.local()
 
 
-def sleep(seconds: float) -> None:
+def sleep(seconds: SupportsFloat | SupportsIndex, /) -> None:
     """In place of ``time.sleep``, which asks the kernel for a point in time: how far off that is when the call is
     intercepted depends on how fast this machine is.  This one asks for a duration.
     """
+    seconds = float(seconds)
     if seconds < 0:
         raise ValueError("sleep length must be non-negative")
     number = syscalls.number("clock_nanosleep", libc.MACHINE)
@@ -115,7 +116,7 @@ def take_over_time() -> None:
         setattr(time, name, lambda clock=clock: read(clock) / 1e9)
     time.clock_gettime_ns = read
     time.clock_gettime = lambda clock: read(clock) / 1e9
-    time.sleep = sleep  # type: ignore[assignment]
+    time.sleep = sleep
 
 
 def _watch_clock(job: Job, rank: int) -> None:
@@ -126,25 +127,33 @@ def _watch_clock(job: Job, rank: int) -> None:
 
 def take_over_threads() -> None:
     """Announce when a Python thread begins, and when a pool is given work and does it."""
-    start, submit = threading.Thread.start, ThreadPoolExecutor.submit
+    for owner, method, wrap in (threading.Thread, "start", _starting), (ThreadPoolExecutor, "submit", _submitting):
+        setattr(owner, method, wrap(getattr(owner, method)))
 
-    def start_announced(self: threading.Thread) -> None:
-        self.run = functools.partial(_begin, self, self.run)  # type: ignore[method-assign]
-        start(self)
 
-    def submit_announced(self: ThreadPoolExecutor, function: Callable[..., Any], /, *given: Any, **named: Any) -> Any:
+def _starting(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def start(self: threading.Thread) -> None:
+        vars(self)["run"] = functools.partial(_begin, self, self.run)
+        original(self)
+
+    return start
+
+
+def _submitting(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def submit(self: ThreadPoolExecutor, function: Callable[..., Any], /, *given: Any, **named: Any) -> Any:
         item = functools.partial(_work, announce({"is": "submit"}), function)
         try:
-            return submit(self, item, *given, **named)
+            return original(self, item, *given, **named)
         finally:
             announce({"is": "submitted"})
 
-    threading.Thread.start = start_announced  # type: ignore[method-assign]
-    ThreadPoolExecutor.submit = submit_announced  # type: ignore[method-assign,assignment]
+    return submit
 
 
 def _begin(thread: threading.Thread, run: Callable[[], None]) -> None:
-    del thread.run
+    del vars(thread)["run"]
     announce({"is": "thread"})
     run()
 

@@ -6,16 +6,17 @@ is wrong with one becomes its problem.  Runs in a process of its own, for it imp
 
 from __future__ import annotations
 
-import io
+import errno
 import json
 import os
 import re
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 
@@ -75,8 +76,8 @@ def _content(top: Path, path: Path) -> Content | None:
             return Content("torch", tensors=weights.digests(formats.load_torch(_bytes(top, path))))
     except Unreadable as problem:
         return Content(_format(path), problem=formats.plain(str(problem)))
-    except Exception as error:  # noqa: BLE001 (no file may keep the others from being read)
-        return Content(_format(path), problem=f"it cannot be read: {formats.one_line(error)}")
+    except Exception as error:  # noqa: BLE001 (a mistake of ours: the file is not to blame, and the others are read)
+        return Content(_format(path), problem=f"{formats.one_line(error)}; {UNSUPPORTED}")
     return None
 
 
@@ -101,21 +102,29 @@ def _is_torch(top: Path, path: Path) -> bool:
 # Files.
 
 
-def _open(top: Path, path: Path) -> io.BufferedReader:
+@contextmanager
+def _open(top: Path, path: Path) -> Iterator[BinaryIO]:
     """Open a regular file below the watched directory; raises `Unreadable`."""
+    with os.fdopen(_descriptor(top, path), "rb") as file:
+        yield file
+
+
+def _descriptor(top: Path, path: Path) -> int:
     try:
         real = path.resolve(strict=True)
         if not real.is_relative_to(top):
             raise Unreadable(f"it leads out of the watched directory; {UNSUPPORTED}")
-        file = open(os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")  # noqa: SIM115 (the caller closes it)
+        if real.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        descriptor = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         raise Unreadable("is missing") from None
     except (OSError, RuntimeError) as error:
         raise Unreadable(f"it cannot be opened: {getattr(error, 'strerror', '') or formats.one_line(error)}") from None
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
         raise Unreadable("it is no file")
-    return file
+    return descriptor
 
 
 def _bytes(top: Path, path: Path) -> bytes:
@@ -188,8 +197,8 @@ def _piece(top: Path, directory: Path, found: Metadata, item: Item) -> Piece:
         digest = weights.digest_of(loaded)
     except Unreadable as reason:
         problem = _about(item.file, str(reason))
-    except Exception as error:  # noqa: BLE001 (no piece may keep the others from being read)
-        problem = _about(item.file, f"it cannot be read: {formats.one_line(error)}")
+    except Exception as error:  # noqa: BLE001 (a mistake of ours: the piece is not to blame, and the others are read)
+        problem = _about(item.file, f"{formats.one_line(error)}; {UNSUPPORTED}")
     return Piece(
         name=item.name,
         file=os.path.relpath(os.path.normpath(directory / item.file), top),

@@ -11,7 +11,9 @@ from racecheck.world.resolve import kind_of
 
 _CHANGES_EXISTING = frozenset({"rmdir", "unlink", "rename", "truncate", "chmod", "chown", "setxattr", "removexattr"})
 _MAKES_NEW = frozenset({"mkdir", "mknod", "link", "symlink"})
-_ALLOWED = ("/proc/", "/sys/", "/dev/shm/sem.", "/dev/shm/torch_")  # noqa: S108  (memory that processes share)
+_ALLOWED = ("/proc/", "/sys/", "/dev/shm/sem.", "/dev/shm/torch_")  # noqa: S108  (compared with, never opened)
+"""What is no storage: settings of the kernel, and the memory that the C library and torch share between the processes
+of one rank (semaphores of multiprocessing, tensors of a data loader), under names that are drawn for each."""
 _ALLOWED_PARTS = ("__pycache__",)
 _NOT_MODELLED = {
     "watch": "a watch for changes of a watched file: when its events come is not controlled",

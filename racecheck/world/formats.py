@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 from racecheck.invariants.checkpoints import FOREIGN, TOO_LARGE, UNSUPPORTED
@@ -70,19 +71,16 @@ def load_torch(data: bytes) -> Any:
         with warnings.catch_warnings(), torch.serialization.safe_globals(_plain_arrays()):
             warnings.simplefilter("ignore")
             return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-    except Exception as error:  # noqa: BLE001 (torch and the pickle raise what they like)
+    except Exception as error:  # noqa: BLE001 (what a damaged pickle makes torch raise is not documented)
         raise Unreadable(_torch_problem(error, data)) from None
 
 
 def _plain_arrays() -> list[Any]:
     """What arrays of numpy are made of: the states of random generators that training saves with its weights."""
-    try:
-        import numpy  # noqa: ICN001, PLC0415 (torch works without it)
-    except ImportError:
-        return []
-    core = getattr(numpy, "_core", None) or numpy.core
-    types = [each for each in vars(getattr(numpy, "dtypes", numpy)).values() if _is_type(each, numpy.dtype)]
-    return [core.multiarray._reconstruct, core.multiarray.scalar, numpy.ndarray, numpy.dtype, *types]  # noqa: SLF001
+    core = getattr(np, "_core", None) or np.core
+    types = [each for each in vars(np.dtypes).values() if _is_type(each, np.dtype)]
+    rebuild = core.multiarray._reconstruct  # noqa: SLF001  (private, but the name that every pickle of an array has)
+    return [rebuild, core.multiarray.scalar, np.ndarray, np.dtype, *types]
 
 
 def _is_type(found: Any, base: type) -> bool:
@@ -146,9 +144,7 @@ def load_safetensors(data: bytes) -> dict[str, torch.Tensor]:
     try:
         header = json.loads(data[8 : 8 + length])
         spans = {name: _span(each) for name, each in header.items() if name != "__metadata__"}
-    except Unreadable:
-        raise
-    except Exception:  # noqa: BLE001 (JSON of any other form)
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError):
         raise Unreadable("it is no safetensors file: its header cannot be read") from None
     body = memoryview(data)[8 + length :]
     end = max((end for _, _, _, end in spans.values()), default=0)

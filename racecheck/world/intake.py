@@ -96,7 +96,7 @@ class Intake:
             self._tell_time(task, row, notification)
             return
         if task.process.has_executed:
-            task.process.has_executed, task.process.program = False, True
+            task.process.has_executed = False
             task.process.descriptors.executed()
         request = self._decode(task, row, notification, rank.ahead.pop(task.tid, None))
         if request is None:

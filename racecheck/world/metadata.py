@@ -102,7 +102,7 @@ def parse(data: bytes) -> Metadata:
         raise Unreadable(_ended(data) or f"it is no DCP metadata: {error}") from None
     except (RecursionError, MemoryError):
         raise Unreadable("it is no DCP metadata: it would take too much memory") from None
-    except Exception as error:  # noqa: BLE001 (whatever a damaged pickle makes of a method call)
+    except Exception as error:  # noqa: BLE001 (pickle's documentation names no end of what a damaged one may raise)
         raise Unreadable(_ended(data) or f"it is no DCP metadata: {type(error).__name__}: {error}") from None
 
 

@@ -26,7 +26,7 @@ _LOOK_AFTER, _LOOK_AGAIN = 1, 8
 all the time takes the processor away from those that are looked at.
 """
 _EPOLL_WAIT, _TICK = syscalls.number("epoll_wait", libc.MACHINE), 100
-_UNEXPLAINED = "waits that nothing explains (collectives made in C++, as DDP's)"
+_UNEXPLAINED = "waits that nothing explains (locks in memory, or collectives that no hook sees)"
 
 
 class Quiet:
@@ -59,11 +59,8 @@ class Quiet:
 
     def _patience(self) -> int:
         """No time, if as far as is known all have stopped that are ever going to."""
-        return (
-            _LOOK_AFTER
-            if any(rank.running and not rank.asleep and not rank.has_stopped for rank in self._state.ranks)
-            else 0
-        )
+        going = any(rank.running and not rank.asleep and not rank.has_stopped for rank in self._state.ranks)
+        return _LOOK_AFTER if going else 0
 
     def wait_for_timers(self) -> bool:
         """A sleeper whose wait has a limit in real time will wake; whether there was one, and something happened."""

@@ -48,14 +48,13 @@ class Announcement:
 
 @dataclass(slots=True, eq=False)
 class Process:
-    """A process of a rank: the rank itself, or a child that it started; ``program``: it has executed another one."""
+    """A process of a rank: the rank itself, or a child that it started."""
 
     rank: Rank
     pid: int
     memory: Memory
     descriptors: Descriptors
     has_executed: bool = False
-    program: bool = False
 
     @property
     def is_main(self) -> bool:
@@ -246,6 +245,8 @@ class Rank:
             os.close(self.stack_pipe)
         for process in self.processes.values():
             process.memory.forget()
+        for request in [*self.ahead.values(), *(task.request for task in self.tasks.values() if task.request)]:
+            request.close()
 
 
 def _signal_name(number: int) -> str:
