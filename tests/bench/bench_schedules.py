@@ -1,6 +1,6 @@
 """What a schedule costs, whether it repeats, and what is found.
 
-    python tests/bench/bench_schedules.py [--quick] [SECTION...]
+    python tests/bench/bench_schedules.py [--quick] [--only TEXT]... [--replays N] [SECTION...]
 
 Competitors run in turns within one invocation, and medians are compared.  Each line has its target beside
 it.  The exit status is 1 for a wrong result (a run that does not repeat, a race not found, a false alarm),
@@ -89,9 +89,10 @@ def width(bench: Bench) -> None:
     bench.row("16 ranks against 4", f"{costs[16] / costs[4]:.2f} times", "at most 2 times")
 
 
-def all_scenarios() -> list[Scenario]:
+def all_scenarios(bench: Bench) -> list[Scenario]:
     files = sorted(SCENARIOS.glob("test_*.py"))
-    return [each for file in files for each in targets.scenarios_in(targets.load_file(file))]
+    found = [each for file in files for each in targets.scenarios_in(targets.load_file(file))]
+    return [each for each in found if not bench.only or any(text in title(each) for text in bench.only)]
 
 
 def title(scenario: Scenario) -> str:
@@ -100,8 +101,8 @@ def title(scenario: Scenario) -> str:
 
 def determinism(bench: Bench) -> None:
     """Replays with two busy loops beside them, half of them in fresh processes."""
-    scenarios = [*all_scenarios(), load(DCP, ranks=4)]
-    half, sessions = bench.times(250, 10), bench.times(10, 2)
+    scenarios = all_scenarios(bench) + ([] if bench.only else [load(DCP, ranks=4)])
+    half, sessions = bench.replays // 2, max(2, bench.replays // 50)
     alike = [0] * len(scenarios)
     with busy(2):
         with session() as started:
@@ -139,7 +140,7 @@ def replay(bench: Bench, started: Session, scenario: Scenario, recorded: list[Ou
 def found(bench: Bench) -> None:
     """Racy scenarios are found, fixed ones are clean."""
     with session() as started:
-        for scenario in all_scenarios():
+        for scenario in all_scenarios(bench):
             if scenario.expected is Verdict.FAIL:
                 seeds(bench, started, scenario)
                 hits(bench, started, scenario)
@@ -230,10 +231,15 @@ def main() -> int:
     )
     parser.add_argument("sections", nargs="*", metavar="SECTION", choices=[*SECTIONS, []], help="default: all")
     parser.add_argument("--quick", action="store_true", help="a tenth of the work: minutes instead of hours")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="TEXT", help="scenarios with this in their title"
+    )
+    parser.add_argument("--replays", type=int, default=0, help="of each scenario in `determinism` (default: 500)")
     options = parser.parse_args()
     if unknown := set(options.sections) - set(SECTIONS):
         parser.error(f"there is no section {unknown.pop()!r}; there is: {', '.join(SECTIONS)}")
-    bench = Bench(options.quick)
+    bench = Bench(options.quick, options.only)
+    bench.replays = options.replays or bench.times(500, 20)
     for name in options.sections or SECTIONS:
         print(f"{name}: {SECTIONS[name].__doc__}", flush=True)
         SECTIONS[name](bench)

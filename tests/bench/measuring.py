@@ -34,6 +34,8 @@ class Bench:
     """How much to do, and what came out wrong."""
 
     quick: bool
+    only: Sequence[str] = ()
+    replays: int = 500
     wrong: list[str] = field(default_factory=list)
 
     def times(self, full: int, quick: int) -> int:
