@@ -13,11 +13,12 @@ The modules, from the top; imports go down this list, never up:
     report              a run as text: the interleaving in columns
     record, compare     findings on disk; are two outcomes the same?
     world               processes: zygote, guardian, the agent in a rank, the supervisor's loop
-    storage             what a node sees of the files
+    storage             what a node sees of the files, and what an op touches of them
     strategies          what to choose at a point, one small file each
     kernel              system calls: the table, the filter, memory, /proc
     targets             scenarios, and how a target names one
     invariants          plain functions from an outcome to violations
+    dependence          footprints: could two ops tell each other's order?
     config              the one reader of the environment
     model, errors       the nouns
 """

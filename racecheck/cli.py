@@ -161,7 +161,7 @@ def run(
     if skew:
         changes["skew"] = _skews(skew)
     world = make_world(scenario.world, **changes)
-    storage.make(world.storage)
+    storage.make(world)
     settings, chooses = config.read(), strategy or "random"
     _check_writable(settings.findings)
     counter = Counter("schedule", "distinct", schedules)

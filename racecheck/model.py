@@ -66,7 +66,8 @@ class Place:
     itself).  ``directory`` and ``inode`` are identities: the n-th file system object met in this run,
     never a raw inode number, so that they are equal in every run of one schedule; ``inode`` is 0 where
     nothing has the name.  ``open_file`` numbers the open file description when the op came through a
-    descriptor.
+    descriptor.  ``size`` is the file's, in bytes, and ``through`` are the symbolic links on the way, as paths like
+    ``path``.
     """
 
     path: str
@@ -75,6 +76,8 @@ class Place:
     inode: int
     kind: Literal["", "file", "directory", "symlink", "other"]
     open_file: int = 0
+    size: int = 0
+    through: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +152,11 @@ Event = Op | Collective
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Something that is not determined.  ``options[0]`` is the tamest."""
+    """Something that is not determined.  ``options[0]`` is the tamest; ``trace`` is what has happened so far."""
 
     kind: Literal["next"]
     options: tuple[Op, ...]
+    trace: Sequence[Event] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +316,7 @@ class Outcome:
     with the node ("node1/ckpt/.metadata").  ``contents`` is of the checkpoint files among them, for invariants that ask
     for it.  ``recovery`` is what came of the scenario's recovery, in a fresh world on the disk that this run left.
     ``names`` are the patterns of names that differ between two runs of one schedule, and that are shown as who came
-    with them: ".tmp<0:1>".
+    with them: ".tmp<0:1>".  ``pending`` are ops that never went: of ranks that were still going when the run ended.
     """
 
     world: World
@@ -326,6 +330,7 @@ class Outcome:
     outside: Mapping[str, str] = field(default_factory=dict)
     mismatch: Mismatch | None = None
     names: tuple[str, ...] = ()
+    pending: tuple[Op, ...] = ()
     coverage: Coverage = field(default_factory=Coverage)
     seconds: float = 0.0
 

@@ -106,7 +106,7 @@ def run_once(
         session, scenario.reference, world, strategy.choose, seed=seed, stacks=stacks, contents=contents, names=names
     )
     outcome = supervisor.run()
-    strategy.end(outcome.trace)
+    strategy.end(outcome)
     if scenario.recovery is None:
         return outcome
     resumed = _recovery(session, scenario, world, seed=seed, stacks=stacks, names=names).run()

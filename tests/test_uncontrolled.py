@@ -28,7 +28,7 @@ SCENARIOS = [
     each
     for file in FILES
     for each in targets.scenarios_in(targets.load_file(file))
-    if not storage.make(each.world.storage).per_node and not each.world.skew
+    if not storage.make(each.world).per_node and not each.world.skew
 ]
 """Without control there is one disk, and one clock."""
 RANDOM_CONTENT = (".metadata",)

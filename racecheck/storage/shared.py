@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from racecheck.model import Op
+from racecheck.dependence import Footprint
+from racecheck.model import Op, World
+from racecheck.storage.footprints import footprint
 
 _INVISIBLE = frozenset({"close", "fsync", "sync", "statfs", "reap"})
 
@@ -16,5 +18,11 @@ class Shared:
 
     per_node = False
 
+    def __init__(self, world: World) -> None:
+        self.world = world
+
     def visible(self, op: Op) -> bool:
         return op.call not in _INVISIBLE
+
+    def footprint(self, op: Op) -> Footprint:
+        return footprint(op)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from racecheck.model import Event, Point
+from racecheck.model import Outcome, Point
 
 
 class RandomWalk:
@@ -20,5 +20,5 @@ class RandomWalk:
     def choose(self, point: Point) -> int:
         return self._rng.randrange(len(point.options))
 
-    def end(self, trace: tuple[Event, ...]) -> None:
+    def end(self, outcome: Outcome) -> None:
         pass

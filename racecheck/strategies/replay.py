@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from racecheck.model import Event, Point, Schedule
+from racecheck.model import Outcome, Point, Schedule
 
 
 class Replay:
@@ -42,7 +42,7 @@ class Replay:
             return 0
         return recorded.index
 
-    def end(self, trace: tuple[Event, ...]) -> None:
-        del trace
+    def end(self, outcome: Outcome) -> None:
+        del outcome
         if not self.divergence and self._step < len(self._schedule):
             self.divergence = f"the run ended after {self._step} of the schedule's {len(self._schedule)} choices"

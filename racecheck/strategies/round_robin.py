@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from racecheck.model import Event, Point
+from racecheck.model import Outcome, Point
 
 
 class RoundRobin:
@@ -28,5 +28,5 @@ class RoundRobin:
         self._turns[thread] = self._turns.get(thread, 0) + 1
         return index
 
-    def end(self, trace: tuple[Event, ...]) -> None:
+    def end(self, outcome: Outcome) -> None:
         pass

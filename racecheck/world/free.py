@@ -26,7 +26,7 @@ def run(session: Session, target: str, world: World, *, seed: str) -> Outcome:
 
     Raises `CannotRun` or `UsageError` where no run came about.
     """
-    if storage.make(world.storage).per_node:
+    if storage.make(world).per_node:
         raise UsageError(f"storage {world.storage} needs control: without it there is one disk; leave --mode free out")
     started = time.perf_counter()
     session.make_ready(target, world)

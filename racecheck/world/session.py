@@ -83,7 +83,7 @@ class Slot:
 
     def disks(self, world: World) -> dict[str, Path]:
         """Where the files of a world are: for each disk how its paths begin in an outcome, and its directory."""
-        if not storage.make(world.storage).per_node:
+        if not storage.make(world).per_node:
             return {"": self.watched}
         return {f"node{node}/": self.nodes / str(node) for node in range(world.nodes)}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from racecheck.model import Choice, Event, Mismatch, Weights, World
@@ -20,8 +21,9 @@ from racecheck.world.virtual import VirtualTime
 
 @dataclass(slots=True)
 class State:
-    """``changes`` counts the ops performed, ``current`` is the thread that went last, ``stacks`` says whether ops carry
-    the stack that made them.
+    """``changes`` counts the ops performed, ``current`` is the thread chosen last, ``stacks`` says whether ops carry
+    the stack that made them.  ``cause`` is the clock of the last op that was chosen: until the next one is, whatever
+    happens comes of that.
     """
 
     crew: Crew
@@ -41,6 +43,7 @@ class State:
     weights: list[Weights] = field(default_factory=list)
     mismatch: Mismatch | None = None
     current: Task | None = None
+    cause: Mapping[str, int] = field(default_factory=dict)
     changes: int = 0
 
     @property

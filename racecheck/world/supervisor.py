@@ -97,6 +97,7 @@ class Supervisor:
             outside=state.ledger.outside(),
             mismatch=state.mismatch,
             names=tuple(self._names.patterns),
+            pending=tuple(replace(task.op, clock=task.tick()) for task in state.stopped_tasks() if task.op is not None),
             coverage=state.ledger.coverage(sum(isinstance(event, Op) for event in state.trace)),
             seconds=time.perf_counter() - started,
         )
@@ -106,7 +107,7 @@ class Supervisor:
         ledger = Ledger(str(self._session.slot.path))
         time_ = VirtualTime(members.clock, self._job.ahead)
         self._state = State(
-            members, self._world, storage.make(self._world.storage), ledger, self._stacks, time_, seed=self._job.seed,
+            members, self._world, storage.make(self._world), ledger, self._stacks, time_, seed=self._job.seed,
             names=self._names,
         )  # fmt: skip
         self._quiet = Quiet(self._session, self._state, Intake(self._state))
@@ -128,7 +129,9 @@ class Supervisor:
                 if options:
                     if len(self._state.trace) >= self._world.max_ops:
                         raise Over(f"it was still going after {self._world.max_ops} ops (a loop that polls?)")
-                    self._execute(self._next(options))
+                    self._state.current = self._next(options)
+                    self._execute(self._state.current)
+                    self._state.cause = self._state.trace[-1].clock
                 elif not self._quiet.wait_for_timers():
                     return ""
         except Over as over:
@@ -136,10 +139,12 @@ class Supervisor:
 
     def _place(self) -> None:
         """What has stopped since gets its place and its description, in the order of ranks."""
-        last = self._state.current
         for task in self._state.stopped_tasks():
-            if task.fresh and last is not None and last is not task and last.rank is task.rank:
-                join(task.clock, last.clock)  # whatever woke it up came of the last op of its rank
+            if task.fresh:
+                last = task.rank.last
+                if last is not None and last is not task:
+                    join(task.clock, last.clock)  # of one rank one thread goes on at a time: so that woke it up
+                join(task.clock, self._state.cause)
             task.fresh = False
             if task.request is not None and task.request.seen < 0:
                 self._state.decoder.place(task.request)
@@ -162,6 +167,7 @@ class Supervisor:
                 continue
             if task.announcement is not None and task.announcement.op is None:
                 if self._try_announcement(task, task.announcement.message):
+                    task.rank.last = task
                     answered.add(number)
             elif task.request is not None and not self._is_visible(task.request):
                 self._execute(task)
@@ -260,7 +266,7 @@ class Supervisor:
         if len(options) == 1:
             return options[0]
         ops = tuple(task.op for task in options if task.op is not None)
-        index = self._choose(Point("next", ops))
+        index = self._choose(Point("next", ops, self._state.trace))
         self._state.schedule.append(Choice("next", len(ops), index, ops[index].label))
         return options[index]
 
@@ -268,7 +274,7 @@ class Supervisor:
 
     def _execute(self, task: Task) -> None:
         """Perform a pending op, answer it and record it."""
-        self._state.current = task
+        task.rank.last = task
         request = task.request
         if request is None:
             self._execute_announced(task)

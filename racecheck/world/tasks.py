@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Clock = dict[str, int]
 
 
-def join(clock: Clock, *others: Clock) -> None:
+def join(clock: Clock, *others: Mapping[str, int]) -> None:
     """Make ``clock`` the least one that is after itself and the others."""
     for other in others:
         for thread, count in other.items():
@@ -128,6 +128,7 @@ class Rank:
     ``unborn`` is the name of a thread or process that is being started, with its parent: one at a time, so that what
     turns up next is it.  ``items`` are the clocks with which work was given to pools.  ``ahead`` holds the calls of
     threads that were looked at before they were received.  ``mount``: it has a disk that other nodes do not see.
+    ``last`` is the thread that was let go on last.
     """
 
     number: int
@@ -147,6 +148,7 @@ class Rank:
     ahead: dict[int, Request] = field(default_factory=dict)
     gone: bool = False
     mount: Mount | None = None
+    last: Task | None = None
     names: Names = field(default_factory=Names)
     replaced: bool = False
     result: RankResult | None = None

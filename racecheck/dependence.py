@@ -1,0 +1,46 @@
+"""Footprints: what an op touches, and so which ops could tell each other's order.
+
+An op touches *locations*, each in a mode.  Two ops of different threads depend on each other if there is a location
+that both touch in modes that do not commute; all else may be swapped without anybody noticing.  Which locations an op
+touches is for the storage model to say (`racecheck.storage.Storage.footprint`).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Hashable, Mapping
+from typing import NamedTuple
+
+
+class Mode(enum.Enum):
+    """Reads commute with reads, additions with additions; a write commutes with nothing."""
+
+    READ = "read"
+    ADD = "add"
+    WRITE = "write"
+
+
+class Location(NamedTuple):
+    """Something that ops share: ``kind`` is "entry" (a name), "content", "attributes", "listing", "lock", ..."""
+
+    kind: str
+    key: Hashable
+
+
+Footprint = Mapping[Location, Mode]
+
+
+def depends(one: Footprint, other: Footprint) -> bool:
+    """Whether the order of two ops with these footprints could matter."""
+    if len(other) < len(one):
+        one, other = other, one
+    for location, mode in one.items():
+        theirs = other.get(location)
+        if theirs is not None and (mode is Mode.WRITE or mode is not theirs):
+            return True
+    return False
+
+
+def only_reads(footprint: Footprint) -> bool:
+    """Whether an op leaves everything as it was."""
+    return all(mode is Mode.READ for mode in footprint.values())
