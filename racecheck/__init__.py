@@ -8,13 +8,15 @@ The modules, from the top; imports go down this list, never up:
     doctor              can this machine run controlled worlds?
     probes, subject     what it tries, each by doing it
     listing             the scenarios in files
-    runner              explore and replay: begin, run, judge; budget and seed
+    search              explore: begin, run, judge; budget and seed
+    runner              one run, and a finding's run again
     results             what a search came to, for people and for programs
     report              a run as text: the interleaving in columns
     record, compare     findings on disk; are two outcomes the same?
     world               processes: zygote, guardian, the agent in a rank, the supervisor's loop
-    storage             what a node sees of the files, and what an op touches of them
     strategies          what to choose at a point, one small file each
+    happens_before      the order of a run, and its races
+    storage             what a node sees of the files, and what an op touches of them
     kernel              system calls: the table, the filter, memory, /proc
     targets             scenarios, and how a target names one
     invariants          plain functions from an outcome to violations

@@ -14,7 +14,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,8 @@ from racecheck.results import EXIT, Page
 from racecheck.targets import Scenario, make_world
 
 if TYPE_CHECKING:
-    from racecheck.runner import Progress, Replayed, Report
+    from racecheck.runner import Progress, Replayed
+    from racecheck.search import Report
     from racecheck.world.session import Session
 
 WRONG, INTERRUPTED = 2, 130
@@ -130,8 +131,10 @@ def _table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
 @click.option("--ranks", type=int, help="How many ranks (default: the scenario's).")
 @click.option("--nodes", type=int, help="How many nodes share them out (default: the scenario's).")
 @click.option("--skew", multiple=True, metavar="RANK=SECONDS", help="How far a rank's clock goes ahead; repeatable.")
-@click.option("--strategy", type=click.Choice(strategies.NAMES), help="What chooses (default: random).")
+@click.option("--strategy", metavar="NAME", help=f"What chooses: {', '.join(strategies.NAMES)} (default: auto).")
 @click.option("--schedules", type=click.IntRange(1), default=100, show_default=True, help="The most to run.")
+@click.option("--seconds", type=click.FloatRange(0, _LONGEST, min_open=True), help="Begin no schedule after so long.")
+@click.option("--keep-going", is_flag=True, help="Go on after a violation, and list each way in which runs end.")
 @click.option("--seed", default="0", show_default=True, help="What everything random is drawn from.")
 @click.option("--mode", type=click.Choice(["controlled", "free"]), default="controlled", show_default=True)
 @click.option("--storage", "storage_", help="The storage model (default: the scenario's).")
@@ -146,6 +149,8 @@ def run(
     skew: tuple[str, ...],
     strategy: str | None,
     schedules: int,
+    seconds: float | None,
+    keep_going: bool,
     seed: str,
     mode: str,
     storage_: str | None,
@@ -161,16 +166,19 @@ def run(
     if skew:
         changes["skew"] = _skews(skew)
     world = make_world(scenario.world, **changes)
-    storage.make(world)
-    settings, chooses = config.read(), strategy or "random"
+    settings, chooses = config.read(), strategy or strategies.DEFAULT
+    strategies.make(chooses, storage.make(world))
     _check_writable(settings.findings)
     counter = Counter("schedule", "distinct", schedules)
 
     def work(session: Session, progress: Progress) -> Report:
-        from racecheck.runner import Search, explore  # noqa: PLC0415
+        from racecheck.search import Search, explore  # noqa: PLC0415
 
-        search = Search(scenario, world, scenario.invariants, chooses, schedules, seed, free=free)
-        return explore(session, replace(search, findings=None if free else settings.findings), progress)
+        search = Search(
+            scenario, world, scenario.invariants, chooses, schedules, seed, free=free, seconds=seconds or 0.0,
+            keep_going=keep_going, findings=None if free else settings.findings,
+        )  # fmt: skip
+        return explore(session, search, progress)
 
     try:
         report = with_session(settings.runs, work, counter)
@@ -180,7 +188,7 @@ def run(
         return _unknown({**data, "strategy": mode if free else chooses}, as_json=as_json)
     text = results.search_text(report, schedules, _page(full=full))
     _say(json.dumps(results.search_data(report)) if as_json else text)
-    return EXIT[report.verdict]
+    return INTERRUPTED if report.interrupted else EXIT[report.verdict]
 
 
 def _check_options(useless: str | None, timeout: float | None) -> None:

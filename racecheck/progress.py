@@ -70,9 +70,9 @@ def with_session(base: Path, work: Callable[[Session, Progress], T], counter: Co
 
 
 def _teller(counter: Counter, show: Callable[[str], None]) -> Progress:
-    def tell(done: int, counted: int, seconds: float) -> None:
+    def tell(done: int, counted: int, seconds: float, note: str) -> None:
         counter.done, counter.counted, counter.seconds = done, counted, seconds
-        show(f"{counter}, {counter.rate}")
+        show(", ".join(filter(None, [str(counter), counter.rate, note])))
 
     return tell
 

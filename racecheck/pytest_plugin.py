@@ -15,7 +15,7 @@ import pytest
 
 if TYPE_CHECKING:
     from racecheck.model import Invariant
-    from racecheck.runner import Report, Search
+    from racecheck.search import Report, Search
     from racecheck.targets import Scenario
     from racecheck.world.session import Session
 
@@ -138,12 +138,13 @@ class Racecheck:
         self, scenario: Scenario, invariants: Sequence[Invariant] | None, given: dict[str, Any]
     ) -> tuple[Report, str]:
         """The report and its text; where there is none, the test fails."""
-        from racecheck import errors, results, runner  # noqa: PLC0415
+        from racecheck import errors, results  # noqa: PLC0415
+        from racecheck.search import explore  # noqa: PLC0415
 
         try:
             search = self._search(scenario, invariants, given)
             with self._sessions.use() as session:
-                report = runner.explore(session, search)
+                report = explore(session, search)
         except errors.UsageError as error:
             wrong = f"racecheck: {error}"
         except (errors.CannotRun, errors.InternalError) as error:
@@ -155,13 +156,13 @@ class Racecheck:
 
     def _search(self, scenario: Scenario, invariants: Sequence[Invariant] | None, given: dict[str, Any]) -> Search:
         """Raises `UsageError`."""
-        from racecheck import config, runner, targets  # noqa: PLC0415
+        from racecheck import config, search, strategies, targets  # noqa: PLC0415
 
         _check_scenario(scenario)
         option = self._request.config.getoption
         chosen = {
             "schedules": 100,
-            "strategy": "random",
+            "strategy": strategies.DEFAULT,
             "seed": "0",
             "ranks": None,
             **_set({"schedules": option("racecheck_schedules"), "seed": option("racecheck_seed")}),
@@ -170,7 +171,7 @@ class Racecheck:
         }
         timeout = option("racecheck_timeout")
         world = targets.make_world(scenario.world, ranks=chosen["ranks"], timeout=timeout)
-        return runner.Search(
+        return search.Search(
             scenario,
             world,
             scenario.invariants if invariants is None else tuple(invariants),

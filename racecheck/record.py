@@ -36,7 +36,7 @@ from racecheck.errors import UsageError
 from racecheck.model import Event, Judgement, Outcome, RankResult
 
 FORMAT = "racecheck-finding"
-VERSION = 2
+VERSION = 3
 _MEND = "make it anew with racecheck run"
 _LARGEST = 256 << 20
 _TAGGED = frozenset({*get_args(Event), *get_args(RankResult)})
@@ -301,6 +301,9 @@ def _parse_key(kind: type, data: str, where: str) -> Any:
 def _parse_record(about: tuple[Any, Mapping[str, Any]], data: Any, where: str) -> Any:
     kind, hints = about
     _expect((dict,), data, where)
+    if kind in _TAGGED:
+        _pick({kind.__name__: kind}, data.get("is"), f"{where}.is")
+        data = {name: each for name, each in data.items() if name != "is"}
     for name in hints:
         if name not in data:
             raise _WrongError(f"{where}.{name}", "missing")
@@ -319,8 +322,7 @@ def _parse_union(members: Sequence[Any], data: Any, where: str) -> Any:
     if not is_dataclass(rest[0]):
         return _expect(rest, data, where)
     tag = _expect((dict,), data, where).get("is")
-    kind = _pick({each.__name__: each for each in rest}, tag, f"{where}.is")
-    return _parse(kind, {name: each for name, each in data.items() if name != "is"}, where)
+    return _parse(_pick({each.__name__: each for each in rest}, tag, f"{where}.is"), data, where)
 
 
 _BY_ORIGIN: Mapping[Any, _Parser] = {

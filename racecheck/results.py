@@ -16,18 +16,14 @@ from racecheck.report.text import coverage_text, render, summary
 from racecheck.report.words import count, escape
 
 if TYPE_CHECKING:
-    from racecheck.runner import Found, Replayed, Report
+    from racecheck.runner import Replayed
+    from racecheck.search import Ending, Found, Report
 
 EXIT = {Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.UNKNOWN: 3}
 """The exit status that goes with a verdict."""
 
 _STYLES = {Verdict.PASS: "bold green", Verdict.FAIL: "bold red", Verdict.UNKNOWN: "bold yellow"}
 _INDENT = " " * 6
-_CAVEATS = {
-    "random": "random walk: not a proof",
-    "round-robin": "one schedule of many: not a proof",
-    "free": "nothing was controlled: not a proof",
-}
 _MENDS = {
     "not under control:": "keep these out of the scenario, or away from the watched directory",
     "two runs of the same schedule differ": "let nothing depend on real time, addresses or threads",
@@ -60,7 +56,7 @@ def search_text(report: Report, budget: int, page: Page) -> str:
     if report.outcome is not None:
         shown = [] if report.verdict is Verdict.PASS else _run(report.outcome, _bare(report), page)
         lines += [*shown, "", coverage_text(report.coverage)]
-    return "\n".join([*lines, *_replay(report)])
+    return "\n".join([*lines, *_endings(report), *_replay(report)])
 
 
 def search_data(report: Report) -> dict[str, Any]:
@@ -73,7 +69,9 @@ def search_data(report: Report) -> dict[str, Any]:
         "distinct_schedules": report.distinct_schedules,
         "seconds": round(report.seconds, 3),
         "ops": report.ops,
+        "claim": report.claim,
         "violations": [_violation_data(each) for each in report.violations],
+        "endings": [_ending_data(each) for each in report.endings],
         "reasons": list(report.reasons),
         "seed": report.seed,
         "strategy": report.strategy,
@@ -150,15 +148,24 @@ def _line(violation: Violation) -> str:
 
 def _passed(report: Report) -> str:
     world, free = report.world, report.strategy == "free"
-    if report.exhaustive:
-        size = _size(world, report.outcome)
+    size = _size(world, report.outcome)
+    if report.exhaustive and report.outcome is not None and not report.outcome.schedule:
         return f"the only schedule of {size}: nothing was ever to be chosen; {report.seconds:.1f} s{_order(report)}"
+    if report.exhaustive:
+        return f"{report.claim}: every interleaving of {size}; {report.seconds:.1f} s{_order(report)}"
     runs = count(report.schedules, "run") + " in free mode" if free else count(report.schedules, "schedule")
     distinct = "" if free else f" ({report.distinct_schedules} distinct)"
     return (
         f"{runs}{distinct} of {_size(world, None if free else report.outcome)}; {report.seconds:.1f} s; "
-        f"no violation; {_CAVEATS[report.strategy]}{_order(report)}"
+        f"no violation; {_caveat(report)}{_order(report)}"
     )
+
+
+def _caveat(report: Report) -> str:
+    """Why a search without a violation is no proof."""
+    if report.strategy == "free":
+        return "nothing was controlled: not a proof"
+    return report.claim or f"{report.strategy} schedules: not a proof"
 
 
 def _order(report: Report) -> str:
@@ -179,6 +186,16 @@ def _size(world: World, outcome: Outcome | None) -> str:
 
 def _schedules(done: int, budget: int) -> str:
     return f"{done} of {count(budget, 'schedule')}"
+
+
+def _endings(report: Report) -> Iterator[str]:
+    """Each way in which runs ended, where they were not all to end at the first violation."""
+    if len(report.endings) < 2 or report.verdict is not Verdict.FAIL:
+        return
+    yield f"\nThe runs ended in {len(report.endings)} ways:"
+    for each in report.endings:
+        broken = "; ".join(_line(found.violation) for found in each.violations) or "no violation"
+        yield f"{each.runs:>{len(_INDENT) - 1}} {broken}"
 
 
 def _reasons(reasons: Sequence[str]) -> Iterator[str]:
@@ -212,6 +229,15 @@ def _violation_data(found: Found) -> dict[str, Any]:
         "message": found.violation.message,
         "ranks": list(found.violation.ranks),
         "finding": _shown(found.finding) if found.finding else None,
+    }
+
+
+def _ending_data(ending: Ending) -> dict[str, Any]:
+    return {
+        "runs": ending.runs,
+        "first": ending.number,
+        "results": summary(ending.outcome).splitlines(),
+        "violations": [_violation_data(each) for each in ending.violations],
     }
 
 

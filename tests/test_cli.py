@@ -21,11 +21,11 @@ from typing import Any
 
 import pytest
 
-from racecheck import config, doctor, record, runner, targets
+from racecheck import config, doctor, record, search, targets
 from racecheck.cli import main
 from racecheck.model import Outcome, Verdict, Violation, World
 from racecheck.results import Page, search_text
-from racecheck.runner import Found, Report
+from racecheck.search import Found, Report, Search
 from racecheck.world.session import Session
 
 FILE = Path(__file__).parent / "targets" / "savers.py"
@@ -171,7 +171,7 @@ def test_our_own_bug_is_never_a_fail(cli: Cli, monkeypatch: pytest.MonkeyPatch) 
     def explore(*_: object) -> Report:
         raise KeyError("a rank that is not there")
 
-    monkeypatch.setattr(runner, "explore", explore)
+    monkeypatch.setattr(search, "explore", explore)
     assert cli("run", f"{FILE}::guarded", "--json") == 3
     assert cli.data["verdict"] == "UNKNOWN"
     (reason,) = cli.data["reasons"]
@@ -215,8 +215,8 @@ def test_a_replay_judges_as_the_finding_was_judged(cli: Cli, session: Session) -
     """A test may ask for other invariants than its scenario: here for a function of the module."""
     scenario = targets.load(f"{FILE}::guarded")
     invariant = sys.modules[scenario.module].nothing_made
-    search = runner.Search(scenario, scenario.world, [invariant], schedules=1, findings=Path("found"))
-    finding = runner.explore(session, search).violations[0].finding
+    asked = Search(scenario, scenario.world, [invariant], schedules=1, findings=Path("found"))
+    finding = search.explore(session, asked).violations[0].finding
     assert finding is not None
     assert cli("replay", finding, "--times", 1) == 1
     assert "nothing-made: made ckpt" in cli.out

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from racecheck import runner
 from racecheck.model import Outcome, Returned, Verdict
-from racecheck.runner import Report
+from racecheck.search import Report, Search, explore
 from racecheck.targets import make_world
 from racecheck.world.session import Session
 from tests.conftest import target
@@ -16,7 +15,7 @@ def explored(session: Session, name: str, *, schedules: int = 5, ranks: int | No
     """A search, whose first run is repeated and compared op by op."""
     scenario = target("libraries", name)
     world = make_world(scenario.world, ranks=ranks)
-    return runner.explore(session, runner.Search(scenario, world, scenario.invariants, schedules=schedules))
+    return explore(session, Search(scenario, world, scenario.invariants, schedules=schedules))
 
 
 def outcome_of(report: Report) -> Outcome:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from racecheck import runner
 from racecheck.model import Outcome, Raised, Verdict, World
+from racecheck.search import Search, explore
 from racecheck.world.names import Names, learn
 from racecheck.world.session import Session
 from tests.builders import op
@@ -52,8 +52,8 @@ def test_a_name_is_shown_by_who_came_with_it_first() -> None:
 @pytest.mark.parametrize("name", ["process_numbers", "safetensors_save"])
 def test_a_search_learns_names_and_goes_on(session: Session, name: str) -> None:
     scenario = target("naming", name)
-    search = runner.Search(scenario, scenario.world, scenario.invariants, schedules=4)
-    report = runner.explore(session, search)
+    search = Search(scenario, scenario.world, scenario.invariants, schedules=4)
+    report = explore(session, search)
     assert report.verdict is Verdict.PASS, report.reasons
     assert report.outcome is not None
     assert report.outcome.names

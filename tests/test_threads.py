@@ -9,6 +9,7 @@ import pytest
 from racecheck import runner
 from racecheck.compare import first_difference
 from racecheck.model import Outcome, Returned, Stopped, Verdict
+from racecheck.search import Search, explore
 from racecheck.strategies import RandomWalk, Replay
 from racecheck.world.session import Session
 from tests.conftest import target
@@ -107,7 +108,7 @@ def test_ops_of_threads_carry_their_stacks(session: Session) -> None:
 )
 def test_nothing_is_found_where_nothing_is_wrong(session: Session, name: str, value: object) -> None:
     scenario = target("threads", name)
-    report = runner.explore(session, runner.Search(scenario, scenario.world, scenario.invariants, schedules=5))
+    report = explore(session, Search(scenario, scenario.world, scenario.invariants, schedules=5))
     assert report.verdict is Verdict.PASS, [*report.reasons, *report.violations]
     assert report.outcome is not None
     assert {str(each) for each in report.outcome.results} == {str(Returned(value))}

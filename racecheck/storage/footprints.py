@@ -1,34 +1,57 @@
 """What an op touches on a POSIX file system that everybody sees at once.
 
-Names are keyed by path, with the links on the way resolved, and every op reads the names of the directories above it:
-so whoever renames or removes one of those is in conflict with it.  What has no name any more (an open file, a removed
-directory) is keyed by identity.  An op that is done says more than one that is pending: one that failed has only read,
-and one that found its file has not made it.
+Locations, by kind:
+
+    entry        a name, by its path with the links resolved: is it there, and what is it?  Every op reads the names
+                 that lead to where it acts, the links among them too: so who renames or removes one is in conflict
+    listing      the names in a directory, by its identity; those who add and remove different ones commute
+    directory    whether a directory still exists, for who holds it open
+    attributes   mode, owner and extended attributes of an object, by its identity (as are the next three)
+    links        how many names a file has
+    content      the bytes and the size of a file, and the modification time that somebody gives it
+    lock         its locks of all sorts
+    offset       where the next read or write through an open file begins
+    issue, store the collectives that the threads of one rank issue to a group; a key of the store
+
+An op that is done says more than one that is pending: one that failed has only read, and one that found its file has
+not made it.  A pending op touches what it would touch at most, as far as its places are as they were when it stopped.
+
+Left out on purpose, because nearly everything would depend on nearly everything, is what hardly a program looks at:
+times (but those that utimensat(2) sets), the size and the number of links of a directory, inode numbers, how much room
+is left (ENOSPC, EDQUOT, EMLINK), and what the threads of one process share besides files (numbers of descriptors, the
+working directory, the umask).  Whether a collective is complete and which children have ended is not about files: who
+asks for that gets answers of which no footprint knows.  A claim to have covered everything is a claim without these.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from functools import lru_cache
+from typing import NamedTuple
 
 from racecheck.dependence import Footprint, Location, Mode
 from racecheck.model import Op, Place
 
 READ, ADD, WRITE = Mode.READ, Mode.ADD, Mode.WRITE
 
-_ATTRIBUTES = frozenset({"chmod", "chown", "utime", "setxattr", "removexattr"})
-_LOOKS = frozenset({"stat", "access", "getxattr", "listxattr", "readlink", "chdir", "watch"})
-_OWN_OFFSET = frozenset({"read", "readv", "write", "writev", "lseek", "getdents", "getdents64", "sendfile"})
-"""Calls that begin where the last one through the same open file ended."""
+_OWN_OFFSET = frozenset({
+    "read", "readv", "write", "writev", "lseek", "getdents", "getdents64", "sendfile", "copy_file_range", "splice",
+})  # fmt: skip
+"""Calls that begin where the last one through the same open file ended (or may do so)."""
+_OFFSET_OR_OWN = frozenset({"preadv2", "pwritev2"})
+_ASKING = frozenset({"F_GETLK", "F_OFD_GETLK"})
+_ASKING_STORE = frozenset({"check", "count"})
 
 
 class _Touched(dict[Location, Mode]):
-    """A footprint in the making: of several modes for one location the strongest stays."""
+    """A footprint in the making: of two modes for one location that which conflicts with more stays."""
 
     def __call__(self, kind: str, key: Hashable, mode: Mode) -> None:
-        location = Location(kind, key)
-        known = self.get(location, mode)
-        self[location] = known if known is mode else WRITE if WRITE in (known, mode) or READ in (known, mode) else mode
+        """``key`` is an identity or a name; there is nothing to touch where there is none."""
+        if key:
+            location = Location(kind, key)
+            known = self.get(location, mode)
+            self[location] = mode if known is mode else WRITE
 
 
 def footprint(op: Op) -> Footprint:
@@ -36,158 +59,243 @@ def footprint(op: Op) -> Footprint:
     touched = _Touched()
     for place in op.places:
         _way(touched, place)
-    if op.result is not None and op.result.errno:
-        _failed(touched, op)
-    elif op.call in _DONE:
-        _DONE[op.call](touched, op)
-    elif op.call in _ATTRIBUTES:
+    family = _FAMILIES.get(op.call, _UNKNOWN)
+    family.looks(touched, op)
+    has_failed = op.result is not None and op.result.errno != ""
+    if not has_failed:
+        family.does(touched, op)
+    if op.syscall in _OWN_OFFSET or (op.syscall in _OFFSET_OR_OWN and op.args.get("offset") == -1):
         for place in op.places:
-            touched("attributes", place.inode, WRITE)
-    elif op.call not in _FREE:
-        for place in op.places:
-            _change(touched, place)
-    if op.syscall in _OWN_OFFSET:
-        for place in op.places:
-            touched("offset", place.open_file, WRITE)
+            touched("offset", place.open_file, READ if has_failed else WRITE)
     return touched
 
 
 def _way(touched: _Touched, place: Place) -> None:
     """Every op reads the names that lead to where it acts, its own included; through a descriptor there are none."""
-    if place.open_file:
-        return
-    for path in (place.path, *place.through):
-        for name in _names(path):
-            touched("entry", name, READ)
-    touched("directory", place.directory, READ)
+    if not place.open_file:
+        for path in (place.path, *place.through):
+            for name in names(path):
+                touched("entry", name, READ)
 
 
-def _names(path: str) -> Iterator[str]:
-    while path not in {"", ".", "/"}:
-        yield path
-        path = os.path.dirname(path)
+@lru_cache(maxsize=4096)
+def names(path: str) -> tuple[str, ...]:
+    """A path and those of the directories above it, the watched one included."""
+    parts = path.split("/")
+    return (*("/".join(parts[: count + 1]) for count in range(len(parts)) if parts[count] not in {"", "."}), ".")
 
 
-def _failed(touched: _Touched, op: Op) -> None:
-    """It has changed nothing; but what it found in its way may have been anything about its places."""
+# What an op looks at, also if it fails.
+
+_Part = Callable[[_Touched, Op], None]
+
+
+def _nothing(touched: _Touched, op: Op) -> None:
+    pass
+
+
+def _reads(*kinds: str) -> _Part:
+    """Looks at such things of all its places."""
+
+    def part(touched: _Touched, op: Op) -> None:
+        for place in op.places:
+            for kind in kinds:
+                touched(kind, place.inode, READ)
+
+    return part
+
+
+def _look(touched: _Touched, op: Op) -> None:
+    """stat: of directories neither size nor number of links."""
     for place in op.places:
-        if op.call in {"flock", "close"}:
-            touched("lock", place.inode, READ)
-        elif place.inode:
-            touched("attributes", place.inode, READ)
+        touched("attributes", place.inode, READ)
+        if place.kind == "file":
+            touched("links", place.inode, READ)
+            touched("content", place.inode, READ)
+
+
+def _opens(touched: _Touched, op: Op) -> None:
+    if "O_PATH" not in op.flags:
+        _reads("attributes")(touched, op)
+    if _truncates(op):
+        _reads("content")(touched, op)
+
+
+def _lists(touched: _Touched, op: Op) -> None:
+    """All names are read when the first are asked for; so who hears that there are no more has not looked again."""
+    at_end = op.result is not None and op.result.known and not op.result.errno and not op.result.value
+    for place in op.places:
+        touched("directory", place.inode, READ)
+        if not at_end:
             touched("listing", place.inode, READ)
+
+
+def _is_empty(touched: _Touched, op: Op) -> None:
+    """Of a directory that is to go, whether anything is in it."""
+    if op.places and op.places[-1].kind == "directory":
+        touched("listing", op.places[-1].inode, READ)
+
+
+def _links(touched: _Touched, op: Op) -> None:
+    """What is named by a descriptor, or by a link of /proc to one, may have lost its last name."""
+    source = op.places[0]
+    touched("attributes", source.inode, READ)
+    if source.open_file or "AT_SYMLINK_FOLLOW" in op.flags:
+        touched("links", source.inode, READ)
+
+
+def _asks_for_lock(touched: _Touched, op: Op) -> None:
+    """Who asks with flock(2) for another kind of lock than it has gives that up, also if it asks in vain."""
+    _reads("lock")(touched, op)
+    _unlocks(touched, op)
+
+
+def _unlocks(touched: _Touched, op: Op) -> None:
+    if "LOCK_UN" in op.flags:
+        for place in op.places:
+            touched("lock", place.inode, WRITE)
+
+
+# What an op changes if it succeeds.
 
 
 def _open(touched: _Touched, op: Op) -> None:
     place = op.places[-1]
-    if op.call == "open" and not place.inode and (op.result is not None or "O_CREAT" in op.flags):
-        _make(touched, place)
-        return
-    touched("attributes", place.inode, READ)
-    if ("O_TRUNC" in op.flags or op.syscall == "creat") and place.size:
-        _change(touched, place)
+    if "RESOLVE_IN_ROOT" in op.flags:  # where that leads only the kernel knows
+        _anything(touched, op)
+    makes = op.result is not None or "O_CREAT" in op.flags or op.syscall == "creat"
+    if makes and not place.inode and not {"O_PATH", "O_TMPFILE"} & {*op.flags}:
+        _make(touched, op)
+    elif _truncates(op) and place.size:
+        touched("content", place.inode, WRITE)
 
 
-def _make(touched: _Touched, place: Place) -> None:
-    """A name comes to be: if it is not there, as far as is known."""
-    if place.inode:
-        touched("entry", place.path, READ)
-        return
-    touched("entry", place.path, WRITE)
-    touched("listing", place.directory, ADD)
+def _truncates(op: Op) -> bool:
+    return "O_TRUNC" in op.flags or op.syscall == "creat"
 
 
-def _remove(touched: _Touched, place: Place) -> None:
-    touched("entry", place.path, WRITE)
-    touched("listing", place.directory, ADD)
-    touched("attributes", place.inode, WRITE)
-
-
-def _change(touched: _Touched, place: Place) -> None:
-    touched("content", place.inode, WRITE)
-    touched("attributes", place.inode, WRITE)
-
-
-def _remove_directory(touched: _Touched, op: Op) -> None:
+def _make(touched: _Touched, op: Op) -> None:
     place = op.places[-1]
-    _remove(touched, place)
-    touched("listing", place.inode, WRITE)
-    touched("directory", place.inode, WRITE)
-
-
-def _rename(touched: _Touched, op: Op) -> None:
-    source, target = op.places[0], op.places[-1]
-    _remove(touched, source)
-    _remove(touched, target)
-    if target.kind == "directory":
-        touched("listing", target.inode, WRITE)
-        touched("directory", target.inode, WRITE)
+    touched("entry", place.path, WRITE)
+    touched("listing", place.directory, ADD)
 
 
 def _link(touched: _Touched, op: Op) -> None:
-    touched("attributes", op.places[0].inode, WRITE)
-    _make(touched, op.places[-1])
+    _make(touched, op)
+    touched("links", op.places[0].inode, ADD)
 
 
-def _look(touched: _Touched, op: Op) -> None:
+def _unlink(touched: _Touched, op: Op) -> None:
+    _lose(touched, op.places[-1])
+
+
+def _lose(touched: _Touched, place: Place) -> None:
+    """What has this name has it no longer."""
+    touched("entry", place.path, WRITE)
+    touched("listing", place.directory, ADD)
+    if place.kind == "directory":
+        touched("listing", place.inode, WRITE)
+        touched("directory", place.inode, WRITE)
+    else:
+        touched("links", place.inode, ADD)
+
+
+def _rename(touched: _Touched, op: Op) -> None:
+    """Two names of one file stay both (rename(2))."""
+    source, target = op.places[0], op.places[-1]
+    if source.inode and source.inode == target.inode:
+        return
+    touched("entry", source.path, WRITE)
+    touched("listing", source.directory, ADD)
+    if "RENAME_EXCHANGE" in op.flags:
+        _make(touched, op)
+    else:
+        _lose(touched, target)
+
+
+def _write(touched: _Touched, op: Op) -> None:
+    touched("content", op.places[-1].inode, WRITE)
+
+
+def _truncate(touched: _Touched, op: Op) -> None:
+    if op.args.get("length") != op.places[-1].size:
+        _write(touched, op)
+
+
+def _set_attributes(touched: _Touched, op: Op) -> None:
+    """Those of a directory decide who may pass through."""
     for place in op.places:
-        touched("attributes", place.inode, READ)
-
-
-def _read(touched: _Touched, op: Op) -> None:
-    for place in op.places:
-        touched("content", place.inode, READ)
-
-
-def _list(touched: _Touched, op: Op) -> None:
-    touched("listing", op.places[-1].inode, READ)
-
-
-def _seek(touched: _Touched, op: Op) -> None:
-    touched("attributes", op.places[-1].inode, READ)
-
-
-def _copy(touched: _Touched, op: Op) -> None:
-    touched("content", op.places[0].inode, READ)
-    _change(touched, op.places[-1])
+        touched("attributes", place.inode, WRITE)
+        if place.kind == "directory" and op.call != "utime":
+            touched("entry", place.path, WRITE)
+        if place.kind == "file" and op.call == "utime":
+            touched("content", place.inode, WRITE)
 
 
 def _lock(touched: _Touched, op: Op) -> None:
-    for place in op.places:
-        touched("lock", place.inode, WRITE)
+    if _ASKING.isdisjoint(op.flags):
+        for place in op.places:
+            touched("lock", place.inode, WRITE)
 
 
-def _of_a_key(touched: _Touched, op: Op) -> None:
+def _use_key(touched: _Touched, op: Op) -> None:
     """What is about no file: the group that a collective is issued to by one rank, or a key of the store."""
     rank = op.rank if op.call == "issue" else -1
     for place in op.places:
-        touched(op.call, (rank, place.path), WRITE)
+        touched(op.call, (rank, place.name), READ if op.syscall in _ASKING_STORE else WRITE)
 
 
-_DONE: Mapping[str, Callable[[_Touched, Op], None]] = {
-    "open": _open,
-    "mkdir": lambda touched, op: _make(touched, op.places[-1]),
-    "mknod": lambda touched, op: _make(touched, op.places[-1]),
-    "symlink": lambda touched, op: _make(touched, op.places[-1]),
-    "bind": lambda touched, op: _make(touched, op.places[-1]),
-    "link": _link,
-    "unlink": lambda touched, op: _remove(touched, op.places[-1]),
-    "rmdir": _remove_directory,
-    "rename": _rename,
-    "read": _read,
-    "mmap": _read,
-    "exec": _read,
-    "list": _list,
-    "seek": _seek,
-    "copy": _copy,
-    "flock": _lock,
-    "close": _lock,
-    "issue": _of_a_key,
-    "store": _of_a_key,
-    "test": _of_a_key,
-    **dict.fromkeys(_LOOKS, _look),
+def _anything(touched: _Touched, op: Op) -> None:
+    """What is not modelled, and a reason for doubt in any run: as much as it could do to its own places."""
+    for place in op.places:
+        touched("entry", place.path, WRITE)
+        touched("listing", place.directory, WRITE)
+        for kind in ("listing", "directory", "attributes", "links", "content", "lock"):
+            touched(kind, place.inode, WRITE)
+
+
+class _Family(NamedTuple):
+    looks: _Part = _nothing
+    does: _Part = _nothing
+
+
+_UNKNOWN = _Family(does=_anything)
+_NOBODY = _Family()
+_GETS = _Family(_reads("attributes"))
+_SETS = _Family(_reads("attributes"), _set_attributes)
+_USES_CONTENT = _Family(_reads("content"))
+_MAKES = _Family(does=_make)
+_CLOSES = _Family(_unlocks)
+_LOCKS = _Family(_asks_for_lock, _lock)
+_KEYS = _Family(does=_use_key)
+
+
+def _each(families: Iterable[str], family: _Family) -> dict[str, _Family]:
+    return dict.fromkeys(families, family)
+
+
+_FAMILIES: Mapping[str, _Family] = {
+    "open": _Family(_opens, _open),
+    "stat": _Family(_look),
+    "list": _Family(_lists),
+    "write": _Family(does=_write),
+    "allocate": _Family(does=_write),
+    "truncate": _Family(_reads("attributes", "content"), _truncate),
+    "copy": _Family(_reads("content"), _write),
+    "exec": _Family(_reads("attributes", "content")),
+    "link": _Family(_links, _link),
+    "unlink": _Family(does=_unlink),
+    "rmdir": _Family(_is_empty, _unlink),
+    "rename": _Family(_is_empty, _rename),
+    **_each(("mkdir", "mknod", "symlink", "bind"), _MAKES),
+    **_each(("read", "mmap", "seek"), _USES_CONTENT),
+    **_each(("access", "getxattr", "listxattr", "chdir"), _GETS),
+    **_each(("chmod", "chown", "utime", "setxattr", "removexattr"), _SETS),
+    **_each(("flock", "fcntl"), _LOCKS),
+    **_each(("close", "dup"), _CLOSES),
+    **_each(("issue", "store"), _KEYS),
+    **_each(("readlink", "fsync", "sync", "statfs", "advise", "sleep", "reap", "test"), _NOBODY),
+    **_each(("clone", "clock", "timer", "random", "ioctl"), _NOBODY),
+    **_each(("watch", "handle", "submit", "mount", "landlock", "admin"), _UNKNOWN),
 }
-"""By family: what an op does that has not failed."""
-
-_FREE = frozenset({"sleep", "sync", "reap", "fsync", "statfs"})
-"""Families that nobody else could notice."""
+"""By family; what the table of system calls has, and what ranks announce."""

@@ -6,6 +6,9 @@ from racecheck.dependence import Footprint, Location
 from racecheck.model import Op
 from racecheck.storage.shared import Shared
 
+_ELSEWHERE = ("/", "TMPDIR/")
+"""How paths begin that are not on a node's disk."""
+
 
 class NodeLocal(Shared):
     """On its node a disk is like any file system; no other node sees anything of it."""
@@ -15,7 +18,10 @@ class NodeLocal(Shared):
     def footprint(self, op: Op) -> Footprint:
         """Names are the node's; identities are of one disk anyway, and what is about no file is everybody's."""
         node = self.world.node(op.rank)
-        return {
-            Location(where.kind, (node, where.key)) if where.kind == "entry" else where: mode
-            for where, mode in super().footprint(op).items()
-        }
+        return {_on(node, location): mode for location, mode in super().footprint(op).items()}
+
+
+def _on(node: int, location: Location) -> Location:
+    """A name as that of the node's disk."""
+    is_own = location.kind == "entry" and not str(location.key).startswith(_ELSEWHERE)
+    return Location("entry", (node, location.key)) if is_own else location

@@ -1,49 +1,56 @@
-"""Strategies answer points.
-
-The runner calls, for each run: 1. ``begin(rng)``, which is False once the strategy has nothing left to try; 2.
-``choose(point)`` at each point that has two options or more, which gives the index of one, or raises `Enough`; 3.
-``end(outcome)``, unless it has raised.  A strategy does no input or output, knows no budget and draws from ``rng``
-alone.
-"""
+"""Strategies answer points: one small file each, and `protocol` says what they are."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import Protocol
 
 from racecheck.errors import UsageError
 from racecheck.model import Outcome, Point, World
+from racecheck.storage import Storage
+from racecheck.strategies.auto import Auto
+from racecheck.strategies.dpor import DPOR
+from racecheck.strategies.pct import PCT
+from racecheck.strategies.portfolio import Portfolio
+from racecheck.strategies.pos import POS
+from racecheck.strategies.protocol import Diverged, Enough, Strategy
 from racecheck.strategies.random_walk import RandomWalk
 from racecheck.strategies.replay import Replay
 from racecheck.strategies.round_robin import RoundRobin
+from racecheck.strategies.urw import URW
 
-__all__ = ["Enough", "RandomWalk", "Replay", "RoundRobin", "Strategy", "check_strategy", "make"]
-
-
-class Enough(BaseException):
-    """The rest of this run could show nothing new."""
-
-
-class Strategy(Protocol):
-    """See the module for the order of calls."""
-
-    def begin(self, rng: Random) -> bool: ...
-
-    def choose(self, point: Point) -> int: ...
-
-    def end(self, outcome: Outcome) -> None: ...
+__all__ = [
+    "DEFAULT", "DPOR", "NAMES", "PCT", "POS", "URW", "Auto", "Diverged", "Enough", "Portfolio", "RandomWalk", "Replay",
+    "RoundRobin", "Strategy", "check_strategy", "make",
+]  # fmt: skip
 
 
-_BY_NAME: dict[str, Callable[[], Strategy]] = {"random": RandomWalk, "round-robin": RoundRobin}
+DEFAULT = "auto"
+_BY_NAME: dict[str, Callable[[Storage], Strategy]] = {
+    "auto": Auto,
+    "dpor": DPOR,
+    "portfolio": lambda storage: Portfolio(storage.footprint),
+    "pct": lambda _: PCT(_DEPTH),
+    "pos": lambda storage: POS(storage.footprint),
+    "urw": lambda _: URW(),
+    "random": lambda _: RandomWalk(),
+    "round-robin": lambda _: RoundRobin(),
+}
 NAMES = tuple(_BY_NAME)
+_DEPTH, _DEEPEST = 3, 9
 
 
-def make(name: str) -> Strategy:
-    """The strategy of this name; raises `UsageError` for one that does not exist."""
-    if name not in _BY_NAME:
+def make(name: str, storage: Storage) -> Strategy:
+    """The strategy of this name for worlds with this storage; of PCT the depth may be given: "pct:2".
+
+    Raises `UsageError` for one that does not exist.
+    """
+    plain, colon, depth = name.partition(":")
+    if plain not in _BY_NAME or (colon and plain != "pct"):
         raise UsageError(f"there is no strategy {name!r}; there is: {', '.join(NAMES)}")
-    return _BY_NAME[name]()
+    if colon and not (depth.isdecimal() and 1 <= int(depth) <= _DEEPEST):
+        raise UsageError(f"the depth of PCT is from 1 to {_DEEPEST}, as in pct:3, not {depth!r}")
+    return PCT(int(depth)) if colon else _BY_NAME[plain](storage)
 
 
 def check_strategy(make_strategy: Callable[[], Strategy], points: list[Point]) -> None:

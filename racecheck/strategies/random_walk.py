@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from random import Random
 
-from racecheck.model import Outcome, Point
+from racecheck.model import Point
+from racecheck.strategies.protocol import Strategy
 
 
-class RandomWalk:
+class RandomWalk(Strategy):
     """Hits shallow races fast; says nothing about what it has not tried."""
 
     def __init__(self) -> None:
@@ -19,6 +20,3 @@ class RandomWalk:
 
     def choose(self, point: Point) -> int:
         return self._rng.randrange(len(point.options))
-
-    def end(self, outcome: Outcome) -> None:
-        pass

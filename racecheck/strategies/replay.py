@@ -5,9 +5,10 @@ from __future__ import annotations
 from random import Random
 
 from racecheck.model import Outcome, Point, Schedule
+from racecheck.strategies.protocol import Strategy
 
 
-class Replay:
+class Replay(Strategy):
     """``divergence`` says at which step a run left the schedule and why; "" as long as it has not.
 
     The indices are the truth; the labels tell that an index means the same op as when it was recorded.  After a

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from random import Random
 
-from racecheck.model import Outcome, Point
+from racecheck.model import Point
+from racecheck.strategies.protocol import Strategy
 
 
-class RoundRobin:
+class RoundRobin(Strategy):
     """One run, and then it is exhausted; the schedule that puts check-then-act side by side."""
 
     def __init__(self) -> None:
@@ -27,6 +28,3 @@ class RoundRobin:
         thread = point.options[index].thread
         self._turns[thread] = self._turns.get(thread, 0) + 1
         return index
-
-    def end(self, outcome: Outcome) -> None:
-        pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import struct
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -143,7 +144,8 @@ class Decoder:
         ranks, never when a call comes in.
         """
         for located in request.located.values():
-            self.names.meet(request.task.name, located.shown or "")
+            for path in (*located.through, located.shown or ""):
+                self.names.meet(request.task.name, path)
         request.op = replace(request.op, places=self._places(request))
 
     def _flags(self, request: Request) -> frozenset[str]:
@@ -210,12 +212,14 @@ class Decoder:
         return tuple(found[index] for index in sorted(found, key=lambda each: (each in targets, each)))
 
     def _place(self, located: Located, view: View) -> Place:
-        name = os.path.basename(located.path)
+        name, status = os.path.basename(located.path), located.status
+        through = tuple(map(self.names.show, located.through))
         if located.shown is None:
-            return Place(view.shown(located.path), 0, name, 0, kind_of(located.status))
-        inode = self.identities.of(located.status) if located.status else 0
-        shown, own = _without_number(self.names.show(located.shown), located.status, inode)
-        return Place(shown, self._directory(located, name), own, inode, kind_of(located.status))
+            return Place(view.shown(located.path), 0, name, 0, kind_of(status), through=through)
+        inode = self.identities.of(status) if status else 0
+        shown, own = _without_number(self.names.show(located.shown), status, inode)
+        directory = self._directory(located, name)
+        return Place(shown, directory, own, inode, kind_of(status), size=_size(status), through=through)
 
     def _directory(self, located: Located, name: str) -> int:
         """The identity of the directory that has the name; 0 if that is not there."""
@@ -232,7 +236,12 @@ class Decoder:
         path, status = file.path(), file.status()
         inode = self.identities.of(status)
         shown, name = _without_number(self.names.show(self.watched.shown(path) or path), status, inode)
-        return Place(shown, 0, name, inode, kind_of(status), file.number)
+        return Place(shown, 0, name, inode, kind_of(status), file.number, _size(status))
+
+
+def _size(status: os.stat_result | None) -> int:
+    """How long a file is; 0 for whatever else."""
+    return status.st_size if status is not None and stat.S_ISREG(status.st_mode) else 0
 
 
 def _without_number(path: str, status: os.stat_result | None, inode: int) -> tuple[str, str]:

@@ -79,7 +79,8 @@ class Located:
     Where a directory on the way is missing ``error`` is the errno, ``handle`` as far as the way leads (-1: nowhere) and
     ``name`` the rest of it.  ``path`` is canonical and absolute; ``shown`` is None outside the watched directories.
     ``status`` is of what has the name, if anything; ``crossed``: the way leads over a node's own disk, of which the
-    kernel knows nothing.
+    kernel knows nothing.  ``through`` are the watched symbolic links that were followed and directories that ".." left
+    again, as places show them: who changes one of those may change where the path leads.
     """
 
     handle: int
@@ -89,6 +90,7 @@ class Located:
     status: os.stat_result | None = None
     error: int = 0
     crossed: bool = False
+    through: tuple[str, ...] = ()
 
     @property
     def via(self) -> str:
@@ -160,11 +162,16 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Resolver:
-    """Finds out where the paths of a thread lead."""
+    """Finds out where the paths of a thread lead.
+
+    ``turns`` are the canonical paths of the links that were followed and of the directories that ".." left again;
+    ``crossings`` the paths that led over the node's disk.
+    """
 
     watched: Watched
     view: View
     crossings: list[str] = field(default_factory=list)
+    turns: list[str] = field(default_factory=list)
 
     def locate(self, start: int, path: str, *, follow: bool, slash: bool = True) -> Located:
         """Where ``path`` leads from the descriptor ``start`` of the process (AT_FDCWD: its working directory).
@@ -172,7 +179,7 @@ class Resolver:
         The caller closes what comes back.  ``follow``: a symbolic link at the end is followed; ``slash``: also where it
         would not be, if a slash comes after it.
         """
-        base, self.crossings[:] = -1, []
+        base, self.crossings[:], self.turns[:] = -1, [], []
         if not path.startswith("/"):
             try:
                 base = os.open(self.view.start(start), os.O_PATH | os.O_CLOEXEC)
@@ -182,6 +189,7 @@ class Resolver:
         way = [self._step(base, path)]
         while _goes_on(way[-1], follow=follow, slash=slash) and len(way) <= _MAX_LINKS:
             found = way[-1]
+            self.turns.append(found.path)
             target = os.readlink(found.name.rstrip("/"), dir_fd=found.handle)
             if _is_magic(found):
                 way.append(self._through(found, target))
@@ -189,8 +197,10 @@ class Resolver:
             way.append(self._step(found.handle, target + "/" * found.name.endswith("/")))
         if base >= 0:
             os.close(base)
-        if self.crossings:
-            way[-1] = replace(way[-1], crossed=True)
+        if self.crossings or self.turns:
+            shown = dict.fromkeys(map(self.watched.shown, self.turns))
+            through = tuple(each for each in shown if each is not None)
+            way[-1] = replace(way[-1], crossed=bool(self.crossings), through=through)
         return _end_of(way, is_loop=len(way) > _MAX_LINKS and _goes_on(way[-1], follow=follow, slash=slash))
 
     def _step(self, base: int, path: str) -> Located:
@@ -207,6 +217,7 @@ class Resolver:
                     self.crossings.append(path)
             try:
                 handle, directory = self._own_directory(handle)
+                self._note_turns(base, parent, plain, directory)
                 canonical = _joined(directory, plain) if plain not in _DOTS else _ended_in_dots(handle, plain)
             except BaseException:
                 os.close(handle)
@@ -220,7 +231,39 @@ class Resolver:
         """An O_PATH handle of what a path leads to, all links followed."""
         if self.view.mount is None:
             return os.open(path, flags, dir_fd=base if base >= 0 else None)
-        return walk(self.view.mount, base, path, flags, self.crossings)
+        way = self._set_out(base, path)
+        try:
+            way.go()
+            return os.open(f"/proc/self/fd/{way.current}", flags)
+        finally:
+            os.close(way.current)
+
+    def _set_out(self, base: int, path: str) -> _Way:
+        start = os.open("/", _OPEN_DIRECTORY) if path.startswith("/") else os.dup(base)
+        return _Way(start, path.split("/")[::-1], self.view.mount, self.crossings, self.turns)
+
+    def _note_turns(self, base: int, parent: str, name: str, directory: str) -> None:
+        """Where the way to ``directory`` is not what the path says, go it once more, name by name."""
+        if name == "..":
+            self.turns.append(directory)
+        if parent == "." or self.view.mount is not None:
+            return
+        straight = parent if parent.startswith("/") else _joined(real_path(base), parent)
+        if straight == directory or (self.watched.shown(directory) is None and self.watched.shown(straight) is None):
+            return
+        self._follow(base, parent)
+
+    def _follow(self, base: int, path: str) -> str:
+        """Note the turns of a path; gives the canonical one of its end, or of what is missing on the way."""
+        way = self._set_out(base, path)
+        try:
+            with suppress(OSError):
+                way.go()
+            rest = way.todo[::-1]
+            known = rest[: rest.index("..")] if ".." in rest else rest
+            return _joined(real_path(way.current), *(each for each in known if each not in {"", "."}))
+        finally:
+            os.close(way.current)
 
     def _own_directory(self, handle: int) -> tuple[int, str]:
         """A directory and its path; what is ours below /proc, reached in whatever way, becomes the process's."""
@@ -260,54 +303,64 @@ class Resolver:
                 if not parent:
                     return Located(-1, "", path, None, error=error)
                 continue
-            canonical = self._dangling(handle, rest)
+            canonical = self._follow(base, path)
             return Located(handle, "/".join(rest), canonical, self.watched.shown(canonical), error=error)
 
-    def _dangling(self, handle: int, rest: list[str]) -> str:
-        """The path of what is not there: ``rest``, of which the first is missing or a link that leads nowhere."""
-        directory = real_path(handle)
-        link = _link(rest[0], handle)
-        if link is not None:
-            directory, rest = os.path.normpath(os.path.join(directory, link)), rest[1:]
-        known = rest[: rest.index("..")] if ".." in rest else rest
-        return _joined(directory, *(each for each in known if each not in {"", "."}))
 
+@dataclass(slots=True)
+class _Way:
+    """A path followed name by name, which says where it turns and crosses over to the node's disk where it is mounted.
 
-def walk(mount: Mount, base: int, path: str, flags: int, crossings: list[str]) -> int:
-    """Follow a path name by name, and cross over to the node's disk where it is mounted (noted in ``crossings``).
-
-    The kernel would do it in one call, but knows nothing of the mount.
+    The kernel would do it in one call, but would not say by which links, and knows nothing of the mount.  ``current`` is
+    how far it has come, ``todo`` are the names to come, the next one last.
     """
-    current = os.open("/", _OPEN_DIRECTORY) if path.startswith("/") else os.dup(base)
-    todo, links = path.split("/")[::-1], 0
-    try:
-        while True:
-            if mount.is_at(current):
-                crossings.append(path)
-                current = _replace(current, os.open(mount.disk, os.O_PATH | os.O_CLOEXEC))
-            if not todo:
-                return _replace(current, os.open(f"/proc/self/fd/{current}", flags))
-            name = todo.pop()
-            if name == ".." and mount.is_disk(current):
-                current, name = _replace(current, os.open(mount.at, os.O_PATH | os.O_CLOEXEC)), ".."
-            found = os.open(name or ".", os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=current)
-            if not stat.S_ISLNK(os.fstat(found).st_mode):
-                current = _replace(current, found)
-                continue
-            target = os.readlink("", dir_fd=found)
-            os.close(found)
-            links += 1
-            if links > _MAX_LINKS:
-                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-            if real_path(current).startswith("/proc/"):  # such a link need not have a name: the kernel follows it
-                current = _replace(current, os.open(name, os.O_PATH | os.O_CLOEXEC, dir_fd=current))
-                continue
-            todo += target.split("/")[::-1]
-            if target.startswith("/"):
-                current = _replace(current, os.open("/", _OPEN_DIRECTORY))
-    except BaseException:
-        os.close(current)
-        raise
+
+    current: int
+    todo: list[str]
+    mount: Mount | None
+    crossings: list[str]
+    turns: list[str]
+    _links: int = 0
+
+    def go(self) -> None:
+        """To the end; raises `OSError` at a name that leads nowhere, which is then still to come."""
+        self._cross()
+        while self.todo:
+            self._enter(self.todo[-1])
+            self._cross()
+
+    def _cross(self) -> None:
+        if self.mount is not None and self.mount.is_at(self.current):
+            self.crossings.append(self.mount.at)
+            self.current = _replace(self.current, os.open(self.mount.disk, os.O_PATH | os.O_CLOEXEC))
+
+    def _enter(self, name: str) -> None:
+        if name == "..":
+            self.turns.append(real_path(self.current))
+            if self.mount is not None and self.mount.is_disk(self.current):
+                self.current = _replace(self.current, os.open(self.mount.at, os.O_PATH | os.O_CLOEXEC))
+        found = os.open(name or ".", os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.current)
+        if stat.S_ISLNK(os.fstat(found).st_mode):
+            self._follow(name, found)
+        else:
+            self.current = _replace(self.current, found)
+            self.todo.pop()
+
+    def _follow(self, name: str, link: int) -> None:
+        target = os.readlink("", dir_fd=link)
+        os.close(link)
+        self._links += 1
+        if self._links > _MAX_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        directory = real_path(self.current)
+        if directory.startswith("/proc/"):  # such a link need not have a name: the kernel follows it
+            self.current = _replace(self.current, os.open(name, os.O_PATH | os.O_CLOEXEC, dir_fd=self.current))
+            self.todo.pop()
+            return
+        self.turns.append(_joined(directory, name))
+        self.todo[-1:] = target.split("/")[::-1]
+        if target.startswith("/"):
+            self.current = _replace(self.current, os.open("/", _OPEN_DIRECTORY))
 
 
 def _replace(old: int, new: int) -> int:
@@ -368,13 +421,6 @@ def _ended_in_dots(handle: int, name: str) -> str:
         return real_path(end)
     finally:
         os.close(end)
-
-
-def _link(name: str, handle: int) -> str | None:
-    try:
-        return os.readlink(name, dir_fd=handle)
-    except OSError:
-        return None
 
 
 def status_of(name: str, directory: int) -> os.stat_result | None:

@@ -175,7 +175,10 @@ class Supervisor:
         return bool(answered) or self._let_leave()
 
     def _is_visible(self, request: Request) -> bool:
-        return bookkeeping.releases(request, self._state.locks) or self._state.storage.visible(request.op)
+        if not bookkeeping.releases(request, self._state.locks):
+            return self._state.storage.visible(request.op)
+        request.op = replace(request.op, flags=tuple(sorted({*request.op.flags, "LOCK_UN"})))
+        return True
 
     def _try_announcement(self, task: Task, message: dict[str, Any]) -> bool:
         if message["is"] == "issue":

@@ -34,6 +34,7 @@ from measuring import (
 from racecheck import Outcome, Returned, Scenario, Verdict, runner, targets
 from racecheck.compare import first_difference
 from racecheck.invariants import judge
+from racecheck.search import Search, explore
 from racecheck.strategies import RandomWalk, Replay, Strategy
 from racecheck.world.session import Session
 
@@ -151,10 +152,10 @@ def found(bench: Bench) -> None:
 def seeds(bench: Bench, started: Session, scenario: Scenario) -> None:
     needed = []
     for seed in range(1, 11):
-        search = runner.Search(
+        search = Search(
             scenario, scenario.world, scenario.invariants, schedules=20, seed=str(seed), stacks=False
         )
-        report = runner.explore(started, search)
+        report = explore(started, search)
         broken = {each.violation.invariant for each in report.violations}
         bench.must(scenario.breaks in broken, f"{scenario.name}, seed {seed}: {scenario.breaks} not found in 20")
         needed.append(report.schedules)
@@ -174,8 +175,8 @@ def hits(bench: Bench, started: Session, scenario: Scenario) -> None:
 
 def clean(bench: Bench, started: Session, scenario: Scenario) -> None:
     tries = bench.times(200, 20)
-    search = runner.Search(scenario, scenario.world, scenario.invariants, schedules=tries, stacks=False)
-    report = runner.explore(started, search)
+    search = Search(scenario, scenario.world, scenario.invariants, schedules=tries, stacks=False)
+    report = explore(started, search)
     bench.must(report.verdict is Verdict.PASS, f"{scenario.name}: {report.verdict.name} {[*report.reasons]}")
     shown = f"{report.verdict.name} after {report.schedules}{', all there are' if report.exhaustive else ''}"
     bench.row(f"{title(scenario)}, fixed", shown, f"PASS after {tries}")
@@ -185,8 +186,8 @@ def libraries(bench: Bench) -> None:
     """Real savers: accelerate's schedules repeat, and filelock excludes, in no time."""
     with session() as started:
         scenario, tries = targets.load(f"{TARGETS}/libraries.py::accelerate_thrice"), bench.times(200, 20)
-        search = runner.Search(scenario, scenario.world, scenario.invariants, schedules=1)
-        report = runner.explore(started, search)
+        search = Search(scenario, scenario.world, scenario.invariants, schedules=1)
+        report = explore(started, search)
         assert report.outcome is not None
         names, alike, seconds = report.outcome.names, 0, []
         for number in range(tries // 2):

@@ -1,0 +1,229 @@
+"""The order of one run: what happens before what, and which ops were in a race that could have gone the other way.
+
+Program order, collectives and the like are in the clocks of the ops.  Here the order in which dependent ops went is
+added, so that two ops are ordered exactly if they are in every run that is equivalent to this one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from racecheck.dependence import Footprint, Location, Mode, only_reads
+from racecheck.model import Event, Op
+from racecheck.storage import Storage
+
+_Holder = tuple[int, int]
+
+_YIELDS = frozenset({"sleep", "test"})
+_LOCKING = frozenset({"flock", "close"})
+_ASKS = frozenset({"F_GETLK", "F_OFD_GETLK"})
+_IN_VAIN = 10
+"""Who has asked the same so often without a pause is taken to poll; with a pause, once is enough."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An op that could have gone at another time: the ``number``-th of its thread, from 1.
+
+    ``clock`` says of each thread how many of its steps happen before this one or are it.  ``races`` are the earlier
+    steps with which it was in a race that can be reversed: dependent, and ordered by nothing else.
+    """
+
+    op: Op
+    footprint: Footprint
+    number: int
+    clock: Mapping[str, int]
+    races: Sequence[int] = ()
+
+
+@dataclass(slots=True)
+class _Thread:
+    """The steps of a thread: where they are, their ticks of its clock, and since when it has changed nothing."""
+
+    steps: list[int] = field(default_factory=list)
+    ticks: list[int] = field(default_factory=list)
+    idle_since: int = 0
+
+
+class Order:
+    """The steps of a run, added one by one.  ``has_polls``: that a thread asked in vain was taken for no race."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self.steps: list[Step] = []
+        self.has_polls = False
+        self._threads: dict[str, _Thread] = {}
+        self._touched: dict[tuple[Location, Mode], dict[str, list[int]]] = {}
+        self._holders: dict[int, frozenset[_Holder]] = {}
+        self._held: dict[int, frozenset[_Holder]] = {}
+
+    def add(self, op: Op) -> Step:
+        """Add an op that has gone."""
+        step = self._step(op)
+        thread = self._thread(op)
+        for location, mode in step.footprint.items():
+            self._touched.setdefault((location, mode), {}).setdefault(op.thread, []).append(len(self.steps))
+        if op.call in _LOCKING:
+            self._lock(op)
+        if not only_reads(step.footprint):
+            thread.idle_since = step.number
+        thread.steps.append(len(self.steps))
+        thread.ticks.append(op.clock[op.thread])
+        self.steps.append(step)
+        return step
+
+    def imagine(self, op: Op) -> Step:
+        """The step that a pending op would be if it went now."""
+        return self._step(op)
+
+    def extend(self, events: Iterable[Event]) -> None:
+        """Add what of these events could have gone at another time."""
+        for event in events:
+            if isinstance(event, Op) and is_step(event, self._storage):
+                self.add(event)
+
+    def before(self, first: int, second: int) -> bool:
+        """Whether a step happens before a later one."""
+        step = self.steps[first]
+        return self.steps[second].clock.get(step.op.thread, 0) >= step.number
+
+    def initials(self, first: int, second: Step) -> list[str]:
+        """The threads that can begin, in place of the step ``first``, to bring about ``second``, with which it races.
+
+        These are what can come first of all that happened in between without ``first`` (Abdulla et al., "Source Sets",
+        JACM 2017).
+        """
+        end = self._index(second)
+        between = [self.steps[each] for each in range(first + 1, end) if not self.before(first, each)]
+        begun: dict[str, int] = {}
+        found: list[str] = []
+        for step in (*between, second):
+            thread = step.op.thread
+            if thread not in begun:
+                if all(step.clock.get(other, 0) < number for other, number in begun.items()):
+                    found.append(thread)
+                begun[thread] = step.number
+        return found
+
+    def is_vain(self, op: Op) -> bool:
+        """Whether a pending op would only ask again what its thread has asked before, and get the same answer."""
+        asked = self._asked(op)
+        return asked >= 0 and not self._conflicts(op.thread, self._storage.footprint(op), after=asked)
+
+    def _step(self, op: Op) -> Step:
+        footprint = self._storage.footprint(op)
+        free = self._free(op)
+        conflicts = self._conflicts(op.thread, footprint)
+        clock = dict(free)
+        for index in conflicts:
+            _join(clock, self.steps[index].clock)
+        number = len(self._thread(op).steps) + 1
+        clock[op.thread] = number
+        return Step(op, footprint, number, clock, self._races(op, footprint, free, conflicts))
+
+    def _races(self, op: Op, footprint: Footprint, free: Mapping[str, int], conflicts: set[int]) -> list[int]:
+        found: list[int] = []
+        seen = dict(free)
+        if waits(op):  # it could not have gone as long as somebody else had the lock
+            every = self._conflicts(op.thread, footprint, after=0)
+            conflicts = {index for index in every if not self._held.get(index, frozenset()) - {_holder(op)}}
+        asked = self._asked(op)
+        for index in sorted(conflicts, reverse=True):
+            other = self.steps[index]
+            if seen.get(other.op.thread, 0) >= other.number:
+                continue
+            if 0 <= asked < index and min(self._conflicts(op.thread, footprint, after=asked)) == index:
+                self.has_polls = True  # before that change it would have got the answer that it got before
+                continue
+            found.append(index)
+            _join(seen, other.clock)
+        return found
+
+    def _lock(self, op: Op) -> None:
+        """Keep account of who has a lock: before this step, and after it."""
+        inode = op.places[-1].inode
+        before = self._holders.get(inode, frozenset())
+        self._held[len(self.steps)] = before
+        if releases(op):
+            self._holders[inode] = before - {_holder(op), (op.rank, op.places[-1].open_file), (op.rank, 0)}
+        elif op.call == "flock" and not _ASKS & set(op.flags) and op.result is not None and not op.result.errno:
+            self._holders[inode] = before | {_holder(op)}
+
+    def _asked(self, op: Op) -> int:
+        """The step at which a thread that polls has asked this before; -1 if it does not poll."""
+        thread = self._threads.get(op.thread)
+        if thread is None:
+            return -1
+        pauses, times = yields(op), 0
+        for index in reversed(thread.steps[thread.idle_since :]):
+            before = self.steps[index].op
+            pauses |= yields(before)
+            if (before.label, before.syscall, before.stack) == (op.label, op.syscall, op.stack):
+                times += 1
+                if pauses or times >= _IN_VAIN:
+                    return index
+        return -1
+
+    def _conflicts(self, thread: str, footprint: Footprint, *, after: int = -1) -> set[int]:
+        """The last step of each other thread that is in conflict, at each location; ``after``: all that are later."""
+        found: set[int] = set()
+        for location, mode in footprint.items():
+            for other in Mode:
+                if mode is not Mode.WRITE and other is mode:
+                    continue
+                for owner, indices in self._touched.get((location, other), {}).items():
+                    if owner != thread:
+                        found.update(indices[-1:] if after < 0 else indices[bisect_left(indices, after) :])
+        return found
+
+    def _free(self, op: Op) -> dict[str, int]:
+        """The steps that happen before an op whatever it does."""
+        clock: dict[str, int] = {}
+        for name, ticks in op.clock.items():
+            thread = self._threads.get(name)
+            count = bisect_right(thread.ticks, ticks - (name == op.thread)) if thread is not None else 0
+            if thread is not None and count:
+                _join(clock, self.steps[thread.steps[count - 1]].clock)
+        return clock
+
+    def _thread(self, op: Op) -> _Thread:
+        return self._threads.setdefault(op.thread, _Thread())
+
+    def _index(self, step: Step) -> int:
+        own = self._thread(step.op).steps
+        return own[step.number - 1] if step.number <= len(own) else len(self.steps)
+
+
+def is_step(op: Op, storage: Storage) -> bool:
+    """Whether an op could have gone at another time: all but what nobody else could notice."""
+    return storage.visible(op) or releases(op)
+
+
+def waits(op: Op) -> bool:
+    """Whether an op waits for a lock until it can have it."""
+    if op.call != "flock" or releases(op):
+        return False
+    return "LOCK_NB" not in op.flags if op.syscall == "flock" else bool({"F_SETLKW", "F_OFD_SETLKW"} & set(op.flags))
+
+
+def _holder(op: Op) -> _Holder:
+    """To whom a lock belongs: an open file, or all of a process."""
+    return op.rank, op.places[-1].open_file if op.syscall == "flock" else 0
+
+
+def releases(op: Op) -> bool:
+    """Whether an op gives a lock back."""
+    return "LOCK_UN" in op.flags
+
+
+def yields(op: Op) -> bool:
+    """Whether with this op a thread lets others go first."""
+    return op.call in _YIELDS
+
+
+def _join(clock: dict[str, int], other: Mapping[str, int]) -> None:
+    for thread, count in other.items():
+        if clock.get(thread, 0) < count:
+            clock[thread] = count

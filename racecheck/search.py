@@ -1,0 +1,290 @@
+"""Exploration: begin, run, judge; budget and seed live here.
+
+Run i of a search draws from ``Random(f"{seed}:{i}")``, so any run can be repeated alone.  The first run happens twice
+and is compared op by op: if it differs, nothing that follows would mean anything, and the verdict is UNKNOWN.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+
+from racecheck import storage, strategies
+from racecheck.compare import effect, fingerprint, first_difference
+from racecheck.errors import UsageError
+from racecheck.invariants import judge, name_of, wants_contents
+from racecheck.model import Coverage, Invariant, Judgement, Outcome, Verdict, Violation, World
+from racecheck.record import Finding, Reference, save, source_hash, versions
+from racecheck.runner import Progress, run_once, warm_up
+from racecheck.strategies import Diverged, Enough, Replay, Strategy
+from racecheck.targets import Scenario
+from racecheck.world import free
+from racecheck.world.names import learn as learn_names
+from racecheck.world.session import Session
+
+_LESSONS, _REPEATS = 4, 3
+"""How often names that differ from run to run are learnt, and from how many runs more each time."""
+
+Effect = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A violation, the outcome that shows it, and the file of its finding."""
+
+    violation: Violation
+    outcome: Outcome
+    finding: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """One way in which runs have ended: how many did, the number and the outcome of the first, and what it broke."""
+
+    runs: int
+    number: int
+    outcome: Outcome
+    violations: Sequence[Found] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a search came to.
+
+    ``claim`` is what the strategy says of it, ``exhaustive`` whether that is that every interleaving was covered.
+    ``endings`` are the ways in which runs ended, in the order in which they were met.  ``reasons`` say why the verdict
+    is UNKNOWN; ``outcome`` is the first failing run's, else the last one's.
+    """
+
+    target: str
+    verdict: Verdict
+    world: World
+    seed: str
+    strategy: str
+    schedules: int
+    distinct_schedules: int
+    seconds: float
+    ops: int
+    exhaustive: bool = False
+    claim: str = ""
+    interrupted: bool = False
+    endings: Sequence[Ending] = ()
+    violations: Sequence[Found] = ()
+    reasons: Sequence[str] = ()
+    coverage: Coverage = field(default_factory=Coverage)
+    outcome: Outcome | None = None
+    schedule_number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What to explore and how far: ``schedules`` runs, and no new one after so many ``seconds`` (0: no limit).
+
+    ``keep_going``: also after a violation.  ``findings`` is where findings go; None keeps none.  ``names`` are patterns
+    of names that are known to differ from run to run.
+    """
+
+    scenario: Scenario
+    world: World
+    invariants: Sequence[Invariant]
+    strategy: str = strategies.DEFAULT
+    schedules: int = 100
+    seed: str = "0"
+    free: bool = False
+    stacks: bool = True
+    findings: Path | None = None
+    names: tuple[str, ...] = ()
+    seconds: float = 0.0
+    keep_going: bool = False
+
+
+class _Exploration:
+    """A search under way."""
+
+    def __init__(self, session: Session, search: Search) -> None:
+        self.session, self.search = session, search
+        self.started = time.perf_counter()
+        self.strategy = self._make()
+        self.judged = Judgement(Verdict.PASS)
+        self.endings: dict[Effect, Ending] = {}
+        self.seen: set[str] = set()
+        self.done = self.begun = 0
+        self.last: Outcome | None = None
+        self.is_only = self.interrupted = False
+
+    def run(self, progress: Progress | None) -> None:
+        """Until something fails, nothing is left to try, or the budget is spent."""
+        while not self._is_over() and self._begin():
+            try:
+                outcome = self._once(self.strategy)
+            except Enough:
+                continue
+            except Diverged as difference:
+                self._doubt(f"two runs of the same schedule differ: {difference}")
+                return
+            except KeyboardInterrupt:
+                self.interrupted = True
+                return
+            if self.done == 0 and not self.search.free:
+                lesson, outcome = self._check_determinism(outcome)
+                if lesson:  # what the strategy has seen of the names is not what it will see
+                    self.strategy, self.begun = self._make(), 0
+                    continue
+            self._take(outcome)
+            if progress is not None:
+                progress(self.done, len(self.seen), time.perf_counter() - self.started, self.strategy.claim())
+            if not outcome.schedule and not self.search.free:
+                self.is_only = True  # nothing was ever to be chosen
+                return
+
+    def _make(self) -> Strategy:
+        return strategies.make(self.search.strategy, storage.make(self.search.world))
+
+    def _is_over(self) -> bool:
+        if self.judged.verdict is not Verdict.PASS and not (self.search.keep_going and self.judged.violations):
+            return True
+        late = 0 < self.search.seconds <= time.perf_counter() - self.started
+        return self.done >= self.search.schedules or late
+
+    def _begin(self) -> bool:
+        self.begun += 1
+        return self.strategy.begin(Random(f"{self.search.seed}:{self.begun - 1}"))
+
+    def _once(self, strategy: Strategy) -> Outcome:
+        session, search = self.session, self.search
+        if search.free:
+            session.request("import", target=search.scenario.reference)
+            return free.run(session, search.scenario.reference, search.world, seed=search.seed)
+        return run_once(
+            session, search.scenario, search.world, strategy, seed=search.seed, stacks=search.stacks,
+            contents=wants_contents(search.invariants), names=search.names,
+        )  # fmt: skip
+
+    def _take(self, outcome: Outcome) -> None:
+        judgement = self._judge(outcome)
+        way = (effect(outcome), *(each.invariant for each in judgement.violations))
+        known = self.endings.get(way)
+        if known is None:
+            found = _keep(self.search, outcome, judgement, self.begun - 1)
+            self.endings[way] = Ending(1, self.begun - 1, outcome, found)
+        else:
+            self.endings[way] = replace(known, runs=known.runs + 1)
+        self.judged = _merge(self.judged, judgement)
+        self.seen.add(fingerprint(outcome))
+        self.done += 1
+        self.last = outcome
+
+    def _judge(self, outcome: Outcome) -> Judgement:
+        """What a run comes to.  Of one that does not repeat, violations are no more than a reason for doubt."""
+        judgement = judge(outcome, self.search.invariants)
+        if self.judged.verdict is not Verdict.UNKNOWN:
+            return judgement
+        unconfirmed = [f"unconfirmed: {each.invariant}: {each.message}" for each in judgement.violations]
+        return Judgement(Verdict.UNKNOWN, reasons=[*judgement.reasons, *unconfirmed])
+
+    def _doubt(self, reason: str) -> None:
+        self.judged = _merge(self.judged, Judgement(Verdict.UNKNOWN, reasons=[reason]))
+
+    def _check_determinism(self, first: Outcome) -> tuple[bool, Outcome]:
+        """The same schedule once more must give the same trace, results and disk.
+
+        If it does not because a name differs from run to run, that is learnt.  Gives whether it was, and the first run
+        as it is shown then.
+        """
+        difference, learnt = "", False
+        for _ in range(_LESSONS):
+            second, divergence = self._repeat(first)
+            difference = divergence or first_difference(first, second)
+            if not difference:
+                return learnt, first
+            runs = [self._repeat(first, labels=False)[0] for _ in range(_REPEATS)]
+            fresh = [each for each in learn_names([first, *runs]) if each not in self.search.names]
+            if not fresh:
+                break
+            self.search, learnt = replace(self.search, names=(*self.search.names, *fresh)), True
+            first, _ = self._repeat(first, labels=False)
+        self._doubt(f"two runs of the same schedule differ: {difference}")
+        return False, first
+
+    def _repeat(self, outcome: Outcome, *, labels: bool = True) -> tuple[Outcome, str]:
+        """Run the schedule of an outcome again; gives what comes of it, and where it left the schedule."""
+        again = Replay(outcome.schedule, labels=labels)
+        again.begin(Random(0))
+        return self._once(again), again.divergence
+
+    def report(self) -> Report:
+        search, reasons = self.search, list(self.judged.reasons)
+        failing = next((each for each in self.endings.values() if each.violations), None)
+        outcome = failing.outcome if failing is not None else self.last
+        verdict = self.judged.verdict
+        if outcome is None or self.interrupted:
+            why = f"interrupted after {self.done} of {search.schedules} schedules" if self.interrupted else ""
+            verdict, reasons = max(verdict, Verdict.UNKNOWN), [*reasons, why or "no schedule was run"]
+        return Report(
+            target=search.scenario.target,
+            verdict=verdict,
+            world=search.world,
+            seed=search.seed,
+            strategy="free" if search.free else search.strategy,
+            schedules=self.done,
+            distinct_schedules=len(self.seen),
+            seconds=time.perf_counter() - self.started,
+            ops=outcome.coverage.ops if outcome else 0,
+            exhaustive=self.is_only or self.strategy.is_proof,
+            claim=self.strategy.claim(),
+            interrupted=self.interrupted,
+            endings=tuple(self.endings.values()),
+            violations=failing.violations if failing is not None else (),
+            reasons=tuple(reasons),
+            coverage=outcome.coverage if outcome else Coverage(),
+            outcome=outcome,
+            schedule_number=failing.number if failing is not None else self.begun - 1,
+        )
+
+
+def explore(session: Session, search: Search, progress: Progress | None = None) -> Report:
+    """Run until something fails, nothing is left to try, or the budget is spent; what Ctrl-C cuts short is kept.
+
+    Raises `UsageError` or `CannotRun` where no run came about.
+    """
+    exploration = _Exploration(session, search)
+    if not search.free:
+        warm_up(session, search.scenario, search.world, seed=search.seed)
+    exploration.run(progress)
+    return exploration.report()
+
+
+def _merge(one: Judgement, other: Judgement) -> Judgement:
+    return Judgement(
+        max(one.verdict, other.verdict),
+        [*one.violations, *other.violations],
+        list(dict.fromkeys([*one.reasons, *other.reasons])),
+    )
+
+
+def _keep(search: Search, outcome: Outcome, judgement: Judgement, number: int) -> tuple[Found, ...]:
+    """Store the finding of a failing run."""
+    if not judgement.violations:
+        return ()
+    path = None
+    if search.findings is not None:
+        with suppress(UsageError):  # a FAIL must not get lost because its finding cannot be stored
+            path = save(_finding(search, outcome, judgement, number), search.findings)
+    return tuple(Found(violation, outcome, path) for violation in judgement.violations)
+
+
+def _finding(search: Search, outcome: Outcome, judgement: Judgement, number: int) -> Finding:
+    return Finding(
+        scenario=Reference(search.scenario.target, source_hash(search.scenario.file)),
+        seed=search.seed,
+        run=number,
+        strategy="free" if search.free else search.strategy,
+        invariants=tuple(name_of(each) for each in search.invariants),
+        outcome=outcome,
+        judgement=judgement,
+        versions=versions(),
+    )

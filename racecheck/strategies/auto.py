@@ -1,0 +1,49 @@
+"""Try to prove, and hunt at the same time: the default.
+
+The first runs are DPOR's: where there is little to try that is soon all of it, and what goes wrong is mostly close to
+the tamest run.  After that every other run is the portfolio's: where there is too much for a proof, DPOR tries what is
+near the end of the run first, and the bug may be elsewhere.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from racecheck.model import Outcome, Point
+from racecheck.storage import Storage
+from racecheck.strategies.dpor import DPOR
+from racecheck.strategies.portfolio import Portfolio
+from racecheck.strategies.protocol import Strategy
+
+_PROOF_FIRST = 6
+
+
+class Auto(Strategy):
+    """DPOR, and from the seventh run on a portfolio of samplers in turns with it."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.proof = DPOR(storage)
+        self._hunt = Portfolio(storage.footprint)
+        self._now: Strategy = self.proof
+        self._begun = self._hunted = 0
+
+    def begin(self, rng: Random) -> bool:
+        self._begun += 1
+        hunts = self._begun > _PROOF_FIRST and self._begun % 2 == 1
+        self._now = self._hunt if hunts else self.proof
+        self._hunted += hunts
+        return self._now.begin(rng)
+
+    def choose(self, point: Point) -> int:
+        return self._now.choose(point)
+
+    def end(self, outcome: Outcome) -> None:
+        self._now.end(outcome)
+
+    @property
+    def is_proof(self) -> bool:
+        return self.proof.is_proof
+
+    def claim(self) -> str:
+        hunted = "" if self.is_proof else f"; {self._hunted} more by sampling"
+        return self.proof.claim() + hunted * bool(self._hunted)

@@ -1,0 +1,98 @@
+"""Strictly by priority, with a few changes of priority: probabilistic concurrency testing.
+
+Burckhardt, Kothari, Musuvathi, Nagarakatte: "A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs",
+ASPLOS 2010.  Threads begin with random priorities.  At depth - 1 random places the thread that has just been chosen
+falls below all that have not fallen, to a level that belongs to the place.  A bug has depth d if d orderings of two ops
+are enough to bring it about; with n threads and k places each run does so with probability 1/(n * k^(d-1)) at least.
+
+The paper counts every step of every thread as a place.  Here the places are the points of the run, and for each thread
+the moment at which it is first seen: a thread that goes on because no other can would do so with any priority, so to
+fall after its last choice is as good.  A bug inside of sections that a lock guards has the depth of the orderings
+between those sections.  Who polls falls below everybody each time, so that the others get on; of a bug that needs it
+otherwise the bound says nothing.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from racecheck.errors import UsageError
+from racecheck.happens_before import yields
+from racecheck.model import Op, Outcome, Point
+
+
+class PCT:
+    """Hits what happens when one thread is far behind the others; raises `UsageError` for a depth below 1.
+
+    How many threads and places there are is learnt from the runs; the first one has no changes of priority.
+    """
+
+    def __init__(self, depth: int) -> None:
+        if depth < 1:
+            raise UsageError(f"there is no bug of depth {depth}: the least is 1")
+        self._depth = depth
+        self._threads = self._places = self._runs = 0
+        self._going = False
+
+    def begin(self, rng: Random) -> bool:
+        self._rng, self._going = rng, True
+        self._priorities: dict[str, float] = {}
+        self._yielding: set[str] = set()
+        self._place = self._lowest = 0
+        self._levels: dict[int, int] = {}
+        for level in range(self._depth - 1, 0, -1):
+            if self._places:
+                self._levels[rng.randrange(self._places)] = level
+        return True
+
+    def choose(self, point: Point) -> int:
+        for option in point.options:
+            self._meet(option)
+        threads = [option.thread for option in point.options]
+        chosen = max(threads, key=lambda each: self._priorities[each])
+        self._pass(chosen)
+        self._yielding.discard(chosen)
+        return threads.index(chosen)
+
+    def _meet(self, option: Op) -> None:
+        thread = option.thread
+        if thread not in self._priorities:
+            self._priorities[thread] = self._depth + self._rng.random()
+            self._pass(thread)
+        if yields(option) and thread not in self._yielding:
+            self._yielding.add(thread)
+            self._lowest -= 1
+            self._priorities[thread] = self._lowest
+
+    def _pass(self, thread: str) -> None:
+        """One more place, at which this thread may have to fall."""
+        level = self._levels.get(self._place)
+        if level is not None:
+            self._priorities[thread] = min(level, self._priorities[thread])
+        self._place += 1
+
+    def end(self, outcome: Outcome) -> None:
+        """Learn from a run, which may be another strategy's.
+
+        What was drawn from fewer places than there are had not the probability that is claimed: it does not count.
+        """
+        threads = len({op.thread for op in (*outcome.ops, *outcome.pending)})
+        places = len(outcome.schedule) + threads
+        if threads > self._threads or places > self._places:
+            self._threads, self._places = max(threads, self._threads), max(places, self._places)
+            self._runs = 0
+        elif self._going:
+            self._runs += 1
+        self._going = False
+
+    def claim(self) -> str:
+        if not self._runs:
+            return ""
+        n, k, changes = self._threads, self._places, self._depth - 1
+        formula = {0: "1/n", 1: "1/(n*k)"}.get(changes, f"1/(n*k^{changes})")
+        numbers = formula.replace("n", str(n)).replace("k", str(k))
+        hit = 1 / (n * k**changes)
+        return (
+            f"any bug of depth {self._depth} is hit with probability at least {formula} = {numbers} = {hit:.2g} "
+            f"in each run, and {1 - (1 - hit) ** self._runs:.2g} in all {self._runs}"
+        )

@@ -1,0 +1,38 @@
+"""Several strategies, one for each run: what one of them is blind to another sees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from racecheck.dependence import Footprint
+from racecheck.model import Op, Outcome, Point
+from racecheck.strategies.pct import PCT
+from racecheck.strategies.pos import POS
+from racecheck.strategies.random_walk import RandomWalk
+from racecheck.strategies.urw import URW
+
+
+class Portfolio:
+    """URW, PCT, POS and a random walk as 2 : 1 : 1 : 1, PCT with depths 2 and 3 in equal parts.
+
+    All of them learn from every run.  ``footprint`` says what ops touch.
+    """
+
+    def __init__(self, footprint: Callable[[Op], Footprint]) -> None:
+        self._members = (URW(), PCT(2), PCT(3), POS(footprint), RandomWalk())
+        self._member: URW | PCT | POS | RandomWalk = self._members[0]
+
+    def begin(self, rng: Random) -> bool:
+        self._member = rng.choices(self._members, (4, 1, 1, 2, 2))[0]
+        return self._member.begin(rng)
+
+    def choose(self, point: Point) -> int:
+        return self._member.choose(point)
+
+    def end(self, outcome: Outcome) -> None:
+        for member in self._members:
+            member.end(outcome)
+
+    def claim(self) -> str:
+        return "; ".join(filter(None, (member.claim() for member in self._members)))

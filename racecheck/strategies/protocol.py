@@ -1,0 +1,43 @@
+"""What a strategy is.
+
+The runner calls, for each run: 1. ``begin(rng)``, which is False once the strategy has nothing left to try; 2.
+``choose(point)`` at each point that has two options or more, which gives the index of one, or raises `Enough` or
+`Diverged`; 3. ``end(outcome)``, unless it has raised.  A strategy does no input or output, knows no budget and draws
+from ``rng`` alone.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Protocol
+
+from racecheck.model import Outcome, Point
+
+
+class Enough(BaseException):
+    """The rest of this run could show nothing new.  (Code under test cannot swallow a ``BaseException``.)"""
+
+
+class Diverged(BaseException):
+    """What has been before is different now: the text says what, and at which step."""
+
+
+class Strategy(Protocol):
+    """See the module for the order of calls."""
+
+    def begin(self, rng: Random) -> bool: ...
+
+    def choose(self, point: Point) -> int: ...
+
+    def end(self, outcome: Outcome) -> None:
+        """Most do not look back."""
+        del outcome
+
+    def claim(self) -> str:
+        """What the runs so far show beyond themselves, in one line; "" for nothing."""
+        return ""
+
+    @property
+    def is_proof(self) -> bool:
+        """Whether the runs so far cover every interleaving."""
+        return False

@@ -1,0 +1,114 @@
+"""DPOR against brute force: random small programs in memory, and real worlds with claims that are known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+import toys
+from toys import Do, Program
+
+from racecheck import InternalError, Outcome, World, storage
+from racecheck.dependence import Footprint
+from racecheck.model import Op
+from racecheck.storage.shared import Shared
+from racecheck.strategies import DPOR, Diverged, Enough
+
+
+def runs(program: Program, strategy: DPOR) -> Iterator[Outcome]:
+    """The runs of a search that are not cut short."""
+    while strategy.begin(Random(0)):
+        try:
+            outcome = toys.run(program, strategy.choose)
+        except Enough:
+            continue
+        strategy.end(outcome)
+        yield outcome
+
+
+def searched(program: Program) -> tuple[DPOR, list[Outcome]]:
+    strategy = DPOR(storage.make(World()))
+    return strategy, [*runs(program, strategy)]
+
+
+def compare(seeds: range, most: int) -> tuple[int, int]:
+    """Programs against brute force; gives the runs made in all, and those of them that were redundant."""
+    made = redundant = 0
+    for seed in seeds:
+        program = toys.random_program(Random(seed), most)
+        strategy, found = searched(program)
+        every = [*toys.every_run(program)]
+        assert {toys.effect(each) for each in found} == {toys.effect(each) for each in every}, f"seed {seed}"
+        assert {toys.trace_of(each) for each in found} == {toys.trace_of(each) for each in every}, f"seed {seed}"
+        assert strategy.is_proof
+        made, redundant = made + strategy.traces + strategy.redundant, redundant + strategy.redundant
+        assert strategy.traces == len({toys.trace_of(each) for each in found}), f"seed {seed}: a trace twice"
+    return made, redundant
+
+
+def test_all_outcomes_and_all_traces_are_found_each_once() -> None:
+    made, redundant = compare(range(150), 600)
+    assert redundant < made / 100
+
+
+@pytest.mark.slow
+def test_all_outcomes_of_many_programs_are_found() -> None:
+    made, redundant = compare(range(1000, 1500), 800)
+    assert redundant < made / 100
+
+
+class Blind(Shared):
+    """A storage that overlooks one kind of location."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(World())
+        self._kind = kind
+
+    def footprint(self, op: Op) -> Footprint:
+        return {where: mode for where, mode in super().footprint(op).items() if where.kind != self._kind}
+
+
+@pytest.mark.parametrize("kind", ["entry", "content", "listing", "lock"])
+def test_a_footprint_that_overlooks_something_is_noticed(kind: str) -> None:
+    """The comparison with brute force is one that can fail."""
+    missed = 0
+    for seed in range(60):
+        program = toys.random_program(Random(seed), 300)
+        try:
+            found = {toys.effect(each) for each in runs(program, DPOR(Blind(kind)))}
+        except InternalError:
+            missed += 1
+        else:
+            missed += found != {toys.effect(each) for each in toys.every_run(program)}
+    assert missed
+
+
+def program(*actors: list[Do]) -> Program:
+    return Program(tuple(tuple(each) for each in actors))
+
+
+def test_independent_ops_are_one_trace() -> None:
+    strategy, found = searched(program([Do("mkdir", "a"), Do("stat", "a")], [Do("mkdir", "b"), Do("stat", "b")]))
+    assert len(found) == 1
+    assert strategy.claim() == "EXHAUSTED: 1 trace, 0 redundant"
+
+
+def test_a_barrier_orders() -> None:
+    strategy, found = searched(program([Do("mkdir", "a"), Do("barrier")], [Do("barrier"), Do("stat", "a")]))
+    assert (len(found), strategy.is_proof) == (1, True)
+
+
+def test_a_search_that_is_cut_says_what_is_left() -> None:
+    strategy = DPOR(storage.make(World()))
+    next(runs(program([Do("mkdir", "a")], [Do("mkdir", "a")]), strategy))
+    assert strategy.claim() == "INCOMPLETE: 1 branch left to try, about 50% done; 1 trace, 0 redundant"
+    assert not strategy.is_proof
+
+
+def test_what_does_not_repeat_is_no_result() -> None:
+    """The second run finds another program."""
+    strategy = DPOR(storage.make(World()))
+    next(runs(program([Do("mkdir", "a"), Do("stat", "a")], [Do("mkdir", "a")]), strategy))
+    with pytest.raises(Diverged, match="step 0"):
+        next(runs(program([Do("mkdir", "b"), Do("stat", "a")], [Do("mkdir", "b")]), strategy))
