@@ -9,9 +9,12 @@ The modules, from the top; imports go down this list, never up:
     probes, subject     what it tries, each by doing it
     listing             the scenarios in files
     search              explore: begin, run, judge; budget and seed
+    resume              a search that was cut short, on disk
     runner              one run, and a finding's run again
     results             what a search came to, for people and for programs
     report              a run as text: the interleaving in columns
+    predict             what one passing run says of others: its races, and what its collectives are for
+    minimise            a failing run made small, and what it owes its failure to
     record, compare     findings on disk; are two outcomes the same?
     world               processes: zygote, guardian, the agent in a rank, the supervisor's loop
     strategies          what to choose at a point, one small file each
@@ -21,6 +24,7 @@ The modules, from the top; imports go down this list, never up:
     targets             scenarios, and how a target names one
     invariants          plain functions from an outcome to violations
     dependence          footprints: could two ops tell each other's order?
+    naming              ops and paths by names that survive changes of the code
     config              the one reader of the environment
     model, errors       the nouns
 """

@@ -13,7 +13,7 @@ import re
 import sys
 import traceback
 from collections.abc import Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,14 +23,16 @@ from rich.console import Console
 
 import racecheck
 from racecheck import config, doctor, invariants, listing, record, results, storage, strategies, targets
+from racecheck import resume as resume_
 from racecheck.errors import CannotRun, InternalError, UsageError
-from racecheck.model import Invariant, Verdict
+from racecheck.model import Invariant, Verdict, World
 from racecheck.progress import Counter, Interrupted, display, with_session
 from racecheck.record import Finding
 from racecheck.results import EXIT, Page
 from racecheck.targets import Scenario, make_world
 
 if TYPE_CHECKING:
+    from racecheck.resume import Cut
     from racecheck.runner import Progress, Replayed
     from racecheck.search import Report
     from racecheck.world.session import Session
@@ -133,8 +135,11 @@ def _table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
 @click.option("--skew", multiple=True, metavar="RANK=SECONDS", help="How far a rank's clock goes ahead; repeatable.")
 @click.option("--strategy", metavar="NAME", help=f"What chooses: {', '.join(strategies.NAMES)} (default: auto).")
 @click.option("--schedules", type=click.IntRange(1), default=100, show_default=True, help="The most to run.")
-@click.option("--seconds", type=click.FloatRange(0, _LONGEST, min_open=True), help="Begin no schedule after so long.")
+@click.option("--seconds", type=float, help="Begin no schedule after so long.")
 @click.option("--keep-going", is_flag=True, help="Go on after a violation, and list each way in which runs end.")
+@click.option(
+    "--resume", type=click.Path(path_type=Path), metavar="FILE", help="Go on with a search that was cut short."
+)
 @click.option("--seed", default="0", show_default=True, help="What everything random is drawn from.")
 @click.option("--mode", type=click.Choice(["controlled", "free"]), default="controlled", show_default=True)
 @click.option("--storage", "storage_", help="The storage model (default: the scenario's).")
@@ -151,6 +156,7 @@ def run(
     schedules: int,
     seconds: float | None,
     keep_going: bool,
+    resume: Path | None,
     seed: str,
     mode: str,
     storage_: str | None,
@@ -160,14 +166,15 @@ def run(
 ) -> int:
     """Explore the scenario TARGET: path/to/file.py::name or package.module:name."""
     free = mode == "free"
-    _check_options(strategy if free else None, timeout)
+    _check_options(strategy if free else None, timeout=timeout, seconds=seconds)
     scenario = _load(target)
     changes: dict[str, Any] = {"ranks": ranks, "nodes": nodes, "storage": storage_, "timeout": timeout}
     if skew:
         changes["skew"] = _skews(skew)
     world = make_world(scenario.world, **changes)
     settings, chooses = config.read(), strategy or strategies.DEFAULT
-    strategies.make(chooses, storage.make(world))
+    earlier = _earlier(resume, scenario, world, seed)
+    strategies.make(chooses, storage.make(world), earlier.progress if earlier is not None else None)
     _check_writable(settings.findings)
     counter = Counter("schedule", "distinct", schedules)
 
@@ -176,7 +183,7 @@ def run(
 
         search = Search(
             scenario, world, scenario.invariants, chooses, schedules, seed, free=free, seconds=seconds or 0.0,
-            keep_going=keep_going, findings=None if free else settings.findings,
+            keep_going=keep_going, earlier=earlier, findings=None if free else settings.findings,
         )  # fmt: skip
         return explore(session, search, progress)
 
@@ -186,17 +193,36 @@ def run(
         so_far = (counter.done, counter.counted, counter.seconds)
         data = results.unrun_data(scenario.target, world, seed, so_far, str(error))
         return _unknown({**data, "strategy": mode if free else chooses}, as_json=as_json)
-    text = results.search_text(report, schedules, _page(full=full))
-    _say(json.dumps(results.search_data(report)) if as_json else text)
+    cut = _keep_cut(report, settings.findings)
+    text = results.search_text(report, schedules, _page(full=full), cut)
+    _say(json.dumps(results.search_data(report, cut)) if as_json else text)
     return INTERRUPTED if report.interrupted else EXIT[report.verdict]
 
 
-def _check_options(useless: str | None, timeout: float | None) -> None:
-    """Raises `UsageError`; not a number (nan) is a timeout too, for `float`."""
+def _check_options(useless: str | None, **limits: float | None) -> None:
+    """Raises `UsageError`; not a number (nan) is a limit too, for `float`."""
     if useless:
         raise UsageError("in free mode nothing is chosen: leave --strategy out")
-    if timeout is not None and not 0 < timeout <= _LONGEST:
-        raise UsageError(f"--timeout must be more than 0 and at most {_LONGEST} seconds, not {timeout}")
+    for name, limit in limits.items():
+        if limit is not None and not 0 < limit <= _LONGEST:
+            raise UsageError(f"--{name} must be more than 0 and at most {_LONGEST} seconds, not {limit}")
+
+
+def _earlier(path: Path | None, scenario: Scenario, world: World, seed: str) -> Cut | None:
+    """The search to go on with; raises `UsageError`."""
+    if path is None:
+        return None
+    reference = record.Reference(scenario.target, record.source_hash(scenario.file))
+    return resume_.load(path, reference, world, seed)
+
+
+def _keep_cut(report: Report, directory: Path) -> Path | None:
+    """Keep a search that was cut short before it found or proved anything."""
+    if report.cut is None or report.exhaustive or (report.verdict is not Verdict.PASS and not report.interrupted):
+        return None
+    with suppress(UsageError):
+        return resume_.save(report.cut, directory)
+    return None
 
 
 def _skews(given: Sequence[str]) -> tuple[float, ...]:

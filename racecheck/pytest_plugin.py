@@ -150,6 +150,8 @@ class Racecheck:
         except (errors.CannotRun, errors.InternalError) as error:
             wrong = f"UNKNOWN  {error}"
         else:
+            if report.interrupted:
+                raise KeyboardInterrupt
             page = results.Page(shutil.get_terminal_size((120, 24)).columns)
             return report, results.search_text(report, search.schedules, page)
         pytest.fail(wrong, pytrace=False)

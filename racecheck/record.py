@@ -37,7 +37,6 @@ from racecheck.model import Event, Judgement, Outcome, RankResult
 
 FORMAT = "racecheck-finding"
 VERSION = 3
-_MEND = "make it anew with racecheck run"
 _LARGEST = 256 << 20
 _TAGGED = frozenset({*get_args(Event), *get_args(RankResult)})
 _EXPANDED = 3
@@ -123,9 +122,17 @@ def save(finding: Finding, directory: Path) -> Path:
 
     The same run found again replaces the file.  Raises `UsageError` if the directory cannot be written.
     """
-    text = encode(finding)
-    folder = directory / re.sub(r"\W", "_", finding.scenario.name or "_")
-    path, fresh = folder / f"{finding.address}.json", folder / f".{uuid.uuid4().hex}"
+    return write(encode(finding), folder_of(finding.scenario, directory), f"{finding.address}.json")
+
+
+def folder_of(scenario: Reference, directory: Path) -> Path:
+    """Where below ``directory`` the files of a scenario are kept."""
+    return directory / re.sub(r"\W", "_", scenario.name or "_")
+
+
+def write(text: str, folder: Path, name: str) -> Path:
+    """Write a file, whole or not at all; gives the path.  Raises `UsageError` if the folder cannot be written."""
+    path, fresh = folder / name, folder / f".{uuid.uuid4().hex}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with fresh.open("x", encoding="ascii") as file:
@@ -142,48 +149,79 @@ def save(finding: Finding, directory: Path) -> Path:
 
 def load(path: Path) -> Finding:
     """Read a finding; raises `UsageError` for a file that is missing, unreadable, too large or no finding."""
-    try:
-        if not path.is_file():
-            raise UsageError("there is no such file: give the path that racecheck run has printed")
-        if path.stat().st_size > _LARGEST:
-            raise UsageError(f"not a finding: it has more than {_LARGEST >> 20} MiB")
-        return decode(path.read_text("utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"{path}: not a finding: it is not text; {_MEND}") from None
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from None
+    return cast(Finding, FINDING.load(path, Finding))
 
 
 def encode(finding: Finding) -> str:
     """The text of a finding."""
-    data = {"format": FORMAT, "version": VERSION, **_dump(finding)}
-    return _laid_out(data, 0) + "\n"
+    return FINDING.encode(finding)
 
 
 def decode(text: str) -> Finding:
     """The finding in a text; raises `UsageError` that says in one line what is wrong and what to do."""
-    try:
-        data = json.loads(text, object_pairs_hook=_object)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"not a finding: not JSON: {error}; {_MEND}") from None
-    if type(data) is not dict or data.pop("format", None) != FORMAT:
-        raise UsageError(f'not a finding: it does not say "format": "{FORMAT}"; {_MEND}')
-    version = data.pop("version", None)
-    if type(version) is int and version > VERSION:
-        shown = reprlib.repr(version)
-        raise UsageError(f"version {shown} is newer than this racecheck reads ({VERSION}): upgrade racecheck")
-    if type(version) is int and 0 < version < VERSION:
-        raise UsageError(f"version {version} is older than this racecheck reads ({VERSION}); {_MEND}")
-    if type(version) is not int or version != VERSION:
-        raise UsageError(f"there is no version {reprlib.repr(version)} of findings; {_MEND}")
-    try:
-        return cast(Finding, _parse(Finding, data, ""))
-    except _WrongError as wrong:
-        raise UsageError(f"damaged finding: {wrong}; {_MEND}") from None
-    except RecursionError:
-        raise UsageError(f"damaged finding: a recovery in a recovery, over and over; {_MEND}") from None
+    return cast(Finding, FINDING.decode(text, Finding))
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A kind of file: how it calls itself, its version, what people call it, and what to do about a bad one."""
+
+    name: str
+    version: int
+    noun: str
+    mend: str
+
+    def encode(self, value: Any) -> str:
+        """The text of a file that says all about a value (a dataclass)."""
+        data = {"format": self.name, "version": self.version, **_dump(value)}
+        return _laid_out(data, 0) + "\n"
+
+    def load(self, path: Path, kind: Any) -> Any:
+        """The value of this ``kind`` in a file; raises `UsageError` with its path and what is wrong with it."""
+        try:
+            if not path.is_file():
+                raise UsageError("there is no such file: give the path that racecheck run has printed")
+            if path.stat().st_size > _LARGEST:
+                raise UsageError(f"not {self.noun}: it has more than {_LARGEST >> 20} MiB")
+            return self.decode(path.read_text("utf-8"), kind)
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise UsageError(f"{path}: not {self.noun}: it is not text; {self.mend}") from None
+        except UsageError as error:
+            raise UsageError(f"{path}: {error}") from None
+
+    def decode(self, text: str, kind: Any) -> Any:
+        """The value of this ``kind`` in a text; raises `UsageError`: one line with what is wrong and what to do."""
+        try:
+            data = json.loads(text, object_pairs_hook=_object)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"not {self.noun}: not JSON: {error}; {self.mend}") from None
+        if type(data) is not dict or data.pop("format", None) != self.name:
+            raise UsageError(f'not {self.noun}: it does not say "format": "{self.name}"; {self.mend}')
+        self._check_version(data.pop("version", None))
+        try:
+            return _parse(kind, data, "")
+        except _WrongError as wrong:
+            raise UsageError(f"damaged {self._plain}: {wrong}; {self.mend}") from None
+        except RecursionError:
+            raise UsageError(f"damaged {self._plain}: a recovery in a recovery, over and over; {self.mend}") from None
+
+    @property
+    def _plain(self) -> str:
+        return self.noun.removeprefix("a ")
+
+    def _check_version(self, version: Any) -> None:
+        shown, current = reprlib.repr(version), self.version
+        if type(version) is int and version > current:
+            raise UsageError(f"version {shown} is newer than this racecheck reads ({current}): upgrade racecheck")
+        if type(version) is int and 0 < version < current:
+            raise UsageError(f"version {version} is older than this racecheck reads ({current}); {self.mend}")
+        if type(version) is not int or version != current:
+            raise UsageError(f"there is no version {shown} of {self._plain} files; {self.mend}")
+
+
+FINDING = Format(FORMAT, VERSION, "a finding", "make it anew with racecheck run")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -44,8 +44,11 @@ class Page:
     full: bool = False
 
 
-def search_text(report: Report, budget: int, page: Page) -> str:
-    """The verdict with its grounds; ``budget`` is how many schedules were allowed."""
+def search_text(report: Report, budget: int, page: Page, cut: Path | None = None) -> str:
+    """The verdict with its grounds.
+
+    ``budget`` is how many schedules were allowed, ``cut`` where the search is kept if it can go on.
+    """
     if report.verdict is Verdict.PASS:
         lines = [_headline(Verdict.PASS, _passed(report), "", page)]
     elif report.verdict is Verdict.FAIL:
@@ -56,10 +59,11 @@ def search_text(report: Report, budget: int, page: Page) -> str:
     if report.outcome is not None:
         shown = [] if report.verdict is Verdict.PASS else _run(report.outcome, _bare(report), page)
         lines += [*shown, "", coverage_text(report.coverage)]
-    return "\n".join([*lines, *_endings(report), *_replay(report)])
+    resume = [f"Resume:  racecheck run {report.target} --resume {_shown(cut)}  (and the same options)"] if cut else []
+    return "\n".join([*lines, *_endings(report), *_replay(report), *resume])
 
 
-def search_data(report: Report) -> dict[str, Any]:
+def search_data(report: Report, cut: Path | None = None) -> dict[str, Any]:
     """What ``racecheck run --json`` prints."""
     return {
         "target": report.target,
@@ -70,6 +74,7 @@ def search_data(report: Report) -> dict[str, Any]:
         "seconds": round(report.seconds, 3),
         "ops": report.ops,
         "claim": report.claim,
+        "resume": _shown(cut) if cut else None,
         "violations": [_violation_data(each) for each in report.violations],
         "endings": [_ending_data(each) for each in report.endings],
         "reasons": list(report.reasons),
@@ -190,7 +195,8 @@ def _schedules(done: int, budget: int) -> str:
 
 def _endings(report: Report) -> Iterator[str]:
     """Each way in which runs ended, where they were not all to end at the first violation."""
-    if len(report.endings) < 2 or report.verdict is not Verdict.FAIL:
+    failing = [each for each in report.endings if each.violations]
+    if not failing or (len(failing) == 1 and failing[0] is report.endings[-1]):
         return
     yield f"\nThe runs ended in {len(report.endings)} ways:"
     for each in report.endings:

@@ -19,8 +19,9 @@ from racecheck.errors import UsageError
 from racecheck.invariants import judge, name_of, wants_contents
 from racecheck.model import Coverage, Invariant, Judgement, Outcome, Verdict, Violation, World
 from racecheck.record import Finding, Reference, save, source_hash, versions
+from racecheck.resume import Cut, cut
 from racecheck.runner import Progress, run_once, warm_up
-from racecheck.strategies import Diverged, Enough, Replay, Strategy
+from racecheck.strategies import DPOR, Auto, Diverged, Enough, Replay, Strategy
 from racecheck.targets import Scenario
 from racecheck.world import free
 from racecheck.world.names import learn as learn_names
@@ -55,7 +56,8 @@ class Ending:
 class Report:
     """What a search came to.
 
-    ``claim`` is what the strategy says of it, ``exhaustive`` whether that is that every interleaving was covered.
+    ``claim`` is what the strategy says of it, ``exhaustive`` whether that is that every interleaving was covered; from
+    ``cut`` a search that was not can go on.
     ``endings`` are the ways in which runs ended, in the order in which they were met.  ``reasons`` say why the verdict
     is UNKNOWN; ``outcome`` is the first failing run's, else the last one's.
     """
@@ -78,14 +80,15 @@ class Report:
     coverage: Coverage = field(default_factory=Coverage)
     outcome: Outcome | None = None
     schedule_number: int = 0
+    cut: Cut | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
     """What to explore and how far: ``schedules`` runs, and no new one after so many ``seconds`` (0: no limit).
 
-    ``keep_going``: also after a violation.  ``findings`` is where findings go; None keeps none.  ``names`` are patterns
-    of names that are known to differ from run to run.
+    ``keep_going``: also after a violation; ``earlier`` is a search that was cut short, to go on with.  ``findings`` is
+    where findings go; None keeps none.  ``names`` are patterns of names that are known to differ from run to run.
     """
 
     scenario: Scenario
@@ -100,6 +103,7 @@ class Search:
     names: tuple[str, ...] = ()
     seconds: float = 0.0
     keep_going: bool = False
+    earlier: Cut | None = None
 
 
 class _Exploration:
@@ -142,7 +146,9 @@ class _Exploration:
                 return
 
     def _make(self) -> Strategy:
-        return strategies.make(self.search.strategy, storage.make(self.search.world))
+        earlier = self.search.earlier
+        made = storage.make(self.search.world)
+        return strategies.make(self.search.strategy, made, earlier.progress if earlier is not None else None)
 
     def _is_over(self) -> bool:
         if self.judged.verdict is not Verdict.PASS and not (self.search.keep_going and self.judged.violations):
@@ -243,7 +249,16 @@ class _Exploration:
             coverage=outcome.coverage if outcome else Coverage(),
             outcome=outcome,
             schedule_number=failing.number if failing is not None else self.begun - 1,
+            cut=self._cut(),
         )
+
+    def _cut(self) -> Cut | None:
+        """Where the search stands, if it could go on from there."""
+        search = self.search
+        if not isinstance(self.strategy, (Auto, DPOR)) or not self.strategy.progress.nodes or search.free:
+            return None
+        scenario = Reference(search.scenario.target, source_hash(search.scenario.file))
+        return cut(scenario, search.world, search.seed, search.names, self.strategy.progress)
 
 
 def explore(session: Session, search: Search, progress: Progress | None = None) -> Report:
@@ -251,6 +266,8 @@ def explore(session: Session, search: Search, progress: Progress | None = None) 
 
     Raises `UsageError` or `CannotRun` where no run came about.
     """
+    if search.earlier is not None:
+        search = replace(search, names=search.earlier.names)
     exploration = _Exploration(session, search)
     if not search.free:
         warm_up(session, search.scenario, search.world, seed=search.seed)

@@ -122,11 +122,17 @@ def test_a_failure_as_json(cli: Cli) -> None:
 
 
 @pytest.mark.usefixtures("_shared")
-def test_a_pass_says_that_it_is_no_proof_and_what_it_covered(cli: Cli) -> None:
-    assert cli("run", f"{FILE}::guarded", "--schedules", 8) == 0
+def test_a_pass_says_what_it_covered(cli: Cli) -> None:
+    assert cli("run", f"{FILE}::guarded") == 0
+    assert re.match(r"PASS  EXHAUSTED: \d traces?, 0 redundant: every interleaving of 2 ranks, \d ops; ", cli.out)
+
+
+@pytest.mark.usefixtures("_shared")
+def test_a_pass_by_sampling_says_that_it_is_no_proof(cli: Cli) -> None:
+    assert cli("run", f"{FILE}::guarded", "--schedules", 8, "--strategy", "random") == 0
     first, _, coverage = cli.out.splitlines()
     assert re.fullmatch(r"PASS  8 schedules \(\d distinct\) of 2 ranks, \d ops; .* s; no violation; .*", first)
-    assert first.endswith("; random walk: not a proof")
+    assert first.endswith("; random schedules: not a proof")
     assert coverage.startswith("coverage: ")
     assert not Path(".racecheck").exists()
 
@@ -263,7 +269,12 @@ WRONG = [
     ("run FILE::racing --ranks 0", "ranks must be at least 1, not 0"),
     ("run FILE::racing --ranks many", "'many' is not a valid integer"),
     ("run FILE::racing --schedules 0", "0 is not in the range"),
-    ("run FILE::racing --strategy dpor", "'dpor' is not one of 'random', 'round-robin'"),
+    ("run FILE::racing --strategy dfs", "there is no strategy 'dfs'; there is: auto, dpor, portfolio, pct, "),
+    ("run FILE::racing --strategy pct:0", "the depth of PCT is from 1 to 9, as in pct:3, not '0'"),
+    ("run FILE::racing --strategy pct:many", "the depth of PCT is from 1 to 9, as in pct:3, not 'many'"),
+    ("run FILE::racing --strategy pos:2", "there is no strategy 'pos:2'"),
+    ("run FILE::racing --seconds 0", "--seconds must be more than 0 and at most 1000000 seconds, not 0.0"),
+    ("run FILE::racing --seconds nan", "--seconds must be more than 0 and at most 1000000 seconds, not nan"),
     ("run FILE::racing --storage nfs", "there is no storage 'nfs'; there is: node-local, shared"),
     ("run FILE::racing --nodes 3", "2 ranks cannot be shared out evenly among 3 nodes"),
     ("run FILE::racing --nodes 0", "among 0 nodes"),

@@ -42,8 +42,11 @@ def compare(seeds: range, most: int) -> tuple[int, int]:
         assert {toys.effect(each) for each in found} == {toys.effect(each) for each in every}, f"seed {seed}"
         assert {toys.trace_of(each) for each in found} == {toys.trace_of(each) for each in every}, f"seed {seed}"
         assert strategy.is_proof
-        made, redundant = made + strategy.traces + strategy.redundant, redundant + strategy.redundant
-        assert strategy.traces == len({toys.trace_of(each) for each in found}), f"seed {seed}: a trace twice"
+        made, redundant = (
+            made + strategy.progress.traces + strategy.progress.redundant,
+            redundant + strategy.progress.redundant,
+        )
+        assert strategy.progress.traces == len({toys.trace_of(each) for each in found}), f"seed {seed}: a trace twice"
     return made, redundant
 
 

@@ -73,8 +73,9 @@ def test_check(pytester: pytest.Pytester) -> None:
         SCENARIOS
         + """
 def test_pass(racecheck):
-    report = racecheck.check(guarded, schedules=3)
-    assert (report.verdict, report.schedules) == (package.Verdict.PASS, 3)
+    report = racecheck.check(guarded, schedules=3, strategy="random")
+    assert (report.verdict, report.schedules, report.exhaustive) == (package.Verdict.PASS, 3, False)
+    assert racecheck.check(guarded).exhaustive
 
 def test_fail(racecheck):
     racecheck.check(racing)
@@ -97,7 +98,7 @@ def test_wrong_marker(racecheck):
     racecheck.check(guarded)
 
 def test_options(racecheck):
-    report = racecheck.check(guarded)
+    report = racecheck.check(guarded, strategy="random")
     assert (report.world.timeout, report.schedules, report.seed) == (7.5, 6, "nine")
 
 def test_no_scenario(racecheck):
@@ -139,8 +140,9 @@ def test_no_torch_here(racecheck):
             "*_ test_impossible_world _*",
             "racecheck: ranks must be at least 1, not 0",
             "*_ test_pass _*",
-            "PASS  3 schedules * no violation; random walk: not a proof",
+            "PASS  3 schedules * no violation; random schedules: not a proof",
             "coverage: *",
+            "PASS  EXHAUSTED: *",
         ]
     )
     assert "Traceback" not in done.stdout.str()
@@ -179,7 +181,7 @@ def test_unknown_name(racecheck):
         [
             "*_ test_not_found _*",
             "no-file-errors was to be broken within 3 schedules",
-            "PASS  3 schedules *",
+            "PASS  EXHAUSTED: 2 traces, 0 redundant: every interleaving of 2 ranks, 3 ops; *",
             "*_ test_another_one_found _*",
             "no-deadlock was to be broken within 20 schedules",
             "FAIL  no-file-errors: *",
@@ -261,7 +263,9 @@ def test_the_marker_and_the_options_are_documented(pytester: pytest.Pytester) ->
 
 
 def test_interrupted_it_leaves_nothing(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(SCENARIOS + "def test_it(racecheck):\n    racecheck.check(guarded, schedules=10**6)\n")
+    pytester.makepyfile(
+        SCENARIOS + "def test_it(racecheck):\n    racecheck.check(guarded, schedules=10**6, strategy='random')\n"
+    )
     runs = pytester.path / "runs"
     process = subprocess.Popen(
         [sys.executable, "-c", INTERRUPTIBLE, *PLUGIN],

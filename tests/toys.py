@@ -332,6 +332,8 @@ class Instance:
     ranks: tuple[int, ...]
     clocks: dict[int, Clock] = field(default_factory=dict)
     words: dict[int, str] = field(default_factory=dict)
+    issued: Clock = field(default_factory=dict)
+    left: Clock = field(default_factory=dict)
 
     def before(self, rank: int) -> tuple[int, ...]:
         """Whose parts happen before ``rank`` goes on."""
@@ -350,7 +352,7 @@ class Instance:
         for each in self.clocks.values():
             _join(clock, each)
         root = self.root if self.kind != "barrier" else -1
-        return Collective(self.kind, "0", self.number, self.ranks, root, clock)
+        return Collective(self.kind, "0", self.number, self.ranks, root, clock, issued=self.issued, left=self.left)
 
 
 def _join(clock: Clock, other: Mapping[str, int]) -> None:
@@ -428,7 +430,7 @@ class Task:
 
     @property
     def ahead(self) -> bool:
-        """Whether it stands at an op that yields to others."""
+        """Whether it stands at an op that does not let others go first."""
         return self.op is not None and self.op.call != "sleep"
 
     def tick(self) -> Clock:
@@ -604,6 +606,7 @@ class Toy:
         elif isinstance(at, Wait) and at.instance.may_return(task.rank):
             for each in at.instance.before(task.rank):
                 _join(task.clock, at.instance.clocks[each])
+            at.instance.left[task.name] = task.clock[task.name]
             self._go_on(task, at.instance.heard(task.rank))
         else:
             return False
@@ -618,6 +621,7 @@ class Toy:
         if (instance.kind, instance.root) != (issue.kind, issue.root):
             raise ValueError(f"actors disagree on collective {number}: {instance.kind} and {issue.kind}")
         instance.clocks[task.rank], instance.words[task.rank] = task.tick(), issue.word
+        instance.issued[task.name] = task.clock[task.name]
         if len(instance.clocks) == len(instance.ranks):
             self._trace.append(instance.event())
         return instance

@@ -9,7 +9,7 @@ from racecheck.errors import UsageError
 from racecheck.model import Outcome, Point, World
 from racecheck.storage import Storage
 from racecheck.strategies.auto import Auto
-from racecheck.strategies.dpor import DPOR
+from racecheck.strategies.dpor import DPOR, Progress
 from racecheck.strategies.pct import PCT
 from racecheck.strategies.portfolio import Portfolio
 from racecheck.strategies.pos import POS
@@ -26,9 +26,9 @@ __all__ = [
 
 
 DEFAULT = "auto"
+_DEPTH, _DEEPEST = 3, 9
+_PROVING: dict[str, Callable[[Storage, Progress | None], Strategy]] = {"auto": Auto, "dpor": DPOR}
 _BY_NAME: dict[str, Callable[[Storage], Strategy]] = {
-    "auto": Auto,
-    "dpor": DPOR,
     "portfolio": lambda storage: Portfolio(storage.footprint),
     "pct": lambda _: PCT(_DEPTH),
     "pos": lambda storage: POS(storage.footprint),
@@ -36,15 +36,19 @@ _BY_NAME: dict[str, Callable[[Storage], Strategy]] = {
     "random": lambda _: RandomWalk(),
     "round-robin": lambda _: RoundRobin(),
 }
-NAMES = tuple(_BY_NAME)
-_DEPTH, _DEEPEST = 3, 9
+NAMES = (*_PROVING, *_BY_NAME)
 
 
-def make(name: str, storage: Storage) -> Strategy:
+def make(name: str, storage: Storage, progress: Progress | None = None) -> Strategy:
     """The strategy of this name for worlds with this storage; of PCT the depth may be given: "pct:2".
 
-    Raises `UsageError` for one that does not exist.
+    ``progress`` is an earlier search's, to go on with.  Raises `UsageError` for a strategy that does not exist, or that
+    has no such progress.
     """
+    if name in _PROVING:
+        return _PROVING[name](storage, progress)
+    if progress is not None:
+        raise UsageError(f"only {' and '.join(_PROVING)} can go on with a search, not {name}")
     plain, colon, depth = name.partition(":")
     if plain not in _BY_NAME or (colon and plain != "pct"):
         raise UsageError(f"there is no strategy {name!r}; there is: {', '.join(NAMES)}")

@@ -11,7 +11,7 @@ from random import Random
 
 from racecheck.model import Outcome, Point
 from racecheck.storage import Storage
-from racecheck.strategies.dpor import DPOR
+from racecheck.strategies.dpor import DPOR, Progress
 from racecheck.strategies.portfolio import Portfolio
 from racecheck.strategies.protocol import Strategy
 
@@ -21,8 +21,8 @@ _PROOF_FIRST = 6
 class Auto(Strategy):
     """DPOR, and from the seventh run on a portfolio of samplers in turns with it."""
 
-    def __init__(self, storage: Storage) -> None:
-        self.proof = DPOR(storage)
+    def __init__(self, storage: Storage, progress: Progress | None = None) -> None:
+        self.proof = DPOR(storage, progress)
         self._hunt = Portfolio(storage.footprint)
         self._now: Strategy = self.proof
         self._begun = self._hunted = 0
@@ -38,7 +38,15 @@ class Auto(Strategy):
         return self._now.choose(point)
 
     def end(self, outcome: Outcome) -> None:
+        """The samplers learn from every run."""
         self._now.end(outcome)
+        if self._now is self.proof:
+            self._hunt.end(outcome)
+
+    @property
+    def progress(self) -> Progress:
+        """The proof's."""
+        return self.proof.progress
 
     @property
     def is_proof(self) -> bool:

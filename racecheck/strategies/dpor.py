@@ -27,19 +27,23 @@ _SLEEPS = "a sleep overtakes the others by 5 s at most"
 _ASKS = {
     "test": "ranks ask whether a collective is done, and what else they could have been told was not tried",
     "check": "ranks ask what is in the store, and what else they could have been told was not tried",
+    "reap": "ranks ask whether a process of theirs has ended, and what else they could have been told was not tried",
 }
+_TURN = 300
+"""After so many steps in a row without a choice of ours it is another thread's turn: it may wait for that."""
 
 
 @dataclass(slots=True)
-class _Node:
+class Node:
     """A point, before the run's step number ``step``.
 
-    ``options`` are the pending ops by thread; ``back`` are the threads that have to go first here in some run, ``done``
-    those that have, each with the footprint that its step had; to let one of ``asleep`` go would repeat a run.
+    ``options`` are the labels of the pending ops by thread; ``back`` are the threads that have to go first here in some
+    run, ``done`` those that have, each with the footprint that its step had; to let one of ``asleep`` go would repeat a
+    run.
     """
 
     step: int
-    options: dict[str, Op]
+    options: dict[str, str]
     asleep: dict[str, Footprint]
     chosen: str
     back: set[str]
@@ -51,47 +55,80 @@ class _Node:
         return [each for each in self.options if each in self.back - self.done.keys() - self.asleep.keys()]
 
 
-class DPOR(Strategy):
-    """Ends by itself, and ``is_proof`` then says whether everything has been covered."""
+@dataclass(slots=True)
+class Progress:
+    """How far a search is: all that it takes to go on with it.
 
-    def __init__(self, storage: Storage) -> None:
-        self.traces = self.redundant = self.steps = 0
+    ``nodes`` are the points of the last run at which something is left to try, and of those before it; ``known`` says
+    of each step of that run what it was and what came of it.  ``bounds`` and ``doubts`` are what the claim leaves out,
+    and what keeps it from being a proof.
+    """
+
+    traces: int = 0
+    redundant: int = 0
+    steps: int = 0
+    nodes: list[Node] = field(default_factory=list)
+    known: list[str] = field(default_factory=list)
+    bounds: set[str] = field(default_factory=set)
+    doubts: set[str] = field(default_factory=set)
+
+    @property
+    def left(self) -> int:
+        """How many threads are known that have to go first at some point in runs to come."""
+        return sum(len(node.left) for node in self.nodes)
+
+    @property
+    def covered(self) -> float:
+        """The part that is done, from 0 to 1: an estimate, as if nothing were found any more and all branches alike."""
+        share, done = 1.0, 0.0
+        for node in self.nodes:
+            share /= max(1, len(node.back | node.done.keys()))
+            done += share * (len(node.done) - 1)
+        return min(1.0, done + share)
+
+
+class DPOR(Strategy):
+    """Ends by itself, and ``is_proof`` then says whether everything has been covered.
+
+    ``progress`` may be that of an earlier search, to go on with.
+    """
+
+    def __init__(self, storage: Storage, progress: Progress | None = None) -> None:
+        self.progress = progress or Progress()
         self._storage = storage
-        self._nodes: list[_Node] = []
-        self._known: list[tuple[object, ...]] = []
         self._exhausted = False
-        self._bounds: set[str] = set()
-        self._doubts: set[str] = set()
 
     def begin(self, rng: Random) -> bool:
         del rng
-        if self.traces or self.redundant:
-            while self._nodes and not self._nodes[-1].left:
-                self._nodes.pop()
-            self._exhausted = not self._nodes
+        nodes = self.progress.nodes
+        if self.progress.traces or self.progress.redundant:
+            while nodes and not nodes[-1].left:
+                nodes.pop()
+            self._exhausted = not nodes
             if self._exhausted:
                 return False
-            self._nodes[-1].chosen = self._nodes[-1].left[0]
+            nodes[-1].chosen = nodes[-1].left[0]
         self._order = Order(self._storage)
-        self._seen, self._depth, self._first_new = 0, 0, self._nodes[-1].step if self._nodes else 0
-        self._at: _Node | None = None
+        self._seen, self._depth, self._first_new = 0, 0, nodes[-1].step if nodes else 0
+        self._at: Node | None = None
         self._asleep: dict[str, Footprint] = {}
         self._repeats = False
         return True
 
     def choose(self, point: Point) -> int:
         self._follow(point.trace)
-        options = {op.thread: op for op in point.options}
-        if self._depth == len(self._nodes):
+        options, nodes = {op.thread: op for op in point.options}, self.progress.nodes
+        if self._depth == len(nodes):
             self._repeats |= options.keys() <= self._asleep.keys()
             if self._repeats:
                 self._look_back(())
                 raise Enough
-            self._nodes.append(self._enter(options))
-        self._at = node = self._nodes[self._depth]
+            nodes.append(self._enter(options))
+        self._at = node = nodes[self._depth]
         self._depth += 1
-        if _labels(options) != _labels(node.options):
-            raise Diverged(_difference(node.step, _labels(node.options), _labels(options)))
+        if _labels(options) != node.options:
+            before, now = (", ".join(each.values()) for each in (node.options, _labels(options)))
+            raise Diverged(_difference(node.step, before, now))
         return [*options].index(node.chosen)
 
     def end(self, outcome: Outcome) -> None:
@@ -101,30 +138,18 @@ class DPOR(Strategy):
     @property
     def is_proof(self) -> bool:
         """Whether every interleaving has been covered, as far as the claim goes."""
-        return self._exhausted and not self._doubts
-
-    @property
-    def left(self) -> int:
-        """How many threads are known that have to go first at some point in runs to come."""
-        return sum(len(node.left) for node in self._nodes)
-
-    @property
-    def covered(self) -> float:
-        """The part that is done, from 0 to 1: an estimate, as if nothing were found any more and all branches alike."""
-        share, done = 1.0, 0.0
-        for node in self._nodes:
-            share /= max(1, len(node.back | node.done.keys()))
-            done += share * (len(node.done) - 1)
-        return min(1.0, done + share)
+        return self._exhausted and not self.progress.doubts
 
     def claim(self) -> str:
-        found = f"{self.traces} trace{'s' * (self.traces != 1)}, {self.redundant} redundant"
-        bounds = "".join(f"; {each}" for each in sorted(self._bounds))
+        traces, left = self.progress.traces, self.progress.left
+        found = f"{traces} trace{'s' * (traces != 1)}, {self.progress.redundant} redundant"
+        bounds = "".join(f"; {each}" for each in sorted(self.progress.bounds))
         if self.is_proof:
             return f"EXHAUSTED: {found}{bounds}"
-        reasons = sorted(self._doubts)
+        reasons = sorted(self.progress.doubts)
         if not self._exhausted:
-            reasons.insert(0, f"{self.left} branch{'es' * (self.left != 1)} left to try, about {self.covered:.0%} done")
+            about = f"about {self.progress.covered:.0%} done"
+            reasons.insert(0, f"{left} branch{'es' * (left != 1)} left to try, {about}")
         return f"INCOMPLETE: {'; '.join(reasons)}; {found}{bounds}"
 
     # One run.
@@ -132,8 +157,10 @@ class DPOR(Strategy):
     def _follow(self, trace: Sequence[Event]) -> None:
         """Take in what has happened since the last point."""
         for event in trace[self._seen :]:
-            if isinstance(event, Op) and is_step(event, self._storage):
-                self._take(self._order.add(event))
+            if isinstance(event, Op):
+                self.progress.doubts |= {_ASKS[each] for each in (event.call, event.syscall) if each in _ASKS}
+                if is_step(event, self._storage):
+                    self._take(self._order.add(event))
         self._seen = len(trace)
 
     def _take(self, step: Step) -> None:
@@ -146,38 +173,43 @@ class DPOR(Strategy):
         elif thread in self._asleep:
             self._repeats = True
         self._asleep = {each: touched for each, touched in self._asleep.items() if not depends(touched, step.footprint)}
-        if step.op.call == "test" or (step.op.call, step.op.syscall) in {("store", "check"), ("store", "count")}:
-            self._doubts.add(_ASKS["test" if step.op.call == "test" else "check"])
 
     def _compare(self, step: Step) -> None:
         """Up to where this run is new it has to be the last one; raises `Diverged`."""
         op, index = step.op, len(self._order.steps) - 1
-        key = (op.label, op.syscall, op.result and (op.result.errno, op.result.value, op.result.digest))
+        ended = (op.result.errno or f"ok {op.result.value} {op.result.digest}") if op.result else ""
+        known, now = self.progress.known, f"{op.label} ({op.syscall}): {ended}".rstrip()
         if index >= self._first_new:
-            self._known[index:] = [key]
-        elif key != self._known[index]:
-            raise Diverged(_difference(index, self._known[index], key))
+            known[index:] = [now]
+        elif now != known[index]:
+            raise Diverged(_difference(index, known[index], now))
 
-    def _enter(self, options: dict[str, Op]) -> _Node:
+    def _enter(self, options: dict[str, Op]) -> Node:
         """A new point: go on with the thread that went last, unless it only waits."""
         awake = [each for each in options if each not in self._asleep]
         busy = [each for each in awake if not yields(options[each]) and not self._order.is_vain(options[each])]
-        chosen = (busy or awake)[0]
-        return _Node(len(self._order.steps), options, dict(self._asleep), chosen, {chosen})
+        chosen = (busy or awake)[-1 if self._streak() >= _TURN else 0]
+        return Node(len(self._order.steps), _labels(options), dict(self._asleep), chosen, {chosen})
+
+    def _streak(self) -> int:
+        """For how many steps the thread that went last has gone on, up to `_TURN`."""
+        last = [step.op.thread for step in self._order.steps[-_TURN:]]
+        return next((count for count, thread in enumerate(reversed(last)) if thread != last[-1]), len(last))
 
     def _look_back(self, pending: Iterable[Op]) -> None:
         """Enter who has to go first where, for each race that this run was the first to have."""
-        at = {node.step: node for node in self._nodes}
+        progress = self.progress
+        at = {node.step: node for node in progress.nodes}
         steps = [*self._order.steps[self._first_new :], *(self._order.imagine(op) for op in pending)]
         for step in steps:
             for index in step.races:
                 self._reverse(at.get(index), index, step)
-        self._bounds |= {_PATIENCE} if self._order.has_polls else set()
-        self.traces += not self._repeats
-        self.redundant += self._repeats
-        self.steps = max(self.steps, len(self._order.steps))
+        progress.bounds |= {_PATIENCE} if self._order.has_polls else set()
+        progress.traces += not self._repeats
+        progress.redundant += self._repeats
+        progress.steps = max(progress.steps, len(self._order.steps))
 
-    def _reverse(self, node: _Node | None, index: int, step: Step) -> None:
+    def _reverse(self, node: Node | None, index: int, step: Step) -> None:
         """Have the race of a step with an earlier one go the other way in a run to come, if none has had it so."""
         initials = self._order.initials(index, step)
         able = [each for each in initials if node is not None and each in node.options]
@@ -185,7 +217,7 @@ class DPOR(Strategy):
             if not any(self._sleeps(each, index) for each in initials):
                 first = self._order.steps[index].op.label
                 raise InternalError(f"{step.op.label} was in a race with {first}, but can never come first")
-            self._bounds.add(_SLEEPS)
+            self.progress.bounds.add(_SLEEPS)
         elif node.back.isdisjoint(able) and node.asleep.keys().isdisjoint(able):
             node.back.add(step.op.thread if step.op.thread in able else able[0])
 
@@ -194,9 +226,9 @@ class DPOR(Strategy):
         return any(yields(step.op) for step in self._order.steps[index:] if step.op.thread == thread)
 
 
-def _labels(options: dict[str, Op]) -> tuple[str, ...]:
-    return tuple(op.label for op in options.values())
+def _labels(options: dict[str, Op]) -> dict[str, str]:
+    return {thread: op.label for thread, op in options.items()}
 
 
-def _difference(step: int, before: object, now: object) -> str:
+def _difference(step: int, before: str, now: str) -> str:
     return f"step {step}: {before}, now {now}"

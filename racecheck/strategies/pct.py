@@ -7,9 +7,9 @@ are enough to bring it about; with n threads and k places each run does so with 
 
 The paper counts every step of every thread as a place.  Here the places are the points of the run, and for each thread
 the moment at which it is first seen: a thread that goes on because no other can would do so with any priority, so to
-fall after its last choice is as good.  A bug inside of sections that a lock guards has the depth of the orderings
-between those sections.  Who polls falls below everybody each time, so that the others get on; of a bug that needs it
-otherwise the bound says nothing.
+fall after its last choice is as good.  Of two things the bound does not speak: orderings of ops inside of sections that
+one lock guards (who has fallen in there is let go on, because the others wait for the lock), and polls (who polls falls
+below everybody each time, so that the others get on).
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from random import Random
 from racecheck.errors import UsageError
 from racecheck.happens_before import yields
 from racecheck.model import Op, Outcome, Point
+from racecheck.strategies.protocol import Strategy
 
 
-class PCT:
+class PCT(Strategy):
     """Hits what happens when one thread is far behind the others; raises `UsageError` for a depth below 1.
 
     How many threads and places there are is learnt from the runs; the first one has no changes of priority.
@@ -33,6 +34,7 @@ class PCT:
         self._depth = depth
         self._threads = self._places = self._runs = 0
         self._going = False
+        self._aside: set[str] = set()
 
     def begin(self, rng: Random) -> bool:
         self._rng, self._going = rng, True
@@ -76,7 +78,9 @@ class PCT:
 
         What was drawn from fewer places than there are had not the probability that is claimed: it does not count.
         """
-        threads = len({op.thread for op in (*outcome.ops, *outcome.pending)})
+        ops = (*outcome.ops, *outcome.pending)
+        self._aside |= {"polls" if yields(op) else "locks" for op in ops if yields(op) or op.call == "flock"}
+        threads = len({op.thread for op in ops})
         places = len(outcome.schedule) + threads
         if threads > self._threads or places > self._places:
             self._threads, self._places = max(threads, self._threads), max(places, self._places)
@@ -92,7 +96,8 @@ class PCT:
         formula = {0: "1/n", 1: "1/(n*k)"}.get(changes, f"1/(n*k^{changes})")
         numbers = formula.replace("n", str(n)).replace("k", str(k))
         hit = 1 / (n * k**changes)
+        aside = f" ({' and '.join(sorted(self._aside))} aside)" if self._aside else ""
         return (
-            f"any bug of depth {self._depth} is hit with probability at least {formula} = {numbers} = {hit:.2g} "
+            f"any bug of depth {self._depth}{aside} is hit with probability at least {formula} = {numbers} = {hit:.2g} "
             f"in each run, and {1 - (1 - hit) ** self._runs:.2g} in all {self._runs}"
         )

@@ -9,19 +9,20 @@ from racecheck.dependence import Footprint
 from racecheck.model import Op, Outcome, Point
 from racecheck.strategies.pct import PCT
 from racecheck.strategies.pos import POS
+from racecheck.strategies.protocol import Strategy
 from racecheck.strategies.random_walk import RandomWalk
 from racecheck.strategies.urw import URW
 
 
-class Portfolio:
+class Portfolio(Strategy):
     """URW, PCT, POS and a random walk as 2 : 1 : 1 : 1, PCT with depths 2 and 3 in equal parts.
 
     All of them learn from every run.  ``footprint`` says what ops touch.
     """
 
     def __init__(self, footprint: Callable[[Op], Footprint]) -> None:
-        self._members = (URW(), PCT(2), PCT(3), POS(footprint), RandomWalk())
-        self._member: URW | PCT | POS | RandomWalk = self._members[0]
+        self._members: tuple[Strategy, ...] = (URW(), PCT(2), PCT(3), POS(footprint), RandomWalk())
+        self._member: Strategy = self._members[0]
 
     def begin(self, rng: Random) -> bool:
         self._member = rng.choices(self._members, (4, 1, 1, 2, 2))[0]

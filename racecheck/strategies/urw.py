@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from random import Random
 
 from racecheck.model import Event, Op, Outcome, Point
+from racecheck.strategies.protocol import Strategy
 
 
 @dataclass(slots=True)
@@ -45,7 +46,7 @@ class _Progress:
             self.at[thread] = (issued, done + 1 if issued == before else 1)
 
 
-class URW:
+class URW(Strategy):
     """Hits what can happen at many places, in threads that are alike.
 
     How many ops a thread has between collectives is learnt from the runs, as their mean; the first run is a plain
@@ -86,6 +87,3 @@ class URW:
             last[op.thread, issued] = done
         for (thread, issued), length in last.items():
             self._lengths[thread][issued].add(length)
-
-    def claim(self) -> str:
-        return ""

@@ -1,0 +1,117 @@
+"""A search that was cut short, on disk: where DPOR stood, so that it can go on.
+
+Like a finding the file is versioned JSON, read strictly, and good for the world and the scenario that it was made with.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from racecheck import record
+from racecheck.dependence import Footprint, Location, Mode
+from racecheck.errors import UsageError
+from racecheck.model import World
+from racecheck.record import Format, Reference
+from racecheck.strategies.dpor import Node, Progress
+
+FORMAT = Format("racecheck-search", 1, "a search", "begin it anew with racecheck run")
+
+Touched = Mapping[str, Mode]
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A `Node`, its locations as text."""
+
+    step: int
+    options: Mapping[str, str]
+    asleep: Mapping[str, Touched]
+    chosen: str
+    back: tuple[str, ...]
+    done: Mapping[str, Touched]
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What was searched, and how far; ``names`` are patterns of names that differ from run to run."""
+
+    scenario: Reference
+    world: World
+    seed: str
+    names: tuple[str, ...]
+    traces: int
+    redundant: int
+    steps: int
+    nodes: tuple[Branch, ...]
+    known: tuple[str, ...]
+    bounds: tuple[str, ...]
+    doubts: tuple[str, ...]
+
+    @property
+    def progress(self) -> Progress:
+        return Progress(
+            self.traces, self.redundant, self.steps, [_node(each) for each in self.nodes], [*self.known],
+            {*self.bounds}, {*self.doubts},
+        )  # fmt: skip
+
+
+def cut(scenario: Reference, world: World, seed: str, names: tuple[str, ...], progress: Progress) -> Cut:
+    """The search as it stands."""
+    return Cut(
+        scenario, world, seed, names, progress.traces, progress.redundant, progress.steps,
+        tuple(_branch(each) for each in progress.nodes), tuple(progress.known),
+        tuple(sorted(progress.bounds)), tuple(sorted(progress.doubts)),
+    )  # fmt: skip
+
+
+def save(search: Cut, directory: Path) -> Path:
+    """Write it to ``<directory>/<scenario>/search.json``; gives the path.  Raises `UsageError`."""
+    return record.write(FORMAT.encode(search), record.folder_of(search.scenario, directory), "search.json")
+
+
+def load(path: Path, scenario: Reference, world: World, seed: str) -> Cut:
+    """Read one; raises `UsageError` if it is none, or one of another scenario, world or seed."""
+    found: Cut = FORMAT.load(path, Cut)
+    for what, theirs, ours in (
+        ("of another scenario", found.scenario.target, scenario.target),
+        ("of another version of the scenario's file", found.scenario.source, scenario.source),
+        ("in another world", found.world, world),
+        ("with another seed", found.seed, seed),
+    ):
+        if theirs != ours:
+            raise UsageError(f"{path} is a search {what}: leave --resume out, or give what it was made with")
+    return found
+
+
+def _branch(node: Node) -> Branch:
+    return Branch(
+        node.step, node.options, {each: _text(touched) for each, touched in node.asleep.items()}, node.chosen,
+        tuple(sorted(node.back)), {each: _text(touched) for each, touched in node.done.items()},
+    )  # fmt: skip
+
+
+def _node(branch: Branch) -> Node:
+    return Node(
+        branch.step, dict(branch.options), {each: _footprint(text) for each, text in branch.asleep.items()},
+        branch.chosen, set(branch.back), {each: _footprint(text) for each, text in branch.done.items()},
+    )  # fmt: skip
+
+
+def _text(footprint: Footprint) -> Touched:
+    return {json.dumps([where.kind, where.key]): mode for where, mode in footprint.items()}
+
+
+def _footprint(touched: Touched) -> Footprint:
+    try:
+        pairs = [(json.loads(text), mode) for text, mode in touched.items()]
+        return {Location(str(kind), _hashable(key)): mode for (kind, key), mode in pairs}
+    except (ValueError, TypeError):
+        raise UsageError(f"damaged search: its footprints cannot be read; {FORMAT.mend}") from None
+
+
+def _hashable(value: Any) -> Hashable | Any:
+    return tuple(map(_hashable, value)) if isinstance(value, list) else value

@@ -1,0 +1,92 @@
+"""One race of a run the other way round, and all else as it was, as far as that goes.
+
+First comes what came before the earlier op, then all of what came between the two that does not follow from it, and
+then the later op: so does DPOR reverse a race.  The earlier op goes next: who has looked and not yet acted is what
+races are about.  Then comes the rest, in the old order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from random import Random
+
+from racecheck.happens_before import Order, Step, is_step, yields
+from racecheck.model import Event, Op, Outcome, Point
+from racecheck.storage import Storage
+from racecheck.strategies.protocol import Diverged, Strategy
+
+
+class Forcing(Strategy):
+    """``first`` and ``second`` are the indices in ``trace`` of two ops that race with each other.
+
+    ``problem`` says after the run why they did not go the other way, "" if they did; a run that comes to nothing is cut
+    short with it.
+    """
+
+    def __init__(self, storage: Storage, trace: Sequence[Event], first: int, second: int) -> None:
+        self._storage = storage
+        steps = [index for index, event in enumerate(trace) if isinstance(event, Op) and is_step(event, storage)]
+        order = Order(storage)
+        order.extend(trace)
+        earlier, later = steps.index(first), steps.index(second)
+        between = range(earlier + 1, later)
+        free = [each for each in between if not order.before(earlier, each)]
+        after = [each for each in between if order.before(earlier, each)]
+        script = (*range(earlier), *free, later, earlier, *after, *range(later + 1, len(steps)))
+        self._script = [order.steps[each] for each in script]
+        self._earlier, self._later = order.steps[earlier], order.steps[later]
+        self.problem = ""
+
+    def begin(self, rng: Random) -> bool:
+        del rng
+        self._order, self._seen, self._next = Order(self._storage), 0, 0
+        self._counts: Counter[str] = Counter()
+        self._decided, self._held_up, self.problem = False, "", f"{self._later.op.label} did not come"
+        return True
+
+    def choose(self, point: Point) -> int:
+        self._follow(point.trace)
+        if self._decided and self.problem:
+            raise Diverged(self.problem)
+        while self._next < len(self._script) and self._has_gone(self._script[self._next]):
+            self._next += 1
+        able = [option.thread for option in point.options]
+        for step in self._script[self._next :]:
+            if self._has_gone(step):
+                continue
+            if step.op.thread in able:
+                return able.index(step.op.thread)
+            self._held_up = self._held_up or step.op.label
+        return self._tamest(point)
+
+    def end(self, outcome: Outcome) -> None:
+        self._follow(outcome.trace)
+
+    def _follow(self, trace: Sequence[Event]) -> None:
+        """Take in what has happened since the last point."""
+        for event in trace[self._seen :]:
+            if isinstance(event, Op) and is_step(event, self._storage):
+                self._take(self._order.add(event))
+        self._seen = len(trace)
+
+    def _take(self, step: Step) -> None:
+        self._counts[step.op.thread] = step.number
+        if not self._decided and _same(step, self._later):
+            self._decided, was, now = True, self._later.op, step.op
+            self.problem = "" if was.call == now.call else f"{was.label} is {now.label} now"
+        if not self._decided and _same(step, self._earlier):
+            self._decided, held_up = True, self._held_up or self._later.op.label
+            self.problem = f"{held_up} would have to go before {step.op.label}, and cannot"
+
+    def _has_gone(self, step: Step) -> bool:
+        return step.number <= self._counts[step.op.thread]
+
+    def _tamest(self, point: Point) -> int:
+        """Where the old run is over for all: who does not only ask again what another one has yet to do."""
+        busy = (index for index, op in enumerate(point.options) if not yields(op) and not self._order.is_vain(op))
+        return next(busy, 0)
+
+
+def _same(one: Step, other: Step) -> bool:
+    return (one.op.thread, one.number) == (other.op.thread, other.number)

@@ -1,0 +1,27 @@
+"""Choices from a list of numbers: whatever is changed in it, it stays a list that can be run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from racecheck.model import Point
+from racecheck.strategies.protocol import Strategy
+
+
+class Tape(Strategy):
+    """The n-th choice is the tape's n-th index; where there is no such option, and after the end, the tamest."""
+
+    def __init__(self, indices: Sequence[int]) -> None:
+        self._indices = indices
+        self._at = 0
+
+    def begin(self, rng: Random) -> bool:
+        del rng
+        self._at = 0
+        return True
+
+    def choose(self, point: Point) -> int:
+        index = self._indices[self._at] if self._at < len(self._indices) else 0
+        self._at += 1
+        return index if index < len(point.options) else 0

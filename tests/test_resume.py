@@ -1,0 +1,74 @@
+"""A search that is cut short goes on where it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from random import Random
+
+import pytest
+import toys
+
+from racecheck import UsageError, World, resume, storage
+from racecheck.record import Reference
+from racecheck.strategies import DPOR
+from tests.test_dpor import runs
+
+SCENARIO, WORLD = Reference("a/test_it.py::it", "5" * 64), World(ranks=3)
+PROGRAM = toys.random_program(Random(1006), 800)
+
+
+def kept(strategy: DPOR, directory: Path) -> Path:
+    return resume.save(resume.cut(SCENARIO, WORLD, "0", (), strategy.progress), directory)
+
+
+@pytest.mark.parametrize("seed", range(1000, 1020))
+def test_in_two_parts_it_finds_what_it_finds_in_one(tmp_path: Path, seed: int) -> None:
+    program = toys.random_program(Random(seed), 800)
+    whole = DPOR(storage.make(WORLD))
+    every = [toys.trace_of(each) for each in runs(program, whole)]
+    first = DPOR(storage.make(WORLD))
+    found = [toys.trace_of(each) for each in islice(runs(program, first), max(1, len(every) // 2))]
+    again = DPOR(storage.make(WORLD), resume.load(kept(first, tmp_path), SCENARIO, WORLD, "0").progress)
+    found += [toys.trace_of(each) for each in runs(program, again)]
+    assert sorted(map(sorted, found)) == sorted(map(sorted, every)), "none is missed, and none is there twice"
+    assert again.claim() == whole.claim()
+
+
+def test_another_search_is_refused(tmp_path: Path) -> None:
+    strategy = DPOR(storage.make(WORLD))
+    next(runs(PROGRAM, strategy))
+    path = kept(strategy, tmp_path)
+    for scenario, world, seed, what in (
+        (replace(SCENARIO, target="a/test_it.py::other"), WORLD, "0", "of another scenario"),
+        (replace(SCENARIO, source="6" * 64), WORLD, "0", "of another version of the scenario's file"),
+        (SCENARIO, World(ranks=2), "0", "in another world"),
+        (SCENARIO, WORLD, "1", "with another seed"),
+    ):
+        with pytest.raises(UsageError, match=f"is a search {what}: leave --resume out, or give what it was made with"):
+            resume.load(path, scenario, world, seed)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda _: "", "not a search: not JSON"),
+        (lambda _: "{}", 'not a search: it does not say "format": "racecheck-search"'),
+        (lambda text: text.replace('"version": 1', '"version": 2'), "is newer than this racecheck reads"),
+        (lambda text: text.replace('"version": 1', '"version": 0'), "there is no version 0 of "),
+        (lambda text: text.replace('"WRITE"', '"SCRIBBLE"'), "expected one of 'READ', 'ADD', 'WRITE'"),
+        (lambda text: text.replace('\\"entry\\"', "entry"), "its footprints cannot be read"),
+        (lambda text: text.replace('"chosen"', '"taken"'), "chosen: missing"),
+    ],
+)
+def test_a_damaged_file_is_one_line(tmp_path: Path, change: Callable[[str], str], says: str) -> None:
+    strategy = DPOR(storage.make(WORLD))
+    next(runs(PROGRAM, strategy))
+    path = kept(strategy, tmp_path)
+    path.write_text(change(path.read_text()))
+    with pytest.raises(UsageError) as refused:
+        _ = resume.load(path, SCENARIO, WORLD, "0").progress
+    assert says in str(refused.value)
+    assert "\n" not in str(refused.value)
