@@ -9,6 +9,7 @@ The modules, from the top; imports go down this list, never up:
     probes, subject     what it tries, each by doing it
     listing             the scenarios in files
     search              explore: begin, run, judge; budget and seed
+    explain             what a failing run comes down to
     resume              a search that was cut short, on disk
     runner              one run, and a finding's run again
     results             what a search came to, for people and for programs

@@ -183,7 +183,8 @@ def run(
 
         search = Search(
             scenario, world, scenario.invariants, chooses, schedules, seed, free=free, seconds=seconds or 0.0,
-            keep_going=keep_going, earlier=earlier, findings=None if free else settings.findings,
+            keep_going=keep_going, earlier=earlier, minimise=not keep_going,
+            findings=None if free else settings.findings,
         )  # fmt: skip
         return explore(session, search, progress)
 

@@ -135,7 +135,9 @@ class Collective:
     """A collective (or a send with its receive) all of whose parties have come.
 
     ``ranks`` are global and in order of the group; ``root`` is the global rank of the root, -1 where the
-    kind has none; ``number`` counts the collectives of the group from 0.
+    kind has none; ``number`` counts the collectives of the group from 0.  ``issued`` says of each thread that took part
+    which of its events (as clocks count them) that was, ``left`` of each that waited after which of its events it went
+    on.
     """
 
     kind: str
@@ -145,6 +147,8 @@ class Collective:
     root: int = -1
     clock: Mapping[str, int] = field(default_factory=dict)
     stacks: Mapping[int, tuple[Frame, ...]] = field(default_factory=dict)
+    issued: Mapping[str, int] = field(default_factory=dict)
+    left: Mapping[str, int] = field(default_factory=dict)
 
 
 Event = Op | Collective
@@ -170,6 +174,34 @@ class Choice:
 
 
 Schedule = tuple[Choice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OpName:
+    """An op by a name that survives changes of the code around it (`racecheck.naming`).
+
+    It is the ``number``-th of ``thread``, from 1, with this ``call`` and this pattern of paths ("ckpt/shard#").
+    """
+
+    thread: str
+    call: str
+    paths: str
+    number: int = 1
+
+    def __str__(self) -> str:
+        number = f" (no. {self.number})" if self.number > 1 else ""
+        return f"{self.thread} {self.call} {self.paths}".rstrip() + number
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """That one op has to come before another; a few of them say which runs fail, whatever else happens in between."""
+
+    before: OpName
+    after: OpName
+
+    def __str__(self) -> str:
+        return f"{self.before} before {self.after}"
 
 
 @dataclass(frozen=True, slots=True)

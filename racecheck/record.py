@@ -33,7 +33,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from racecheck.errors import UsageError
-from racecheck.model import Event, Judgement, Outcome, RankResult
+from racecheck.model import Constraint, Event, Judgement, Outcome, RankResult
 
 FORMAT = "racecheck-finding"
 VERSION = 3
@@ -74,7 +74,8 @@ class Finding:
     """A run that is worth keeping: what determined it, what came of it, and how it was judged.
 
     ``run`` is the number of the run under ``seed``, ``strategy`` the name of what chose its schedule, and
-    ``invariants`` the names of all that were asked.
+    ``invariants`` the names of all that were asked.  ``pair`` are the events of the trace whose order decides (one
+    beyond its end is a pending op), and with ``constraints`` every run fails.
     """
 
     scenario: Reference
@@ -85,6 +86,8 @@ class Finding:
     outcome: Outcome
     judgement: Judgement
     versions: Versions
+    pair: tuple[int, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
 
     @property
     def address(self) -> str:

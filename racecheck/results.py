@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 from rich.color import ColorSystem
 from rich.style import Style
 
+from racecheck.minimise.critical import op_at
+from racecheck.minimise.tape import switches
 from racecheck.model import Coverage, Outcome, Verdict, Violation, World
 from racecheck.record import Finding
 from racecheck.report.text import coverage_text, render, summary
 from racecheck.report.words import count, escape
 
 if TYPE_CHECKING:
+    from racecheck.explain import Explanation
     from racecheck.runner import Replayed
     from racecheck.search import Ending, Found, Report
 
@@ -58,7 +61,7 @@ def search_text(report: Report, budget: int, page: Page, cut: Path | None = None
     lines += _reasons(report.reasons)
     if report.outcome is not None:
         shown = [] if report.verdict is Verdict.PASS else _run(report.outcome, _bare(report), page)
-        lines += [*shown, "", coverage_text(report.coverage)]
+        lines += [*shown, *_explanation(report.explanation), "", coverage_text(report.coverage)]
     resume = [f"Resume:  racecheck run {report.target} --resume {_shown(cut)}  (and the same options)"] if cut else []
     return "\n".join([*lines, *_endings(report), *_replay(report), *resume])
 
@@ -74,6 +77,7 @@ def search_data(report: Report, cut: Path | None = None) -> dict[str, Any]:
         "seconds": round(report.seconds, 3),
         "ops": report.ops,
         "claim": report.claim,
+        "explanation": _explanation_data(report.explanation),
         "resume": _shown(cut) if cut else None,
         "violations": [_violation_data(each) for each in report.violations],
         "endings": [_ending_data(each) for each in report.endings],
@@ -181,7 +185,37 @@ def _order(report: Report) -> str:
 
 def _where(report: Report, budget: int) -> str:
     number = f"{report.schedule_number + 1} of {budget}"
-    return f"seed {report.seed}, schedule {number}; {_size(report.world, report.outcome)}"
+    size = _size(report.world, report.outcome) if report.explanation is None else _minimised(report.explanation)
+    return f"seed {report.seed}, schedule {number}; {size}"
+
+
+def _minimised(explanation: Explanation) -> str:
+    """``minimised: 69 -> 9 ops, 8 -> 2 ranks, 2 switches``; what has stayed the same is said once."""
+    before, after = explanation.found, explanation.outcome
+    pairs = [(len(before.ops), len(after.ops), "op"), (before.world.ranks, after.world.ranks, "rank")]
+    sizes = [f"{one} -> {count(other, what)}" if one != other else count(other, what) for one, other, what in pairs]
+    return f"minimised: {', '.join(sizes)}, {count(switches(after.schedule), 'switch', 'switches')}"
+
+
+def _explanation(explanation: Explanation | None) -> Iterator[str]:
+    """What the failure is owed to."""
+    if explanation is None:
+        return
+    if explanation.pair is not None:
+        first, second = (escape(op_at(explanation.outcome, each).label) for each in explanation.pair.events)
+        other = explanation.pair.other
+        end = f"In the other order {escape(other.message)}." if other is not None else "In the other order it passes."
+        yield f"\nThe pair that decides: rank {first}, then rank {second}. {end}"
+    orderings = explanation.orderings
+    if orderings is None or orderings.why:
+        return
+    tried = f"{orderings.failed} of {orderings.completions} random schedules"
+    if not orderings.constraints:
+        yield f"It fails in any order ({tried})."
+        return
+    yield f"Whatever else happens, it fails ({tried}) if"
+    for each in orderings.constraints:
+        yield f"{_INDENT}rank {escape(str(each.before))} goes before rank {escape(str(each.after))}"
 
 
 def _size(world: World, outcome: Outcome | None) -> str:
@@ -235,6 +269,22 @@ def _violation_data(found: Found) -> dict[str, Any]:
         "message": found.violation.message,
         "ranks": list(found.violation.ranks),
         "finding": _shown(found.finding) if found.finding else None,
+    }
+
+
+def _explanation_data(explanation: Explanation | None) -> dict[str, Any] | None:
+    if explanation is None:
+        return None
+    pair, orderings = explanation.pair, explanation.orderings
+    return {
+        "runs": explanation.runs,
+        "cut": explanation.cut,
+        "switches": switches(explanation.outcome.schedule),
+        "found": {"ranks": explanation.found.world.ranks, "ops": len(explanation.found.ops)},
+        "pair": [op_at(explanation.outcome, each).label for each in pair.events] if pair is not None else None,
+        "pair_passes": pair.passes if pair is not None else None,
+        "constraints": [str(each) for each in orderings.constraints] if orderings is not None else None,
+        "fails_with_them": [orderings.failed, orderings.completions] if orderings is not None else None,
     }
 
 

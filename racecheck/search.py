@@ -1,7 +1,8 @@
 """Exploration: begin, run, judge; budget and seed live here.
 
-Run i of a search draws from ``Random(f"{seed}:{i}")``, so any run can be repeated alone.  The first run happens twice
-and is compared op by op: if it differs, nothing that follows would mean anything, and the verdict is UNKNOWN.
+Run i of a search draws from ``Random(f"{seed}:{i}")`` (what strategies have learnt from earlier runs counts too, so to
+repeat one alone takes its schedule).  The first run happens twice and is compared op by op: if it differs, nothing that
+follows would mean anything, and the verdict is UNKNOWN.
 """
 
 from __future__ import annotations
@@ -10,13 +11,16 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 
 from racecheck import storage, strategies
 from racecheck.compare import effect, fingerprint, first_difference
-from racecheck.errors import UsageError
+from racecheck.errors import CannotRun, UsageError
+from racecheck.explain import Explanation, explain
 from racecheck.invariants import judge, name_of, wants_contents
+from racecheck.minimise import Fails, same_failure
 from racecheck.model import Coverage, Invariant, Judgement, Outcome, Verdict, Violation, World
 from racecheck.record import Finding, Reference, save, source_hash, versions
 from racecheck.resume import Cut, cut
@@ -29,6 +33,11 @@ from racecheck.world.session import Session
 
 _LESSONS, _REPEATS = 4, 3
 """How often names that differ from run to run are learnt, and from how many runs more each time."""
+
+_MINIMISING = 20.0
+"""Seconds that each step of minimising may take, as far as the run that is to be minimised tells."""
+_FEWEST, _MOST = 30, 400
+"""How many runs that may be."""
 
 Effect = tuple[object, ...]
 
@@ -81,6 +90,7 @@ class Report:
     outcome: Outcome | None = None
     schedule_number: int = 0
     cut: Cut | None = None
+    explanation: Explanation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +99,7 @@ class Search:
 
     ``keep_going``: also after a violation; ``earlier`` is a search that was cut short, to go on with.  ``findings`` is
     where findings go; None keeps none.  ``names`` are patterns of names that are known to differ from run to run.
+    ``minimise``: a failing run is explained, and the least one is kept instead.
     """
 
     scenario: Scenario
@@ -104,6 +115,7 @@ class Search:
     seconds: float = 0.0
     keep_going: bool = False
     earlier: Cut | None = None
+    minimise: bool = False
 
 
 class _Exploration:
@@ -140,10 +152,15 @@ class _Exploration:
                     continue
             self._take(outcome)
             if progress is not None:
-                progress(self.done, len(self.seen), time.perf_counter() - self.started, self.strategy.claim())
+                progress(self.done, len(self.seen), self.seconds, self.strategy.claim())
             if not outcome.schedule and not self.search.free:
                 self.is_only = True  # nothing was ever to be chosen
                 return
+
+    @property
+    def seconds(self) -> float:
+        """Since it began."""
+        return time.perf_counter() - self.started
 
     def _make(self) -> Strategy:
         earlier = self.search.earlier
@@ -153,7 +170,7 @@ class _Exploration:
     def _is_over(self) -> bool:
         if self.judged.verdict is not Verdict.PASS and not (self.search.keep_going and self.judged.violations):
             return True
-        late = 0 < self.search.seconds <= time.perf_counter() - self.started
+        late = 0 < self.search.seconds <= self.seconds
         return self.done >= self.search.schedules or late
 
     def _begin(self) -> bool:
@@ -161,14 +178,29 @@ class _Exploration:
         return self.strategy.begin(Random(f"{self.search.seed}:{self.begun - 1}"))
 
     def _once(self, strategy: Strategy) -> Outcome:
-        session, search = self.session, self.search
-        if search.free:
-            session.request("import", target=search.scenario.reference)
-            return free.run(session, search.scenario.reference, search.world, seed=search.seed)
+        if not self.search.free:
+            return self.attempt(self.search.world, strategy)
+        self.session.request("import", target=self.search.scenario.reference)
+        return free.run(self.session, self.search.scenario.reference, self.search.world, seed=self.search.seed)
+
+    def attempt(self, world: World, strategy: Strategy) -> Outcome:
+        """One run of the scenario in a world of any size."""
+        search = self.search
         return run_once(
-            session, search.scenario, search.world, strategy, seed=search.seed, stacks=search.stacks,
+            self.session, search.scenario, world, strategy, seed=search.seed, stacks=search.stacks,
             contents=wants_contents(search.invariants), names=search.names,
         )  # fmt: skip
+
+    def look(self, fails: Fails, world: World, budget: int) -> Outcome | None:
+        """A failing run of a world, if so many runs have one."""
+        strategy = strategies.make(strategies.DEFAULT, storage.make(world))
+        for number in range(budget):
+            if strategy.begin(Random(f"{self.search.seed}:{number}")):
+                with suppress(Enough):
+                    outcome = self.attempt(world, strategy)
+                    if fails(outcome) is not None:
+                        return outcome
+        return None
 
     def _take(self, outcome: Outcome) -> None:
         judgement = self._judge(outcome)
@@ -238,7 +270,7 @@ class _Exploration:
             strategy="free" if search.free else search.strategy,
             schedules=self.done,
             distinct_schedules=len(self.seen),
-            seconds=time.perf_counter() - self.started,
+            seconds=self.seconds,
             ops=outcome.coverage.ops if outcome else 0,
             exhaustive=self.is_only or self.strategy.is_proof,
             claim=self.strategy.claim(),
@@ -272,7 +304,41 @@ def explore(session: Session, search: Search, progress: Progress | None = None) 
     if not search.free:
         warm_up(session, search.scenario, search.world, seed=search.seed)
     exploration.run(progress)
-    return exploration.report()
+    report = exploration.report()
+    if search.minimise and report.violations and not search.free and not report.interrupted:
+        return _explained(exploration, report, progress)
+    return report
+
+
+def _explained(exploration: _Exploration, report: Report, progress: Progress | None) -> Report:
+    """The report of the least run that fails like the first that did; what Ctrl-C cuts short is left out."""
+    search = exploration.search
+    first = next(each for each in report.endings if each.violations)
+    fails = same_failure(first.outcome, first.violations[0].violation, search.invariants)
+
+    def tell(what: str) -> None:
+        if progress is not None:
+            progress(report.schedules, report.distinct_schedules, exploration.seconds, f"found; {what}")
+
+    try:
+        found = explain(
+            first.outcome, first.violations[0].violation, search.invariants, exploration.attempt,
+            partial(exploration.look, fails),
+            budget=max(_FEWEST, min(_MOST, round(_MINIMISING / max(first.outcome.seconds, 0.01)))),
+            seed=search.seed, tell=tell,
+        )  # fmt: skip
+    except KeyboardInterrupt:
+        return report
+    except CannotRun as error:
+        return replace(report, verdict=Verdict.UNKNOWN, reasons=(*report.reasons, str(error)))
+    kept = _keep(search, found.outcome, judge(found.outcome, search.invariants), first.number, found)
+    for each in first.violations:
+        if each.finding is not None and kept and kept[0].finding not in {None, each.finding}:
+            each.finding.unlink(missing_ok=True)
+    return replace(
+        report, seconds=exploration.seconds, world=found.outcome.world, ops=found.outcome.coverage.ops, violations=kept,
+        outcome=found.outcome, coverage=found.outcome.coverage, explanation=found,
+    )  # fmt: skip
 
 
 def _merge(one: Judgement, other: Judgement) -> Judgement:
@@ -283,18 +349,24 @@ def _merge(one: Judgement, other: Judgement) -> Judgement:
     )
 
 
-def _keep(search: Search, outcome: Outcome, judgement: Judgement, number: int) -> tuple[Found, ...]:
+def _keep(
+    search: Search, outcome: Outcome, judgement: Judgement, number: int, explanation: Explanation | None = None
+) -> tuple[Found, ...]:
     """Store the finding of a failing run."""
     if not judgement.violations:
         return ()
     path = None
     if search.findings is not None:
         with suppress(UsageError):  # a FAIL must not get lost because its finding cannot be stored
-            path = save(_finding(search, outcome, judgement, number), search.findings)
+            path = save(_finding(search, outcome, judgement, number, explanation), search.findings)
     return tuple(Found(violation, outcome, path) for violation in judgement.violations)
 
 
-def _finding(search: Search, outcome: Outcome, judgement: Judgement, number: int) -> Finding:
+def _finding(
+    search: Search, outcome: Outcome, judgement: Judgement, number: int, explanation: Explanation | None
+) -> Finding:
+    pair = explanation.pair if explanation is not None else None
+    orderings = explanation.orderings if explanation is not None else None
     return Finding(
         scenario=Reference(search.scenario.target, source_hash(search.scenario.file)),
         seed=search.seed,
@@ -304,4 +376,6 @@ def _finding(search: Search, outcome: Outcome, judgement: Judgement, number: int
         outcome=outcome,
         judgement=judgement,
         versions=versions(),
+        pair=pair.events if pair is not None else (),
+        constraints=orderings.constraints if orderings is not None and not orderings.why else (),
     )

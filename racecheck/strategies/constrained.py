@@ -12,7 +12,7 @@ from racecheck.naming import Naming
 from racecheck.strategies.protocol import Strategy
 
 _PATIENCE = 100
-"""So often in a row is somebody who polls let go while others are held back: what he waits for may be theirs."""
+"""So often may others sleep while somebody is held back: what they wait for may be his."""
 
 
 class Constrained(Strategy):
@@ -37,13 +37,14 @@ class Constrained(Strategy):
 
     def choose(self, point: Point) -> int:
         self._follow(point.trace)
-        free = [index for index, option in enumerate(point.options) if not self._is_held(option)]
-        if free and len(free) < len(point.options) and all(yields(point.options[index]) for index in free):
-            self._patience -= 1
-            free = free if self._patience > 0 else []
-        else:
+        options = range(len(point.options))
+        free = [index for index in options if not self._is_held(point.options[index])]
+        if len(free) == len(options):
             self._patience = _PATIENCE
-        return self._rng.choice(free or range(len(point.options)))
+        chosen = self._rng.choice(free if free and self._patience else options)
+        if self._patience and yields(point.options[chosen]):
+            self._patience -= 1
+        return chosen
 
     def end(self, outcome: Outcome) -> None:
         self._follow(outcome.trace)

@@ -57,8 +57,10 @@ class Request:
 
     @property
     def touches(self) -> bool:
-        """Whether it is about anything in the watched directories."""
-        return bool(self.files) or any(each.shown is not None or each.crossed for each in self.located.values())
+        """Whether it is about anything in the watched directories, or a link there decides what it is about."""
+        return bool(self.files) or any(
+            each.shown is not None or each.crossed or each.through for each in self.located.values()
+        )
 
     @property
     def file(self) -> OpenFile:

@@ -14,6 +14,7 @@ count that as order would hide races that another backend, or the next release, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +28,10 @@ _ONE_TO_ONE = frozenset({"send", "recv", "recv_any"})
 
 @dataclass(slots=True, eq=False)
 class Instance:
-    """One collective and the parts of it that have been issued, each with the issuer's clock and stack."""
+    """One collective and the parts of it that have been issued, each with the issuer's clock and stack.
+
+    ``issued`` and ``left`` are the event's, too, and still filled in when that has been recorded.
+    """
 
     kind: str
     group: str
@@ -36,6 +40,8 @@ class Instance:
     root: int = -1
     clocks: dict[int, Clock] = field(default_factory=dict)
     stacks: dict[int, tuple[Frame, ...]] = field(default_factory=dict)
+    issued: Clock = field(default_factory=dict)
+    left: Clock = field(default_factory=dict)
 
     @property
     def missing(self) -> list[int]:
@@ -46,21 +52,28 @@ class Instance:
 
     def before(self, rank: int) -> tuple[int, ...]:
         """Whose parts happen before ``rank`` goes on."""
-        if self.kind == "send/recv":
-            return (self.ranks[0],)
-        if self.kind in _ROOT_TO_ALL:
-            return (self.root,)
-        if self.kind in _ALL_TO_ROOT and rank != self.root:
-            return (rank,)
-        return self.ranks
+        return before(self.kind, self.ranks, self.root, rank)
 
     def event(self) -> Collective:
         clock: Clock = {}
         join(clock, *self.clocks.values())
-        return Collective(self.kind, self.group, self.number, self.ranks, self.root, clock, dict(self.stacks))
+        return Collective(
+            self.kind, self.group, self.number, self.ranks, self.root, clock, dict(self.stacks), self.issued, self.left
+        )
 
     def __str__(self) -> str:
         return f"{self.kind} #{self.number} of group {self.group}"
+
+
+def before(kind: str, ranks: Sequence[int], root: int, rank: int) -> tuple[int, ...]:
+    """Whose parts of a collective happen before ``rank`` goes on."""
+    if kind == "send/recv":
+        return (ranks[0],)
+    if kind in _ROOT_TO_ALL:
+        return (root,)
+    if kind in _ALL_TO_ROOT and rank != root:
+        return (rank,)
+    return tuple(ranks)
 
 
 class Mismatched(Exception):

@@ -47,6 +47,7 @@ class Ledger:
 
     def kept(self, request: Request) -> None:
         """A call that becomes an op: is it one whose effects escape us?"""
+        self._note_outside(request)
         call = request.call
         if call.family == "bind" and all((each.shown or "").startswith("TMPDIR/") for each in request.located.values()):
             self.note("a socket in a rank's TMPDIR")
@@ -67,8 +68,13 @@ class Ledger:
     def passed_by(self, request: Request) -> None:
         """A call outside the watched directories goes on untouched; one that writes is remembered."""
         self._passed += 1
+        self._note_outside(request)
+
+    def _note_outside(self, request: Request) -> None:
         family = request.op.call
         for located in request.located.values():
+            if located.shown is not None:
+                continue
             exists = located.status is not None
             writes = (
                 (family == "open" and _opens_to_write(request, exists=exists))

@@ -22,7 +22,7 @@ from racecheck.kernel.signature import Arg, Role
 from racecheck.world.calls import Request, signed
 from racecheck.world.files import OpenFile
 from racecheck.world.names import Names
-from racecheck.world.resolve import AT_FDCWD, check_ours
+from racecheck.world.resolve import AT_FDCWD, Located, check_ours
 
 _CHUNK = 1 << 20
 _SHORT = 120
@@ -153,7 +153,7 @@ def _umask(request: Request) -> Iterator[None]:
 
 def _open(request: Request) -> Answer:
     located = next(iter(request.located.values()), None)
-    if located is not None and located.status is not None and _may_wait(located.status):
+    if located is not None and (_is_elsewhere(located) or _may_wait(located.status)):
         return CARRY_ON
     if not request.task.process.descriptors.has_room():
         return Answer(errno=errno.EMFILE)
@@ -177,8 +177,13 @@ def _open(request: Request) -> Answer:
     return Answer(opened=descriptor, close_on_exec=bool(flags & os.O_CLOEXEC))
 
 
-def _may_wait(status: os.stat_result) -> bool:
-    return stat.S_ISFIFO(status.st_mode) or stat.S_ISCHR(status.st_mode)
+def _is_elsewhere(located: Located) -> bool:
+    """Whether a watched link leads to a file outside: whose descriptor must not be taken for a watched one."""
+    return located.shown is None and not located.crossed
+
+
+def _may_wait(status: os.stat_result | None) -> bool:
+    return status is not None and (stat.S_ISFIFO(status.st_mode) or stat.S_ISCHR(status.st_mode))
 
 
 def _open_arguments(request: Request) -> tuple[int, int]:

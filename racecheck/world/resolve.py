@@ -199,7 +199,7 @@ class Resolver:
             os.close(base)
         if self.crossings or self.turns:
             shown = dict.fromkeys(map(self.watched.shown, self.turns))
-            through = tuple(each for each in shown if each is not None)
+            through = tuple(each for each in shown if each not in {None, "."})
             way[-1] = replace(way[-1], crossed=bool(self.crossings), through=through)
         return _end_of(way, is_loop=len(way) > _MAX_LINKS and _goes_on(way[-1], follow=follow, slash=slash))
 

@@ -203,6 +203,7 @@ class Supervisor:
         except Mismatched as found:
             self._state.mismatch = found.mismatch
             raise Over from None
+        self._state.collectives.instance(ticket).issued[task.name] = task.clock[task.name]
         if event is not None:
             self._state.trace.append(event)
         reply(task, ticket)
@@ -213,6 +214,7 @@ class Supervisor:
         instance, number = self._state.collectives.instance(ticket), task.rank.number
         if instance.may_return(number):
             join(task.clock, *(instance.clocks[each] for each in instance.before(number)))
+            instance.left.setdefault(task.name, task.clock.get(task.name, 0))
         elif not any(self._state.ranks[each].failed for each in instance.missing):
             return False
         reply(task)

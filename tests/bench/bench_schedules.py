@@ -152,9 +152,7 @@ def found(bench: Bench) -> None:
 def seeds(bench: Bench, started: Session, scenario: Scenario) -> None:
     needed = []
     for seed in range(1, 11):
-        search = Search(
-            scenario, scenario.world, scenario.invariants, schedules=20, seed=str(seed), stacks=False
-        )
+        search = Search(scenario, scenario.world, scenario.invariants, schedules=20, seed=str(seed), stacks=False)
         report = explore(started, search)
         broken = {each.violation.invariant for each in report.violations}
         bench.must(scenario.breaks in broken, f"{scenario.name}, seed {seed}: {scenario.breaks} not found in 20")

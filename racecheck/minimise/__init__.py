@@ -1,0 +1,37 @@
+"""From a failing run to what a person can use: the least run that fails in the same way, and what it owes that to.
+
+`same_failure` says what counts as the same failure.  In this order:
+
+1. `fewer_ranks`: a failing run of the smallest world that has one;
+2. `shrink`: a run with as few switches between threads as the failure takes;
+3. `critical_pair`: the two ops whose order separates it from a run that passes;
+4. `fewest_orderings`: constraints with which every run fails, for people and for replays of code that has changed.
+
+All of them run the world through an `Attempt`, and take a budget in runs.
+"""
+
+from __future__ import annotations
+
+from racecheck.minimise.critical import Critical, CriticalPair, critical_pair
+from racecheck.minimise.failure import Attempt, Fails, Failure, same_failure
+from racecheck.minimise.orderings import Orderings, fewest_orderings
+from racecheck.minimise.tape import Shrunk, shrink, switches
+from racecheck.minimise.world import Search, Smaller, fewer_ranks
+
+__all__ = [
+    "Attempt",
+    "Critical",
+    "CriticalPair",
+    "Fails",
+    "Failure",
+    "Orderings",
+    "Search",
+    "Shrunk",
+    "Smaller",
+    "critical_pair",
+    "fewer_ranks",
+    "fewest_orderings",
+    "same_failure",
+    "shrink",
+    "switches",
+]

@@ -1,0 +1,183 @@
+"""The critical pair: two ops of a failing run whose order separates failing from passing.
+
+That is how hermit (facebookexperimental/hermit, ``analyze``) explains a failure: not by all in which a failing and a
+passing run differ, but by the last step on the way from one to the other.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, combinations
+from random import Random
+
+from racecheck import storage
+from racecheck.dependence import depends
+from racecheck.happens_before import Order, Step, is_step
+from racecheck.minimise.failure import Attempt, Failure
+from racecheck.model import Event, Op, Outcome, Violation
+from racecheck.strategies.forcing import Forcing
+from racecheck.strategies.protocol import Diverged
+
+Pair = tuple[int, int]
+"""Two ops in the order in which they went, by their indices in the trace; after its end come the pending ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class CriticalPair:
+    """In the failing run ``first`` went before ``second``; ``neighbour`` is a run in which they went the other way.
+
+    ``events`` are indices in the failing run's trace; one beyond its end is of a pending op, which waited for a lock
+    there and never went.  ``other`` is how the neighbour breaks the invariant (that another rank fails in the same way,
+    or the same rank elsewhere); None if it does not.
+    """
+
+    first: Op
+    second: Op
+    events: Pair
+    other: Violation | None
+    neighbour: Outcome
+
+    @property
+    def passes(self) -> bool:
+        """Whether the invariant holds in the other order."""
+        return self.other is None
+
+
+@dataclass(frozen=True, slots=True)
+class Critical:
+    """What the search came to; ``pair`` is None if no order of two ops made a difference."""
+
+    pair: CriticalPair | None
+    runs: int
+    cut: bool
+
+
+class _Change(enum.IntEnum):
+    """What the other order of two ops changed, the more telling first."""
+
+    PASSES = 0
+    OTHER_RANKS = 1
+    ELSEWHERE = 2
+    NOTHING = 3
+
+
+def critical_pair(outcome: Outcome, attempt: Attempt, failure: Failure, *, budget: int = 100) -> Critical:
+    """Have pairs of a failing run go the other way until a run passes.
+
+    If none does, it is the first of the pairs after which other ranks fail in the same way (whoever comes last loses);
+    else the first after which the invariant is broken in another way.
+    """
+    violation = failure(outcome)
+    assert violation is not None, "a run that has not the failure has no pair that is critical for it"
+    best: tuple[_Change, CriticalPair | None] = (_Change.NOTHING, None)
+    runs = 0
+    for pair in _Races(outcome, violation).tries():
+        if runs >= budget:
+            return Critical(best[1], runs, cut=True)
+        runs += 1
+        neighbour = _other_way(outcome, pair, attempt)
+        if neighbour is not None:
+            change, other = _compare(neighbour, failure, violation)
+            if change < best[0]:
+                first, second = (op_at(outcome, index) for index in pair)
+                best = change, CriticalPair(first, second, pair, other, neighbour)
+        if best[0] is _Change.PASSES:
+            break
+    return Critical(best[1], runs, cut=False)
+
+
+def races(outcome: Outcome, violation: Violation) -> list[Pair]:
+    """The pairs of a failing run that could have gone the other way, those first that say least and are nearest.
+
+    Of two that are about the same threads that says less of which more runs have it: its ops are further apart.
+    """
+    return _Races(outcome, violation).weakest_first()
+
+
+class _Races:
+    """The pairs of a failing run, by the numbers of their steps."""
+
+    def __init__(self, outcome: Outcome, violation: Violation) -> None:
+        model, events = storage.make(outcome.world), (*outcome.trace, *outcome.pending)
+        self._at = [index for index, event in enumerate(events) if isinstance(event, Op) and is_step(event, model)]
+        self._order = Order(model)
+        self._order.extend(outcome.trace)
+        pending = [self._order.imagine(op) for op in outcome.pending if is_step(op, model)]
+        self._steps: list[Step] = [*self._order.steps, *pending]
+        self._shown = [self._at.index(each) for each in sorted(violation.events) if each in self._at]
+
+    def tries(self) -> Iterator[Pair]:
+        """Those that are next to each other, the last ones first, and then what lies behind them.
+
+        Two ops that show the failure need not depend on each other: something was written after it had been published.
+        Where a pair hides another (a directory is made, its mode is set, and then another rank cannot make it), one of
+        its ops has to be moved past more than one op of the other thread.
+        """
+        near = self._immediate()
+        behind = (each for pair in near for each in self._behind(*pair))
+        return (self._pair(*each) for each in dict.fromkeys(chain(self._direct(), near, behind)))
+
+    def weakest_first(self) -> list[Pair]:
+        found = self._direct()
+        for pair in self._immediate():
+            found += [*reversed([*self._behind(*pair)]), pair]
+        return [self._pair(*each) for each in dict.fromkeys(found)]
+
+    def _direct(self) -> list[Pair]:
+        pairs = combinations(self._shown, 2)
+        return [pair for pair in reversed([*pairs]) if not self._order.before(*pair)]
+
+    def _immediate(self) -> list[Pair]:
+        last = self._shown[-1] if self._shown else len(self._steps)
+        found = [(first, second) for second, step in enumerate(self._steps) for first in step.races]
+        return sorted(found, key=lambda pair: (pair[1] <= last, pair[1], pair[0]), reverse=True)
+
+    def _behind(self, first: int, second: int) -> Iterator[Pair]:
+        """The later op moved before more of the other thread, and the earlier one moved after more."""
+        one, other = self._steps[first], self._steps[second]
+        for each in range(first - 1, -1, -1):
+            if self._is_like(each, one) and depends(self._steps[each].footprint, other.footprint):
+                yield each, second
+        for each in range(second + 1, len(self._steps)):
+            if self._is_like(each, other) and depends(self._steps[each].footprint, one.footprint):
+                yield first, each
+
+    def _is_like(self, number: int, step: Step) -> bool:
+        return self._steps[number].op.thread == step.op.thread
+
+    def _pair(self, first: int, second: int) -> Pair:
+        return self._at[first], self._at[second]
+
+
+def _other_way(outcome: Outcome, pair: Pair, attempt: Attempt) -> Outcome | None:
+    """The run in which just this pair goes the other way; None if it cannot."""
+    first, second = pair
+    trace: tuple[Event, ...] = outcome.trace
+    if second >= len(trace):
+        trace, second = (*trace, op_at(outcome, second)), len(trace)
+    strategy = Forcing(storage.make(outcome.world), trace, first, second)
+    strategy.begin(Random(0))
+    try:
+        neighbour = attempt(outcome.world, strategy)
+    except Diverged:
+        return None
+    return None if strategy.problem else neighbour
+
+
+def _compare(neighbour: Outcome, failure: Failure, violation: Violation) -> tuple[_Change, Violation | None]:
+    if failure.is_gone(neighbour):
+        return _Change.PASSES, None
+    same = failure(neighbour)
+    if same is not None:
+        return (_Change.NOTHING if {*same.ranks} == {*violation.ranks} else _Change.OTHER_RANKS), same
+    broken = failure.broken(neighbour)
+    return (_Change.ELSEWHERE, broken[0]) if broken else (_Change.NOTHING, None)
+
+
+def op_at(outcome: Outcome, index: int) -> Op:
+    """The op with this index in the trace, or pending if that is beyond its end."""
+    op = (*outcome.trace, *outcome.pending)[index]
+    assert isinstance(op, Op)
+    return op

@@ -1,0 +1,134 @@
+"""The fewest orderings of two ops that make every run fail, however the rest of it goes.
+
+A failing run is one of many.  What they have in common is what a person has to understand, and what can be replayed
+when the code has changed.  The candidates are the races of the run: where all of them are kept, a run is equivalent.
+
+A run that passes although some orderings were kept shows that one more is needed, of those that it did not keep.  So
+the next to try are always the fewest of which no passing run so far has kept all: a smallest hitting set.  Once they
+fail every time, no smaller set could do: each of those was kept by some run that passed.  (The scheme is that of
+Davies, Bacchus: "Solving MAXSAT by Solving a Sequence of Simpler SAT Instances", CP 2011.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+
+from racecheck.minimise.critical import CriticalPair, races
+from racecheck.minimise.failure import Attempt, Fails
+from racecheck.model import Constraint, Op, Outcome, World
+from racecheck.naming import Naming
+from racecheck.strategies.constrained import Constrained
+
+_MOST = 6
+"""More orderings than these say less to a person than the run itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Orderings:
+    """``failed`` of ``completions`` random runs that kept the constraints failed.
+
+    All of them did if ``why`` is ""; else it says why there is nothing better.  If even without any constraint every
+    run fails, there are none.
+    """
+
+    constraints: tuple[Constraint, ...]
+    failed: int
+    completions: int
+    runs: int
+    why: str = ""
+
+
+def fewest_orderings(
+    outcome: Outcome,
+    attempt: Attempt,
+    fails: Fails,
+    *,
+    pair: CriticalPair | None = None,
+    seed: str = "0",
+    completions: int = 50,
+    budget: int = 500,
+) -> Orderings:
+    """Find the orderings that a failing run owes its failure to; ``pair`` is its critical pair, tried before others.
+
+    ``budget`` is in runs; with each set the n-th run draws from ``Random(f"{seed}:{n}")``.
+    """
+    candidates = _candidates(outcome, fails, pair)
+    passed = [_broken(candidates, pair.neighbour)] if pair is not None and pair.passes else []
+    best, runs = Orderings((), 0, 0, 0), 0
+    while True:
+        kept = _fewest(candidates, passed)
+        if kept is None:
+            return replace(
+                best, runs=runs, why=f"more than {_MOST} orderings, or others than those of its races, matter"
+            )
+        failed, passing = _complete(outcome.world, kept, attempt, fails, seed, min(completions, budget - runs))
+        runs += failed + (passing is not None)
+        if failed >= best.failed:
+            best = Orderings(kept, failed, failed + (passing is not None), runs)
+        if failed == completions:
+            return best
+        if passing is None:
+            return replace(best, runs=runs, why=f"the budget of {budget} runs was spent")
+        passed.append(_broken(candidates, passing) - {*kept})
+
+
+def _complete(
+    world: World, kept: Sequence[Constraint], attempt: Attempt, fails: Fails, seed: str, most: int
+) -> tuple[int, Outcome | None]:
+    """Random runs that keep the constraints: how many failed before one passed, and that one."""
+    for number in range(most):
+        strategy = Constrained(kept)
+        strategy.begin(Random(f"{seed}:{number}"))
+        outcome = attempt(world, strategy)
+        if fails(outcome) is None:
+            return number, outcome
+    return most, None
+
+
+def _candidates(outcome: Outcome, fails: Fails, pair: CriticalPair | None) -> list[Constraint]:
+    """The races of the run as constraints, the critical pair first."""
+    violation = fails(outcome)
+    assert violation is not None, "a run that has not the failure has no orderings that bring it about"
+    naming = Naming()
+    names = {index: naming.take(event) for index, event in enumerate(outcome.trace) if isinstance(event, Op)}
+    names |= {index: naming.peek(op) for index, op in enumerate(outcome.pending, len(outcome.trace))}
+    pairs = [*([pair.events] if pair is not None else []), *races(outcome, violation)]
+    return list(dict.fromkeys(Constraint(names[first], names[second]) for first, second in pairs))
+
+
+def _broken(candidates: Iterable[Constraint], outcome: Outcome) -> frozenset[Constraint]:
+    """Those that a run did not keep: the later op went, and the earlier one had not gone by then."""
+    naming = Naming()
+    went = {naming.take(op): at for at, op in enumerate(outcome.ops)}
+    never = len(went)
+    return frozenset(
+        each for each in candidates if each.after in went and went.get(each.before, never) > went[each.after]
+    )
+
+
+def _fewest(candidates: Sequence[Constraint], passed: Sequence[frozenset[Constraint]]) -> tuple[Constraint, ...] | None:
+    """As few constraints as possible so that no run which passed kept all; None if there are too many, or none do."""
+    least = [each for each in passed if not any(other < each for other in passed)]
+    for size in range(_MOST + 1):
+        found = _hit(candidates, sorted(set(least), key=len), size)
+        if found is not None:
+            return tuple(each for each in candidates if each in found)
+    return None
+
+
+def _hit(
+    candidates: Sequence[Constraint], sets: Sequence[frozenset[Constraint]], size: int
+) -> frozenset[Constraint] | None:
+    """So many constraints, or fewer, of which each of the sets has one."""
+    if not sets:
+        return frozenset()
+    if not size:
+        return None
+    for each in candidates:
+        if each in sets[0]:
+            rest = _hit(candidates, [others for others in sets if each not in others], size - 1)
+            if rest is not None:
+                return rest | {each}
+    return None

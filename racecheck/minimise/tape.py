@@ -1,0 +1,174 @@
+"""A failing run with as few switches as it needs: from the thread that went last to another that could have waited.
+
+What is minimised is the list of the run's choices, each as its index among the options, of which 0 is the tamest.  All
+that is tried is run, and what came of it is what the next step starts from, so each step is a real run.
+
+Passes: nothing but tame choices from some place on; blocks of choices made tame, then smaller ones (Zeller,
+Hildebrandt: "Simplifying and Isolating Failure-Inducing Input", TSE 2002); what a thread does between two switches
+moved to what it does before or after that (Jalbert, Sen: "A Trace Simplification Technique for Effective Debugging of
+Concurrent Programs", FSE 2010), which to make a choice tame cannot do, since it changes what later indices mean;
+single indices lowered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from racecheck.errors import CannotRun
+from racecheck.minimise.blocks import Order, blocks, joined, shifted
+from racecheck.minimise.failure import Attempt, Fails
+from racecheck.model import Outcome, Schedule, Violation
+from racecheck.strategies import Strategy
+from racecheck.strategies.guided import Guided
+from racecheck.strategies.tape import Tape
+
+_Indices = tuple[int, ...]
+_Cost = tuple[int, int, _Indices]
+
+
+@dataclass(frozen=True, slots=True)
+class Shrunk:
+    """The least run that was found; ``cut``: the budget was spent before all had been tried."""
+
+    outcome: Outcome
+    violation: Violation
+    runs: int
+    cut: bool
+
+
+def switches(schedule: Schedule) -> int:
+    """How many choices are not the tamest."""
+    return sum(choice.index != 0 for choice in schedule)
+
+
+def shrink(outcome: Outcome, attempt: Attempt, fails: Fails, *, budget: int = 400) -> Shrunk:
+    """Minimise a failing run: first its switches, then how much happens until the failure shows.
+
+    Raises `CannotRun` if the run's choices do not bring the failure about again.
+    """
+    search = _Search(outcome, attempt, fails, budget)
+    while search.improves():
+        pass
+    return search.result()
+
+
+class _Search:
+    """The best run so far, and what has been tried."""
+
+    def __init__(self, outcome: Outcome, attempt: Attempt, fails: Fails, budget: int) -> None:
+        self._world, self._attempt, self._fails, self._budget = outcome.world, attempt, fails, budget
+        self._runs, self._cut = 0, False
+        tape = _tape(outcome)
+        self._tried: set[_Indices | Order] = {tape}
+        found = self._run(Tape(tape))
+        if found is None or _tape(found[0]) != tape:
+            how = "other choices were open" if found else "it has gone well"
+            raise CannotRun(f"the failure does not repeat: with the same choices {how} the second time")
+        self._best, self._violation = found
+        self._cost = _cost(*found)
+
+    def improves(self) -> bool:
+        """One round of all passes; whether it has come to anything."""
+        before = self._cost
+        self._truncate()
+        self._tame_blocks()
+        self._rearrange(joined)
+        self._rearrange(shifted)
+        self._lower()
+        return self._cost < before and not self._cut
+
+    def result(self) -> Shrunk:
+        return Shrunk(self._best, self._violation, self._runs, self._cut)
+
+    # Passes.
+
+    def _truncate(self) -> None:
+        """Keep the first switches only: 0, 1, 2, 4, ... of them, and then as few between that."""
+        places = self._places
+        low, high = -1, 0
+        while high < len(places) and not self._keep(places[:high]):
+            low, high = high, max(1, 2 * high)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if middle >= len(places) or self._keep(places[:middle]):
+                high = middle
+            else:
+                low = middle
+
+    def _keep(self, places: Sequence[int]) -> bool:
+        tape = _tape(self._best)
+        return self._try(tuple(index if at in places else 0 for at, index in enumerate(tape)))
+
+    def _tame_blocks(self) -> None:
+        size = max(1, len(self._places) // 2)
+        while size:
+            start = 0
+            while start < len(self._places):
+                block = self._places[start : start + size]
+                if not self._keep([each for each in self._places if each not in block]):
+                    start += size
+            size //= 2
+
+    def _rearrange(self, orders: Callable[[Outcome, int], Iterator[Order]]) -> None:
+        """Try other orders of blocks, beginning with each of them in turn."""
+        number = 0
+        while number < len(blocks(self._best)):
+            if not any(self._take(order, Guided(order)) for order in orders(self._best, number)):
+                number += 1
+
+    def _lower(self) -> None:
+        for place in self._places:
+            tape = _tape(self._best)
+            for index in range(1, tape[place] if place < len(tape) else 0):
+                if self._try((*tape[:place], index, *tape[place + 1 :])):
+                    break
+
+    # Runs.
+
+    @property
+    def _places(self) -> list[int]:
+        """Where the best run's choices are not the tamest."""
+        return [at for at, index in enumerate(_tape(self._best)) if index]
+
+    def _try(self, tape: _Indices) -> bool:
+        tape = _stripped(tape)
+        return self._take(tape, Tape(tape))
+
+    def _take(self, key: _Indices | Order, strategy: Strategy) -> bool:
+        """Run a candidate that has not been run yet; whether it is better than the best."""
+        if key in self._tried:
+            return False
+        if self._runs >= self._budget:
+            self._cut = True
+            return False
+        self._tried.add(key)
+        found = self._run(strategy)
+        if found is None or _cost(*found) >= self._cost:
+            return False
+        (self._best, self._violation), self._cost = found, _cost(*found)
+        return True
+
+    def _run(self, strategy: Strategy) -> tuple[Outcome, Violation] | None:
+        self._runs += 1
+        strategy.begin(Random(0))
+        outcome = self._attempt(self._world, strategy)
+        violation = self._fails(outcome)
+        return None if violation is None else (outcome, violation)
+
+
+def _tape(outcome: Outcome) -> _Indices:
+    return _stripped([choice.index for choice in outcome.schedule])
+
+
+def _stripped(tape: Sequence[int]) -> _Indices:
+    """Without the tame choices at the end."""
+    end = max((at for at, index in enumerate(tape, 1) if index), default=0)
+    return tuple(tape[:end])
+
+
+def _cost(outcome: Outcome, violation: Violation) -> _Cost:
+    """Switches, ops until the failure shows, and lower indices before higher ones."""
+    shown = max(violation.events) + 1 if violation.events else len(outcome.trace)
+    return switches(outcome.schedule), shown, _tape(outcome)

@@ -1,0 +1,61 @@
+"""Prediction: what one passing run says of the runs that have not been.
+
+`candidates` are the pairs of dependent ops that only happened to go in this order; `force` has one of them go the
+other way.  `needs` says of each collective which pairs it alone keeps in order.  `predict` does it all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from racecheck.model import Invariant, Outcome
+from racecheck.predict.needs import Need, needs
+from racecheck.predict.pairs import Pair
+from racecheck.predict.races import Attempt, Race, candidates, force
+from racecheck.storage import Storage
+
+__all__ = ["Attempt", "Need", "Pair", "Prediction", "Race", "candidates", "force", "needs", "predict"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What a passing run said: its races, in order and with what came of them the other way, and its collectives."""
+
+    outcome: Outcome
+    races: tuple[Race, ...]
+    needs: tuple[Need, ...]
+
+    @property
+    def confirmed(self) -> tuple[Race, ...]:
+        """The races that break an invariant."""
+        return tuple(race for race in self.races if race.verdict == "confirmed")
+
+
+def predict(
+    outcome: Outcome,
+    attempt: Attempt,
+    invariants: Sequence[Invariant],
+    storage: Storage,
+    *,
+    goes_on: Callable[[Sequence[Race]], bool] = lambda _: True,
+) -> Prediction:
+    """Try each race of a passing run the other way, with one run for each.
+
+    ``goes_on`` is asked before each run, with the races tried so far, whether to make it.  Those that are left then, or
+    at Ctrl-C, are "untried".
+    """
+    pairs = candidates(outcome.trace, storage)
+    tried: list[Race] = []
+    try:
+        for pair in pairs:
+            if not goes_on(tried):
+                break
+            tried.append(force(pair, outcome, attempt, invariants, storage))
+    except KeyboardInterrupt:
+        pass
+    return Prediction(outcome, (*tried, *_untried(pairs[len(tried) :])), tuple(needs(outcome.trace, storage)))
+
+
+def _untried(pairs: Sequence[Pair]) -> Iterator[Race]:
+    yield from (Race(pair) for pair in pairs)

@@ -1,0 +1,143 @@
+"""What collectives are good for, as far as the files go: which ops would race with each other without them.
+
+Only what orders ops in every run counts; in which order dependent ops happened to go in this one does not.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+
+from racecheck.dependence import Footprint, Location, Mode
+from racecheck.happens_before import is_step, releases, waits
+from racecheck.model import Collective, Event, Op
+from racecheck.predict.clocks import clocks
+from racecheck.predict.pairs import Pair, pairs_of
+from racecheck.storage import Storage
+
+Clock = Mapping[str, int]
+
+_MANY = 40
+"""Of more collectives it is not found out which of them stand in for which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A collective, and the ``pairs`` of ops that nothing else keeps in order: of two threads, those closest together.
+
+    With ``stand_ins`` it is not needed as long as these are there, and the pairs are those that it would keep in order
+    alone, with nothing but the collectives that are needed.
+    """
+
+    collective: Collective
+    pairs: tuple[Pair, ...] = ()
+    stand_ins: tuple[Collective, ...] = ()
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether ops would race with each other if this collective alone were not there."""
+        return bool(self.pairs) and not self.stand_ins
+
+
+def needs(trace: Sequence[Event], storage: Storage) -> list[Need]:
+    """What each collective of a run is needed for."""
+    every = {index: event for index, event in enumerate(trace) if isinstance(event, Collective)}
+    ops = _Ops(trace, storage, every.keys())
+    kept = {index: [*ops.kept(index)] for index in every}
+    idle = {index for index in every if not kept[index]}
+    kept |= {index: [*ops.kept(index, idle - {index})] for index in idle}
+    instead = {index: ops.stand_ins(index, idle - {index}) for index in idle if kept[index]}
+    instead |= {index: [each] for each, found in [*instead.items()] for index in found if index not in instead}
+    return [
+        Need(event, tuple(pairs_of(trace, kept[index])), tuple(every[each] for each in instead.get(index, ())))
+        for index, event in every.items()
+    ]
+
+
+@dataclass(slots=True)
+class _Uses:
+    """What a thread does with a location in one mode: indices in the trace, and their ticks of the thread's clock."""
+
+    ops: list[int] = field(default_factory=list)
+    ticks: list[int] = field(default_factory=list)
+
+
+class _Ops:
+    """The ops of a run, what they touch, and how they are ordered."""
+
+    def __init__(self, trace: Sequence[Event], storage: Storage, collectives: Iterable[int]) -> None:
+        self._ops = {each: op for each, op in enumerate(trace) if isinstance(op, Op) and is_step(op, storage)}
+        self._clocks = lru_cache(maxsize=2)(partial(clocks, trace))
+        self._footprints: dict[int, Footprint] = {}
+        self._uses: dict[tuple[Location, Mode], dict[str, _Uses]] = defaultdict(dict)
+        for index, op in self._ops.items():
+            self._footprints[index] = storage.footprint(op)
+            for touched in self._footprints[index].items():
+                uses = self._uses[touched].setdefault(op.thread, _Uses())
+                uses.ops.append(index)
+                uses.ticks.append(op.clock[op.thread])
+        ordered, loose = self._clocks(frozenset()), self._clocks(frozenset(collectives))
+        self._later = [each for each in self._ops if any(self._loosened(each, ordered[each], loose[each]))]
+
+    def kept(self, collective: int, absent: Iterable[int] = ()) -> Iterator[tuple[int, int]]:
+        """The pairs of dependent ops that a collective keeps in order and nothing else does, with some others absent.
+
+        Of two threads, only pairs between whose ops there is no other such pair.
+        """
+        if not self._later:
+            return
+        ordered, loose = self._clocks(frozenset(absent)), self._clocks(frozenset([collective, *absent]))
+        closest: dict[tuple[str, str], int] = defaultdict(int)
+        for index in self._later:
+            for first in self._loosened(index, ordered[index], loose[index]):
+                threads, tick = (self._ops[first].thread, self._ops[index].thread), self._tick(first)
+                if tick > closest[threads]:
+                    closest[threads] = tick
+                    yield first, index
+
+    def stand_ins(self, collective: int, idle: Iterable[int]) -> list[int]:
+        """Of other collectives that could all be absent but for each other, the nearest few that make up for one."""
+        others = sorted(idle, key=lambda each: abs(each - collective))
+        if len(others) > _MANY:
+            return others
+        enough = bisect_left(range(len(others)), True, key=lambda end: not self._matters(collective, others[end:]))
+        absent = others[enough:]
+        for each in reversed(others[: enough - 1]):
+            if not self._matters(collective, [*absent, each]):
+                absent.append(each)
+        return [each for each in others if each not in absent]
+
+    def _matters(self, collective: int, absent: Iterable[int]) -> bool:
+        return any(self.kept(collective, absent))
+
+    def _loosened(self, index: int, ordered: Clock, loose: Clock) -> Iterator[int]:
+        """The last op of each other thread on which an op depends, if of two clocks only one says that it is before."""
+        for thread, tick in ordered.items():
+            if thread != self._ops[index].thread and loose.get(thread, 0) < tick:
+                first = max(self._before(index, thread, tick), default=-1)
+                if first >= 0 and loose.get(thread, 0) < self._tick(first):
+                    yield first
+
+    def _tick(self, index: int) -> int:
+        op = self._ops[index]
+        return op.clock[op.thread]
+
+    def _before(self, index: int, thread: str, tick: int) -> Iterator[int]:
+        """The last ops of a thread up to its event ``tick`` on which an op depends, one for each location.
+
+        Who waits for a lock cannot come before who gives it back: those two are no race.
+        """
+        op = self._ops[index]
+        for location, mode in self._footprints[index].items():
+            for other in Mode:
+                uses = self._uses.get((location, other), {}).get(thread)
+                if uses is None or (mode is not Mode.WRITE and other is mode):
+                    continue
+                last = bisect_right(uses.ticks, tick) - 1
+                while last >= 0 and waits(op) and releases(self._ops[uses.ops[last]]):
+                    last -= 1
+                if last >= 0:
+                    yield uses.ops[last]

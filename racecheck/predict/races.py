@@ -1,0 +1,134 @@
+"""Races of a passing run: ops that could have gone in the other order, and what comes of it if they do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from random import Random
+from typing import Literal
+
+from racecheck.compare import effect
+from racecheck.happens_before import Order, is_step
+from racecheck.invariants import judge
+from racecheck.model import (
+    Died,
+    DiskEntry,
+    Event,
+    Invariant,
+    Op,
+    Outcome,
+    Raised,
+    RankResult,
+    Returned,
+    Violation,
+)
+from racecheck.predict.pairs import Pair, pairs_of
+from racecheck.storage import Storage
+from racecheck.strategies.forcing import Forcing
+from racecheck.strategies.protocol import Diverged, Strategy
+
+Attempt = Callable[[Strategy], Outcome]
+"""Runs the world once under a strategy, which has begun already, and calls its ``end``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """A pair of ops that nothing orders, and what came of it the other way.
+
+    - "confirmed": ``violations`` say what it breaks; ``outcome`` is that run.
+    - "changes": no invariant is broken, but ``differences`` say what is not as it was.
+    - "harmless": every rank ends in the same way and leaves the same disk.
+    - "infeasible": it could not be brought about; ``why``.
+    - "untried".
+    """
+
+    pair: Pair
+    verdict: Literal["confirmed", "changes", "harmless", "infeasible", "untried"] = "untried"
+    violations: tuple[Violation, ...] = ()
+    differences: tuple[str, ...] = ()
+    why: str = ""
+    outcome: Outcome | None = None
+
+
+def candidates(trace: Sequence[Event], storage: Storage) -> list[Pair]:
+    """The races of a run that could be reversed, in the order in which the earlier ops went."""
+    steps = [index for index, event in enumerate(trace) if isinstance(event, Op) and is_step(event, storage)]
+    order = Order(storage)
+    order.extend(trace)
+    found = [(steps[first], steps[second]) for second, step in enumerate(order.steps) for first in step.races]
+    return pairs_of(trace, sorted(found))
+
+
+def force(pair: Pair, outcome: Outcome, attempt: Attempt, invariants: Sequence[Invariant], storage: Storage) -> Race:
+    """Run the world again with the two ops of a race the other way round, and all else as in ``outcome`` as far as that
+    goes: a run that has passed.
+    """
+    strategy = Forcing(storage, outcome.trace, *pair.events)
+    strategy.begin(Random(0))
+    try:
+        other = attempt(strategy)
+    except Diverged as difference:
+        return Race(pair, "infeasible", why=str(difference))
+    if strategy.problem:
+        return Race(pair, "infeasible", why=strategy.problem)
+    known, judgement = judge(outcome, invariants), judge(other, invariants)
+    broken = {each.invariant for each in known.violations}
+    violations = tuple(each for each in judgement.violations if each.invariant not in broken)
+    if violations:
+        return Race(pair, "confirmed", violations=violations, outcome=other)
+    doubts = [f"it is in doubt: {each}" for each in judgement.reasons if each not in known.reasons]
+    differences = (*doubts, *_differences(outcome, other))
+    return Race(pair, "changes" if differences else "harmless", differences=differences, outcome=other)
+
+
+# What is not the same.
+
+
+def _differences(before: Outcome, now: Outcome) -> Iterator[str]:
+    one, other = effect(before), effect(now)
+    if one != other:
+        yield from _in_results(before, now)
+        yield from _on_disk(before, now)
+    if before.recovery is not None and now.recovery is not None:
+        yield from (f"in the recovery, {each}" for each in _differences(before.recovery, now.recovery))
+
+
+def _in_results(before: Outcome, now: Outcome) -> Iterator[str]:
+    """By `effect`, one rank at a time: it knows what does not count."""
+    for rank, (was, is_) in enumerate(zip_longest(_alone(before), _alone(now))):
+        if was != is_:
+            yield f"rank {rank} {_ending(now.results[rank])}; before, it {_ending(before.results[rank])}"
+
+
+def _alone(outcome: Outcome) -> list[object]:
+    return [effect(Outcome(outcome.world, (), (), (each,))) for each in outcome.results]
+
+
+def _on_disk(before: Outcome, now: Outcome) -> Iterator[str]:
+    for path in sorted({*before.disk, *now.disk}):
+        was, is_ = before.disk.get(path), now.disk.get(path)
+        if was is None:
+            yield f"{path} is there; before, it was not"
+        elif is_ is None:
+            yield f"{path} is not there; before, it was"
+        elif was != is_:
+            yield f"{path} {_instead(was, is_)}"
+
+
+def _instead(was: DiskEntry, is_: DiskEntry) -> str:
+    if was.kind != is_.kind:
+        return f"is a {is_.kind}; before, it was a {was.kind}"
+    if was.size != is_.size:
+        return f"has {is_.size} bytes; before, it had {was.size}"
+    return "has other bytes" if is_.kind == "file" else "is another one"
+
+
+def _ending(result: RankResult) -> str:
+    if isinstance(result, Returned):
+        return f"returned {result.value!r}"
+    if isinstance(result, Raised):
+        return f"raised {result.type}"
+    if isinstance(result, Died):
+        return f"died by {result.signal}" if result.signal else f"ended with exit status {result.status}"
+    return f"was stopped: {result.why}"

@@ -1,0 +1,259 @@
+"""Failing runs are made small: on toy worlds, where brute force says how small."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+
+import builders
+import pytest
+import toys
+from builders import op, raised, returned, stopped
+from toy_failures import ENSURE, attempts, failing, no_errors, noise, run
+from toys import Do, Program
+
+from racecheck import CannotRun, Outcome, UsageError, Violation, World
+from racecheck.invariants import no_deadlock, no_file_errors
+from racecheck.minimise import Failure, Search, fewer_ranks, same_failure, shrink, switches
+from racecheck.model import Invariant, Op, Point, Result
+from racecheck.naming import pattern
+from racecheck.strategies import RandomWalk, check_strategy
+from racecheck.strategies.guided import Guided
+from racecheck.strategies.tape import Tape
+
+
+def never(*expected: str) -> Invariant:
+    """That nobody sees this of ``a``, look by look."""
+
+    def invariant(outcome: Outcome) -> Iterator[Violation]:
+        looks = [each.result.errno for each in outcome.ops if (each.call, each.path) == ("stat", "a") and each.result]
+        if looks == [*expected]:
+            yield Violation("never", "seen")
+
+    return invariant
+
+
+# The tape.
+
+
+def test_two_actors_and_one_switch_are_left_of_a_long_noisy_schedule() -> None:
+    actor = (*noise("x", 10), ENSURE, *noise("y", 10))
+    program = Program((actor, actor, noise("z", 20), noise("z", 20)))
+    found, fails = failing(program, no_errors)
+    assert switches(found.schedule) > 40
+    least = shrink(found, attempts(program), fails)
+    assert switches(least.outcome.schedule) == 1
+    assert not least.cut
+    assert least.runs <= 200
+    assert [choice.label for choice in least.outcome.schedule if choice.index] == ["1 stat x0"]
+    assert [each.label for each in least.outcome.ops].index("1 stat x0") == 11, "when 0 has looked, not before"
+    assert least.violation == fails(least.outcome)
+
+
+def test_two_switches_stay_where_they_are_needed() -> None:
+    """One that looks sees what is there for a moment, and then that it is gone."""
+    makes = (*noise("w", 10), Do("mkdir", "a"), Do("rmdir", "a"), *noise("w", 10))
+    looks = (*noise("r", 10), Do("stat", "a"), Do("stat", "a"), *noise("r", 10))
+    program = Program((makes, noise("z", 20), noise("z", 20), looks))
+    found, fails = failing(program, never("", "ENOENT"))
+    least = shrink(found, attempts(program), fails)
+    assert switches(found.schedule) > 40
+    assert switches(least.outcome.schedule) == 2
+    assert {each.label for each in least.outcome.schedule if each.index} == {"3 stat r0", "0 rmdir a"}
+
+
+def test_as_few_switches_as_brute_force_finds() -> None:
+    got = fewest = 0
+    for seed in range(40):
+        program = toys.random_program(Random(seed), 300)
+        every = [*toys.every_run(program)]
+        for found in Random(seed).sample(every, 4):
+            wanted = toys.effect(found)
+
+            def fails(other: Outcome, wanted: toys.Effect = wanted) -> Violation | None:
+                return Violation("effect", "") if toys.effect(other) == wanted else None
+
+            got += switches(shrink(found, attempts(program), fails).outcome.schedule)
+            fewest += min(switches(other.schedule) for other in every if fails(other))
+    assert fewest <= got <= fewest * 1.03
+
+
+def found_at_once(outcome: Outcome) -> Iterator[Violation]:
+    """Who looks for ``a`` finds it."""
+    for index, event in enumerate(outcome.trace):
+        if isinstance(event, Op) and (event.call, event.path) == ("stat", "a") and event.result == Result("ENOENT"):
+            yield Violation("found-at-once", "missing", (event.rank,), (index,))
+
+
+@pytest.mark.parametrize("tape", [[0, 0, 0, 1], [3], [0, 2]])
+def test_of_runs_with_one_switch_the_one_that_fails_first_is_taken_and_then_the_tamer_one(tape: list[int]) -> None:
+    looks = (Do("stat", "a"), *noise("y", 2))
+    program = Program(((*noise("x", 5), Do("mkdir", "a")), looks, looks, looks))
+    found = run(program, Tape(tape))
+    fails = same_failure(found, next(found_at_once(found)), [found_at_once])
+    least = shrink(found, attempts(program), fails)
+    assert [choice.index for choice in least.outcome.schedule if choice.index] == [1]
+    assert least.violation.events == (0,)
+
+
+def test_the_budget_cuts_and_is_kept() -> None:
+    actor = (*noise("x", 10), ENSURE, *noise("y", 10))
+    program = Program((actor,) * 4)
+    found, fails = failing(program, no_errors)
+    cut = shrink(found, attempts(program), fails, budget=5)
+    assert (cut.runs, cut.cut) == (5, True)
+    assert fails(cut.outcome)
+
+
+def test_the_same_twice() -> None:
+    actor = (*noise("x", 3), ENSURE)
+    program = Program((actor,) * 3)
+    found, fails = failing(program, no_errors)
+    assert shrink(found, attempts(program), fails) == shrink(found, attempts(program), fails)
+
+
+def test_a_failure_that_does_not_repeat_is_refused() -> None:
+    racy, sound = Program(((ENSURE,),) * 2), Program((noise("d", 2),) * 2)
+    found, fails = failing(racy, no_errors)
+    with pytest.raises(CannotRun, match="does not repeat"):
+        shrink(found, attempts(sound), fails)
+
+
+def test_what_takes_other_choices_the_second_time_is_refused() -> None:
+    racy = Program(((ENSURE,),) * 2)
+    found, fails = failing(racy, no_errors)
+    other = replace(found, schedule=(*found.schedule, replace(found.schedule[0], index=1)))
+    with pytest.raises(CannotRun, match="does not repeat"):
+        shrink(other, attempts(racy), fails)
+
+
+# The world.
+
+
+def first_failing(program: Program, fails: Failure) -> Search:
+    def search(world: World, budget: int) -> Outcome | None:
+        if world.ranks == 2 and world.nodes == 2:
+            raise UsageError("not on two nodes")
+        runs = (run(program, RandomWalk(), seed, ranks=world.ranks) for seed in range(budget))
+        return next((each for each in runs if fails(each)), None)
+
+    return search
+
+
+def needs(ranks: int) -> Program:
+    """A rank removes ``a``, and the n-th one misses it."""
+    others = (noise("x", 2),) * (ranks - 2)
+    return Program(((Do("unlink", "a"),), *others, (Do("unlink", "a"),), *(noise("x", 1),) * 3), files=(("a", ""),))
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 5])
+def test_the_smallest_world_that_fails_is_found(ranks: int) -> None:
+    program = needs(ranks)
+    found, fails = failing(program, no_errors)
+    smaller = fewer_ranks(found, first_failing(program, fails), fails)
+    assert smaller.outcome is not None
+    assert smaller.outcome.world.ranks == ranks
+    assert [world.ranks for world in smaller.tried] == [*range(2, ranks)]
+    assert fails(smaller.outcome)
+
+
+def test_nodes_go_with_the_ranks_and_what_cannot_be_run_is_told() -> None:
+    program = needs(4)
+    found, fails = failing(program, no_errors)
+    found = replace(found, world=World(ranks=6, nodes=2, skew=(1.0,) * 6))
+    smaller = fewer_ranks(found, first_failing(program, fails), fails)
+    assert smaller.impossible == ("not on two nodes",)
+    assert [(world.ranks, world.nodes) for world in smaller.tried] == [(2, 1), (3, 1)]
+    assert smaller.tried[1].skew == (1.0,) * 3
+
+
+def test_what_needs_all_ranks_has_no_smaller_world() -> None:
+    program = needs(4)
+    program = replace(program, actors=program.actors[:4])
+    found, fails = failing(program, no_errors)
+    smaller = fewer_ranks(found, first_failing(program, fails), fails)
+    assert smaller.outcome is None
+    assert [world.ranks for world in smaller.tried] == [2, 3]
+
+
+# The same failure.
+
+
+def file_error(rank: int, path: str, errno: str = "ENOENT") -> Outcome:
+    kind = {"ENOENT": "FileNotFoundError", "EEXIST": "FileExistsError"}[errno]
+    trace = [op(f"{rank} unlink {path}", errno=errno)]
+    results = [returned(), returned()]
+    results[rank] = raised(kind, path, errno=errno, path=path)
+    return builders.outcome(*results, trace=trace)
+
+
+def like(found: Outcome) -> Failure:
+    (violation,) = no_file_errors(found)
+    return same_failure(found, violation, [no_file_errors])
+
+
+def test_another_rank_and_other_numbers_are_the_same_failure() -> None:
+    fails = like(file_error(0, "step1/shard0"))
+    assert fails(file_error(1, "step20/shard3"))
+    assert not fails(file_error(0, "step1/optimizer"))
+    assert not fails(file_error(0, "step1/shard0", "EEXIST"))
+    assert not fails(builders.outcome(returned(), returned()))
+
+
+def test_what_no_op_shows_is_told_by_how_it_begins_and_the_paths_in_it() -> None:
+    def stuck(rank: int, on: str) -> Outcome:
+        waits = [stopped("echo", "waits"), stopped("echo", "waits")]
+        waits[rank] = stopped("lock", f"waits for the lock on {on}")
+        return builders.outcome(*waits, pending=(op(f"{rank} flock {on}"),))
+
+    found = replace(stuck(0, "lock1"), results=(stopped("lock", "waits for the lock on lock1"), returned()))
+    (violation,) = no_deadlock(found)
+    fails = same_failure(found, violation, [no_deadlock])
+    assert fails(replace(found, results=found.results[::-1]))
+    other = replace(found, results=(stopped("lock", "waits for the lock on other"), returned()))
+    assert not fails(replace(other, pending=(op("0 flock other"),)))
+
+
+def test_a_failure_is_not_gone_if_the_run_leaves_a_doubt() -> None:
+    fails = like(file_error(0, "a"))
+    assert fails.is_gone(builders.outcome(returned(), returned()))
+    assert not fails.is_gone(file_error(0, "b"))
+    assert not fails.is_gone(builders.outcome(returned(), stopped("running", "out of time")))
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("ckpt/step10/__0_1.distcp", "ckpt/step#/__#_#.distcp"),
+        ("out/tmpa8_x3kq9/w", "out/tmp#/w"),
+        ("run-7f3a9c01e2/log", "run-#/log"),
+        ("deadbeef/facade", "deadbeef/facade"),
+        (".tmp<0:1>", ".tmp<#:#>"),
+    ],
+)
+def test_patterns_leave_out_what_varies(path: str, expected: str) -> None:
+    assert pattern(path) == expected
+
+
+# The strategies.
+
+
+def test_a_tape_can_be_any_list() -> None:
+    options = tuple(op(f"{rank} stat a") for rank in range(3))
+    points = [Point("next", options[:count]) for count in (3, 2, 3, 2)]
+    tape = Tape([2, 2, 1])
+    check_strategy(lambda: Tape([2, 2, 1]), points)
+    assert tape.begin(Random(0))
+    assert [tape.choose(point) for point in points] == [2, 0, 1, 0]
+    assert tape.begin(Random(0))
+    assert tape.choose(points[0]) == 2
+
+
+def test_an_order_is_followed_as_far_as_it_goes() -> None:
+    """Where 1 is no longer what it was, and 3 does not exist."""
+    program = Program((noise("x", 2), noise("y", 1), noise("z", 2)))
+    guided = Guided([("2", 1), ("3", 1), ("1", 1), ("1", 2), ("0", 1), ("2", 2)])
+    assert [each.label for each in run(program, guided).ops] == [
+        "2 stat z0", "1 stat y0", "0 stat x0", "2 stat z1", "0 stat x1",
+    ]  # fmt: skip

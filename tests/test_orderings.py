@@ -1,0 +1,256 @@
+"""What a failing run owes its failure to: the critical pair, and the orderings with which every run fails."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import NamedTuple
+
+import pytest
+from builders import op
+from toy_failures import ENSURE, attempts, failing, no_errors, noise, run
+from toys import Do, Program, Seen
+
+from racecheck import Op, Outcome, Violation
+from racecheck.invariants import no_deadlock
+from racecheck.minimise import Failure, critical_pair, fewest_orderings, shrink
+from racecheck.model import Constraint, Invariant, OpName, Point
+from racecheck.strategies import check_strategy
+from racecheck.strategies.constrained import Constrained
+
+
+def published_complete(outcome: Outcome) -> Iterator[Violation]:
+    """``latest`` comes last."""
+    at = {event.path: index for index, event in enumerate(outcome.trace) if isinstance(event, Op)}
+    for path, index in at.items():
+        if path.startswith("shard") and index > at["latest"]:
+            yield Violation("published-complete", "too early", (0, 1), (at["latest"], index))
+
+
+class Race(NamedTuple):
+    """``pair`` is critical; ``other`` is the op that fails if it goes the other way, "" if none does.
+
+    With ``orderings`` every run fails.
+    """
+
+    program: Program
+    pair: tuple[str, str]
+    other: str
+    orderings: tuple[str, ...]
+    invariant: Invariant = no_errors
+
+
+CLEAR = (Do("list", "d", then=(Do("unlink", "d/x"),)), Do("stat", "end"))
+PUBLISH = Do("rename", "tmp", "latest")
+ONE, OTHER = ((Do("lock", first), Do("stat", "x"), Do("lock", second)) for first, second in ("lm", "ml"))
+
+RACES = {
+    "exists, mkdir": Race(
+        Program(((ENSURE,),) * 2),
+        ("0 stat d", "1 mkdir d"),
+        "",
+        ("0 stat d before 1 mkdir d", "1 mkdir d before 0 mkdir d"),
+    ),
+    "unlink, unlink": Race(
+        Program(((Do("unlink", "a"),),) * 2, files=(("a", ""),)),
+        ("0 unlink a", "1 unlink a"),
+        "0 unlink a",
+        (),
+    ),
+    "rename, read": Race(
+        Program(((*noise("x", 2), PUBLISH), (Do("read", "tmp"),)), files=(("tmp", "1"),)),
+        ("0 rename tmp -> latest", "1 open tmp"),
+        "",
+        ("0 rename tmp -> latest before 1 open tmp",),
+    ),
+    "list, unlink": Race(
+        Program((CLEAR, CLEAR), directories=("d",), files=(("d/x", ""),)),
+        ("0 list d", "1 unlink d/x"),
+        "",
+        ("0 list d before 1 unlink d/x", "1 unlink d/x before 0 unlink d/x"),
+    ),
+    "locks in other orders": Race(
+        Program((ONE, OTHER), inherited=("l", "m")),
+        ("0 flock l", "1 flock l"),
+        "",
+        ("0 flock l before 1 flock l", "1 flock m before 0 flock m"),
+        no_deadlock,
+    ),
+    "no barrier before publishing": Race(
+        Program(((Do("mkdir", "shard0"), PUBLISH), (Do("mkdir", "shard1"),)), files=(("tmp", ""),)),
+        ("0 rename tmp -> latest", "1 mkdir shard1"),
+        "",
+        ("0 rename tmp -> latest before 1 mkdir shard#",),
+        published_complete,
+    ),
+    "two renames": Race(
+        Program(((Do("rename", "a", "b"),), (Do("rename", "a", "c"),)), files=(("a", ""),)),
+        ("1 rename a -> c", "0 rename a -> b"),
+        "1 rename a -> c",
+        ("1 rename a -> c before 0 rename a -> b",),
+    ),
+    "hidden by what comes after it": Race(
+        Program(
+            ((Do("unlink", "d/x"), Do("rmdir", "d"), Do("mkdir", "d")), (Do("read", "d/x"),)), ("d",), (("d/x", ""),)
+        ),
+        ("0 unlink d/x", "1 open d/x"),
+        "",
+        ("0 unlink d/x before 1 open d/x",),
+    ),
+}
+
+
+@pytest.fixture(params=RACES)
+def race(request: pytest.FixtureRequest) -> Race:
+    return RACES[request.param]
+
+
+def minimal(race: Race) -> tuple[Outcome, Failure]:
+    found, fails = failing(race.program, race.invariant)
+    return shrink(found, attempts(race.program), fails).outcome, fails
+
+
+def test_the_critical_pair(race: Race) -> None:
+    least, fails = minimal(race)
+    critical = critical_pair(least, attempts(race.program), fails)
+    pair = critical.pair
+    assert pair is not None
+    assert (pair.first.label, pair.second.label) == race.pair
+    assert [*least.trace, *least.pending][pair.events[0]] == pair.first
+    assert [*least.trace, *least.pending][pair.events[1]] == pair.second
+    assert pair.passes == (not race.other)
+    assert (pair.other.message if pair.other else "") == race.other
+    labels = [each.label for each in pair.neighbour.ops]
+    assert labels.index(pair.second.label) < labels.index(pair.first.label)
+    assert not critical.cut
+
+
+def test_the_fewest_orderings(race: Race) -> None:
+    least, fails = minimal(race)
+    pair = critical_pair(least, attempts(race.program), fails).pair
+    orderings = fewest_orderings(least, attempts(race.program), fails, pair=pair)
+    assert (orderings.failed, orderings.completions, orderings.why) == (50, 50, "")
+    assert sorted(map(str, orderings.constraints)) == sorted(race.orderings)
+
+
+def test_every_ordering_is_needed(race: Race) -> None:
+    """Other seeds than those with which they were found."""
+    least, fails = minimal(race)
+    kept = fewest_orderings(least, attempts(race.program), fails).constraints
+    assert all(fails(run(race.program, Constrained(kept), f"fresh{seed}")) for seed in range(50))
+    for left_out in kept:
+        fewer = [each for each in kept if each != left_out]
+        assert not all(fails(run(race.program, Constrained(fewer), f"fresh{seed}")) for seed in range(50))
+
+
+def test_orderings_are_few_among_many_actors_with_much_else_to_do() -> None:
+    program = Program(((*noise("x", 4), ENSURE, *noise("y", 4)),) * 2 + (noise("d", 4),) * 2)
+    found, fails = failing(program, no_errors)
+    orderings = fewest_orderings(found, attempts(program), fails)
+    assert orderings.why == ""
+    assert len(orderings.constraints) == 2
+    assert orderings.runs < 120
+
+
+def test_what_fails_in_every_order_has_no_pair_and_needs_no_orderings() -> None:
+    program = Program(((Do("unlink", "b"),), (Do("stat", "b"),)), directories=("b",))
+    found, fails = failing(program, no_errors)
+    assert critical_pair(found, attempts(program), fails).pair is None
+    orderings = fewest_orderings(found, attempts(program), fails)
+    assert (orderings.constraints, orderings.failed, orderings.why) == ((), 50, "")
+
+
+def test_budgets_are_kept() -> None:
+    race = RACES["list, unlink"]
+    least, fails = minimal(race)
+    none = critical_pair(least, attempts(race.program), fails, budget=0)
+    assert (none.pair, none.runs, none.cut) == (None, 0, True)
+    cut = fewest_orderings(least, attempts(race.program), fails, budget=20)
+    assert (cut.runs, cut.why) == (20, "the budget of 20 runs was spent")
+    assert cut.failed < cut.completions or cut.completions < 50
+
+
+def test_the_same_from_the_same_seed() -> None:
+    race = RACES["list, unlink"]
+    least, fails = minimal(race)
+    one, other = (fewest_orderings(least, attempts(race.program), fails, seed="7") for _ in range(2))
+    assert one == other
+
+
+# The strategy.
+
+
+def name(text: str, number: int = 1) -> OpName:
+    thread, call, path = text.split(" ", 2)
+    return OpName(thread, call, path, number)
+
+
+def before(one: str, other: str, *, first: int = 1, second: int = 1) -> Constraint:
+    return Constraint(name(one, first), name(other, second))
+
+
+TWO = Program(((Do("mkdir", "a0"), Do("stat", "x"), Do("mkdir", "a1")), (Do("mkdir", "b"), Do("stat", "y"))))
+
+
+def orders(program: Program, *constraints: Constraint) -> set[tuple[str, ...]]:
+    strategy = Constrained(constraints)
+    return {tuple(each.label for each in run(program, strategy, seed).ops) for seed in range(60)}
+
+
+def test_all_that_the_constraints_leave_open_is_random() -> None:
+    assert len(orders(TWO)) == 10
+    kept = orders(TWO, before("1 stat y", "0 mkdir a#"))
+    assert kept == {("1 mkdir b", "1 stat y", "0 mkdir a0", "0 stat x", "0 mkdir a1")}
+
+
+def test_a_name_says_which_of_several() -> None:
+    kept = orders(TWO, before("1 stat y", "0 mkdir a#", second=2), before("0 stat x", "1 mkdir b"))
+    assert kept == {("0 mkdir a0", "0 stat x", "1 mkdir b", "1 stat y", "0 mkdir a1")}
+
+
+def test_it_is_a_strategy() -> None:
+    options = tuple(op(f"{rank} stat a") for rank in range(3))
+    check_strategy(lambda: Constrained([before("0 stat a", "1 stat a")]), [Point("next", options)] * 5)
+
+
+def test_kept_constraints_are_not_unmet() -> None:
+    strategy = Constrained([before("1 stat y", "0 mkdir a#", second=2)])
+    run(TWO, strategy)
+    assert strategy.unmet == {}
+
+
+def test_an_op_that_never_happens_is_told() -> None:
+    gone, other = before("1 rename y -> z", "0 stat x"), before("0 stat x", "1 unlink y")
+    strategy = Constrained([gone, other, before("0 mkdir a#", "1 mkdir b")])
+    run(TWO, strategy)
+    assert strategy.unmet == {gone: "1 rename y -> z never happens", other: "1 unlink y never happens"}
+
+
+def test_what_cannot_be_met_is_given_up_and_told() -> None:
+    """Each has to wait for the other."""
+    circle = [before("0 mkdir a#", "1 mkdir b"), before("1 mkdir b", "0 mkdir a#")]
+    strategy = Constrained(circle)
+    for seed in range(20):
+        run(TWO, strategy, seed)
+        (why,) = strategy.unmet.values()
+        assert why in {"1 mkdir b could not wait for 0 mkdir a#", "0 mkdir a# could not wait for 1 mkdir b"}
+
+
+def test_an_op_that_waits_for_its_lock_at_the_end_has_kept_the_order() -> None:
+    program, invariant = RACES["locks in other orders"].program, no_deadlock
+    found, fails = failing(program, invariant)
+    strategy = Constrained(fewest_orderings(found, attempts(program), fails).constraints)
+    run(program, strategy)
+    assert strategy.unmet == {}
+
+
+def test_who_polls_does_not_wait_for_ever_for_one_that_is_held_back() -> None:
+    def polls() -> Generator[Do, Seen, None]:
+        while (yield Do("stat", "flag")).errno:
+            yield Do("sleep")
+        yield Do("mkdir", "late")
+
+    program = Program((polls, (Do("mkdir", "flag"),)), max_ops=1000)
+    strategy = Constrained([before("0 mkdir late", "1 mkdir flag")])
+    found = run(program, strategy)
+    assert [each.label for each in found.ops[-2:]] == ["0 stat flag", "0 mkdir late"]
+    assert strategy.unmet == {before("0 mkdir late", "1 mkdir flag"): "1 mkdir flag could not wait for 0 mkdir late"}
