@@ -34,7 +34,7 @@ from racecheck.targets import Scenario, make_world
 if TYPE_CHECKING:
     from racecheck.resume import Cut
     from racecheck.runner import Progress, Replayed
-    from racecheck.search import Report
+    from racecheck.search import Foreseen, Report
     from racecheck.world.session import Session
 
 WRONG, INTERRUPTED = 2, 130
@@ -271,18 +271,51 @@ def _check_writable(directory: Path) -> None:
 
 
 @commands.command()
+@click.argument("target")
+@click.option("--ranks", type=int, help="How many ranks (default: the scenario's).")
+@click.option("--seed", default="0", show_default=True, help="What everything random is drawn from.")
+@_JSON
+def predict(target: str, ranks: int | None, seed: str, as_json: bool) -> int:
+    """Say from one passing run of TARGET which other orders would matter, and what each collective is for."""
+    scenario, settings = _load(target), config.read()
+    world = make_world(scenario.world, ranks=ranks)
+    storage.make(world)
+    _check_writable(settings.findings)
+    counter = Counter("race", "tried", 0)
+
+    def work(session: Session, progress: Progress) -> Foreseen:
+        from racecheck.search import Search, foresee  # noqa: PLC0415
+
+        search = Search(scenario, world, scenario.invariants, seed=seed, findings=settings.findings)
+        return foresee(session, search, progress)
+
+    try:
+        found = with_session(settings.runs, work, counter)
+    except CannotRun as error:
+        return _unknown({"target": scenario.target, "verdict": "UNKNOWN", "reasons": [str(error)]}, as_json=as_json)
+    _say(json.dumps(results.prediction_data(found)) if as_json else results.prediction_text(found, _page()))
+    return EXIT[found.verdict]
+
+
+@commands.command()
 @click.argument("finding", type=click.Path(path_type=Path))
 @click.option("--times", type=click.IntRange(1), default=20, show_default=True, help="How often.")
+@click.option(
+    "--constraints", is_flag=True, help="Keep its orderings only, not its schedule: also if the code has changed since."
+)
 @_JSON
-def replay(finding: Path, times: int, as_json: bool) -> int:
+def replay(finding: Path, times: int, constraints: bool, as_json: bool) -> int:
     """Run the schedule of FINDING again and say how often it reproduces."""
     found = record.load(finding)
-    scenario = _scenario_of(found)
+    if constraints and not found.constraints:
+        raise UsageError(f"{finding} has no constraints: make it anew with racecheck run {found.scenario.target}")
+    scenario = _scenario_of(found, changed=constraints)
 
     def work(session: Session, progress: Progress) -> Replayed:
         from racecheck import runner  # noqa: PLC0415
 
-        return runner.replay(session, scenario, found, times, progress)
+        again = runner.replay_constraints if constraints else runner.replay
+        return again(session, scenario, found, times, progress)
 
     counter = Counter("time", "reproduced", times)
     try:
@@ -295,17 +328,18 @@ def replay(finding: Path, times: int, as_json: bool) -> int:
     return EXIT[done.verdict]
 
 
-def _scenario_of(finding: Finding) -> Scenario:
-    """The scenario as it was when the finding was made; raises `UsageError` if it is not there any more.
+def _scenario_of(finding: Finding, *, changed: bool = False) -> Scenario:
+    """The scenario as it was when the finding was made, or as it has ``changed``; raises `UsageError` if it is gone.
 
-    Its file is compared before it is imported: a finding may come from anywhere.
+    Unless that is asked for, its file is compared before it is imported: a finding may come from anywhere.
     """
     target = finding.scenario.target
     file = Path(target.rpartition("::")[0])
     if not file.is_file():
         raise UsageError(f"there is no {target} here: change to the directory that the finding was made in")
-    if record.source_hash(file) != finding.scenario.source:
-        raise UsageError(f"{file} has changed since: make a new finding with racecheck run {target}")
+    if not changed and record.source_hash(file) != finding.scenario.source:
+        instead = ", or replay its --constraints" if finding.constraints else ""
+        raise UsageError(f"{file} has changed since: make a new finding with racecheck run {target}{instead}")
     make_world(finding.outcome.world)
     scenario = copy.copy(_load(target))
     scenario.invariants = _asked(finding, scenario)

@@ -14,13 +14,15 @@ from racecheck.minimise.critical import op_at
 from racecheck.minimise.tape import switches
 from racecheck.model import Coverage, Outcome, Verdict, Violation, World
 from racecheck.record import Finding
+from racecheck.report import prediction
+from racecheck.report.prediction import render as render_prediction
 from racecheck.report.text import coverage_text, render, summary
 from racecheck.report.words import count, escape
 
 if TYPE_CHECKING:
     from racecheck.explain import Explanation
     from racecheck.runner import Replayed
-    from racecheck.search import Ending, Found, Report
+    from racecheck.search import Ending, Foreseen, Found, Report
 
 EXIT = {Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.UNKNOWN: 3}
 """The exit status that goes with a verdict."""
@@ -105,6 +107,34 @@ def unrun_data(target: str, world: World, seed: str, so_far: tuple[int, int, flo
         "seed": seed,
         "world": asdict(world),
         "coverage": asdict(Coverage()),
+    }
+
+
+def prediction_text(found: Foreseen, page: Page) -> str:
+    """The races of a passing run, what came of them the other way, and what its collectives are for."""
+    if found.prediction is None:
+        return "\n".join([_headline(found.verdict, found.target, "", page), *_reasons(found.reasons)])
+    outcome = found.prediction.outcome
+    said = f"{_size(outcome.world, outcome)}; {found.seconds:.1f} s; from one passing run: not a proof"
+    lines = [_headline(found.verdict, said, "", page), "", render_prediction(found.prediction, width=page.width)]
+    lines += ["", coverage_text(found.coverage)]
+    for path in dict.fromkeys(found.findings.values()):
+        lines.append(f"Replay:  racecheck replay {_shown(path)}")
+    return "\n".join(lines)
+
+
+def prediction_data(found: Foreseen) -> dict[str, Any]:
+    """What ``racecheck predict --json`` prints."""
+    made = prediction.data(found.prediction) if found.prediction is not None else {"races": [], "collectives": []}
+    for number, path in found.findings.items():
+        made["races"][number]["finding"] = _shown(path)
+    return {
+        "target": found.target,
+        "verdict": found.verdict.name,
+        "seconds": round(found.seconds, 3),
+        **made,
+        "reasons": list(found.reasons),
+        "coverage": asdict(found.coverage),
     }
 
 

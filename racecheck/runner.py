@@ -8,10 +8,12 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from racecheck.compare import first_difference
+from racecheck.errors import UsageError
 from racecheck.invariants import judge, wants_contents
 from racecheck.model import Judgement, Outcome, Point, Verdict, World
 from racecheck.record import Finding
 from racecheck.strategies import Replay, Strategy
+from racecheck.strategies.constrained import Constrained
 from racecheck.targets import Scenario, make_world
 from racecheck.world.session import Session
 from racecheck.world.supervisor import Supervisor
@@ -129,4 +131,35 @@ def replay(
         )
         if progress is not None:
             progress(number + 1, done.reproduced, time.perf_counter() - started, "")
+    return done
+
+
+def replay_constraints(
+    session: Session, scenario: Scenario, finding: Finding, times: int = 1, progress: Progress | None = None
+) -> Replayed:
+    """Random schedules that keep the finding's constraints, and nothing else of it.
+
+    Raises `UsageError` if one of them names an op that never happens in any of the runs.
+    """
+    started, world = time.perf_counter(), finding.outcome.world
+    warm_up(session, scenario, world, seed=str(finding.seed))
+    done = Replayed(times, 0, 0)
+    broken = {violation.invariant for violation in finding.judgement.violations}
+    unmet: list[dict[str, str]] = []
+    for number in range(times):
+        strategy = Constrained(finding.constraints)
+        strategy.begin(Random(f"{finding.seed}:{number}"))
+        outcome = run_once(
+            session, scenario, world, strategy, seed=str(finding.seed),
+            contents=wants_contents(scenario.invariants), names=finding.outcome.names,
+        )  # fmt: skip
+        judgement = judge(outcome, scenario.invariants)
+        unmet.append({str(each): why for each, why in strategy.unmet.items()})
+        same = broken <= {violation.invariant for violation in judgement.violations}
+        done = replace(done, reproduced=done.reproduced + same, outcome=outcome, judgement=judgement)
+        if progress is not None:
+            progress(number + 1, done.reproduced, time.perf_counter() - started, "")
+    for constraint, why in unmet[0].items():
+        if not done.reproduced and all(each.get(constraint) == why for each in unmet):
+            raise UsageError(f"{constraint}: {why}; make the finding anew with racecheck run {finding.scenario.target}")
     return done

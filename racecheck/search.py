@@ -8,7 +8,7 @@ follows would mean anything, and the verdict is UNKNOWN.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,6 +22,7 @@ from racecheck.explain import Explanation, explain
 from racecheck.invariants import judge, name_of, wants_contents
 from racecheck.minimise import Fails, same_failure
 from racecheck.model import Coverage, Invariant, Judgement, Outcome, Verdict, Violation, World
+from racecheck.predict import Prediction, Race, predict
 from racecheck.record import Finding, Reference, save, source_hash, versions
 from racecheck.resume import Cut, cut
 from racecheck.runner import Progress, run_once, warm_up
@@ -339,6 +340,58 @@ def _explained(exploration: _Exploration, report: Report, progress: Progress | N
         report, seconds=exploration.seconds, world=found.outcome.world, ops=found.outcome.coverage.ops, violations=kept,
         outcome=found.outcome, coverage=found.outcome.coverage, explanation=found,
     )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """What one passing run says of others; ``prediction`` is None, for the ``reasons``, if there is no such run.
+
+    ``findings`` are the files of the confirmed races, by the race's place in the prediction.
+    """
+
+    target: str
+    verdict: Verdict
+    prediction: Prediction | None
+    findings: Mapping[int, Path]
+    seconds: float
+    coverage: Coverage
+    reasons: Sequence[str] = ()
+
+
+def foresee(session: Session, search: Search, progress: Progress | None = None) -> Foreseen:
+    """Run the tamest schedule, and then once more for each of its races.
+
+    FAIL: one of these breaks an invariant.  UNKNOWN: the first run does not pass, or not all could be tried.
+    Raises `UsageError` or `CannotRun` where no run came about.
+    """
+    first = explore(session, replace(search, strategy="dpor", schedules=1, findings=None))
+    exploration, model = _Exploration(session, search), storage.make(search.world)
+    exploration.search = search = replace(search, names=first.outcome.names if first.outcome else ())
+    if first.outcome is None or first.verdict is not Verdict.PASS:
+        reasons = [
+            *first.reasons,
+            *(f"{each.violation.invariant}: {each.violation.message}" for each in first.violations),
+        ]
+        why = [f"there is no passing run to begin with: {each}" for each in (*first.reasons, *broken)]
+        return Foreseen(first.target, Verdict.UNKNOWN, None, {}, exploration.seconds, first.coverage, why)
+
+    def goes_on(tried: Sequence[Race]) -> bool:
+        if progress is not None:
+            confirmed = sum(each.verdict == "confirmed" for each in tried)
+            progress(len(tried), confirmed, exploration.seconds, "")
+        return not 0 < search.seconds <= exploration.seconds
+
+    prediction = predict(
+        first.outcome, partial(exploration.attempt, search.world), search.invariants, model, goes_on=goes_on
+    )
+    findings: dict[int, Path] = {}
+    for number, race in enumerate(prediction.races):
+        if race.verdict == "confirmed" and race.outcome is not None:
+            kept = _keep(search, race.outcome, judge(race.outcome, search.invariants), number)
+            findings |= {number: kept[0].finding} if kept and kept[0].finding is not None else {}
+    untried = any(each.verdict == "untried" for each in prediction.races)
+    verdict = Verdict.FAIL if prediction.confirmed else Verdict.UNKNOWN if untried else Verdict.PASS
+    return Foreseen(first.target, verdict, prediction, findings, exploration.seconds, first.coverage)
 
 
 def _merge(one: Judgement, other: Judgement) -> Judgement:

@@ -342,6 +342,8 @@ def diamond(root: Path, seed: str, before: int) -> tuple[Seen, Seen]:
         with prepared(root / str(order[0]) / "watched", rng, before) as hand:
             threads = rng.choice(((0, 1), (0, 1), (0, 2), (1, 2)))
             calls = [_drawn(hand, each, rng) for each in threads]
+            while threads == (0, 2) and any(each.name == "close" for each in calls):
+                calls = [_drawn(hand, each, rng) for each in threads]  # numbers of descriptors are left out
             did = {at: hand.do(threads[at], calls[at]) for at in order}
             found.append(Seen(did[0], did[1], hand.state()))
     return found[0], found[1]
