@@ -368,10 +368,7 @@ def foresee(session: Session, search: Search, progress: Progress | None = None) 
     exploration, model = _Exploration(session, search), storage.make(search.world)
     exploration.search = search = replace(search, names=first.outcome.names if first.outcome else ())
     if first.outcome is None or first.verdict is not Verdict.PASS:
-        reasons = [
-            *first.reasons,
-            *(f"{each.violation.invariant}: {each.violation.message}" for each in first.violations),
-        ]
+        broken = (f"{each.violation.invariant}: {each.violation.message}" for each in first.violations)
         why = [f"there is no passing run to begin with: {each}" for each in (*first.reasons, *broken)]
         return Foreseen(first.target, Verdict.UNKNOWN, None, {}, exploration.seconds, first.coverage, why)
 
