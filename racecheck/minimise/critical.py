@@ -74,20 +74,12 @@ def critical_pair(outcome: Outcome, attempt: Attempt, failure: Failure, *, budge
     best: tuple[_Change, CriticalPair | None] = (_Change.NOTHING, None)
     runs = 0
     for pair in _Races(outcome, violation).tries():
+        try:
+            neighbour = _other_way(outcome, pair, attempt) if runs < budget else None
+        except Spent:
+            runs = budget
         if runs >= budget:
             return Critical(best[1], runs, cut=True)
-        runs += 1
-        neighbour = _other_way(outcome, pair, attempt)
-        if neighbour is not None:
-            change, other = _compare(neighbour, failure, violation)
-            if change < best[0]:
-                first, second = (op_at(outcome, index) for index in pair)
-                best = change, CriticalPair(first, second, pair, other, neighbour)
-        if best[0] is _Change.PASSES:
-            break
-    return Critical(best[1], runs, cut=False)
-
-
 def races(outcome: Outcome, violation: Violation) -> list[Pair]:
     """The pairs of a failing run that could have gone the other way, those first that say least and are nearest.
 

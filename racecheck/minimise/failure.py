@@ -11,10 +11,14 @@ from racecheck.naming import paths, pattern
 from racecheck.strategies import Strategy
 
 Attempt = Callable[[World, Strategy], Outcome]
-"""Runs a world once under a strategy, which has begun already, and calls its ``end``."""
+"""Runs a world once under a strategy, which has begun already, and calls its ``end``; or raises `Spent`."""
 
 Fails = Callable[[Outcome], Violation | None]
 """The violation that shows the failure in question; None for a run that has it not."""
+
+
+class Spent(BaseException):
+    """Time is up, or somebody has had enough: there are no more runs, and what has been found so far counts."""
 
 
 @dataclass(frozen=True, slots=True)

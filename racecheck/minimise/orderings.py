@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from racecheck.minimise.critical import CriticalPair, races
-from racecheck.minimise.failure import Attempt, Fails
+from racecheck.minimise.failure import Attempt, Fails, Spent
+from racecheck.minimise.hitting import smallest_hitting_set
 from racecheck.model import Constraint, Op, Outcome, World
 from racecheck.naming import Naming
 from racecheck.strategies.constrained import Constrained
@@ -50,19 +51,16 @@ def fewest_orderings(
     completions: int = 50,
     budget: int = 500,
 ) -> Orderings:
-    """Find the orderings that a failing run owes its failure to; ``pair`` is its critical pair, tried before others.
+    """Find the orderings that a failing run owes its failure to.
 
-    ``budget`` is in runs; with each set the n-th run draws from ``Random(f"{seed}:{n}")``.
+    ``pair`` is its critical pair: one of its orderings is that of the pair, or one that the other order of the pair
+    breaks too.  ``budget`` is in runs; with each set the n-th run draws from ``Random(f"{seed}:{n}")``.
     """
-    candidates = _candidates(outcome, fails, pair)
+    candidates = _candidates(outcome, fails)
     passed = [_broken(candidates, pair.neighbour)] if pair is not None and pair.passes else []
     best, runs = Orderings((), 0, 0, 0), 0
-    while True:
-        kept = _fewest(candidates, passed)
-        if kept is None:
-            return replace(
-                best, runs=runs, why=f"more than {_MOST} orderings, or others than those of its races, matter"
-            )
+    while (chosen := smallest_hitting_set(passed, candidates, _MOST)) is not None:
+        kept = tuple(each for each in candidates if each in chosen)
         failed, passing = _complete(outcome.world, kept, attempt, fails, seed, min(completions, budget - runs))
         runs += failed + (passing is not None)
         if failed >= best.failed:
@@ -70,32 +68,36 @@ def fewest_orderings(
         if failed == completions:
             return best
         if passing is None:
-            return replace(best, runs=runs, why=f"the budget of {budget} runs was spent")
-        passed.append(_broken(candidates, passing) - {*kept})
+            return replace(best, runs=runs, why=f"the budget was spent after {runs} runs")
+        passed.append(_broken(candidates, passing) - chosen)
+    why = f"it takes more than {_MOST} orderings, or others than those of the run's races"
+    return replace(best, runs=runs, why=why)
 
 
 def _complete(
     world: World, kept: Sequence[Constraint], attempt: Attempt, fails: Fails, seed: str, most: int
 ) -> tuple[int, Outcome | None]:
-    """Random runs that keep the constraints: how many failed before one passed, and that one."""
+    """Random runs that keep the constraints: how many failed before one passed, and that one if there is one."""
     for number in range(most):
         strategy = Constrained(kept)
         strategy.begin(Random(f"{seed}:{number}"))
-        outcome = attempt(world, strategy)
+        try:
+            outcome = attempt(world, strategy)
+        except Spent:
+            return number, None
         if fails(outcome) is None:
             return number, outcome
     return most, None
 
 
-def _candidates(outcome: Outcome, fails: Fails, pair: CriticalPair | None) -> list[Constraint]:
-    """The races of the run as constraints, the critical pair first."""
+def _candidates(outcome: Outcome, fails: Fails) -> list[Constraint]:
+    """The races of the run as constraints."""
     violation = fails(outcome)
     assert violation is not None, "a run that has not the failure has no orderings that bring it about"
     naming = Naming()
     names = {index: naming.take(event) for index, event in enumerate(outcome.trace) if isinstance(event, Op)}
     names |= {index: naming.peek(op) for index, op in enumerate(outcome.pending, len(outcome.trace))}
-    pairs = [*([pair.events] if pair is not None else []), *races(outcome, violation)]
-    return list(dict.fromkeys(Constraint(names[first], names[second]) for first, second in pairs))
+    return list(dict.fromkeys(Constraint(names[first], names[second]) for first, second in races(outcome, violation)))
 
 
 def _broken(candidates: Iterable[Constraint], outcome: Outcome) -> frozenset[Constraint]:
@@ -106,29 +108,3 @@ def _broken(candidates: Iterable[Constraint], outcome: Outcome) -> frozenset[Con
     return frozenset(
         each for each in candidates if each.after in went and went.get(each.before, never) > went[each.after]
     )
-
-
-def _fewest(candidates: Sequence[Constraint], passed: Sequence[frozenset[Constraint]]) -> tuple[Constraint, ...] | None:
-    """As few constraints as possible so that no run which passed kept all; None if there are too many, or none do."""
-    least = [each for each in passed if not any(other < each for other in passed)]
-    for size in range(_MOST + 1):
-        found = _hit(candidates, sorted(set(least), key=len), size)
-        if found is not None:
-            return tuple(each for each in candidates if each in found)
-    return None
-
-
-def _hit(
-    candidates: Sequence[Constraint], sets: Sequence[frozenset[Constraint]], size: int
-) -> frozenset[Constraint] | None:
-    """So many constraints, or fewer, of which each of the sets has one."""
-    if not sets:
-        return frozenset()
-    if not size:
-        return None
-    for each in candidates:
-        if each in sets[0]:
-            rest = _hit(candidates, [others for others in sets if each not in others], size - 1)
-            if rest is not None:
-                return rest | {each}
-    return None

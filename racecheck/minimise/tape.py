@@ -3,22 +3,21 @@
 What is minimised is the list of the run's choices, each as its index among the options, of which 0 is the tamest.  All
 that is tried is run, and what came of it is what the next step starts from, so each step is a real run.
 
-Passes: nothing but tame choices from some place on; blocks of choices made tame, then smaller ones (Zeller,
-Hildebrandt: "Simplifying and Isolating Failure-Inducing Input", TSE 2002); what a thread does between two switches
-moved to what it does before or after that (Jalbert, Sen: "A Trace Simplification Technique for Effective Debugging of
-Concurrent Programs", FSE 2010), which to make a choice tame cannot do, since it changes what later indices mean;
-single indices lowered.
+Passes: nothing but tame choices from some place on; what a thread does between two switches put to what it does before
+or after that, which takes fewer runs than to make choices tame, since that changes what all later indices mean; blocks
+of choices made tame, then smaller ones (Zeller, Hildebrandt: "Simplifying and Isolating Failure-Inducing Input", TSE
+2002); switches shifted; single indices lowered.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from racecheck.errors import CannotRun
 from racecheck.minimise.blocks import Order, blocks, joined, shifted
-from racecheck.minimise.failure import Attempt, Fails
+from racecheck.minimise.failure import Attempt, Fails, Spent
 from racecheck.model import Outcome, Schedule, Violation
 from racecheck.strategies import Strategy
 from racecheck.strategies.guided import Guided
@@ -49,8 +48,11 @@ def shrink(outcome: Outcome, attempt: Attempt, fails: Fails, *, budget: int = 40
     Raises `CannotRun` if the run's choices do not bring the failure about again.
     """
     search = _Search(outcome, attempt, fails, budget)
-    while search.improves():
-        pass
+    try:
+        while search.improves():
+            pass
+    except Spent:
+        return replace(search.result(), cut=True)
     return search.result()
 
 
@@ -73,8 +75,8 @@ class _Search:
         """One round of all passes; whether it has come to anything."""
         before = self._cost
         self._truncate()
-        self._tame_blocks()
         self._rearrange(joined)
+        self._tame_blocks()
         self._rearrange(shifted)
         self._lower()
         return self._cost < before and not self._cut
@@ -85,7 +87,7 @@ class _Search:
     # Passes.
 
     def _truncate(self) -> None:
-        """Keep the first switches only: 0, 1, 2, 4, ... of them, and then as few between that."""
+        """Keep the first switches only: 0, 1, 2, 4, ... of them, and then as few as possible between that."""
         places = self._places
         low, high = -1, 0
         while high < len(places) and not self._keep(places[:high]):

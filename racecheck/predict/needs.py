@@ -80,7 +80,7 @@ class _Ops:
                 uses.ops.append(index)
                 uses.ticks.append(op.clock[op.thread])
         ordered, loose = self._clocks(frozenset()), self._clocks(frozenset(collectives))
-        self._later = [each for each in self._ops if any(self._loosened(each, ordered[each], loose[each]))]
+        self._later = [each for each in self._ops if [*self._loosened(each, ordered[each], loose[each])]]
 
     def kept(self, collective: int, absent: Iterable[int] = ()) -> Iterator[tuple[int, int]]:
         """The pairs of dependent ops that a collective keeps in order and nothing else does, with some others absent.

@@ -10,6 +10,9 @@ never for a slow machine.
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +20,7 @@ from random import Random
 from statistics import median
 
 from measuring import (
+    HERE,
     SCENARIOS,
     TARGETS,
     Bench,
@@ -217,8 +221,31 @@ def timed_run(
     return outcome, time.perf_counter() - begun
 
 
+def hunt(bench: Bench) -> None:
+    """Processor time to the first hit, against a loop over torch.multiprocessing.spawn with random sleeps."""
+    limit, ratios, never = bench.times(600, 60), [], 0
+    for scenario in all_scenarios(bench):
+        if scenario.expected is Verdict.FAIL:
+            ours, theirs = (hunted(how, scenario, limit) for how in ("racecheck", "spawn"))
+            bench.must(ours["hit"], f"{title(scenario)} was not found")
+            ratios.append(theirs["cpu"] / ours["cpu"])
+            never += not theirs["hit"]
+            times = f"{ours['cpu']:.1f} s against {theirs['cpu']:.1f} s"
+            runs = f"{ours['runs']} runs, {theirs['runs']} {'' if theirs['hit'] else 'without a hit'}"
+            bench.row(title(scenario), f"{times}: {ratios[-1]:.0f} times; {runs}")
+    bench.row("median", f"{median(ratios):.0f} times", "50 times")
+    bench.row("the loop never hit", f"{never} of {len(ratios)}, in {limit} s each")
+
+
+def hunted(how: str, scenario: Scenario, limit: int) -> dict[str, float]:
+    command = [sys.executable, str(HERE / "hunting.py"), how, scenario.reference, "1", str(limit)]
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
 SECTIONS: dict[str, Callable[[Bench], None]] = {
-    each.__name__: each for each in (spawn, free, width, determinism, found, libraries)
+    each.__name__: each for each in (spawn, free, width, determinism, found, hunt, libraries)
 }
 
 

@@ -1,0 +1,34 @@
+"""Smallest hitting sets: as few items as possible of which each of some sets has one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Sequence
+from typing import TypeVar
+
+_Item = TypeVar("_Item", bound=Hashable)
+
+
+def smallest_hitting_set(
+    sets: Collection[frozenset[_Item]], items: Sequence[_Item], most: int
+) -> frozenset[_Item] | None:
+    """One of the smallest, with earlier items rather than later ones; None if it would take more than ``most``."""
+    least = sorted({each for each in sets if not any(other < each for other in sets)}, key=len)
+    for size in range(most + 1):
+        found = _hit(least, items, size)
+        if found is not None:
+            return found
+    return None
+
+
+def _hit(sets: Sequence[frozenset[_Item]], items: Sequence[_Item], size: int) -> frozenset[_Item] | None:
+    """So many items, or fewer: one of the first set, and what then hits the sets that it does not."""
+    if not sets:
+        return frozenset()
+    if not size:
+        return None
+    for item in items:
+        if item in sets[0]:
+            rest = _hit([each for each in sets if item not in each], items, size - 1)
+            if rest is not None:
+                return rest | {item}
+    return None
