@@ -13,7 +13,7 @@ import os
 import stat
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -53,7 +53,7 @@ def plant(root: Path) -> None:
     (root / "a").write_text("the first")
     (root / "d" / "a").write_text("the second")
     os.link(root / "a", root / "h")
-    for name, target in {"l": "d", "m": "l/s", "k": "gone", "o": "/proc/version"}.items():
+    for name, target in {"l": "d", "m": "l/s", "k": "gone", "o": "/proc/self/cmdline"}.items():
         os.symlink(target, root / name)
 
 
@@ -225,16 +225,11 @@ def _names(raw: bytes, length: int) -> object:
     return found
 
 
-def draw(rng: Random) -> Call:
-    """Any call."""
-    return Call(*rng.choice(_KINDS)(rng))
-
-
-def _at(rng: Random) -> tuple[Argument, Argument]:
+def _at(rng: Random, paths: Sequence[str]) -> tuple[Argument, Argument]:
     """Where a path starts, and the path."""
     if rng.random() < 0.25:
         return File("directory", rng.randrange(2)), rng.choice(_NAMES)
-    return _HERE, rng.choice(_PATHS)
+    return _HERE, rng.choice(paths)
 
 
 def _file(rng: Random) -> File:
@@ -251,53 +246,53 @@ _LOCK = (1, 2, 4 | 1, 4 | 2, 4 | 2, 8)
 _EMPTY = 0x1000
 
 
-def _record(rng: Random) -> _Drawn:
+def _record(rng: Random, _: Sequence[str]) -> _Drawn:
     wanted = struct.pack("hhqqi4x", rng.choice((0, 1, 1, 2)), 0, rng.choice((0, 1, 4)), rng.choice((0, 2)), 0)
     return "fcntl", (_file(rng), rng.choice((6, 37)), wanted)
 
 
-_KINDS: tuple[Callable[[Random], _Drawn], ...] = (
-    lambda rng: ("mkdirat", (*_at(rng), 0o755)),
-    lambda rng: ("unlinkat", (*_at(rng), 0x200)),
-    lambda rng: ("unlinkat", (*_at(rng), 0x200)),
-    lambda rng: ("unlinkat", (*_at(rng), 0)),
-    lambda rng: ("unlinkat", (*_at(rng), 0)),
-    lambda rng: ("renameat2", (*_at(rng), *_at(rng), rng.choice((0, 0, 0, 1, 2)))),
-    lambda rng: ("renameat2", (*_at(rng), *_at(rng), 0)),
-    lambda rng: ("linkat", (*_at(rng), *_at(rng), rng.choice((0, 0x400)))),
-    lambda rng: ("linkat", (_file(rng), b"", *_at(rng), _EMPTY)),
-    lambda rng: ("symlinkat", (rng.choice((b"a", b"d", b"e", b"s", b"l/s", b"../d", b"gone")), *_at(rng))),
-    lambda rng: ("readlinkat", (*_at(rng), Room(_bytes), _ROOM)),
-    lambda rng: ("newfstatat", (*_at(rng), Room(_stat), rng.choice((0, 0x100)))),
-    lambda rng: ("fstat", (_file(rng), Room(_stat))),
-    lambda rng: ("faccessat", (*_at(rng), rng.choice((4, 2, 1)))),
-    lambda rng: ("fchmodat", (*_at(rng), rng.choice((0o700, 0o755, 0o500)))),
-    lambda rng: ("fchmod", (_file(rng), rng.choice((0o700, 0o644)))),
-    lambda rng: ("fchmod", (File("directory", rng.randrange(2)), rng.choice((0o700, 0o500)))),
-    lambda rng: ("setxattr", (rng.choice(_PATHS), b"user.x", rng.choice((b"1", b"2")), 1, rng.choice((0, 1)))),
-    lambda rng: ("getxattr", (rng.choice(_PATHS), b"user.x", Room(_bytes), _ROOM)),
-    lambda rng: ("removexattr", (rng.choice(_PATHS), b"user.x")),
-    lambda rng: ("truncate", (rng.choice(_PATHS), rng.choice((0, 3, 9)))),
-    lambda rng: ("ftruncate", (_file(rng), rng.choice((0, 3, 9)))),
-    lambda rng: ("fallocate", (_file(rng), 0, 0, rng.choice((4, 12)))),
-    lambda rng: ("openat", (*_at(rng), rng.choice(_HOW), 0o644)),
-    lambda rng: ("openat", (*_at(rng), rng.choice(_HOW), 0o644)),
-    lambda rng: ("openat", (*_at(rng), rng.choice(_HOW), 0o644)),
-    lambda rng: ("openat", (_HERE, rng.choice(_PATHS), os.O_RDONLY | os.O_DIRECTORY, 0)),
-    lambda rng: ("getdents64", (File("directory", rng.randrange(2)), Room(_names), _ROOM)),
-    lambda rng: ("getdents64", (File("directory", rng.randrange(2)), Room(_names), _ROOM)),
-    lambda rng: ("read", (_file(rng), Room(_bytes), 4)),
-    lambda rng: ("pread64", (_file(rng), Room(_bytes), 4, rng.choice((0, 2)))),
-    lambda rng: ("write", (_file(rng), rng.choice((b"xy", b"z")), 1)),
-    lambda rng: ("write", (_file(rng), b"uvw", 3)),
-    lambda rng: ("pwrite64", (_file(rng), b"pq", 2, rng.choice((0, 1, 5)))),
-    lambda rng: ("copy_file_range", (_file(rng), 0, _file(rng), 0, 3, 0)),
-    lambda rng: ("sendfile", (_file(rng), _file(rng), 0, 3)),
-    lambda rng: ("lseek", (_file(rng), 0, os.SEEK_END)),
-    lambda rng: ("flock", (_file(rng), rng.choice(_LOCK) | 4)),
+_KINDS: tuple[Callable[[Random, Sequence[str]], _Drawn], ...] = (
+    lambda rng, paths: ("mkdirat", (*_at(rng, paths), 0o755)),
+    lambda rng, paths: ("unlinkat", (*_at(rng, paths), 0x200)),
+    lambda rng, paths: ("unlinkat", (*_at(rng, paths), 0x200)),
+    lambda rng, paths: ("unlinkat", (*_at(rng, paths), 0)),
+    lambda rng, paths: ("unlinkat", (*_at(rng, paths), 0)),
+    lambda rng, paths: ("renameat2", (*_at(rng, paths), *_at(rng, paths), rng.choice((0, 0, 0, 1, 2)))),
+    lambda rng, paths: ("renameat2", (*_at(rng, paths), *_at(rng, paths), 0)),
+    lambda rng, paths: ("linkat", (*_at(rng, paths), *_at(rng, paths), rng.choice((0, 0x400)))),
+    lambda rng, paths: ("linkat", (_file(rng), b"", *_at(rng, paths), _EMPTY)),
+    lambda rng, paths: ("symlinkat", (rng.choice((b"a", b"d", b"e", b"s", b"l/s", b"../d", b"gone")), *_at(rng, paths))),
+    lambda rng, paths: ("readlinkat", (*_at(rng, paths), Room(_bytes), _ROOM)),
+    lambda rng, paths: ("newfstatat", (*_at(rng, paths), Room(_stat), rng.choice((0, 0x100)))),
+    lambda rng, paths: ("fstat", (_file(rng), Room(_stat))),
+    lambda rng, paths: ("faccessat", (*_at(rng, paths), rng.choice((4, 2, 1)))),
+    lambda rng, paths: ("fchmodat", (*_at(rng, paths), rng.choice((0o700, 0o755, 0o500)))),
+    lambda rng, paths: ("fchmod", (_file(rng), rng.choice((0o700, 0o644)))),
+    lambda rng, paths: ("fchmod", (File("directory", rng.randrange(2)), rng.choice((0o700, 0o500)))),
+    lambda rng, paths: ("setxattr", (rng.choice(paths), b"user.x", rng.choice((b"1", b"2")), 1, rng.choice((0, 1)))),
+    lambda rng, paths: ("getxattr", (rng.choice(paths), b"user.x", Room(_bytes), _ROOM)),
+    lambda rng, paths: ("removexattr", (rng.choice(paths), b"user.x")),
+    lambda rng, paths: ("truncate", (rng.choice(paths), rng.choice((0, 3, 9)))),
+    lambda rng, paths: ("ftruncate", (_file(rng), rng.choice((0, 3, 9)))),
+    lambda rng, paths: ("fallocate", (_file(rng), 0, 0, rng.choice((4, 12)))),
+    lambda rng, paths: ("openat", (*_at(rng, paths), rng.choice(_HOW), 0o644)),
+    lambda rng, paths: ("openat", (*_at(rng, paths), rng.choice(_HOW), 0o644)),
+    lambda rng, paths: ("openat", (*_at(rng, paths), rng.choice(_HOW), 0o644)),
+    lambda rng, paths: ("openat", (_HERE, rng.choice(paths), os.O_RDONLY | os.O_DIRECTORY, 0)),
+    lambda rng, paths: ("getdents64", (File("directory", rng.randrange(2)), Room(_names), _ROOM)),
+    lambda rng, paths: ("getdents64", (File("directory", rng.randrange(2)), Room(_names), _ROOM)),
+    lambda rng, paths: ("read", (_file(rng), Room(_bytes), 4)),
+    lambda rng, paths: ("pread64", (_file(rng), Room(_bytes), 4, rng.choice((0, 2)))),
+    lambda rng, paths: ("write", (_file(rng), rng.choice((b"xy", b"z")), 1)),
+    lambda rng, paths: ("write", (_file(rng), b"uvw", 3)),
+    lambda rng, paths: ("pwrite64", (_file(rng), b"pq", 2, rng.choice((0, 1, 5)))),
+    lambda rng, paths: ("copy_file_range", (_file(rng), 0, _file(rng), 0, 3, 0)),
+    lambda rng, paths: ("sendfile", (_file(rng), _file(rng), 0, 3)),
+    lambda rng, paths: ("lseek", (_file(rng), 0, os.SEEK_END)),
+    lambda rng, paths: ("flock", (_file(rng), rng.choice(_LOCK) | 4)),
     _record,
     _record,
-    lambda rng: ("close", (_file(rng),)),
+    lambda rng, paths: ("close", (_file(rng),)),
 )
 
 
@@ -320,16 +315,16 @@ def prepared(root: Path, rng: Random, before: int) -> Iterator[Hand]:
     try:
         for _ in range(before):
             thread = rng.randrange(3)
-            hand.do(thread, _drawn(hand, thread, rng))
+            hand.do(thread, _drawn(hand, thread, rng, _PATHS))
         yield hand
     finally:
         hand.close()
 
 
-def _drawn(hand: Hand, thread: int, rng: Random) -> Call:
+def _drawn(hand: Hand, thread: int, rng: Random, paths: Sequence[str]) -> Call:
     """A call that this thread can make."""
     while True:
-        call = hand.about(thread, draw(rng))
+        call = hand.about(thread, Call(*rng.choice(_KINDS)(rng, paths)))
         if call is not None:
             return call
 
@@ -345,10 +340,10 @@ def diamond(root: Path, seed: str, before: int) -> tuple[Seen, Seen]:
     for order in ((0, 1), (1, 0)):
         rng = Random(seed)
         with prepared(root / str(order[0]) / "watched", rng, before) as hand:
-            threads = rng.choice(((0, 1), (0, 1), (0, 2), (1, 2)))
-            calls = [_drawn(hand, each, rng) for each in threads]
+            threads, paths = rng.choice(((0, 1), (0, 1), (0, 2), (1, 2))), rng.choices(_PATHS, k=3)
+            calls = [_drawn(hand, each, rng, paths) for each in threads]
             while threads == (0, 2) and _is_about_numbers(*calls):
-                calls = [_drawn(hand, each, rng) for each in threads]
+                calls = [_drawn(hand, each, rng, paths) for each in threads]
             did = {at: hand.do(threads[at], calls[at]) for at in order}
             found.append(Seen(did[0], did[1], hand.state()))
     return found[0], found[1]

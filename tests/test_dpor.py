@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from random import Random
 
 import pytest
 import toys
-from toys import Do, Program
+from toys import Do, Program, Seen
 
-from racecheck import InternalError, Outcome, World, storage
+from racecheck import InternalError, Outcome, Returned, World, storage
 from racecheck.dependence import Footprint
 from racecheck.model import Op
 from racecheck.storage.shared import Shared
@@ -115,3 +115,27 @@ def test_what_does_not_repeat_is_no_result() -> None:
     next(runs(program([Do("mkdir", "a"), Do("stat", "a")], [Do("mkdir", "a")]), strategy))
     with pytest.raises(Diverged, match="step 0"):
         next(runs(program([Do("mkdir", "b"), Do("stat", "a")], [Do("mkdir", "b")]), strategy))
+
+
+def polling() -> Generator[Do, Seen, None]:
+    while (yield Do("stat", "a")).errno:
+        yield Do("sleep")
+    yield Do("mkdir", "b")
+
+
+def spinning() -> Generator[Do, Seen, None]:
+    while (yield Do("stat", "a")).errno:
+        pass
+    yield Do("mkdir", "b")
+
+
+@pytest.mark.parametrize("wait", [polling, spinning])
+def test_loops_that_poll_come_to_an_end(wait: Callable[[], Generator[Do, Seen, None]]) -> None:
+    """What matters is not how often they ask in vain, but whether they do, and who is first when it is there."""
+    maker = (Do("mkdir", "c"), Do("stat", "b"), Do("mkdir", "a"), Do("stat", "b"))
+    strategy, found = searched(Program((maker, wait, wait), max_ops=300))
+    assert strategy.is_proof
+    assert strategy.claim().endswith("; who polls is taken to wait as long as it takes")
+    assert all(isinstance(result, Returned) for outcome in found for result in outcome.results)
+    seen = {repr(outcome.results) for outcome in found}
+    assert len(seen) >= 4, "either poller makes it, before or after the maker looks"

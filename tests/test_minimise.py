@@ -15,10 +15,10 @@ from toys import Do, Program
 
 from racecheck import CannotRun, Outcome, UsageError, Violation, World
 from racecheck.invariants import no_deadlock, no_file_errors
-from racecheck.minimise import Failure, Search, fewer_ranks, same_failure, shrink, switches
+from racecheck.minimise import Failure, Search, Spent, fewer_ranks, same_failure, shrink, switches
 from racecheck.model import Invariant, Op, Point, Result
 from racecheck.naming import pattern
-from racecheck.strategies import RandomWalk, check_strategy
+from racecheck.strategies import RandomWalk, Strategy, check_strategy
 from racecheck.strategies.guided import Guided
 from racecheck.strategies.tape import Tape
 
@@ -106,6 +106,22 @@ def test_the_budget_cuts_and_is_kept() -> None:
     assert fails(cut.outcome)
 
 
+def test_what_is_found_is_kept_when_time_is_up() -> None:
+    actor = (*noise("x", 10), ENSURE, *noise("y", 10))
+    program = Program((actor,) * 4)
+    found, fails = failing(program, no_errors)
+    left = iter(range(20))
+
+    def attempt(world: World, strategy: Strategy) -> Outcome:
+        if next(left, None) is None:
+            raise Spent
+        return attempts(program)(world, strategy)
+
+    cut = shrink(found, attempt, fails)
+    assert cut.cut
+    assert 0 < switches(cut.outcome.schedule) < switches(found.schedule)
+
+
 def test_the_same_twice() -> None:
     actor = (*noise("x", 3), ENSURE)
     program = Program((actor,) * 3)
@@ -168,6 +184,13 @@ def test_nodes_go_with_the_ranks_and_what_cannot_be_run_is_told() -> None:
     assert smaller.tried[1].skew == (1.0,) * 3
 
 
+def test_what_the_search_takes_for_the_failure_has_to_be_it() -> None:
+    program = needs(3)
+    found, fails = failing(program, no_errors)
+    passing = run(program, RandomWalk(), ranks=2)
+    assert fewer_ranks(found, lambda *_: passing, fails).outcome is None
+
+
 def test_what_needs_all_ranks_has_no_smaller_world() -> None:
     program = needs(4)
     program = replace(program, actors=program.actors[:4])
@@ -183,9 +206,8 @@ def test_what_needs_all_ranks_has_no_smaller_world() -> None:
 def file_error(rank: int, path: str, errno: str = "ENOENT") -> Outcome:
     kind = {"ENOENT": "FileNotFoundError", "EEXIST": "FileExistsError"}[errno]
     trace = [op(f"{rank} unlink {path}", errno=errno)]
-    results = [returned(), returned()]
-    results[rank] = raised(kind, path, errno=errno, path=path)
-    return builders.outcome(*results, trace=trace)
+    failed = raised(kind, path, errno=errno, path=path)
+    return builders.outcome(*(failed if each == rank else returned() for each in range(2)), trace=trace)
 
 
 def like(found: Outcome) -> Failure:
@@ -202,12 +224,7 @@ def test_another_rank_and_other_numbers_are_the_same_failure() -> None:
 
 
 def test_what_no_op_shows_is_told_by_how_it_begins_and_the_paths_in_it() -> None:
-    def stuck(rank: int, on: str) -> Outcome:
-        waits = [stopped("echo", "waits"), stopped("echo", "waits")]
-        waits[rank] = stopped("lock", f"waits for the lock on {on}")
-        return builders.outcome(*waits, pending=(op(f"{rank} flock {on}"),))
-
-    found = replace(stuck(0, "lock1"), results=(stopped("lock", "waits for the lock on lock1"), returned()))
+    found = builders.outcome(stopped("lock", "waits for the lock on lock1"), returned(), pending=(op("0 flock lock1"),))
     (violation,) = no_deadlock(found)
     fails = same_failure(found, violation, [no_deadlock])
     assert fails(replace(found, results=found.results[::-1]))
@@ -242,8 +259,8 @@ def test_patterns_leave_out_what_varies(path: str, expected: str) -> None:
 def test_a_tape_can_be_any_list() -> None:
     options = tuple(op(f"{rank} stat a") for rank in range(3))
     points = [Point("next", options[:count]) for count in (3, 2, 3, 2)]
-    tape = Tape([2, 2, 1])
-    check_strategy(lambda: Tape([2, 2, 1]), points)
+    tape = Tape([2, 3, 1])
+    check_strategy(lambda: Tape([2, 3, 1]), points)
     assert tape.begin(Random(0))
     assert [tape.choose(point) for point in points] == [2, 0, 1, 0]
     assert tape.begin(Random(0))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from itertools import combinations
+from random import Random
 from typing import NamedTuple
 
 import pytest
@@ -10,11 +12,12 @@ from builders import op
 from toy_failures import ENSURE, attempts, failing, no_errors, noise, run
 from toys import Do, Program, Seen
 
-from racecheck import Op, Outcome, Violation
+from racecheck import Op, Outcome, Violation, World
 from racecheck.invariants import no_deadlock
 from racecheck.minimise import Failure, critical_pair, fewest_orderings, shrink
+from racecheck.minimise.hitting import smallest_hitting_set
 from racecheck.model import Constraint, Invariant, OpName, Point
-from racecheck.strategies import check_strategy
+from racecheck.strategies import RandomWalk, Strategy, check_strategy
 from racecheck.strategies.constrained import Constrained
 
 
@@ -111,7 +114,13 @@ def minimal(race: Race) -> tuple[Outcome, Failure]:
 
 def test_the_critical_pair(race: Race) -> None:
     least, fails = minimal(race)
-    critical = critical_pair(least, attempts(race.program), fails)
+    made: list[Outcome] = []
+
+    def attempt(world: World, strategy: Strategy) -> Outcome:
+        made.append(attempts(race.program)(world, strategy))
+        return made[-1]
+
+    critical = critical_pair(least, attempt, fails)
     pair = critical.pair
     assert pair is not None
     assert (pair.first.label, pair.second.label) == race.pair
@@ -121,7 +130,8 @@ def test_the_critical_pair(race: Race) -> None:
     assert (pair.other.message if pair.other else "") == race.other
     labels = [each.label for each in pair.neighbour.ops]
     assert labels.index(pair.second.label) < labels.index(pair.first.label)
-    assert not critical.cut
+    assert (critical.runs, critical.cut) == (len(made), False)
+    assert made.index(pair.neighbour) == len(made) - 1 or not pair.passes, "one that passes is enough"
 
 
 def test_the_fewest_orderings(race: Race) -> None:
@@ -152,11 +162,64 @@ def test_orderings_are_few_among_many_actors_with_much_else_to_do() -> None:
 
 
 def test_what_fails_in_every_order_has_no_pair_and_needs_no_orderings() -> None:
-    program = Program(((Do("unlink", "b"),), (Do("stat", "b"),)), directories=("b",))
+    program = Program(((Do("unlink", "b"), Do("mkdir", "x")), (Do("stat", "x"),)))
     found, fails = failing(program, no_errors)
-    assert critical_pair(found, attempts(program), fails).pair is None
+    critical = critical_pair(found, attempts(program), fails)
+    assert (critical.pair, critical.runs) == (None, 1)
     orderings = fewest_orderings(found, attempts(program), fails)
     assert (orderings.constraints, orderings.failed, orderings.why) == ((), 50, "")
+
+
+def test_of_orderings_that_would_do_the_one_that_says_least_is_taken() -> None:
+    """The reader may come when the directory is there again, but need not."""
+    race = RACES["hidden by what comes after it"]
+    found, fails = failing(race.program, no_errors)
+    (constraint,) = fewest_orderings(found, attempts(race.program), fails).constraints
+    assert str(constraint) == "0 unlink d/x before 1 open d/x"
+
+
+def test_an_ordering_that_cannot_always_be_kept_needs_another_one() -> None:
+    """Rank 0 removes the file only if it has found no flag."""
+    program = Program(
+        ((Do("stat", "flag", otherwise=(Do("unlink", "f"),)),), (Do("mkdir", "flag"), Do("read", "f"))),
+        files=(("f", ""),),
+    )
+    found, fails = failing(program, no_errors)
+    orderings = fewest_orderings(found, attempts(program), fails)
+    assert orderings.why == ""
+    assert {*map(str, orderings.constraints)} == {"0 stat flag before 1 mkdir flag", "0 unlink f before 1 open f"}
+
+
+def test_what_is_needed_is_not_always_among_the_races() -> None:
+    """Who fails is decided by a coin that no schedule knows of."""
+    program = Program(((Do("mkdir", "x"),), (Do("stat", "x"),)))
+    found = run(program, RandomWalk())
+    coin = Random(0)
+
+    def fails(other: Outcome) -> Violation | None:
+        return Violation("coin", "tails") if other is found or coin.random() < 0.5 else None
+
+    orderings = fewest_orderings(found, attempts(program), fails)
+    assert orderings.why == "it takes more than 6 orderings, or others than those of the run's races"
+    assert orderings.failed == orderings.completions - 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_hitting_sets_are_as_small_as_brute_force_finds(seed: int) -> None:
+    rng = Random(seed)
+    items = "abcdefgh"
+    sets = [frozenset(rng.sample(items, rng.randint(1, 4))) for _ in range(rng.randint(0, 8))]
+    sizes = range(len(items) + 1)
+    fewest = next(size for size in sizes for some in combinations(items, size) if all(each & {*some} for each in sets))
+    found = smallest_hitting_set(sets, items, len(items))
+    assert found is not None
+    assert len(found) == fewest
+    assert all(each & found for each in sets)
+    assert smallest_hitting_set(sets, items, fewest - 1) is None
+
+
+def test_what_no_item_hits_has_no_hitting_set() -> None:
+    assert smallest_hitting_set([frozenset(), frozenset("a")], "a", 3) is None
 
 
 def test_budgets_are_kept() -> None:
@@ -165,8 +228,9 @@ def test_budgets_are_kept() -> None:
     none = critical_pair(least, attempts(race.program), fails, budget=0)
     assert (none.pair, none.runs, none.cut) == (None, 0, True)
     cut = fewest_orderings(least, attempts(race.program), fails, budget=20)
-    assert (cut.runs, cut.why) == (20, "the budget of 20 runs was spent")
-    assert cut.failed < cut.completions or cut.completions < 50
+    assert (cut.runs, cut.why) == (20, "the budget was spent after 20 runs")
+    assert 0 < cut.failed <= cut.completions < 50
+    assert len(cut.constraints) == 2
 
 
 def test_the_same_from_the_same_seed() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -12,12 +13,12 @@ import pytest
 import toys
 from toys import Do, Program
 
-from racecheck import Outcome, Returned, Violation, World, runner, storage, targets
+from racecheck import Outcome, Returned, Violation, World, compare, runner, storage, targets
 from racecheck.model import Collective, Frame, Invariant, Op, Point
 from racecheck.predict import Attempt, Need, Pair, Prediction, Race, candidates, force, needs, predict
 from racecheck.predict.clocks import clocks
 from racecheck.report.prediction import data, render
-from racecheck.strategies import Replay, Strategy
+from racecheck.strategies import DPOR, Enough, Replay, Strategy
 from racecheck.world.session import Session
 
 SHARED = storage.make(World())
@@ -174,7 +175,7 @@ def test_a_run_that_cannot_reverse_the_race_any_more_is_cut_short() -> None:
 
 
 def test_what_is_left_is_untried() -> None:
-    toy = program([Do("mkdir", "a"), Do("mkdir", "b")], [Do("stat", "b"), Do("stat", "a")])
+    toy = program([Do("mkdir", "a"), Do("mkdir", "b")], [Do("stat", "a"), Do("stat", "b")])
     run = attempt(toy)
     outcome = run(tame())
     asked: list[int] = []
@@ -213,9 +214,11 @@ def test_every_race_of_random_programs_is_reversed() -> None:
             first, second = (_number(outcome, event) for event in pair.events)
             order = [_number(race.outcome, event) for event in _ops(race.outcome)]
             assert second in order[: order.index(first)] if first in order else second in order
-            assert race.verdict == ("harmless" if toys.effect(race.outcome) == toys.effect(outcome) else "changes")
+            assert race.verdict == (
+                "harmless" if compare.effect(race.outcome) == compare.effect(outcome) else "changes"
+            )
             reversed_ += 1
-    assert reversed_ > 200
+    assert reversed_ > 80
 
 
 def _ops(outcome: Outcome) -> list[int]:
@@ -317,7 +320,7 @@ def test_clocks_without_a_collective_are_those_of_the_program_without_it() -> No
     compared = 0
     for seed in range(150):
         toy = toys.random_program(Random(seed), 200)
-        for outcome in [*toys.every_run(toy)][::20]:
+        for outcome in [*toys.every_run(toy)][::40]:
             ops = {index: event for index, event in enumerate(outcome.trace) if isinstance(event, Op)}
             assert clocks(outcome.trace) == {index: op.clock for index, op in ops.items()}
             if not all(isinstance(each, Returned) for each in outcome.results):
@@ -359,7 +362,7 @@ def test_without_a_collective_that_no_run_needs_nothing_new_can_happen() -> None
     kept = lost = 0
     for seed in range(150):
         toy = toys.random_program(Random(seed), 200)
-        runs = [*toys.every_run(toy)]
+        runs = [*every_trace(toy)]
         count = max(
             (event.number + 1 for run in runs for event in run.trace if isinstance(event, Collective)), default=0
         )
@@ -367,7 +370,7 @@ def test_without_a_collective_that_no_run_needs_nothing_new_can_happen() -> None
             continue
         every = [needs(run.trace, SHARED) for run in runs]
         for number in range(count):
-            less = {effect(each) for each in toys.every_run(without(toy, number))}
+            less = {effect(each) for each in every_trace(without(toy, number))}
             if any(each[number].pairs for each in every):
                 lost += less != {effect(run) for run in runs}
             else:
@@ -375,6 +378,15 @@ def test_without_a_collective_that_no_run_needs_nothing_new_can_happen() -> None
                 kept += 1
     assert kept > 10
     assert lost > 10
+
+
+def every_trace(toy: Program) -> Iterator[Outcome]:
+    strategy = DPOR(SHARED)
+    while strategy.begin(Random(0)):
+        with suppress(Enough):
+            outcome = toys.run(toy, strategy.choose)
+            strategy.end(outcome)
+            yield outcome
 
 
 def effect(outcome: Outcome) -> object:
@@ -427,8 +439,8 @@ def test_collectives_are_shown_with_what_they_keep() -> None:
     toy = program([WRITE, BARRIER, remove, *[BARRIER] * 3], [BARRIER, READ, BARRIER, BARRIER, READ, BARRIER])
     text = shown(predicted(toy, hide=True))
     assert text.partition("\n\n4 ")[2].splitlines() == [
-        "collectives, 0 needed for the files",
-        "barrier #0 is not needed as long as barrier #1 is there; it, too, keeps",
+        "collectives, 1 needed for the files",
+        "barrier #0 is needed: nothing else keeps",
         "           rank 0  mkdir a  ok",
         "    before rank 1  stat a  none",
         "barrier #1 is not needed as long as barrier #2 is there; it, too, keeps",
@@ -563,7 +575,7 @@ def test_a_missing_barrier_is_predicted(session: Session) -> None:
     (race,) = prediction.confirmed
     assert named(race.pair) == ("0 mkdir base_checkpoints/d20", "1 stat base_checkpoints/d20")
     assert {each.invariant for each in race.violations} == {"no-unexpected-errors"}
-    outcome, prediction = real(session, "scenarios/test_makedirs_without_barrier.py::barrier")
+    _, prediction = real(session, "scenarios/test_makedirs_without_barrier.py::barrier")
     assert prediction.races == ()
     (need,) = prediction.needs
     assert [*map(named, need.pairs)] == [("0 mkdir base_checkpoints/d20", "1 stat base_checkpoints/d20")]

@@ -7,13 +7,14 @@
 3. `critical_pair`: the two ops whose order separates it from a run that passes;
 4. `fewest_orderings`: constraints with which every run fails, for people and for replays of code that has changed.
 
-All of them run the world through an `Attempt`, and take a budget in runs.
+All of them run the world through an `Attempt`, take a budget in runs, and keep what they have when it ends by `Spent`.
 """
 
 from __future__ import annotations
 
+from racecheck.minimise.attempts import Attempt, Spent
 from racecheck.minimise.critical import Critical, CriticalPair, critical_pair
-from racecheck.minimise.failure import Attempt, Fails, Failure, same_failure
+from racecheck.minimise.failure import Fails, Failure, same_failure
 from racecheck.minimise.orderings import Orderings, fewest_orderings
 from racecheck.minimise.tape import Shrunk, shrink, switches
 from racecheck.minimise.world import Search, Smaller, fewer_ranks
@@ -28,6 +29,7 @@ __all__ = [
     "Search",
     "Shrunk",
     "Smaller",
+    "Spent",
     "critical_pair",
     "fewer_ranks",
     "fewest_orderings",

@@ -15,7 +15,8 @@ from random import Random
 from racecheck import storage
 from racecheck.dependence import depends
 from racecheck.happens_before import Order, Step, is_step
-from racecheck.minimise.failure import Attempt, Failure
+from racecheck.minimise.attempts import Attempt, Counted, Spent
+from racecheck.minimise.failure import Failure
 from racecheck.model import Event, Op, Outcome, Violation
 from racecheck.strategies.forcing import Forcing
 from racecheck.strategies.protocol import Diverged
@@ -72,14 +73,23 @@ def critical_pair(outcome: Outcome, attempt: Attempt, failure: Failure, *, budge
     violation = failure(outcome)
     assert violation is not None, "a run that has not the failure has no pair that is critical for it"
     best: tuple[_Change, CriticalPair | None] = (_Change.NOTHING, None)
-    runs = 0
-    for pair in _Races(outcome, violation).tries():
-        try:
-            neighbour = _other_way(outcome, pair, attempt) if runs < budget else None
-        except Spent:
-            runs = budget
-        if runs >= budget:
-            return Critical(best[1], runs, cut=True)
+    counted = Counted(attempt, budget)
+    try:
+        for pair in _Races(outcome, violation).tries():
+            neighbour = _other_way(outcome, pair, counted)
+            if neighbour is None:
+                continue
+            change, other = _compare(neighbour, failure, violation)
+            if change < best[0]:
+                first, second = (op_at(outcome, index) for index in pair)
+                best = change, CriticalPair(first, second, pair, other, neighbour)
+            if change is _Change.PASSES:
+                break
+    except Spent:
+        return Critical(best[1], counted.runs, cut=True)
+    return Critical(best[1], counted.runs, cut=False)
+
+
 def races(outcome: Outcome, violation: Violation) -> list[Pair]:
     """The pairs of a failing run that could have gone the other way, those first that say least and are nearest.
 

@@ -6,19 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from racecheck.invariants import judge
-from racecheck.model import Invariant, Op, Outcome, Violation, World
+from racecheck.model import Invariant, Op, Outcome, Violation
 from racecheck.naming import paths, pattern
-from racecheck.strategies import Strategy
-
-Attempt = Callable[[World, Strategy], Outcome]
-"""Runs a world once under a strategy, which has begun already, and calls its ``end``; or raises `Spent`."""
 
 Fails = Callable[[Outcome], Violation | None]
 """The violation that shows the failure in question; None for a run that has it not."""
-
-
-class Spent(BaseException):
-    """Time is up, or somebody has had enough: there are no more runs, and what has been found so far counts."""
 
 
 @dataclass(frozen=True, slots=True)

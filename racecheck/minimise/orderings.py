@@ -15,8 +15,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
+from racecheck.minimise.attempts import Attempt, Counted, Spent
 from racecheck.minimise.critical import CriticalPair, races
-from racecheck.minimise.failure import Attempt, Fails, Spent
+from racecheck.minimise.failure import Fails
 from racecheck.minimise.hitting import smallest_hitting_set
 from racecheck.model import Constraint, Op, Outcome, World
 from racecheck.naming import Naming
@@ -56,22 +57,23 @@ def fewest_orderings(
     ``pair`` is its critical pair: one of its orderings is that of the pair, or one that the other order of the pair
     breaks too.  ``budget`` is in runs; with each set the n-th run draws from ``Random(f"{seed}:{n}")``.
     """
+    counted = Counted(attempt, budget)
     candidates = _candidates(outcome, fails)
     passed = [_broken(candidates, pair.neighbour)] if pair is not None and pair.passes else []
-    best, runs = Orderings((), 0, 0, 0), 0
+    best = Orderings((), 0, 0, 0)
+    why = f"it takes more than {_MOST} orderings, or others than those of the run's races"
     while (chosen := smallest_hitting_set(passed, candidates, _MOST)) is not None:
         kept = tuple(each for each in candidates if each in chosen)
-        failed, passing = _complete(outcome.world, kept, attempt, fails, seed, min(completions, budget - runs))
-        runs += failed + (passing is not None)
+        failed, passing = _complete(outcome.world, kept, counted, fails, seed, completions)
         if failed >= best.failed:
-            best = Orderings(kept, failed, failed + (passing is not None), runs)
+            best = Orderings(kept, failed, failed + (passing is not None), counted.runs)
         if failed == completions:
             return best
         if passing is None:
-            return replace(best, runs=runs, why=f"the budget was spent after {runs} runs")
+            why = f"the budget was spent after {counted.runs} runs"
+            break
         passed.append(_broken(candidates, passing) - chosen)
-    why = f"it takes more than {_MOST} orderings, or others than those of the run's races"
-    return replace(best, runs=runs, why=why)
+    return replace(best, runs=counted.runs, why=why)
 
 
 def _complete(

@@ -12,12 +12,13 @@ of choices made tame, then smaller ones (Zeller, Hildebrandt: "Simplifying and I
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 
 from racecheck.errors import CannotRun
+from racecheck.minimise.attempts import Attempt, Counted, Spent
 from racecheck.minimise.blocks import Order, blocks, joined, shifted
-from racecheck.minimise.failure import Attempt, Fails, Spent
+from racecheck.minimise.failure import Fails
 from racecheck.model import Outcome, Schedule, Violation
 from racecheck.strategies import Strategy
 from racecheck.strategies.guided import Guided
@@ -47,29 +48,29 @@ def shrink(outcome: Outcome, attempt: Attempt, fails: Fails, *, budget: int = 40
 
     Raises `CannotRun` if the run's choices do not bring the failure about again.
     """
-    search = _Search(outcome, attempt, fails, budget)
+    counted = Counted(attempt, budget)
+    search = _Search(outcome, counted, fails)
+    cut = False
     try:
         while search.improves():
             pass
     except Spent:
-        return replace(search.result(), cut=True)
-    return search.result()
+        cut = True
+    return Shrunk(*search.best, counted.runs, cut)
 
 
 class _Search:
     """The best run so far, and what has been tried."""
 
-    def __init__(self, outcome: Outcome, attempt: Attempt, fails: Fails, budget: int) -> None:
-        self._world, self._attempt, self._fails, self._budget = outcome.world, attempt, fails, budget
-        self._runs, self._cut = 0, False
+    def __init__(self, outcome: Outcome, attempt: Attempt, fails: Fails) -> None:
+        self._world, self._attempt, self._fails = outcome.world, attempt, fails
         tape = _tape(outcome)
         self._tried: set[_Indices | Order] = {tape}
         found = self._run(Tape(tape))
         if found is None or _tape(found[0]) != tape:
             how = "other choices were open" if found else "it has gone well"
             raise CannotRun(f"the failure does not repeat: with the same choices {how} the second time")
-        self._best, self._violation = found
-        self._cost = _cost(*found)
+        self.best, self._cost = found, _cost(*found)
 
     def improves(self) -> bool:
         """One round of all passes; whether it has come to anything."""
@@ -79,10 +80,7 @@ class _Search:
         self._tame_blocks()
         self._rearrange(shifted)
         self._lower()
-        return self._cost < before and not self._cut
-
-    def result(self) -> Shrunk:
-        return Shrunk(self._best, self._violation, self._runs, self._cut)
+        return self._cost < before
 
     # Passes.
 
@@ -100,7 +98,7 @@ class _Search:
                 low = middle
 
     def _keep(self, places: Sequence[int]) -> bool:
-        tape = _tape(self._best)
+        tape = _tape(self.best[0])
         return self._try(tuple(index if at in places else 0 for at, index in enumerate(tape)))
 
     def _tame_blocks(self) -> None:
@@ -116,13 +114,13 @@ class _Search:
     def _rearrange(self, orders: Callable[[Outcome, int], Iterator[Order]]) -> None:
         """Try other orders of blocks, beginning with each of them in turn."""
         number = 0
-        while number < len(blocks(self._best)):
-            if not any(self._take(order, Guided(order)) for order in orders(self._best, number)):
+        while number < len(blocks(self.best[0])):
+            if not any(self._take(order, Guided(order)) for order in orders(self.best[0], number)):
                 number += 1
 
     def _lower(self) -> None:
         for place in self._places:
-            tape = _tape(self._best)
+            tape = _tape(self.best[0])
             for index in range(1, tape[place] if place < len(tape) else 0):
                 if self._try((*tape[:place], index, *tape[place + 1 :])):
                     break
@@ -132,7 +130,7 @@ class _Search:
     @property
     def _places(self) -> list[int]:
         """Where the best run's choices are not the tamest."""
-        return [at for at, index in enumerate(_tape(self._best)) if index]
+        return [at for at, index in enumerate(_tape(self.best[0])) if index]
 
     def _try(self, tape: _Indices) -> bool:
         tape = _stripped(tape)
@@ -142,18 +140,14 @@ class _Search:
         """Run a candidate that has not been run yet; whether it is better than the best."""
         if key in self._tried:
             return False
-        if self._runs >= self._budget:
-            self._cut = True
-            return False
         self._tried.add(key)
         found = self._run(strategy)
         if found is None or _cost(*found) >= self._cost:
             return False
-        (self._best, self._violation), self._cost = found, _cost(*found)
+        self.best, self._cost = found, _cost(*found)
         return True
 
     def _run(self, strategy: Strategy) -> tuple[Outcome, Violation] | None:
-        self._runs += 1
         strategy.begin(Random(0))
         outcome = self._attempt(self._world, strategy)
         violation = self._fails(outcome)

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from racecheck.errors import CannotRun, UsageError
+from racecheck.minimise.attempts import Spent
 from racecheck.minimise.failure import Fails
 from racecheck.model import Outcome, World
 
 Search = Callable[[World, int], Outcome | None]
-"""Looks for a failing run of a world with so many runs at most."""
+"""Looks for a failing run of a world with so many runs at most; or raises `Spent`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,8 @@ def fewer_ranks(outcome: Outcome, search: Search, fails: Fails, *, budget: int =
     for world in smaller_worlds(outcome.world):
         try:
             found = search(world, budget)
+        except Spent:
+            break
         except (CannotRun, UsageError) as error:
             impossible.append(str(error))
             continue

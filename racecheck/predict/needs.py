@@ -128,7 +128,7 @@ class _Ops:
     def _before(self, index: int, thread: str, tick: int) -> Iterator[int]:
         """The last ops of a thread up to its event ``tick`` on which an op depends, one for each location.
 
-        Who waits for a lock cannot come before who gives it back: those two are no race.
+        Who waits for a lock cannot come before who gives it back, nor who gives it back later: those are no races.
         """
         op = self._ops[index]
         for location, mode in self._footprints[index].items():
@@ -137,7 +137,7 @@ class _Ops:
                 if uses is None or (mode is not Mode.WRITE and other is mode):
                     continue
                 last = bisect_right(uses.ticks, tick) - 1
-                while last >= 0 and waits(op) and releases(self._ops[uses.ops[last]]):
+                while last >= 0 and (waits(op) or releases(op)) and releases(self._ops[uses.ops[last]]):
                     last -= 1
                 if last >= 0:
                     yield uses.ops[last]

@@ -96,7 +96,6 @@ class DPOR(Strategy):
     def __init__(self, storage: Storage, progress: Progress | None = None) -> None:
         self.progress = progress or Progress()
         self._storage = storage
-        self._exhausted = False
 
     def begin(self, rng: Random) -> bool:
         del rng
@@ -104,8 +103,7 @@ class DPOR(Strategy):
         if self.progress.traces or self.progress.redundant:
             while nodes and not nodes[-1].left:
                 nodes.pop()
-            self._exhausted = not nodes
-            if self._exhausted:
+            if not nodes:
                 return False
             nodes[-1].chosen = nodes[-1].left[0]
         self._order = Order(self._storage)
@@ -119,7 +117,7 @@ class DPOR(Strategy):
         self._follow(point.trace)
         options, nodes = {op.thread: op for op in point.options}, self.progress.nodes
         if self._depth == len(nodes):
-            self._repeats |= options.keys() <= self._asleep.keys()
+            self._repeats |= self._is_told(options)
             if self._repeats:
                 self._look_back(())
                 raise Enough
@@ -138,7 +136,11 @@ class DPOR(Strategy):
     @property
     def is_proof(self) -> bool:
         """Whether every interleaving has been covered, as far as the claim goes."""
-        return self._exhausted and not self.progress.doubts
+        return self._is_over and not self.progress.doubts
+
+    @property
+    def _is_over(self) -> bool:
+        return bool(self.progress.traces or self.progress.redundant) and not self.progress.left
 
     def claim(self) -> str:
         traces, left = self.progress.traces, self.progress.left
@@ -147,7 +149,7 @@ class DPOR(Strategy):
         if self.is_proof:
             return f"EXHAUSTED: {found}{bounds}"
         reasons = sorted(self.progress.doubts)
-        if not self._exhausted:
+        if not self._is_over:
             about = f"about {self.progress.covered:.0%} done"
             reasons.insert(0, f"{left} branch{'es' * (left != 1)} left to try, {about}")
         return f"INCOMPLETE: {'; '.join(reasons)}; {found}{bounds}"
@@ -183,6 +185,11 @@ class DPOR(Strategy):
             known[index:] = [now]
         elif now != known[index]:
             raise Diverged(_difference(index, known[index], now))
+
+    def _is_told(self, options: dict[str, Op]) -> bool:
+        """Whether all who could go on sleep, but for those who wait for one of them by asking again and again."""
+        awake = [op for thread, op in options.items() if thread not in self._asleep]
+        return len(awake) < len(options) and all(self._order.is_vain(op) for op in awake)
 
     def _enter(self, options: dict[str, Op]) -> Node:
         """A new point: go on with the thread that went last, unless it only waits."""

@@ -42,7 +42,7 @@ class Forcing(Strategy):
         del rng
         self._order, self._seen, self._next = Order(self._storage), 0, 0
         self._counts: Counter[str] = Counter()
-        self._decided, self._held_up, self.problem = False, "", f"{self._later.op.label} did not come"
+        self._decided, self.problem = False, f"{self._later.op.label} did not come"
         return True
 
     def choose(self, point: Point) -> int:
@@ -53,11 +53,8 @@ class Forcing(Strategy):
             self._next += 1
         able = [option.thread for option in point.options]
         for step in self._script[self._next :]:
-            if self._has_gone(step):
-                continue
-            if step.op.thread in able:
+            if step.op.thread in able and not self._has_gone(step):
                 return able.index(step.op.thread)
-            self._held_up = self._held_up or step.op.label
         return self._tamest(point)
 
     def end(self, outcome: Outcome) -> None:
@@ -76,8 +73,9 @@ class Forcing(Strategy):
             self._decided, was, now = True, self._later.op, step.op
             self.problem = "" if was.call == now.call else f"{was.label} is {now.label} now"
         if not self._decided and _same(step, self._earlier):
-            self._decided, held_up = True, self._held_up or self._later.op.label
-            self.problem = f"{held_up} would have to go before {step.op.label}, and cannot"
+            self._decided = True
+            held_up = next(each for each in self._script if not self._has_gone(each))
+            self.problem = f"{held_up.op.label} would have to go before {step.op.label}, and cannot"
 
     def _has_gone(self, step: Step) -> bool:
         return step.number <= self._counts[step.op.thread]

@@ -109,7 +109,7 @@ class Actor:
 
     def symlink(self) -> None:
         found = self.some()
-        os.symlink(random.choice(("a", "d", "e", "s", "l/s", "/proc/version", str(self.path / "d"))), found.pop("path"), **found)
+        os.symlink(random.choice(("a", "d", "e", "s", "l/s", "/proc/self/cmdline", str(self.path / "d"))), found.pop("path"), **found)
 
     def readlink(self) -> str:
         return os.path.basename(os.readlink(**self.some()))
