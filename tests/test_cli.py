@@ -95,11 +95,11 @@ def finding_of(cli: Cli, name: str = "racing") -> Path:
 def test_a_failure_shows_the_interleaving_and_how_to_replay_it(cli: Cli) -> None:
     assert cli("run", f"{FILE}::racing", "--seed", "7", "--strategy", "round-robin") == 1
     first, _, header, *lines = cli.out.splitlines()
-    assert first.startswith("FAIL  no-file-errors: FileExistsError on rank 1: ckpt ")
-    assert first.endswith(" seed 7, schedule 1 of 100; 2 ranks, 4 ops")
+    assert first.startswith("FAIL  no-file-errors: FileExistsError on rank 0: ckpt ")
+    assert first.endswith(" seed 7, schedule 1 of 100; minimised: 4 ops, 2 ranks, 1 switch")
     assert header.split() == ["rank", "0", "rank", "1"]
     assert any(re.search(r"mkdir ckpt +EEXIST +<--- +.*savers.py:\d+ racing", line) for line in lines)
-    assert any(line.startswith("rank 1  raised FileExistsError") for line in lines)
+    assert any(line.startswith("rank 0  raised FileExistsError") for line in lines)
     assert any(line.startswith("coverage: 4 ops controlled") for line in lines)
     where, how = lines[-2:]
     assert where.startswith("Finding: .racecheck/racing/")
@@ -112,13 +112,13 @@ def test_a_failure_as_json(cli: Cli) -> None:
     assert cli("run", f"{FILE}::racing", "--ranks", 3, "--schedules", 50, "--seed", "text", "--json") == 1
     data = cli.data
     assert (data["verdict"], data["exhaustive"], data["seed"]) == ("FAIL", False, "text")
-    assert data["world"]["ranks"] == 3
-    assert data["ops"] >= 4
+    assert (data["explanation"]["found"]["ranks"], data["world"]["ranks"]) == (3, 2)
+    assert data["ops"] == 4
     assert 1 <= data["distinct_schedules"] <= data["schedules"] <= 50
     violation = data["violations"][0]
     assert violation["invariant"] == "no-file-errors"
     assert violation["message"].startswith(f"FileExistsError on rank {violation['ranks'][0]}")
-    assert record.load(Path(violation["finding"])).outcome.world.ranks == 3
+    assert record.load(Path(violation["finding"])).outcome.world.ranks == 2
 
 
 @pytest.mark.usefixtures("_shared")
@@ -243,7 +243,8 @@ def test_a_finding_of_a_scenario_that_has_changed(cli: Cli, tmp_path: Path) -> N
     file.write_text("raise SystemExit")
     assert cli("replay", finding) == 2
     assert cli.err == (
-        "racecheck: changing.py has changed since: make a new finding with racecheck run changing.py::racing\n"
+        "racecheck: changing.py has changed since: make a new finding with racecheck run changing.py::racing,"
+        " or replay its --constraints\n"
     )
     file.unlink()
     assert cli("replay", finding) == 2

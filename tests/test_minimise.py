@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from random import Random
 
@@ -14,12 +14,13 @@ from toy_failures import ENSURE, attempts, failing, no_errors, noise, run
 from toys import Do, Program
 
 from racecheck import CannotRun, Outcome, UsageError, Violation, World
-from racecheck.invariants import no_deadlock, no_file_errors
+from racecheck.invariants import no_deadlock, no_file_errors, no_unexpected_errors
 from racecheck.minimise import Failure, Search, Spent, fewer_ranks, same_failure, shrink, switches
+from racecheck.minimise.blocks import blocks, joined, shifted
 from racecheck.model import Invariant, Op, Point, Result
 from racecheck.naming import pattern
 from racecheck.strategies import RandomWalk, Strategy, check_strategy
-from racecheck.strategies.guided import Guided
+from racecheck.strategies.guided import Guided, Turn
 from racecheck.strategies.tape import Tape
 
 
@@ -95,6 +96,36 @@ def test_of_runs_with_one_switch_the_one_that_fails_first_is_taken_and_then_the_
     least = shrink(found, attempts(program), fails)
     assert [choice.index for choice in least.outcome.schedule if choice.index] == [1]
     assert least.violation.events == (0,)
+
+
+def labels(order: Iterable[Turn]) -> str:
+    return " ".join(f"{thread}{number}" for thread, number in order)
+
+
+def test_blocks_are_joined_forward_and_backward() -> None:
+    found = run(Program((noise("x", 3), noise("y", 1))), Guided([("0", 1), ("0", 2), ("1", 1), ("0", 3)]))
+    assert [labels(block) for block in blocks(found)] == ["01 02", "11", "03"]
+    assert [[*map(labels, joined(found, number))] for number in range(3)] == [
+        ["11 01 02 03"], [], ["01 02 03 11"],
+    ]  # fmt: skip
+
+
+def test_a_switch_is_shifted_to_where_others_can_notice() -> None:
+    own, other = (*noise("x", 2), Do("mkdir", "a"), *noise("y", 2)), (Do("stat", "a"), Do("stat", "b"))
+    found = run(Program((own, other)), Guided([("0", 1), ("1", 1), *(("0", each) for each in (2, 3, 4, 5)), ("1", 2)]))
+    assert [labels(block) for block in blocks(found)] == ["01", "11", "02 03 04 05", "12"]
+    assert [*map(labels, shifted(found, 0))] == ["01 02 11 12 03 04 05", "01 02 03 11 12 04 05"]
+    assert not [*shifted(found, 1)]
+
+
+def test_many_ranks_take_few_runs() -> None:
+    actor = (*noise("x", 10), ENSURE, *noise("y", 10))
+    program = Program((actor,) * 8)
+    found, fails = failing(program, no_errors)
+    least = shrink(found, attempts(program), fails)
+    assert switches(found.schedule) > 100
+    assert switches(least.outcome.schedule) == 1
+    assert least.runs < 100
 
 
 def test_the_budget_cuts_and_is_kept() -> None:
@@ -230,6 +261,14 @@ def test_what_no_op_shows_is_told_by_how_it_begins_and_the_paths_in_it() -> None
     assert fails(replace(found, results=found.results[::-1]))
     other = replace(found, results=(stopped("lock", "waits for the lock on other"), returned()))
     assert not fails(replace(other, pending=(op("0 flock other"),)))
+
+
+def test_what_begins_otherwise_is_another_failure() -> None:
+    found = builders.outcome(raised("EOFError", "Ran out of input"), returned())
+    (violation,) = no_unexpected_errors(found)
+    fails = same_failure(found, violation, [no_unexpected_errors])
+    assert fails(builders.outcome(returned(), raised("EOFError", "Something else")))
+    assert not fails(builders.outcome(raised("RuntimeError", "Ran out of input"), returned()))
 
 
 def test_a_failure_is_not_gone_if_the_run_leaves_a_doubt() -> None:

@@ -14,11 +14,12 @@ from toys import Do, Program, Seen
 
 from racecheck import Op, Outcome, Violation, World
 from racecheck.invariants import no_deadlock
-from racecheck.minimise import Failure, critical_pair, fewest_orderings, shrink
+from racecheck.minimise import Failure, critical_pair, fewest_orderings, same_failure, shrink
 from racecheck.minimise.hitting import smallest_hitting_set
 from racecheck.model import Constraint, Invariant, OpName, Point
 from racecheck.strategies import RandomWalk, Strategy, check_strategy
 from racecheck.strategies.constrained import Constrained
+from racecheck.strategies.tape import Tape
 
 
 def published_complete(outcome: Outcome) -> Iterator[Violation]:
@@ -170,6 +171,31 @@ def test_what_fails_in_every_order_has_no_pair_and_needs_no_orderings() -> None:
     assert (orderings.constraints, orderings.failed, orderings.why) == ((), 50, "")
 
 
+def test_what_a_barrier_orders_is_no_pair() -> None:
+    """Nor is what lies behind it."""
+    files = (("d/x", ""),)
+    makes = (Do("unlink", "d/x"), Do("barrier"), Do("rmdir", "d"), Do("mkdir", "d"))
+    program = Program((makes, (Do("barrier"), Do("read", "d/x"))), ("d",), files)
+    found = run(program, Tape([]))
+    assert [each.label for each in found.ops] == ["0 unlink d/x", "0 rmdir d", "0 mkdir d", "1 open d/x"]
+    fails = same_failure(found, next(no_errors(found)), [no_errors])
+    critical = critical_pair(found, attempts(program), fails)
+    assert (critical.pair, critical.runs) == (None, 3)
+    late = Program(((PUBLISH, Do("barrier")), (Do("barrier"), Do("mkdir", "shard1"))), files=(("tmp", ""),))
+    found, fails = failing(late, published_complete)
+    critical = critical_pair(found, attempts(late), fails)
+    assert (critical.pair, critical.runs) == (None, 0)
+
+
+def test_races_before_the_failure_come_first() -> None:
+    publish = (PUBLISH, Do("mkdir", "z"))
+    program = Program((publish, (Do("read", "tmp"), Do("stat", "z"))), files=(("tmp", "1"),))
+    found, fails = failing(program, no_errors)
+    found = shrink(found, attempts(program), fails).outcome
+    assert [each.label for each in found.ops][-1] == "1 stat z"
+    assert critical_pair(found, attempts(program), fails).runs == 1
+
+
 def test_of_orderings_that_would_do_the_one_that_says_least_is_taken() -> None:
     """The reader may come when the directory is there again, but need not."""
     race = RACES["hidden by what comes after it"]
@@ -231,6 +257,24 @@ def test_budgets_are_kept() -> None:
     assert (cut.runs, cut.why) == (20, "the budget was spent after 20 runs")
     assert 0 < cut.failed <= cut.completions < 50
     assert len(cut.constraints) == 2
+
+
+def test_the_run_that_passed_already_saves_runs() -> None:
+    race = RACES["list, unlink"]
+    least, fails = minimal(race)
+    pair = critical_pair(least, attempts(race.program), fails).pair
+    helped = fewest_orderings(least, attempts(race.program), fails, pair=pair)
+    alone = fewest_orderings(least, attempts(race.program), fails)
+    assert {*helped.constraints} == {*alone.constraints}
+    assert helped.runs < alone.runs
+
+
+def test_a_larger_budget_gives_nothing_worse() -> None:
+    race = RACES["list, unlink"]
+    least, fails = minimal(race)
+    failed = [fewest_orderings(least, attempts(race.program), fails, budget=budget).failed for budget in range(70)]
+    assert failed == sorted(failed)
+    assert failed[-1] == 50
 
 
 def test_the_same_from_the_same_seed() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +11,11 @@ from random import Random
 
 import pytest
 import toys
-from toys import Do, Program
+from builders import op
+from toys import Do, Program, Seen
 
 from racecheck import Outcome, Returned, Violation, World, compare, runner, storage, targets
-from racecheck.model import Collective, Frame, Invariant, Op, Point
+from racecheck.model import Collective, Event, Frame, Invariant, Op, Point
 from racecheck.predict import Attempt, Need, Pair, Prediction, Race, candidates, force, needs, predict
 from racecheck.predict.clocks import clocks
 from racecheck.report.prediction import data, render
@@ -27,9 +28,9 @@ COLLECTIVES = {"barrier", "broadcast", "gather"}
 
 def no_exists_error(outcome: Outcome) -> Iterator[Violation]:
     """Nobody makes what is there already."""
-    for index, op in enumerate(outcome.trace):
-        if isinstance(op, Op) and op.result is not None and op.result.errno == "EEXIST":
-            yield Violation("no-exists-error", f"rank {op.rank} finds {op.path} there", (op.rank,), (index,))
+    for index, event in enumerate(outcome.trace):
+        if isinstance(event, Op) and event.result is not None and event.result.errno == "EEXIST":
+            yield Violation("no-exists-error", f"rank {event.rank} finds {event.path} there", (event.rank,), (index,))
 
 
 def nothing_wrong(_: Outcome) -> Iterator[Violation]:
@@ -201,6 +202,51 @@ def test_an_invariant_that_was_broken_before_confirms_nothing() -> None:
     assert race.verdict == "harmless"
 
 
+def test_a_new_reason_for_doubt_is_a_change() -> None:
+    toy = program([Do("mkdir", "d")], [Do("mkdir", "d")])
+
+    def unsure(outcome: Outcome) -> list[Violation]:
+        raise ValueError("as ever" if outcome.ops[0].rank == 0 else "now this")
+
+    (race,) = predicted(toy, unsure, hide=True).races
+    assert race.verdict == "changes"
+    assert race.differences == ("it is in doubt: unsure could not judge: ValueError: now this",)
+
+    def never_sure(_: Outcome) -> list[Violation]:
+        raise ValueError("as ever")
+
+    assert [race.verdict for race in predicted(toy, never_sure, hide=True).races] == ["harmless"]
+
+
+def test_what_the_recovery_comes_to_counts() -> None:
+    hidden = attempt(program([Do("mkdir", "d")], [Do("mkdir", "d")]), hide=True)
+
+    def run(strategy: Strategy) -> Outcome:
+        outcome = hidden(strategy)
+        return replace(outcome, recovery=replace(outcome, results=(Returned(outcome.ops[0].rank),)))
+
+    (race,) = predict(run(tame()), run, [nothing_wrong], SHARED).races
+    assert race.differences == ("in the recovery, rank 0 returned 1; before, it returned 0",)
+
+
+def test_who_polls_where_the_old_run_is_over_does_not_keep_the_others_from_going_on() -> None:
+    """In the other order rank 1 waits for what rank 0 does only then."""
+
+    def poll() -> Generator[Do, Seen, None]:
+        made = yield Do("mkdir", "x")
+        if made.errno:
+            yield Do("stat", "y")
+        else:
+            while (yield Do("stat", "go")).errno:
+                pass
+
+    looks = (Do("stat", "p"), Do("stat", "q"), Do("mkdir", "go"))
+    toy = Program(((Do("mkdir", "x", then=looks[:1], otherwise=looks),), poll))
+    (race,) = predicted(toy, nothing_wrong).races
+    assert race.outcome is not None
+    assert all(isinstance(each, Returned) for each in race.outcome.results)
+
+
 def test_every_race_of_random_programs_is_reversed() -> None:
     """The verdict is that of a run in which the two ops went the other way."""
     reversed_ = 0
@@ -271,6 +317,11 @@ def test_a_barrier_far_away_stands_in_for_none() -> None:
     assert needed(toy)["barrier 0"] == [("0 mkdir a", "1 stat a")]
 
 
+def test_what_is_near_but_orders_nothing_stands_in_for_nothing() -> None:
+    toy = program([WRITE, BARRIER, Do("gather"), BARRIER], [BARRIER, Do("gather"), BARRIER, READ])
+    assert stand_ins(toy) == [["barrier 2"], [], ["barrier 0"]]
+
+
 def test_a_broadcast_orders_from_its_root_to_the_others_only() -> None:
     both = ([Do("mkdir", "a"), Do("broadcast"), Do("stat", "b")], [Do("mkdir", "b"), Do("broadcast"), Do("stat", "a")])
     toy = program(*both)
@@ -305,6 +356,19 @@ def test_what_a_thread_does_comes_after_the_barrier_before_it_was_started() -> N
     assert needed(toy) == {"barrier 0": [("1 mkdir a", "0.1 stat a")]}
     early = program([Do("start", then=(READ,)), BARRIER], [WRITE, BARRIER])
     assert needed(early) == {"barrier 0": []}
+
+
+def test_a_thread_that_was_woken_up_knows_no_more_than_the_one_that_woke_it_up() -> None:
+    """While rank 0 waits in the barrier, a thread of it goes on; what rank 1 has heard from rank 2 comes later."""
+    trace: list[Event] = [
+        op("2 mkdir c", clock={"2": 1}),
+        op("0.1 stat y", clock={"0": 1, "0.1": 1}),
+        op("1 mkdir a", clock={"1": 1, "2": 1}),
+        Collective("barrier", "0", 0, (0, 1), issued={"0": 1, "1": 2}, left={"0": 1, "1": 2}),
+        op("0 stat a", clock={"0": 2, "1": 2, "2": 1}),
+    ]
+    assert clocks(trace) == {index: event.clock for index, event in enumerate(trace) if isinstance(event, Op)}
+    assert clocks(trace, {3})[4] == {"0": 2}
 
 
 def test_giving_a_lock_back_and_waiting_for_it_is_no_race() -> None:

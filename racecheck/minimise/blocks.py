@@ -38,19 +38,19 @@ def joined(outcome: Outcome, number: int) -> Iterator[Order]:
 
 
 def shifted(outcome: Outcome, number: int) -> Iterator[Order]:
-    """Orders in which a block, the next one and the ones after these of the same two threads are three blocks."""
+    """Orders in which a block, the next one and those after them of the same threads are three blocks instead of four.
+
+    The second goes on with the fourth; how much of the third goes on with the first differs from order to order.
+    """
     found = blocks(outcome)
     first, second = number, number + 1
     third = next((each for each in _of_thread(found, first) if each > second), None)
     fourth = next((each for each in _of_thread(found, second) if each > second), None) if third else None
     if third is None or fourth is None:
         return
-    shared = _shared(outcome)
-    a, b, c, d = (found[each] for each in (first, second, third, fourth))
-    for cut in _cuts(c, shared):
-        yield _order(found, {first: a + c[:cut], second: b + d, third: c[cut:], fourth: []})
-    for cut in _cuts(b, shared):
-        yield _order(found, {first: b[:cut] + a + c, second: b[cut:] + d, third: [], fourth: []})
+    longer, rest = found[second] + found[fourth], found[third]
+    for cut in _cuts(rest, _shared(outcome)):
+        yield _order(found, {first: found[first] + rest[:cut], second: longer, third: rest[cut:], fourth: []})
 
 
 def _of_thread(found: Sequence[Block], number: int) -> list[int]:

@@ -1,0 +1,121 @@
+"""The command line of searches: how far they go, what explains a failure, what one run says of others."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from racecheck import record
+from tests.test_cli import FILE, Cli, _project, _shared, cli, finding_of, session
+
+__all__ = ["_project", "_shared", "cli", "session"]
+pytestmark = pytest.mark.usefixtures("_shared")
+
+
+def test_a_failure_is_made_small_and_explained(cli: Cli) -> None:
+    assert cli("run", f"{FILE}::racing", "--ranks", 4) == 1
+    first, second, *_ = cli.out.splitlines()
+    assert first.startswith("FAIL  no-file-errors: FileExistsError on rank ")
+    assert re.search(r"minimised: 6 -> 4 ops, 4 -> 2 ranks, 1 switch", first + second)
+    assert re.search(r"The pair that decides: rank \d (stat|mkdir) ckpt, then rank \d mkdir ckpt\.", cli.out)
+    finding = record.load(Path(re.findall(r"Finding: (\S+)", cli.out)[0]))
+    assert [*Path(".racecheck/racing").iterdir()] == [Path(".racecheck/racing", f"{finding.address}.json")]
+    assert finding.outcome.world.ranks == 2
+    assert len(finding.pair) == 2
+    assert 1 <= len(finding.constraints) <= 2
+
+
+def test_the_explanation_as_data(cli: Cli) -> None:
+    assert cli("run", f"{FILE}::racing", "--json") == 1
+    data = cli.data["explanation"]
+    assert data["found"] == {"ranks": 2, "ops": 4}
+    assert data["fails_with_them"] == [50, 50]
+    assert len(data["pair"]) == 2
+    assert all(" before " in each for each in data["constraints"])
+
+
+def test_constraints_are_replayed_also_in_code_that_has_changed(cli: Cli) -> None:
+    source = Path("changing.py")
+    source.write_text(FILE.read_text())
+    assert cli("run", "changing.py::racing", "--json") == 1
+    finding = cli.data["violations"][0]["finding"]
+    line = "def racing(rank: Rank) -> None:\n"
+    source.write_text(source.read_text().replace(line, f"{line}    (rank.path / 'new').touch()\n"))
+    assert cli("replay", finding) == 2
+    assert "or replay its --constraints" in cli.err
+    assert cli("replay", finding, "--constraints", "--times", 5, "--json") == 1
+    assert (cli.data["reproduced"], cli.data["times"]) == (5, 5)
+
+
+def test_a_constraint_of_what_never_happens_is_one_line(cli: Cli) -> None:
+    path = finding_of(cli)
+    path.write_text(path.read_text().replace('"call": "mkdir", "paths"', '"call": "rmdir", "paths"'))
+    assert cli("replay", path, "--constraints", "--times", 2) == 2
+    assert re.search(r"rmdir ckpt never happens; make the finding anew with racecheck run \S+::racing\n$", cli.err)
+    assert cli.err.count("\n") == 1
+
+
+def test_without_constraints_there_is_nothing_to_keep(cli: Cli) -> None:
+    path = finding_of(cli)
+    data = json.loads(path.read_text())
+    path.write_text(json.dumps({**data, "constraints": []}))
+    assert cli("replay", path, "--constraints") == 2
+    assert "has no constraints: make it anew with racecheck run" in cli.err
+
+
+def test_each_way_in_which_runs_end(cli: Cli) -> None:
+    assert cli("run", f"{FILE}::racing", "--keep-going", "--strategy", "dpor") == 1
+    assert "The runs ended in 3 ways:" in cli.out
+    assert len(re.findall(r"^ +\d+ no-file-errors: FileExistsError on rank \d: ckpt$", cli.out, re.MULTILINE)) == 2
+    assert cli("run", f"{FILE}::racing", "--keep-going", "--strategy", "dpor", "--json") == 1
+    assert cli.data["claim"] == "EXHAUSTED: 4 traces, 0 redundant"
+    assert cli.data["exhaustive"]
+    assert sum(each["runs"] for each in cli.data["endings"]) == cli.data["schedules"] == 4
+
+
+def test_a_search_goes_on(cli: Cli) -> None:
+    assert cli("run", f"{FILE}::guarded", "--schedules", 1) == 0
+    assert "; no violation; INCOMPLETE: 1 branch left to try, about 50% done; 1 trace, 0 redundant\n" in cli.out
+    kept = re.findall(r"^Resume:  racecheck run \S+::guarded --resume (\S+)", cli.out, re.MULTILINE)[0]
+    assert cli("run", f"{FILE}::guarded", "--resume", kept) == 0
+    assert "PASS  EXHAUSTED: 2 traces, 0 redundant" in cli.out
+    assert "Resume" not in cli.out
+
+
+def test_a_search_goes_on_only_with_what_it_was_made_with(cli: Cli) -> None:
+    assert cli("run", f"{FILE}::guarded", "--schedules", 1, "--json") == 0
+    kept = cli.data["resume"]
+    for wrong, says in (
+        (["--ranks", 3], "is a search in another world: leave --resume out"),
+        (["--seed", 1], "is a search with another seed: leave --resume out"),
+        (["--strategy", "random"], "only auto and dpor can go on with a search, not random"),
+    ):
+        assert cli("run", f"{FILE}::guarded", "--resume", kept, *wrong) == 2
+        assert says in cli.err
+        assert cli.err.count("\n") == 1
+
+
+def test_seconds_end_a_search(cli: Cli) -> None:
+    assert cli("run", f"{FILE}::guarded", "--strategy", "random", "--schedules", 10**6, "--seconds", 0.5, "--json") == 0
+    assert 1 <= cli.data["schedules"] < 10**4
+
+
+def test_one_passing_run_tells_of_a_race(cli: Cli) -> None:
+    assert cli("predict", f"{FILE}::racing") == 1
+    assert "confirmed: the other way round this breaks no-file-errors" in cli.out
+    finding = re.findall(r"^Replay:  racecheck replay (\S+)", cli.out, re.MULTILINE)[0]
+    assert cli("replay", finding, "--times", 2, "--json") == 1
+    assert cli.data["reproduced"] == 2
+
+
+def test_a_harmless_race(cli: Cli) -> None:
+    assert cli("predict", f"{FILE}::guarded", "--json") == 0
+    assert [each["verdict"] for each in cli.data["races"]] == ["harmless"]
+
+
+def test_nothing_is_predicted_from_a_run_that_fails(cli: Cli) -> None:
+    assert cli("predict", f"{FILE}::differing") == 3
+    assert "there is no passing run to begin with" in cli.out
