@@ -4,6 +4,7 @@ The modules, from the top; imports go down this list, never up:
 
     cli                 the command line
     pytest_plugin       the fixture, the options, what a failing test prints
+    properties          property tests with hypothesis
     progress            what is shown while a search lasts, and how it may end
     doctor              can this machine run controlled worlds?
     probes, subject     what it tries, each by doing it
@@ -31,6 +32,9 @@ The modules, from the top; imports go down this list, never up:
 """
 
 from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from racecheck.errors import CannotRun, InternalError, RacecheckError, UsageError
 from racecheck.invariants import (
@@ -68,6 +72,9 @@ from racecheck.model import (
 )
 from racecheck.targets import Rank, Scenario, scenario
 
+if TYPE_CHECKING:
+    from racecheck.properties import Phases, Switches, check, run, schedules, worlds
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -80,6 +87,7 @@ __all__ = [
     "InternalError",
     "Op",
     "Outcome",
+    "Phases",
     "Piece",
     "RacecheckError",
     "Raised",
@@ -87,6 +95,7 @@ __all__ = [
     "Returned",
     "Scenario",
     "Stopped",
+    "Switches",
     "UsageError",
     "Verdict",
     "Violation",
@@ -94,6 +103,7 @@ __all__ = [
     "World",
     "all_shards_present",
     "atomic_publish",
+    "check",
     "consistent_weights",
     "equal_collectives",
     "no_deadlock",
@@ -104,7 +114,19 @@ __all__ = [
     "nothing_outside",
     "reads_contents",
     "recovers",
+    "run",
     "same_checkpoint",
     "scenario",
+    "schedules",
     "snapshot_isolation",
+    "worlds",
 ]
+
+_PROPERTIES = frozenset({"Phases", "Switches", "check", "run", "schedules", "worlds"})
+
+
+def __getattr__(name: str) -> Any:
+    """What needs hypothesis is imported when it is asked for."""
+    if name in _PROPERTIES:
+        return getattr(importlib.import_module("racecheck.properties"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -66,7 +66,7 @@ class Place:
     itself).  ``directory`` and ``inode`` are identities: the n-th file system object met in this run,
     never a raw inode number, so that they are equal in every run of one schedule; ``inode`` is 0 where
     nothing has the name.  ``open_file`` numbers the open file description when the op came through a
-    descriptor.  ``size`` is the file's, in bytes, and ``through`` are the symbolic links on the way (and the directories
+    descriptor.  ``size`` is the file's, in bytes, and ``through`` are the symbolic links on the way (and directories
     that ".." left again), as paths like ``path``.
     """
 

@@ -35,16 +35,19 @@ def run_once(
     stacks: bool = True,
     contents: bool = False,
     names: Sequence[str] = (),
+    keep: bool = False,
 ) -> Outcome:
     """One controlled run; the strategy has begun already and its ``end`` is called.
 
     If the scenario has a recovery, that follows, in one fixed schedule.  ``contents``: the outcome says what is in
-    checkpoint files.  ``names`` are patterns of names that differ from run to run.
+    checkpoint files.  ``names`` are patterns of names that differ from run to run.  ``keep``: on the disk that the last
+    run has left.
     """
     session.request("import", target=scenario.reference)
     supervisor = Supervisor(
-        session, scenario.reference, world, strategy.choose, seed=seed, stacks=stacks, contents=contents, names=names
-    )
+        session, scenario.reference, world, strategy.choose, seed=seed, stacks=stacks, contents=contents, names=names,
+        keep=keep,
+    )  # fmt: skip
     outcome = supervisor.run()
     strategy.end(outcome)
     if scenario.recovery is None:

@@ -37,8 +37,8 @@ _LESSONS, _REPEATS = 4, 3
 
 _MINIMISING = 20.0
 """Seconds that each step of minimising may take, as far as the run that is to be minimised tells."""
-_FEWEST, _MOST = 30, 400
-"""How many runs that may be."""
+_FEWEST, _ENOUGH, _MOST = 30, 120, 400
+"""How many runs that may be; if a run takes less than a second, `_ENOUGH` at least."""
 
 Effect = tuple[object, ...]
 
@@ -325,8 +325,7 @@ def _explained(exploration: _Exploration, report: Report, progress: Progress | N
         found = explain(
             first.outcome, first.violations[0].violation, search.invariants, exploration.attempt,
             partial(exploration.look, fails),
-            budget=max(_FEWEST, min(_MOST, round(_MINIMISING / max(first.outcome.seconds, 0.01)))),
-            seed=search.seed, tell=tell,
+            budget=_budget(first.outcome.seconds), seed=search.seed, tell=tell,
         )  # fmt: skip
     except KeyboardInterrupt:
         return report
@@ -389,6 +388,12 @@ def foresee(session: Session, search: Search, progress: Progress | None = None) 
     untried = any(each.verdict == "untried" for each in prediction.races)
     verdict = Verdict.FAIL if prediction.confirmed else Verdict.UNKNOWN if untried else Verdict.PASS
     return Foreseen(first.target, verdict, prediction, findings, exploration.seconds, first.coverage)
+
+
+def _budget(seconds: float) -> int:
+    """How many runs each step of minimising takes at most, if one takes so long."""
+    least = _ENOUGH if seconds < 1 else _FEWEST
+    return max(least, min(_MOST, round(_MINIMISING / max(seconds, 0.01))))
 
 
 def _merge(one: Judgement, other: Judgement) -> Judgement:

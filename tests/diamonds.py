@@ -1,7 +1,7 @@
 """Diamonds: from one state two ops in both orders, on a real file system, in this process.
 
-The same code as in a controlled run says what an op is about and performs it, but the calls come from here: so thousands
-of pairs are tried in the time that a few worlds take.
+The same code as in a controlled run says what an op is about and performs it, but the calls come from here: so
+thousands of pairs are tried in the time that a few worlds take.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import os
 import stat
 import struct
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -43,7 +43,7 @@ _NAMES = (b"a", b"s", b"s/a", b".", b"..", b"../a", b"../e", b"s/../a")
 _ROOM = 4096
 _FIRST = 300
 """Where descriptors begin: in the range of those that ranks get."""
-_HERE = AT_FDCWD
+HERE = AT_FDCWD
 
 
 def plant(root: Path) -> None:
@@ -94,8 +94,7 @@ class Hand:
         self._processes = [Process(rank, pid, Memory(pid), Descriptors(pid, self._files)) for _ in range(2)]
         self._opened: list[dict[str, list[int]]] = [{"file": [], "directory": []} for _ in self._processes]
         self._threads = [0, 1, 0]
-        for path in sorted(root.rglob("*")):
-            self._decoder.identities.of(path.lstat())
+        self._decoder.identities.meet([str(root)])
 
     def close(self) -> None:
         self._channel.close()
@@ -122,7 +121,9 @@ class Hand:
         """Gives the op with its result, and what the kernel says."""
         owner = self._threads[thread]
         given = [self._argument(each) for each in call.arguments]
-        registers = [ctypes.addressof(each) if isinstance(each, ctypes.Array) else each & (1 << 64) - 1 for each in given]
+        registers = [
+            ctypes.addressof(each) if isinstance(each, ctypes.Array) else each & (1 << 64) - 1 for each in given
+        ]
         task = Task(self._processes[owner], threading.get_native_id(), str(thread))
         request = self._decoder.decode(task, TABLE[call.name], (*registers, *[0] * (6 - len(registers))))
         self._decoder.place(request)
@@ -183,7 +184,9 @@ class Hand:
                     file = self._processes[at].descriptors.look_up(number)
                     assert file is not None
                     owners[file] = (at, kind, place)
-                    offset = os.lseek(number, 0, os.SEEK_CUR) if kind == "file" else (file.position, file.listing is None)
+                    offset = (
+                        os.lseek(number, 0, os.SEEK_CUR) if kind == "file" else (file.position, file.listing is None)
+                    )
                     files.append((at, kind, place, offset, _about(Path(f"/proc/self/fd/{number}"), follow=True)))
         held = sorted(
             repr((lock.kind, owners[lock.owner], lock.mode, lock.start, lock.end)) for lock in self._locks.held
@@ -204,18 +207,18 @@ def _about(path: Path, *, follow: bool = False) -> tuple[object, ...]:
 # Random calls.
 
 
-def _stat(raw: bytes, _: int) -> object:
+def stat_of(raw: bytes, _: int) -> object:
     """struct stat of x86-64."""
     links, mode = struct.unpack_from("QI", raw, 16)
     (size,) = struct.unpack_from("q", raw, 48)
     return (mode, links, size) if stat.S_ISREG(mode) else mode
 
 
-def _bytes(raw: bytes, length: int) -> object:
+def kept(raw: bytes, length: int) -> object:
     return raw[:length]
 
 
-def _names(raw: bytes, length: int) -> object:
+def names_of(raw: bytes, length: int) -> object:
     """Names and types of struct linux_dirent64."""
     found, at = [], 0
     while at < length:
@@ -229,7 +232,7 @@ def _at(rng: Random, paths: Sequence[str]) -> tuple[Argument, Argument]:
     """Where a path starts, and the path."""
     if rng.random() < 0.25:
         return File("directory", rng.randrange(2)), rng.choice(_NAMES)
-    return _HERE, rng.choice(paths)
+    return HERE, rng.choice(paths)
 
 
 def _file(rng: Random) -> File:
@@ -261,16 +264,19 @@ _KINDS: tuple[Callable[[Random, Sequence[str]], _Drawn], ...] = (
     lambda rng, paths: ("renameat2", (*_at(rng, paths), *_at(rng, paths), 0)),
     lambda rng, paths: ("linkat", (*_at(rng, paths), *_at(rng, paths), rng.choice((0, 0x400)))),
     lambda rng, paths: ("linkat", (_file(rng), b"", *_at(rng, paths), _EMPTY)),
-    lambda rng, paths: ("symlinkat", (rng.choice((b"a", b"d", b"e", b"s", b"l/s", b"../d", b"gone")), *_at(rng, paths))),
-    lambda rng, paths: ("readlinkat", (*_at(rng, paths), Room(_bytes), _ROOM)),
-    lambda rng, paths: ("newfstatat", (*_at(rng, paths), Room(_stat), rng.choice((0, 0x100)))),
-    lambda rng, paths: ("fstat", (_file(rng), Room(_stat))),
+    lambda rng, paths: (
+        "symlinkat",
+        (rng.choice((b"a", b"d", b"e", b"s", b"l/s", b"../d", b"gone")), *_at(rng, paths)),
+    ),
+    lambda rng, paths: ("readlinkat", (*_at(rng, paths), Room(kept), _ROOM)),
+    lambda rng, paths: ("newfstatat", (*_at(rng, paths), Room(stat_of), rng.choice((0, 0x100)))),
+    lambda rng, paths: ("fstat", (_file(rng), Room(stat_of))),
     lambda rng, paths: ("faccessat", (*_at(rng, paths), rng.choice((4, 2, 1)))),
     lambda rng, paths: ("fchmodat", (*_at(rng, paths), rng.choice((0o700, 0o755, 0o500)))),
     lambda rng, paths: ("fchmod", (_file(rng), rng.choice((0o700, 0o644)))),
     lambda rng, paths: ("fchmod", (File("directory", rng.randrange(2)), rng.choice((0o700, 0o500)))),
     lambda rng, paths: ("setxattr", (rng.choice(paths), b"user.x", rng.choice((b"1", b"2")), 1, rng.choice((0, 1)))),
-    lambda rng, paths: ("getxattr", (rng.choice(paths), b"user.x", Room(_bytes), _ROOM)),
+    lambda rng, paths: ("getxattr", (rng.choice(paths), b"user.x", Room(kept), _ROOM)),
     lambda rng, paths: ("removexattr", (rng.choice(paths), b"user.x")),
     lambda rng, paths: ("truncate", (rng.choice(paths), rng.choice((0, 3, 9)))),
     lambda rng, paths: ("ftruncate", (_file(rng), rng.choice((0, 3, 9)))),
@@ -278,11 +284,11 @@ _KINDS: tuple[Callable[[Random, Sequence[str]], _Drawn], ...] = (
     lambda rng, paths: ("openat", (*_at(rng, paths), rng.choice(_HOW), 0o644)),
     lambda rng, paths: ("openat", (*_at(rng, paths), rng.choice(_HOW), 0o644)),
     lambda rng, paths: ("openat", (*_at(rng, paths), rng.choice(_HOW), 0o644)),
-    lambda rng, paths: ("openat", (_HERE, rng.choice(paths), os.O_RDONLY | os.O_DIRECTORY, 0)),
-    lambda rng, paths: ("getdents64", (File("directory", rng.randrange(2)), Room(_names), _ROOM)),
-    lambda rng, paths: ("getdents64", (File("directory", rng.randrange(2)), Room(_names), _ROOM)),
-    lambda rng, paths: ("read", (_file(rng), Room(_bytes), 4)),
-    lambda rng, paths: ("pread64", (_file(rng), Room(_bytes), 4, rng.choice((0, 2)))),
+    lambda rng, paths: ("openat", (HERE, rng.choice(paths), os.O_RDONLY | os.O_DIRECTORY, 0)),
+    lambda rng, paths: ("getdents64", (File("directory", rng.randrange(2)), Room(names_of), _ROOM)),
+    lambda rng, paths: ("getdents64", (File("directory", rng.randrange(2)), Room(names_of), _ROOM)),
+    lambda rng, paths: ("read", (_file(rng), Room(kept), 4)),
+    lambda rng, paths: ("pread64", (_file(rng), Room(kept), 4, rng.choice((0, 2)))),
     lambda rng, paths: ("write", (_file(rng), rng.choice((b"xy", b"z")), 1)),
     lambda rng, paths: ("write", (_file(rng), b"uvw", 3)),
     lambda rng, paths: ("pwrite64", (_file(rng), b"pq", 2, rng.choice((0, 1, 5)))),
@@ -299,26 +305,65 @@ _KINDS: tuple[Callable[[Random, Sequence[str]], _Drawn], ...] = (
 # Both orders.
 
 
+Did = tuple[int, Call]
+"""A thread, and what it does."""
+
+
 class Seen(NamedTuple):
-    """What came of two calls, the first one's first, and of the state after them; None for a call about no file."""
+    """Two calls in one order, each with what the kernel says, and the state after them."""
 
     one: tuple[Op, object]
     other: tuple[Op, object]
     state: list[object]
 
+    @property
+    def ops(self) -> tuple[Op, Op]:
+        return self.one[0], self.other[0]
 
-@contextmanager
-def prepared(root: Path, rng: Random, before: int) -> Iterator[Hand]:
-    """A hand that has done so many random calls."""
-    root.mkdir(parents=True)
-    hand = Hand(root)
-    try:
+    def same(self, swapped: Seen) -> bool:
+        """Whether nobody could tell the order."""
+        mine, theirs = ([_visible(*each) for each in (seen.one, seen.other)] for seen in (self, swapped))
+        return (mine, self.state) == (theirs, swapped.state)
+
+
+def _visible(op: Op, told: object) -> tuple[object, ...]:
+    """What the caller of an op has seen; of an open file not the number."""
+    assert op.result is not None
+    result = replace(op.result, value=0) if op.call == "open" else op.result
+    return result, told, [place.kind for place in op.places]
+
+
+def orders(root: Path, prepare: Callable[[Hand], tuple[Did, Did]]) -> tuple[Seen, Seen]:
+    """Two calls in both orders; ``prepare`` brings a hand into the state before them, and gives them."""
+    found = []
+    for order in ((0, 1), (1, 0)):
+        watched = root / str(order[0]) / "watched"
+        watched.mkdir(parents=True)
+        hand = Hand(watched)
+        try:
+            pair = prepare(hand)
+            did = {at: hand.do(*pair[at]) for at in order}
+            found.append(Seen(did[0], did[1], hand.state()))
+        finally:
+            hand.close()
+    return found[0], found[1]
+
+
+def diamond(root: Path, seed: str, before: int) -> tuple[Seen, Seen]:
+    """Two random calls in both orders, in a state that so many random calls have led to."""
+
+    def prepare(hand: Hand) -> tuple[Did, Did]:
+        rng = Random(seed)
         for _ in range(before):
             thread = rng.randrange(3)
             hand.do(thread, _drawn(hand, thread, rng, _PATHS))
-        yield hand
-    finally:
-        hand.close()
+        threads, paths = rng.choice(((0, 1), (0, 1), (0, 2), (1, 2))), rng.choices(_PATHS, k=3)
+        while True:
+            one, other = (_drawn(hand, each, rng, paths) for each in threads)
+            if threads != (0, 2) or not _is_about_numbers(one, other):
+                return (threads[0], one), (threads[1], other)
+
+    return orders(root, prepare)
 
 
 def _drawn(hand: Hand, thread: int, rng: Random, paths: Sequence[str]) -> Call:
@@ -332,18 +377,3 @@ def _drawn(hand: Hand, thread: int, rng: Random, paths: Sequence[str]) -> Call:
 def _is_about_numbers(one: Call, other: Call) -> bool:
     """Whether two threads of a process could tell their order by the numbers of descriptors: these are left out."""
     return "close" in {one.name, other.name} or one.name == other.name == "openat"
-
-
-def diamond(root: Path, seed: str, before: int) -> tuple[Seen, Seen]:
-    """Two random calls in both orders, in a state that so many random calls have led to."""
-    found = []
-    for order in ((0, 1), (1, 0)):
-        rng = Random(seed)
-        with prepared(root / str(order[0]) / "watched", rng, before) as hand:
-            threads, paths = rng.choice(((0, 1), (0, 1), (0, 2), (1, 2))), rng.choices(_PATHS, k=3)
-            calls = [_drawn(hand, each, rng, paths) for each in threads]
-            while threads == (0, 2) and _is_about_numbers(*calls):
-                calls = [_drawn(hand, each, rng, paths) for each in threads]
-            did = {at: hand.do(threads[at], calls[at]) for at in order}
-            found.append(Seen(did[0], did[1], hand.state()))
-    return found[0], found[1]

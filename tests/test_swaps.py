@@ -1,57 +1,67 @@
-"""The swap audit: what two ops touch is true if nobody can tell the order of those that do not depend on each other.
+"""The swap audit: footprints are right if nobody can tell the order of two ops that do not depend on each other.
 
-In controlled runs of real processes two ops that came one right after the other, and are independent, are swapped:
-every op must end as it did before, every rank tell the same, and the disk be the same.
+In controlled runs of real processes two ops that came one right after the other, and are independent, are swapped (or
+all ops are put into another order that leaves only dependent ones in theirs): every op must end as it did before, every
+rank tell the same, and the disk be the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise, zip_longest
+from itertools import count, zip_longest
+from pathlib import Path
 from random import Random
 
-from racecheck import runner, storage
-from racecheck.dependence import depends
+import pytest
+
+from racecheck import runner, storage, targets
+from racecheck.dependence import Footprint, depends
 from racecheck.happens_before import is_step
 from racecheck.model import Op, Outcome, Point, Returned
 from racecheck.storage import Storage
-from racecheck.strategies import Strategy
+from racecheck.storage.shared import Shared
+from racecheck.strategies import RandomWalk, Strategy
 from racecheck.targets import Scenario
 from racecheck.world.session import Session
+from tests.conftest import target
 
-Key = tuple[str, int]
-"""A thread, and which of its steps."""
+SCENARIOS = Path(__file__).parents[1] / "scenarios"
+PROGRAMS = {"drawn": 18, "close_by": 18, "locked": 10, "shared_offsets": 4, "on_nodes": 8}
+REPORTED = {
+    "test_openpi_overwrite.py::first_run": 5,
+    "test_transformers_rotation.py::racy": 4,
+    "test_msswift_symlink.py::racy": 2,
+    "test_ddp_last_checkpoint.py::every_rank_writes": 3,
+}
+"""How often each is swapped."""
+_PER_RUN = 5
 
 
-class Follow:
-    """Lets the steps go in a given order; ``lost`` says where that was not possible, "" if it was."""
+class Follow(Strategy):
+    """Lets the steps go in the given order of threads; ``lost`` says where that was not possible, "" if it was."""
 
-    def __init__(self, order: Sequence[Key], storage_: Storage) -> None:
-        self._order, self._storage = [*order], storage_
+    def __init__(self, order: Sequence[str], storage_: Storage) -> None:
+        self._order, self._storage = order, storage_
+        self._seen = self._done = 0
         self.lost = ""
 
     def begin(self, rng: Random) -> bool:
-        self._done: dict[str, int] = {}
-        self._seen = 0
-        self.lost = ""
+        del rng
+        self._seen, self._done, self.lost = 0, 0, ""
         return True
 
     def choose(self, point: Point) -> int:
         for op in steps(point.trace[self._seen :], self._storage):
-            self._done[op.thread] = self._done.get(op.thread, 0) + 1
+            if self._done >= len(self._order) or op.thread != self._order[self._done]:
+                self.lost = self.lost or f"{op.label} went out of its turn"
+            self._done += 1
         self._seen = len(point.trace)
-        wanted = next((thread for thread, number in self._order if self._done.get(thread, 0) < number), "")
         threads = [op.thread for op in point.options]
-        if wanted in threads:
+        wanted = self._order[self._done] if self._done < len(self._order) else "nobody"
+        if wanted in threads and not self.lost:
             return threads.index(wanted)
-        self.lost = self.lost or f"{wanted or 'nobody'} should go next, but there is: {', '.join(threads)}"
+        self.lost = self.lost or f"{wanted} should go next, but there is: {', '.join(threads)}"
         return 0
-
-    def end(self, outcome: Outcome) -> None:
-        pass
-
-    def claim(self) -> str:
-        return ""
 
 
 def steps(events: Sequence[object], storage_: Storage) -> list[Op]:
@@ -60,51 +70,67 @@ def steps(events: Sequence[object], storage_: Storage) -> list[Op]:
 
 
 class Audit:
-    """Runs a scenario and swaps neighbours in what comes of it."""
+    """Runs a scenario, and again with its steps in another order."""
 
-    def __init__(self, session: Session, scenario: Scenario) -> None:
-        self.session, self.scenario = session, scenario
-        self.storage = storage.make(scenario.world)
+    def __init__(self, session: Session, scenario: Scenario, storage_: Storage | None = None) -> None:
+        self._session, self._scenario = session, scenario
+        self._storage = storage_ or storage.make(scenario.world)
         runner.warm_up(session, scenario, scenario.world, seed="0")
 
     def run(self, strategy: Strategy, seed: str) -> Outcome:
         strategy.begin(Random(f"swaps:{seed}"))
-        return runner.run_once(self.session, self.scenario, self.scenario.world, strategy, seed=seed, stacks=False)
+        return runner.run_once(self._session, self._scenario, self._scenario.world, strategy, seed=seed, stacks=False)
 
-    def neighbours(self, outcome: Outcome, *, dependent: bool = False) -> list[int]:
-        """Where two ops of different threads follow each other that nothing orders."""
-        taken = steps(outcome.trace, self.storage)
-        return [
-            at
-            for at, (one, other) in enumerate(pairwise(taken))
-            if one.thread != other.thread
-            and other.clock.get(one.thread, 0) < one.clock[one.thread]
-            and depends(self.storage.footprint(one), self.storage.footprint(other)) == dependent
+    def swaps(self, number: int, *, dependent: bool = False) -> Iterator[tuple[Op, Op, str]]:
+        """So many pairs of neighbours of different threads that nothing orders, with what their swap changed."""
+        for seed in count():
+            outcome = self.run(RandomWalk(), str(seed))
+            taken = steps(outcome.trace, self._storage)
+            pairs = [at for at in range(len(taken) - 1) if self._is_pair(taken[at], taken[at + 1], dependent=dependent)]
+            for at in Random(seed).sample(pairs, min(_PER_RUN, len(pairs), number)):
+                order = [*range(at), at + 1, at, *range(at + 2, len(taken))]
+                yield taken[at], taken[at + 1], self.again(outcome, order, str(seed))
+                number -= 1
+            if number <= 0:
+                return
+
+    def _is_pair(self, one: Op, other: Op, *, dependent: bool) -> bool:
+        return not _follows(one, other) and self._depend(one, other) == dependent
+
+    def _depend(self, one: Op, other: Op) -> bool:
+        return depends(self._storage.footprint(one), self._storage.footprint(other))
+
+    def shuffles(self, number: int) -> Iterator[str]:
+        """Runs in another order of everything that is independent, with what that changed."""
+        for seed in range(number):
+            outcome = self.run(RandomWalk(), str(seed))
+            yield self.again(outcome, self._shuffled(steps(outcome.trace, self._storage), Random(seed)), str(seed))
+
+    def _shuffled(self, taken: Sequence[Op], rng: Random) -> list[int]:
+        footprints = [self._storage.footprint(op) for op in taken]
+        before = [
+            {at for at in range(end) if _follows(taken[at], taken[end]) or depends(footprints[at], footprints[end])}
+            for end in range(len(taken))
         ]
+        order: list[int] = []
+        left = set(range(len(taken)))
+        while left:
+            free = sorted(each for each in left if before[each].isdisjoint(left))
+            order.append(rng.choice([*free, free[-1]]))
+            left.remove(order[-1])
+        return order
 
-    def swap(self, outcome: Outcome, at: int, seed: str) -> str:
-        """Run once more with the steps ``at`` and after it swapped; gives what is different then, "" for nothing."""
-        order = keys(steps(outcome.trace, self.storage))
-        order[at : at + 2] = order[at + 1], order[at]
-        follow = Follow(order, self.storage)
-        again = self.run(follow, seed)
-        return follow.lost or difference(outcome, again)
-
-
-def keys(taken: Sequence[Op]) -> list[Key]:
-    counts: dict[str, int] = {}
-    for op in taken:
-        counts[op.thread] = counts.get(op.thread, 0) + 1
-    found, seen = [], dict.fromkeys(counts, 0)
-    for op in taken:
-        seen[op.thread] += 1
-        found.append((op.thread, seen[op.thread]))
-    return found
+    def again(self, outcome: Outcome, order: Sequence[int], seed: str) -> str:
+        """What is different if the steps go in this order, "" for nothing."""
+        taken = steps(outcome.trace, self._storage)
+        follow = Follow([taken[each].thread for each in order], self._storage)
+        swapped = self.run(follow, seed)
+        return follow.lost or next(_differences(outcome, swapped), "")
 
 
-def difference(one: Outcome, other: Outcome) -> str:
-    """How two runs differ, thread by thread; "" if they do not."""
-    return next(_differences(one, other), "")
+def _follows(one: Op, other: Op) -> bool:
+    """Whether a later op comes after an earlier one whatever they do."""
+    return one.thread == other.thread or other.clock.get(one.thread, 0) >= one.clock[one.thread]
 
 
 def _differences(one: Outcome, other: Outcome) -> Iterator[str]:
@@ -113,7 +139,7 @@ def _differences(one: Outcome, other: Outcome) -> Iterator[str]:
     for thread in sorted({*first, *second}):
         for number, (before, after) in enumerate(zip_longest(first.get(thread, []), second.get(thread, [])), start=1):
             if before is None or after is None or _told(before) != _told(after):
-                yield f"op {number} of {thread}: {_told(before)}, swapped {_told(after)}"
+                yield f"op {number} of {thread}: {before and _told(before)}, swapped {after and _told(after)}"
                 return
             for kind, mine, theirs in _identities(before, after):
                 if same.setdefault((kind, mine), theirs) != theirs:
@@ -133,12 +159,10 @@ def _by_thread(outcome: Outcome) -> dict[str, list[Op]]:
     return found
 
 
-def _told(op: Op | None) -> tuple[object, ...]:
+def _told(op: Op) -> tuple[object, ...]:
     """An op and its result.  What a file that is open is called now does not matter to who uses it, nor has one that
     O_TMPFILE made a name of its own.
     """
-    if op is None:
-        return ("the end",)
     unnamed = [place.open_file or place.name.startswith("#") for place in op.places]
     places = [
         place.kind if has_no_name else (place.kind, place.path, place.through)
@@ -156,3 +180,73 @@ def _identities(one: Op, other: Op) -> Iterator[tuple[str, int, int]]:
 
 def _end(result: object) -> object:
     return result.value if isinstance(result, Returned) else type(result).__name__
+
+
+def check_swaps(audit: Audit, number: int) -> None:
+    found = [*audit.swaps(number)]
+    assert len(found) == number
+    wrong = [f"{one.label} and {other.label}: {difference}" for one, other, difference in found if difference]
+    assert not wrong, "\n".join(wrong)
+
+
+def reported(name: str) -> Scenario:
+    return targets.load(f"{SCENARIOS}/{name}")
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_neighbours_of_random_programs_can_be_swapped(session: Session, name: str) -> None:
+    check_swaps(Audit(session, target("swaps", name)), PROGRAMS[name])
+
+
+@pytest.mark.parametrize("name", REPORTED)
+def test_neighbours_of_reported_races_can_be_swapped(session: Session, name: str) -> None:
+    check_swaps(Audit(session, reported(name)), REPORTED[name])
+
+
+class Without(Shared):
+    """Knows nothing of one sort of locations."""
+
+    def __init__(self, scenario: Scenario, kind: str) -> None:
+        super().__init__(scenario.world)
+        self._kind = kind
+
+    def footprint(self, op: Op) -> Footprint:
+        return {where: mode for where, mode in super().footprint(op).items() if where.kind != self._kind}
+
+
+def test_the_audit_notices_what_a_footprint_leaves_out(session: Session) -> None:
+    scenario = target("swaps", "close_by")
+    found = Audit(session, scenario, Without(scenario, "entry")).swaps(60)
+    assert any(difference for *_, difference in found)
+
+
+def test_an_op_by_way_of_a_link_that_leads_out(session: Session) -> None:
+    """Who replaces the link decides what it is about; what it then does outside is the kernel's, and is told."""
+    outcome = Audit(session, target("swaps", "way_out")).run(RandomWalk(), "0")
+    assert outcome.results == (Returned(["somewhere else", 14]),)
+    assert [(op.call, op.result and op.result.known) for op in outcome.ops if op.places[-1].through == ("out",)] == [
+        ("open", False), ("open", False), ("stat", True),
+    ]  # fmt: skip
+    [(path, who)] = outcome.outside.items()
+    assert path.endswith("/outside-by-link")
+    assert who == "rank 0 open, rank 0 unlink"
+    assert not outcome.coverage.holes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_many_neighbours_of_random_programs(session: Session, name: str) -> None:
+    check_swaps(Audit(session, target("swaps", name)), 10 * PROGRAMS[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", REPORTED)
+def test_many_neighbours_of_reported_races(session: Session, name: str) -> None:
+    check_swaps(Audit(session, reported(name)), 10 * REPORTED[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*PROGRAMS, *REPORTED])
+def test_everything_independent_in_another_order(session: Session, name: str) -> None:
+    scenario = reported(name) if "::" in name else target("swaps", name)
+    assert [each for each in Audit(session, scenario).shuffles(30) if each] == []

@@ -18,9 +18,9 @@ not made it.  A pending op touches what it would touch at most, as far as its pl
 
 Left out on purpose, because nearly everything would depend on nearly everything, is what hardly a program looks at:
 times (but those that utimensat(2) sets), the size and the number of links of a directory, inode numbers, how much room
-is left (ENOSPC, EDQUOT, EMLINK), and what the threads of one process share besides files (numbers of descriptors, the
-working directory, the umask).  Whether a collective is complete and which children have ended is not about files: who
-asks for that gets answers of which no footprint knows.  A claim to have covered everything is a claim without these.
+is left (ENOSPC, EDQUOT, EMLINK); what is read later through a mapping; and what is not about files: what the threads of
+a process share besides them (memory, numbers of descriptors, the working directory, the umask), whether a collective is
+complete, which children have ended.  A claim to have covered everything is a claim without these.
 """
 
 from __future__ import annotations
@@ -57,9 +57,11 @@ class _Touched(dict[Location, Mode]):
 def footprint(op: Op) -> Footprint:
     """The footprint of an op; of a pending one, what it might touch at most."""
     touched = _Touched()
+    if not op.places:
+        return touched
     for place in op.places:
         _way(touched, place)
-    family = _FAMILIES.get(op.call, _UNKNOWN)
+    family = FAMILIES.get(op.call, _UNKNOWN)
     family.looks(touched, op)
     has_failed = op.result is not None and op.result.errno != ""
     if not has_failed:
@@ -132,7 +134,7 @@ def _lists(touched: _Touched, op: Op) -> None:
 
 def _is_empty(touched: _Touched, op: Op) -> None:
     """Of a directory that is to go, whether anything is in it."""
-    if op.places and op.places[-1].kind == "directory":
+    if op.places[-1].kind == "directory":
         touched("listing", op.places[-1].inode, READ)
 
 
@@ -142,18 +144,6 @@ def _links(touched: _Touched, op: Op) -> None:
     touched("attributes", source.inode, READ)
     if source.open_file or "AT_SYMLINK_FOLLOW" in op.flags:
         touched("links", source.inode, READ)
-
-
-def _asks_for_lock(touched: _Touched, op: Op) -> None:
-    """Who asks with flock(2) for another kind of lock than it has gives that up, also if it asks in vain."""
-    _reads("lock")(touched, op)
-    _unlocks(touched, op)
-
-
-def _unlocks(touched: _Touched, op: Op) -> None:
-    if "LOCK_UN" in op.flags:
-        for place in op.places:
-            touched("lock", place.inode, WRITE)
 
 
 # What an op changes if it succeeds.
@@ -233,9 +223,15 @@ def _set_attributes(touched: _Touched, op: Op) -> None:
 
 
 def _lock(touched: _Touched, op: Op) -> None:
+    """Who asks in vain for another kind of lock than it has loses that, but nobody else gets one for it."""
     if _ASKING.isdisjoint(op.flags):
         for place in op.places:
             touched("lock", place.inode, WRITE)
+
+
+def _close(touched: _Touched, op: Op) -> None:
+    if "LOCK_UN" in op.flags:
+        _lock(touched, op)
 
 
 def _use_key(touched: _Touched, op: Op) -> None:
@@ -265,8 +261,8 @@ _GETS = _Family(_reads("attributes"))
 _SETS = _Family(_reads("attributes"), _set_attributes)
 _USES_CONTENT = _Family(_reads("content"))
 _MAKES = _Family(does=_make)
-_CLOSES = _Family(_unlocks)
-_LOCKS = _Family(_asks_for_lock, _lock)
+_CLOSES = _Family(does=_close)
+_LOCKS = _Family(_reads("lock"), _lock)
 _KEYS = _Family(does=_use_key)
 
 
@@ -274,7 +270,7 @@ def _each(families: Iterable[str], family: _Family) -> dict[str, _Family]:
     return dict.fromkeys(families, family)
 
 
-_FAMILIES: Mapping[str, _Family] = {
+FAMILIES: Mapping[str, _Family] = {
     "open": _Family(_opens, _open),
     "stat": _Family(_look),
     "list": _Family(_lists),

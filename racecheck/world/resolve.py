@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -54,11 +55,21 @@ class Identities:
     """Numbers file system objects in the order in which a run meets them.
 
     A raw inode number differs between runs and is used again once its object is gone; so a created object gets
-    a new number whatever its inode number was.
+    a new number whatever its inode number was.  What is there at the start gets its number then: else it would depend
+    on the order of ops, and what is known of an op in one run would not hold in another.
     """
 
     _known: dict[tuple[int, int], int] = field(default_factory=dict)
     _last: int = 0
+
+    def meet(self, roots: Iterable[str]) -> None:
+        """Everything below these directories, in the order of paths."""
+        for root in roots:
+            for below, directories, files in os.walk(root):
+                directories.sort()
+                for name in (".", *sorted(files), *directories):
+                    with suppress(OSError):
+                        self.of(os.lstat(f"{below}/{name}"))
 
     def of(self, status: os.stat_result) -> int:
         key = status.st_dev, status.st_ino
@@ -311,7 +322,7 @@ class Resolver:
 class _Way:
     """A path followed name by name, which says where it turns and crosses over to the node's disk where it is mounted.
 
-    The kernel would do it in one call, but would not say by which links, and knows nothing of the mount.  ``current`` is
+    The kernel would do it in one call, but not say by which links, and knows nothing of the mount.  ``current`` is
     how far it has come, ``todo`` are the names to come, the next one last.
     """
 

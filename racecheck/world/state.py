@@ -46,6 +46,9 @@ class State:
     cause: Mapping[str, int] = field(default_factory=dict)
     changes: int = 0
 
+    def __post_init__(self) -> None:
+        self.identities.meet(self.crew.files.watched.roots)
+
     @property
     def ranks(self) -> list[Rank]:
         return self.crew.ranks

@@ -45,8 +45,9 @@ class Supervisor:
     """Runs a world once.
 
     ``choose`` answers points; ``seed`` is what ranks draw their randomness from; ``stacks``: ops carry the Python stack
-    that made them; ``recovering``: ranks run the scenario's recovery on the disk that the last run left; ``contents``:
-    the outcome says what is in checkpoint files; ``names`` are patterns of names that differ from run to run.
+    that made them; ``keep``: it is on the disk that the last run left; ``recovering``: that too, and what ranks run is
+    the scenario's recovery; ``contents``: the outcome says what is in checkpoint files; ``names`` are patterns of names
+    that differ from run to run.
     """
 
     def __init__(
@@ -59,12 +60,14 @@ class Supervisor:
         seed: str,
         stacks: bool = True,
         recovering: bool = False,
+        keep: bool = False,
         contents: bool = False,
         names: Sequence[str] = (),
     ) -> None:
         self._session, self._target, self._world, self._choose = session, target, world, choose
         self._stacks, self._contents, self._names = stacks, contents, Names(names)
         self._job = session.job(target, world, seed, controlled=True, recovering=recovering)
+        self._keep = keep or recovering
         self.modules: list[str] = []
 
     def run(self) -> Outcome:
@@ -73,7 +76,7 @@ class Supervisor:
         Raises `CannotRun` or `UsageError` where no run came about.
         """
         started = time.perf_counter()
-        if self._job.recovering:
+        if self._keep:
             self._session.slot.make_room(self._world)
         else:
             self._session.make_ready(self._target, self._world)

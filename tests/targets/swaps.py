@@ -11,6 +11,7 @@ import random
 import stat
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ class Actor:
     def go(self, count: int) -> None:
         for _ in range(count):
             do = getattr(Actor, random.choices([*self.weights], [*self.weights.values()])[0])
-            self.seen.append([do.__name__, self.attempt(lambda do=do: do(self))])
+            self.seen.append([do.__name__, self.attempt(partial(do, self))])
 
     def attempt(self, do: Callable[[], Any]) -> Any:
         try:
@@ -109,10 +110,14 @@ class Actor:
 
     def symlink(self) -> None:
         found = self.some()
-        os.symlink(random.choice(("a", "d", "e", "s", "l/s", "/proc/self/cmdline", str(self.path / "d"))), found.pop("path"), **found)
+        os.symlink(
+            random.choice(("a", "d", "e", "s", "l/s", "/proc/self/cmdline", str(self.path / "d"))),
+            found.pop("path"),
+            **found,
+        )
 
     def readlink(self) -> str:
-        return os.path.basename(os.readlink(**self.some()))
+        return os.path.basename(str(os.readlink(**self.some())))
 
     def list(self) -> Any:
         if self.directories and random.random() < 0.3:
@@ -240,9 +245,9 @@ _WEIGHTS: dict[Callable[[Actor], Any], float] = {
     Actor.mkdir: 3, Actor.rmdir: 3, Actor.unlink: 3, Actor.rename: 4, Actor.rename_otherwise: 2, Actor.link: 2,
     Actor.symlink: 2, Actor.readlink: 1, Actor.list: 3, Actor.stat: 3, Actor.access: 1, Actor.chmod: 1, Actor.utime: 1,
     Actor.xattr: 1, Actor.truncate: 1, Actor.chdir: 1, Actor.relative: 1, Actor.open: 4, Actor.open_directory: 2,
-    Actor.temporary: 0.5, Actor.link_open: 0.5, Actor.read: 2, Actor.read_there: 1, Actor.write: 3, Actor.write_there: 2,
-    Actor.seek_end: 1, Actor.cut: 1, Actor.allocate: 0.5, Actor.copy: 0.5, Actor.tell: 1, Actor.lock: 2,
-    Actor.unlock: 1, Actor.lock_record: 1, Actor.close: 1,
+    Actor.temporary: 0.5, Actor.link_open: 0.5, Actor.read: 2, Actor.read_there: 1, Actor.write: 3,
+    Actor.write_there: 2, Actor.seek_end: 1, Actor.cut: 1, Actor.allocate: 0.5, Actor.copy: 0.5, Actor.tell: 1,
+    Actor.lock: 2, Actor.unlock: 1, Actor.lock_record: 1, Actor.close: 1,
 }  # fmt: skip
 
 
@@ -332,8 +337,18 @@ def on_nodes(rank: Rank) -> list[Any]:
     actor.directories.append(os.open(rank.path / "d", os.O_RDONLY))
     for _ in range(8):
         do = random.choice((Actor.mkdir, Actor.rmdir, Actor.rename, Actor.unlink, Actor.list, Actor.stat, Actor.write))
-        actor.seen.append([do.__name__, actor.attempt(lambda do=do: do(actor))])
+        actor.seen.append([do.__name__, actor.attempt(partial(do, actor))])
     return actor.end()
 
 
 on_nodes.setup(tree)
+
+
+@scenario(ranks=1)
+def way_out(rank: Rank) -> list[Any]:
+    """Through a link to a file outside."""
+    os.symlink(rank.path.parent.parent / "outside-by-link", rank.path / "out")
+    (rank.path / "out").write_text("somewhere else")
+    seen = [(rank.path / "out").read_text(), (rank.path / "out").stat().st_size]
+    (rank.path.parent.parent / "outside-by-link").unlink()
+    return seen
