@@ -296,7 +296,21 @@ def shown(steps: tuple[Any, ...]) -> str:
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).lstrip(".")
 
 
-TABLES = {"args", "clock", "stacks", "calls", "contents", "disk", "outside", "holes", "notes", "tensors", "value", "issued", "left"}
+TABLES = {
+    "args",
+    "clock",
+    "stacks",
+    "calls",
+    "contents",
+    "disk",
+    "outside",
+    "holes",
+    "notes",
+    "tensors",
+    "value",
+    "issued",
+    "left",
+}
 
 
 def records(data: Any, steps: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
