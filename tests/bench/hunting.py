@@ -2,6 +2,7 @@
 that took.
 
     hunting.py racecheck TARGET SEED           a search, from starting the session to the first violation
+    hunting.py start TARGET SEED               a session that only learns what the scenario imports
     hunting.py spawn TARGET SEED SECONDS       ``torch.multiprocessing.spawn`` in a loop, with random sleeps
 
 The loop sleeps for up to 5 ms before each call of Python's that changes the files, and any rank that fails is a hit, as
@@ -106,6 +107,16 @@ def loop(target: str, seed: str, seconds: float) -> dict[str, Any]:
     return {"hit": hit, "runs": runs, "cpu": processor_time() - before, "seconds": time.perf_counter() - begun}
 
 
+def start(target: str) -> dict[str, Any]:
+    from racecheck.runner import warm_up
+    from racecheck.world.session import Session
+
+    scenario, begun = targets.load(target), time.perf_counter()
+    with Session(config.read().runs) as started:
+        warm_up(started, scenario, scenario.world, seed="0")
+    return {"hit": False, "runs": 0, "cpu": processor_time(), "seconds": time.perf_counter() - begun}
+
+
 def search(target: str, seed: str) -> dict[str, Any]:
     from racecheck.search import Search, explore
     from racecheck.world.session import Session
@@ -119,8 +130,12 @@ def search(target: str, seed: str) -> dict[str, Any]:
 
 def main() -> None:
     how, target, seed, *rest = sys.argv[1:]
-    found = search(target, seed) if how == "racecheck" else loop(target, seed, float(rest[0]))
-    print(json.dumps(found))
+    ways = {
+        "racecheck": lambda: search(target, seed),
+        "start": lambda: start(target),
+        "spawn": lambda: loop(target, seed, float(rest[0])),
+    }
+    print(json.dumps(ways[how]()))
 
 
 if __name__ == "__main__":
