@@ -64,13 +64,19 @@ class File(NamedTuple):
     number: int
 
 
+class Link(NamedTuple):
+    """The path of a file's link in /proc."""
+
+    file: File
+
+
 class Room(NamedTuple):
     """Memory for what the kernel says, and how to read it."""
 
     tells: Callable[[bytes, int], object]
 
 
-Argument = int | str | bytes | File | Room
+Argument = int | str | bytes | File | Link | Room
 """Text is a path below the root; bytes are given as they are."""
 
 
@@ -108,11 +114,13 @@ class Hand:
         """A call with descriptors in place of its files; None if one of them is not open."""
         found: list[Argument] = []
         for each in call.arguments:
-            if isinstance(each, File):
-                opened = self._opened[self._threads[thread]][each.kind]
-                if each.number >= len(opened):
+            file = each.file if isinstance(each, Link) else each
+            if isinstance(file, File):
+                opened = self._opened[self._threads[thread]][file.kind]
+                if file.number >= len(opened):
                     return None
-                found.append(opened[-1 - each.number])
+                number = opened[-1 - file.number]
+                found.append(b"/proc/self/fd/%d" % number if isinstance(each, Link) else number)
             else:
                 found.append(each)
         return Call(call.name, tuple(found))
@@ -145,7 +153,7 @@ class Hand:
         return replace(request.op, result=ended), told
 
     def _argument(self, given: Argument) -> int | ctypes.Array[ctypes.c_char]:
-        assert not isinstance(given, File)
+        assert not isinstance(given, (File, Link))
         if isinstance(given, int):
             return given
         if isinstance(given, Room):
@@ -264,6 +272,7 @@ _KINDS: tuple[Callable[[Random, Sequence[str]], _Drawn], ...] = (
     lambda rng, paths: ("renameat2", (*_at(rng, paths), *_at(rng, paths), 0)),
     lambda rng, paths: ("linkat", (*_at(rng, paths), *_at(rng, paths), rng.choice((0, 0x400)))),
     lambda rng, paths: ("linkat", (_file(rng), b"", *_at(rng, paths), _EMPTY)),
+    lambda rng, paths: ("linkat", (HERE, Link(_file(rng)), *_at(rng, paths), 0x400)),
     lambda rng, paths: (
         "symlinkat",
         (rng.choice((b"a", b"d", b"e", b"s", b"l/s", b"../d", b"gone")), *_at(rng, paths)),

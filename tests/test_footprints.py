@@ -17,7 +17,22 @@ from racecheck.model import Op, Place, Result, World
 from racecheck.storage.footprints import FAMILIES, footprint
 from racecheck.storage.node_local import NodeLocal
 from tests.builders import op, use
-from tests.diamonds import HERE, Argument, Call, Did, File, Hand, Room, Seen, diamond, kept, names_of, orders, stat_of
+from tests.diamonds import (
+    HERE,
+    Argument,
+    Call,
+    Did,
+    File,
+    Hand,
+    Link,
+    Room,
+    Seen,
+    diamond,
+    kept,
+    names_of,
+    orders,
+    stat_of,
+)
 
 CREATE = os.O_RDWR | os.O_CREAT
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
@@ -80,7 +95,7 @@ INDEPENDENT: dict[str, tuple[list[Did], Call, Call]] = {
     "a name made and one removed": ([], opens("d/x", CREATE), unlink("d/a")),
     "a directory that both find": ([], mkdir("d"), mkdir("d")),
     "a file that both find": ([], opens("a", CREATE), opens("a", CREATE)),
-    "an empty file is emptied": ([(0, opens("x", CREATE))], opens("x", os.O_RDWR | os.O_TRUNC), opens("x")),
+    "an empty file is emptied": ([(1, opens("x", CREATE))], opens("x", os.O_RDWR | os.O_TRUNC), READS),
     "stat of a directory, and a name in it": ([], stat("d"), mkdir("d/x")),
     "stat of a file, and its neighbour": ([(1, opens("d/a"))], stat("a"), WRITES),
     "open does not read": ([(1, opens("a"))], opens("a", os.O_RDONLY), WRITES),
@@ -117,6 +132,10 @@ DEPENDENT: dict[str, tuple[str, list[Did], Call, Call]] = {
     "a name that must be free": ("entry", [], rename("a", "x", 1), mkdir("x")),
     "a name that must be there": ("entry", [], link("d/a", "x"), unlink("d/a")),
     "an emptied file": ("content", [(1, opens("a"))], opens("a", os.O_RDWR | os.O_TRUNC), READS),
+    "an empty file that is filled": (
+        "content", [(1, opens("x", CREATE))], opens("x", os.O_RDWR | os.O_TRUNC), WRITES
+    ),
+    "room that is made": ("content", [(1, opens("a"))], stat("a"), Call("fallocate", (FILE, 0, 0, 99))),
     "the size": ("content", [(1, opens("a"))], stat("a"), Call("ftruncate", (FILE, 3))),
     "bytes": ("content", [(0, opens("a")), (1, opens("a"))], READS, WRITES),
     "bytes by another name": ("content", [(0, opens("h")), (1, opens("a"))], READS, WRITES),
@@ -125,9 +144,17 @@ DEPENDENT: dict[str, tuple[str, list[Did], Call, Call]] = {
     "names": ("listing", [(0, opens("d", DIRECTORY))], LISTS, mkdir("d/x")),
     "an empty directory": ("listing", [], rmdir("e"), opens("e/x", CREATE)),
     "a target that must be empty": ("listing", [], rename("d/s", "e"), mkdir("e/x")),
+    "a directory that is renamed over": ("directory", [(0, opens("e", DIRECTORY)), (0, LISTS)], LISTS,
+                                         rename("d/s", "e")),
     "whether it is there": ("directory", [(0, opens("e", DIRECTORY)), (0, LISTS)], LISTS, rmdir("e")),
     "the mode": ("attributes", [(0, opens("a"))], TELLS, chmod("a")),
-    "how many names": ("links", [(0, opens("a"))], TELLS, unlink("h")),
+    "one name fewer": ("links", [(0, opens("a"))], TELLS, unlink("h")),
+    "one name more": ("links", [(0, opens("a"))], TELLS, link("a", "x")),
+    "a name that goes to another": ("links", [(0, opens("d/a"))], TELLS, rename("a", "d/a")),
+    "the last name": ("links", [(0, opens("a")), (0, unlink("a"))], Call("linkat", (FILE, b"", HERE, "x", 0x1000)),
+                      unlink("h")),
+    "the last name, by a link of /proc": ("links", [(0, opens("a")), (0, unlink("a"))],
+                                          Call("linkat", (HERE, Link(FILE), HERE, "x", 0x400)), unlink("h")),
     "a lock": ("lock", [(0, opens("a")), (1, opens("a"))], flock(2), flock(2)),
     "a lock given back": ("lock", [(0, opens("a")), (1, opens("a")), (0, flock(2))], flock(8), flock(2)),
     "a lock that goes with its file": ("lock", [(0, opens("a")), (1, opens("a")), (0, flock(2))],
@@ -272,8 +299,9 @@ def test_a_place_says_by_which_links_and_directories_it_was_reached(root: Path) 
         assert places(hand, unlink("l")) == [("l", ())]
         assert places(hand, below(b"../a", "newfstatat", Room(stat_of), 0)) == [("d/a", ("d/s",))]
         assert places(hand, stat("o")) == [("/proc/self/cmdline", ("o",))]
-        [(path, through)] = places(hand, stat("p/x"))
-        assert {"p", "r"} <= {*through, *path.split("/")}
+        for path in ("p", "p/x"):
+            [(end, through)] = places(hand, stat(path))
+            assert {"p", "r"} <= {*through, *end.split("/")}, path
     finally:
         hand.close()
 
@@ -319,6 +347,19 @@ def test_who_asks_for_a_lock_only_reads() -> None:
     asking = use("0 flock a", 1, inode=7, flags=("F_GETLK",))
     assert only_reads(of(asking))
     assert depends(of(asking), of(use("1 flock a", 2, inode=7, flags=("F_SETLK",))))
+
+
+def test_the_mode_of_a_directory_is_about_all_that_is_below() -> None:
+    """(Not for root, whom no mode stops.)"""
+    directory = Place("d", 2, "d", 3, "directory")
+    assert depends(of(op("0 chmod d", places=(directory,))), of(op("1 stat d/x/y")))
+    assert not depends(of(op("0 utime d", places=(directory,))), of(op("1 stat d/x/y")))
+
+
+def test_a_time_that_is_set_comes_after_writes_or_before() -> None:
+    setting = op("0 utime a", inode=7)
+    assert depends(of(setting), of(use("1 write a", 2, inode=7, size=3)))
+    assert depends(of(setting), of(op("1 stat a", inode=7)))
 
 
 def test_calls_that_may_begin_where_the_last_one_ended() -> None:

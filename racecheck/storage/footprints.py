@@ -153,8 +153,7 @@ def _open(touched: _Touched, op: Op) -> None:
     place = op.places[-1]
     if "RESOLVE_IN_ROOT" in op.flags:  # where that leads only the kernel knows
         _anything(touched, op)
-    makes = op.result is not None or "O_CREAT" in op.flags or op.syscall == "creat"
-    if makes and not place.inode and not {"O_PATH", "O_TMPFILE"} & {*op.flags}:
+    if not place.inode and ("O_CREAT" in op.flags or op.syscall == "creat"):
         _make(touched, op)
     elif _truncates(op) and place.size:
         touched("content", place.inode, WRITE)

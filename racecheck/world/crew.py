@@ -16,10 +16,11 @@ from racecheck.world import disk
 from racecheck.world.agent import Job
 from racecheck.world.answers import reply
 from racecheck.world.files import OpenFiles
-from racecheck.world.resolve import Mount, Watched
+from racecheck.world.resolve import Watched
 from racecheck.world.session import Session, wipe
 from racecheck.world.store import Store
 from racecheck.world.tasks import Announcement, Rank
+from racecheck.world.way import Mount
 
 _BOOT_SECONDS = 120.0
 

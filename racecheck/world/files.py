@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 
 from racecheck.kernel import libc, syscalls
 from racecheck.kernel.seccomp import FIRST_DESCRIPTOR
-from racecheck.world.resolve import Watched, check_ours, undeleted
+from racecheck.world.resolve import Watched, check_ours
+from racecheck.world.way import undeleted
 
 _KCMP_FILE = 0
 

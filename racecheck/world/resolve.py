@@ -18,12 +18,11 @@ from typing import Literal
 from racecheck.errors import CannotRun
 from racecheck.kernel import libc
 from racecheck.kernel.memory import PATH_MAX
+from racecheck.world.way import MAX_LINKS, OPEN_DIRECTORY, Mount, Way, instead, joined, real_path, undeleted
 
 AT_FDCWD = -100
-_MAX_LINKS = 40
 _OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 _DOTS = frozenset({".", ".."})
-_OPEN_DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 Kind = Literal["", "file", "directory", "symlink", "other"]
 
@@ -119,27 +118,6 @@ class Located:
 
 
 @dataclass(frozen=True, slots=True)
-class Mount:
-    """On this node the directory ``at`` is the one at ``disk``: what a mount would do, without the privilege."""
-
-    at: str
-    disk: str
-
-    def is_at(self, descriptor: int) -> bool:
-        return _is(descriptor, self.at)
-
-    def is_disk(self, descriptor: int) -> bool:
-        return _is(descriptor, self.disk)
-
-
-def _is(descriptor: int, path: str) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    except OSError:
-        return False
-
-
-@dataclass(frozen=True, slots=True)
 class View:
     """How a thread sees the file system."""
 
@@ -198,7 +176,7 @@ class Resolver:
                 check_ours(error.errno or 0)
                 return Located(-1, "", path, None, error=errno.EBADF)
         way = [self._step(base, path)]
-        while _goes_on(way[-1], follow=follow, slash=slash) and len(way) <= _MAX_LINKS:
+        while _goes_on(way[-1], follow=follow, slash=slash) and len(way) <= MAX_LINKS:
             found = way[-1]
             self.turns.append(found.path)
             target = os.readlink(found.name.rstrip("/"), dir_fd=found.handle)
@@ -212,7 +190,7 @@ class Resolver:
             shown = dict.fromkeys(map(self.watched.shown, self.turns))
             through = tuple(each for each in shown if each not in {None, "."})
             way[-1] = replace(way[-1], crossed=bool(self.crossings), through=through)
-        return _end_of(way, is_loop=len(way) > _MAX_LINKS and _goes_on(way[-1], follow=follow, slash=slash))
+        return _end_of(way, is_loop=len(way) > MAX_LINKS and _goes_on(way[-1], follow=follow, slash=slash))
 
     def _step(self, base: int, path: str) -> Located:
         """One look: the last component is not followed."""
@@ -229,7 +207,7 @@ class Resolver:
             try:
                 handle, directory = self._own_directory(handle)
                 self._note_turns(base, parent, plain, directory)
-                canonical = _joined(directory, plain) if plain not in _DOTS else _ended_in_dots(handle, plain)
+                canonical = joined(directory, plain) if plain not in _DOTS else _ended_in_dots(handle, plain)
             except BaseException:
                 os.close(handle)
                 raise
@@ -238,7 +216,7 @@ class Resolver:
             return self._missing(base, path, error.errno or errno.ENOENT)
         return Located(handle, name, canonical, self.watched.shown(canonical), status_of(plain, handle))
 
-    def _open(self, base: int, path: str, flags: int = _OPEN_DIRECTORY) -> int:
+    def _open(self, base: int, path: str, flags: int = OPEN_DIRECTORY) -> int:
         """An O_PATH handle of what a path leads to, all links followed."""
         if self.view.mount is None:
             return os.open(path, flags, dir_fd=base if base >= 0 else None)
@@ -249,9 +227,9 @@ class Resolver:
         finally:
             os.close(way.current)
 
-    def _set_out(self, base: int, path: str) -> _Way:
-        start = os.open("/", _OPEN_DIRECTORY) if path.startswith("/") else os.dup(base)
-        return _Way(start, path.split("/")[::-1], self.view.mount, self.crossings, self.turns)
+    def _set_out(self, base: int, path: str) -> Way:
+        start = os.open("/", OPEN_DIRECTORY) if path.startswith("/") else os.dup(base)
+        return Way(start, path.split("/")[::-1], self.view.mount, self.crossings, self.turns)
 
     def _note_turns(self, base: int, parent: str, name: str, directory: str) -> None:
         """Where the way to ``directory`` is not what the path says, go it once more, name by name."""
@@ -259,7 +237,7 @@ class Resolver:
             self.turns.append(directory)
         if parent == "." or self.view.mount is not None:
             return
-        straight = parent if parent.startswith("/") else _joined(real_path(base), parent)
+        straight = parent if parent.startswith("/") else joined(real_path(base), parent)
         if straight == directory or (self.watched.shown(directory) is None and self.watched.shown(straight) is None):
             return
         self._follow(base, parent)
@@ -272,7 +250,7 @@ class Resolver:
                 way.go()
             rest = way.todo[::-1]
             known = rest[: rest.index("..")] if ".." in rest else rest
-            return _joined(real_path(way.current), *(each for each in known if each not in {"", "."}))
+            return joined(real_path(way.current), *(each for each in known if each not in {"", "."}))
         finally:
             os.close(way.current)
 
@@ -288,7 +266,7 @@ class Resolver:
         if rest[1:2] == ["task"] and len(rest) > 2:
             rest[2] = str(self.view.tid)
         directory = f"/proc/{self.view.pid}{'/'.join(rest)}"
-        theirs = os.open(directory, _OPEN_DIRECTORY)
+        theirs = os.open(directory, OPEN_DIRECTORY)
         os.close(handle)
         return theirs, directory
 
@@ -318,83 +296,24 @@ class Resolver:
             return Located(handle, "/".join(rest), canonical, self.watched.shown(canonical), error=error)
 
 
-@dataclass(slots=True)
-class _Way:
-    """A path followed name by name, which says where it turns and crosses over to the node's disk where it is mounted.
-
-    The kernel would do it in one call, but not say by which links, and knows nothing of the mount.  ``current`` is
-    how far it has come, ``todo`` are the names to come, the next one last.
-    """
-
-    current: int
-    todo: list[str]
-    mount: Mount | None
-    crossings: list[str]
-    turns: list[str]
-    _links: int = 0
-
-    def go(self) -> None:
-        """To the end; raises `OSError` at a name that leads nowhere, which is then still to come."""
-        self._cross()
-        while self.todo:
-            self._enter(self.todo[-1])
-            self._cross()
-
-    def _cross(self) -> None:
-        if self.mount is not None and self.mount.is_at(self.current):
-            self.crossings.append(self.mount.at)
-            self.current = _replace(self.current, os.open(self.mount.disk, os.O_PATH | os.O_CLOEXEC))
-
-    def _enter(self, name: str) -> None:
-        if name == "..":
-            self.turns.append(real_path(self.current))
-            if self.mount is not None and self.mount.is_disk(self.current):
-                self.current = _replace(self.current, os.open(self.mount.at, os.O_PATH | os.O_CLOEXEC))
-        found = os.open(name or ".", os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.current)
-        if stat.S_ISLNK(os.fstat(found).st_mode):
-            self._follow(name, found)
-        else:
-            self.current = _replace(self.current, found)
-            self.todo.pop()
-
-    def _follow(self, name: str, link: int) -> None:
-        target = os.readlink("", dir_fd=link)
-        os.close(link)
-        self._links += 1
-        if self._links > _MAX_LINKS:
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-        directory = real_path(self.current)
-        if directory.startswith("/proc/"):  # such a link need not have a name: the kernel follows it
-            self.current = _replace(self.current, os.open(name, os.O_PATH | os.O_CLOEXEC, dir_fd=self.current))
-            self.todo.pop()
-            return
-        self.turns.append(_joined(directory, name))
-        self.todo[-1:] = target.split("/")[::-1]
-        if target.startswith("/"):
-            self.current = _replace(self.current, os.open("/", _OPEN_DIRECTORY))
-
-
-def _replace(old: int, new: int) -> int:
-    os.close(old)
-    return new
-
-
 def _mounted(mount: Mount, handle: int, name: str, plain: str) -> tuple[int, str, str]:
     """What ``name`` in a directory stands for on the node: of the directory that is mounted on, the disk's own name."""
     if plain in _DOTS:
         if plain == ".." and mount.is_disk(handle):
-            handle = _replace(handle, os.open(mount.at, _OPEN_DIRECTORY))
+            handle = instead(handle, os.open(mount.at, OPEN_DIRECTORY))
         return handle, name, plain
     status = status_of(plain, handle)
     if status is None or not os.path.samestat(status, os.stat(mount.at)):
         return handle, name, plain
     above, own = os.path.split(mount.disk)
-    return _replace(handle, os.open(above, _OPEN_DIRECTORY)), own + name[len(plain) :], own
+    return instead(handle, os.open(above, OPEN_DIRECTORY)), own + name[len(plain) :], own
 
 
 def _end_of(way: list[Located], *, is_loop: bool) -> Located:
     """The last step of a way; of one that is too long the first, from where the kernel will say so (ELOOP)."""
-    end = replace(way[0], path=way[-1].path, shown=way[-1].shown, error=errno.ELOOP) if is_loop else way[-1]
+    first, end = way[0], way[-1]
+    if is_loop:
+        end = replace(end, handle=first.handle, name=first.name, status=first.status, error=errno.ELOOP)
     for each in way:
         if each.handle != end.handle:
             each.close()
@@ -422,12 +341,8 @@ def _split(path: str) -> tuple[str, str]:
     return parent or slash or ("/" if not plain else "."), (name or ".") + "/" * (plain != path)
 
 
-def _joined(directory: str, *names: str) -> str:
-    return "/".join([directory.rstrip("/"), *names]) or "/"
-
-
 def _ended_in_dots(handle: int, name: str) -> str:
-    end = os.open(name, _OPEN_DIRECTORY, dir_fd=handle)
+    end = os.open(name, OPEN_DIRECTORY, dir_fd=handle)
     try:
         return real_path(end)
     finally:
@@ -440,39 +355,6 @@ def status_of(name: str, directory: int) -> os.stat_result | None:
         return os.stat(name, dir_fd=directory, follow_symlinks=False)
     except (OSError, ValueError):
         return None
-
-
-def real_path(descriptor: int) -> str:
-    """The canonical path of what one of our descriptors refers to; the last known one if it was deleted."""
-    link = f"/proc/self/fd/{descriptor}"
-    try:
-        return undeleted(os.readlink(link), link)
-    except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:
-            raise
-    return _deep_path(descriptor)
-
-
-def _deep_path(directory: int) -> str:
-    """The path of a directory that is longer than what the kernel says: go up until it does."""
-    above = os.open("..", _OPEN_DIRECTORY, dir_fd=directory)
-    try:
-        number = os.fstat(directory).st_ino
-        with os.scandir(f"/proc/self/fd/{above}") as entries:
-            name = next((each.name for each in entries if each.inode() == number), "?")
-        return f"{real_path(above)}/{name}"
-    finally:
-        os.close(above)
-
-
-def undeleted(path: str, link: str) -> str:
-    """Without the mark that the kernel puts on the path of a deleted object."""
-    mark = " (deleted)"
-    if path.endswith(mark):
-        with suppress(OSError):
-            if os.stat(link).st_nlink == 0 or not os.path.lexists(path):
-                return path.removesuffix(mark)
-    return path
 
 
 def kind_of(status: os.stat_result | None) -> Kind:

@@ -20,7 +20,7 @@ from racecheck.world.names import Names
 if TYPE_CHECKING:
     from racecheck.world.calls import Request
     from racecheck.world.collectives import Instance
-    from racecheck.world.resolve import Mount
+    from racecheck.world.way import Mount
 
 Clock = dict[str, int]
 
