@@ -119,9 +119,19 @@ class Order:
         clock = dict(free)
         for index in conflicts:
             _join(clock, self.steps[index].clock)
+        self._join_ended(clock, op)
         number = len(self._thread(op).steps) + 1
         clock[op.thread] = number
         return Step(op, footprint, number, clock, self._races(op, footprint, free, conflicts))
+
+    def _join_ended(self, clock: dict[str, int], op: Op) -> None:
+        """Who gets a lock that nobody has given back gets it of a process that has ended, after all that it did."""
+        if op.result is None or not waits(op) or "LOCK_SH" in op.flags:
+            return
+        ended = {rank for rank, _ in self._holders.get(op.places[-1].inode, frozenset()) - {_holder(op)}}
+        for name, thread in self._threads.items():
+            if thread.steps and int(name.partition(".")[0]) in ended:
+                _join(clock, self.steps[thread.steps[-1]].clock)
 
     def _races(self, op: Op, footprint: Footprint, free: Mapping[str, int], conflicts: set[int]) -> list[int]:
         found: list[int] = []

@@ -12,8 +12,11 @@ from toys import Do, Program, Seen
 from racecheck import InternalError, Outcome, Returned, World, storage
 from racecheck.dependence import Footprint
 from racecheck.model import Op
+from racecheck.search import Search, explore
 from racecheck.storage.shared import Shared
 from racecheck.strategies import DPOR, Diverged, Enough
+from racecheck.world.session import Session
+from tests.conftest import target
 
 
 def runs(program: Program, strategy: DPOR) -> Iterator[Outcome]:
@@ -139,3 +142,15 @@ def test_loops_that_poll_come_to_an_end(wait: Callable[[], Generator[Do, Seen, N
     assert all(isinstance(result, Returned) for outcome in found for result in outcome.results)
     seen = {repr(outcome.results) for outcome in found}
     assert len(seen) >= 4, "either poller makes it, before or after the maker looks"
+
+
+def test_a_lock_that_goes_with_its_process(session: Session) -> None:
+    """Who gets it then comes after all that the process has done, and may also have come first."""
+    scenario = target("worlds", "lock_kept_to_the_end")
+    asked = Search(scenario, scenario.world, scenario.invariants, strategy="dpor", keep_going=True)
+    report = explore(session, asked)
+    assert report.exhaustive, report.reasons
+    ends = {
+        tuple(each.value for each in ending.outcome.results if isinstance(each, Returned)) for ending in report.endings
+    }
+    assert ends == {("0", "01"), ("10", "1")}

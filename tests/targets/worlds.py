@@ -309,3 +309,14 @@ def ddp(rank: Rank) -> float:
         optimizer.step()
         optimizer.zero_grad()
     return float(sum(each.sum() for each in model.parameters()))
+
+
+@scenario(ranks=2)
+def lock_kept_to_the_end(rank: Rank) -> str:
+    """Nobody gives the lock back: it goes with the process."""
+    import fcntl
+
+    fcntl.flock(os.open(rank.path / "lock", os.O_RDWR | os.O_CREAT), fcntl.LOCK_EX)
+    with (rank.path / "order").open("a") as file:
+        file.write(str(rank.rank))
+    return (rank.path / "order").read_text()
