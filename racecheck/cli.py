@@ -22,19 +22,31 @@ import click
 from rich.console import Console
 
 import racecheck
-from racecheck import config, doctor, invariants, listing, record, results, storage, strategies, targets
+from racecheck import (
+    config,
+    doctor,
+    invariants,
+    listing,
+    record,
+    results,
+    runner,
+    search,
+    storage,
+    strategies,
+    targets,
+)
 from racecheck import resume as resume_
 from racecheck.errors import CannotRun, InternalError, UsageError
 from racecheck.model import Invariant, Verdict, World
 from racecheck.progress import Counter, Interrupted, display, with_session
 from racecheck.record import Finding
 from racecheck.results import EXIT, Page
+from racecheck.search import Foreseen, Report, Search
 from racecheck.targets import Scenario, make_world
 
 if TYPE_CHECKING:
     from racecheck.resume import Cut
     from racecheck.runner import Progress, Replayed
-    from racecheck.search import Foreseen, Report
     from racecheck.world.session import Session
 
 WRONG, INTERRUPTED = 2, 130
@@ -179,14 +191,12 @@ def run(
     counter = Counter("schedule", "distinct", schedules)
 
     def work(session: Session, progress: Progress) -> Report:
-        from racecheck.search import Search, explore  # noqa: PLC0415
-
-        search = Search(
+        asked = Search(
             scenario, world, scenario.invariants, chooses, schedules, seed, free=free, seconds=seconds or 0.0,
             keep_going=keep_going, earlier=earlier, minimise=not keep_going,
             findings=None if free else settings.findings,
         )  # fmt: skip
-        return explore(session, search, progress)
+        return search.explore(session, asked, progress)
 
     try:
         report = with_session(settings.runs, work, counter)
@@ -284,10 +294,8 @@ def predict(target: str, ranks: int | None, seed: str, as_json: bool) -> int:
     counter = Counter("race", "tried", 0)
 
     def work(session: Session, progress: Progress) -> Foreseen:
-        from racecheck.search import Search, foresee  # noqa: PLC0415
-
-        search = Search(scenario, world, scenario.invariants, seed=seed, findings=settings.findings)
-        return foresee(session, search, progress)
+        asked = Search(scenario, world, scenario.invariants, seed=seed, findings=settings.findings)
+        return search.foresee(session, asked, progress)
 
     try:
         found = with_session(settings.runs, work, counter)
@@ -312,8 +320,6 @@ def replay(finding: Path, times: int, constraints: bool, as_json: bool) -> int:
     scenario = _scenario_of(found, changed=constraints)
 
     def work(session: Session, progress: Progress) -> Replayed:
-        from racecheck import runner  # noqa: PLC0415
-
         again = runner.replay_constraints if constraints else runner.replay
         return again(session, scenario, found, times, progress)
 

@@ -464,13 +464,13 @@ def effect(outcome: Outcome) -> object:
 
 def located(outcome: Outcome) -> Outcome:
     """Every op with a line of code."""
-    frames = (Frame("/usr/lib/python3.10/shutil.py", 1, "rmtree"), Frame("/work/train.py", 7, "save"))
+    frames = (Frame("/usr/lib/python3.10/shutil.py", 1, "rmtree"), Frame("/project/train.py", 7, "save"))
     trace = (replace(each, stack=frames) if isinstance(each, Op) else each for each in outcome.trace)
     return replace(outcome, trace=tuple(trace))
 
 
 def shown(prediction: Prediction) -> str:
-    return render(prediction, root=Path("/work"))
+    return render(prediction, root=Path("/project"))
 
 
 def test_a_prediction_is_shown_with_the_worst_first() -> None:
@@ -548,7 +548,7 @@ def test_nothing_to_predict() -> None:
 def test_lines_are_no_longer_than_asked_for() -> None:
     """What makes room: the directory of the file, then the function, then a line of its own."""
     outcome = toys.run(program([WRITE], [READ]), tamest)
-    frames = (Frame("/work/scenarios/test_something.py", 70, "a_function"),)
+    frames = (Frame("/project/scenarios/test_something.py", 70, "a_function"),)
     for width, line in (
         (90, "           rank 0  mkdir a  ok                  scenarios/test_something.py:70 a_function"),
         (88, "           rank 0  mkdir a  ok                  test_something.py:70 a_function"),
@@ -557,7 +557,7 @@ def test_lines_are_no_longer_than_asked_for() -> None:
     ):
         trace = [replace(op, stack=frames) for op in outcome.ops]
         (pair,) = candidates(trace, SHARED)
-        text = render(Prediction(outcome, (Race(pair, why="x " * 80),), ()), width=width, root=Path("/work"))
+        text = render(Prediction(outcome, (Race(pair, why="x " * 80),), ()), width=width, root=Path("/project"))
         assert line in text.splitlines()
         assert max(map(len, text.splitlines())) <= width
         assert "test_something.py:70" in text
@@ -567,7 +567,7 @@ def test_data_is_json() -> None:
     toy = program([MAKE, BARRIER, WRITE, BARRIER, BARRIER], [MAKE, BARRIER, BARRIER, BARRIER, READ])
     run = attempt(toy)
     prediction = predict(located(run(tame())), run, [no_exists_error], SHARED)
-    found = json.loads(json.dumps(data(prediction, root=Path("/work"))))
+    found = json.loads(json.dumps(data(prediction, root=Path("/project"))))
     (race,) = found["races"]
     assert race == {
         "verdict": "confirmed",

@@ -76,8 +76,6 @@ def _content(top: Path, path: Path) -> Content | None:
             return Content("torch", tensors=weights.digests(formats.load_torch(_bytes(top, path))))
     except Unreadable as problem:
         return Content(_format(path), problem=formats.plain(str(problem)))
-    except Exception as error:  # noqa: BLE001 (a mistake of ours: the file is not to blame, and the others are read)
-        return Content(_format(path), problem=f"{formats.one_line(error)}; {UNSUPPORTED}")
     return None
 
 
@@ -197,8 +195,6 @@ def _piece(top: Path, directory: Path, found: Metadata, item: Item) -> Piece:
         digest = weights.digest_of(loaded)
     except Unreadable as reason:
         problem = _about(item.file, str(reason))
-    except Exception as error:  # noqa: BLE001 (a mistake of ours: the piece is not to blame, and the others are read)
-        problem = _about(item.file, f"{formats.one_line(error)}; {UNSUPPORTED}")
     return Piece(
         name=item.name,
         file=os.path.relpath(os.path.normpath(directory / item.file), top),

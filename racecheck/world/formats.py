@@ -59,6 +59,10 @@ def plain(text: str) -> str:
 # torch.save.
 
 
+_DAMAGED = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, OverflowError, RuntimeError, ValueError)
+"""What zipfile raises, depending on which bytes of an archive are other ones."""
+
+
 def load_torch(data: bytes) -> Any:
     """What torch.save has written; raises `Unreadable`."""
     if data.startswith(_ZIP):
@@ -77,10 +81,9 @@ def load_torch(data: bytes) -> Any:
 
 def _plain_arrays() -> list[Any]:
     """What arrays of numpy are made of: the states of random generators that training saves with its weights."""
-    core = getattr(np, "_core", None) or np.core
     types = [each for each in vars(np.dtypes).values() if _is_type(each, np.dtype)]
-    rebuild = core.multiarray._reconstruct  # noqa: SLF001  (private, but the name that every pickle of an array has)
-    return [rebuild, core.multiarray.scalar, np.ndarray, np.dtype, *types]
+    rebuild = [each.__reduce__()[0] for each in (np.zeros(1), np.float64(1))]
+    return [*rebuild, np.ndarray, np.dtype, *types]
 
 
 def _is_type(found: Any, base: type) -> bool:
@@ -101,6 +104,8 @@ def _check_archive(data: bytes) -> None:
             wrong = [entry.filename for entry in entries if not _is_intact(archive, entry)]
     except zipfile.BadZipFile as error:
         raise Unreadable(f"its end is missing: {len(data)} bytes are there ({one_line(error)})") from None
+    except _DAMAGED as error:
+        raise Unreadable(f"its archive is damaged: {one_line(error)}") from None
     if wrong and len(wrong) < len(entries):
         raise Unreadable(f"{wrong[0].partition('/')[2]} in it has other bytes than were written (wrong checksum)")
 
@@ -108,7 +113,7 @@ def _check_archive(data: bytes) -> None:
 def _is_intact(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bool:
     try:
         archive.read(entry)
-    except (zipfile.BadZipFile, zlib.error, EOFError):
+    except _DAMAGED:
         return False
     return True
 
