@@ -3,8 +3,11 @@
 The modules, from the top; imports go down this list, never up:
 
     cli                 the command line
-    pytest_plugin       the fixture, the options, what a failing test prints
-    properties          property tests with hypothesis
+    pytest_plugin       the options, the marker, and where the fixture comes from
+    fixture             what a test asks the fixture for, what a failing test prints
+    properties          property tests with hypothesis: schedules, worlds and phases to draw
+    trials              single runs under given schedules, each carried out once
+    sessions            the session of this process
     progress            what is shown while a search lasts, and how it may end
     doctor              can this machine run controlled worlds?
     probes, subject     what it tries, each by doing it
@@ -73,7 +76,8 @@ from racecheck.model import (
 from racecheck.targets import Rank, Scenario, scenario
 
 if TYPE_CHECKING:
-    from racecheck.properties import Phases, Switches, check, run, schedules, worlds
+    from racecheck.properties import Phases, check, run, schedules, worlds
+    from racecheck.strategies.switches import Switches
 
 __version__ = "0.1.0"
 
@@ -122,11 +126,14 @@ __all__ = [
     "worlds",
 ]
 
-_PROPERTIES = frozenset({"Phases", "Switches", "check", "run", "schedules", "worlds"})
+_LATE = {
+    **dict.fromkeys(("Phases", "check", "run", "schedules", "worlds"), "racecheck.properties"),
+    "Switches": "racecheck.strategies.switches",
+}
 
 
 def __getattr__(name: str) -> Any:
     """What needs hypothesis is imported when it is asked for."""
-    if name in _PROPERTIES:
-        return getattr(importlib.import_module("racecheck.properties"), name)
+    if name in _LATE:
+        return getattr(importlib.import_module(_LATE[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

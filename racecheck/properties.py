@@ -1,86 +1,138 @@
-"""Property tests of savers: hypothesis draws schedules and worlds, and shrinks what fails.
+"""Property tests of savers: hypothesis draws schedules, worlds and sequences of phases, and shrinks what fails.
 
     @settings(deadline=None)
     @given(schedule=racecheck.schedules(), world=racecheck.worlds(ranks=(2, 4)))
-    def test_overwrite(schedule, world):
+    def test_overwrite(racecheck, schedule, world):
         racecheck.check(overwrite, schedule=schedule, world=world)
 
-A drawn schedule is the tamest one but for a few switches, so that shrinking comes to the fewest with which it fails.
-How long a run takes is not the property: hence no deadline.
+The same works without the fixture.  How long a run takes is not the property: hence no deadline.  A run is carried
+out once (`racecheck.trials`), so that what hypothesis asks for again comes out the same; where it does not, that is
+UNKNOWN, and the test ends there.
 """
 
 from __future__ import annotations
 
-import atexit
-from collections.abc import Sequence
-from contextlib import ExitStack
-from functools import cache
-from random import Random
-from typing import Any
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import fields, replace
+from functools import cache, partial
+from itertools import count, takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from hypothesis import stateful
+import pytest
+from hypothesis import HealthCheck, currently_in_test_context, note, settings, stateful
 from hypothesis import strategies as st
+from hypothesis.errors import FailedHealthCheck
 from hypothesis.strategies import SearchStrategy
 
-from racecheck import config, doctor, runner
-from racecheck.compare import first_difference
-from racecheck.errors import CannotRun
-from racecheck.invariants import judge, wants_contents
-from racecheck.model import Choice, Invariant, Outcome, Point, World
-from racecheck.report.text import render, summary
-from racecheck.strategies import Replay, Strategy
+from racecheck import config, record
+from racecheck.errors import CannotRun, InternalError, UsageError
+from racecheck.invariants import judge, name_of, wants_contents
+from racecheck.model import Invariant, Judgement, Outcome, Verdict, World
+from racecheck.results import Page, search_text
+from racecheck.search import Found, Report
+from racecheck.sessions import HERE
+from racecheck.strategies import Strategy
+from racecheck.strategies.switches import Switches
 from racecheck.targets import Scenario, make_world
-from racecheck.world.session import Session
+from racecheck.trials import Trial, Trials, What
 
-_NEAR, _FARTHEST, _MOST_SWITCHES, _MOST_RANKS = 6, 100, 8, 16
+if TYPE_CHECKING:
+    from _pytest.outcomes import Failed
+else:
+    Failed = pytest.fail.Exception
+
+_TRIALS = Trials(HERE)
+_MOST_RANKS, _MOST_SWITCHES, _SHORTEST = 16, 64, 8
+_PHASES = settings(deadline=None, max_examples=100, stateful_step_count=8, suppress_health_check=[*HealthCheck])
 
 
-class Switches(Strategy):
-    """A schedule: ``switches`` says after how many tame choices each time which option is taken instead (from 1).
+class _Text(Failed):
+    """pytest shows the text alone, and so that is where what hypothesis adds has to be."""
 
-    Where there are fewer options it is the last one.  After a run, ``taken`` are the choices that were not tame.
+    def __init__(self, text: str) -> None:
+        super().__init__(text, pytrace=False)
+
+    def __str__(self) -> str:
+        return "\n".join([*self.args, *getattr(self, "__notes__", ())])
+
+
+class Violated(_Text, AssertionError):
+    """A run has broken invariants; the text shows it."""
+
+
+class Undecided(_Text, FailedHealthCheck, CannotRun):
+    """UNKNOWN: a failed health check is what ends a test of hypothesis there and then."""
+
+
+class Misused(_Text, FailedHealthCheck, UsageError):
+    """Wrong usage, which no other example would mend."""
+
+
+@cache
+def _violated(broken: tuple[str, ...]) -> type[Violated]:
+    """A class for each set of broken invariants: hypothesis tells failures apart by that, and shrinks each of them."""
+    del broken
+    return type("Violated", (Violated,), {})
+
+
+def schedules(ops: int = 64) -> SearchStrategy[Switches]:
+    """Schedules that are the tamest one but for some switches, close together or far apart, within the first ``ops``
+    ops of each rank; they shrink towards fewer and earlier switches.
+
+    Raises `UsageError` for no ops.
     """
+    if ops < 1:
+        raise UsageError(f"schedules(ops={ops}): a rank has one op at least")
+    spans = [*takewhile(lambda span: span < ops, (_SHORTEST << power for power in count())), ops]
 
-    def __init__(self, switches: Sequence[tuple[int, int]]) -> None:
-        self._switches = tuple(switches)
-        self.taken: list[Choice] = []
+    @st.composite
+    def drawn(draw: st.DrawFn) -> Switches:
+        span = draw(st.sampled_from(spans))
+        fewest = min(draw(st.sampled_from((0, span // 4, span // 2, span))), _MOST_SWITCHES)
+        switch = st.tuples(st.integers(0, _MOST_RANKS - 1), st.integers(0, span - 1))
+        return Switches(draw(st.lists(switch, min_size=fewest, unique=True)))
 
-    def begin(self, rng: Random) -> bool:
-        del rng
-        self._left, self._tame, self.taken = [*reversed(self._switches)], 0, []
-        return True
-
-    def choose(self, point: Point) -> int:
-        if not self._left or self._tame < self._left[-1][0]:
-            self._tame += 1
-            return 0
-        _, index = self._left.pop()
-        self._tame = 0
-        index = min(index, len(point.options) - 1)
-        self.taken.append(Choice(point.kind, len(point.options), index, point.options[index].label))
-        return index
-
-    def __repr__(self) -> str:
-        """What hypothesis shows of a failing example."""
-        labels = ", ".join(each.label for each in self.taken)
-        return f"Switches({list(self._switches)})" + (f" (to {labels})" if labels else "")
+    return drawn()
 
 
-def schedules(most: int = _MOST_SWITCHES) -> SearchStrategy[Switches]:
-    """Schedules with so many switches at most; they shrink towards the tamest one."""
-    soon, later = st.integers(0, _NEAR), st.integers(0, _FARTHEST)
-    switch = st.tuples(soon | later, st.integers(1, _MOST_RANKS))
-    return st.lists(switch, max_size=most).map(Switches)
+def worlds(
+    like: Scenario | World | None = None,
+    *,
+    ranks: Sequence[int] = (2, 4),
+    nodes: Sequence[int] = (1,),
+    skew: float = 0.0,
+) -> SearchStrategy[World]:
+    """Worlds that are like one (default: a scenario's default world), but of so many ranks on so many nodes: any of the
+    numbers that go together, the first ones being the simplest.  Clocks go ahead by up to ``skew`` seconds.
+
+    Raises `UsageError` for what no world can be.
+    """
+    base = like.world if isinstance(like, Scenario) else like or World()
+    shapes = [(each, on) for on in nodes for each in ranks if on > 0 and each % on == 0]
+    if not shapes:
+        raise UsageError(f"none of {[*ranks]} ranks can be shared out evenly among any of {[*nodes]} nodes")
+    sizes = [make_world(base, ranks=each, nodes=on, skew=(skew,)) for each, on in shapes]
+    ahead = st.integers(0, round(skew * 1000))
+
+    @st.composite
+    def drawn(draw: st.DrawFn) -> World:
+        world = draw(st.sampled_from(sizes))
+        seconds = tuple(draw(ahead) / 1000 for _ in range(world.ranks)) if skew else ()
+        return draw(_shown(replace(world, skew=seconds if any(seconds) else ())))
+
+    return drawn()
 
 
-def worlds(ranks: tuple[int, int] = (2, 4), skew: float = 0.0, **rest: Any) -> SearchStrategy[World]:
-    """Worlds of so many ranks, from and to, each with a clock up to ``skew`` seconds ahead; ``rest`` as in `World`."""
-
-    def of(count: int) -> SearchStrategy[World]:
-        ahead = st.tuples(*[st.floats(0, skew)] * count) if skew else st.just(())
-        return ahead.map(lambda each: make_world(World(**rest), ranks=count, skew=each))
-
-    return st.integers(*ranks).flatmap(of)
+def _shown(world: World) -> SearchStrategy[World]:
+    """The world, of which hypothesis shows what is not as it always is."""
+    usual = World()
+    special = {
+        each.name: value for each in fields(world) if (value := getattr(world, each.name)) != getattr(usual, each.name)
+    }
+    return st.builds(World, **{name: st.just(value) for name, value in special.items()})
 
 
 def run(
@@ -88,20 +140,17 @@ def run(
     *,
     schedule: Strategy | None = None,
     world: World | None = None,
-    invariants: Sequence[Invariant] | None = None,
-    keep: bool = False,
+    seed: int | str = "0",
+    contents: bool = False,
 ) -> Outcome:
     """Run a scenario once and give what came of it; without a schedule the tamest one.
 
-    ``keep``: on the disk that the last run has left, and not on a fresh one.  Raises `UsageError`; `CannotRun`.
+    ``contents``: the outcome says what is in checkpoint files.  Raises `UsageError`, and `CannotRun` for what is
+    UNKNOWN.
     """
-    session, world = _session(), world or scenario.world
-    asked = scenario.invariants if invariants is None else invariants
-    if not keep:  # it would change the disk
-        runner.warm_up(session, scenario, world, seed="0")
-    strategy = schedule or Switches(())
-    strategy.begin(Random(0))
-    return runner.run_once(session, scenario, world, strategy, seed="0", contents=wants_contents(asked), keep=keep)
+    with _told():
+        _check_deadline()
+        return _try(scenario, schedule, world, seed, contents=contents).outcome
 
 
 def check(
@@ -110,31 +159,18 @@ def check(
     schedule: Strategy | None = None,
     world: World | None = None,
     invariants: Sequence[Invariant] | None = None,
-    keep: bool = False,
-) -> Outcome:
-    """The same, and raise `AssertionError` with the interleaving unless every invariant holds.
+    seed: int | str = "0",
+    findings: Path | None = None,
+) -> Report:
+    """The same, and raise an `AssertionError` with the interleaving if an invariant is violated.
 
-    Raises `CannotRun` where that is not known: an invariant cannot judge, or the run does not repeat.
+    The finding goes below ``findings`` (default: where they all go).
     """
-    asked = scenario.invariants if invariants is None else tuple(invariants)
-    outcome = run(scenario, schedule=schedule, world=world, invariants=asked, keep=keep)
-    judgement = judge(outcome, asked)
-    if judgement.violations:
-        if not keep:
-            _check_that_it_repeats(scenario, outcome, asked)
-        shown = "; ".join(f"{each.invariant}: {each.message}" for each in judgement.violations)
-        raise AssertionError(f"{shown}\n\n{render(outcome, judgement.violations)}\n\n{summary(outcome)}")
-    if judgement.reasons:
-        raise CannotRun(f"UNKNOWN: {'; '.join(judgement.reasons)}")
-    return outcome
-
-
-def _check_that_it_repeats(scenario: Scenario, outcome: Outcome, invariants: Sequence[Invariant]) -> None:
-    again = Replay(outcome.schedule)
-    now = run(scenario, schedule=again, world=outcome.world, invariants=invariants)
-    difference = again.divergence or first_difference(outcome, now)
-    if difference:
-        raise CannotRun(f"UNKNOWN: two runs of the same schedule differ: {difference}")
+    with _told():
+        _check_deadline()
+        asked = _asked(scenario, invariants)
+        trial = _try(scenario, schedule, world, seed, contents=wants_contents(asked))
+        return _judge(trial, asked, findings or config.read().findings)
 
 
 class Phases(stateful.RuleBasedStateMachine):
@@ -151,22 +187,150 @@ class Phases(stateful.RuleBasedStateMachine):
 
         TestSaver = Saver.TestCase
 
-    The first begins with its scenario's setup, the others with what the last one has left.
+    The first phase finds what its scenario's setup has left, every other one what the phase before has, and an hour
+    later.  What ranks loaded is compared with what they saved in all phases before.  Unless ``TestCase.settings`` says
+    otherwise, there are 100 examples of 8 phases at most, and no deadline.
     """
+
+    seed: int | str = "0"
 
     def __init__(self) -> None:
         super().__init__()
-        self._begun = False
+        self._last: Trial | None = None
 
-    def check(self, scenario: Scenario, **named: Any) -> Outcome:
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__(**named)
+        cls.TestCase.settings = _PHASES
+
+    def run(self, scenario: Scenario, *, schedule: Strategy | None = None, world: World | None = None) -> Outcome:
+        """Like `racecheck.run`, on the disk that the last phase has left."""
+        with _told():
+            self._last = _try(scenario, schedule, world, self.seed, before=self._last)
+            return self._last.outcome
+
+    def check(
+        self,
+        scenario: Scenario,
+        *,
+        schedule: Strategy | None = None,
+        world: World | None = None,
+        invariants: Sequence[Invariant] | None = None,
+    ) -> Report:
         """Like `racecheck.check`, on the disk that the last phase has left."""
-        keep, self._begun = self._begun, True
-        return check(scenario, keep=keep, **named)
+        with _told():
+            asked = _asked(scenario, invariants)
+            contents = wants_contents(asked)
+            self._last = _try(scenario, schedule, world, self.seed, contents=contents, before=self._last)
+            return _judge(self._last, asked, None)
 
 
-@cache
-def _session() -> Session:
-    """The one of this process, which ends with it."""
-    stack = ExitStack()
-    atexit.register(stack.close)
-    return stack.enter_context(doctor.start(config.read().runs))
+@contextmanager
+def _told() -> Iterator[None]:
+    """What goes wrong is told in a line, and ends the test."""
+    try:
+        yield
+    except (_Text, KeyboardInterrupt):
+        raise
+    except UsageError as error:
+        wrong: Callable[[], _Text] = partial(Misused, f"racecheck: {error}")
+    except (CannotRun, InternalError) as error:
+        wrong = partial(Undecided, f"UNKNOWN  {error}")
+    else:
+        return
+    raise wrong() from None
+
+
+def _check_deadline() -> None:
+    """Within a test, its settings are the default ones."""
+    now = settings.default if currently_in_test_context() else None
+    if now is not None and (limit := now.deadline) is not None:
+        allowed = f"{limit.total_seconds() * 1000:.0f} ms"
+        raise UsageError(f"a run may take longer than this test's deadline of {allowed}: add @settings(deadline=None)")
+
+
+def _asked(scenario: Scenario, invariants: Sequence[Invariant] | None) -> tuple[Invariant, ...]:
+    if not isinstance(scenario, Scenario):
+        raise UsageError(f"{scenario!r} is no scenario: decorate the function with racecheck.scenario()")
+    return scenario.invariants if invariants is None else tuple(invariants)
+
+
+def _try(
+    scenario: Scenario,
+    schedule: Strategy | None,
+    world: World | None,
+    seed: int | str,
+    *,
+    contents: bool = False,
+    before: Trial | None = None,
+) -> Trial:
+    _asked(scenario, None)
+    if world is not None and not isinstance(world, World):
+        raise UsageError(f"{world!r} is no world: draw one from racecheck.worlds()")
+    if schedule is not None and not hasattr(schedule, "choose"):
+        raise UsageError(f"{schedule!r} is no schedule: draw one from racecheck.schedules()")
+    what = What(scenario, scenario.world if world is None else world, str(seed), contents)
+    trial = _TRIALS.run(what, Switches() if schedule is None else schedule, before)
+    if currently_in_test_context():
+        note(f"{scenario.name}: {_choices(trial.outcome)}")
+    return trial
+
+
+def _choices(outcome: Outcome) -> str:
+    """Those that were not the tamest."""
+    taken = [f"{number} is {each.label}" for number, each in enumerate(outcome.schedule, 1) if each.index]
+    return f"{len(taken)} of {len(outcome.schedule)} choices are not the tamest" + ": " * bool(taken) + ", ".join(taken)
+
+
+def _judge(trial: Trial, invariants: Sequence[Invariant], findings: Path | None) -> Report:
+    """What a run comes to; raises what it is, unless it is a PASS."""
+    judgement = judge(_with_saved(trial), invariants)
+    path = None
+    if judgement.violations and findings and (trial.is_asked_again or not currently_in_test_context()):
+        with suppress(UsageError):  # a FAIL must not get lost because its finding cannot be stored
+            path = record.save(_finding(trial, invariants, judgement), findings)
+    report = _report(trial, judgement, path)
+    if report.verdict is Verdict.PASS:
+        return report
+    text = search_text(report, 1, Page(shutil.get_terminal_size((120, 24)).columns))
+    if report.verdict is Verdict.FAIL:
+        raise _violated(tuple(sorted({each.invariant for each in judgement.violations})))(text)
+    raise Undecided(text)
+
+
+def _with_saved(trial: Trial) -> Outcome:
+    """The outcome, as if what ranks saved in earlier phases had been saved at its beginning.
+
+    In a world of another size nobody is who saved it.
+    """
+    outcome = trial.outcome
+    saved = [
+        replace(said, event=0, rank=said.rank if each.outcome.world.ranks == outcome.world.ranks else -1)
+        for each in trial.line[:-1]
+        for said in each.outcome.weights
+        if said.kind == "saved"
+    ]
+    return replace(outcome, weights=(*saved, *outcome.weights))
+
+
+def _report(trial: Trial, judgement: Judgement, finding: Path | None) -> Report:
+    outcome, what = trial.outcome, trial.what
+    return Report(
+        target=what.scenario.target, verdict=judgement.verdict, world=what.world, seed=what.seed, strategy="given",
+        schedules=1, distinct_schedules=1, seconds=outcome.seconds, ops=outcome.coverage.ops,
+        violations=[Found(each, outcome, finding) for each in judgement.violations], reasons=judgement.reasons,
+        coverage=outcome.coverage, outcome=outcome,
+    )  # fmt: skip
+
+
+def _finding(trial: Trial, invariants: Sequence[Invariant], judgement: Judgement) -> record.Finding:
+    scenario = trial.what.scenario
+    return record.Finding(
+        scenario=record.Reference(scenario.target, record.source_hash(scenario.file)),
+        seed=trial.what.seed,
+        run=0,
+        strategy="given",
+        invariants=tuple(name_of(each) for each in invariants),
+        outcome=trial.outcome,
+        judgement=judgement,
+        versions=record.versions(),
+    )

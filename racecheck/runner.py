@@ -15,10 +15,13 @@ from racecheck.record import Finding
 from racecheck.strategies import Replay, Strategy
 from racecheck.strategies.constrained import Constrained
 from racecheck.targets import Scenario, make_world
+from racecheck.world.names import learn
 from racecheck.world.session import Session
 from racecheck.world.supervisor import Supervisor
 
 _WARM_UPS = 3
+_LESSONS, _REPEATS = 4, 3
+"""How often names that differ from run to run are learnt, and from how many runs more each time."""
 
 Progress = Callable[[int, int, float, str], None]
 """Called after each run: how many have been done, how many of them count (as distinct, as reproduced), the seconds
@@ -86,6 +89,27 @@ def warm_up(session: Session, scenario: Scenario, world: World, *, seed: str) ->
             modules = [*modules, *then.modules]
         if not session.learn(modules):
             return
+
+
+def confirm(first: Outcome, again: Callable[[Outcome, bool], tuple[Outcome, str]]) -> tuple[Outcome, str]:
+    """The same schedule once more must give the same trace, results and disk.
+
+    ``again(outcome, labels)`` runs an outcome's schedule again, with the names that it knows to differ, and gives what
+    came of it and where it left the schedule (if ``labels`` count).  Where names differ from run to run that is learnt:
+    gives the first run as it is shown then, and the difference that there is still, "" for none.
+    """
+    difference = ""
+    for _ in range(_LESSONS):
+        second, divergence = again(first, True)
+        difference = divergence or first_difference(first, second)
+        if not difference:
+            break
+        runs = [again(first, False)[0] for _ in range(_REPEATS)]
+        fresh = [each for each in learn([first, *runs]) if each not in first.names]
+        if not fresh:
+            break
+        first, _ = again(replace(first, names=(*first.names, *fresh)), False)
+    return first, difference
 
 
 @dataclass(frozen=True, slots=True)

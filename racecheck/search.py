@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 
 from racecheck import storage, strategies
-from racecheck.compare import effect, fingerprint, first_difference
+from racecheck.compare import effect, fingerprint
 from racecheck.errors import CannotRun, UsageError
 from racecheck.explain import Explanation, explain
 from racecheck.invariants import judge, name_of, wants_contents
@@ -25,11 +25,10 @@ from racecheck.model import Coverage, Invariant, Judgement, Outcome, Verdict, Vi
 from racecheck.predict import Prediction, Race, predict
 from racecheck.record import Finding, Reference, save, source_hash, versions
 from racecheck.resume import Cut, cut
-from racecheck.runner import Progress, run_once, warm_up
+from racecheck.runner import Progress, confirm, run_once, warm_up
 from racecheck.strategies import DPOR, Auto, Diverged, Enough, Replay, Strategy
 from racecheck.targets import Scenario
 from racecheck.world import free
-from racecheck.world.names import learn as learn_names
 from racecheck.world.session import Session
 
 _LESSONS, _REPEATS = 4, 3
@@ -184,12 +183,12 @@ class _Exploration:
         self.session.request("import", target=self.search.scenario.reference)
         return free.run(self.session, self.search.scenario.reference, self.search.world, seed=self.search.seed)
 
-    def attempt(self, world: World, strategy: Strategy) -> Outcome:
-        """One run of the scenario in a world of any size."""
+    def attempt(self, world: World, strategy: Strategy, names: Sequence[str] | None = None) -> Outcome:
+        """One run of the scenario in a world of any size; ``names``: other ones are known to differ."""
         search = self.search
         return run_once(
             self.session, search.scenario, world, strategy, seed=search.seed, stacks=search.stacks,
-            contents=wants_contents(search.invariants), names=search.names,
+            contents=wants_contents(search.invariants), names=search.names if names is None else names,
         )  # fmt: skip
 
     def look(self, fails: Fails, world: World, budget: int) -> Outcome | None:
@@ -229,31 +228,20 @@ class _Exploration:
         self.judged = _merge(self.judged, Judgement(Verdict.UNKNOWN, reasons=[reason]))
 
     def _check_determinism(self, first: Outcome) -> tuple[bool, Outcome]:
-        """The same schedule once more must give the same trace, results and disk.
+        """The first run happens twice; gives whether names were learnt from that, and the run as it is shown then."""
+        outcome, difference = confirm(first, self._repeat)
+        if difference:
+            self._doubt(f"two runs of the same schedule differ: {difference}")
+            return False, outcome
+        learnt = outcome.names != self.search.names
+        self.search = replace(self.search, names=outcome.names)
+        return learnt, outcome
 
-        If it does not because a name differs from run to run, that is learnt.  Gives whether it was, and the first run
-        as it is shown then.
-        """
-        difference, learnt = "", False
-        for _ in range(_LESSONS):
-            second, divergence = self._repeat(first)
-            difference = divergence or first_difference(first, second)
-            if not difference:
-                return learnt, first
-            runs = [self._repeat(first, labels=False)[0] for _ in range(_REPEATS)]
-            fresh = [each for each in learn_names([first, *runs]) if each not in self.search.names]
-            if not fresh:
-                break
-            self.search, learnt = replace(self.search, names=(*self.search.names, *fresh)), True
-            first, _ = self._repeat(first, labels=False)
-        self._doubt(f"two runs of the same schedule differ: {difference}")
-        return False, first
-
-    def _repeat(self, outcome: Outcome, *, labels: bool = True) -> tuple[Outcome, str]:
+    def _repeat(self, outcome: Outcome, labels: bool) -> tuple[Outcome, str]:
         """Run the schedule of an outcome again; gives what comes of it, and where it left the schedule."""
         again = Replay(outcome.schedule, labels=labels)
         again.begin(Random(0))
-        return self._once(again), again.divergence
+        return self.attempt(outcome.world, again, outcome.names), again.divergence
 
     def report(self) -> Report:
         search, reasons = self.search, list(self.judged.reasons)

@@ -1,0 +1,202 @@
+"""The fixture ``racecheck``: what a test asks it for."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+import racecheck
+from racecheck import config, strategies
+from racecheck.errors import CannotRun, InternalError, UsageError
+from racecheck.invariants import name_of
+from racecheck.model import Invariant, Outcome, World
+from racecheck.results import Page, search_text
+from racecheck.search import Report, Search, explore
+from racecheck.sessions import HERE
+from racecheck.strategies import Strategy
+from racecheck.targets import Scenario, make_world
+
+
+class Racecheck:
+    """The fixture.  It has the names of the package too, which it hides in a test: ``racecheck.no_deadlock``.
+
+    A setting is what the call says, else the test's marker, else the command line, else the default.
+    """
+
+    def __init__(self, config: pytest.Config, current: Callable[[], pytest.Item], settings: Sequence[str]) -> None:
+        """``current`` is the test that is run now, ``settings`` are what its marker may say."""
+        self._config, self._current, self._settings = config, current, settings
+
+    def close(self) -> None:
+        """What it has used ends."""
+        HERE.close()
+
+    def __repr__(self) -> str:
+        """As hypothesis shows the argument of a failing example."""
+        return "racecheck"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(racecheck, name)
+
+    def check(
+        self,
+        scenario: Scenario,
+        *,
+        invariants: Sequence[Invariant] | None = None,
+        ranks: int | None = None,
+        schedules: int | None = None,
+        strategy: str | None = None,
+        seed: int | str | None = None,
+        schedule: Strategy | None = None,
+        world: World | None = None,
+    ) -> Report:
+        """Explore a scenario, or run it once under a ``schedule`` that hypothesis has drawn.
+
+        The test fails unless it is a PASS, with the interleaving or the reasons.
+        """
+        given = {"ranks": ranks, "schedules": schedules, "strategy": strategy, "seed": seed, "world": world}
+        if schedule is not None:
+            search = self._single(scenario, invariants, given)
+            return racecheck.check(
+                scenario, schedule=schedule, world=search.world, invariants=search.invariants, seed=search.seed,
+                findings=search.findings,
+            )  # fmt: skip
+        report, text = self._explore(scenario, invariants, given)
+        if report.verdict.name != "PASS":
+            pytest.fail(text, pytrace=False)
+        return self._passed(report, text)
+
+    def finds(
+        self,
+        scenario: Scenario,
+        invariant: str | Invariant | None = None,
+        within: int = 20,
+        *,
+        ranks: int | None = None,
+        strategy: str | None = None,
+        seed: int | str | None = None,
+    ) -> Report:
+        """Explore a scenario that documents a bug.
+
+        The test fails unless ``invariant`` (a name or the function; default: what the scenario ``breaks``) is
+        violated within so many schedules.
+        """
+        given = {"ranks": ranks, "schedules": within, "strategy": strategy, "seed": seed}
+        wanted, invariants = _wanted(scenario, invariant)
+        report, text = self._explore(scenario, invariants, given)
+        if wanted not in [each.violation.invariant for each in report.violations]:
+            pytest.fail(f"{wanted} was to be broken within {within} schedules\n\n{text}", pytrace=False)
+        return self._passed(report, text)
+
+    def run(
+        self,
+        scenario: Scenario,
+        *,
+        schedule: Strategy | None = None,
+        world: World | None = None,
+        ranks: int | None = None,
+        seed: int | str | None = None,
+        contents: bool = False,
+    ) -> Outcome:
+        """What comes of a scenario under one schedule (default: the tamest), for properties of the test's own."""
+        search = self._single(scenario, None, {"ranks": ranks, "seed": seed, "world": world})
+        return racecheck.run(scenario, schedule=schedule, world=search.world, seed=search.seed, contents=contents)
+
+    def _single(self, scenario: Scenario, invariants: Sequence[Invariant] | None, given: dict[str, Any]) -> Search:
+        """The world, invariants and seed of one run."""
+        try:
+            if _set(given).keys() & {"schedules", "strategy"}:
+                raise UsageError("a schedule is one run: leave schedules and strategy out")
+            return self._search(scenario, invariants, given)
+        except UsageError as error:
+            wrong = f"racecheck: {error}"
+        pytest.fail(wrong, pytrace=False)
+
+    def _passed(self, report: Report, text: str) -> Report:
+        """For ``pytest -rP``: a PASS has to say what it did not cover."""
+        self._current().add_report_section("call", "racecheck", text)
+        return report
+
+    def _explore(
+        self, scenario: Scenario, invariants: Sequence[Invariant] | None, given: dict[str, Any]
+    ) -> tuple[Report, str]:
+        """The report and its text; where there is none, the test fails."""
+        try:
+            search = self._search(scenario, invariants, given)
+            with HERE.use() as session:
+                report = explore(session, search)
+        except UsageError as error:
+            wrong = f"racecheck: {error}"
+        except (CannotRun, InternalError) as error:
+            wrong = f"UNKNOWN  {error}"
+        else:
+            if report.interrupted:
+                raise KeyboardInterrupt
+            page = Page(shutil.get_terminal_size((120, 24)).columns)
+            return report, search_text(report, search.schedules, page)
+        pytest.fail(wrong, pytrace=False)
+
+    def _search(self, scenario: Scenario, invariants: Sequence[Invariant] | None, given: dict[str, Any]) -> Search:
+        """Raises `UsageError`."""
+        _check_scenario(scenario)
+        option = self._config.getoption
+        chosen = {
+            "schedules": 100,
+            "strategy": strategies.DEFAULT,
+            "seed": "0",
+            "ranks": None,
+            "world": None,
+            **_set({"schedules": option("racecheck_schedules"), "seed": option("racecheck_seed")}),
+            **self._marked(),
+            **_set(given),
+        }
+        timeout = option("racecheck_timeout")
+        if chosen["world"] is not None and given.get("ranks") is not None:
+            raise UsageError("a world says how many ranks it has: leave ranks or the world out")
+        ranks = None if chosen["world"] is not None else chosen["ranks"]
+        world = make_world(chosen["world"] or scenario.world, ranks=ranks, timeout=timeout)
+        return Search(
+            scenario,
+            world,
+            scenario.invariants if invariants is None else tuple(invariants),
+            strategy=chosen["strategy"],
+            schedules=chosen["schedules"],
+            seed=str(chosen["seed"]),
+            findings=self._config.rootpath / config.read().findings,
+        )
+
+    def _marked(self) -> dict[str, Any]:
+        marker = self._current().get_closest_marker("racecheck")
+        if marker is None:
+            return {}
+        wrong = [*map(repr, marker.args), *sorted(set(marker.kwargs) - set(self._settings))]
+        if wrong:
+            known, unknown = ", ".join(self._settings), ", ".join(wrong)
+            raise UsageError(f"the racecheck marker takes {known} by name, not {unknown}")
+        return _set(marker.kwargs)
+
+
+def _set(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _check_scenario(given: object) -> None:
+    if not isinstance(given, Scenario):
+        raise UsageError(f"{given!r} is no scenario: decorate the function with racecheck.scenario()")
+
+
+def _wanted(scenario: Scenario, invariant: str | Invariant | None) -> tuple[str, tuple[Invariant, ...]]:
+    """The name of the invariant that is to be broken, and all that are asked."""
+    asked = tuple(scenario.invariants)
+    if callable(invariant) and name_of(invariant) not in map(name_of, asked):
+        asked = (*asked, invariant)
+    wanted = name_of(invariant) if callable(invariant) else invariant or scenario.breaks
+    known = [name_of(each) for each in asked]
+    if wanted not in known:
+        what = f"invariant {wanted!r}" if wanted else "invariant that it `breaks`"
+        names = ", ".join(known)
+        pytest.fail(f"racecheck: {scenario.target} has no {what}: name one of {names}", pytrace=False)
+    return wanted, asked

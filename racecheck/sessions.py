@@ -1,0 +1,44 @@
+"""The session of this process: started at first use, replaced after it has failed."""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from racecheck import config, doctor
+from racecheck.errors import UsageError
+from racecheck.world.session import Session
+
+
+class Sessions:
+    """``uses`` counts: who has used it last finds the disk as it left it, if nobody else has since."""
+
+    def __init__(self) -> None:
+        self._session: Session | None = None
+        self.uses = 0
+
+    @contextmanager
+    def use(self) -> Iterator[Session]:
+        """Raises `CannotRun` where there can be none."""
+        self.uses += 1
+        if self._session is None:
+            self._session = doctor.start(config.read().runs)
+            atexit.register(self.close)
+        try:
+            yield self._session
+        except UsageError:
+            raise
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """The next use starts another session."""
+        session, self._session = self._session, None
+        atexit.unregister(self.close)
+        if session is not None:
+            session.close()
+
+
+HERE = Sessions()

@@ -1,0 +1,185 @@
+"""Single runs under given schedules, one after the other on one disk; each of them is carried out once.
+
+A run follows from its scenario, its world, the disk and its schedule.  So runs are remembered, as a tree of runs on the
+disk that others have left: a schedule that comes to a run that is known costs nothing, and whatever is asked of a
+schedule twice is answered in the same way.  That it is so is checked: the first run of a scenario, and every run whose
+very schedule is asked for again, happens twice and is compared op by op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+
+from racecheck.compare import first_difference
+from racecheck.errors import CannotRun, UsageError
+from racecheck.model import Outcome, World
+from racecheck.runner import confirm, run_once, warm_up
+from racecheck.sessions import Sessions
+from racecheck.strategies import Replay, Strategy
+from racecheck.strategies.switches import Switches
+from racecheck.targets import Scenario
+from racecheck.world.session import Session
+from racecheck.world.virtual import grow_old
+
+_MOST_OPS = 100_000
+"""Of all runs that are remembered together."""
+
+
+@dataclass(frozen=True, slots=True)
+class What:
+    """What is to be run; ``contents``: the outcome says what is in checkpoint files."""
+
+    scenario: Scenario
+    world: World
+    seed: str = "0"
+    contents: bool = False
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """What has to be tried twice before it is relied on."""
+        return self.scenario.reference, self.world.ranks, self.world.nodes, self.world.storage
+
+
+@dataclass(slots=True, eq=False)
+class Trial:
+    """A run, the one on whose disk it began (None: on a fresh one), and those that began on its own."""
+
+    what: What
+    before: Trial | None
+    outcome: Outcome
+    schedule: Switches | None = None
+    is_sure: bool = False
+    is_asked_again: bool = False
+    after: list[Trial] = field(default_factory=list)
+
+    @property
+    def line(self) -> list[Trial]:
+        """The runs that have led to its disk, and it."""
+        return [*(self.before.line if self.before else ()), self]
+
+
+class Trials:
+    """The runs of a process."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self._first: list[Trial] = []
+        self._ops = self._last_use = 0
+        self._session: Session | None = None
+        self._disk: Trial | None = None
+        self._names: dict[str, tuple[str, ...]] = {}
+        self._tried: set[tuple[object, ...]] = set()
+        self._warm: set[str] = set()
+
+    def run(self, what: What, strategy: Strategy, before: Trial | None = None) -> Trial:
+        """What came of a scenario on the disk that ``before`` has left.
+
+        Raises `UsageError`; and `CannotRun`, also for a run that differs from the one before of the same schedule.
+        """
+        if before is not None and before.what.world.storage != what.world.storage:
+            raise UsageError("what runs on one disk needs one storage: give all of these worlds the same")
+        if not isinstance(strategy, Switches):
+            with self._sessions.use() as session:
+                return self._carry_out(session, what, strategy, before)
+        strategy = strategy.within(what.world.ranks)
+        known = next((each for each in self._like(what, before) if _is_it(each, strategy)), None)
+        if known is not None:
+            return self._known(known, strategy)
+        with self._sessions.use() as session:
+            trial = self._carry_out(session, what, strategy, before)
+        trial.schedule = strategy
+        self._remember(trial)
+        return trial
+
+    def _known(self, trial: Trial, strategy: Switches) -> Trial:
+        """Who asks for the very same schedule again wants to know whether it does the same again."""
+        if trial.schedule is not None and trial.schedule.switches == strategy.switches:
+            trial.is_asked_again = True
+            if not trial.is_sure:
+                with self._sessions.use() as session:
+                    self._make_sure(session, trial)
+        return trial
+
+    def _like(self, what: What, before: Trial | None) -> Iterator[Trial]:
+        return (each for each in reversed(before.after if before else self._first) if each.what == what)
+
+    def _remember(self, trial: Trial) -> None:
+        self._ops += len(trial.outcome.trace)
+        if self._ops > _MOST_OPS:
+            self._first, self._ops = [], len(trial.outcome.trace)
+            for each in trial.line:
+                each.after = []
+        (trial.before.after if trial.before else self._first).append(trial)
+
+    def _carry_out(self, session: Session, what: What, strategy: Strategy, before: Trial | None) -> Trial:
+        self._warm_up(session, what)
+        strategy.begin(Random(what.seed))
+        trial = Trial(
+            what, before, self._once(session, what, strategy, before, self._names.get(what.scenario.reference, ()))
+        )
+        if what.shape not in self._tried:
+            self._learn(session, trial)
+            self._tried.add(what.shape)
+        self._disk, self._last_use = trial, self._sessions.uses
+        return trial
+
+    def _warm_up(self, session: Session, what: What) -> None:
+        if session is not self._session:
+            self._session, self._disk = session, None
+            self._warm.clear()
+        if what.scenario.reference not in self._warm:
+            self._warm.add(what.scenario.reference)
+            self._disk = None
+            warm_up(session, what.scenario, what.world, seed=what.seed)
+
+    def _once(
+        self, session: Session, what: What, strategy: Strategy, before: Trial | None, names: tuple[str, ...]
+    ) -> Outcome:
+        self._restore(session, before)
+        if before is not None:
+            for tree in session.slot.disks(before.what.world).values():
+                grow_old(tree)
+        self._disk = None
+        return run_once(
+            session, what.scenario, what.world, strategy, seed=what.seed, contents=what.contents, names=names,
+            keep=before is not None,
+        )  # fmt: skip
+
+    def _restore(self, session: Session, trial: Trial | None) -> None:
+        """Make the disk what a run has left, by running again all that has led to it."""
+        if trial is None or (self._disk is trial and self._last_use in {self._sessions.uses, self._sessions.uses - 1}):
+            return
+        self._make_sure(session, trial)
+
+    def _make_sure(self, session: Session, trial: Trial) -> None:
+        """Run it again, and raise `CannotRun` if that differs."""
+        self._warm_up(session, trial.what)
+        _, difference = self._again(session, trial)
+        if difference:
+            raise CannotRun(f"two runs of the same schedule differ: {difference}")
+        trial.is_sure = True
+        self._disk, self._last_use = trial, self._sessions.uses
+
+    def _again(self, session: Session, trial: Trial) -> tuple[Outcome, str]:
+        now, divergence = self._repeat(session, trial, trial.outcome, True)
+        return now, divergence or first_difference(trial.outcome, now)
+
+    def _repeat(self, session: Session, trial: Trial, outcome: Outcome, labels: bool) -> tuple[Outcome, str]:
+        strategy = Replay(outcome.schedule, labels=labels)
+        strategy.begin(Random(0))
+        return self._once(session, trial.what, strategy, trial.before, outcome.names), strategy.divergence
+
+    def _learn(self, session: Session, trial: Trial) -> None:
+        """The first run happens twice; raises `CannotRun` if it differs in more than names."""
+        trial.outcome, difference = confirm(trial.outcome, partial(self._repeat, session, trial))
+        if difference:
+            raise CannotRun(f"two runs of the same schedule differ: {difference}")
+        self._names[trial.what.scenario.reference] = trial.outcome.names
+        trial.is_sure = True
+
+
+def _is_it(trial: Trial, strategy: Switches) -> bool:
+    return trial.schedule is not None and trial.schedule.is_same_run(strategy)
