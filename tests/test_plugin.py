@@ -67,11 +67,7 @@ def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
     return pytester.runpytest_subprocess(*PLUGIN, *arguments, timeout=180)
 
 
-def test_check(pytester: pytest.Pytester) -> None:
-    """Everything about `check` in one process, since each starts torch."""
-    pytester.makepyfile(
-        SCENARIOS
-        + """
+CHECKS = """
 def test_pass(racecheck):
     report = racecheck.check(guarded, schedules=3, strategy="random")
     assert (report.verdict, report.schedules, report.exhaustive) == (package.Verdict.PASS, 3, False)
@@ -115,36 +111,41 @@ def test_no_torch_here(racecheck):
     import sys
     assert "torch" not in sys.modules
 """
-    )
+
+SAID = [
+    "*_ test_fail _*",
+    "FAIL  no-file-errors: FileExistsError on rank ?: ckpt *seed nine, schedule ? of 6; * ops",
+    "      rank 0  * rank 1",
+    "*mkdir ckpt*EEXIST*<---*test_check.py:* racing",
+    "rank ?  raised FileExistsError*",
+    "coverage: 4 ops controlled*",
+    "Finding: .racecheck/racing/*.json",
+    "Replay:  racecheck replay .racecheck/racing/*.json",
+    "*_ test_invariants _*",
+    "FAIL  nothing-made: made something *",
+    "*_ test_nothing_to_judge_is_unknown _*",
+    "UNKNOWN  after 1 of 2 schedules",
+    "      no invariant was given*",
+    "*_ test_wrong_marker _*",
+    "racecheck: the racecheck marker takes ranks, schedules, strategy, seed by name, not rank",
+    "*_ test_no_scenario _*",
+    "racecheck: <function nothing_made at *> is no scenario: *",
+    "*_ test_impossible_world _*",
+    "racecheck: ranks must be at least 1, not 0",
+    "*_ test_pass _*",
+    "PASS  3 schedules * no violation; random schedules: not a proof",
+    "coverage: *",
+    "PASS  EXHAUSTED: *",
+]
+"""What these print, in order."""
+
+
+def test_check(pytester: pytest.Pytester) -> None:
+    """Everything about `check` in one process, since each starts torch."""
+    pytester.makepyfile(SCENARIOS + CHECKS)
     done = run(pytester, "-rP", "--racecheck-schedules=6", "--racecheck-seed=nine", "--racecheck-timeout=7.5")
     done.assert_outcomes(passed=5, failed=6)
-    done.stdout.fnmatch_lines(
-        [
-            "*_ test_fail _*",
-            "FAIL  no-file-errors: FileExistsError on rank ?: ckpt *seed nine, schedule ? of 6; * ops",
-            "      rank 0  * rank 1",
-            "*mkdir ckpt*EEXIST*<---*test_check.py:* racing",
-            "rank ?  raised FileExistsError*",
-            "coverage: 4 ops controlled*",
-            "Finding: .racecheck/racing/*.json",
-            "Replay:  racecheck replay .racecheck/racing/*.json",
-            "*_ test_invariants _*",
-            "FAIL  nothing-made: made something *",
-            "*_ test_nothing_to_judge_is_unknown _*",
-            "UNKNOWN  after 1 of 2 schedules",
-            "      no invariant was given*",
-            "*_ test_wrong_marker _*",
-            "racecheck: the racecheck marker takes ranks, schedules, strategy, seed by name, not rank",
-            "*_ test_no_scenario _*",
-            "racecheck: <function nothing_made at *> is no scenario: *",
-            "*_ test_impossible_world _*",
-            "racecheck: ranks must be at least 1, not 0",
-            "*_ test_pass _*",
-            "PASS  3 schedules * no violation; random schedules: not a proof",
-            "coverage: *",
-            "PASS  EXHAUSTED: *",
-        ]
-    )
+    done.stdout.fnmatch_lines(SAID)
     assert "Traceback" not in done.stdout.str()
     assert "During handling" not in done.stdout.str()
 

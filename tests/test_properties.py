@@ -370,6 +370,7 @@ package = racecheck
 PROFILES = """
 from hypothesis import Phase, settings
 
+settings.load_profile("default")  # where CI is set, hypothesis takes another: no database, no deadline
 settings.register_profile("reuse", phases=[Phase.reuse])
 """
 

@@ -40,8 +40,10 @@ from racecheck.model import Died, Frame, Raised, RankResult, Returned
 from racecheck.targets import Rank, Scenario
 from racecheck.world import virtual
 
-STACK_SIGNAL = signal.SIGRTMAX - 2
-"""Asks a stopped thread for its Python stack: faulthandler writes it, no Python code runs."""
+STACK_SIGNAL = 62
+"""Asks a stopped thread for its Python stack: faulthandler writes it, no Python code runs.  It is the third real-time
+signal from the end; by its number, since `signal` names none elsewhere than on Linux, where `doctor` has to run too.
+"""
 
 _PR_SET_PDEATHSIG = 1
 _HERE = (str(Path(__file__).parent), targets.__file__)
