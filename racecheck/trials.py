@@ -19,7 +19,7 @@ from racecheck.model import Outcome, World
 from racecheck.runner import confirm, run_once, warm_up
 from racecheck.sessions import Sessions
 from racecheck.strategies import Replay, Strategy
-from racecheck.strategies.switches import Switches
+from racecheck.strategies.switches import Switch, Switches
 from racecheck.targets import Scenario
 from racecheck.world.session import Session
 from racecheck.world.virtual import grow_old
@@ -45,12 +45,16 @@ class What:
 
 @dataclass(slots=True, eq=False)
 class Trial:
-    """A run, the one on whose disk it began (None: on a fresh one), and those that began on its own."""
+    """A run, the one on whose disk it began (None: on a fresh one), and those that began on its own.
+
+    ``asked`` are the switches that were asked for and lead to it.
+    """
 
     what: What
     before: Trial | None
     outcome: Outcome
     schedule: Switches | None = None
+    asked: set[tuple[Switch, ...]] = field(default_factory=set)
     is_sure: bool = False
     is_asked_again: bool = False
     after: list[Trial] = field(default_factory=list)
@@ -91,16 +95,18 @@ class Trials:
         with self._sessions.use() as session:
             trial = self._carry_out(session, what, strategy, before)
         trial.schedule = strategy
+        trial.asked.add(strategy.switches)
         self._remember(trial)
         return trial
 
     def _known(self, trial: Trial, strategy: Switches) -> Trial:
         """Who asks for the very same schedule again wants to know whether it does the same again."""
-        if trial.schedule is not None and trial.schedule.switches == strategy.switches:
+        if strategy.switches in trial.asked:
             trial.is_asked_again = True
             if not trial.is_sure:
                 with self._sessions.use() as session:
                     self._make_sure(session, trial)
+        trial.asked.add(strategy.switches)
         return trial
 
     def _like(self, what: What, before: Trial | None) -> Iterator[Trial]:
