@@ -20,13 +20,15 @@ The modules, from the top; imports go down this list, never up:
     report              a run as text: the interleaving in columns
     predict             what one passing run says of others: its races, and what its collectives are for
     minimise            a failing run made small, and what it owes its failure to
+    crash               what a crash can leave: persistence models, the states that they allow, and judging these
     record, compare     findings on disk; are two outcomes the same?
     world               processes: zygote, guardian, the agent in a rank, the supervisor's loop
     strategies          what to choose at a point, one small file each
     happens_before      the order of a run, and its races
     storage             what a node sees of the files, and what an op touches of them
-    kernel              system calls: the table, the filter, memory, /proc
     targets             scenarios, and how a target names one
+    faults              what goes wrong on purpose: its grammar, and which ops it meets
+    kernel              system calls: the table, the filter, memory, /proc
     invariants          plain functions from an outcome to violations
     dependence          footprints: could two ops tell each other's order?
     naming              ops and paths by names that survive changes of the code

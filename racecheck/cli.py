@@ -155,6 +155,13 @@ def _table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
 @click.option("--seed", default="0", show_default=True, help="What everything random is drawn from.")
 @click.option("--mode", type=click.Choice(["controlled", "free"]), default="controlled", show_default=True)
 @click.option("--storage", "storage_", help="The storage model (default: the scenario's).")
+@click.option(
+    "--fault",
+    "faults_",
+    multiple=True,
+    metavar="SPEC",
+    help="What goes wrong, as in 'EIO on fsync nth=each'; repeatable.",
+)
 @click.option("--timeout", type=float, help="Seconds that a world may go without coming to its next op.")
 @click.option("--full", is_flag=True, help="Show every op of the interleaving.")
 @_JSON
@@ -172,6 +179,7 @@ def run(
     seed: str,
     mode: str,
     storage_: str | None,
+    faults_: tuple[str, ...],
     timeout: float | None,
     full: bool,
     as_json: bool,
@@ -183,10 +191,12 @@ def run(
     changes: dict[str, Any] = {"ranks": ranks, "nodes": nodes, "storage": storage_, "timeout": timeout}
     if skew:
         changes["skew"] = _skews(skew)
+    if faults_:
+        changes["faults"] = faults_
     world = make_world(scenario.world, **changes)
     settings, chooses = config.read(), strategy or strategies.DEFAULT
     earlier = _earlier(resume, scenario, world, seed)
-    strategies.make(chooses, storage.make(world), earlier.progress if earlier is not None else None)
+    strategies.make(chooses, world, earlier.progress if earlier is not None else None)
     _check_writable(settings.findings)
     counter = Counter("schedule", "distinct", schedules)
 

@@ -23,8 +23,29 @@ class Verdict(enum.IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that goes wrong; `racecheck.faults` has the grammar in which people write it.
+
+    ``what`` happens ("ENOSPC", "short", "kill", "crash", ...) to ops of these ``calls`` (families; none: of any) on a
+    path that matches ``path``, by ``rank`` and on ``node`` (-1: any).  ``nth``: to the n-th such op of a run, from 1, or
+    with 0 to each of them, in one run after the other.  ``times``: to so many from there on, 0 for all.  ``amount`` is
+    what the kind of fault needs: bytes or seconds.  ``model`` says what survives a crash.
+    """
+
+    what: str
+    calls: tuple[str, ...] = ()
+    path: str = "**"
+    rank: int = -1
+    node: int = -1
+    nth: int = 1
+    times: int = 1
+    amount: float = 0.0
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class World:
-    """The ranks and what they run on.
+    """The ranks, what they run on, and what goes wrong there.
 
     ``nodes`` share the ranks out evenly, in order.  ``skew`` is how many seconds the clock of each rank goes ahead
     (ranks that it does not name: 0).  ``timeout`` is in seconds of real time and bounds how long the world may go
@@ -35,6 +56,7 @@ class World:
     nodes: int = 1
     storage: str = "shared"
     skew: tuple[float, ...] = ()
+    faults: tuple[Fault, ...] = ()
     backend: str = "gloo"
     timeout: float = 30.0
     max_ops: int = 20_000
@@ -104,7 +126,7 @@ class Op:
     ``call`` is the family ("stat"), ``syscall`` the call itself ("newfstatat").  ``args`` are the
     numbers that matter (offset, length, mode, nanoseconds).  ``clock`` is the vector clock after the
     op: for each thread how many of its events happen before or are this one.  ``time`` is virtual, in
-    nanoseconds since the start of the run.
+    nanoseconds since the start of the run.  ``fault`` is what went wrong on purpose, "" for nothing.
     """
 
     rank: int
@@ -118,6 +140,7 @@ class Op:
     clock: Mapping[str, int] = field(default_factory=dict)
     time: int = 0
     stack: tuple[Frame, ...] | None = None
+    fault: str = ""
 
     @property
     def path(self) -> str:
@@ -127,7 +150,8 @@ class Op:
     @property
     def label(self) -> str:
         """What people and replays call this op."""
-        return f"{self.thread} {self.call} {' -> '.join(place.path for place in self.places)}".rstrip()
+        label = f"{self.thread} {self.call} {' -> '.join(place.path for place in self.places)}".rstrip()
+        return f"{label}: {self.fault}" if self.fault else label
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +178,18 @@ class Collective:
 Event = Op | Collective
 
 
+PointKind = Literal["next", "fault", "view", "crash"]
+
+
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Something that is not determined.  ``options[0]`` is the tamest; ``trace`` is what has happened so far."""
+    """Something that is not determined.  ``options[0]`` is the tamest; ``trace`` is what has happened so far.
 
-    kind: Literal["next"]
+    "next": which of these ops goes.  "fault": does this op go well, or how does it go wrong?  "view": what does its
+    node see, as it is or as it was?  "crash": which of these states does a crash leave?
+    """
+
+    kind: PointKind
     options: tuple[Op, ...]
     trace: Sequence[Event] = ()
 
@@ -268,14 +299,15 @@ class DiskEntry:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What a rank said that it saved or had loaded (`racecheck.Rank.saved`, ``loaded``).
+    """What a rank said that it saves or has loaded, or that a save has returned (`racecheck.Rank.saved`, ``loaded``,
+    ``acked``).
 
     ``tensors`` maps each tensor's name to a digest of its type, shape and bytes; ``checkpoint`` is the path below the
     watched directory, "" if it was not said; ``event`` is how many events of the trace came before.
     """
 
     rank: int
-    kind: Literal["saved", "loaded"]
+    kind: Literal["saved", "loaded", "acked"]
     step: int
     checkpoint: str
     tensors: Mapping[str, str]
@@ -341,6 +373,20 @@ class Coverage:
 
 
 @dataclass(frozen=True, slots=True)
+class Crash:
+    """A crash in the course of a run, and what it left.
+
+    It came when only the events ``happened`` (indices into the trace) had; under the persistence ``model`` the events
+    ``lost`` left nothing on the disk, and ``torn`` only a part.
+    """
+
+    model: str
+    happened: tuple[int, ...]
+    lost: tuple[int, ...] = ()
+    torn: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """All that one run left behind; what invariants judge.
 
@@ -349,6 +395,8 @@ class Outcome:
     for it.  ``recovery`` is what came of the scenario's recovery, in a fresh world on the disk that this run left.
     ``names`` are the patterns of names that differ between two runs of one schedule, and that are shown as who came
     with them: ".tmp<0:1>".  ``pending`` are ops that never went: of ranks that were still going when the run ended.
+    ``fired`` says how often each of the world's faults has happened.  After a ``crash`` disk, contents and recovery are
+    of what that left; trace and results are of the run that it cut.
     """
 
     world: World
@@ -363,6 +411,8 @@ class Outcome:
     mismatch: Mismatch | None = None
     names: tuple[str, ...] = ()
     pending: tuple[Op, ...] = ()
+    fired: tuple[int, ...] = ()
+    crash: Crash | None = None
     coverage: Coverage = field(default_factory=Coverage)
     seconds: float = 0.0
 

@@ -42,7 +42,7 @@ def run_once(
 ) -> Outcome:
     """One controlled run; the strategy has begun already and its ``end`` is called.
 
-    If the scenario has a recovery, that follows, in one fixed schedule.  ``contents``: the outcome says what is in
+    If the scenario has a recovery, that follows, in one fixed schedule and without faults.  ``contents``: the outcome says what is in
     checkpoint files.  ``names`` are patterns of names that differ from run to run.  ``keep``: on the disk that the last
     run has left.
     """
@@ -62,7 +62,7 @@ def run_once(
 def _recovery(
     session: Session, scenario: Scenario, world: World, *, seed: str, stacks: bool, names: Sequence[str] = ()
 ) -> Supervisor:
-    fresh, target = make_world(world, **scenario.recovering), scenario.reference
+    fresh, target = make_world(replace(world, faults=()), **scenario.recovering), scenario.reference
     return Supervisor(session, target, fresh, _tamest, seed=seed, stacks=stacks, recovering=True, names=names)
 
 
@@ -78,6 +78,7 @@ def warm_up(session: Session, scenario: Scenario, world: World, *, seed: str) ->
     """
     if not session.first(scenario.reference):
         return
+    world = replace(world, faults=())
     session.request("import", target=scenario.reference)
     for _ in range(_WARM_UPS):
         first = Supervisor(session, scenario.reference, world, _tamest, seed=seed, stacks=False)

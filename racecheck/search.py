@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from racecheck import storage, strategies
+from racecheck import faults, storage, strategies
 from racecheck.compare import effect, fingerprint
 from racecheck.errors import CannotRun, UsageError
 from racecheck.explain import Explanation, explain
@@ -130,6 +130,7 @@ class _Exploration:
         self.seen: set[str] = set()
         self.done = self.begun = 0
         self.last: Outcome | None = None
+        self.fired = [0] * len(search.world.faults)
         self.is_only = self.interrupted = False
 
     def run(self, progress: Progress | None) -> None:
@@ -164,8 +165,8 @@ class _Exploration:
 
     def _make(self) -> Strategy:
         earlier = self.search.earlier
-        made = storage.make(self.search.world)
-        return strategies.make(self.search.strategy, made, earlier.progress if earlier is not None else None)
+        progress = earlier.progress if earlier is not None else None
+        return strategies.make(self.search.strategy, self.search.world, progress)
 
     def _is_over(self) -> bool:
         if self.judged.verdict is not Verdict.PASS and not (self.search.keep_going and self.judged.violations):
@@ -193,7 +194,7 @@ class _Exploration:
 
     def look(self, fails: Fails, world: World, budget: int) -> Outcome | None:
         """A failing run of a world, if so many runs have one."""
-        strategy = strategies.make(strategies.DEFAULT, storage.make(world))
+        strategy = strategies.make(strategies.DEFAULT, world)
         for number in range(budget):
             if strategy.begin(Random(f"{self.search.seed}:{number}")):
                 with suppress(Enough):
@@ -213,6 +214,7 @@ class _Exploration:
             self.endings[way] = replace(known, runs=known.runs + 1)
         self.judged = _merge(self.judged, judgement)
         self.seen.add(fingerprint(outcome))
+        self.fired = [sum(each) for each in zip(self.fired, outcome.fired, strict=False)]
         self.done += 1
         self.last = outcome
 
@@ -248,6 +250,10 @@ class _Exploration:
         failing = next((each for each in self.endings.values() if each.violations), None)
         outcome = failing.outcome if failing is not None else self.last
         verdict = self.judged.verdict
+        if outcome is not None and not search.free:
+            missed = [each for each, times in zip(search.world.faults, self.fired, strict=True) if not times]
+            reasons += [f"not triggered: {faults.text(each)}" for each in missed]
+            verdict = max(verdict, Verdict.UNKNOWN if missed else Verdict.PASS)
         if outcome is None or self.interrupted:
             why = f"interrupted after {self.done} of {search.schedules} schedules" if self.interrupted else ""
             verdict, reasons = max(verdict, Verdict.UNKNOWN), [*reasons, why or "no schedule was run"]
@@ -346,11 +352,12 @@ class Foreseen:
 
 
 def foresee(session: Session, search: Search, progress: Progress | None = None) -> Foreseen:
-    """Run the tamest schedule, and then once more for each of its races.
+    """Run the tamest schedule, without faults, and then once more for each of its races.
 
     FAIL: one of these breaks an invariant.  UNKNOWN: the first run does not pass, or not all could be tried.
     Raises `UsageError` or `CannotRun` where no run came about.
     """
+    search = replace(search, world=replace(search.world, faults=()))
     first = explore(session, replace(search, strategy="dpor", schedules=1, findings=None))
     exploration, model = _Exploration(session, search), storage.make(search.world)
     exploration.search = search = replace(search, names=first.outcome.names if first.outcome else ())

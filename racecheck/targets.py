@@ -11,13 +11,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
+from racecheck import faults
 from racecheck.errors import UsageError
 from racecheck.invariants import DEFAULT
-from racecheck.model import Invariant, Verdict, World
+from racecheck.model import Fault, Invariant, Verdict, World
 
 _MOST_SKEW = 10 * 365 * 86400.0
 
-Tell = Callable[[Literal["saved", "loaded"], Any, int, "str | Path"], None]
+Tell = Callable[[Literal["saved", "loaded", "acked"], Any, int, "str | Path"], None]
 """Takes what was done, the state, its step and the checkpoint's path."""
 
 
@@ -45,6 +46,14 @@ class Rank:
     def loaded(self, state: Any, *, step: int = -1, at: str | Path = "") -> None:
         """Say that ``state`` is what was loaded; a step of -1 means whichever was saved."""
         self.tell("loaded", state, step, at)
+
+    def acked(self, *, step: int, at: str | Path = "") -> None:
+        """Say that the save of ``step`` has returned here (of an asynchronous one: that its future is done).
+
+        From now on the program counts on it; a step on which all ranks count has to survive everything that comes.
+        So every rank says it, also one that only waited for the others.
+        """
+        self.tell("acked", {}, step, at)
 
 
 class Scenario:
@@ -152,7 +161,14 @@ def scenario(
 
 
 def make_world(base: World, **changes: Any) -> World:
-    """``base`` with some fields changed; raises `UsageError` for a value that no world can have."""
+    """``base`` with some fields changed; raises `UsageError` for a value that no world can have.
+
+    ``faults`` may be given as text.
+    """
+    if changes.get("faults") is not None:
+        given = changes["faults"]
+        every = [given] if isinstance(given, (str, Fault)) else given
+        changes["faults"] = tuple(each if isinstance(each, Fault) else faults.parse(str(each)) for each in every)
     try:
         world = replace(base, **{name: value for name, value in changes.items() if value is not None})
     except TypeError as error:
@@ -161,6 +177,7 @@ def make_world(base: World, **changes: Any) -> World:
         raise UsageError(f"ranks must be at least 1, not {world.ranks}")
     if world.nodes < 1 or world.ranks % world.nodes:
         raise UsageError(f"{world.ranks} ranks cannot be shared out evenly among {world.nodes} nodes")
+    faults.check(world)
     if "skew" not in changes:
         world = replace(world, skew=world.skew[: world.ranks])
     if len(world.skew) > world.ranks:

@@ -98,8 +98,9 @@ def ranks(numbers: Sequence[int]) -> str:
 
 
 def call(op: Op) -> str:
-    """The call; with its thread where that is not the rank's main thread."""
+    """The call; with its thread where that is not the rank's main thread.  A kill says before which call it came."""
     name = op.syscall if op.call == "store" else op.call
+    name = " before ".join((op.syscall, *op.flags)) if op.call == "kill" else name
     thread = "" if op.thread == str(op.rank) else f"[{op.thread}] "
     return escape(thread + name)
 
@@ -112,8 +113,10 @@ def subject(op: Op) -> str:
 
 
 def result(op: Op) -> str:
-    """How the op ended, in a word; "" where that is not known."""
+    """How the op ended, in a word or in what a fault made of it; "" where that is not known."""
     done = op.result
+    if op.fault:
+        return "" if op.call == "kill" else escape(f"{op.fault}, injected")
     if done is None or not done.known:
         return ""
     if op.call == "stat" and done.errno in {"", "ENOENT"}:

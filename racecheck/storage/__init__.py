@@ -21,9 +21,13 @@ from racecheck.storage.shared import Shared
 
 
 class Storage(Protocol):
-    """A storage model; see the module for who calls what.  ``per_node``: every node has a disk of its own."""
+    """A storage model; see the module for who calls what.
+
+    ``per_node``: every node has a disk of its own.  ``has_views``: what a node sees may be what was there before.
+    """
 
     per_node: bool
+    has_views: bool
 
     def visible(self, op: Op) -> bool:
         """Whether other ranks could tell when this op happens."""

@@ -17,6 +17,7 @@ class Shared:
     """
 
     per_node = False
+    has_views = False
 
     def __init__(self, world: World) -> None:
         self.world = world

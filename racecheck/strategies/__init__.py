@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+from racecheck import storage
 from racecheck.errors import UsageError
+from racecheck.faults import is_local
 from racecheck.model import Outcome, Point, World
 from racecheck.storage import Storage
 from racecheck.strategies.auto import Auto
@@ -17,11 +19,12 @@ from racecheck.strategies.protocol import Diverged, Enough, Strategy
 from racecheck.strategies.random_walk import RandomWalk
 from racecheck.strategies.replay import Replay
 from racecheck.strategies.round_robin import RoundRobin
+from racecheck.strategies.sweep import Sweep
 from racecheck.strategies.urw import URW
 
 __all__ = [
     "DEFAULT", "DPOR", "NAMES", "PCT", "POS", "URW", "Auto", "Diverged", "Enough", "Portfolio", "RandomWalk", "Replay",
-    "RoundRobin", "Strategy", "check_strategy", "make",
+    "RoundRobin", "Strategy", "Sweep", "check_strategy", "make",
 ]  # fmt: skip
 
 
@@ -39,14 +42,26 @@ _BY_NAME: dict[str, Callable[[Storage], Strategy]] = {
 NAMES = (*_PROVING, *_BY_NAME)
 
 
-def make(name: str, storage: Storage, progress: Progress | None = None) -> Strategy:
-    """The strategy of this name for worlds with this storage; of PCT the depth may be given: "pct:2".
+def make(name: str, world: World, progress: Progress | None = None) -> Strategy:
+    """The strategy of this name for a world; of PCT the depth may be given: "pct:2".
 
-    ``progress`` is an earlier search's, to go on with.  Raises `UsageError` for a strategy that does not exist, or that
-    has no such progress.
+    ``progress`` is an earlier search's, to go on with.  Where there is more to choose than which op goes next, that is
+    swept first; and what proves something takes part only if faults leave ops as independent as they were.  Raises
+    `UsageError` for a strategy that does not exist, that has no such progress, or that could not prove anything.
     """
+    model = storage.make(world)
+    swept = any(not fault.nth for fault in world.faults) or model.has_views
+    if name in _PROVING and (swept or not all(map(is_local, world.faults))):
+        if name == "dpor" or progress is not None:
+            raise UsageError("dpor proves nothing with faults, unless each is an errno on calls of one rank: use auto")
+        name = "portfolio"
+    made = _make(name, model, progress)
+    return Sweep(made) if swept else made
+
+
+def _make(name: str, model: Storage, progress: Progress | None) -> Strategy:
     if name in _PROVING:
-        return _PROVING[name](storage, progress)
+        return _PROVING[name](model, progress)
     if progress is not None:
         raise UsageError(f"only {' and '.join(_PROVING)} can go on with a search, not {name}")
     plain, colon, depth = name.partition(":")
@@ -54,7 +69,7 @@ def make(name: str, storage: Storage, progress: Progress | None = None) -> Strat
         raise UsageError(f"there is no strategy {name!r}; there is: {', '.join(NAMES)}")
     if colon and not (depth.isdecimal() and 1 <= int(depth) <= _DEEPEST):
         raise UsageError(f"the depth of PCT is from 1 to {_DEEPEST}, as in pct:3, not {depth!r}")
-    return PCT(int(depth)) if colon else _BY_NAME[plain](storage)
+    return PCT(int(depth)) if colon else _BY_NAME[plain](model)
 
 
 def check_strategy(make_strategy: Callable[[], Strategy], points: list[Point]) -> None:

@@ -22,6 +22,8 @@ from racecheck.world.resolve import AT_FDCWD, Identities, Located, Resolver, Vie
 if TYPE_CHECKING:
     from racecheck.world.tasks import Task
 
+MOST = 0x7FFFF000
+"""Bytes that one read or write moves at most: MAX_RW_COUNT of read(2)."""
 _UNIX = 1
 _HOW_SIZE, _PAGE_SIZE = 24, 4096
 _NEW_NAMES = frozenset({"mkdir", "mknod", "rmdir", "unlink", "rename", "symlink"})
@@ -39,6 +41,7 @@ class Request:
     ``located`` and ``files`` say, by index of the argument, where its paths lead and what its descriptors
     refer to; ``paths`` are the paths as given.  ``op`` is the pending op, ``lock`` the lock that it is about, ``until``
     the virtual time at which a sleep ends, and ``seen`` how many ops had been performed when it was placed, -1 before.
+    ``most`` is how many bytes may move.
     """
 
     task: Task
@@ -54,6 +57,7 @@ class Request:
     lock: Lock | None = None
     until: int = 0
     seen: int = -1
+    most: int = MOST
 
     @property
     def touches(self) -> bool:

@@ -28,7 +28,7 @@ _CHUNK = 1 << 20
 _SHORT = 120
 """Bytes that are kept as text: as long as a pointer to a checkpoint may be."""
 _IOV_MAX = 1024
-_LONG_MAX, _MOST = (1 << 63) - 1, 0x7FFFF000  # MAX_RW_COUNT: read(2)
+_LONG_MAX = (1 << 63) - 1
 _CREATING = frozenset({"open", "mkdir", "mknod", "symlink"})
 _MAKES_MODE = frozenset({"open", "mkdir", "mknod"})
 
@@ -224,14 +224,22 @@ def _spans(request: Request) -> list[tuple[int, int]]:
     return [struct.unpack_from("QQ", raw, 16 * each) for each in range(count)]
 
 
-def _chunks(spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """The bytes in pieces, at least one, and no more of them than the kernel moves in one call."""
-    room = _MOST
+def wanted(request: Request) -> int:
+    """How many bytes a read or write asks for."""
+    try:
+        return sum(length for _, length in _spans(request))
+    except OSError:
+        return 0
+
+
+def _chunks(spans: list[tuple[int, int]], most: int) -> Iterator[tuple[int, int]]:
+    """The bytes in pieces, at least one, and no more of them than may move in one call."""
+    room = most
     for address, length in spans:
         for start in range(0, min(length, room), _CHUNK):
             yield address + start, min(_CHUNK, length - start, room - start)
         room -= min(length, room)
-    if room == _MOST:
+    if room == most:
         yield 0, 0
 
 
@@ -245,7 +253,7 @@ def _transfer(request: Request, move: Callable[[Memory, OpenFile, int, int, int]
         return Answer(errno=errno.EINVAL)
     if any(length > _LONG_MAX for _, length in spans):
         return Answer(errno=errno.EFAULT if request.call.args[1].role in (Role.INBUF, Role.OUTBUF) else errno.EINVAL)
-    for address, length in _chunks(spans):
+    for address, length in _chunks(spans, request.most):
         try:
             moved = move(memory, file, address, length, offset + done if positioned else -1)
         except OSError as error:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from racecheck.model import Choice, Event, Mismatch, Weights, World
+from racecheck.model import Choice, Event, Mismatch, Op, Point, PointKind, Weights, World
 from racecheck.storage import Storage
 from racecheck.world.calls import Decoder
 from racecheck.world.collectives import Collectives
@@ -21,14 +21,15 @@ from racecheck.world.virtual import VirtualTime
 
 @dataclass(slots=True)
 class State:
-    """``changes`` counts the ops performed, ``current`` is the thread chosen last, ``stacks`` says whether ops carry
-    the stack that made them.  ``cause`` is the clock of the last op that was chosen: until the next one is, whatever
-    happens comes of that.
+    """``choose`` answers points, ``changes`` counts the ops performed, ``current`` is the thread chosen last, and
+    ``stacks`` says whether ops carry the stack that made them.  ``cause`` is the clock of the last op that was chosen:
+    until the next one is, whatever happens comes of that.
     """
 
     crew: Crew
     world: World
     storage: Storage
+    choose: Callable[[Point], int]
     ledger: Ledger
     stacks: bool
     time: VirtualTime
@@ -56,6 +57,12 @@ class State:
     @property
     def decoder(self) -> Decoder:
         return Decoder(self.crew.files.watched, self.identities, self.names)
+
+    def decide(self, kind: PointKind, options: tuple[Op, ...]) -> int:
+        """Ask for one of several options, and keep what was chosen; gives its index."""
+        index = self.choose(Point(kind, options, self.trace))
+        self.schedule.append(Choice(kind, len(options), index, options[index].label))
+        return index
 
     def randomness(self, thread: str) -> random.Random:
         """What a thread, by its name, draws from."""

@@ -18,17 +18,19 @@ from racecheck import storage
 from racecheck.errors import CannotRun
 from racecheck.kernel import libc, proc
 from racecheck.kernel.signature import Treatment
-from racecheck.model import Choice, Op, Outcome, Point, Result, Weights, World
+from racecheck.model import Op, Outcome, Point, Result, Weights, World
 from racecheck.world import bookkeeping, crew, disk
 from racecheck.world.answers import answer, reply
 from racecheck.world.calls import Request
 from racecheck.world.collectives import Mismatched
 from racecheck.world.coverage import Ledger
 from racecheck.world.ending import conclude
+from racecheck.world.injecting import Injector
 from racecheck.world.intake import Intake, issuing
 from racecheck.world.names import Names
 from racecheck.world.perform import CARRY_ON, Answer, creates, perform
 from racecheck.world.quiet import Quiet
+from racecheck.world.recorder import Recorder
 from racecheck.world.session import Session
 from racecheck.world.state import Over, State
 from racecheck.world.tasks import Task, join
@@ -47,7 +49,7 @@ class Supervisor:
     ``choose`` answers points; ``seed`` is what ranks draw their randomness from; ``stacks``: ops carry the Python stack
     that made them; ``keep``: it is on the disk that the last run left; ``recovering``: that too, and what ranks run is
     the scenario's recovery; ``contents``: the outcome says what is in checkpoint files; ``names`` are patterns of names
-    that differ from run to run.
+    that differ from run to run.  A ``recorder`` keeps what ops write.
     """
 
     def __init__(
@@ -63,7 +65,9 @@ class Supervisor:
         keep: bool = False,
         contents: bool = False,
         names: Sequence[str] = (),
+        recorder: Recorder | None = None,
     ) -> None:
+        self._recorder = recorder
         self._session, self._target, self._world, self._choose = session, target, world, choose
         self._stacks, self._contents, self._names = stacks, contents, Names(names)
         self._job = session.job(target, world, seed, controlled=True, recovering=recovering)
@@ -100,6 +104,7 @@ class Supervisor:
             outside=state.ledger.outside(),
             mismatch=state.mismatch,
             names=tuple(self._names.patterns),
+            fired=self._injector.fired,
             pending=tuple(replace(task.op, clock=task.tick()) for task in state.stopped_tasks() if task.op is not None),
             coverage=state.ledger.coverage(sum(isinstance(event, Op) for event in state.trace)),
             seconds=time.perf_counter() - started,
@@ -110,9 +115,13 @@ class Supervisor:
         ledger = Ledger(str(self._session.slot.path))
         time_ = VirtualTime(members.clock, self._job.ahead)
         self._state = State(
-            members, self._world, storage.make(self._world), ledger, self._stacks, time_, seed=self._job.seed,
-            names=self._names,
+            members, self._world, storage.make(self._world), self._choose, ledger, self._stacks, time_,
+            seed=self._job.seed, names=self._names,
         )  # fmt: skip
+        self._injector = Injector(self._state)
+        if self._recorder is not None:
+            slot = self._session.slot
+            self._recorder.begin(slot.disks(self._world), slot.scratch, self._state.identities)
         self._quiet = Quiet(self._session, self._state, Intake(self._state))
         for rank in members.ranks:
             rank.names = self._names
@@ -128,6 +137,8 @@ class Supervisor:
                 self._place()
                 if self._settle():
                     continue
+                if self._injector.expire(idle=False):
+                    continue
                 options = self._options()
                 if options:
                     if len(self._state.trace) >= self._world.max_ops:
@@ -135,7 +146,7 @@ class Supervisor:
                     self._state.current = self._next(options)
                     self._execute(self._state.current)
                     self._state.cause = self._state.trace[-1].clock
-                elif not self._quiet.wait_for_timers():
+                elif not self._injector.expire(idle=True) and not self._quiet.wait_for_timers():
                     return ""
         except Over as over:
             return over.why
@@ -152,6 +163,7 @@ class Supervisor:
             if task.request is not None and task.request.seen < 0:
                 self._state.decoder.place(task.request)
                 bookkeeping.describe(task.request, self._state.time)
+                self._injector.delay(task.request)
                 task.request.seen = self._state.changes
             elif task.announcement is not None and task.announcement.message["is"] == "issue" and task.rank.has_threads:
                 task.announcement.op = issuing(task)
@@ -258,7 +270,7 @@ class Supervisor:
     def _options(self) -> list[Task]:
         """The threads whose pending op may go, the tamest first."""
         able = [task for task in self._state.stopped_tasks() if task.op is not None and self._is_enabled(task)]
-        yielding = sorted((task for task in able if task.op is not None and task.op.call in _YIELDS), key=_until)
+        yielding = sorted(filter(self._yields, able), key=_until)
         going = [task for task in able if task not in yielding]
         if going:
             yielding = [task for task in yielding if _until(task) <= self._state.time.elapsed + _STALL]
@@ -267,6 +279,10 @@ class Supervisor:
             going.insert(0, self._state.current)
         return going + yielding
 
+    def _yields(self, task: Task) -> bool:
+        is_late = task.request is not None and task.request.until > self._state.time.elapsed
+        return is_late or (task.op is not None and task.op.call in _YIELDS)
+
     def _is_enabled(self, task: Task) -> bool:
         return task.request is None or bookkeeping.is_enabled(task.request, self._state.locks)
 
@@ -274,9 +290,7 @@ class Supervisor:
         if len(options) == 1:
             return options[0]
         ops = tuple(task.op for task in options if task.op is not None)
-        index = self._choose(Point("next", ops, self._state.trace))
-        self._state.schedule.append(Choice("next", len(ops), index, ops[index].label))
-        return options[index]
+        return options[self._state.decide("next", ops)]
 
     # What an op does.
 
@@ -290,7 +304,10 @@ class Supervisor:
         if request.seen != self._state.changes:
             self._state.decoder.resolve(request)
             self._state.decoder.place(request)
-        result = self._perform(request)
+        fault = self._injector.draw(request)
+        if self._injector.ends(task, request, fault):
+            return
+        result = self._injector.perform(request, fault, self._perform)
         self._state.time.tick(request.until)
         task.request = None
         task.rank.running = True
@@ -316,6 +333,8 @@ class Supervisor:
             raise CannotRun(
                 f"{request.op.label} got {name} from the machine itself: free space there, or set RACECHECK_RUNS"
             )
+        if self._recorder is not None:
+            self._recorder.performed(len(self._state.trace), request, result, self._state.identities)
         return result
 
     def _created(self, request: Request, result: Answer) -> None:

@@ -1,0 +1,142 @@
+"""How people write faults."""
+
+from __future__ import annotations
+
+import errno as errors
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from racecheck.errors import UsageError
+from racecheck.kernel.syscalls import TABLE
+from racecheck.model import Fault, World
+
+GRAMMAR = (
+    "WHAT [on CALL[|CALL...] [GLOB]] [rank=N] [node=N] [nth=N|each] [times=N|all] [bytes=N] [seconds=S] [model=NAME]"
+)
+
+KILLS = ("kill", "kill-node", "kill-job")
+MODELS = ("kill", "ext4", "btrfs", "posix-min", "ordered")
+"""What may survive a crash: all that was called; or what a file system of this kind promises."""
+
+_OWN = frozenset({"clock", "clone", "timer", "random", "dup", "ioctl", "advise", "exec", "fcntl", "reap", "submit"})
+CALLS = tuple(sorted({row.family for row in TABLE.values()} - _OWN | {"rmdir"}))
+"""What a fault may be about: the families of ops."""
+
+_MOVING = frozenset({"read", "write"})
+_NEEDS_CALLS = {"short": _MOVING, "torn": frozenset({"write"})}
+_AMOUNTS = {"short": "bytes", "torn": "bytes", "full": "bytes", "slow": "seconds", "term": "seconds"}
+"""What of a fault has an amount, and of what."""
+_USUAL = {"slow": 10.0, "term": 30.0}
+_KINDS = (*_NEEDS_CALLS, "full", "slow", *KILLS, "term", "crash")
+_MOST_SECONDS, _MOST_BYTES = 1e6, 1 << 50
+
+
+def parse(spec: str) -> Fault:
+    """The fault that a text stands for; raises `UsageError`: one line, with the grammar or what there is."""
+    words = spec.split()
+    if not words:
+        raise UsageError(f"a fault is written {GRAMMAR}")
+    fault = Fault(_what(words.pop(0), spec))
+    fault = replace(fault, amount=_USUAL.get(fault.what, 0.0))
+    if words and words[0] == "on":
+        fault, words = _on(fault, words[1:], spec)
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or name not in _FIELDS:
+            raise UsageError(f"fault {spec!r}: {word!r} is not part of {GRAMMAR}")
+        fault = _FIELDS[name](fault, name, value, spec)
+    for problem in _problems(fault):
+        raise UsageError(f"fault {spec!r}: {problem}")
+    return fault
+
+
+def text(fault: Fault) -> str:
+    """The fault as it is written."""
+    parts = [fault.what]
+    if fault.calls or fault.path != "**":
+        parts += ["on", "|".join(fault.calls) or "any", *([fault.path] if fault.path != "**" else [])]
+    parts += [f"{name}={value}" for name, value in (("rank", fault.rank), ("node", fault.node)) if value >= 0]
+    parts += [f"nth={fault.nth or 'each'}"] * (fault.nth != 1)
+    parts += [f"times={fault.times or 'all'}"] * (fault.times != 1)
+    amount = _AMOUNTS.get(fault.what)
+    if amount is not None and fault.amount != _USUAL.get(fault.what, 0.0):
+        parts.append(f"{amount}={fault.amount:g}" if amount == "seconds" else f"bytes={int(fault.amount)}")
+    return " ".join([*parts, *([f"model={fault.model}"] if fault.model else [])])
+
+
+def check(world: World) -> None:
+    """Raises `UsageError` for a fault of a rank or a node that the world does not have."""
+    for fault in world.faults:
+        for name, number, there_are in (("rank", fault.rank, world.ranks), ("node", fault.node, world.nodes)):
+            if number >= there_are:
+                last = f"only {name} 0" if there_are == 1 else f"{name}s 0 to {there_are - 1}"
+                raise UsageError(f"fault {text(fault)!r}: there is no {name} {number}, {last}")
+
+
+def _what(word: str, spec: str) -> str:
+    if word in _KINDS or word in errors.errorcode.values():
+        return word
+    raise UsageError(f"fault {spec!r}: {word!r} is neither an errno (as ENOSPC) nor one of {', '.join(_KINDS)}")
+
+
+def _on(fault: Fault, words: list[str], spec: str) -> tuple[Fault, list[str]]:
+    if not words:
+        raise UsageError(f"fault {spec!r}: on which calls? {GRAMMAR}")
+    calls = () if words[0] == "any" else tuple(words[0].split("|"))
+    for call in calls:
+        if call not in CALLS:
+            raise UsageError(f"fault {spec!r}: there is no call {call!r}; there is: any, {', '.join(CALLS)}")
+    fault, words = replace(fault, calls=calls), words[1:]
+    if words and "=" not in words[0]:
+        fault, words = replace(fault, path=words[0]), words[1:]
+    return fault, words
+
+
+def _number(fault: Fault, name: str, value: str, spec: str) -> Fault:
+    word = {"nth": "each", "times": "all"}.get(name)
+    least = 1 if word else 0
+    if value != word and not (value.isdecimal() and least <= int(value) < 1 << 31):
+        raise UsageError(f"fault {spec!r}: {name} is a number from {least}{f' or {word}' * bool(word)}, not {value!r}")
+    number = 0 if value == word else int(value)
+    fields = {"rank": fault.rank, "node": fault.node, "nth": fault.nth, "times": fault.times, name: number}
+    return replace(fault, rank=fields["rank"], node=fields["node"], nth=fields["nth"], times=fields["times"])
+
+
+def _amount(fault: Fault, name: str, value: str, spec: str) -> Fault:
+    if _AMOUNTS.get(fault.what) != name:
+        fitting = [what for what, of in _AMOUNTS.items() if of == name]
+        raise UsageError(f"fault {spec!r}: {name} is for {', '.join(fitting)}")
+    try:
+        amount = float(value) if name == "seconds" else float(int(value))
+    except ValueError:
+        amount = math.nan
+    if not 0 <= amount <= (_MOST_SECONDS if name == "seconds" else _MOST_BYTES):
+        raise UsageError(f"fault {spec!r}: {name} must be a number from 0, not {value!r}")
+    return replace(fault, amount=amount)
+
+
+def _model(fault: Fault, name: str, value: str, spec: str) -> Fault:
+    del name
+    if fault.what != "crash":
+        raise UsageError(f"fault {spec!r}: a model is for crash")
+    if value not in MODELS:
+        raise UsageError(f"fault {spec!r}: there is no model {value!r}; there is: {', '.join(MODELS)}")
+    return replace(fault, model=value)
+
+
+_FIELDS = {
+    **dict.fromkeys(("rank", "node", "nth", "times"), _number), "bytes": _amount, "seconds": _amount, "model": _model,
+}  # fmt: skip
+
+
+def _problems(fault: Fault) -> Iterator[str]:
+    allowed = _NEEDS_CALLS.get(fault.what)
+    if allowed is not None and not (fault.calls and allowed.issuperset(fault.calls)):
+        yield f"{fault.what} is for {' and '.join(sorted(allowed))}: write {fault.what} on {max(allowed)}"
+    if fault.what == "full" and (fault.calls or fault.nth != 1 or fault.times != 1 or fault.rank >= 0):
+        yield "full is about all that is written: write full bytes=N, and node=N for one node's disk"
+    if fault.what == "crash" and replace(fault, model="", path="**") != Fault("crash"):
+        yield "a crash is tried at every moment: write crash, and model=NAME for one model only"
+    if fault.what in (*KILLS, "term") and fault.times != 1:
+        yield "who is killed is killed once: leave times out"

@@ -1,0 +1,99 @@
+"""Which ops of a run a world's faults hit."""
+
+from __future__ import annotations
+
+import errno
+import posixpath
+import re
+from functools import cache
+
+from racecheck.model import Fault, Op, World
+
+_NOT_AN_OP = frozenset({"full", "crash"})
+"""Faults that do not happen to one op."""
+_ANYWHERE = frozenset({"kill", "kill-node", "kill-job", "term"})
+"""Faults that happen to processes, also at ops that are about no file."""
+
+
+def hits(fault: Fault, op: Op, node: int) -> bool:
+    """Whether an op is one that a fault is about: its call, its rank and node, and one of its paths."""
+    if fault.what in _NOT_AN_OP or (fault.calls and op.call not in fault.calls):
+        return False
+    if not op.places and fault.what not in _ANYWHERE:
+        return False
+    if fault.rank not in (-1, op.rank) or fault.node not in (-1, node):
+        return False
+    return fault.path == "**" or any(_pattern(fault.path).fullmatch(place.path) for place in op.places)
+
+
+def is_local(fault: Fault) -> bool:
+    """Whether what it does follows from what its rank does alone, whenever the others go: it fails a call, no more."""
+    return fault.rank >= 0 and fault.what in errno.errorcode.values()
+
+
+@cache
+def _pattern(glob: str) -> re.Pattern[str]:
+    """``**`` is any number of directories, ``*`` and ``?`` stay within a name; one without a slash is a last name."""
+    glob = glob if "/" in glob else f"**/{glob}"
+    parts = re.split(r"(\*\*/|\*\*|\*|\?)", posixpath.normpath(glob))
+    words = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    return re.compile("".join(words.get(part) or re.escape(part) for part in parts), re.DOTALL)
+
+
+class Plan:
+    """The faults of one run: how often each could have happened, and how often it has.
+
+    Asked once for each op: `slow` when it stops, `due` when it is about to go.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world, self._faults = world, world.faults
+        self._met = [0] * len(world.faults)
+        self._fired = [0] * len(world.faults)
+        self._room = [int(each.amount) for each in world.faults]
+
+    @property
+    def fired(self) -> tuple[int, ...]:
+        """How often each of the world's faults has happened."""
+        return tuple(self._fired)
+
+    def slow(self, op: Op) -> list[tuple[int, bool]]:
+        """Which of the faults that make an op slow it meets: their numbers, and whether that is certain."""
+        return self._due(op, slow=True)
+
+    def due(self, op: Op) -> list[tuple[int, bool]]:
+        """Which of the others it meets."""
+        return self._due(op, slow=False)
+
+    def _due(self, op: Op, *, slow: bool) -> list[tuple[int, bool]]:
+        found = []
+        for number, fault in enumerate(self._faults):
+            if (fault.what == "slow") is slow and hits(fault, op, self._world.node(op.rank)):
+                self._met[number] += 1
+                if self._is_on(number):
+                    found.append((number, True))
+                elif not fault.nth and not self._fired[number]:
+                    found.append((number, False))
+        return found
+
+    def _is_on(self, number: int) -> bool:
+        """Whether its turn has come, or it has begun and is not over yet."""
+        fault, fired = self._faults[number], self._fired[number]
+        return (not fault.times or fired < fault.times) if fired else self._met[number] == fault.nth
+
+    def happens(self, number: int) -> Fault:
+        """A fault happens; gives it."""
+        self._fired[number] += 1
+        return self._faults[number]
+
+    def room(self, op: Op, wanted: int) -> int:
+        """How many of so many bytes there is room for; what there is is taken."""
+        given = wanted
+        for number, fault in enumerate(self._faults):
+            if fault.what == "full" and fault.node in (-1, self._world.node(op.rank)):
+                given = min(given, self._room[number])
+        for number, fault in enumerate(self._faults):
+            if fault.what == "full" and fault.node in (-1, self._world.node(op.rank)):
+                self._room[number] -= given
+                self._fired[number] += given < wanted
+        return given

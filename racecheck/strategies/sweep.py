@@ -1,0 +1,62 @@
+"""Try what may go wrong once, at one place after the other; then in other schedules too.
+
+Points other than "next" (does this op fail, does this node see the old or the new?) are what is swept.  The first runs
+take the tamest schedule: nothing goes wrong; then the first such point takes its second option, then its third; then
+the next point.  SQLite's tests visit every failure of an allocation so (sqlite.org/testing.html, "Anomaly Testing").
+When a run comes by no further point, all have been tried, and another strategy chooses the schedules of the runs that
+follow, one point of each being drawn.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from racecheck.model import Outcome, Point
+from racecheck.strategies.protocol import Strategy
+
+
+class Sweep(Strategy):
+    """``inner`` answers the points of kind "next" once every single failure of the tamest schedule has been tried."""
+
+    def __init__(self, inner: Strategy) -> None:
+        self._inner = inner
+        self._place, self._option = -1, 0
+        self._points = self._tried = self._hunted = self._met = self._options = 0
+        self._draw = 0.0
+        self.is_swept = False
+
+    def begin(self, rng: Random) -> bool:
+        self._met, self._options = 0, 0
+        if not self.is_swept:
+            return True
+        self._place, self._draw = rng.randrange(max(1, self._points)), rng.random()
+        self._hunted += 1
+        return self._inner.begin(rng)
+
+    def choose(self, point: Point) -> int:
+        if point.kind == "next":
+            return self._inner.choose(point) if self.is_swept else 0
+        place, self._met = self._met, self._met + 1
+        if place != self._place:
+            return 0
+        self._options = len(point.options)
+        return 1 + int(self._draw * (self._options - 1)) if self.is_swept else self._option
+
+    def end(self, outcome: Outcome) -> None:
+        if self.is_swept:
+            self._inner.end(outcome)
+            return
+        self._points = max(self._points, self._met)
+        if self._place >= 0 and not self._options:  # there was no such point any more
+            self.is_swept = True
+            return
+        self._tried += self._place >= 0
+        if self._option + 1 < self._options:
+            self._option += 1
+        else:
+            self._place, self._option = self._place + 1, 1
+
+    def claim(self) -> str:
+        more = f"; {self._hunted} more in other schedules" if self._hunted else ""
+        how_many = "every" if self.is_swept else "not every"
+        return f"{how_many} single failure of the tamest schedule: {self._tried} tried{more}"

@@ -1,0 +1,159 @@
+"""Making faults happen: which fault an op meets, and what that does to it and to its rank."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+from racecheck.faults import Plan, grammar
+from racecheck.kernel import proc
+from racecheck.model import Fault, Op, Result
+from racecheck.world.calls import MOST, Request
+from racecheck.world.perform import Answer, wanted
+from racecheck.world.state import State
+from racecheck.world.tasks import Rank, Task
+
+_SECOND = 1_000_000_000
+_NAMES = {name: number for number, name in errno.errorcode.items()}
+
+
+class Injector:
+    """The faults of a run under way."""
+
+    def __init__(self, state: State) -> None:
+        self._state, self._plan = state, Plan(state.world)
+        self._grace: list[tuple[int, Rank]] = []
+
+    @property
+    def fired(self) -> tuple[int, ...]:
+        """How often each of the world's faults has happened."""
+        return self._plan.fired
+
+    def delay(self, request: Request) -> None:
+        """A call that has just got its place goes later if a fault makes it slow."""
+        fault = self._drawn(request.op, self._plan.slow(request.op))
+        if fault is not None:
+            request.until = max(request.until, self._state.time.elapsed) + round(fault.amount * _SECOND)
+            request.op = replace(request.op, fault=f"slow, {fault.amount:g} s")
+
+    def draw(self, request: Request) -> Fault | None:
+        """What happens to a call that is about to go."""
+        return self._drawn(request.op, self._plan.due(request.op))
+
+    def _drawn(self, op: Op, met: list[tuple[int, bool]]) -> Fault | None:
+        """The first fault that is certain; else one of those that may happen, as is decided."""
+        number = next((number for number, is_certain in met if is_certain), None)
+        if number is None and met:
+            faults = [self._state.world.faults[number] for number, _ in met]
+            index = self._state.decide("fault", (op, *(replace(op, fault=each.what) for each in faults)))
+            number = met[index - 1][0] if index else None
+        return None if number is None else self._plan.happens(number)
+
+    def perform(self, request: Request, fault: Fault | None, carry_out: Callable[[Request], Answer]) -> Answer:
+        """Carry a call out as far as the fault lets it go."""
+        room = self._room(request)
+        if fault is None and room is None:
+            return carry_out(request)
+        if fault is not None and fault.what in _NAMES:
+            return self._fail(request, fault, carry_out)
+        request.most = MOST if room is None else room
+        if fault is not None and fault.what in {"short", "torn"}:
+            request.most = min(request.most, int(fault.amount) or max(1, wanted(request) // 2))
+        if room == 0 and wanted(request):
+            request.op = replace(request.op, fault="ENOSPC")
+            return Answer(errno=errno.ENOSPC)
+        result = carry_out(request)
+        return self._cut(request, fault, result)
+
+    def _room(self, request: Request) -> int | None:
+        """How many bytes of a write there is room for; None where that is no question."""
+        if request.op.call != "write" or not any(each.what == "full" for each in self._state.world.faults):
+            return None
+        bytes_ = wanted(request)
+        given = self._plan.room(request.op, bytes_)
+        return given if given < bytes_ else None
+
+    def _fail(self, request: Request, fault: Fault, carry_out: Callable[[Request], Answer]) -> Answer:
+        request.op = replace(request.op, fault=fault.what)
+        if request.op.call == "close":  # close(2): after an error the descriptor is gone all the same
+            carry_out(request)
+        return Answer(errno=_NAMES[fault.what])
+
+    def _cut(self, request: Request, fault: Fault | None, result: Answer) -> Answer:
+        if result.errno or fault is None or fault.what == "term":
+            return result
+        request.op = replace(request.op, fault=f"{fault.what}, {result.size} of {wanted(request)} B")
+        return replace(result, errno=errno.EIO) if fault.what == "torn" else result
+
+    # Ends of processes.
+
+    def ends(self, task: Task, request: Request, fault: Fault | None) -> bool:
+        """Kill whom the fault kills before the call goes; whether the caller is among them."""
+        if fault is None or fault.what not in (*grammar.KILLS, "term"):
+            return False
+        if fault.what == "term":
+            return self._terminate(task, request, fault)
+        node = self._state.world.node
+        victims = [
+            rank for rank in self._state.ranks
+            if fault.what == "kill-job" or rank is task.rank
+            or (fault.what == "kill-node" and node(rank.number) == node(task.rank.number))
+        ]  # fmt: skip
+        self._record(task, request.op, "SIGKILL", fault.what)
+        for rank in victims:
+            self._end(rank)
+        return True
+
+    def _terminate(self, task: Task, request: Request, fault: Fault) -> bool:
+        """Announce the end: a handler hears of it when the call has been answered; who has none ends now."""
+        self._record(task, request.op, "SIGTERM", "term")
+        if not _is_caught(task.rank.pid, signal.SIGTERM):
+            self._end(task.rank, signal.SIGTERM)
+            return True
+        os.kill(task.rank.pid, signal.SIGTERM)
+        self._grace.append((self._state.time.elapsed + round(fault.amount * _SECOND), task.rank))
+        return False
+
+    def expire(self, *, idle: bool) -> bool:
+        """Kill those whose time is over (or, if nothing else can go on, will be next); whether there was one."""
+        self._grace = [(until, rank) for until, rank in self._grace if not rank.gone]
+        due = [each for each in self._grace if each[0] <= self._state.time.elapsed]
+        if not due and idle and self._grace:
+            due = [min(self._grace, key=lambda each: each[0])]
+        for until, rank in due:
+            self._state.time.tick(until)
+            op = Op(rank.number, rank.main.name, "kill", "SIGKILL")
+            self._record(rank.main, op, "SIGKILL", "kill")
+            self._end(rank)
+            self._grace.remove((until, rank))
+        return bool(due)
+
+    def _record(self, task: Task, op: Op, name: str, what: str) -> None:
+        """In place of the op that does not happen, or before the one that is still to."""
+        state, made = self._state, Op(op.rank, op.thread, "kill", name, op.places, (op.call,), stack=op.stack, fault=what)
+        state.trace.append(replace(made, result=Result(), clock=task.tick(), time=state.time.elapsed))
+        state.changes += 1
+
+    def _end(self, rank: Rank, number: int = signal.SIGKILL) -> None:
+        """Kill a rank with all that it has started; that it is gone is heard of like any other end."""
+        if rank.gone:
+            return
+        for pid in [*(proc.descendants(rank.pid) if rank.forked else ()), rank.pid]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+        for task in rank.tasks.values():
+            if task.request is not None:
+                task.request.close()
+            task.request = task.announcement = None
+        rank.running = True
+
+
+def _is_caught(pid: int, number: int) -> bool:
+    """Whether a process has a handler for a signal, or ignores it."""
+    status = proc.status(pid)
+    masks = int(status.get("SigCgt", "0"), 16) | int(status.get("SigIgn", "0"), 16)
+    return bool(masks >> (number - 1) & 1)
