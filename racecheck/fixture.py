@@ -12,7 +12,7 @@ import racecheck
 from racecheck import config, strategies
 from racecheck.errors import CannotRun, InternalError, UsageError
 from racecheck.invariants import name_of
-from racecheck.model import Invariant, Outcome, World
+from racecheck.model import Fault, Invariant, Outcome, World
 from racecheck.results import Page, search_text
 from racecheck.search import Report, Search, explore
 from racecheck.sessions import HERE
@@ -50,14 +50,17 @@ class Racecheck:
         schedules: int | None = None,
         strategy: str | None = None,
         seed: int | str | None = None,
+        faults: Sequence[str | Fault] | None = None,
         schedule: Strategy | None = None,
         world: World | None = None,
     ) -> Report:
         """Explore a scenario, or run it once under a ``schedule`` that hypothesis has drawn.
 
-        The test fails unless it is a PASS, with the interleaving or the reasons.
+        ``faults`` are what goes wrong, as on the command line (`racecheck.faults`).  The test fails unless it is a
+        PASS, with the interleaving or the reasons.
         """
-        given = {"ranks": ranks, "schedules": schedules, "strategy": strategy, "seed": seed, "world": world}
+        given = {"ranks": ranks, "schedules": schedules, "strategy": strategy, "seed": seed}
+        given |= {"faults": faults, "world": world}
         if schedule is not None:
             search = self._single(scenario, invariants, given)
             return racecheck.check(
@@ -78,13 +81,14 @@ class Racecheck:
         ranks: int | None = None,
         strategy: str | None = None,
         seed: int | str | None = None,
+        faults: Sequence[str | Fault] | None = None,
     ) -> Report:
         """Explore a scenario that documents a bug.
 
         The test fails unless ``invariant`` (a name or the function; default: what the scenario ``breaks``) is
         violated within so many schedules.
         """
-        given = {"ranks": ranks, "schedules": within, "strategy": strategy, "seed": seed}
+        given = {"ranks": ranks, "schedules": within, "strategy": strategy, "seed": seed, "faults": faults}
         wanted, invariants = _wanted(scenario, invariant)
         report, text = self._explore(scenario, invariants, given)
         if wanted not in [each.violation.invariant for each in report.violations]:
@@ -148,6 +152,7 @@ class Racecheck:
             "strategy": strategies.DEFAULT,
             "seed": "0",
             "ranks": None,
+            "faults": None,
             "world": None,
             **_set({"schedules": option("racecheck_schedules"), "seed": option("racecheck_seed")}),
             **self._marked(),
@@ -157,7 +162,7 @@ class Racecheck:
         if chosen["world"] is not None and given.get("ranks") is not None:
             raise UsageError("a world says how many ranks it has: leave ranks or the world out")
         ranks = None if chosen["world"] is not None else chosen["ranks"]
-        world = make_world(chosen["world"] or scenario.world, ranks=ranks, timeout=timeout)
+        world = make_world(chosen["world"] or scenario.world, ranks=ranks, faults=chosen["faults"], timeout=timeout)
         return Search(
             scenario,
             world,

@@ -15,7 +15,7 @@ import pytest
 if TYPE_CHECKING:
     from racecheck.fixture import Racecheck
 
-_SETTINGS = ("ranks", "schedules", "strategy", "seed")
+_SETTINGS = ("ranks", "schedules", "strategy", "seed", "faults")
 _CURRENT = pytest.StashKey[pytest.Item]()
 
 

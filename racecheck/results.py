@@ -224,7 +224,9 @@ def _minimised(explanation: Explanation) -> str:
     before, after = explanation.found, explanation.outcome
     pairs = [(len(before.ops), len(after.ops), "op"), (before.world.ranks, after.world.ranks, "rank")]
     sizes = [f"{one} -> {count(other, what)}" if one != other else count(other, what) for one, other, what in pairs]
-    return f"minimised: {', '.join(sizes)}, {count(switches(after.schedule), 'switch', 'switches')}"
+    faults = sum(choice.kind == "fault" and choice.index > 0 for choice in after.schedule)
+    sizes += [count(switches(after.schedule), "switch", "switches"), *([count(faults, "fault")] if faults else [])]
+    return f"minimised: {', '.join(sizes)}"
 
 
 def _explanation(explanation: Explanation | None) -> Iterator[str]:

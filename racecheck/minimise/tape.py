@@ -25,7 +25,7 @@ from racecheck.strategies.guided import Guided
 from racecheck.strategies.tape import Tape
 
 _Indices = tuple[int, ...]
-_Cost = tuple[int, int, _Indices]
+_Cost = tuple[int, int, int, _Indices]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,8 @@ class Shrunk:
 
 
 def switches(schedule: Schedule) -> int:
-    """How many choices are not the tamest."""
-    return sum(choice.index != 0 for choice in schedule)
+    """How many choices of what goes next are not the tamest."""
+    return sum(choice.index != 0 for choice in schedule if choice.kind == "next")
 
 
 def shrink(outcome: Outcome, attempt: Attempt, fails: Fails, *, budget: int = 400) -> Shrunk:
@@ -165,6 +165,7 @@ def _stripped(tape: Sequence[int]) -> _Indices:
 
 
 def _cost(outcome: Outcome, violation: Violation) -> _Cost:
-    """Switches, ops until the failure shows, and lower indices before higher ones."""
+    """Other choices that are not tame (faults), switches, ops until the failure shows; and lower indices first."""
     shown = max(violation.events) + 1 if violation.events else len(outcome.trace)
-    return switches(outcome.schedule), shown, _tape(outcome)
+    tame, number = switches(outcome.schedule), sum(choice.index != 0 for choice in outcome.schedule)
+    return number - tame, tame, shown, _tape(outcome)

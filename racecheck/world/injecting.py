@@ -134,7 +134,8 @@ class Injector:
 
     def _record(self, task: Task, op: Op, name: str, what: str) -> None:
         """In place of the op that does not happen, or before the one that is still to."""
-        state, made = self._state, Op(op.rank, op.thread, "kill", name, op.places, (op.call,), stack=op.stack, fault=what)
+        state, before = self._state, (op.call,) if op.call != "kill" else ()
+        made = Op(op.rank, op.thread, "kill", name, op.places, before, stack=op.stack, fault=what)
         state.trace.append(replace(made, result=Result(), clock=task.tick(), time=state.time.elapsed))
         state.changes += 1
 

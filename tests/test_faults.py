@@ -1,0 +1,295 @@
+"""What goes wrong on purpose: how it is written, which ops it meets, and what comes of it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from racecheck import cli, faults
+from racecheck.errors import UsageError
+from racecheck.faults.grammar import CALLS, MODELS
+from racecheck.model import Fault, Op, Outcome, Verdict, World
+from racecheck.record import load
+from racecheck.runner import replay
+from racecheck.search import Report, Search, explore
+from racecheck.targets import make_world
+from racecheck.world.session import Session
+from tests.builders import op
+from tests.conftest import TARGETS, target
+
+# How faults are written.
+
+numbers = st.integers(0, 9)
+ERRNOS = ("EIO", "ENOSPC", "EDQUOT", "ESTALE", "EACCES", "EMFILE", "EINTR", "ETIMEDOUT", "EROFS")
+placed = st.builds(
+    Fault,
+    st.sampled_from((*ERRNOS, "kill", "kill-node", "kill-job")),
+    st.lists(st.sampled_from(CALLS), unique=True, max_size=3).map(tuple),
+    st.sampled_from(("**", "latest", "**/*.distcp", "ckpt/?")),
+    st.integers(-1, 9),
+    st.integers(-1, 9),
+    numbers,
+)
+repeated = st.builds(Fault, st.sampled_from(ERRNOS), times=st.integers(0, 9))
+amounts = st.one_of(
+    st.builds(Fault, st.just("slow"), amount=st.integers(0, 99).map(float)),
+    st.builds(Fault, st.just("term"), amount=st.integers(0, 99).map(float)),
+    st.builds(Fault, st.just("full"), amount=st.integers(0, 99).map(float)),
+    st.builds(Fault, st.sampled_from(("short", "torn")), st.just(("write",)), amount=st.integers(0, 99).map(float)),
+    st.builds(Fault, st.just("crash"), model=st.sampled_from(("", *MODELS))),
+)
+
+
+@given(st.one_of(placed, repeated, amounts))
+def test_what_is_written_is_read_again(fault: Fault) -> None:
+    assert faults.parse(faults.text(fault)) == fault
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("", "a fault is written WHAT [on CALL"),
+        ("EFOO on write", "'EFOO' is neither an errno (as ENOSPC) nor one of short"),
+        ("EIO on wrote", "there is no call 'wrote'; there is: any, access"),
+        ("EIO on", "on which calls?"),
+        ("EIO write", "'write' is not part of WHAT [on CALL"),
+        ("EIO on write nth=0", "nth is a number from 1 or each, not '0'"),
+        ("EIO on write times=-1", "times is a number from 1 or all, not '-1'"),
+        ("EIO on write rank=one", "rank is a number from 0, not 'one'"),
+        ("EIO on write bytes=5", "bytes is for short, torn, full"),
+        ("slow on write seconds=nan", "seconds must be a number from 0, not 'nan'"),
+        ("slow on write seconds=-1", "seconds must be a number from 0, not '-1'"),
+        ("full bytes=1.5", "bytes must be a number from 0, not '1.5'"),
+        ("short on rename", "short is for read and write"),
+        ("torn on any", "torn is for write"),
+        ("full on write", "full is about all that is written"),
+        ("kill on write times=2", "leave times out"),
+        ("crash on write", "a crash is tried at every moment"),
+        ("crash model=zfs", "there is no model 'zfs'; there is: kill, ext4"),
+        ("EIO on write model=ext4", "a model is for crash"),
+    ],
+)
+def test_a_bad_one_is_told_in_a_line(spec: str, words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        faults.parse(spec)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("spec", ["EIO on write rank=2", "kill on any node=1", "slow on read rank=7"])
+def test_a_rank_or_node_that_is_not_there(spec: str) -> None:
+    with pytest.raises(UsageError, match=r"there is no (rank|node)"):
+        make_world(World(ranks=2), faults=[spec])
+
+
+# Which ops they meet.
+
+
+@pytest.mark.parametrize(
+    ("spec", "hit", "missed"),
+    [
+        ("EIO on write", ["0 write a"], ["0 read a", "0 open a"]),
+        ("EIO on write|read", ["0 write a", "1 read b/c"], ["0 open a"]),
+        ("EIO on any", ["0 write a", "1 rename a -> b"], ["0 sleep"]),
+        ("kill on any", ["0 write a", "0 sleep"], []),
+        ("EIO on write latest", ["0 write latest", "0 write ckpt/latest"], ["0 write latest/a", "0 write not_latest"]),
+        ("EIO on write ckpt/*", ["0 write ckpt/a"], ["0 write ckpt/a/b", "0 write other/ckpt/a"]),
+        ("EIO on write **/*.distcp", ["0 write a.distcp", "0 write a/b/__0_0.distcp"], ["0 write a.distcp.tmp"]),
+        ("EIO on write ckpt/**", ["0 write ckpt/a", "0 write ckpt/a/b"], ["0 write ckpt"]),
+        ("EIO on rename latest", ["0 rename tmp -> latest", "0 rename latest -> old"], ["0 rename a -> b"]),
+        ("EIO on write rank=1", ["1 write a"], ["0 write a", "2 write a"]),
+        ("EIO on write node=1", ["2 write a", "3 write a"], ["1 write a"]),
+        ("EIO on write a.c", ["0 write a.c"], ["0 write abc"]),
+        ("full bytes=1", [], ["0 write a"]),
+        ("crash", [], ["0 write a"]),
+    ],
+)
+def test_what_it_hits(spec: str, hit: list[str], missed: list[str]) -> None:
+    fault, world = faults.parse(spec), World(ranks=4, nodes=2)
+    for labels, expected in ((hit, True), (missed, False)):
+        for each in map(op, labels):
+            assert faults.hits(fault, each, world.node(each.rank)) is expected, each.label
+
+
+def plan(*specs: str) -> faults.Plan:
+    return faults.Plan(make_world(World(), faults=specs))
+
+
+def fired(planned: faults.Plan, ops: list[Op], choose: bool = False) -> list[int]:
+    """At which of the ops something happens."""
+    found = []
+    for index, each in enumerate(ops):
+        for number, is_certain in planned.due(each):
+            if is_certain or choose:
+                planned.happens(number)
+                found.append(index)
+    return found
+
+
+WRITES = [op(f"{rank} write a") for rank in (0, 1, 0, 1, 0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ("EIO on write", [0]),
+        ("EIO on write nth=3", [2]),
+        ("EIO on write nth=2 times=2", [1, 2]),
+        ("EIO on write nth=5 times=all", [4, 5]),
+        ("EIO on write rank=1 nth=2", [3]),
+        ("EIO on write nth=7", []),
+        ("EIO on write nth=each", []),
+    ],
+)
+def test_when_it_is_its_turn(spec: str, expected: list[int]) -> None:
+    planned = plan(spec)
+    assert fired(planned, WRITES) == expected
+    assert planned.fired == (len(expected),)
+
+
+def test_each_is_a_choice_at_every_op_until_it_has_happened() -> None:
+    planned = plan("EIO on write nth=each")
+    assert [planned.due(each) for each in WRITES[:2]] == [[(0, False)]] * 2
+    planned.happens(0)
+    assert planned.due(WRITES[2]) == []
+    assert fired(plan("EIO on write nth=each times=3"), WRITES, choose=True) == [0, 1, 2]
+
+
+def test_what_is_slow_is_asked_for_apart() -> None:
+    planned = plan("slow on write", "EIO on write nth=2")
+    assert planned.slow(WRITES[0]) == [(0, True)]
+    assert planned.due(WRITES[0]) == []
+    assert planned.due(WRITES[1]) == [(1, True)]
+
+
+def test_the_room_that_is_left() -> None:
+    planned = plan("full bytes=10")
+    assert [planned.room(WRITES[0], each) for each in (4, 4, 4, 4)] == [4, 4, 2, 0]
+    assert planned.fired == (2,)
+
+
+def test_a_nodes_own_disk_is_full() -> None:
+    planned = faults.Plan(make_world(World(ranks=2, nodes=2), faults=["full bytes=5 node=1"]))
+    assert [planned.room(WRITES[rank], 9) for rank in (0, 1)] == [9, 5]
+
+
+# What comes of them.
+
+
+def search(session: Session, name: str, *specs: str, schedules: int = 30) -> Report:
+    scenario = target("faulty", name)
+    world = make_world(scenario.world, faults=specs)
+    return explore(session, Search(scenario, world, scenario.invariants, schedules=schedules))
+
+
+@pytest.mark.parametrize(
+    ("naive", "right", "spec"),
+    [
+        ("in_place", "renamed", "ENOSPC on write times=all"),
+        ("in_place", "renamed", "EIO on open|write|rename|close nth=each times=all"),
+        ("in_place", "renamed", "torn on write bytes=5"),
+        ("in_place", "renamed", "torn on write"),
+        ("in_place", "renamed", "full bytes=5"),
+        ("unchecked", "renamed", "short on write"),
+        ("unchecked", "renamed", "short on write bytes=3 times=all"),
+        ("unchecked", "renamed", "EINTR on write"),
+        ("impatient", "patient", "slow on rename published seconds=30"),
+        ("in_place", "renamed", "kill on any nth=each"),
+        ("early", "in_time", "kill-node on write node=1"),
+        ("early", "in_time", "kill on any rank=1 nth=each"),
+        ("in_place", "renamed", "kill-job on write"),
+        ("saves_late", "saves_at_once", "term on stat nth=2"),
+    ],
+)
+def test_who_is_naive_fails_of_it_and_who_is_right_does_not(
+    session: Session, naive: str, right: str, spec: str
+) -> None:
+    found = search(session, naive, spec)
+    assert found.verdict is Verdict.FAIL, found.reasons
+    held = search(session, right, spec)
+    assert held.verdict is Verdict.PASS, (held.reasons, held.violations)
+    assert held.schedules > 1 or held.exhaustive
+    without = search(session, naive, schedules=1)
+    assert without.verdict is Verdict.PASS, without.violations
+
+
+def ran(session: Session, name: str, spec: str) -> Outcome:
+    outcome = search(session, name, spec, schedules=1).outcome
+    assert outcome is not None
+    return outcome
+
+
+def faulted(outcome: Outcome) -> list[tuple[str, str, str]]:
+    return [(each.call, each.fault, each.result.errno if each.result else "?") for each in outcome.ops if each.fault]
+
+
+def test_the_trace_says_what_happened(session: Session) -> None:
+    assert faulted(ran(session, "renamed", "ENOSPC on write")) == [("write", "ENOSPC", "ENOSPC")]
+    assert faulted(ran(session, "renamed", "torn on write bytes=5")) == [("write", "torn, 5 of 11 B", "EIO")]
+    assert faulted(ran(session, "renamed", "short on write bytes=5")) == [("write", "short, 5 of 11 B", "")]
+    full = ran(session, "renamed", "full bytes=5")
+    assert [(each.result.size, each.fault) for each in full.ops if each.call == "write" and each.result] == [
+        (5, ""), (0, "ENOSPC"), (0, "ENOSPC"),  # the second time when the file is closed
+    ]  # fmt: skip
+
+
+def test_a_kill_is_an_op_and_nothing_of_the_rank_follows(session: Session) -> None:
+    outcome = ran(session, "renamed", "kill on rename")
+    last = outcome.ops[-1]
+    assert (last.call, last.syscall, last.flags, last.fault) == ("kill", "SIGKILL", ("rename",), "kill")
+    assert {"latest", "new"} <= {*outcome.disk}
+    assert outcome.fired == (1,)
+
+
+def test_slow_ops_let_the_others_go_first_and_take_no_real_time(session: Session) -> None:
+    outcome = ran(session, "patient", "slow on rename seconds=3600")
+    slow = next(each for each in outcome.ops if each.fault)
+    assert slow.fault == "slow, 3600 s"
+    assert slow.time >= 3600 * 10**9
+    assert outcome.seconds < 60
+
+
+def test_a_sweep_tries_every_single_one(session: Session) -> None:
+    report = search(session, "renamed", "EIO on open|write|rename nth=each", schedules=6)
+    assert report.verdict is Verdict.PASS
+    assert report.claim.startswith("every single failure of the tamest schedule: 3 tried")
+    assert report.schedules == 6
+    short = search(session, "renamed", "EIO on open|write|rename nth=each", schedules=3)
+    assert short.claim.startswith("not every single failure of the tamest schedule: 2 tried")
+
+
+def test_what_was_never_reached_is_not_known(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
+    report = search(session, "renamed", "EIO on write nth=9", "EIO on write")
+    assert report.verdict is Verdict.UNKNOWN
+    assert [*report.reasons] == ["not triggered: EIO on write nth=9"]
+    where = f"{TARGETS / 'faulty'}.py::renamed"
+    assert cli.main(["run", where, "--fault", "EIO on symlink", "--json"]) == 3
+    assert json.loads(capsys.readouterr().out)["reasons"] == ["not triggered: EIO on symlink"]
+
+
+def test_ops_of_one_rank_that_fail_leave_room_for_a_proof(session: Session) -> None:
+    report = search(session, "in_time", "EIO on write rank=1")
+    assert report.exhaustive
+    assert not search(session, "in_time", "EIO on write nth=each", schedules=12).exhaustive
+    scenario = target("faulty", "in_time")
+    asked = Search(scenario, make_world(scenario.world, faults=["kill on write"]), (), strategy="dpor")
+    with pytest.raises(UsageError, match="dpor proves nothing with faults"):
+        explore(session, asked)
+
+
+@pytest.mark.parametrize("spec", ["kill on any nth=each", "EIO on write nth=each times=all", "torn on write times=all"])
+def test_a_finding_runs_again(session: Session, tmp_path_factory: pytest.TempPathFactory, spec: str) -> None:
+    scenario = target("faulty", "in_place")
+    world = make_world(scenario.world, faults=[spec])
+    asked = Search(
+        scenario, world, scenario.invariants, schedules=30, findings=tmp_path_factory.mktemp("f"), minimise=True
+    )
+    report = explore(session, asked)
+    assert report.verdict is Verdict.FAIL
+    path = report.violations[0].finding
+    assert path is not None
+    again = replay(session, scenario, load(path), 3)
+    assert (again.reproduced, again.diverged) == (3, 0), again.divergence
