@@ -279,4 +279,4 @@ def test_interrupted_it_leaves_nothing(pytester: pytest.Pytester) -> None:
     os.killpg(process.pid, signal.SIGINT)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == pytest.ExitCode.INTERRUPTED, out
-    assert [path.name for path in runs.rglob("*")] == [f"racecheck-{os.getuid()}", "0"]
+    assert [path.name for path in runs.rglob("*")] == [f"racecheck-{os.getuid()}", "0000"]

@@ -11,16 +11,19 @@ from random import Random
 import pytest
 
 from racecheck import runner
+from racecheck.compare import first_difference
 from racecheck.errors import CannotRun
 from racecheck.model import Returned, World
 from racecheck.strategies import RandomWalk
+from racecheck.world.digest import plain
 from racecheck.world.session import Session, Slot, wipe
 from tests.conftest import target
+from tests.test_world import run
 
 
 def test_slots_are_numbered_and_exclusive(tmp_path: Path) -> None:
     first, second = Slot(tmp_path), Slot(tmp_path)
-    assert (first.path.name, second.path.name) == ("0", "1")
+    assert (first.path.name, second.path.name) == ("0000", "0001")
     first.close()
     third = Slot(tmp_path)
     assert third.path == first.path
@@ -130,6 +133,30 @@ def test_a_full_disk_is_not_a_finding(tmp_path: Path) -> None:
             strategy.begin(Random(0))
             with pytest.raises(CannotRun, match="ENOSPC"):
                 runner.run_once(session, scenario, scenario.world, strategy, seed="0")
-        assert not list((small / f"racecheck-{os.getuid()}" / "0").iterdir())
+        assert not list((small / f"racecheck-{os.getuid()}" / "0000").iterdir())
     finally:
         subprocess.run(["umount", str(small)], check=True)
+
+
+def test_sessions_that_run_at_once_come_to_the_same(tmp_path: Path) -> None:
+    """Their directories have other numbers, which savers write into files."""
+    with Session(tmp_path) as first, Session(tmp_path) as second:
+        assert first.slot.path != second.slot.path
+        one, other = (run(session, "names_its_place", file="naming") for session in (first, second))
+    assert len(one.ops) > 6
+    assert first_difference(one, other) == ""
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        (b"/dev/shm/racecheck-0/0012/disk/a", b"/dev/shm/racecheck-0/0000/disk/a"),
+        (b"x/racecheck-1000/4095/disk\0/racecheck-1000/0001", b"x/racecheck-1000/0000/disk\0/racecheck-1000/0000"),
+        (
+            b"/racecheck-0/12/disk /racecheck-0/00123 racecheck-0/0012",
+            b"/racecheck-0/12/disk /racecheck-0/00123 racecheck-0/0012",
+        ),
+    ],
+)
+def test_the_number_of_a_slot_counts_as_0(written: bytes, expected: bytes) -> None:
+    assert plain(written) == expected

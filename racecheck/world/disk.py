@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from racecheck.model import DiskEntry
+from racecheck.world.digest import Digest, plain
 
 
 def read(disks: Mapping[str, Path]) -> dict[str, DiskEntry]:
@@ -35,15 +35,15 @@ def _entry(path: Path) -> DiskEntry:
     if stat.S_ISDIR(status.st_mode):
         return DiskEntry("directory")
     if stat.S_ISLNK(status.st_mode):
-        return DiskEntry("symlink", target=os.readlink(path))
+        return DiskEntry("symlink", target=os.fsdecode(plain(os.readlink(os.fsencode(path)))))
     if not stat.S_ISREG(status.st_mode):
         return DiskEntry("other")
     return DiskEntry("file", status.st_size, digest_of(path))
 
 
 def digest_of(path: Path) -> str:
-    """SHA-256 of a file, "" for one that cannot be read."""
-    digest = hashlib.sha256()
+    """The digest of a file, "" for one that cannot be read."""
+    digest = Digest()
     try:
         with path.open("rb") as file:
             while data := file.read(1 << 20):

@@ -22,3 +22,13 @@ def safetensors_save(rank: Rank) -> list[str]:
 
     save_file({"w": torch.ones(8)}, str(rank.path / f"model{rank.rank}.safetensors"))
     return sorted(os.listdir(rank.path))
+
+
+@scenario(ranks=2)
+def names_its_place(rank: Rank) -> None:
+    """What is written has the path of the watched directory in it."""
+    place = rank.path / f"place{rank.rank}"
+    place.write_text(f"saved to {place}, {'x' * 200}")
+    (rank.path / f"short{rank.rank}").write_text(str(place))
+    (rank.path / f"link{rank.rank}").symlink_to(place)
+    assert place.read_text().endswith("x")
