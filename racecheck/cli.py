@@ -204,7 +204,7 @@ def run(
         asked = Search(
             scenario, world, scenario.invariants, chooses, schedules, seed, free=free, seconds=seconds or 0.0,
             keep_going=keep_going, earlier=earlier, minimise=not keep_going,
-            findings=None if free else settings.findings,
+            findings=settings.findings,
         )  # fmt: skip
         return search.explore(session, asked, progress)
 

@@ -59,7 +59,7 @@ class Racecheck:
         ``faults`` are what goes wrong, as on the command line (`racecheck.faults`).  The test fails unless it is a
         PASS, with the interleaving or the reasons.
         """
-        given = {"ranks": ranks, "schedules": schedules, "strategy": strategy, "seed": seed}
+        given: dict[str, Any] = {"ranks": ranks, "schedules": schedules, "strategy": strategy, "seed": seed}
         given |= {"faults": faults, "world": world}
         if schedule is not None:
             search = self._single(scenario, invariants, given)

@@ -30,7 +30,7 @@ from hypothesis.strategies import SearchStrategy
 from racecheck import config, record
 from racecheck.errors import CannotRun, InternalError, UsageError
 from racecheck.invariants import judge, name_of, wants_contents
-from racecheck.model import Invariant, Judgement, Outcome, Verdict, World
+from racecheck.model import Fault, Invariant, Judgement, Outcome, Verdict, World
 from racecheck.results import Page, search_text
 from racecheck.search import Found, Report
 from racecheck.sessions import HERE
@@ -46,6 +46,8 @@ else:
 
 _TRIALS = Trials(HERE)
 _MOST_RANKS, _MOST_SWITCHES, _SHORTEST = 16, 64, 8
+_PLACES = 20
+"""The last op that a drawn fault may hit."""
 _PHASES = settings(deadline=None, max_examples=100, stateful_step_count=8, suppress_health_check=[*HealthCheck])
 
 
@@ -104,9 +106,11 @@ def worlds(
     ranks: Sequence[int] = (2, 4),
     nodes: Sequence[int] = (1,),
     skew: float = 0.0,
+    faults: Sequence[str | Fault] = (),
 ) -> SearchStrategy[World]:
     """Worlds that are like one (default: a scenario's default world), but of so many ranks on so many nodes: any of the
-    numbers that go together, the first ones being the simplest.  Clocks go ahead by up to ``skew`` seconds.
+    numbers that go together, the first ones being the simplest.  Clocks go ahead by up to ``skew`` seconds.  One of the
+    ``faults`` goes wrong, or none does; one that is to hit "each" op (``nth=each``) hits one that is drawn.
 
     Raises `UsageError` for what no world can be.
     """
@@ -116,23 +120,36 @@ def worlds(
         raise UsageError(f"none of {[*ranks]} ranks can be shared out evenly among any of {[*nodes]} nodes")
     sizes = [make_world(base, ranks=each, nodes=on, skew=(skew,)) for each, on in shapes]
     ahead = st.integers(0, round(skew * 1000))
+    wrong = [each for given in faults for each in make_world(sizes[0], faults=[given]).faults]
 
     @st.composite
     def drawn(draw: st.DrawFn) -> World:
         world = draw(st.sampled_from(sizes))
         seconds = tuple(draw(ahead) / 1000 for _ in range(world.ranks)) if skew else ()
-        return draw(_shown(replace(world, skew=seconds if any(seconds) else ())))
+        world = replace(world, skew=seconds if any(seconds) else ())
+        return draw(_shown(replace(world, faults=draw(plans)) if wrong else world))
 
+    plans = st.just(()) | st.sampled_from(wrong).flatmap(_placed) if wrong else st.just(())
     return drawn()
+
+
+def _placed(fault: Fault) -> SearchStrategy[tuple[Fault, ...]]:
+    """A fault at one op."""
+    given: dict[str, SearchStrategy[Any]] = {name: st.just(value) for name, value in _special(fault, Fault("")).items()}
+    if not fault.nth:
+        given["nth"] = st.integers(1, _PLACES)
+    return st.tuples(st.builds(Fault, **given))
 
 
 def _shown(world: World) -> SearchStrategy[World]:
     """The world, of which hypothesis shows what is not as it always is."""
-    usual = World()
-    special = {
-        each.name: value for each in fields(world) if (value := getattr(world, each.name)) != getattr(usual, each.name)
-    }
-    return st.builds(World, **{name: st.just(value) for name, value in special.items()})
+    return st.builds(World, **{name: st.just(value) for name, value in _special(world, World()).items()})
+
+
+def _special(value: World | Fault, usual: World | Fault) -> dict[str, Any]:
+    """What of a value is not as it is in the usual one."""
+    names = (each.name for each in fields(value))
+    return {name: mine for name in names if (mine := getattr(value, name)) != getattr(usual, name)}
 
 
 def run(

@@ -15,6 +15,7 @@ from racecheck.minimise.tape import switches
 from racecheck.model import Coverage, Outcome, Verdict, Violation, World
 from racecheck.record import Finding
 from racecheck.report import prediction
+from racecheck.report.crash import counts_text, crash_text, repairs_text
 from racecheck.report.prediction import render as render_prediction
 from racecheck.report.text import coverage_text, render, summary
 from racecheck.report.words import count, escape
@@ -63,6 +64,7 @@ def search_text(report: Report, budget: int, page: Page, cut: Path | None = None
     lines += _reasons(report.reasons)
     if report.outcome is not None:
         shown = [] if report.verdict is Verdict.PASS else _run(report.outcome, _bare(report), page)
+        shown += _crashes(report, page)
         lines += [*shown, *_explanation(report.explanation), "", coverage_text(report.coverage)]
     resume = [f"Resume:  racecheck run {report.target} --resume {_shown(cut)}  (and the same options)"] if cut else []
     return "\n".join([*lines, *_endings(report), *_replay(report), *resume])
@@ -259,9 +261,21 @@ def _schedules(done: int, budget: int) -> str:
     return f"{done} of {count(budget, 'schedule')}"
 
 
+def _crashes(report: Report, page: Page) -> Iterator[str]:
+    """What crashes left: one way in which that hurts, what would help, and how many states were judged."""
+    hurt = next((each for each in report.crashes if each.groups), None)
+    if hurt is not None and report.outcome is not None and report.outcome.crash is not None:
+        for group in hurt.groups:
+            yield f"\n{crash_text(group, hurt, width=page.width)}"
+        if len(report.repaired) > 1:
+            yield f"\n{repairs_text(report.repaired)}"
+    for each in report.crashes[-1:] if hurt is None else [hurt]:
+        yield f"\n{counts_text(each)}"
+
+
 def _endings(report: Report) -> Iterator[str]:
     """Each way in which runs ended, where they were not all to end at the first violation."""
-    failing = [each for each in report.endings if each.violations]
+    failing = [each for each in report.endings if each.violations and each.outcome.crash is None]
     if not failing or (len(failing) == 1 and failing[0] is report.endings[-1]):
         return
     yield f"\nThe runs ended in {len(report.endings)} ways:"
@@ -284,9 +298,9 @@ def _bare(report: Report) -> list[Violation]:
 
 
 def _run(outcome: Outcome, violations: Sequence[Violation], page: Page) -> list[str]:
-    """The interleaving, and how each rank ended."""
+    """The interleaving, and how each rank ended (but those that a crash has ended)."""
     drawn = render(outcome, violations, width=page.width, colour=page.colour, full=page.full)
-    return ["", drawn, "", summary(outcome, width=page.width)]
+    return ["", drawn] if outcome.crash is not None else ["", drawn, "", summary(outcome, width=page.width)]
 
 
 def _replay(report: Report) -> Iterator[str]:

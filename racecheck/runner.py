@@ -15,7 +15,9 @@ from racecheck.record import Finding
 from racecheck.strategies import Replay, Strategy
 from racecheck.strategies.constrained import Constrained
 from racecheck.targets import Scenario, make_world
+from racecheck.world import free
 from racecheck.world.names import learn
+from racecheck.world.recorder import Recorder
 from racecheck.world.session import Session
 from racecheck.world.supervisor import Supervisor
 
@@ -39,17 +41,18 @@ def run_once(
     contents: bool = False,
     names: Sequence[str] = (),
     keep: bool = False,
+    recorder: Recorder | None = None,
 ) -> Outcome:
     """One controlled run; the strategy has begun already and its ``end`` is called.
 
-    If the scenario has a recovery, that follows, in one fixed schedule and without faults.  ``contents``: the outcome says what is in
-    checkpoint files.  ``names`` are patterns of names that differ from run to run.  ``keep``: on the disk that the last
-    run has left.
+    If the scenario has a recovery, that follows, in one fixed schedule and without faults.  ``contents``: the outcome
+    says what is in checkpoint files.  ``names`` are patterns of names that differ from run to run.  ``keep``: on the
+    disk that the last run has left.  ``recorder`` keeps what ops write.
     """
     session.request("import", target=scenario.reference)
     supervisor = Supervisor(
         session, scenario.reference, world, strategy.choose, seed=seed, stacks=stacks, contents=contents, names=names,
-        keep=keep,
+        keep=keep, recorder=recorder,
     )  # fmt: skip
     outcome = supervisor.run()
     strategy.end(outcome)
@@ -57,6 +60,16 @@ def run_once(
         return outcome
     resumed = _recovery(session, scenario, world, seed=seed, stacks=stacks, names=names).run()
     return replace(outcome, recovery=resumed)
+
+
+def run_free(session: Session, scenario: Scenario, world: World, strategy: Strategy, *, seed: str) -> Outcome:
+    """One run at full speed, and the recovery; the strategy, which has begun already, chooses faults alone."""
+    session.request("import", target=scenario.reference)
+    outcome = free.run(session, scenario.reference, world, seed=seed, choose=strategy.choose)
+    if scenario.recovery is None:
+        return outcome
+    fresh = make_world(replace(world, faults=()), **scenario.recovering)
+    return replace(outcome, recovery=free.run(session, scenario.reference, fresh, seed=seed, recovering=True))
 
 
 def _recovery(
@@ -134,20 +147,28 @@ class Replayed:
 def replay(
     session: Session, scenario: Scenario, finding: Finding, times: int = 1, progress: Progress | None = None
 ) -> Replayed:
-    """Run a finding's schedule again; every run must give the recorded trace, result for result."""
-    started = time.perf_counter()
-    warm_up(session, scenario, finding.outcome.world, seed=str(finding.seed))
+    """Run a finding's schedule again; every run must give the recorded trace, result for result.
+
+    Of one of free mode there is nothing but the faults to be run again: it may take several times.
+    """
+    started, is_free = time.perf_counter(), finding.strategy == "free"
+    if not is_free:
+        warm_up(session, scenario, finding.outcome.world, seed=str(finding.seed))
     done = Replayed(times, 0, 0)
     broken = {violation.invariant for violation in finding.judgement.violations}
     for number in range(times):
-        strategy = Replay(finding.outcome.schedule)
+        strategy = Replay(finding.outcome.schedule, labels=not is_free)
         strategy.begin(Random(0))
-        outcome = run_once(
-            session, scenario, finding.outcome.world, strategy, seed=str(finding.seed),
-            contents=wants_contents(scenario.invariants), names=finding.outcome.names,
-        )  # fmt: skip
+        if is_free:
+            divergence = ""
+            outcome = run_free(session, scenario, finding.outcome.world, strategy, seed=str(finding.seed))
+        else:
+            outcome = run_once(
+                session, scenario, finding.outcome.world, strategy, seed=str(finding.seed),
+                contents=wants_contents(scenario.invariants), names=finding.outcome.names,
+            )  # fmt: skip
+            divergence = strategy.divergence or first_difference(finding.outcome, outcome)
         judgement = judge(outcome, scenario.invariants)
-        divergence = strategy.divergence or first_difference(finding.outcome, outcome)
         same = broken <= {violation.invariant for violation in judgement.violations}
         done = replace(
             done,

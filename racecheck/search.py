@@ -17,6 +17,8 @@ from random import Random
 
 from racecheck import faults, storage, strategies
 from racecheck.compare import effect, fingerprint
+from racecheck.crash.judge import Crashes
+from racecheck.crash.runs import Runs
 from racecheck.errors import CannotRun, UsageError
 from racecheck.explain import Explanation, explain
 from racecheck.invariants import judge, name_of, wants_contents
@@ -25,10 +27,10 @@ from racecheck.model import Coverage, Invariant, Judgement, Outcome, Verdict, Vi
 from racecheck.predict import Prediction, Race, predict
 from racecheck.record import Finding, Reference, save, source_hash, versions
 from racecheck.resume import Cut, cut
-from racecheck.runner import Progress, confirm, run_once, warm_up
+from racecheck.runner import Progress, confirm, run_free, run_once, warm_up
 from racecheck.strategies import DPOR, Auto, Diverged, Enough, Replay, Strategy
 from racecheck.targets import Scenario
-from racecheck.world import free
+from racecheck.world.recorder import Recorder
 from racecheck.world.session import Session
 
 _LESSONS, _REPEATS = 4, 3
@@ -40,6 +42,7 @@ _FEWEST, _ENOUGH, _MOST = 30, 120, 400
 """How many runs that may be; if a run takes less than a second, `_ENOUGH` at least."""
 
 Effect = tuple[object, ...]
+_PASS = Judgement(Verdict.PASS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,8 @@ class Report:
     ``claim`` is what the strategy says of it, ``exhaustive`` whether that is that every interleaving was covered; from
     ``cut`` a search that was not can go on.
     ``endings`` are the ways in which runs ended, in the order in which they were met.  ``reasons`` say why the verdict
-    is UNKNOWN; ``outcome`` is the first failing run's, else the last one's.
+    is UNKNOWN; ``outcome`` is the first failing run's, else the last one's.  ``crashes`` are what crashes of runs left,
+    ``repaired`` what those of the first failing one would leave under each repair.
     """
 
     target: str
@@ -91,6 +95,8 @@ class Report:
     schedule_number: int = 0
     cut: Cut | None = None
     explanation: Explanation | None = None
+    crashes: Sequence[Crashes] = ()
+    repaired: Mapping[str, Crashes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +137,7 @@ class _Exploration:
         self.done = self.begun = 0
         self.last: Outcome | None = None
         self.fired = [0] * len(search.world.faults)
+        self.crashing = Runs(session, search.scenario, search.invariants, search.world.faults, search.seed)
         self.is_only = self.interrupted = False
 
     def run(self, progress: Progress | None) -> None:
@@ -152,6 +159,11 @@ class _Exploration:
                     self.strategy, self.begun = self._make(), 0
                     continue
             self._take(outcome)
+            try:
+                self._crash(outcome, progress)
+            except KeyboardInterrupt:
+                self.interrupted = True
+                return
             if progress is not None:
                 progress(self.done, len(self.seen), self.seconds, self.strategy.claim())
             if not outcome.schedule and not self.search.free:
@@ -166,7 +178,8 @@ class _Exploration:
     def _make(self) -> Strategy:
         earlier = self.search.earlier
         progress = earlier.progress if earlier is not None else None
-        return strategies.make(self.search.strategy, self.search.world, progress)
+        name = "random" if self.search.free else self.search.strategy
+        return strategies.make(name, self.search.world, progress)
 
     def _is_over(self) -> bool:
         if self.judged.verdict is not Verdict.PASS and not (self.search.keep_going and self.judged.violations):
@@ -180,16 +193,20 @@ class _Exploration:
 
     def _once(self, strategy: Strategy) -> Outcome:
         if not self.search.free:
-            return self.attempt(self.search.world, strategy)
-        self.session.request("import", target=self.search.scenario.reference)
-        return free.run(self.session, self.search.scenario.reference, self.search.world, seed=self.search.seed)
+            return self.attempt(self.search.world, strategy, recorder=self.crashing.recorder())
+        outcome = run_free(self.session, self.search.scenario, self.search.world, strategy, seed=self.search.seed)
+        strategy.end(outcome)
+        return outcome
 
-    def attempt(self, world: World, strategy: Strategy, names: Sequence[str] | None = None) -> Outcome:
+    def attempt(
+        self, world: World, strategy: Strategy, names: Sequence[str] | None = None, recorder: Recorder | None = None
+    ) -> Outcome:
         """One run of the scenario in a world of any size; ``names``: other ones are known to differ."""
         search = self.search
         return run_once(
             self.session, search.scenario, world, strategy, seed=search.seed, stacks=search.stacks,
             contents=wants_contents(search.invariants), names=search.names if names is None else names,
+            recorder=recorder,
         )  # fmt: skip
 
     def look(self, fails: Fails, world: World, budget: int) -> Outcome | None:
@@ -217,6 +234,34 @@ class _Exploration:
         self.fired = [sum(each) for each in zip(self.fired, outcome.fired, strict=False)]
         self.done += 1
         self.last = outcome
+
+    def _crash(self, outcome: Outcome, progress: Progress | None) -> None:
+        """Judge what crashes in the course of a run leave.  One that did not repeat is no ground for that."""
+        if self.judged.verdict is Verdict.UNKNOWN or self.search.free:
+            return
+        left = max(0.01, self.search.seconds - self.seconds) if self.search.seconds else 0.0
+
+        def tell(what: str) -> None:
+            if progress is not None:
+                progress(self.done, len(self.seen), self.seconds, what)
+
+        crashes = self.crashing.judge(outcome, seconds=left, tell=tell)
+        if crashes is None:
+            return
+        self.fired = [
+            times + crashes.judged * (fault.what == "crash")
+            for fault, times in zip(self.search.world.faults, self.fired, strict=True)
+        ]
+        self.judged = _merge(
+            self.judged, Judgement(Verdict.UNKNOWN, reasons=[*crashes.reasons]) if crashes.reasons else _PASS
+        )
+        for group in crashes.groups:
+            broken = group.witnesses[0].outcome
+            judgement = judge(broken, self.search.invariants)
+            found = _keep(self.search, broken, judgement, self.begun - 1)
+            way = (group.violation.invariant, group.violation.message, group.lines)
+            self.endings.setdefault(way, Ending(group.states, self.begun - 1, broken, found))
+            self.judged = _merge(self.judged, judgement)
 
     def _judge(self, outcome: Outcome) -> Judgement:
         """What a run comes to.  Of one that does not repeat, violations are no more than a reason for doubt."""
@@ -250,7 +295,7 @@ class _Exploration:
         failing = next((each for each in self.endings.values() if each.violations), None)
         outcome = failing.outcome if failing is not None else self.last
         verdict = self.judged.verdict
-        if outcome is not None and not search.free:
+        if outcome is not None:
             missed = [each for each, times in zip(search.world.faults, self.fired, strict=True) if not times]
             reasons += [f"not triggered: {faults.text(each)}" for each in missed]
             verdict = max(verdict, Verdict.UNKNOWN if missed else Verdict.PASS)
@@ -268,7 +313,8 @@ class _Exploration:
             seconds=self.seconds,
             ops=outcome.coverage.ops if outcome else 0,
             exhaustive=self.is_only or self.strategy.is_proof,
-            claim=self.strategy.claim(),
+            claim="; ".join(filter(None, [self.strategy.claim(), self.crashing.claim()])),
+            crashes=tuple(self.crashing.judged),
             interrupted=self.interrupted,
             endings=tuple(self.endings.values()),
             violations=failing.violations if failing is not None else (),
@@ -301,8 +347,25 @@ def explore(session: Session, search: Search, progress: Progress | None = None) 
     exploration.run(progress)
     report = exploration.report()
     if search.minimise and report.violations and not search.free and not report.interrupted:
+        if report.outcome is not None and report.outcome.crash is not None:
+            return _repaired(exploration, report, progress)
         return _explained(exploration, report, progress)
     return report
+
+
+def _repaired(exploration: _Exploration, report: Report, progress: Progress | None) -> Report:
+    """The report with the repair table of the first way in which a crash hurts."""
+    crashes = next(each for each in report.crashes if each.groups)
+
+    def tell(what: str) -> None:
+        if progress is not None:
+            progress(report.schedules, report.distinct_schedules, exploration.seconds, f"found; {what}")
+
+    try:
+        repaired = exploration.crashing.repaired(crashes, tell)
+    except KeyboardInterrupt:
+        return report
+    return replace(report, repaired=repaired, seconds=exploration.seconds)
 
 
 def _explained(exploration: _Exploration, report: Report, progress: Progress | None) -> Report:

@@ -100,8 +100,13 @@ def loaded(rank: int, step: int = -1, at: str = "", *, event: int = 0, **tensors
     return _said("loaded", rank, step, at, event, tensors)
 
 
+def acked(step: int, *ranks: int, at: str = "", event: int = 0) -> tuple[Weights, ...]:
+    """The save of a step has returned on these ranks: ``acked(1, 0, 1)``."""
+    return tuple(_said("acked", rank, step, at, event, {}) for rank in ranks)
+
+
 def _said(
-    kind: Literal["saved", "loaded"], rank: int, step: int, at: str, event: int, tensors: Mapping[str, str]
+    kind: Literal["saved", "loaded", "acked"], rank: int, step: int, at: str, event: int, tensors: Mapping[str, str]
 ) -> Weights:
     return Weights(rank, kind, step, at, tensors, event)
 

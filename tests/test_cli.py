@@ -147,11 +147,11 @@ def test_unknown_has_a_reason_and_a_mend(cli: Cli) -> None:
 
 
 @pytest.mark.usefixtures("_shared")
-def test_free_mode_keeps_no_finding_since_it_could_not_be_replayed(cli: Cli) -> None:
+def test_a_finding_of_free_mode_is_tried_again_in_free_mode(cli: Cli) -> None:
     assert cli("run", f"{FILE}::raising", "--mode", "free", "--json") == 1
     assert cli.data["strategy"] == "free"
-    assert cli.data["violations"][0]["finding"] is None
-    assert not Path(".racecheck").exists()
+    assert cli("replay", cli.data["violations"][0]["finding"], "--times", "2", "--json") == 1
+    assert (cli.data["reproduced"], cli.data["diverged"]) == (2, 0)
 
 
 @pytest.mark.usefixtures("_shared")
@@ -276,7 +276,7 @@ WRONG = [
     ("run FILE::racing --strategy pos:2", "there is no strategy 'pos:2'"),
     ("run FILE::racing --seconds 0", "--seconds must be more than 0 and at most 1000000 seconds, not 0.0"),
     ("run FILE::racing --seconds nan", "--seconds must be more than 0 and at most 1000000 seconds, not nan"),
-    ("run FILE::racing --storage nfs", "there is no storage 'nfs'; there is: node-local, shared"),
+    ("run FILE::racing --storage zfs", "there is no storage 'zfs'; there is: incoherent-fuse, nfs, node-local, object, shared"),
     ("run FILE::racing --nodes 3", "2 ranks cannot be shared out evenly among 3 nodes"),
     ("run FILE::racing --nodes 0", "among 0 nodes"),
     ("run FILE::racing --skew 1", "--skew takes RANK=SECONDS, such as 1=0.5, not '1'"),
@@ -404,7 +404,7 @@ def test_interrupted_it_says_how_far_it_got_and_leaves_nothing(tmp_path: Path) -
     far = r"racecheck: interrupted after \d+ of 1000000 schedules, \d+ distinct"
     assert re.fullmatch(far, err.splitlines()[-1])
     assert "KeyboardInterrupt" not in err
-    assert [path for path in runs.rglob("*") if path.name not in {f"racecheck-{os.getuid()}", "0"}] == []
+    assert [path for path in runs.rglob("*") if path.name not in {f"racecheck-{os.getuid()}", "0000"}] == []
     assert _processes_below(runs) == []
 
 

@@ -216,6 +216,28 @@ def test_who_is_naive_fails_of_it_and_who_is_right_does_not(
     assert without.verdict is Verdict.PASS, without.violations
 
 
+@pytest.mark.parametrize(
+    ("naive", "right", "spec"),
+    [
+        ("in_place", "renamed", "kill on write"),
+        ("in_place", "renamed", "EIO on write nth=each times=all"),
+        ("in_place", "renamed", "full bytes=5"),
+        ("unchecked", "renamed", "short on write bytes=3"),
+        ("impatient", "patient", "slow on rename published seconds=7"),
+        ("saves_late", "saves_at_once", "term on stat nth=2 seconds=1"),
+    ],
+)
+def test_in_free_mode_too(session: Session, naive: str, right: str, spec: str) -> None:
+    """There time is real, and so is the patience of who waits."""
+    for name, verdict in ((naive, Verdict.FAIL), (right, Verdict.PASS)):
+        scenario = target("faulty", name)
+        world = make_world(scenario.world, faults=[spec])
+        report = explore(session, Search(scenario, world, scenario.invariants, schedules=4, free=True))
+        assert report.verdict is verdict, (name, report.reasons, report.violations)
+        assert report.outcome is not None
+        assert [each.fault for each in report.outcome.ops] != [] or verdict is Verdict.PASS
+
+
 def ran(session: Session, name: str, spec: str) -> Outcome:
     outcome = search(session, name, spec, schedules=1).outcome
     assert outcome is not None

@@ -10,11 +10,11 @@ from itertools import combinations
 from typing import Any
 
 import pytest
-from hypothesis import example, find, given, seed, settings
+from hypothesis import Phase, example, find, given, seed, settings
 from hypothesis.stateful import rule, run_state_machine_as_test
 
 import racecheck
-from racecheck import CannotRun, Scenario, Switches, UsageError, World
+from racecheck import CannotRun, Scenario, Switches, UsageError, World, faults
 from racecheck.model import Outcome, Returned
 from racecheck.sessions import HERE
 from racecheck.world.supervisor import Supervisor
@@ -219,6 +219,27 @@ def test_the_simplest_world_is_the_first_one() -> None:
     assert find(racecheck.worlds(phase("save"), ranks=(3, 1)), lambda _: True) == World(ranks=3)
     late = find(racecheck.worlds(ranks=(2,), skew=1.0), lambda it: bool(it.skew) and it.skew[1] >= 0.25)
     assert late.skew == (0.0, 0.25)
+
+
+@given(racecheck.worlds(faults=("EIO on write nth=each times=all", "kill on rename")))
+def test_one_thing_goes_wrong_or_nothing(world: World) -> None:
+    written = [faults.text(each) for each in world.faults]
+    assert written in ([], ["kill on rename"]) or re.fullmatch(r"EIO on write( nth=\d+)? times=all", written[0])
+    assert len(written) < 2
+
+
+def test_a_fault_is_found_and_shrunk_to_the_first_op_that_it_takes() -> None:
+    """Before the second op nothing has happened yet."""
+    in_place = target("faulty", "in_place")
+
+    @settings(deadline=None, database=None, max_examples=60, phases=[Phase.generate, Phase.shrink])
+    @given(world=racecheck.worlds(in_place, faults=("kill on any rank=0 nth=each",)))
+    def property_(world: World) -> None:
+        racecheck.check(in_place, world=world)
+
+    with pytest.raises(AssertionError, match="recovers") as caught:
+        property_()
+    assert "what='kill',rank=0,nth=2" in re.sub(r"#.*|\\s", "", str(caught.value))
 
 
 @pytest.mark.parametrize(

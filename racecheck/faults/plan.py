@@ -27,8 +27,10 @@ def hits(fault: Fault, op: Op, node: int) -> bool:
 
 
 def is_local(fault: Fault) -> bool:
-    """Whether what it does follows from what its rank does alone, whenever the others go: it fails a call, no more."""
-    return fault.rank >= 0 and fault.what in errno.errorcode.values()
+    """Whether what it does follows from what its rank does alone, whenever the others go: it fails a call, no more.  (A
+    crash comes when all is over, as it were.)
+    """
+    return fault.what == "crash" or (fault.rank >= 0 and fault.what in errno.errorcode.values())
 
 
 @cache

@@ -7,29 +7,44 @@ stored finding as well as a fresh run.  People know it by its name, the function
 
 from __future__ import annotations
 
-from racecheck.invariants.checkpoints import all_shards_present, recovers
+from racecheck.invariants.checkpoints import all_shards_present, no_stale_shards, recovers
 from racecheck.invariants.disk import nothing_left_over, nothing_outside
-from racecheck.invariants.judging import judge, name_of, reads_contents, wants_contents
+from racecheck.invariants.durability import durable_after_ack, old_survives
+from racecheck.invariants.honesty import error_honesty
+from racecheck.invariants.judging import after_crash, judge, judges_crashes, name_of, reads_contents, wants_contents
+from racecheck.invariants.liveness import liveness
 from racecheck.invariants.publishing import atomic_publish
 from racecheck.invariants.ranks import equal_collectives, no_deadlock, no_file_errors, no_unexpected_errors
+from racecheck.invariants.retention import gc_safety
+from racecheck.invariants.sessions import latest_consistency, monotonic_step
 from racecheck.invariants.tearing import no_torn_files
 from racecheck.invariants.weights import consistent_weights, same_checkpoint, snapshot_isolation
 from racecheck.model import Invariant
 
 __all__ = [
     "DEFAULT",
+    "after_crash",
     "all_shards_present",
     "atomic_publish",
     "consistent_weights",
+    "durable_after_ack",
     "equal_collectives",
+    "error_honesty",
+    "gc_safety",
     "judge",
+    "judges_crashes",
+    "latest_consistency",
+    "liveness",
+    "monotonic_step",
     "name_of",
     "no_deadlock",
     "no_file_errors",
+    "no_stale_shards",
     "no_torn_files",
     "no_unexpected_errors",
     "nothing_left_over",
     "nothing_outside",
+    "old_survives",
     "reads_contents",
     "recovers",
     "same_checkpoint",

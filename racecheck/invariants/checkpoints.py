@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from racecheck.invariants.disk import PATTERNS, listed, matches
 from racecheck.invariants.events import done, has_own_disks, is_below, on_disk, touched
-from racecheck.invariants.judging import reads_contents
-from racecheck.invariants.ranks import describe, failures
-from racecheck.model import Op, Outcome, Stopped, Violation
+from racecheck.invariants.excuses import is_cut
+from racecheck.invariants.failures import describe, failures
+from racecheck.invariants.judging import judges_crashes, reads_contents
+from racecheck.invariants.saves import newest_acked, saves
+from racecheck.model import Op, Outcome, Returned, Stopped, Violation
 
 FOREIGN = "which weights are not made of"
 TOO_LARGE = "more than are read here"
 UNSUPPORTED = "this cannot be read here"
 """A problem with one of these in it says nothing about the file, only about who reads it."""
+
+SHARDS = ("*.distcp", "*.pt", "*.pth", "*.bin", "*.safetensors")
+"""Names of files that hold a rank's part of a checkpoint."""
 
 _METADATA = re.compile(r"(__\d+)?\.metadata")
 _SHOWN_EVENTS = 5
@@ -34,6 +39,7 @@ class _Flaw:
         return not any(each in self.text for each in (FOREIGN, TOO_LARGE, UNSUPPORTED))
 
 
+@judges_crashes
 @reads_contents
 def all_shards_present(outcome: Outcome) -> Iterator[Violation]:
     """Every checkpoint is whole: all that its metadata names is there, complete, readable, and makes up the tensors.
@@ -42,9 +48,11 @@ def all_shards_present(outcome: Outcome) -> Iterator[Violation]:
     disks of their own, each node's part is judged for itself: a rank can read only its own node's disk.  What has a
     temporary name is no checkpoint yet.  One violation for each checkpoint directory.
 
-    A file that holds other things than weights, or in a form that cannot be read here, leaves it open.
+    A file that holds other things than weights, or in a form that cannot be read here, leaves it open.  After a crash
+    or a failed save, only the checkpoint of the last step whose save has returned on all ranks has to be whole: others
+    may have been half written, or half deleted.
     """
-    flaws = [*_content_flaws(outcome), *_orphans(outcome)]
+    flaws = [flaw for flaw in (*_content_flaws(outcome), *_orphans(outcome)) if _is_due(outcome, flaw.directory)]
     certain = [flaw for flaw in flaws if flaw.is_certain]
     for directory in sorted({flaw.directory for flaw in certain}):
         of_it = [flaw for flaw in certain if flaw.directory == directory]
@@ -55,6 +63,7 @@ def all_shards_present(outcome: Outcome) -> Iterator[Violation]:
     _check_judged(outcome, [flaw for flaw in flaws if not flaw.is_certain])
 
 
+@judges_crashes
 def recovers(outcome: Outcome) -> Iterator[Violation]:
     """Every rank of the recovery returns: a fresh world can go on from what the run left.
 
@@ -70,8 +79,44 @@ def recovers(outcome: Outcome) -> Iterator[Violation]:
         yield Violation("recovers", "the recovery failed: its ranks called different collectives", ranks)
 
 
+def no_stale_shards(outcome: Outcome, patterns: Sequence[str] = SHARDS) -> Iterator[Violation]:
+    """A checkpoint has no shards that its save has not written, such as those of an older and larger world.
+
+    Whoever loads all that lies in the directory, or counts files to learn of how many ranks it is, takes them for a
+    part of it.  ``patterns`` are shell patterns for the names of shards.  Ranks say what they save, and to where, with
+    `Rank.saved`; files that are there under another name are not judged.
+    """
+    named = [save for save in saves(outcome) if save.checkpoints]
+    if not named and not is_cut(outcome):
+        raise LookupError("no rank said to which checkpoint it saved (Rank.saved with at=...)")
+    whole_run = all(isinstance(result, Returned) for result in outcome.results) and not is_cut(outcome)
+    newest = {path: save for save in named if save.is_acked or whole_run for path in save.checkpoints}
+    for directory, save in sorted(newest.items(), key=lambda each: each[0]):
+        shards = [
+            path
+            for path in sorted(outcome.disk)
+            if is_below(_split(outcome, path)[1], directory) and matches(path, patterns)
+        ]
+        begun = min(save.begun.values(), default=0)
+        stale = [path for path in shards if not any(index >= begun for index in _last_touch(outcome, path))]
+        if len(stale) < len(shards) and stale:
+            text = f"{directory}: step {save.step} was saved here, which has not written {listed(stale)}"
+            yield Violation("no-stale-shards", text)
+
+
+def _is_due(outcome: Outcome, directory: str) -> bool:
+    """Whether a checkpoint has to be whole."""
+    if not is_cut(outcome):
+        return True
+    newest = newest_acked(outcome)
+    paths = newest.checkpoints if newest is not None else ()
+    return any(is_below(directory or ".", path) or is_below(path, directory or ".") for path in paths)
+
+
 def _check_judged(outcome: Outcome, open_: list[_Flaw]) -> None:
     """Raises `LookupError` where something could not be judged."""
+    if is_cut(outcome) and not open_:
+        return
     if open_:
         raise LookupError(f"not judged: {listed([f'{flaw.directory}: {flaw.text}'.lstrip(': ') for flaw in open_])}")
     lasting = [path for path in outcome.disk if not _is_temporary(path)]

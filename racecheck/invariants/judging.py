@@ -9,6 +9,7 @@ from typing import TypeVar
 from racecheck.model import Invariant, Judgement, Outcome, Stopped, Verdict, Violation
 
 _READERS: set[Invariant] = set()
+_OF_CRASHES: set[Invariant] = set()
 _Asking = TypeVar("_Asking", bound=Callable[..., Iterator[Violation]])
 
 
@@ -23,6 +24,20 @@ def wants_contents(invariants: Sequence[Invariant]) -> bool:
     return any(_inner(each) in _READERS for each in invariants)
 
 
+def judges_crashes(invariant: _Asking) -> _Asking:
+    """Decorator: the invariant also holds of what a crash leaves.
+
+    Others are about how runs end and what ranks did: a crash cuts that off, so they are asked about whole runs only.
+    """
+    _OF_CRASHES.add(invariant)
+    return invariant
+
+
+def after_crash(invariants: Sequence[Invariant]) -> list[Invariant]:
+    """Those of the invariants that judge what a crash leaves."""
+    return [each for each in invariants if _inner(each) in _OF_CRASHES]
+
+
 def _inner(invariant: Invariant) -> Invariant:
     while isinstance(invariant, partial):
         invariant = invariant.func
@@ -33,12 +48,16 @@ def judge(outcome: Outcome, invariants: Sequence[Invariant]) -> Judgement:
     """Ask every invariant and merge by maximum: a violation is a FAIL, else a reason for doubt is UNKNOWN.
 
     The reasons are listed with a FAIL too: what was not under control may bear on how to read it.  An
-    invariant that raises gives a reason, not an error; what it had found before that counts.
+    invariant that raises gives a reason, not an error; what it had found before that counts.  Of a crash only those are
+    asked that judge crashes (`judges_crashes`).
     """
     violations: list[Violation] = []
+    if outcome.crash is not None:
+        invariants = after_crash(invariants)
     reasons = list(_doubts(outcome))
     if not invariants:
-        reasons.append("no invariant was given, so nothing was judged")
+        missing = "no invariant was given" if outcome.crash is None else "none of the invariants judges crashes"
+        reasons.append(f"{missing}, so nothing was judged")
     for invariant in invariants:
         reasons += _ask(invariant, outcome, violations)
     verdict = max(
@@ -56,7 +75,14 @@ def name_of(invariant: Invariant) -> str:
 
 
 def _doubts(outcome: Outcome) -> Iterator[str]:
-    """Why this run could not be a PASS, whatever the invariants say."""
+    """Why this run could not be a PASS, whatever the invariants say; of a crash only what came of the recovery."""
+    if outcome.crash is None:
+        yield from _doubts_of_run(outcome)
+    if outcome.recovery is not None:
+        yield from (f"in the recovery: {doubt}" for doubt in _doubts(outcome.recovery))
+
+
+def _doubts_of_run(outcome: Outcome) -> Iterator[str]:
     if not outcome.results:
         yield "no rank ran"
     for rank, result in enumerate(outcome.results):
@@ -64,8 +90,6 @@ def _doubts(outcome: Outcome) -> Iterator[str]:
             yield f"rank {rank} did not end: {result.why}"
     for what, count in outcome.coverage.holes.items():
         yield f"not under control: {what} ({count} times)" if count > 1 else f"not under control: {what}"
-    if outcome.recovery is not None:
-        yield from (f"in the recovery: {doubt}" for doubt in _doubts(outcome.recovery))
 
 
 def _ask(invariant: Invariant, outcome: Outcome, found: list[Violation]) -> list[str]:

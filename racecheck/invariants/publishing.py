@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import posixpath
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from racecheck.invariants.events import (
     touched,
     writes,
 )
+from racecheck.invariants.excuses import is_cut
+from racecheck.invariants.judging import judges_crashes
 from racecheck.model import Op, Outcome, Returned, Violation
 
 _UNKNOWN = "\0"
@@ -25,6 +28,7 @@ _UNKNOWN = "\0"
 _READS = frozenset({"read", "mmap", "copy"})
 
 
+@judges_crashes
 def atomic_publish(
     outcome: Outcome, pointer: str = "latest", named: Callable[[str], str] | None = None
 ) -> Iterator[Violation]:
@@ -34,17 +38,20 @@ def atomic_publish(
     one over it: rewritten in place it is empty for a while, and whoever reads it then finds no checkpoint.  At the end
     it must name something that exists.
 
+    After a crash, whatever survived of the pointer has to name something that survived, too.
+
     ``pointer`` is the name of a file or of a symbolic link, in whatever directory.  ``named`` turns what it says into
     the checkpoint's path, where that is not simply it.
     """
     walk = _Walk(outcome, pointer, named or str)
     for index, op in done(outcome):
-        yield from walk.step(index, op)
+        found = list(walk.step(index, op))
+        yield from found if outcome.crash is None else ()
     yield from _end(walk)
 
 
 @dataclass(frozen=True, slots=True)
-class _Published:
+class Published:
     """At event ``index`` the pointer came to say ``text``, which is the checkpoint ``target`` on disk."""
 
     index: int
@@ -53,13 +60,25 @@ class _Published:
     target: str
 
 
+def followed(outcome: Outcome, pointer: str = "latest") -> Iterator[tuple[int, Op, dict[str, Published]]]:
+    """Each op, with its index, and what pointers name after it (whatever ranks may have seen of that), by path."""
+    walk = _Walk(outcome, pointer, str)
+    succeeded = dict(done(outcome))
+    for index, event in enumerate(outcome.trace):
+        if isinstance(event, Op):
+            for _ in walk.step(index, event) if index in succeeded else ():
+                pass
+            yield index, event, {path: each for path, each in walk.current.items() if each.target != _UNKNOWN}
+
+
 @dataclass(slots=True)
 class _Walk:
     """The state of all pointers while the trace goes by.
 
     ``texts`` are what small files and links hold that were made on the way, by path on disk; ``whole`` the files that
     are to be written from the start; ``emptied`` says by which event and rank a pointer became empty; ``unknown``
-    are the pointers of which the trace does not say what they came to name.
+    are the pointers of which the trace does not say what they came to name; ``said`` is all that pointers have named,
+    by path and digest.
     """
 
     outcome: Outcome
@@ -67,10 +86,11 @@ class _Walk:
     named: Callable[[str], str]
     texts: dict[str, str] = field(default_factory=dict)
     whole: set[str] = field(default_factory=set)
-    current: dict[str, _Published] = field(default_factory=dict)
+    current: dict[str, Published] = field(default_factory=dict)
     emptied: dict[str, tuple[int, int]] = field(default_factory=dict)
     reported: set[tuple[str, int]] = field(default_factory=set)
     unknown: list[str] = field(default_factory=list)
+    said: dict[tuple[str, str], Published] = field(default_factory=dict)
     known: frozenset[str] = frozenset()
     last: dict[str, int] = field(default_factory=dict)
 
@@ -154,10 +174,11 @@ class _Walk:
         if text == _UNKNOWN and entry is not None and entry.kind == "symlink" and self.last[path] == index:
             text = entry.target
         if text:
-            fresh = _Published(index, op.rank, text, _UNKNOWN if text == _UNKNOWN else self.target(path, text))
+            fresh = Published(index, op.rank, text, _UNKNOWN if text == _UNKNOWN else self.target(path, text))
             self.unknown += [path] if text == _UNKNOWN else []
             before = self.current.get(path)
             self.current[path] = before if before is not None and before.target == fresh.target else fresh
+            self.said[path, hashlib.sha256(self.texts[path].encode()).hexdigest()] = self.current[path]
 
     def target(self, path: str, text: str) -> str:
         """The path on disk that a pointer means: seen from its own directory, from the watched one, or absolute."""
@@ -202,10 +223,10 @@ def _end(walk: _Walk) -> Iterator[Violation]:
         path: entry for path, entry in outcome.disk.items() if walk.is_pointer(path) and entry.kind != "directory"
     }
     for path, entry in sorted(pointers.items()):
-        published = walk.current.get(path)
+        published = walk.current.get(path) if outcome.crash is None else walk.said.get((path, entry.digest))
         events, ranks = ((published.index,), (published.rank,)) if published else ((), ())
         if entry.kind == "symlink" and published is None:
-            published = _Published(-1, -1, entry.target, walk.target(path, entry.target))
+            published = Published(-1, -1, entry.target, walk.target(path, entry.target))
         if entry.kind == "file" and not entry.size:
             yield Violation("atomic-publish", f"{path} is empty at the end", ranks, events)
         elif published is not None and published.target not in {_UNKNOWN, *there}:
@@ -214,5 +235,5 @@ def _end(walk: _Walk) -> Iterator[Violation]:
     if walk.unknown:
         raise LookupError(f"the trace does not say what was written to {walk.unknown[0]}")
     everyone = all(isinstance(result, Returned) for result in outcome.results)
-    if not pointers and not walk.current and everyone:
+    if not pointers and not walk.current and everyone and not is_cut(outcome):
         raise LookupError(f"no rank published {walk.pointer}, and it is not there")

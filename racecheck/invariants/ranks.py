@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from racecheck.model import Died, Op, Outcome, Raised, Returned, Stopped, Violation
+from racecheck.invariants.excuses import unexcused
+from racecheck.invariants.failures import describe, failures, first_line, source
+from racecheck.model import Outcome, Raised, Stopped, Violation
 
 _DEADLOCKED = frozenset({"collective", "lock", "asleep"})
-
-Failure = Raised | Died | Stopped
 
 
 def no_file_errors(outcome: Outcome) -> Iterator[Violation]:
@@ -18,10 +18,10 @@ def no_file_errors(outcome: Outcome) -> Iterator[Violation]:
     ``mkdir`` fails with EEXIST; one lists what the other is removing and finds ENOENT.  One violation for
     each such rank, with the op that the error came from.
     """
-    for rank, failure in failures(outcome):
+    for rank, failure in unexcused(outcome):
         if isinstance(failure, Raised) and _is_file_error(failure):
-            text = f"{_type(failure)} on rank {rank}: {failure.path or _first_line(failure.message)}"
-            yield Violation("no-file-errors", text, (rank,), _source(outcome, rank, failure))
+            text = f"{_type(failure)} on rank {rank}: {failure.path or first_line(failure.message)}"
+            yield Violation("no-file-errors", text, (rank,), source(outcome, rank, failure))
 
 
 def no_unexpected_errors(outcome: Outcome) -> Iterator[Violation]:
@@ -30,7 +30,7 @@ def no_unexpected_errors(outcome: Outcome) -> Iterator[Violation]:
     A race need not end in an ``OSError``: readers of a torn file raise EOFError or UnpicklingError, and C++
     and Rust code wrap errno in errors of their own.  One violation for each such rank.
     """
-    for rank, failure in failures(outcome):
+    for rank, failure in unexcused(outcome):
         if isinstance(failure, Raised) and _is_file_error(failure):
             continue
         if isinstance(failure, Stopped) and failure.kind != "echo":
@@ -66,20 +66,6 @@ def equal_collectives(outcome: Outcome) -> Iterator[Violation]:
         yield Violation("equal-collectives", text, ranks)
 
 
-def failures(outcome: Outcome) -> list[tuple[int, Failure]]:
-    """How ranks failed, by rank.  Echoes are left out, unless nothing else explains them."""
-    failed = [(rank, each) for rank, each in enumerate(outcome.results) if not isinstance(each, Returned)]
-    causes = [(rank, each) for rank, each in failed if not _is_echo(each)]
-    explained = causes or outcome.mismatch is not None
-    return causes if explained else failed
-
-
-def _is_echo(failure: Failure) -> bool:
-    if isinstance(failure, Raised):
-        return failure.echo
-    return isinstance(failure, Stopped) and failure.kind == "echo"
-
-
 def _is_file_error(failure: Raised) -> bool:
     return "OSError" in (failure.type, *failure.bases)
 
@@ -87,32 +73,3 @@ def _is_file_error(failure: Raised) -> bool:
 def _type(failure: Raised) -> str:
     """The exception's type, with the errno where the type alone does not say it."""
     return f"OSError ({failure.errno})" if failure.type == "OSError" and failure.errno else failure.type
-
-
-def _first_line(text: str) -> str:
-    return next(iter(text.strip().splitlines()), "")
-
-
-def _source(outcome: Outcome, rank: int, failure: Raised) -> tuple[int, ...]:
-    """The trace index of the rank's last op with the failure's errno, if it has one.
-
-    One about the failure's path goes first: what cleans up often meets the same errno elsewhere.
-    """
-    found = [
-        (failure.path in [place.path for place in event.places], index)
-        for index, event in enumerate(outcome.trace)
-        if isinstance(event, Op) and event.rank == rank
-        if event.result is not None and failure.errno and event.result.errno == failure.errno
-    ]
-    return (max(found)[1],) if found else ()
-
-
-def describe(rank: int, failure: Failure) -> str:
-    """How a rank failed, in one line."""
-    if isinstance(failure, Raised):
-        return f"{failure.type} on rank {rank}: {_first_line(failure.message)}".removesuffix(": ")
-    if isinstance(failure, Stopped):
-        return f"rank {rank} did not end: {failure.why}"
-    how = f"was killed by {failure.signal}" if failure.signal else f"exited with status {failure.status}"
-    words = failure.output.strip().splitlines()[-1:]
-    return ": ".join([f"rank {rank} {how} before the scenario had returned", *words])

@@ -6,9 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from racecheck.invariants.disk import listed
+from racecheck.invariants.excuses import is_cut
+from racecheck.invariants.judging import judges_crashes
 from racecheck.model import Outcome, Violation, Weights
 
 
+@judges_crashes
 def consistent_weights(outcome: Outcome) -> Iterator[Violation]:
     """What is loaded is bit for bit what was saved, all of one step, on every rank.
 
@@ -27,6 +30,7 @@ def consistent_weights(outcome: Outcome) -> Iterator[Violation]:
         yield from _apart(saved, [load for load in loads if load.in_recovery is world])
 
 
+@judges_crashes
 def snapshot_isolation(outcome: Outcome) -> Iterator[Violation]:
     """A save holds the weights as they were when it began, not as training changed them while it was written.
 
@@ -65,6 +69,12 @@ def same_checkpoint(outcome: Outcome) -> Iterator[Violation]:
             yield Violation(
                 "same-checkpoint", f"step {step} was saved to different checkpoints: {parts}", everyone, events
             )
+
+
+def steps_of_loads(outcome: Outcome) -> list[tuple[Weights, list[int]]]:
+    """What the recovery has loaded, each with the steps that it may be of."""
+    saved, loads = _spoken(outcome)
+    return [(load.weights, saved.matching(load)) for load in loads if load.in_recovery]
 
 
 def _joined(numbers: Sequence[int]) -> str:
@@ -135,7 +145,18 @@ class _Saved:
 
 
 def _records(outcome: Outcome) -> tuple[_Saved, list[_Load]]:
-    """What was saved, and each load; raises `LookupError` where nobody said either."""
+    """What was saved, and each load.
+
+    Raises `LookupError` where nobody said either, unless a fault or a crash came before that.
+    """
+    saved, loads = _spoken(outcome)
+    for records, word in ((saved.records, "saved"), (loads, "loaded")):
+        if not records and not (is_cut(outcome) and not loads):
+            raise LookupError(f"no rank said what it {word} (Rank.{word})")
+    return saved, loads
+
+
+def _spoken(outcome: Outcome) -> tuple[_Saved, list[_Load]]:
     worlds = [outcome, outcome.recovery] if outcome.recovery is not None else [outcome]
     saved = tuple(each for world in worlds for each in world.weights if each.kind == "saved")
     loads = [
@@ -144,9 +165,6 @@ def _records(outcome: Outcome) -> tuple[_Saved, list[_Load]]:
         for each in world.weights
         if each.kind == "loaded"
     ]
-    for records, word in ((saved, "saved"), (loads, "loaded")):
-        if not records:
-            raise LookupError(f"no rank said what it {word} (Rank.{word})")
     return _Saved(saved), loads
 
 

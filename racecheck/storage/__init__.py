@@ -6,6 +6,8 @@ A model is asked by the supervisor:
 2. for each pending op, ``visible(op)``: could its result or its effect depend on, or matter to, another rank?  An op
    that is not visible is still performed in order and recorded, but it is no point: nothing is chosen there;
 3. by whoever explores, ``footprint(op)``: which other ops could tell when this one happens?
+
+Where nodes have caches, a run's `View` says at each call what its node may be shown (`racecheck.storage.views`).
 """
 
 from __future__ import annotations
@@ -16,18 +18,27 @@ from typing import Protocol
 from racecheck.dependence import Footprint
 from racecheck.errors import UsageError
 from racecheck.model import Op, World
+from racecheck.storage import options
+from racecheck.storage.fuse import IncoherentFuse
+from racecheck.storage.nfs import NFS
 from racecheck.storage.node_local import NodeLocal
+from racecheck.storage.objects import Objects
 from racecheck.storage.shared import Shared
+from racecheck.storage.views import View
+
+__all__ = ["NAMES", "Storage", "View", "make", "view"]
 
 
 class Storage(Protocol):
     """A storage model; see the module for who calls what.
 
     ``per_node``: every node has a disk of its own.  ``has_views``: what a node sees may be what was there before.
+    ``mirrored``: every node has a mirror of the one disk, which shows what others have published.
     """
 
     per_node: bool
     has_views: bool
+    mirrored: bool
 
     def visible(self, op: Op) -> bool:
         """Whether other ranks could tell when this op happens."""
@@ -38,11 +49,33 @@ class Storage(Protocol):
         ...
 
 
-_MODELS: dict[str, Callable[[World], Storage]] = {"shared": Shared, "node-local": NodeLocal}
+class _Cached(Storage, Protocol):
+    def view(self) -> View:
+        """What the nodes of one run remember: nothing yet."""
+        ...
+
+
+_CACHED: dict[str, Callable[[World, tuple[str, ...]], _Cached]] = {
+    "nfs": NFS,
+    "incoherent-fuse": IncoherentFuse,
+    "object": Objects,
+}
+_PLAIN: dict[str, Callable[[World], Storage]] = {"shared": Shared, "node-local": NodeLocal}
+NAMES = tuple(sorted((*_PLAIN, *_CACHED)))
 
 
 def make(world: World) -> Storage:
-    """The storage model of a world; raises `UsageError` for one that does not exist."""
-    if world.storage not in _MODELS:
-        raise UsageError(f"there is no storage {world.storage!r}; there is: {', '.join(sorted(_MODELS))}")
-    return _MODELS[world.storage](world)
+    """The storage model of a world; raises `UsageError` for one that does not exist or has no such options."""
+    name, given = options.split(world.storage)
+    if name in _CACHED:
+        return _CACHED[name](world, given)
+    if name not in _PLAIN:
+        raise UsageError(f"there is no storage {name!r}; there is: {', '.join(NAMES)}")
+    options.read(name, given, {})
+    return _PLAIN[name](world)
+
+
+def view(world: World) -> View | None:
+    """A fresh view for one run of a world; None where every node sees what is there."""
+    name, given = options.split(world.storage)
+    return _CACHED[name](world, given).view() if name in _CACHED else None

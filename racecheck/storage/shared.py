@@ -18,6 +18,7 @@ class Shared:
 
     per_node = False
     has_views = False
+    mirrored = False
 
     def __init__(self, world: World) -> None:
         self.world = world

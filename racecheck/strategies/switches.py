@@ -34,6 +34,8 @@ class Switches(Strategy):
         return True
 
     def choose(self, point: Point) -> int:
+        if point.kind != "next":
+            return 0
         for event in point.trace[self._seen :]:
             if isinstance(event, Op):
                 self._ops[event.rank] += 1

@@ -52,8 +52,11 @@ _HERE = (str(Path(__file__).parent), targets.__file__)
 @dataclass(frozen=True, slots=True)
 class Job:
     """What a world's ranks are to do.  ``watched`` is the scenario's directory, ``scratch`` holds a TMPDIR
-    for each rank, ``output`` what each prints.  ``controlled`` is False in free mode.  ``ahead`` is how many
-    nanoseconds each rank's clock is.  ``recovering``: they run the scenario's recovery.
+    for each rank, ``output`` what each prints.  ``controlled`` is False in free mode, in which calls that a fault may
+    be about are ``filtered`` all the same.  ``ahead`` is how many
+    nanoseconds each rank's clock is.  ``recovering``: they run the scenario's recovery.  ``loads`` is the directory
+    of a loader (`racecheck.world.loading`), whose bytes are in the file ``spool``; if it is ``reading`` it says what
+    is in the files, too.
     """
 
     target: str
@@ -64,8 +67,12 @@ class Job:
     scratch: str
     output: str
     controlled: bool
+    filtered: bool = False
     ahead: Sequence[int] = ()
     recovering: bool = False
+    loads: str = ""
+    spool: str = ""
+    reading: bool = False
 
     def rank(self, number: int, channel: socket.socket) -> Rank:
         """What the scenario gets to know."""
@@ -213,16 +220,19 @@ def run(
     the process group up; 4. announce "ready" and wait for everybody; 5. run the scenario; 6. send the result;
     7. in free mode wait for the others, and end as a Python process ends; 8. announce "exit".
     """
-    _settle(job, rank)
+    if job.loads:
+        return int(importlib.import_module("racecheck.world.loading").run(scenario, job, channel, connect))
+    settle(job, rank)
     if job.controlled:
         _watch_clock(job, rank)
+    if job.controlled or job.filtered:
         _hand_over(channel)
     connect(job, rank)
     before = len(sys.modules)
     announce({"is": "ready"})
-    result, error = _result(scenario, job.rank(rank, channel), job, channel)
+    result, error = result_of(scenario, job.rank(rank, channel), job, channel)
     fresh = newest_modules(len(sys.modules) - before)
-    _send(channel, {"result": {"type_name": type(result).__name__, **asdict(result)}, "modules": sorted(fresh)})
+    send(channel, {"result": {"type_name": type(result).__name__, **asdict(result)}, "modules": sorted(fresh)})
     if not job.controlled and isinstance(result, Returned):
         channel.recv(1)  # who leaves early would close connections on which its peers still wait
     status = result.status if isinstance(result, Died) else int(error is not None)
@@ -231,7 +241,8 @@ def run(
     return status
 
 
-def _settle(job: Job, rank: int) -> None:
+def settle(job: Job, rank: int) -> None:
+    """Make a forked process a rank's: its environment, where its output goes, where its randomness begins."""
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     scratch, per_node = Path(job.scratch) / str(rank), job.ranks // job.nodes
     os.environ.update(
@@ -253,12 +264,18 @@ def _settle(job: Job, rank: int) -> None:
 
 def _hand_over(channel: socket.socket) -> None:
     _grow_descriptor_table()
-    reading, writing = os.pipe()
-    faulthandler.register(STACK_SIGNAL, file=writing, all_threads=False, chain=False)
+    reading = listen_for_stacks()
     listener = seccomp.install()
     socket.send_fds(channel, [str(os.getpid()).encode()], [listener, reading])
     os.close(listener)
     os.close(reading)
+
+
+def listen_for_stacks() -> int:
+    """From now on this process writes the stack of a thread that gets `STACK_SIGNAL` to a pipe; gives its other end."""
+    reading, writing = os.pipe()
+    faulthandler.register(STACK_SIGNAL, file=writing, all_threads=False, chain=False)
+    return reading
 
 
 def _grow_descriptor_table() -> None:
@@ -269,9 +286,10 @@ def _grow_descriptor_table() -> None:
     os.close(os.dup2(0, highest))
 
 
-def _result(
+def result_of(
     scenario: Scenario, rank: Rank, job: Job, channel: socket.socket
 ) -> tuple[RankResult, BaseException | None]:
+    """Call the scenario, or its recovery; gives how that ended, and the exception if it was one."""
     try:
         value = scenario.resume(rank) if job.recovering else scenario(rank)
     except SystemExit as end:
@@ -283,7 +301,7 @@ def _result(
         return Returned(json.loads(json.dumps(value))), None
     except (TypeError, ValueError):
         found = f"the scenario returned a value of type {type(value).__name__} on rank {rank.rank}"
-        _send(
+        send(
             channel,
             {"usage": f"{found}: return JSON data (numbers, strings, lists), of a tensor for instance a digest"},
         )
@@ -362,17 +380,20 @@ def _traceback(trace: TracebackType | None) -> tuple[Frame, ...]:
 
 
 def _tell(job: Job, channel: socket.socket, kind: str, state: Any, step: int, at: str | Path) -> None:
-    """Say which weights were saved or loaded; what happened before it is known where the world is controlled."""
+    """Say which weights were saved or loaded, or that a save has returned; what happened before it is known where the
+    world is controlled.
+    """
     weights = importlib.import_module("racecheck.world.weights")
     where = os.path.relpath(at, job.watched) if at else ""
     said = {"kind": kind, "step": step, "checkpoint": where, "tensors": weights.digests(state)}
     if job.controlled:
         announce({"is": "weights", "said": said})
     else:
-        _send(channel, {"weights": said})
+        send(channel, {"weights": said})
 
 
-def _send(channel: socket.socket, message: dict[str, Any]) -> None:
+def send(channel: socket.socket, message: dict[str, Any]) -> None:
+    """Send a line of JSON data."""
     channel.sendall(json.dumps(message).encode() + b"\n")
 
 

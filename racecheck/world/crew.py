@@ -29,7 +29,7 @@ class Crew:
     """Forked on construction; `boot` waits until it is ready."""
 
     def __init__(self, session: Session, job: Job, world: World) -> None:
-        disks = [*session.slot.disks(world).values()]
+        disks = session.slot.mounts(world)
         roots = dict.fromkeys([job.watched, *map(str, disks)], "")
         self.number = session.next_world()
         self.output = session.slot.output / str(self.number)

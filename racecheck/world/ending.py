@@ -24,10 +24,11 @@ def hear(rank: Rank) -> None:
             rank.weights.append(Weights(rank=rank.number, **message["weights"]))
             continue
         rank.modules = message["modules"]
-        rank.result = _result(message["result"])
+        rank.result = result_of(message["result"])
 
 
-def _result(raw: dict[str, Any]) -> RankResult:
+def result_of(raw: dict[str, Any]) -> RankResult:
+    """A rank's result, as the agent sends it."""
     kind = raw.pop("type_name")
     if kind == "Returned":
         return Returned(raw["value"])

@@ -1,5 +1,5 @@
-"""Free mode: the same world at full speed, without control.  Nothing is chosen and nothing is seen of what it does,
-only what comes of it.
+"""Free mode: the same world at full speed, without control.  Nothing is chosen but faults, and nothing is seen of what
+it does but what faults hit: only what comes of it.
 """
 
 from __future__ import annotations
@@ -7,71 +7,150 @@ from __future__ import annotations
 import select
 import socket
 import time
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from racecheck import storage
 from racecheck.errors import UsageError
-from racecheck.model import Coverage, Outcome, Stopped, World
+from racecheck.model import Coverage, Event, Outcome, Point, Schedule, Stopped, World
 from racecheck.world import disk
+from racecheck.world.agent import Job
+from racecheck.world.answers import reply
+from racecheck.world.crew import Crew
 from racecheck.world.ending import hear
 from racecheck.world.files import OpenFiles
 from racecheck.world.resolve import Watched
+from racecheck.world.rules import Rules
 from racecheck.world.session import Session, wipe
 from racecheck.world.tasks import Rank
 
 
-def run(session: Session, target: str, world: World, *, seed: str) -> Outcome:
-    """Run a world once; ranks that have not ended after its timeout are stopped.
+def run(
+    session: Session,
+    target: str,
+    world: World,
+    *,
+    seed: str,
+    choose: Callable[[Point], int] = lambda _: 0,
+    recovering: bool = False,
+) -> Outcome:
+    """Run a world once; ranks that have not ended after its timeout are stopped.  ``choose`` says which of the faults
+    happen for which that is a choice.  ``recovering``: what ranks run is the recovery, on the disk that there is.
 
     Raises `CannotRun` or `UsageError` where no run came about.
     """
-    if storage.make(world).per_node:
+    if storage.make(world).per_node or storage.view(world) is not None:
         raise UsageError(f"storage {world.storage} needs control: without it there is one disk; leave --mode free out")
     started = time.perf_counter()
-    session.make_ready(target, world)
-    number, slot = session.next_world(), session.slot
-    pairs = [socket.socketpair() for _ in range(world.ranks)]
-    ranks = [Rank(each, ours, OpenFiles(Watched({}))) for each, (ours, _) in enumerate(pairs)]
-    job = session.job(target, world, seed, controlled=False)
-    session.fork(number, asdict(job), tuple(theirs for _, theirs in pairs))
-    try:
+    if recovering:
+        session.slot.make_room(world)
+    else:
+        session.make_ready(target, world)
+    job = session.job(target, world, seed, controlled=False, recovering=recovering)
+    with _Faulted(session, job, world, choose) if world.faults else _Plain(session, job, world) as crew:
+        _wait(session, crew, time.monotonic() + world.timeout)
+        results = tuple(
+            rank.result or Stopped("running", f"it had not ended after {world.timeout:g} s") for rank in crew.ranks
+        )
+    said = tuple(each for rank in crew.ranks for each in rank.weights)
+    coverage = Coverage(notes={"free mode: nothing was controlled": 1})
+    return Outcome(
+        world, crew.trace, crew.schedule, results, disk.read(session.slot.disks(world)), weights=said, fired=crew.fired,
+        coverage=coverage, seconds=time.perf_counter() - started,
+    )  # fmt: skip
+
+
+class _Plain:
+    """The ranks of a world that nothing is done to."""
+
+    def __init__(self, session: Session, job: Job, world: World) -> None:
+        self._session, self.number = session, session.next_world()
+        pairs = [socket.socketpair() for _ in range(world.ranks)]
+        self.ranks = [Rank(each, ours, OpenFiles(Watched({}))) for each, (ours, _) in enumerate(pairs)]
+        session.fork(self.number, asdict(job), tuple(theirs for _, theirs in pairs))
         for _, theirs in pairs:
             theirs.close()
-        _wait(session, number, ranks, time.monotonic() + world.timeout)
-        results = tuple(
-            rank.result or Stopped("running", f"it had not ended after {world.timeout:g} s") for rank in ranks
-        )
-    finally:
-        session.end_world(number, thorough=True)
-        for rank in ranks:
+        self.trace: tuple[Event, ...] = ()
+        self.schedule: Schedule = ()
+        self.fired: tuple[int, ...] = ()
+
+    def __enter__(self) -> _Plain:  # noqa: PYI034  (Self is not there in Python 3.10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._session.end_world(self.number, thorough=True)
+        for rank in self.ranks:
             rank.close()
-        wipe(slot.output / str(number))
-    coverage = Coverage(notes={"free mode: nothing was controlled": 1})
-    said = tuple(each for rank in ranks for each in rank.weights)
-    seconds = time.perf_counter() - started
-    on_disk = disk.read(slot.disks(world))
-    return Outcome(world, (), (), results, on_disk, weights=said, coverage=coverage, seconds=seconds)
+        wipe(self._session.slot.output / str(self.number))
+
+    @property
+    def listeners(self) -> dict[int, Rank]:
+        """Who may have a call waiting at which descriptor."""
+        return {}
+
+    def take(self, rank: Rank) -> None:
+        """Such a call is there."""
+
+    def wait(self) -> float:
+        """The most seconds to wait."""
+        return 60.0
+
+    def gone(self, rank: Rank) -> None:
+        """It has ended."""
 
 
-def _wait(session: Session, number: int, ranks: list[Rank], deadline: float) -> None:
-    watch = select.poll()
-    watch.register(session.socket, select.POLLIN)
-    for rank in ranks:
-        watch.register(rank.channel, select.POLLIN)
-    while not all(rank.gone for rank in ranks):
-        left = deadline - time.monotonic()
-        if left <= 0 or not (ready := watch.poll(left * 1000)):
-            break
-        for descriptor, event in ready:
-            if event & select.POLLHUP and descriptor != session.socket.fileno():
+class _Faulted(_Plain):
+    """The ranks of a world with faults."""
+
+    def __init__(self, session: Session, job: Job, world: World, choose: Callable[[Point], int]) -> None:
+        self._crew = Crew(session, replace(job, filtered=True), world)
+        self.number, self.ranks = self._crew.number, self._crew.ranks
+        try:
+            self._crew.boot()
+            self._rules = Rules(self._crew, world, str(session.slot.path), choose)
+        except BaseException:
+            self._crew.end()
+            raise
+        for rank in self.ranks:
+            reply(rank.main)
+
+    def __exit__(self, *_: object) -> None:
+        self._crew.end()
+        state = self._rules.state
+        self.trace, self.schedule, self.fired = tuple(state.trace), tuple(state.schedule), self._rules.fired
+
+    @property
+    def listeners(self) -> dict[int, Rank]:
+        return {each.listener.descriptor: each for each in self.ranks if each.listener is not None}
+
+    def take(self, rank: Rank) -> None:
+        self._rules.take(rank)
+
+    def wait(self) -> float:
+        return self._rules.wait()
+
+    def gone(self, rank: Rank) -> None:
+        self._rules.gone(rank)
+
+
+def _wait(session: Session, crew: _Plain, deadline: float) -> None:
+    watch, listeners = select.poll(), crew.listeners
+    for descriptor in (session.socket.fileno(), *listeners, *(rank.channel.fileno() for rank in crew.ranks)):
+        watch.register(descriptor, select.POLLIN)
+    while not all(rank.gone for rank in crew.ranks) and (left := deadline - time.monotonic()) > 0:
+        for descriptor, event in watch.poll(min(left, crew.wait()) * 1000):
+            if descriptor in listeners and event & select.POLLIN:
+                crew.take(listeners[descriptor])
+            elif event & select.POLLHUP and descriptor != session.socket.fileno():
                 watch.unregister(descriptor)
-        for message in session.gone(number):
-            rank = ranks[message["gone"]]
+        for message in session.gone(crew.number):
+            rank = crew.ranks[message["gone"]]
             hear(rank)
             rank.end(message["status"])
-        _let_leave(ranks)
-    for rank in ranks:
+            crew.gone(rank)
+        _let_leave(crew.ranks)
+    for rank in crew.ranks:
         hear(rank)
 
 

@@ -146,15 +146,16 @@ def _hex(value: bytes | str) -> str:
 
 
 def connect(job: Job, rank: int) -> None:
-    """Bring the process group up, over loopback.  In free mode a barrier makes ranks start together; otherwise the
-    supervisor does.  (A new process's torch begins with a seed that is its own; so does a rank's, out of the run's.)
+    """Bring the process group up, over loopback.  Ranks start together: in free mode by a barrier, else because the
+    supervisor lets them go.  (A new process's torch begins with a seed that is its own; so does a rank's, out of the
+    run's.)
     """
     torch.set_num_threads(1)
     torch.default_generator.manual_seed(Random(f"{job.seed}:{rank}").getrandbits(63))
     store = SupervisedStore() if job.controlled else dist.FileStore(f"{job.output}/store", job.ranks)
     _stores.append(store)  # C++ does not keep the Python half of a store alive
     dist.init_process_group("gloo", store=store, rank=rank, world_size=job.ranks)
-    if not job.controlled:
+    if not job.controlled and not job.filtered:
         dist.barrier()
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
-import hashlib
 import mmap
 import os
 import stat
@@ -20,6 +19,7 @@ from racecheck.kernel import libc, proc, syscalls
 from racecheck.kernel.memory import Memory
 from racecheck.kernel.signature import Arg, Role
 from racecheck.world.calls import Request, signed
+from racecheck.world.digest import Digest, plain
 from racecheck.world.files import OpenFile
 from racecheck.world.names import Names
 from racecheck.world.resolve import AT_FDCWD, Located, check_ours
@@ -70,7 +70,7 @@ def perform(request: Request) -> Answer:
 def _symlink(request: Request) -> Answer:
     """With where it points."""
     target = _text(request.task.process.memory, request.raw(Role.TARGET))
-    return replace(_generic(request), text=_shown(target))
+    return replace(_generic(request), text=_shown(plain(target)))
 
 
 def _generic(request: Request) -> Answer:
@@ -246,7 +246,7 @@ def _chunks(spans: list[tuple[int, int]], most: int) -> Iterator[tuple[int, int]
 def _transfer(request: Request, move: Callable[[Memory, OpenFile, int, int, int], bytes]) -> Answer:
     """Read or write chunk by chunk, as one op; ``move`` does one chunk and gives the bytes that it moved."""
     file, offset = request.file, request.op.args.get("offset", -1)
-    memory, digest, done, text = request.task.process.memory, hashlib.sha256(), 0, b""
+    memory, digest, done, text = request.task.process.memory, Digest(), 0, b""
     positioned = "offset" in request.op.args and (offset != -1 or request.call.name not in {"preadv2", "pwritev2"})
     spans = _spans(request)
     if positioned and offset < 0:
@@ -265,7 +265,7 @@ def _transfer(request: Request, move: Callable[[Memory, OpenFile, int, int, int]
         text = moved if done == len(moved) else b""
         if len(moved) < length:
             break
-    return Answer(value=done, size=done, digest=digest.hexdigest(), text=_shown(text))
+    return Answer(value=done, size=done, digest=digest.hexdigest(), text=_shown(plain(text)))
 
 
 def _shown(data: bytes) -> str:

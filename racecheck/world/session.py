@@ -13,6 +13,7 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from racecheck.errors import CannotRun, UsageError
 from racecheck.kernel import proc
 from racecheck.model import Content, Piece, World
 from racecheck.world.agent import Job
+from racecheck.world.digest import SLOT
 from racecheck.world.virtual import age
 
 _GUARDIAN = Path(__file__).with_name("guardian.py")
@@ -46,7 +48,7 @@ class Slot:
         if found.st_uid != os.getuid() or found.st_mode & 0o170077 != 0o040000:
             raise CannotRun(f"{home} is not a private directory of yours; remove it or set RACECHECK_RUNS")
         for number in range(4096):
-            self.path = (home / str(number)).resolve()
+            self.path = (home / SLOT.format(number)).resolve()
             self.path.mkdir(mode=0o700, exist_ok=True)
             self.lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
             try:
@@ -87,6 +89,12 @@ class Slot:
             return {"": self.watched}
         return {f"node{node}/": self.nodes / str(node) for node in range(world.nodes)}
 
+    def mounts(self, world: World) -> list[Path]:
+        """For each node the directory that it has in the place of the watched one; none where that is all there is."""
+        model = storage.make(world)
+        has_own = model.per_node or model.mirrored
+        return [self.nodes / str(node) for node in range(world.nodes)] if has_own else []
+
     def spread(self, world: World) -> None:
         """Give every disk of a world what is in the watched directory, which then only stands for them."""
         disks = [each for each in self.disks(world).values() if each != self.watched]
@@ -104,7 +112,7 @@ class Slot:
 
     def make_room(self, world: World) -> None:
         """Give every rank of a world its scratch directory, and every node its disk, where it has none yet."""
-        needed = [self.watched, *self.disks(world).values(), *(self.scratch / str(rank) for rank in range(world.ranks))]
+        needed = [self.watched, *self.mounts(world), *(self.scratch / str(rank) for rank in range(world.ranks))]
         try:
             for each in needed:
                 each.mkdir(parents=True, exist_ok=True)
@@ -223,7 +231,7 @@ class Session:
             if failed:
                 raise CannotRun(f"the files of the run could not be read: {failed.strip().splitlines()[-1]}")
             for path, raw in json.loads(answer.read_text()).items():
-                found[f"{prefix}{path}"] = _content(raw, prefix)
+                found[f"{prefix}{path}"] = content(raw, prefix)
             answer.unlink()
         return found
 
@@ -237,12 +245,16 @@ class Session:
         """Let the zygote fork the ranks of a world; does not wait for it."""
         self._send({"do": "fork", "world": world, "job": job}, sockets)
 
-    def gone(self, world: int) -> list[dict[str, int]]:
-        """The ranks of a world that have ended since the last call, each with its status; does not block."""
+    def gone(self, world: int, others: Collection[int] = ()) -> list[dict[str, int]]:
+        """The ranks of a world that have ended since the last call, each with its status; does not block.
+
+        ``others`` are older worlds that are still asked about.
+        """
         while self._readable():
             self._sort(json.loads(self._take()))
         found = [each for each in self._gone if each["world"] == world]
-        self._gone = [each for each in self._gone if each["world"] > world]
+        kept = [each for each in self._gone if each["world"] > world or each["world"] in others]
+        self._gone = [each for each in kept if each["world"] != world]
         return found
 
     def first(self, target: str) -> bool:
@@ -323,7 +335,7 @@ class Session:
         self.close()
 
 
-def _content(raw: dict[str, Any], prefix: str) -> Content:
+def content(raw: dict[str, Any], prefix: str) -> Content:
     """One file of what `racecheck.world.contents` gives."""
     sizes = ("shape", "start", "sizes")
     pieces = [{**each, **{name: tuple(each[name]) for name in sizes}} for each in raw["pieces"]]

@@ -34,6 +34,7 @@ from racecheck.world.recorder import Recorder
 from racecheck.world.session import Session
 from racecheck.world.state import Over, State
 from racecheck.world.tasks import Task, join
+from racecheck.world.view import Viewer
 from racecheck.world.virtual import VirtualTime
 
 _STALL = 5 * 10**9
@@ -89,6 +90,7 @@ class Supervisor:
             members.boot()
             self._begin(members)
             results = conclude(self._state, self._explore())
+            self._viewer.finish()
             self.modules = sorted({module for rank in members.ranks for module in rank.modules})
         finally:
             members.end()
@@ -119,6 +121,7 @@ class Supervisor:
             seed=self._job.seed, names=self._names,
         )  # fmt: skip
         self._injector = Injector(self._state)
+        self._viewer = Viewer(self._state)
         if self._recorder is not None:
             slot = self._session.slot
             self._recorder.begin(slot.disks(self._world), slot.scratch, self._state.identities)
@@ -190,6 +193,8 @@ class Supervisor:
         return bool(answered) or self._let_leave()
 
     def _is_visible(self, request: Request) -> bool:
+        if self._viewer.flushes(request):
+            request.op = replace(request.op, flags=tuple(sorted({*request.op.flags, "FLUSH"})))
         if not bookkeeping.releases(request, self._state.locks):
             return self._state.storage.visible(request.op)
         request.op = replace(request.op, flags=tuple(sorted({*request.op.flags, "LOCK_UN"})))
@@ -307,12 +312,15 @@ class Supervisor:
         fault = self._injector.draw(request)
         if self._injector.ends(task, request, fault):
             return
-        result = self._injector.perform(request, fault, self._perform)
+        result = self._injector.perform(request, fault, self._look)
         self._state.time.tick(request.until)
         task.request = None
         task.rank.running = True
         result = answer(request, result, self._state.crew.files)
         self._record(request, result)
+
+    def _look(self, request: Request) -> Answer:
+        return self._viewer.perform(request, self._perform)
 
     def _perform(self, request: Request) -> Answer:
         makes = creates(request)

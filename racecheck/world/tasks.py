@@ -228,7 +228,7 @@ class Rank:
         """The process has ended.  What it said before decides, unless its end says otherwise."""
         self.gone, self.running = True, False
         if self.result is None or (isinstance(self.result, Returned) and status != 0):
-            self.result = Died(status=max(status, 0), signal=_signal_name(-status) if status < 0 else "")
+            self.result = Died(status=max(status, 0), signal=signal_name(-status) if status < 0 else "")
 
     def lines(self) -> Iterator[bytes]:
         """Whole lines that the rank has sent since the last call."""
@@ -251,7 +251,8 @@ class Rank:
             request.close()
 
 
-def _signal_name(number: int) -> str:
+def signal_name(number: int) -> str:
+    """Give "SIGKILL" for 9."""
     try:
         return signal.Signals(number).name
     except ValueError:

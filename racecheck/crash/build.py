@@ -1,0 +1,157 @@
+"""From a run and its record to logs: what the run did to its disks, as crash models read it.
+
+There is one log for each disk.  Where nodes have disks of their own a log has the ops of its node, since what one disk
+makes last says nothing of another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+from racecheck import storage
+from racecheck.crash.cuts import moments
+from racecheck.crash.log import Data, Entry, Extent, Inode, Log, Tree, merged
+from racecheck.model import Op, Outcome
+from racecheck.world.recorder import Change, Recorder, Span, Thing
+
+_FILE_SYNCS = frozenset({"fsync", "fdatasync"})
+_MODELLED = frozenset({"shared", "node-local"})
+_NOTHING = Change()
+
+_Make = Callable[..., Entry]
+
+
+def build(outcome: Outcome, recorder: Recorder) -> dict[str, Log]:
+    """The log of each disk, by how its paths begin in the outcome ("" where all nodes share one).
+
+    ``recorder`` was there when the outcome came about.  Raises `LookupError` where it does not know everything.
+    """
+    if recorder.problem:
+        raise LookupError(recorder.problem)
+    if outcome.world.storage not in _MODELLED:
+        raise LookupError(f"what is durable on storage {outcome.world.storage} is not modelled")
+    order = moments(outcome)
+    prefixes = [prefix for prefix in recorder.roots if prefix != "TMPDIR/"]
+    own = storage.make(outcome.world).per_node
+    found = {}
+    for prefix in prefixes:
+        entries = tuple(
+            entry
+            for event, op in enumerate(outcome.trace)
+            if isinstance(op, Op) and (not own or prefix == f"node{outcome.world.node(op.rank)}/")
+            for entry in _entries(op, recorder.changes.get(event, _NOTHING), _maker(outcome, event, op))
+        )
+        found[prefix] = Log(_start(recorder, recorder.roots[prefix]), entries, order)
+    return found
+
+
+def _start(recorder: Recorder, root: int) -> Tree:
+    inodes = {number: _inode(thing) for number, thing in recorder.things.items()}
+    return Tree(inodes, dict(recorder.names), root)
+
+
+def _inode(thing: Thing) -> Inode:
+    return Inode(thing.kind, merged(map(_extent, thing.spans), thing.size), thing.size, thing.target)
+
+
+def _extent(span: Span) -> Extent:
+    return span.offset, span.length, _data(span)
+
+
+def _data(span: Span) -> Data | None:
+    return Data(span.digest, 0, span.length) if span.digest else None
+
+
+def _maker(outcome: Outcome, event: int, op: Op) -> _Make:
+    """What makes an entry for an op."""
+    return partial(Entry, event, rank=op.rank, node=outcome.world.node(op.rank), clock=op.clock)
+
+
+def _entries(op: Op, change: Change, make: _Make) -> Iterator[Entry]:
+    """What an op did, and promised, in order.  (An op that failed may have written a part all the same.)"""
+    if change.spans:
+        yield from _writes(op, change, make)
+    if op.result is None or op.result.errno:
+        return
+    if op.call in _NAMING:
+        yield from _NAMING[op.call](op, change, make)
+    elif op.syscall in _FILE_SYNCS:
+        yield make("fsync", inode=op.places[-1].inode)
+    elif op.call == "sync":
+        yield make("sync")
+
+
+def _writes(op: Op, change: Change, make: _Make) -> Iterator[Entry]:
+    inode = op.places[-1].inode
+    for span in change.spans:
+        yield make("write", inode=inode, offset=span.offset, length=span.length, data=_data(span))
+    if change.lasting:
+        yield make("fsync", inode=inode)
+
+
+def _opened(op: Op, change: Change, make: _Make) -> Iterator[Entry]:
+    place = op.places[-1]
+    if "O_TMPFILE" in op.flags:
+        if change.inode:
+            yield make("create", inode=change.inode, name=f"#{change.inode}")
+    elif change.inode:
+        yield make("create", inode=change.inode, directory=place.directory, name=change.names[-1])
+    elif place.size and ("O_TRUNC" in op.flags or op.syscall == "creat"):
+        yield make("truncate", inode=place.inode, length=0)
+
+
+def _made(op: Op, change: Change, make: _Make) -> Iterator[Entry]:
+    kind = {"mkdir": "mkdir", "symlink": "symlink"}.get(op.call, "create")
+    place = op.places[-1]
+    yield make(kind, inode=change.inode, directory=place.directory, name=change.names[-1], target=change.target)
+
+
+def _linked(op: Op, change: Change, make: _Make) -> Iterator[Entry]:
+    source, target = op.places[0], op.places[-1]
+    yield make("link", inode=source.inode, directory=target.directory, name=change.names[-1])
+
+
+def _renamed(op: Op, change: Change, make: _Make) -> Iterator[Entry]:
+    """(Of one file by two of its own names rename(2) does nothing.)"""
+    source, target = op.places
+    if "RENAME_EXCHANGE" in op.flags:
+        raise LookupError(f"{op.label} exchanges two names, which is not modelled")
+    if source.inode != target.inode:
+        yield make(
+            "rename", inode=source.inode, directory=source.directory, name=change.names[0],
+            to_directory=target.directory, to_name=change.names[-1], replaced=target.inode,
+        )  # fmt: skip
+
+
+def _removed(op: Op, change: Change, make: _Make) -> Iterator[Entry]:
+    place = op.places[-1]
+    kind = "rmdir" if place.kind == "directory" else "unlink"
+    yield make(kind, inode=place.inode, directory=place.directory, name=change.names[-1])
+
+
+def _truncated(op: Op, _: Change, make: _Make) -> Iterator[Entry]:
+    place, length = op.places[-1], op.args["length"]
+    if length != place.size:
+        yield make("truncate", inode=place.inode, length=length)
+
+
+def _allocated(op: Op, change: Change, make: _Make) -> Iterator[Entry]:
+    place = op.places[-1]
+    if change.size > place.size:
+        yield make("truncate", inode=place.inode, length=change.size)
+
+
+_NAMING: Mapping[str, Callable[[Op, Change, _Make], Iterator[Entry]]] = {
+    "open": _opened,
+    "mkdir": _made,
+    "mknod": _made,
+    "symlink": _made,
+    "link": _linked,
+    "rename": _renamed,
+    "unlink": _removed,
+    "rmdir": _removed,
+    "truncate": _truncated,
+    "allocate": _allocated,
+}
+"""By family: the ops that change names or sizes."""

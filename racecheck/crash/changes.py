@@ -1,0 +1,260 @@
+"""A log as changes that last or are lost one by one, and what is on the disk if some of them last.
+
+Changes are numbered in the order of the log; a set of them is an integer with a bit for each, which makes a crash state
+cheap: file systems have few states and files have few contents, each of which is built once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from racecheck.crash.log import SYNCS, Disk, Entry, Extent, Inode, Log, Stored, Tree, merged, overwritten, shortened
+
+Name = tuple[int, str]
+PAGE = 4096
+"""A page of a file comes to the disk as a whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What lasts as one: bytes of a file ("data"), its size ("size"), or names.
+
+    ``entry`` is where in the log it comes from, ``inode`` what it is about.  ``removes`` are names that go, ``adds``
+    those that come and what they lead to.  ``extends``: bytes beyond the end of the file; ``shrinks``: it gets shorter.
+    """
+
+    entry: int
+    kind: Literal["data", "size", "name"]
+    inode: int
+    removes: tuple[Name, ...] = ()
+    adds: tuple[tuple[Name, int], ...] = ()
+    extends: bool = False
+    shrinks: bool = False
+
+    @property
+    def names(self) -> tuple[Name, ...]:
+        """The names that it decides."""
+        return (*self.removes, *(name for name, _ in self.adds))
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What lasts of a run: these changes, of one of them only a part; and how long files are, where that is another
+    length than the changes give them: longer ones end in zeros.
+
+    ``sizes`` are pairs of file and size, ``torn`` is a change and from where to where in it bytes last.
+    """
+
+    lasts: int
+    sizes: tuple[tuple[int, int], ...] = ()
+    torn: tuple[int, int, int] | None = None
+
+
+@dataclass(slots=True)
+class Changes:
+    """The changes of a log, and the disks that they make.
+
+    ``split``: a rename is the loss of what it replaces, the new name, and the loss of the old one.  ``tails``: to cut
+    a file off inside a page is also to write zeros into the rest of that page.
+    """
+
+    log: Log
+    split: bool = False
+    tails: bool = False
+    every: list[Change] = field(default_factory=list)
+    of_entry: list[int] = field(default_factory=list)
+    kinds: dict[str, int] = field(default_factory=lambda: {"data": 0, "size": 0, "name": 0})
+    of_inode: dict[int, int] = field(default_factory=dict)
+    _trees: dict[int, tuple[tuple[str, int], ...]] = field(default_factory=dict)
+    _contents: dict[tuple[object, ...], Stored] = field(default_factory=dict)
+    _inodes: dict[int, Inode] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._inodes.update(self.log.start.inodes)
+        sizes = {number: inode.size for number, inode in self._inodes.items()}
+        for index, entry in enumerate(self.log.entries):
+            first = len(self.every)
+            self.every.extend(self._made(index, entry, sizes))
+            self.of_entry.append((1 << len(self.every)) - (1 << first))
+            for number in range(first, len(self.every)):
+                change = self.every[number]
+                self.kinds[change.kind] |= 1 << number
+                if change.kind != "name":
+                    self.of_inode[change.inode] = self.of_inode.get(change.inode, 0) | 1 << number
+
+    def _made(self, index: int, entry: Entry, sizes: dict[int, int]) -> Iterator[Change]:
+        if entry.kind in SYNCS:
+            return
+        if entry.kind == "write":
+            before, end = sizes.get(entry.inode, 0), entry.offset + entry.length
+            sizes[entry.inode] = max(before, end)
+            yield Change(index, "data", entry.inode, extends=end > before)
+        elif entry.kind == "truncate":
+            shrinks = entry.length < sizes.get(entry.inode, 0)
+            sizes[entry.inode] = entry.length
+            if self.tails and shrinks and entry.length % PAGE:
+                yield Change(index, "data", entry.inode)
+            yield Change(index, "size", entry.inode, shrinks=shrinks)
+        else:
+            if entry.inode not in self._inodes:
+                self._inodes[entry.inode] = _new(entry)
+            yield from self._named(index, entry)
+
+    def _named(self, index: int, entry: Entry) -> Iterator[Change]:
+        source, target = (entry.directory, entry.name), (entry.to_directory, entry.to_name)
+        if entry.kind in {"unlink", "rmdir"}:
+            yield Change(index, "name", entry.inode, removes=(source,))
+        elif entry.kind != "rename":
+            yield Change(index, "name", entry.inode, adds=((source, entry.inode),))
+        elif not self.split:
+            yield Change(index, "name", entry.inode, removes=(source,), adds=((target, entry.inode),))
+        else:
+            if entry.replaced:
+                yield Change(index, "name", entry.replaced, removes=(target,))
+            yield Change(index, "name", entry.inode, adds=((target, entry.inode),))
+            yield Change(index, "name", entry.inode, removes=(source,))
+
+    def of_entries(self, entries: int) -> int:
+        """The changes that the entries (a bit for each) made."""
+        found = 0
+        for index, mask in enumerate(self.of_entry):
+            if entries >> index & 1:
+                found |= mask
+        return found
+
+    def start_size(self, inode: int) -> int:
+        """How long a file was in the beginning."""
+        return self._inodes[inode].size if inode in self._inodes else 0
+
+    def before(self, entries: int) -> int:
+        """The changes that the first so many entries made."""
+        return self.of_entries((1 << entries) - 1)
+
+    def key(self, choice: Choice) -> tuple[tuple[tuple[str, int], ...], tuple[int, ...]]:
+        """What two choices have in common exactly if they make equal disks."""
+        tree = self.tree(choice.lasts)
+        return tree, tuple(id(self.stored(number, choice)) for _, number in tree)
+
+    def disk(self, choice: Choice) -> Disk:
+        """The disk that is left if this lasts."""
+        return Disk(tuple((path, self.stored(number, choice)) for path, number in self.tree(choice.lasts)))
+
+    def tree(self, lasts: int) -> tuple[tuple[str, int], ...]:
+        """The paths that lead somewhere, in order, each with the number of what is there."""
+        which = lasts & self.kinds["name"]
+        if which not in self._trees:
+            self._trees[which] = self._tree(which)
+        return self._trees[which]
+
+    def _tree(self, lasts: int) -> tuple[tuple[str, int], ...]:
+        names = dict(self.log.start.names)
+        for change in self.chosen(lasts):
+            for gone in change.removes:
+                if names.get(gone) == change.inode:
+                    del names[gone]
+            names.update(change.adds)
+        inside: dict[int, list[tuple[str, int]]] = {}
+        for (directory, name), number in names.items():
+            inside.setdefault(directory, []).append((name, number))
+        return tuple(sorted(self._below(self.log.start.root, "", inside, frozenset())))
+
+    def _below(
+        self, directory: int, path: str, inside: Mapping[int, list[tuple[str, int]]], above: frozenset[int]
+    ) -> Iterator[tuple[str, int]]:
+        """What a directory holds; a directory that came to be inside itself (half a rename) is left out."""
+        for name, number in inside.get(directory, ()):
+            yield path + name, number
+            if self._inodes[number].kind == "directory" and number not in above:
+                yield from self._below(number, f"{path}{name}/", inside, above | {number})
+
+    def stored(self, number: int, choice: Choice) -> Stored:
+        """What an object holds; the same object for equal contents."""
+        own = self.of_inode.get(number, 0)
+        torn = choice.torn if choice.torn is not None and own >> choice.torn[0] & 1 else None
+        size = next((size for inode, size in choice.sizes if inode == number), -1)
+        key = (number, choice.lasts & own, size, torn)
+        found = self._contents.get(key)
+        if found is None:
+            found = self._stored(self._inodes[number], choice.lasts & own, size, torn)
+            found = self._contents.setdefault(("same", found), found)
+            self._contents[key] = found
+        return found
+
+    def _stored(self, inode: Inode, lasts: int, forced: int, torn: tuple[int, int, int] | None) -> Stored:
+        if inode.kind != "file":
+            return Stored(inode.kind, target=inode.target)
+        extents, size = inode.extents, inode.size
+        for number in bits(lasts):
+            entry = self.log.entries[self.every[number].entry]
+            if self.every[number].kind == "size":
+                whole = -(-entry.length // PAGE) * PAGE if self.tails else entry.length
+                extents, size = shortened(extents, whole), entry.length
+                continue
+            if entry.kind == "truncate":
+                extents = overwritten(extents, entry.length, PAGE - entry.length % PAGE, None)
+                continue
+            start, length, data = entry.offset, entry.length, entry.data
+            if torn is not None and torn[0] == number:
+                start, length, data = shortened_to(entry, torn[1], torn[2])
+            extents = overwritten(extents, start, length, data)
+            size = max(size, start + length)
+        size = forced if forced >= 0 else size
+        return Stored("file", merged(shortened(extents, size), size), size)
+
+    def chosen(self, mask: int) -> Iterator[Change]:
+        """The changes of a set, in order."""
+        return (self.every[number] for number in bits(mask))
+
+    def entries_of(self, mask: int) -> set[int]:
+        """The entries from which the changes of a set come."""
+        return {change.entry for change in self.chosen(mask)}
+
+
+def settled(log: Log) -> Tree:
+    """The disk when all of a log lasts."""
+    changes = Changes(log)
+    everything = Choice((1 << len(changes.every)) - 1)
+    names, inodes = dict(log.start.names), dict(log.start.inodes)
+    for change in changes.every:
+        for gone in change.removes:
+            names.pop(gone, None)
+        names.update(change.adds)
+        if change.inode in changes.of_inode or change.inode not in inodes:
+            stored = changes.stored(change.inode, everything)
+            inodes[change.inode] = Inode(stored.kind, stored.extents, stored.size, stored.target)
+    return Tree(inodes, names, log.start.root)
+
+
+def shortened_to(entry: Entry, start: int, end: int) -> Extent:
+    """The part of a write from one of its bytes to another."""
+    (part,) = shortened(overwritten((), entry.offset, entry.length, entry.data), entry.offset + end)
+    offset, length, data = part
+    if start and data is not None:
+        data = type(data)(data.digest, data.offset + start, length - start)
+    return offset + start, length - start, data
+
+
+def bits(mask: int) -> Iterator[int]:
+    """The numbers in a set, from the lowest."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+def mask_of(numbers: Iterable[int]) -> int:
+    """A set of these numbers."""
+    found = 0
+    for number in numbers:
+        found |= 1 << number
+    return found
+
+
+def _new(entry: Entry) -> Inode:
+    if entry.kind == "mkdir":
+        return Inode("directory")
+    if entry.kind == "symlink":
+        return Inode("symlink", target=entry.target)
+    return Inode("file")

@@ -1,0 +1,87 @@
+"""A run as it was when a crash cut it, for invariants to judge."""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from racecheck.crash.log import Disk, Stored
+from racecheck.model import Collective, Crash, DiskEntry, Event, Outcome, Violation, Weights
+from racecheck.world.recorder import Recorder
+
+
+@dataclass(slots=True)
+class Cutting:
+    """Cuts one run, in many places."""
+
+    outcome: Outcome
+    recorder: Recorder
+    _said: list[tuple[Weights, int]] = field(default_factory=list)
+    _cuts: dict[tuple[int, ...], tuple[tuple[Event, ...], tuple[Weights, ...]]] = field(default_factory=dict)
+    _entries: dict[Stored, DiskEntry] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._said = [(each, _last_before(self.outcome, each)) for each in self.outcome.weights]
+
+    @property
+    def acks(self) -> tuple[int, ...]:
+        """The events right after which a rank said that a save had returned."""
+        return tuple(sorted({event for each, event in self._said if each.kind == "acked" and event >= 0}))
+
+    def cut(self, crash: Crash, disks: Mapping[str, Disk]) -> Outcome:
+        """The outcome that the crash left, but for what a recovery makes of it and what is in the files.
+
+        Its trace has the events that had happened and no others, and what ranks said had been said by then.
+        """
+        if crash.happened not in self._cuts:
+            self._cuts[crash.happened] = self._cut(crash.happened)
+        trace, weights = self._cuts[crash.happened]
+        entries = {
+            f"{prefix}{path}": self._entry(stored) for prefix, disk in disks.items() for path, stored in disk.paths
+        }
+        return replace(
+            self.outcome, trace=trace, weights=weights, disk=entries, contents={}, recovery=None, pending=(),
+            outside={}, mismatch=None, crash=crash,
+        )  # fmt: skip
+
+    def _cut(self, happened: tuple[int, ...]) -> tuple[tuple[Event, ...], tuple[Weights, ...]]:
+        there = frozenset(happened)
+        said = [
+            replace(each, event=bisect_left(happened, each.event))
+            for each, event in self._said
+            if event < 0 or event in there
+        ]
+        return tuple(self.outcome.trace[index] for index in happened), tuple(said)
+
+    def _entry(self, stored: Stored) -> DiskEntry:
+        if stored not in self._entries:
+            digest = self._digest(stored) if stored.kind == "file" else ""
+            self._entries[stored] = DiskEntry(stored.kind, stored.size, digest, stored.target)
+        return self._entries[stored]
+
+    def _digest(self, stored: Stored) -> str:
+        whole = hashlib.sha256()
+        with Path(self.recorder.spool).open("rb") as spool:
+            for _, length, data in stored.extents:
+                if data is not None:
+                    spool.seek(self.recorder.blobs[data.digest] + data.offset)
+                whole.update(spool.read(length) if data is not None else bytes(length))
+        return whole.hexdigest()
+
+
+def uncut(violation: Violation, crash: Crash) -> Violation:
+    """A violation of a cut run, with the events as they are numbered in the whole of it."""
+    whole = crash.happened
+    return replace(violation, events=tuple(whole[event] for event in violation.events if 0 <= event < len(whole)))
+
+
+def _last_before(outcome: Outcome, said: Weights) -> int:
+    """The last event of its rank before a rank said something, -1 for none: once that had happened it could say it."""
+    for index in range(min(said.event, len(outcome.trace)) - 1, -1, -1):
+        event = outcome.trace[index]
+        if said.rank in (event.ranks if isinstance(event, Collective) else (event.rank,)):
+            return index
+    return -1

@@ -1,0 +1,113 @@
+"""Crash states that go wrong in the same way, because of the same lines of code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from racecheck.crash.log import Disk
+from racecheck.crash.states import CrashState
+from racecheck.model import Op, Outcome, Violation
+
+MOST = 3
+"""Witnesses that are kept of a group."""
+
+Line = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """A crash state, the disks (by prefix) as it leaves them, and the outcome as it was judged."""
+
+    state: CrashState
+    disks: tuple[tuple[str, Disk], ...]
+    outcome: Outcome
+
+    @property
+    def harm(self) -> int:
+        """How many ops were lost or torn."""
+        return len(self.state.crash.lost) + len(self.state.crash.torn)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One way of going wrong: the ``violation`` of its least witness, and where the ops were made that were lost.
+
+    ``models`` says under which models it shows, and in how many states; ``witnesses`` are the least ones, those that
+    lose the fewest ops first.
+    """
+
+    violation: Violation
+    lines: tuple[Line, ...]
+    models: Mapping[str, int]
+    witnesses: Sequence[Witness]
+
+    @property
+    def states(self) -> int:
+        return sum(self.models.values())
+
+
+@dataclass(slots=True)
+class _Found:
+    violation: Violation
+    models: dict[str, int] = field(default_factory=dict)
+    witnesses: list[tuple[int, int, Violation, Witness]] = field(default_factory=list)
+
+
+class Groups:
+    """Takes what is found, state by state."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], dict[tuple[Line, ...], _Found]] = {}
+        self._count = 0
+
+    def add(self, violation: Violation, witness: Witness) -> None:
+        self._count += 1
+        kind = violation.invariant, plain(violation.message)
+        found = self._found.setdefault(kind, {}).setdefault(_lines(witness), _Found(violation))
+        model = witness.state.crash.model
+        found.models[model] = found.models.get(model, 0) + 1
+        found.witnesses.append((witness.harm, self._count, violation, witness))
+        found.witnesses.sort(key=lambda each: each[:2])
+        del found.witnesses[MOST:]
+
+    def plainest(self) -> tuple[Group, ...]:
+        """The groups, the one that takes the least loss first.
+
+        What goes wrong in the same way with more lost than another needs counts with that one.
+        """
+        groups = [group for by_lines in self._found.values() for group in _folded(by_lines)]
+        return tuple(sorted(groups, key=lambda each: (each.witnesses[0].harm, each.violation.invariant)))
+
+
+def _folded(by_lines: Mapping[tuple[Line, ...], _Found]) -> list[Group]:
+    least: dict[tuple[Line, ...], dict[str, int]] = {}
+    for lines in sorted(by_lines, key=lambda each: (len(each), each)):
+        within = next((other for other in least if set(other) <= set(lines)), lines)
+        models = least.setdefault(within, {})
+        for model, count in by_lines[lines].models.items():
+            models[model] = models.get(model, 0) + count
+    return [_group(by_lines[lines], lines, models) for lines, models in least.items()]
+
+
+def _group(found: _Found, lines: tuple[Line, ...], models: Mapping[str, int]) -> Group:
+    return Group(found.witnesses[0][2], lines, models, tuple(each[3] for each in found.witnesses))
+
+
+def _lines(witness: Witness) -> tuple[Line, ...]:
+    """Where the lost and torn ops were made, each line once."""
+    crash = witness.state.crash
+    happened = dict(zip(crash.happened, witness.outcome.trace, strict=True))
+    ops = [op for event in (*crash.lost, *crash.torn) if isinstance(op := happened[event], Op)]
+    return tuple(sorted({_line(op) for op in ops}))
+
+
+def _line(op: Op) -> Line:
+    """The line, else what the op was."""
+    return (op.stack[0].file, op.stack[0].line) if op.stack else (f"{op.call} {op.path}", 0)
+
+
+def plain(message: str) -> str:
+    """A message without what differs between cases of the same: numbers, digests, addresses."""
+    return re.sub(r"\b(0x)?[0-9a-f]{12,}\b|\d+", "#", message)

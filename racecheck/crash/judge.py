@@ -1,0 +1,327 @@
+"""What a crash in the course of a run can leave: every such state is loaded by the scenario's recovery, and judged.
+
+A finding is believed only if it shows again when nothing but that one state has been loaded in a process.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from racecheck.crash.build import build
+from racecheck.crash.changes import Changes, Choice, mask_of
+from racecheck.crash.cutting import Cutting, uncut
+from racecheck.crash.groups import Group, Groups, Witness, plain
+from racecheck.crash.log import Disk, Log
+from racecheck.crash.materialise import Ages
+from racecheck.crash.recovering import Recovered, Recoveries
+from racecheck.crash.repair import repairs
+from racecheck.crash.states import MODELS, CrashState, states
+from racecheck.invariants import judge
+from racecheck.model import Died, Invariant, Outcome, Raised, RankResult, Stopped, Verdict
+from racecheck.targets import Scenario
+from racecheck.world.recorder import Recorder
+from racecheck.world.session import Session
+
+MOST_HUNG = 3
+"""After so many recoveries that did not end in time the rest of the states is left: each takes the world's timeout."""
+
+_SAMPLE = 8
+"""So many states, from first to last, are loaded in a process of their own, too, and must come to the same."""
+
+AS_IT_IS = "as it is"
+
+_OFTEN = 50
+"""Progress is told of every so many states."""
+
+Progress = Callable[[int, int, float, str], None]
+"""Called now and then: how many states have been judged, of how many, the seconds that it took, and the model."""
+
+Disks = tuple[tuple[str, Disk], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """The states of one model: how many there are, were judged, and broke an invariant.
+
+    ``cuts`` are the places in the run where it was cut; ``truncated`` says why these are not all, "" if they are.
+    """
+
+    states: int = 0
+    judged: int = 0
+    bad: int = 0
+    cuts: int = 0
+    truncated: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Crashes:
+    """What judging the crash states of a ``run`` came to.
+
+    ``counts`` are by model; ``groups`` are what went wrong, the plainest first.  ``disks`` counts the distinct states
+    of the disk, each of which the recovery loaded once; ``reasons`` say why a verdict of PASS would not be right, and
+    ``notes`` what is to be known besides.
+    """
+
+    run: Outcome
+    counts: Mapping[str, Count]
+    groups: Sequence[Group] = ()
+    reasons: Sequence[str] = ()
+    disks: int = 0
+    seconds: float = 0.0
+    logs: Mapping[str, Log] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.groups:
+            return Verdict.FAIL
+        return Verdict.UNKNOWN if self.reasons else Verdict.PASS
+
+    @property
+    def judged(self) -> int:
+        return sum(count.judged for count in self.counts.values())
+
+    @property
+    def truncated(self) -> str:
+        """Which models were not exhausted, and why; "" if all were."""
+        cut = {name: count.truncated for name, count in self.counts.items() if count.truncated}
+        return "; ".join(f"{name}: {why}" for name, why in cut.items())
+
+    @property
+    def rate(self) -> float:
+        """Distinct states of the disk that were judged in a second."""
+        return self.disks / self.seconds if self.seconds else 0.0
+
+
+def judge_crashes(
+    session: Session,
+    scenario: Scenario,
+    outcome: Outcome,
+    recorder: Recorder,
+    models: Sequence[str] = MODELS,
+    invariants: Sequence[Invariant] = (),
+    *,
+    seconds: float = 0.0,
+    progress: Progress | None = None,
+    seed: str = "0",
+) -> Crashes:
+    """Enumerate what crashes can leave of a run, under each of these models, and judge it by these invariants.
+
+    ``recorder`` was there when the outcome came about.  No new state is begun after so many ``seconds`` (0: no limit).
+    Raises `CannotRun` and `UsageError` like a run.
+    """
+    started = time.perf_counter()
+    try:
+        logs = build(outcome, recorder)
+    except LookupError as error:
+        reason = f"what a crash leaves cannot be told: {error.args[0]}"
+        return Crashes(outcome, dict.fromkeys(models, Count()), reasons=(reason,))
+    until = started + seconds if seconds > 0 else 0.0
+    for alone in (False, True):
+        judging = _Judging(session, scenario, outcome, recorder, logs, invariants, seed, until, alone=alone)
+        try:
+            found = judging.judge(logs, models, progress)
+            if alone or judging.confirm(found):
+                break
+        finally:
+            judging.close()
+    return replace(found, reasons=(*found.reasons, *judging.doubts), seconds=time.perf_counter() - started)
+
+
+def judge_repairs(
+    session: Session,
+    scenario: Scenario,
+    crashes: Crashes,
+    recorder: Recorder,
+    invariants: Sequence[Invariant] = (),
+    *,
+    seconds: float = 0.0,
+    seed: str = "0",
+) -> dict[str, Crashes]:
+    """What crashes could leave had the code been written otherwise: by the repair's name, "as it is" first.
+
+    Each repair, and each two together, is made in the log of the run that has been judged, and its states are judged
+    in their turn.  Those that are not reached in so many ``seconds`` are left out (0: no limit).
+    """
+    until = time.perf_counter() + seconds if seconds > 0 else 0.0
+    found = {AS_IT_IS: crashes}
+    repaired = {prefix: repairs(log) for prefix, log in crashes.logs.items()}
+    names = list(dict.fromkeys(name for each in repaired.values() for name in each))
+    judging = _Judging(session, scenario, crashes.run, recorder, crashes.logs, invariants, seed, until)
+    try:
+        for name in names:
+            if 0 < until <= time.perf_counter():
+                break
+            logs = {prefix: repaired[prefix].get(name, log) for prefix, log in crashes.logs.items()}
+            found[name] = judging.judge(logs, tuple(crashes.counts))
+    finally:
+        judging.close()
+    return found
+
+
+class _Judging:
+    """Judges the states of logs of one run.  ``alone``: each is loaded in a process of its own.
+
+    ``seen`` is what came of each state of the disk; ``doubts`` are what is wrong with that.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        scenario: Scenario,
+        outcome: Outcome,
+        recorder: Recorder,
+        logs: Mapping[str, Log],
+        invariants: Sequence[Invariant],
+        seed: str,
+        until: float,
+        *,
+        alone: bool = False,
+    ) -> None:
+        self.invariants, self.until, self.alone = invariants or scenario.invariants, until, alone
+        self.cutting = Cutting(outcome, recorder)
+        ages = Ages.of(outcome, recorder, logs)
+        self.recoveries = Recoveries(session, scenario, outcome.world, recorder, ages, self.invariants, seed)
+        self.seen: dict[Disks, Recovered] = {}
+        self.doubts: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        shared = "what had been loaded before made a difference: each state had a process of its own" * self.alone
+        return tuple(note for note in (self.recoveries.slow, shared) if note)
+
+    def judge(self, logs: Mapping[str, Log], models: Sequence[str], progress: Progress | None = None) -> Crashes:
+        """All states of these logs, by disk."""
+        started, before = time.perf_counter(), len(self.seen)
+        under = _Pass(self, logs, progress, started)
+        counts = {model: under.judge(model) for model in models}
+        return Crashes(
+            self.cutting.outcome, counts, under.groups.plainest(), tuple(under.reasons), len(self.seen) - before,
+            time.perf_counter() - started, logs, self.notes,
+        )  # fmt: skip
+
+    def recovered(
+        self, pending: Sequence[tuple[CrashState, Disks]], left_out: list[str]
+    ) -> Iterator[tuple[CrashState, Disks]]:
+        """The states, once their disks have been loaded: each disk once."""
+        waiting: dict[Disks, list[CrashState]] = {}
+        for state, disks in pending:
+            waiting.setdefault(disks, []).append(state)
+        fresh = [disks for disks in waiting if disks not in self.seen]
+        for disks in [disks for disks in waiting if disks in self.seen]:
+            yield from ((state, disks) for state in waiting[disks])
+        loaded = 0
+        for disks, recovered in self.recoveries.recover(self._in_time(fresh, left_out), alone=self.alone):
+            loaded += 1
+            self.seen[disks] = recovered
+            yield from ((state, disks) for state in waiting[disks])
+        if loaded < len(fresh) and not left_out:
+            left_out.append(f"{len(fresh) - loaded} states were not judged: {self.recoveries.problem}")
+
+    def _in_time(self, disks: Sequence[Disks], left_out: list[str]) -> Iterator[Disks]:
+        for number, each in enumerate(disks):
+            left = len(disks) - number
+            if 0 < self.until <= time.perf_counter():
+                left_out.append(f"{left} states were not judged: the time was up")
+                return
+            if self.recoveries.hung >= MOST_HUNG:
+                left_out.append(f"{left} states were not judged: {MOST_HUNG} recoveries did not end")
+                return
+            yield each
+
+    def confirm(self, found: Crashes) -> bool:
+        """Load what is shown of each group, and a sample of all states, each in a process of its own: it must come to
+        the same.
+
+        False if it does not, because it mattered what had been loaded before.
+        """
+        if not self.recoveries.shares_processes:
+            return True
+        sample = [*self.seen][:: max(1, -(-len(self.seen) // _SAMPLE))]
+        shown = [group.witnesses[0].disks for group in found.groups]
+        again = [disks for disks in dict.fromkeys([*shown, *sample]) if not _has_hung(self.seen[disks])]
+        for disks, recovered in list(self.recoveries.recover(again, alone=True)):
+            if not _same(recovered, self.seen[disks]):
+                ((_, third),) = self.recoveries.recover([disks], alone=True)
+                if _same(recovered, third):
+                    return False
+                self.doubts = ("the recovery does not do the same twice on the same state of the disk",)
+        return True
+
+    def close(self) -> None:
+        self.recoveries.close()
+
+
+class _Pass:
+    """The states of some logs, model by model."""
+
+    def __init__(self, judging: _Judging, logs: Mapping[str, Log], progress: Progress | None, started: float) -> None:
+        self.judging, self.logs, self.progress, self.started = judging, logs, progress, started
+        self.groups = Groups()
+        self.reasons: dict[str, None] = {}
+        self._changes = {prefix: Changes(log) for prefix, log in logs.items()} if len(logs) > 1 else {}
+
+    def judge(self, model: str) -> Count:
+        """All states of a model."""
+        total = Count()
+        left_out: list[str] = []
+        for prefix, log in self.logs.items():
+            enumeration = states(log, model, acks=self.judging.cutting.acks)
+            pending = [(state, self._disks(prefix, state)) for state in enumeration.states]
+            total = replace(total, states=total.states + len(pending), cuts=total.cuts + enumeration.cuts)
+            for state, disks in self.judging.recovered(pending, left_out):
+                bad = self._judge(state, disks)
+                total = replace(total, judged=total.judged + 1, bad=total.bad + bad)
+                if self.progress is not None and total.judged % _OFTEN == 0:
+                    self.progress(total.judged, total.states, time.perf_counter() - self.started, model)
+            left_out += [enumeration.truncated] if enumeration.truncated else []
+        return replace(total, truncated="; ".join(left_out))
+
+    def _disks(self, prefix: str, state: CrashState) -> Disks:
+        """The disks after a crash of the node with one of them: what the others did by then is all there."""
+        found = {prefix: state.disk}
+        for other, changes in self._changes.items():
+            if other != prefix:
+                happened = frozenset(state.crash.happened)
+                entries = mask_of(index for index, each in enumerate(changes.log.entries) if each.event in happened)
+                found[other] = changes.disk(Choice(changes.of_entries(entries)))
+        return tuple(sorted(found.items(), key=lambda each: each[0]))
+
+    def _judge(self, state: CrashState, disks: Disks) -> bool:
+        """Whether a state broke anything."""
+        recovered = self.judging.seen[disks]
+        cut = self.judging.cutting.cut(state.crash, dict(disks))
+        outcome = replace(cut, recovery=recovered.outcome, contents=recovered.contents)
+        judgement = judge(outcome, self.judging.invariants)
+        for reason in judgement.reasons:
+            self.reasons.setdefault(reason)
+        witness = Witness(state, disks, outcome)
+        for violation in judgement.violations:
+            self.groups.add(uncut(violation, state.crash), witness)
+        return bool(judgement.violations)
+
+
+def _has_hung(recovered: Recovered) -> bool:
+    """Whether to load it again would take as long as a recovery may take."""
+    return recovered.outcome is not None and any(isinstance(each, Stopped) for each in recovered.outcome.results)
+
+
+def _same(one: Recovered, other: Recovered) -> bool:
+    return _plain(one) == _plain(other)
+
+
+def _plain(recovered: Recovered) -> object:
+    """A recovery without what differs from process to process: addresses and the like in messages."""
+    if recovered.outcome is None:
+        return recovered.contents
+    return [_how(result) for result in recovered.outcome.results], recovered.outcome.weights, recovered.contents
+
+
+def _how(result: RankResult) -> object:
+    if isinstance(result, Raised):
+        return result.type, result.errno, plain(result.message)
+    if isinstance(result, Died):
+        return result.status, result.signal
+    return result.kind if isinstance(result, Stopped) else result

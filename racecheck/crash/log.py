@@ -1,0 +1,192 @@
+"""What a run did to its disk, and what a crash leaves of that: plain data.
+
+Objects are known by number, never by path: a name may lead to another object later, an object may have many names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+ROOT = 1
+"""The number of the watched directory, where a `Tree` does not say another."""
+
+ObjectKind = Literal["directory", "file", "symlink"]
+EntryKind = Literal[
+    "write", "truncate", "create", "mkdir", "link", "symlink", "unlink", "rmdir", "rename", "fsync", "sync"
+]  # fmt: skip
+SYNCS = frozenset({"fsync", "sync"})
+"""Entries that change nothing and promise that changes last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """A span of recorded bytes: ``length`` bytes at ``offset`` of the blob ``digest``."""
+
+    digest: str
+    offset: int
+    length: int
+
+
+Extent = tuple[int, int, Data | None]
+"""Where in a file, how many bytes, and which; None: zeros."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inode:
+    """An object of a file system; ``extents`` and ``size`` are of a file, ``target`` of a symbolic link."""
+
+    kind: ObjectKind
+    extents: tuple[Extent, ...] = ()
+    size: int = 0
+    target: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A disk all of which is durable: its objects by number, and the numbers by (directory, name).
+
+    ``root`` is the number of the directory whose contents are of interest; it has no name and is never lost.
+    """
+
+    inodes: Mapping[int, Inode] = field(default_factory=lambda: {ROOT: Inode("directory")})
+    names: Mapping[tuple[int, str], int] = field(default_factory=dict)
+    root: int = ROOT
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A change of the disk that a call made, or a promise that changes last.
+
+    ``event`` is the index of the call in the trace, -1 for what a repair put in.  What the fields hold, by ``kind``:
+
+    write                   ``inode``, ``offset``, ``length`` and ``data`` (None: zeros)
+    truncate                ``inode``, and the new size as ``length`` (also where that is more than before)
+    create, mkdir, link     ``inode`` under the ``name`` in ``directory``
+    symlink                 likewise, and where it leads as ``target``
+    unlink, rmdir           ``inode``, which had the ``name`` in ``directory``
+    rename                  ``inode`` from ``name`` in ``directory`` to ``to_name`` in ``to_directory``, where
+                            ``replaced`` was before (0: nothing)
+    fsync                   of ``inode``, a file or a directory, when the call had returned
+    sync                    of everything
+    """
+
+    event: int
+    kind: EntryKind
+    inode: int = 0
+    directory: int = 0
+    name: str = ""
+    to_directory: int = 0
+    to_name: str = ""
+    replaced: int = 0
+    offset: int = 0
+    length: int = 0
+    data: Data | None = None
+    target: str = ""
+    rank: int = 0
+    node: int = 0
+    clock: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """An event of the trace, as far as it decides which cuts of the run are possible.
+
+    ``ranks`` are those that took part: one for an op, all of its parties for a collective, whose ``thread`` is "".
+    ``clock`` is the event's vector clock; ``after`` are the trace indices of events that came before it for another
+    reason than program order and collectives: because it saw or changed what they had changed.
+    """
+
+    ranks: tuple[int, ...]
+    thread: str = ""
+    clock: Mapping[str, int] = field(default_factory=dict)
+    after: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """What a run did to its disk: ``start``, then ``entries``, in the order of the trace.
+
+    Only calls that succeeded, and of these only such as changed or promised something.  ``moments`` are all events of
+    the trace, in order (`racecheck.crash.cuts.moments`); without them the ranks are only ever cut in the order of the
+    trace.
+    """
+
+    start: Tree
+    entries: tuple[Entry, ...]
+    moments: tuple[Moment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a disk has under one path.  The ``extents`` of a file are from 0 to its ``size``, without gaps, merged."""
+
+    kind: ObjectKind
+    extents: tuple[Extent, ...] = ()
+    size: int = 0
+    target: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """What a crash left: (path, what is there), sorted by path, below the watched directory.
+
+    Disks that hold the same spans of the same blobs are equal, however they came about.
+    """
+
+    paths: tuple[tuple[str, Stored], ...] = ()
+
+    def __getitem__(self, path: str) -> Stored:
+        return dict(self.paths)[path]
+
+
+def merged(extents: Iterable[Extent], size: int) -> tuple[Extent, ...]:
+    """Extents in order of their offsets, without overlaps, as they are written down: no gaps, no neighbours to join."""
+    found: list[Extent] = []
+    end = 0
+    for offset, length, data in extents:
+        if offset > end:
+            _append(found, (end, offset - end, None))
+        _append(found, (offset, length, data))
+        end = offset + length
+    if size > end:
+        _append(found, (end, size - end, None))
+    return tuple(found)
+
+
+def _append(found: list[Extent], extent: Extent) -> None:
+    """Add an extent that begins where the last one ends."""
+    offset, length, data = extent
+    if length == 0:
+        return
+    if found:
+        start, before, last = found[-1]
+        if data is None and last is None:
+            found[-1] = (start, before + length, None)
+            return
+        if data is not None and last is not None and (data.digest, data.offset) == (last.digest, last.offset + before):
+            found[-1] = (start, before + length, Data(data.digest, last.offset, before + length))
+            return
+    found.append((offset, length, data))
+
+
+def overwritten(extents: tuple[Extent, ...], offset: int, length: int, data: Data | None) -> tuple[Extent, ...]:
+    """Extents after a write of ``length`` bytes at ``offset``; in order, without overlaps."""
+    end = offset + length
+    before = [_part(each, each[0], offset) for each in extents if each[0] < offset]
+    after = [_part(each, end, each[0] + each[1]) for each in extents if each[0] + each[1] > end]
+    return (*before, (offset, length, data), *after)
+
+
+def shortened(extents: tuple[Extent, ...], size: int) -> tuple[Extent, ...]:
+    """Extents of which nothing is left from ``size`` on."""
+    return tuple(_part(each, each[0], size) for each in extents if each[0] < size)
+
+
+def _part(extent: Extent, start: int, end: int) -> Extent:
+    """What of an extent is between two offsets."""
+    offset, length, data = extent
+    start, end = max(start, offset), min(end, offset + length)
+    part = None if data is None else Data(data.digest, data.offset + start - offset, end - start)
+    return start, end - start, part

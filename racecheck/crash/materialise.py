@@ -1,0 +1,75 @@
+"""Crash states as things to put on real files (`racecheck.world.placing`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from racecheck.crash.log import Disk, Log, Stored
+from racecheck.model import Outcome
+from racecheck.world.placing import Item
+from racecheck.world.recorder import Recorder
+from racecheck.world.virtual import EPOCH
+
+LIMIT = 1 << 30
+"""Bytes that the files of one crash state may have, zeros included."""
+
+_MAKES = frozenset({"create", "mkdir", "symlink", "link", "rename"})
+
+
+class TooLarge(Exception):
+    """A crash state has more bytes than it may."""
+
+
+@dataclass(slots=True)
+class Ages:
+    """How long before the end of a run things were changed, as far as a disk says which they are.
+
+    Of a file its youngest bytes count; of one that has none, and of a directory, when its name was last given.  (What a
+    recovery asks is mostly which of several checkpoints is the newest.)
+    """
+
+    end: int
+    bytes: dict[str, int] = field(default_factory=dict)
+    names: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, outcome: Outcome, recorder: Recorder, logs: Mapping[str, Log]) -> Ages:
+        """The ages of all that was there at the start, or was made in the run."""
+        ages = cls(EPOCH + max((op.time for op in outcome.ops), default=0))
+        for thing in recorder.things.values():
+            for span in thing.spans:
+                ages.bytes[span.digest] = thing.time
+        for (_, name), number in recorder.names.items():
+            ages.names[name] = recorder.things[number].time
+        times = {index: EPOCH + getattr(event, "time", 0) for index, event in enumerate(outcome.trace)}
+        for entry in (entry for log in logs.values() for entry in log.entries if entry.event >= 0):
+            if entry.data is not None:
+                ages.bytes[entry.data.digest] = times[entry.event]
+            if entry.kind in _MAKES:
+                ages.names[entry.to_name or entry.name] = times[entry.event]
+        return ages
+
+    def age(self, path: str, stored: Stored) -> int:
+        found = [self.bytes.get(data.digest, self.end) for _, _, data in stored.extents if data is not None]
+        when = max(found) if found else self.names.get(path.rpartition("/")[2], self.end)
+        return max(0, self.end - when)
+
+
+def items(disk: Disk, recorder: Recorder, ages: Ages, limit: int = LIMIT) -> list[Item]:
+    """What is to be put on the disk for a crash state; raises `TooLarge`."""
+    total = sum(stored.size for _, stored in disk.paths)
+    if total > limit:
+        raise TooLarge(f"a crash state takes {total} bytes, which is more than {limit}")
+    return [
+        Item(path, stored.kind, stored.target, stored.size, ages.age(path, stored), _spans(stored, recorder))
+        for path, stored in disk.paths
+    ]
+
+
+def _spans(stored: Stored, recorder: Recorder) -> list[tuple[int, int, int]]:
+    return [
+        (offset, length, recorder.blobs[data.digest] + data.offset)
+        for offset, length, data in stored.extents
+        if data is not None
+    ]

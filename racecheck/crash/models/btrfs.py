@@ -1,0 +1,166 @@
+"""Transactions, and a log of single files between them: btrfs.
+
+A transaction takes everything that was done before it.  What was fsynced since is in a log tree that names the file and
+what it takes to reach it, and little else (Mohan et al., "CrashMonkey and ACE", OSDI 2018; the kernel's
+fs/btrfs/tree-log.c).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from racecheck.crash.changes import PAGE, Changes, Name, bits, mask_of
+from racecheck.crash.models.common import Rules, bytes_after_truncation, contents_of, names_in, names_of, per_sync
+
+
+class Btrfs:
+    """Names and truncations last in order, up to the last transaction; behind it what fsyncs have promised.
+
+    An fsync of a file promises its bytes, its present names, and that the old ones are gone; one of a directory the
+    names in it.  Both promise the directories above.  Who had such a name in the last transaction is not lost for it.
+    What else is in the log tree depends on what it holds already: the names of what was in it before, and those in the
+    directories around, may last too, with sizes that are newer than the bytes.
+    """
+
+    split = True
+    page = PAGE
+    sizes = True
+    tails = True
+    keeps_all = False
+
+    def rules(self, changes: Changes) -> Rules:
+        journal = changes.kinds["name"] | changes.kinds["size"]
+        requires = bytes_after_truncation(changes)
+        for number in bits(journal):  # all of a rename, but a file can come out shorter without zeros behind its end
+            together = changes.of_entry[changes.every[number].entry] & ~(1 << number)
+            requires[number] = journal & ((1 << number) - 1 | together)
+        logged = _Logged(changes)
+        promises = per_sync(changes, logged.promise)
+        may, revokes = per_sync(changes, logged.may), per_sync(changes, logged.revokes, lambda *_: 0)
+        return Rules(requires, promises, may, revokes, logged.implies(promises))
+
+
+class _Logged:
+    """What an fsync puts into the log tree."""
+
+    def __init__(self, changes: Changes) -> None:
+        self.changes = changes
+
+    def promise(self, index: int, before: int) -> int:
+        inode = self.changes.log.entries[index].inode
+        return contents_of(self.changes, inode, before) | self._named(inode, before) | self._inside(inode, before)
+
+    def may(self, index: int, before: int) -> int:
+        """The names of all that was in the log tree before, and in the directories around."""
+        changes, found = self.changes, 0
+        for earlier in changes.log.entries[: index + 1]:
+            if earlier.kind == "fsync":
+                found |= self._around(earlier.inode, before)
+        for inode in {change.inode for change in changes.chosen(found)}:
+            found |= contents_of(changes, inode, before) & changes.kinds["size"]
+        return found
+
+    def revokes(self, index: int, before: int) -> int:
+        """The names that objects have had since the last sync and have no more: the log tree is kept up to date."""
+        fresh = before & self.changes.kinds["name"] & ~self._synced(index)
+        return mask_of(number for number in bits(fresh) if self._gone(number) & before)
+
+    def implies(self, promises: dict[int, int]) -> list[tuple[int, int, int]]:
+        """Who takes over the name of another takes that one along."""
+        found: list[tuple[int, int, int]] = []
+        for index, promised in promises.items():
+            synced = self._synced(index)
+            for later in bits(promised & self.changes.kinds["name"] & ~synced):
+                for name, _ in self.changes.every[later].adds:
+                    for cause, other, gone in self._owners(name, later):
+                        if not gone & synced:
+                            before = self.changes.before(index)
+                            unless = self._gone(later) | gone & ~promised | self._named_again(other, before) & ~cause
+                            along = self._named(other, before)
+                            found.append((cause | 1 << later, unless, along))
+        return [*found, *self._moved()]
+
+    def _moved(self) -> Iterator[tuple[int, int, int]]:
+        """What has lost its name to a rename has the new one, or one that it got later."""
+        for number, change in enumerate(self.changes.every):
+            entry = self.changes.log.entries[change.entry]
+            if entry.kind == "rename" and change.adds:
+                old = self.changes.of_entry[change.entry] & self.changes.kinds["name"] & ~((2 << number) - 1)
+                if self.changes.log.start.names.get((entry.directory, entry.name)) == change.inode:
+                    yield old, self._gone(number), 1 << number
+
+    def _owners(self, name: Name, later: int) -> Iterator[tuple[int, int, int]]:
+        """What had a name before: the change that gave it the name, its number, and what took the name away again."""
+        inode = self.changes.every[later].inode
+        first = self.changes.log.start.names.get(name, 0)
+        if first not in {0, inode}:
+            yield 0, first, self._removals(name, first, 0)
+        for number in range(later):
+            change = self.changes.every[number]
+            if change.inode != inode and name in (each for each, _ in change.adds):
+                yield 1 << number, change.inode, self._gone(number)
+
+    def _named_again(self, inode: int, before: int) -> int:
+        """The changes that gave an object a name."""
+        return mask_of(n for n in bits(names_of(self.changes, inode, before)) if self.changes.every[n].adds)
+
+    def _synced(self, index: int) -> int:
+        """The changes before the last sync of everything."""
+        entries = self.changes.log.entries
+        return self.changes.before(max((place for place in range(index) if entries[place].kind == "sync"), default=0))
+
+    def _gone(self, number: int) -> int:
+        """The changes that take a name away again from the object that one has given it."""
+        change = self.changes.every[number]
+        return sum(self._removals(name, change.inode, number + 1) for name, _ in change.adds)
+
+    def _removals(self, name: Name, inode: int, start: int) -> int:
+        """From a change on, those that take a name away from an object."""
+        every = self.changes.every
+        return mask_of(n for n in range(start, len(every)) if every[n].inode == inode and name in every[n].removes)
+
+    def _named(self, inode: int, before: int) -> int:
+        """The present names of an object and that its old ones are gone, and the same for the directories above."""
+        changes = self.changes
+        names: dict[tuple[int, str], int] = {}
+        found = 0
+        for number in bits(names_of(changes, inode, before)):
+            for name, _ in changes.every[number].adds:
+                names[name] = number
+            for name in changes.every[number].removes:
+                names.pop(name, None)
+                found |= 1 << number
+        if not names and inode not in changes.log.start.inodes:
+            return 0
+        for (directory, _), number in names.items():
+            found |= 1 << number | self._named(directory, before)
+        return found
+
+    def _inside(self, directory: int, before: int) -> int:
+        """The names in a directory as they are, and that others are gone."""
+        changes = self.changes
+        names: dict[tuple[int, str], int] = {}
+        found = 0
+        for number in bits(names_in(changes, directory, before)):
+            for name, _ in changes.every[number].adds:
+                names[name] = number
+            if any(each[0] == directory for each in changes.every[number].removes):
+                found |= 1 << number
+        for number in names.values():
+            found |= 1 << number
+        return found
+
+    def _around(self, inode: int, before: int) -> int:
+        """The names of an object, all names in the directories above and below and of what is called so, and of these
+        objects.
+        """
+        changes = self.changes
+        own = names_of(changes, inode, before) | names_in(changes, inode, before)
+        places = {directory for (directory, _), number in changes.log.start.names.items() if number == inode}
+        for change in changes.chosen(own):
+            places |= {directory for directory, _ in change.names} | {change.inode}
+        for place in places:
+            own |= names_of(changes, place, before) | names_in(changes, place, before)
+        for about in {change.inode for change in changes.chosen(own)}:
+            own |= names_of(changes, about, before)
+        return own

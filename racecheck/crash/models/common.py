@@ -1,0 +1,87 @@
+"""What models have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from racecheck.crash.changes import PAGE, Changes, mask_of
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a model says of the changes of a log.  Sets of changes have a bit for each.
+
+    ``requires``: for each change the set of those without which it does not last.  ``promises``: for each fsync and
+    sync, by its place in the log, the set of changes that last once it has returned, whatever they require; ``may``
+    those that may then last without what they require, ``revokes`` those of which it takes the promise back.
+    ``implies``: where all of the first last and none of the second, all of the third do.
+    """
+
+    requires: Sequence[int]
+    promises: Mapping[int, int] = field(default_factory=dict)
+    may: Mapping[int, int] = field(default_factory=dict)
+    revokes: Mapping[int, int] = field(default_factory=dict)
+    implies: Sequence[tuple[int, int, int]] = ()
+
+
+Promise = Callable[[int, int], int]
+"""What an fsync promises: given its place in the log, and the changes before it."""
+
+
+def per_sync(changes: Changes, promise: Promise, synced: Promise = lambda _, before: before) -> dict[int, int]:
+    """The promises of every fsync, and of every sync: all that came before."""
+    found: dict[int, int] = {}
+    before = 0
+    for index, entry in enumerate(changes.log.entries):
+        if entry.kind == "sync":
+            found[index] = synced(index, before)
+        elif entry.kind == "fsync":
+            found[index] = promise(index, before)
+        before |= changes.of_entry[index]
+    return found
+
+
+def bytes_after_truncation(changes: Changes) -> list[int]:
+    """For each write the truncations of its file that came before, if it went behind them: these blocks were new.
+
+    And for each truncation those that came before it.
+    """
+    found: list[int] = []
+    cuts: dict[int, list[tuple[int, int]]] = {}
+    for number, change in enumerate(changes.every):
+        entry = changes.log.entries[change.entry]
+        end = entry.offset + entry.length if entry.kind == "write" else 0
+        before = cuts.get(change.inode, []) if change.kind != "name" else []
+        found.append(mask_of(other for other, kept in before if change.kind == "size" or end > kept))
+        if change.kind == "size" and change.shrinks:
+            cuts.setdefault(change.inode, []).append((number, -(-entry.length // PAGE) * PAGE))
+    return found
+
+
+def contents_of(changes: Changes, inode: int, before: int) -> int:
+    """The bytes and sizes of a file, as far as they came before."""
+    return changes.of_inode.get(inode, 0) & before
+
+
+def names_of(changes: Changes, inode: int, before: int) -> int:
+    """The changes of the names that lead to an object."""
+    found = 0
+    for number, change in enumerate(changes.every):
+        if before >> number & 1 and change.kind == "name" and change.inode == inode:
+            found |= 1 << number
+    return found
+
+
+def names_in(changes: Changes, directory: int, before: int) -> int:
+    """The changes of the names in a directory."""
+    found = 0
+    for number, change in enumerate(changes.every):
+        if before >> number & 1 and any(each[0] == directory for each in change.names):
+            found |= 1 << number
+    return found
+
+
+def up_to(mask: int) -> int:
+    """All changes up to the last of a set."""
+    return (1 << mask.bit_length()) - 1

@@ -1,0 +1,19 @@
+"""The processes are killed and the machine goes on: everything that they had asked the kernel for lasts."""
+
+from __future__ import annotations
+
+from racecheck.crash.changes import PAGE, Changes
+from racecheck.crash.models.common import Rules
+
+
+class Kill:
+    """SIGKILL of the job; a write that was under way may have been cut short between two pages."""
+
+    split = False
+    page = PAGE
+    sizes = False
+    tails = False
+    keeps_all = True
+
+    def rules(self, changes: Changes) -> Rules:
+        return Rules([0] * len(changes.every))

@@ -1,0 +1,35 @@
+"""The least that POSIX promises: what is right here is right on every file system, network file systems included.
+
+After Pillai et al., "All File Systems Are Not Created Equal" (OSDI 2014).
+"""
+
+from __future__ import annotations
+
+from racecheck.crash.changes import Changes, Name
+from racecheck.crash.models.common import Rules, bytes_after_truncation, contents_of, names_in, per_sync
+
+
+class PosixMin:
+    """Names last in any order, each on its own: a rename comes apart.  Bytes come apart anywhere.
+
+    An fsync of a file promises no name, one of a directory the names in it.
+    """
+
+    split = True
+    page = 1
+    sizes = True
+    tails = False
+    keeps_all = False
+
+    def rules(self, changes: Changes) -> Rules:
+        def promise(index: int, before: int) -> int:
+            inode = changes.log.entries[index].inode
+            return contents_of(changes, inode, before) | names_in(changes, inode, before)
+
+        requires = bytes_after_truncation(changes)
+        seen: dict[Name, int] = {}
+        for number, change in enumerate(changes.every):
+            for name in change.names:  # what a name leads to is decided by the last change of it that lasts
+                requires[number] |= seen.get(name, 0)
+                seen[name] = seen.get(name, 0) | 1 << number
+        return Rules(requires, per_sync(changes, promise))

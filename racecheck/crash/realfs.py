@@ -1,0 +1,184 @@
+"""Models are tried on file systems: random programs, a crash, and is what is left among what the model allows?
+
+ext4 and XFS are crashed by an ioctl (FS_IOC_SHUTDOWN without a flush of the log), btrfs by a copy of its image while it
+lives.  All of it happens in a process of its own, on a loop device, with mounts that nobody else sees.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from racecheck.crash import litmus
+from racecheck.crash.contains import contains
+from racecheck.crash.log import Stored
+from racecheck.crash.loopfs import FILE_SYSTEMS, LoopFs, own_mounts, why_not
+
+__all__ = ["FILE_SYSTEMS", "Certificate", "certify"]
+
+_MODEL = {"ext4": "ext4", "xfs": "ext4", "btrfs": "btrfs"}
+_FRESH = 100
+"""After so many crashes the file system is made anew."""
+
+Found = dict[str, bytes | None]
+"""What was found: by path the bytes of a file, None for a directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What came of trying a model on a file system.
+
+    So many ``programs`` were run, after ``lossy`` of them the crash lost something, and ``outside`` are those (as text)
+    that left what the model does not allow.  ``reason`` says why fewer were run than asked for, "" if not.
+    """
+
+    fs: str
+    model: str
+    programs: int
+    lossy: int
+    outside: tuple[str, ...] = ()
+    reason: str = ""
+
+
+def certify(
+    fs: str,
+    programs: int,
+    seed: int = 0,
+    progress: Callable[[int], None] | None = None,
+    directory: str | None = None,
+) -> Certificate:
+    """Try a model on ``fs`` with so many random programs.
+
+    ``progress`` gets how many have been run; images are in ``directory`` (default: where temporary files are).  Raises
+    `ValueError` for a file system that there is no model of.
+    """
+    if fs not in _MODEL:
+        raise ValueError(f"no model of {fs!r}; there are: {', '.join(FILE_SYSTEMS)}")
+    reason = why_not(fs)
+    if reason:
+        return Certificate(fs, _MODEL[fs], 0, 0, reason=reason)
+    place = tempfile.mkdtemp(prefix="racecheck-", dir=directory)
+    child = subprocess.Popen(
+        [sys.executable, "-m", "racecheck.crash.realfs", fs, str(programs), str(seed), place],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    try:
+        return _collected(fs, programs, child, progress)
+    finally:
+        child.kill()
+        child.wait()
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _collected(
+    fs: str, programs: int, child: subprocess.Popen[str], progress: Callable[[int], None] | None
+) -> Certificate:
+    done, lossy, outside, reason = 0, 0, [], "the process that tried it has died"
+    with child.stdout or os.fdopen(os.open(os.devnull, os.O_RDONLY)) as lines:
+        for line in lines:
+            result: dict[str, Any] = json.loads(line)
+            if "reason" in result:
+                reason = result["reason"]
+                break
+            done += 1
+            lossy += result["lossy"]
+            outside += [result["outside"]] if result["outside"] else []
+            if progress is not None:
+                progress(done)
+    return Certificate(fs, _MODEL[fs], done, lossy, tuple(outside), "" if done == programs else reason)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """What the process of its own does; says what came of each program in a line of JSON."""
+    fs, programs, seed, place = arguments
+    try:
+        own_mounts()
+        _try(fs, int(programs), seed, Path(place))
+    except (OSError, subprocess.CalledProcessError) as error:
+        detail = getattr(error, "stderr", b"") or b""
+        _say({"reason": " ".join(f"{fs} cannot be crashed here: {error} {detail.decode(errors='replace')}".split())})
+
+
+def _try(fs: str, programs: int, seed: str, place: Path) -> None:
+    for begin in range(0, programs, _FRESH):
+        own = place / str(begin)
+        own.mkdir()
+        disk = LoopFs(fs, own)
+        try:
+            for number in range(begin, min(programs, begin + _FRESH)):
+                _say(_tried(disk, number, litmus.program(Random(f"{seed}:{number}"))))
+        finally:
+            disk.close()
+            shutil.rmtree(own, ignore_errors=True)
+
+
+def _tried(disk: LoopFs, number: int, program: litmus.Program) -> dict[str, Any]:
+    """Run a program, crash, and look."""
+    directory = disk.mount / f"program{number}"
+    directory.mkdir()
+    disk.sync()
+    litmus.perform(program, str(directory), disk)
+    whole = _read(directory)
+    disk.crash()
+    found = _read(directory)
+    if allows(_MODEL[disk.fs], program, found):
+        return {"lossy": found != whole, "outside": ""}
+    return {"lossy": found != whole, "outside": _text(number, program, found)}
+
+
+def allows(model: str, program: litmus.Program, found: Found) -> bool:
+    """Whether a crash after a program may have left this."""
+    sizes = {path: -1 if each is None else len(each) for path, each in found.items()}
+
+    def matches(path: str, stored: Stored) -> bool:
+        wanted = found[path]
+        if wanted is None or stored.kind != "file":
+            return wanted is None and stored.kind == "directory"
+        return litmus.content(stored) == wanted
+
+    log = litmus.log_of(program, shared_journal=model == "ext4")
+    return contains(log, model, sizes, matches)
+
+
+def _read(directory: Path) -> Found:
+    return {
+        str(path.relative_to(directory)): None if path.is_dir() else path.read_bytes()
+        for path in sorted(directory.rglob("*"))
+    }
+
+
+def _text(number: int, program: litmus.Program, found: Found) -> str:
+    left = [f"  {path}{'/' if each is None else f': {_spans(each)}'}" for path, each in found.items()]
+    return "\n".join([f"program {number}:", *(f"  {call}" for call in program), "left:", *(left or ["  nothing"])])
+
+
+def _spans(content: bytes) -> str:
+    """The bytes of a file in short: how many of which."""
+    spans: list[tuple[int, int]] = []
+    for byte in content:
+        if spans and spans[-1][1] == byte:
+            spans[-1] = (spans[-1][0] + 1, byte)
+        else:
+            spans.append((1, byte))
+    return ", ".join(f"{count} x {byte:#04x}" for count, byte in spans) or "empty"
+
+
+def _say(result: dict[str, Any]) -> None:
+    print(json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

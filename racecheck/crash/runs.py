@@ -1,0 +1,105 @@
+"""The runs of a search, after each of which every crash in its course is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+
+from racecheck.crash.judge import Count, Crashes, judge_crashes, judge_repairs
+from racecheck.model import Collective, Fault, Invariant, Op, Outcome
+from racecheck.targets import Scenario
+from racecheck.world.recorder import Recorder
+from racecheck.world.session import Session
+
+USUAL = ("kill", "ext4", "btrfs")
+"""The models of a crash that names none."""
+
+_REPAIRING = 20.0
+"""Seconds that the repair table may take."""
+
+Tell = Callable[[str], None]
+
+
+class Runs:
+    """Judges the crashes of runs; those of two runs that did the same to the files are the same."""
+
+    def __init__(
+        self, session: Session, scenario: Scenario, invariants: Sequence[Invariant], faults: Sequence[Fault], seed: str
+    ) -> None:
+        crashes = [fault for fault in faults if fault.what == "crash"]
+        named = [model for fault in crashes for model in ((fault.model,) if fault.model else USUAL)]
+        self.models = tuple(dict.fromkeys(named))
+        self._session, self._scenario, self._invariants, self._seed = session, scenario, invariants, seed
+        self._seen: set[Hashable] = set()
+        self.judged: list[Crashes] = []
+        self._recorder = Recorder(session.slot.path / "record")
+
+    def recorder(self) -> Recorder | None:
+        """What is to record the next run; None if no crash is asked for."""
+        if self.models:
+            self._recorder = Recorder(self._session.slot.path / "record")
+        return self._recorder if self.models else None
+
+    def judge(self, outcome: Outcome, *, seconds: float, tell: Tell) -> Crashes | None:
+        """What crashes of the run that was recorded last leave; None if that is known, or not asked for.
+
+        No state is begun after so many ``seconds`` (0: no limit).  Raises `CannotRun` and `UsageError` like a run.
+        """
+        key = _deeds(outcome)
+        if not self.models or key in self._seen:
+            return None
+        self._seen.add(key)
+        found = judge_crashes(
+            self._session, self._scenario, outcome, self._recorder, self.models, self._invariants, seconds=seconds,
+            progress=_told(tell), seed=self._seed,
+        )  # fmt: skip
+        self.judged.append(found)
+        return found
+
+    def repaired(self, crashes: Crashes, tell: Tell) -> Mapping[str, Crashes]:
+        """What crashes leave under each repair; must be of the run that was recorded last."""
+        tell("looking for what would help")
+        return judge_repairs(
+            self._session,
+            self._scenario,
+            crashes,
+            self._recorder,
+            self._invariants,
+            seconds=_REPAIRING,
+            seed=self._seed,
+        )
+
+    @property
+    def counts(self) -> dict[str, Count]:
+        """All states, by model."""
+        found: dict[str, Count] = {}
+        for model in self.models:
+            every = [each.counts[model] for each in self.judged]
+            found[model] = Count(
+                sum(each.states for each in every), sum(each.judged for each in every), sum(each.bad for each in every),
+                sum(each.cuts for each in every), next((each.truncated for each in every if each.truncated), ""),
+            )  # fmt: skip
+        return found
+
+    def claim(self) -> str:
+        """How many states were judged, and whether these are all, in one line."""
+        parts = [f"{model} {each.judged}{' (not all)' * bool(each.truncated)}" for model, each in self.counts.items()]
+        return f"crash states judged: {', '.join(parts)}" if self.judged else ""
+
+
+def _deeds(outcome: Outcome) -> Hashable:
+    """What a run did, op by op, and what ranks said meanwhile."""
+    ops = tuple(
+        (event.label, event.result and (event.result.errno, event.result.size, event.result.digest))
+        if isinstance(event, Op)
+        else (event.kind, event.group, event.number)
+        for event in outcome.trace
+        if isinstance(event, Collective) or event.call not in _LOOKING
+    )
+    return ops, tuple((each.rank, each.kind, each.step) for each in outcome.weights)
+
+
+_LOOKING = frozenset({"stat", "access", "read", "readlink", "list", "statfs", "getxattr", "listxattr", "sleep", "seek"})
+
+
+def _told(tell: Tell) -> Callable[[int, int, float, str], None]:
+    return lambda done, every, _, model: tell(f"crash states: {model} {done} of {every}")

@@ -1,0 +1,197 @@
+"""Which disks a crash may leave of a run, under a model of what lasts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from racecheck.crash.changes import Changes, Choice, bits, mask_of
+from racecheck.crash.cuts import Cut, cuts
+from racecheck.crash.legal import Legal, Limits, bounded, tears
+from racecheck.crash.log import SYNCS, Disk, Log
+from racecheck.crash.models import MODELS as _MODELS
+from racecheck.crash.models import Model
+from racecheck.model import Crash
+
+MODELS = tuple(_MODELS)
+"""The names of the models; "ext4" stands for ext4 with data=ordered, and for XFS."""
+
+ALL, APART, MOST = 4096, 4, 100_000
+"""All states are enumerated where a crash at one place leaves no more than so many (where ranks are apart: than a part
+of that), else those of a bounded set; and with so many candidates it has to be enough."""
+
+
+@dataclass(frozen=True, slots=True)
+class CrashState:
+    """A disk that a crash may leave, and of the crashes that leave it the one that loses least."""
+
+    disk: Disk
+    crash: Crash
+
+
+@dataclass(frozen=True, slots=True)
+class Enumeration:
+    """Distinct crash states, the tamest first: the first is the whole end state, with nothing lost.
+
+    ``truncated`` says why these are not all, "" if they are.  ``cuts`` counts the places in the run where it was cut,
+    ``candidates`` the states that were looked at, equal ones included.
+    """
+
+    states: tuple[CrashState, ...]
+    truncated: str
+    cuts: int
+    candidates: int
+
+
+def states(log: Log, model: str, *, budget: int = 20_000, acks: Sequence[int] = (), most: int = ALL) -> Enumeration:
+    """The disks that a crash in the course of ``log`` may leave.
+
+    ``model`` is one of `MODELS`.  ``budget`` bounds the states, the tamest being kept.  ``acks`` are trace indices:
+    disks are told apart if not the same number of these events had happened, so that what had been acknowledged then
+    can be held against each.  ``most``: where there are more ways than that to lose something of one cut, only those of
+    a bounded set are taken.  Raises `ValueError` for a model that there is not.
+    """
+    if model not in _MODELS:
+        raise ValueError(f"no model {model!r}; there are: {', '.join(MODELS)}")
+    return _Enumerator(log, model, acks, most).enumerate(budget)
+
+
+class _Enumerator:
+    """The states of a log under a model, each with the least crash that leaves it."""
+
+    def __init__(self, log: Log, name: str, acks: Sequence[int], most: int) -> None:
+        self.log = log
+        self.name = name
+        self.model: Model = _MODELS[name]
+        self.changes = Changes(log, self.model.split, self.model.tails)
+        self.limits = Limits(self.changes, self.model)
+        self.acks = frozenset(acks)
+        self.cuts, self.left_out = cuts(log, acks)
+        self.most = most
+        self.candidates = 0
+        self.bounded = 0
+        self.skipped = 0
+        self._syncs = mask_of(index for index, entry in enumerate(log.entries) if entry.kind in SYNCS)
+        self._shorter = self._prefixes()
+        self._found: dict[object, tuple[tuple[int, int, int], Cut, Choice]] = {}
+
+    def enumerate(self, budget: int) -> Enumeration:
+        """All of them, and of these as many as the budget allows."""
+        for cut in self.cuts:
+            self._add(cut, Choice(self.changes.of_entries(cut.entries)))
+        for cut in self.cuts:
+            for choice in self._torn_now(cut) if self.model.keeps_all else self._lossy(cut):
+                self._add(cut, choice)
+        ordered = sorted(self._found.values(), key=lambda each: each[0])
+        kept = tuple(self._state(cut, choice) for _, cut, choice in ordered[:budget])
+        return Enumeration(kept, self._truncated(len(ordered), budget), len(self.cuts), self.candidates)
+
+    def _truncated(self, found: int, budget: int) -> str:
+        reasons = [self.left_out] if self.left_out else []
+        if self.bounded:
+            reasons.append(
+                f"only a bounded set of the ways to lose something, at {self.bounded} of {len(self.cuts)} cuts"
+            )
+        if self.skipped:
+            reasons.append(f"nothing lost at {self.skipped} of {len(self.cuts)} cuts")
+        if found > budget:
+            reasons.append(f"{found - budget} states beyond the budget of {budget}")
+        return "; ".join(reasons)
+
+    def _prefixes(self) -> dict[int, list[tuple[int, Cut]]]:
+        """The prefixes, the shortest first, by what had been acknowledged."""
+        found: dict[int, list[tuple[int, Cut]]] = {}
+        for cut in self.cuts:
+            if not cut.apart:
+                found.setdefault(cut.reached, []).append((cut.entries.bit_length(), cut))
+        for prefixes in found.values():
+            prefixes.sort(key=lambda each: each[0])
+        return found
+
+    def _add(self, cut: Cut, choice: Choice) -> None:
+        """Keep a state, or the way to it that loses less."""
+        self.candidates += 1
+        key = (cut.reached, *self.changes.key(choice))
+        before = self._found.get(key)
+        if before is not None and before[0][0] == 0:
+            return
+        cut = self._earliest(cut, choice)
+        lost = self.changes.of_entries(cut.entries) & ~choice.lasts
+        harm = lost.bit_count() + len(choice.sizes) + (choice.torn is not None)
+        rank = (harm, cut.apart, -cut.entries.bit_count())
+        if before is None or rank < before[0]:
+            self._found[key] = (rank, cut, choice)
+
+    def _earliest(self, cut: Cut, choice: Choice) -> Cut:
+        """The shortest prefix at which a crash may leave the same: what came behind, and was lost, need not have come.
+
+        But what an fsync has promised had come.
+        """
+        if cut.apart:
+            return cut
+        last = self.changes.every[choice.lasts.bit_length() - 1].entry + 1 if choice.lasts else 0
+        grown = max((self._grown(inode, size) + 1 for inode, size in choice.sizes), default=0)
+        least = max(last, grown, (cut.entries & self._syncs).bit_length())
+        return next(shorter for length, shorter in self._shorter[cut.reached] if length >= least)
+
+    def _state(self, cut: Cut, choice: Choice) -> CrashState:
+        lost = self.changes.entries_of(self.changes.of_entries(cut.entries) & ~choice.lasts)
+        torn = lost & self.changes.entries_of(choice.lasts)
+        if choice.torn is not None:
+            torn.add(self.changes.every[choice.torn[0]].entry)
+        torn |= {self._grown(inode, size) for inode, size in choice.sizes}
+        crash = Crash(self.name, tuple(bits(cut.events)), self._events(lost - torn), self._events(torn))
+        return CrashState(self.changes.disk(choice), crash)
+
+    def _grown(self, inode: int, size: int) -> int:
+        """The first call that made a file so long."""
+        for change in self.changes.chosen(self.changes.of_inode[inode]):
+            entry = self.log.entries[change.entry]
+            if size == entry.length if entry.kind == "truncate" else size <= entry.offset + entry.length:
+                return change.entry
+        return 0
+
+    def _events(self, entries: set[int]) -> tuple[int, ...]:
+        return tuple(sorted({self.log.entries[each].event for each in entries} - {-1}))
+
+    def _torn_now(self, cut: Cut) -> Iterator[Choice]:
+        """The write that a rank was in the middle of when it was killed: its first pages."""
+        happened = self.changes.of_entries(cut.entries)
+        for number in bits(happened & self.changes.kinds["data"]):
+            entry = self.changes.every[number].entry
+            if cut.last >> entry & 1 and self.log.entries[entry].event not in self.acks:
+                for choice in tears(self.changes, number, happened, self.model.page):
+                    if choice.torn is not None and choice.torn[1] == 0:
+                        yield choice
+
+    def _lossy(self, cut: Cut) -> Iterator[Choice]:
+        if not cut.apart and not self._is_watershed(cut):
+            return
+        legal = self.limits.after(cut.entries)
+        if self.candidates > MOST:
+            self.skipped += 1
+            return
+        most = self.most // APART if cut.apart else self.most
+        everything = list(islice(self.limits.choices(legal), most + 1))
+        if len(everything) > most:
+            self.bounded += 1
+            yield from bounded(self.limits, legal)
+        else:
+            yield from everything
+        yield from self._torn(legal)
+
+    def _is_watershed(self, cut: Cut) -> bool:
+        """Whether the next thing is a promise.  Elsewhere what a crash leaves is among what it may leave later."""
+        return bool(self._syncs >> cut.entries.bit_length() & 1) or self._is_last(cut)
+
+    def _is_last(self, cut: Cut) -> bool:
+        """Whether nothing more had come before the next acknowledgement, or the end."""
+        return self._shorter[cut.reached][-1][1] is cut
+
+    def _torn(self, legal: Legal) -> Iterator[Choice]:
+        """The last write to each file that no fsync covers."""
+        for own in self.changes.of_inode.values():
+            data = own & self.changes.kinds["data"] & legal.happened & ~legal.must
+            if data:
+                yield from tears(self.changes, data.bit_length() - 1, legal.happened, self.model.page)

@@ -1,0 +1,75 @@
+"""What must hold of a restart: it goes on from what the program had been told is saved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from racecheck.invariants.excuses import is_cut
+from racecheck.invariants.failures import describe, failures
+from racecheck.invariants.judging import judges_crashes
+from racecheck.invariants.saves import Save, newest_acked, recovered, saves
+from racecheck.model import Outcome, Stopped, Violation
+
+
+@judges_crashes
+def durable_after_ack(outcome: Outcome) -> Iterator[Violation]:
+    """A step whose save has returned on all ranks is there after a restart: that loads it, or a later one.
+
+    A save that returns before its files and their names are on stable storage (fsync of the files, and of their
+    directory) is lost with the power, up to half a minute later.
+
+    Judges what is at rest.  What a save under way does to the step before it is for `old_survives`; name both.  Ranks
+    say when a save has returned with `Rank.acked`, and the recovery what it loads with `Rank.loaded`.
+    """
+    newest = _newest(outcome)
+    if newest is not None and not _under_way(outcome, newest):
+        yield from _lost("durable-after-ack", outcome, newest, "")
+
+
+@judges_crashes
+def old_survives(outcome: Outcome) -> Iterator[Violation]:
+    """While a save is under way, and after it has failed, the last step that was saved loads, or the new one does.
+
+    There is never none, and never an error.  A save into the same files has no old checkpoint from its first byte on
+    and no new one until its last.
+    """
+    newest = _newest(outcome)
+    later = _under_way(outcome, newest) if newest is not None else []
+    if newest is not None and later:
+        yield from _lost("old-survives", outcome, newest, f", and step {later[-1]} was on its way")
+
+
+def _newest(outcome: Outcome) -> Save | None:
+    """The newest step on which all ranks count; raises `LookupError` where the scenario does not say enough."""
+    if outcome.recovery is None:
+        raise LookupError("the scenario has no recovery that would load (@scenario.recover)")
+    newest = newest_acked(outcome)
+    if newest is None and not is_cut(outcome):
+        raise LookupError("of no step all ranks said that its save has returned (Rank.acked)")
+    return newest
+
+
+def _under_way(outcome: Outcome, newest: Save) -> list[int]:
+    """The steps whose save has begun since, or failed."""
+    return [save.step for save in saves(outcome) if save.step > newest.step]
+
+
+def _lost(invariant: str, outcome: Outcome, newest: Save, when: str) -> Iterator[Violation]:
+    assert outcome.recovery is not None
+    failed = failures(outcome.recovery)
+    if any(isinstance(each, Stopped) and each.kind == "running" for _, each in failed):
+        return  # nobody knows what it would have come to
+    loads = list(recovered(outcome))
+    least = min(loads, key=lambda each: each[1], default=None)
+    if failed:
+        found = f"loading ended in {describe(*failed[0])}"
+    elif outcome.recovery.mismatch is not None:
+        found = "the ranks called different collectives when they loaded"
+    elif least is None:
+        found = "nothing was loaded"
+    elif least[1] < newest.step:
+        found = f"rank {least[0].rank} loaded step {least[1]}"
+    else:
+        return
+    events = (newest.since - 1,) if newest.since else ()
+    yield Violation(invariant, f"all ranks had saved step {newest.step}{when}; then {found}", (), events)

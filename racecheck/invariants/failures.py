@@ -1,0 +1,51 @@
+"""How ranks failed, by rank and in words."""
+
+from __future__ import annotations
+
+from racecheck.model import Died, Op, Outcome, Raised, Returned, Stopped
+
+Failure = Raised | Died | Stopped
+
+
+def failures(outcome: Outcome) -> list[tuple[int, Failure]]:
+    """How ranks failed, by rank.  Echoes are left out, unless nothing else explains them."""
+    failed = [(rank, each) for rank, each in enumerate(outcome.results) if not isinstance(each, Returned)]
+    causes = [(rank, each) for rank, each in failed if not _is_echo(each)]
+    explained = causes or outcome.mismatch is not None
+    return causes if explained else failed
+
+
+def _is_echo(failure: Failure) -> bool:
+    if isinstance(failure, Raised):
+        return failure.echo
+    return isinstance(failure, Stopped) and failure.kind == "echo"
+
+
+def source(outcome: Outcome, rank: int, failure: Raised) -> tuple[int, ...]:
+    """The trace index of the rank's last op with the failure's errno, if it has one.
+
+    One about the failure's path goes first: what cleans up often meets the same errno elsewhere.
+    """
+    found = [
+        (failure.path in [place.path for place in event.places], index)
+        for index, event in enumerate(outcome.trace)
+        if isinstance(event, Op) and event.rank == rank
+        if event.result is not None and failure.errno and event.result.errno == failure.errno
+    ]
+    return (max(found)[1],) if found else ()
+
+
+def first_line(text: str) -> str:
+    """The first line of a message, "" if it is empty."""
+    return next(iter(text.strip().splitlines()), "")
+
+
+def describe(rank: int, failure: Failure) -> str:
+    """How a rank failed, in one line."""
+    if isinstance(failure, Raised):
+        return f"{failure.type} on rank {rank}: {first_line(failure.message)}".removesuffix(": ")
+    if isinstance(failure, Stopped):
+        return f"rank {rank} did not end: {failure.why}"
+    how = f"was killed by {failure.signal}" if failure.signal else f"exited with status {failure.status}"
+    words = failure.output.strip().splitlines()[-1:]
+    return ": ".join([f"rank {rank} {how} before the scenario had returned", *words])

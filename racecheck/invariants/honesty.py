@@ -1,0 +1,81 @@
+"""What must hold of a save in which something fails: everybody hears of it, and nobody counts on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from racecheck.invariants.events import is_below
+from racecheck.invariants.excuses import faults
+from racecheck.invariants.failures import failures
+from racecheck.invariants.publishing import Published, followed
+from racecheck.invariants.saves import Save, recovered, saves
+from racecheck.model import Op, Outcome, Violation
+
+
+def error_honesty(outcome: Outcome, pointer: str = "latest") -> Iterator[Violation]:
+    """A save in which a call failed on one rank returns on none, and what it wrote is not published.
+
+    A rank that has failed and says nothing leaves a checkpoint without its part.  One that fails alone leaves peers
+    that go on, delete the old checkpoint, and die of it at the next restart.  A rank may try again, or do without: its
+    save may return if what the recovery loads is all there.  ``pointer`` is as in `atomic_publish`.
+
+    For runs with faults that make calls fail; of others it says nothing.  Ranks say when a save begins and has returned
+    with `Rank.saved` and `Rank.acked`.  That nobody hangs is for `no_deadlock`.
+    """
+    if not outcome.world.faults:
+        raise LookupError("there is no fault that would make a call fail (such as 'ENOSPC on write')")
+    every = saves(outcome)
+    if not every:
+        raise LookupError("no rank said that it saves (Rank.saved, Rank.acked)")
+    for save in every:
+        hit = next((each for each in faults(outcome) if each[1].call != "kill" and _is_during(save, *each)), None)
+        if hit is not None:
+            yield from _judged(outcome, save, *hit, pointer)
+
+
+def _is_during(save: Save, index: int, op: Op) -> bool:
+    """Whether a call was one of a save's: between its begin and its return on that rank."""
+    begun, acked = save.begun.get(op.rank), save.acked.get(op.rank)
+    return begun is not None and begun <= index and (acked is None or index < acked)
+
+
+def _judged(outcome: Outcome, save: Save, index: int, op: Op, pointer: str) -> Iterator[Violation]:
+    what = f"rank {op.rank}'s {op.call} {op.path} failed ({op.fault}) in the save of step {save.step}"
+    if op.rank in save.acked:
+        lost = _lost(outcome, save)
+        if lost:
+            yield Violation(
+                "error-honesty", f"{what}, which returned there as if it had not; {lost}", (op.rank,), (index,)
+            )
+        return
+    others = tuple(sorted(save.acked))
+    if others:
+        ranks = f"rank{'s' * (len(others) > 1)} {', '.join(map(str, others))}"
+        yield Violation(
+            "error-honesty", f"{what}, and on {ranks} it returned", tuple(sorted((op.rank, *others))), (index,)
+        )
+    for path, named in _named_since(outcome, pointer, index):
+        if any(is_below(named.target, each) for each in save.checkpoints):
+            text = f"{what}, and then {path} came to name it"
+            yield Violation("error-honesty", text, tuple(sorted({op.rank, named.rank})), (index, named.index))
+
+
+def _named_since(outcome: Outcome, pointer: str, since: int) -> list[tuple[str, Published]]:
+    """What pointers came to name after an event."""
+    found = {
+        each.index: (path, each)
+        for _, _, current in followed(outcome, pointer)
+        for path, each in current.items()
+        if each.index > since
+    }
+    return [*found.values()]
+
+
+def _lost(outcome: Outcome, save: Save) -> str:
+    """How it shows that a save has not saved all, "" if it has."""
+    if outcome.recovery is None:
+        raise LookupError("the scenario has no recovery that would show what was saved (@scenario.recover)")
+    if failures(outcome.recovery):
+        return "it does not load"
+    steps = [step for _, step in recovered(outcome)]
+    return "" if steps and min(steps) >= save.step else "a restart does not get it"

@@ -1,0 +1,44 @@
+"""What must hold once nothing goes wrong any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from racecheck.invariants.excuses import faults
+from racecheck.invariants.failures import describe, failures
+from racecheck.invariants.judging import judges_crashes
+from racecheck.invariants.saves import Save, saves
+from racecheck.model import Outcome, Returned, Violation
+
+
+@judges_crashes
+def liveness(outcome: Outcome) -> Iterator[Violation]:
+    """After the faults stop, the next save succeeds: in the recovery, or later in the same run.
+
+    A failed save that leaves its temporary directory, its marker or its lock behind may make every save after it fail,
+    also after a restart.  So every save that all ranks begin after the last fault has to return on all of them.  Let
+    the recovery save again, and say so with `Rank.saved` and `Rank.acked`.
+    """
+    last = max((index for index, _ in faults(outcome)), default=-1)
+    here = [save for save in saves(outcome) if _is_healthy(outcome, save, last)] if outcome.crash is None else []
+    there = saves(outcome.recovery) if outcome.recovery is not None else []
+    yield from _failed(outcome, here, "")
+    if outcome.recovery is not None:
+        yield from _failed(outcome.recovery, there, " in the recovery")
+    if not here and not there:
+        raise LookupError("no save comes after the faults, in the run or in a recovery (Rank.saved, Rank.acked)")
+
+
+def _is_healthy(outcome: Outcome, save: Save, last: int) -> bool:
+    """Whether a save has begun after the last fault, and all ranks were still there."""
+    gone = {rank for rank, result in enumerate(outcome.results) if not isinstance(result, Returned)} - set(save.begun)
+    return bool(save.begun) and min(save.begun.values()) > last and not gone
+
+
+def _failed(outcome: Outcome, begun: list[Save], where: str) -> Iterator[Violation]:
+    for save in begun:
+        ranks = tuple(sorted(set(save.begun) - set(save.acked)))
+        if ranks:
+            how = [describe(rank, each) for rank, each in failures(outcome)]
+            text = f"the save of step {save.step}{where} did not return on rank{'s' * (len(ranks) > 1)} "
+            yield Violation("liveness", f"{text}{', '.join(map(str, ranks))}{': ' * bool(how)}{'; '.join(how)}", ranks)

@@ -1,0 +1,120 @@
+"""What must hold of who deletes old checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from racecheck.invariants.disk import PATTERNS, matches
+from racecheck.invariants.events import is_below, on_disk, opens_for_writing
+from racecheck.invariants.excuses import is_cut
+from racecheck.invariants.publishing import Published, followed
+from racecheck.invariants.saves import Save, saves
+from racecheck.model import Op, Outcome, Violation
+
+
+def gc_safety(outcome: Outcome, pointer: str = "latest") -> Iterator[Violation]:
+    """Nobody deletes the last checkpoint that all ranks have saved, nor the one that ``latest`` names, nor one in use.
+
+    An old checkpoint may go when the save of a newer one has returned on all ranks and, where there is a pointer, that
+    names it; until then a crash leaves none.  Which checkpoints there are is what ranks say with `Rank.acked` and
+    ``at``, also of those that were there before the run.  One is in use while another rank has a file of it open for
+    reading: over NFS, and in a checkpoint of several files, that reader fails.
+
+    What overwrites a checkpoint in place deletes it, too, if it removes files.  Temporary names do not count.
+    """
+    walk, before = _Walk(outcome), dict[str, Published]()
+    for index, op, pointers in followed(outcome, pointer):
+        if op.result is not None and not op.result.errno:
+            yield from walk.step(index, op, before)
+        before = pointers
+    if not any(save.is_acked and save.checkpoints for save in saves(outcome)) and not is_cut(outcome):
+        raise LookupError("no rank said where a checkpoint is that all have saved (Rank.acked with at=...)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    rank: int
+    path: str
+    index: int
+
+
+@dataclass(slots=True)
+class _Walk:
+    """The state of all checkpoints while the trace goes by.
+
+    ``complete`` are those that all ranks have saved, by path (without the node); ``waiting`` are the saves that will
+    return later; ``readers`` are files open for reading, by open file, and ``opened`` those whose open file is not
+    known yet.
+    """
+
+    outcome: Outcome
+    complete: dict[str, Save] = field(default_factory=dict)
+    reported: set[str] = field(default_factory=set)
+    readers: dict[int, _Reader] = field(default_factory=dict)
+    opened: list[_Reader] = field(default_factory=list)
+    waiting: list[Save] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.waiting = [save for save in saves(self.outcome) if save.is_acked]
+
+    def step(self, index: int, op: Op, pointers: Mapping[str, Published]) -> Iterator[Violation]:
+        for save in [save for save in self.waiting if save.since <= index]:
+            self.waiting.remove(save)
+            self.complete |= dict.fromkeys(save.checkpoints, save)
+        if op.call in {"unlink", "rmdir"}:
+            yield from self._delete(index, op)
+            yield from self._named(index, op, pointers)
+        elif op.call == "rename":
+            self._move(op.places[0].path, op.path)
+        self._use(index, op)
+
+    def _delete(self, index: int, op: Op) -> Iterator[Violation]:
+        for path, save in [*self.complete.items()]:
+            if not is_below(op.path, path) or _is_temporary(op.path, path):
+                continue
+            yield from self._in_use(index, op, path)
+            del self.complete[path]
+            if not self.complete:
+                text = f"rank {op.rank} deletes {path}, the only checkpoint that all ranks had saved (step {save.step})"
+                yield Violation("gc-safety", text, (op.rank,), (index,))
+
+    def _named(self, index: int, op: Op, pointers: Mapping[str, Published]) -> Iterator[Violation]:
+        gone = on_disk(self.outcome, op, op.path)
+        for path, named in pointers.items():
+            key = f"{path} {named.index}"
+            if is_below(gone, named.target) and not _is_temporary(gone, named.target) and key not in self.reported:
+                self.reported.add(key)
+                text = f"rank {op.rank} deletes {named.target} while {path} names it"
+                yield Violation("gc-safety", text, (op.rank,), (named.index, index))
+
+    def _in_use(self, index: int, op: Op, path: str) -> Iterator[Violation]:
+        for reader in (*self.readers.values(), *self.opened):
+            if reader.rank != op.rank and is_below(reader.path, path):
+                text = f"rank {op.rank} deletes {path} while rank {reader.rank} reads {reader.path}"
+                yield Violation("gc-safety", text, tuple(sorted((op.rank, reader.rank))), (reader.index, index))
+                return
+
+    def _move(self, source: str, target: str) -> None:
+        for path in [path for path in self.complete if is_below(path, source)]:
+            self.complete[target + path[len(source) :]] = self.complete.pop(path)
+
+    def _use(self, index: int, op: Op) -> None:
+        """Keep account of who has which file open for reading."""
+        if op.call == "open" and op.places and op.places[-1].kind == "file" and not opens_for_writing(op):
+            self.opened.append(_Reader(op.rank, op.path, index))
+            return
+        for place in op.places:
+            if place.open_file and place.open_file not in self.readers:
+                reader = next((each for each in self.opened if (each.rank, each.path) == (op.rank, place.path)), None)
+                if reader is not None:
+                    self.opened.remove(reader)
+                    self.readers[place.open_file] = reader
+            if op.call == "close":
+                self.readers.pop(place.open_file, None)
+
+
+def _is_temporary(path: str, checkpoint: str) -> bool:
+    """Whether a path in a checkpoint is none of its files: its name, or that of a directory, is a temporary one."""
+    inner = path[len(checkpoint) :].strip("/")
+    return bool(inner) and any(matches(part, PATTERNS) for part in inner.split("/"))

@@ -1,0 +1,150 @@
+"""What a crash can leave, as text: what was lost, where it shows, what is on the disk then and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from racecheck.crash.groups import Group, Witness
+from racecheck.crash.judge import Count, Crashes
+from racecheck.model import Crash, Event, Op, Outcome
+from racecheck.report import words
+from racecheck.report.layout import NARROWEST
+from racecheck.report.summary import summary
+
+NAMES: Mapping[str, str] = {
+    "kill": "killed processes",
+    "ext4": "ext4, XFS",
+    "btrfs": "btrfs",
+    "posix-min": "any POSIX file system",
+    "ordered": "strictly ordered",
+}
+"""What people call the models."""
+
+_INDENT, _LABEL = "  ", 12
+_SHOWN = 12
+
+
+def crash_text(group: Group, crashes: Crashes, *, width: int = 120, root: Path | None = None) -> str:
+    """One way in which a crash hurts, by its least witness; lines of at most ``width`` cells.
+
+    What breaks; where the crash comes; the ops that are lost or torn, each with its line; what is on the disk then;
+    what the recovery says; under which models it shows.  Files are shown relative to ``root``.
+    """
+    width, root = max(width, NARROWEST), root or Path.cwd()
+    witness, run = group.witnesses[0], crashes.run
+    lines = [words.escape(f"{group.violation.invariant}: {_first(group.violation.message)}")]
+    lines += _labelled("crash", _moment(witness.state.crash, run))
+    lines += _labelled("lost", _ops(witness.state.crash.lost, run, root))
+    lines += _labelled("torn", _ops(witness.state.crash.torn, run, root))
+    lines += _labelled("on disk", _disk(witness))
+    if witness.outcome.recovery is not None:
+        lines += _labelled(
+            "recovery", summary(witness.outcome.recovery, width=width - _LABEL - 2, root=root).splitlines()
+        )
+    lines += _labelled("shows on", _models(group, crashes.counts))
+    return "\n".join(words.fit(line.rstrip(), width) for line in lines)
+
+
+def counts_text(crashes: Crashes) -> str:
+    """How many states were judged, a line for each model; what was left out, and what keeps it from a PASS."""
+    lines = [
+        f"{NAMES.get(model, model)}: {words.count(count.judged, 'crash state')} judged at "
+        f"{words.count(count.cuts, 'place')} of the run, {count.bad or 'none'} bad"
+        + (f"; not all: {words.escape(count.truncated)}" if count.truncated else "")
+        for model, count in crashes.counts.items()
+    ]
+    lines.append(f"{words.count(crashes.disks, 'state')} of the disk loaded in {crashes.seconds:.1f} s")
+    lines += [words.escape(note) for note in (*crashes.reasons, *crashes.notes)]
+    return "\n".join(lines)
+
+
+def repairs_text(repaired: Mapping[str, Crashes]) -> str:
+    """The repair table: for each repair, by its name, how many states are still bad, and in how many ways.
+
+    A line for each repair, a column for each model; those that leave nothing first.
+    """
+    models = list(dict.fromkeys(model for crashes in repaired.values() for model in crashes.counts))
+    rows = sorted(repaired.items(), key=lambda row: sum(count.bad for count in row[1].counts.values()))
+    cells = [[name, *(_cell(crashes, model) for model in models)] for name, crashes in rows]
+    return _table([["bad states / ways", *(NAMES.get(model, model) for model in models)], *cells])
+
+
+def _cell(crashes: Crashes, model: str) -> str:
+    ways = sum(model in group.models for group in crashes.groups)
+    count = crashes.counts[model]
+    return f"{count.bad} / {ways}" + (" (not all)" if count.truncated else "")
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(words.pad(cell, size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def _labelled(label: str, lines: Sequence[str]) -> Iterator[str]:
+    for number, line in enumerate(lines):
+        yield _INDENT + words.pad("" if number else label, _LABEL) + line
+
+
+def _first(message: str) -> str:
+    return next(iter(message.strip().splitlines()), "")
+
+
+def _moment(crash: Crash, run: Outcome) -> list[str]:
+    """After which op of each rank it came, and before which."""
+    happened = frozenset(crash.happened)
+    found = []
+    for rank in range(run.world.ranks):
+        own = [index for index, event in enumerate(run.trace) if isinstance(event, Op) and event.rank == rank]
+        if not own:
+            continue
+        done = [index for index in own if index in happened]
+        ahead = [index for index in own if index not in happened]
+        after = f"after {_short(run.trace[done[-1]])}" if done else "at its start"
+        before = f"before {_short(run.trace[ahead[0]])}" if ahead else "at its end"
+        found.append(words.escape(f"rank {rank} {after}, {before}"))
+    return found or ["before any op"]
+
+
+def _short(event: Event) -> str:
+    return f"{words.call(event)} {words.subject(event)}".strip() if isinstance(event, Op) else event.kind
+
+
+def _ops(events: Sequence[int], run: Outcome, root: Path) -> list[str]:
+    found = [_op(run.trace[index], index, root) for index in events[:_SHOWN]]
+    rest = len(events) - _SHOWN
+    return [*found, *([f"and {words.count(rest, 'more op')}"] if rest > 0 else [])]
+
+
+def _op(event: Event, index: int, root: Path) -> str:
+    """With the line that made it, and the user's that led there."""
+    if not isinstance(event, Op):
+        return event.kind
+    there = words.frame_line(event.stack[0], root) if event.stack else ""
+    user = words.where(event, root)
+    line = there if user in {"", there} else f"{there}, from {user}"
+    return f"{index + 1:>4}  rank {event.rank} {_short(event)} {words.result(event)}".rstrip() + (
+        f"  {line}" if line else ""
+    )
+
+
+def _disk(witness: Witness) -> list[str]:
+    found = []
+    for path, entry in sorted(witness.outcome.disk.items()):
+        what = {"directory": "directory", "symlink": f"-> {entry.target}"}.get(
+            entry.kind, words.count(entry.size, "byte")
+        )
+        found.append(words.escape(f"{path}  {what}"))
+    rest = len(found) - _SHOWN
+    return [*(found[:_SHOWN] or ["nothing"]), *([f"and {words.count(rest, 'more path')}"] if rest > 0 else [])]
+
+
+def _models(group: Group, counts: Mapping[str, Count]) -> list[str]:
+    return [
+        f"{NAMES.get(model, model)}: {group.models[model]} of {words.count(count.judged, 'state')}"
+        if model in group.models
+        else f"{NAMES.get(model, model)}: never"
+        for model, count in counts.items()
+    ]

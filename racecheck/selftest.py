@@ -1,0 +1,62 @@
+"""Are the models of crashes right about this machine's file systems?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from racecheck.crash.realfs import FILE_SYSTEMS, Certificate, certify
+from racecheck.model import Verdict
+
+Progress = Callable[[str, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Selftest:
+    """What came of it: FAIL if a crash left what the model does not allow, UNKNOWN if something could not be tried."""
+
+    verdict: Verdict
+    certificates: tuple[Certificate, ...]
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        return "\n".join([line for each in self.certificates for line in _lines(each)] + [self.verdict.name])
+
+
+def selftest(
+    file_systems: Sequence[str] = FILE_SYSTEMS,
+    programs: int = 1000,
+    seed: int = 0,
+    progress: Progress | None = None,
+    directory: str | None = None,
+) -> Selftest:
+    """Crash file systems after random programs, and hold what is left against the models.
+
+    ``progress`` gets the file system and how many programs have been run; images are in ``directory`` (default: where
+    temporary files are).  Raises `ValueError` for a file system that there is no model of.
+    """
+    every = file_systems or FILE_SYSTEMS
+    found = [certify(fs, programs, seed, _of(fs, progress), directory) for fs in every]
+    return Selftest(max(map(_verdict, found)), tuple(found))
+
+
+def _of(fs: str, progress: Progress | None) -> Callable[[int], None] | None:
+    return None if progress is None else lambda done: progress(fs, done)
+
+
+def _verdict(certificate: Certificate) -> Verdict:
+    if certificate.outside:
+        return Verdict.FAIL
+    return Verdict.UNKNOWN if certificate.reason else Verdict.PASS
+
+
+def _lines(certificate: Certificate) -> list[str]:
+    outside = len(certificate.outside)
+    counts = f"{certificate.programs} programs, {certificate.lossy} crashes that lost something, {outside} outside"
+    lines = [f"{certificate.fs} (model {certificate.model}): {counts}"]
+    lines += [f"  {certificate.reason}"] if certificate.reason else []
+    if certificate.outside:
+        lines += ["  the first that the model does not allow:"]
+        lines += [f"  {line}" for line in certificate.outside[0].splitlines()]
+    return lines

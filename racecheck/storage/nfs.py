@@ -1,0 +1,455 @@
+"""NFS as a Linux client shows it: close-to-open, with caches of attributes, names and pages on every node.
+
+From nfs(5) ("Data and metadata coherence") and the client in the kernel (fs/nfs/dir.c, inode.c):
+
+*   Attributes are trusted for ``acregmin`` (of directories ``acdirmin``) seconds.  Found unchanged when they are asked
+    for again they are trusted for twice as long, up to ``acregmax`` (``acdirmax``).
+*   That a name leads to something, or to nothing, is trusted for as long as the directory's cached attributes are, and
+    until they are seen to have changed.  ``lookupcache=pos`` never trusts that there is nothing, ``none`` neither.
+*   Opening asks the server for the file's attributes, or the directory's, unless ``nocto``.  A name that is believed to
+    lead to nothing is not opened at all, with version 4 neither (seen on Linux 6.1).
+*   What is looked up with version 3 brings the directory's attributes along, and so the news that it has changed; with
+    version 4 it does not.
+*   Making a name (mkdir, O_CREAT, link, rename's target) always asks, and mkdir's EEXIST ends what was believed of the
+    name.  renameat2's flags are refused.
+*   What is written is sent by close, fsync and locks, with ``sync`` and ``noac`` at once, and by itself after a while.
+    Until then, and longer where a file was open already, others may read what was there before.
+*   A file whose last name another node removes is gone: ESTALE.  (With version 4 the server goes on giving its bytes to
+    who has it open, and nothing else.)  One that a process of the same node has open gets a name ``.nfs...`` instead,
+    until it is closed: the supervisor does that.
+
+The programs in `racecheck.storage.programs` went like this on two mounts of Linux 6.1, by versions 3 and 4.2
+(tests/peers/nfs_in_uml.sh).
+
+A cached item may be dropped at any time: so where the cache differs from what is there, either may be seen, and which
+is chosen.  A barrier refreshes nothing.
+
+Left out, so that less is shown than could be: a file opened by way of an old name that a rename has moved; positive
+names above the last one; names that a listing has brought; delegations; lost replies.
+
+What a claim to have covered everything means here: every order of the ops, each seeing what is there.  What nodes see
+beyond that is tried out, not covered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from racecheck.dependence import Footprint, Location, Mode
+from racecheck.model import Op, Place, World
+from racecheck.storage import options
+from racecheck.storage.clients import Attributes, Client, Dirty, Name, Pages, Server
+from racecheck.storage.footprints import names
+from racecheck.storage.options import Option
+from racecheck.storage.shared import Shared
+from racecheck.storage.views import FRESH, SECOND, Seen, Truth, ago, is_watched
+
+_WRITEBACK = 35 * SECOND
+"""When dirty pages are sent at the latest: dirty_expire_centisecs and dirty_writeback_centisecs (kernel's vm.rst)."""
+
+_LOOKS = frozenset({
+    "access", "chdir", "chmod", "chown", "exec", "getxattr", "link", "listxattr", "open", "readlink", "removexattr",
+    "rename", "rmdir", "setxattr", "stat", "statfs", "truncate", "unlink", "utime",
+})  # fmt: skip
+"""Families that look their path up (of two, the first) as it is cached."""
+_MAKES = frozenset({"link", "mkdir", "mknod", "symlink"})
+_WRITES = frozenset({"allocate", "copy", "write"})
+_SETS = frozenset({"chmod", "chown", "removexattr", "setxattr", "utime"})
+KEPT = "SILLY_RENAME"
+"""The flag of an op that has renamed a file instead of removing it."""
+_USES = frozenset({"fsync", "list", "read", "stat", "truncate"})
+"""Families that get ESTALE of an open file that is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Mount options, as nfs(5) has them; ``server_async`` is the export's (exports(5)) and matters to crashes."""
+
+    vers: int = 4
+    acregmin: float = 3.0
+    acregmax: float = 60.0
+    acdirmin: float = 30.0
+    acdirmax: float = 60.0
+    lookupcache: str = "all"
+    cto: bool = True
+    noac: bool = False
+    sync: bool = False
+    server_async: bool = False
+
+
+OPTIONS: Mapping[str, Option] = {
+    "vers": options.one_of("vers", {"3": 3, "4": 4, "4.0": 4, "4.1": 4, "4.2": 4}),
+    "acregmin": options.seconds("acregmin"),
+    "acregmax": options.seconds("acregmax"),
+    "acdirmin": options.seconds("acdirmin"),
+    "acdirmax": options.seconds("acdirmax"),
+    "actimeo": options.seconds("acregmin", "acregmax", "acdirmin", "acdirmax"),
+    "lookupcache": options.one_of("lookupcache", {"all": "all", "pos": "pos", "positive": "pos", "none": "none"}),
+    "cto": Option(("cto",)),
+    "nocto": Option(("cto",), False),
+    "ac": Option(("noac",), False),
+    "noac": Option(("noac", "sync")),
+    "sync": Option(("sync",)),
+    "async": Option(("sync",), False),
+    "server": options.one_of("server_async", {"sync": False, "async": True}),
+}
+
+
+class NFS(Shared):
+    """One server, with a client on every node."""
+
+    has_views = True
+
+    def __init__(self, world: World, given: tuple[str, ...] = ()) -> None:
+        super().__init__(world)
+        self.settings = Settings(**options.read("nfs", given, OPTIONS))
+
+    def visible(self, op: Op) -> bool:
+        return "FLUSH" in op.flags or super().visible(op)
+
+    def footprint(self, op: Op) -> Footprint:
+        """Like that of one file system for all; and what sends a file's bytes changes its content for the others."""
+        found = dict(super().footprint(op))
+        if "FLUSH" in op.flags:
+            found.update({Location("content", each.inode): Mode.WRITE for each in op.places if each.inode})
+        return found
+
+    def view(self) -> NFSView:
+        """What the clients remember in one run: nothing yet."""
+        return NFSView(self.world, self.settings)
+
+
+class NFSView:
+    """See the module; `racecheck.storage.views.View` says who calls what.
+
+    A removed file that is still open on the remover's own node keeps a name there: ``renames_open``.
+    """
+
+    renames_open = True
+
+    def __init__(self, world: World, settings: Settings) -> None:
+        self._world, self._settings = world, settings
+        self._clients = [Client() for _ in range(world.nodes)]
+        self._server = Server()
+
+    def before(self, op: Op, now: int, truth: Truth) -> Sequence[Seen]:
+        if op.call == "rename" and op.flags and is_watched(op.path):
+            return (Seen(errno="EINVAL"),)
+        if self._world.nodes == 1 or not op.places or not is_watched(op.path):
+            return (FRESH,)
+        self._send_old(now)
+        self._keep(op, now, truth)
+        stale = self._stale(op, now)
+        return (FRESH,) if stale is None else (FRESH, stale)
+
+    def after(self, op: Op, seen: Seen, now: int, truth: Truth) -> None:
+        if op.call == "sync":
+            self._send_all(self._node(op))
+        if self._world.nodes == 1 or not op.places or not is_watched(op.path) or seen.fault or seen.errno:
+            return
+        assert op.result is not None
+        self._meet_dirty(op, failed=bool(op.result.errno))
+        if op.result.errno:
+            self._failed(op, now)
+        elif op.places[-1].open_file:
+            self._used(op, now, truth)
+        else:
+            self._went(op, now, truth)
+
+    def flushes(self, op: Op) -> bool:
+        node, dirty = self._node(op), self._server.dirty
+        if op.call == "sync":
+            return any(node in each.nodes for each in dirty.values())
+        return op.call in {"close", "fsync", "dup"} and any(
+            place.inode in dirty and node in dirty[place.inode].nodes for place in op.places
+        )
+
+    def ended(self, rank: int) -> None:
+        for inode, dirty in [*self._server.dirty.items()]:
+            dirty.ranks.discard(rank)
+            if not dirty.ranks:
+                self._send(inode)
+
+    def _node(self, op: Op) -> int:
+        return self._world.node(op.rank)
+
+    # What may be shown.
+
+    def _stale(self, op: Op, now: int) -> Seen | None:
+        client, place = self._clients[self._node(op)], _looked_up(op)
+        if place.open_file:
+            return self._stale_file(client, op, place, now)
+        if op.call not in _LOOKS or _creates(op):
+            return None
+        if place.inode:
+            for path in names(place.path):
+                name = client.names.get(path)
+                if name is not None and not name.inode and self._trusts_nothing(client, name, op, path, now):
+                    return Seen(f"stale: no entry, as {ago(now, name.since)}", errno="ENOENT")
+        return self._old_attributes(client, op, place, now) if op.call in {"access", "stat"} else None
+
+    def _trusts_nothing(self, client: Client, name: Name, op: Op, path: str, now: int) -> bool:
+        """Whether a client goes on believing that a path leads to nothing."""
+        place = _looked_up(op)
+        if self._settings.lookupcache != "all" or self._settings.noac:
+            return False
+        if path == place.path and name.directory not in {0, place.directory}:
+            return False
+        if not name.directory:
+            return now < name.since + _nanoseconds(self._settings.acdirmin)
+        return self._is_valid(client, name.directory, now)
+
+    def _old_attributes(self, client: Client, op: Op, place: Place, now: int) -> Seen | None:
+        inode = place.inode
+        if not place.open_file:
+            name = client.names.get(place.path)
+            if name is not None and name.inode and self._trusts_name(client, name, place, now):
+                inode = name.inode
+        known = client.attributes.get(inode)
+        differs = inode != place.inode or (known is not None and known.version != self._server.versions[inode])
+        if known is not None and known.shown is not None and differs and self._is_valid(client, inode, now):
+            if op.call == "stat" or inode != place.inode:
+                return Seen(f"stale: as it was {ago(now, known.fetched)}", shown=known.shown)
+            return None
+        dirty = self._server.dirty.get(place.inode)
+        if dirty is not None and self._node(op) not in dirty.nodes and op.call == "stat":
+            return Seen(f"stale: without what was written {ago(now, dirty.since)}", shown=dirty.attributes)
+        return None
+
+    def _trusts_name(self, client: Client, name: Name, place: Place, now: int) -> bool:
+        if self._settings.lookupcache == "none" or name.directory != place.directory:
+            return False
+        return self._is_valid(client, name.directory, now)
+
+    def _stale_file(self, client: Client, op: Op, place: Place, now: int) -> Seen | None:
+        remover = self._server.removed.get(place.inode)
+        if remover is not None:
+            is_kept = op.call == "read" and self._settings.vers == 4
+            gone = remover != self._node(op) and op.call in _USES and not is_kept
+            return Seen("stale: ESTALE", errno="ESTALE") if gone else None
+        if op.call == "stat":
+            return self._old_attributes(client, op, place, now)
+        if op.call in {"copy", "read"}:
+            return self._old_content(client, op, place, now)
+        if op.call == "list" and not self._settings.cto:
+            return self._old_pages(client, place, now)
+        return None
+
+    def _old_content(self, client: Client, op: Op, place: Place, now: int) -> Seen | None:
+        dirty = self._server.dirty.get(place.inode)
+        if dirty is not None and self._node(op) in dirty.nodes:
+            return None
+        found = self._old_pages(client, place, now)
+        if found is None and dirty is not None and dirty.content is not None and dirty.nodes:
+            return Seen(f"stale: without what was written {ago(now, dirty.since)}", shown=dirty.content)
+        return found
+
+    def _old_pages(self, client: Client, place: Place, now: int) -> Seen | None:
+        pages = client.pages.get(place.inode)
+        if pages is None or pages.shown is None or not self._is_valid(client, place.inode, now):
+            return None
+        if pages.version == self._server.versions[place.inode]:
+            return None
+        return Seen(f"stale: as it was {ago(now, pages.since)}", shown=pages.shown)
+
+    def _is_valid(self, client: Client, inode: int, now: int) -> bool:
+        known = client.attributes.get(inode)
+        return not self._settings.noac and known is not None and known.are_valid(now)
+
+    # Copies of what is about to change.
+
+    def _keep(self, op: Op, now: int, truth: Truth) -> None:
+        place = op.places[-1]
+        if not place.inode or not (op.call in _WRITES or op.call == "truncate" or _truncates(op)):
+            return
+        server, inode = self._server, place.inode
+        if op.call in _WRITES and inode not in server.dirty:
+            server.dirty[inode] = Dirty(now, truth.attributes(), truth.content())
+        for client in self._clients:
+            pages = client.pages.get(inode)
+            if pages is not None and pages.shown is None and pages.version == server.versions[inode]:
+                dirty = server.dirty.get(inode)
+                pages.shown = dirty.content if dirty is not None else truth.content()
+
+    # What is sent.
+
+    def _meet_dirty(self, op: Op, *, failed: bool) -> None:
+        """Who writes makes a file dirty; who is shown what another one has written makes it known that it was sent."""
+        place = op.places[-1]
+        dirty = self._server.dirty.get(place.inode)
+        if dirty is None:
+            return
+        if op.call in _WRITES and not failed:
+            dirty.nodes.add(self._node(op))
+            dirty.ranks.add(op.rank)
+        elif not dirty.nodes:
+            del self._server.dirty[place.inode]
+        source = self._server.dirty.get(_looked_up(op).inode)
+        if source is not None and op.call in {"copy", "read", "stat"} and self._node(op) not in source.nodes:
+            self._send(_looked_up(op).inode)
+        if self._settings.sync and place.inode in self._server.dirty:
+            self._send(place.inode)
+
+    def _send(self, inode: int) -> None:
+        dirty = self._server.dirty.pop(inode)
+        self._change(inode, dirty.nodes)
+
+    def _send_all(self, node: int) -> None:
+        for inode in [inode for inode, dirty in self._server.dirty.items() if node in dirty.nodes]:
+            self._send(inode)
+
+    def _send_old(self, now: int) -> None:
+        for inode in [inode for inode, dirty in self._server.dirty.items() if now >= dirty.since + _WRITEBACK]:
+            self._send(inode)
+
+    def _change(self, inode: int, nodes: set[int]) -> None:
+        """An object is another version now; those nodes that have made it know."""
+        before = self._server.versions[inode]
+        self._server.versions[inode] = before + 1
+        for node in nodes:
+            for known in (self._clients[node].attributes.get(inode), self._clients[node].pages.get(inode)):
+                if known is not None and known.version == before:
+                    known.version += 1
+                    known.shown = None
+
+    # What is learnt.
+
+    def _failed(self, op: Op, now: int) -> None:
+        assert op.result is not None
+        client, place = self._clients[self._node(op)], _looked_up(op)
+        if op.result.errno == "EEXIST":
+            client.forget_path(op.path)
+        elif op.result.errno == "ENOENT" and op.call in _LOOKS and not place.open_file and not place.inode:
+            self._look(client, place, now)
+
+    def _used(self, op: Op, now: int, truth: Truth) -> None:
+        """A call on an open file went well."""
+        node, place = self._node(op), op.places[-1]
+        client, inode = self._clients[node], place.inode
+        dirty = self._server.dirty.get(inode)
+        if op.call in {"close", "dup", "flock", "fsync"} and dirty is not None and node in dirty.nodes:
+            self._send(inode)
+        if op.call == "flock":
+            client.forget_object(inode)
+        elif op.call in {"read", "list"}:
+            shown = truth.content() if op.call == "list" and not self._settings.cto else None
+            client.pages[inode] = Pages(self._server.versions[inode], now, shown)
+            self._fetch(client, place, now, None)
+        elif op.call == "stat":
+            self._fetch(client, place, now, truth)
+        elif op.call == "truncate" or op.call in _SETS:
+            self._set(op, node)
+
+    def _went(self, op: Op, now: int, truth: Truth) -> None:
+        """A call on a path went well."""
+        node, place = self._node(op), op.places[-1]
+        client = self._clients[node]
+        if op.call in _MAKES or (op.call == "open" and not place.inode):
+            self._made(client, op, now)
+        elif op.call in {"unlink", "rmdir"}:
+            self._removed(op, place)
+            self._change_directory(client, place, now)
+            client.names[place.path] = Name(0, place.directory, now)
+        elif op.call == "rename":
+            self._removed(op, place)
+            for each in op.places:
+                self._change_directory(client, each, now)
+        elif op.call == "open":
+            self._opened(client, op, now, truth)
+        elif op.call == "truncate" or op.call in _SETS:
+            self._set(op, node)
+        elif op.call in _LOOKS:
+            self._look(client, place, now)
+            self._fetch(client, place, now, truth)
+
+    def _made(self, client: Client, op: Op, now: int) -> None:
+        if op.call == "link":
+            self._server.linked.add(op.places[0].inode)
+        self._change_directory(client, op.places[-1], now)
+
+    def _removed(self, op: Op, place: Place) -> None:
+        """The object that had the name is gone, unless it has another one, or had it before, or is kept for who has it
+        open.
+        """
+        is_itself = op.call == "rename" and op.places[0].inode == place.inode
+        if place.inode and not is_itself and place.inode not in self._server.linked and KEPT not in op.flags:
+            self._server.removed[place.inode] = self._node(op)
+            self._server.dirty.pop(place.inode, None)
+
+    def _opened(self, client: Client, op: Op, now: int, truth: Truth) -> None:
+        node, place = self._node(op), op.places[-1]
+        self._look(client, place, now)
+        if _truncates(op) and place.size:
+            self._server.dirty.pop(place.inode, None)
+            self._change(place.inode, {node})
+        dirty = self._server.dirty.get(place.inode)
+        if not self._settings.cto and self._is_valid(client, place.inode, now):
+            return
+        if dirty is None or node in dirty.nodes:
+            self._fetch(client, place, now, truth, anew=self._settings.cto)
+        else:
+            self._fetch(client, place, now, None, anew=self._settings.cto)
+            client.attributes[place.inode].shown = dirty.attributes
+
+    def _set(self, op: Op, node: int) -> None:
+        """Attributes are set on the server, after what was written."""
+        place = op.places[-1]
+        self._server.dirty.pop(place.inode, None)
+        self._change(place.inode, {node})
+
+    def _change_directory(self, client: Client, place: Place, now: int) -> None:
+        """A client has changed a name, and hears what has become of the directory."""
+        client.forget_path(place.path)
+        known = client.attributes.get(place.directory)
+        if known is not None and known.version != self._server.versions[place.directory]:
+            client.forget_names_in(place.directory)
+        self._change(place.directory, set())
+        timeout = _nanoseconds(self._settings.acdirmin)
+        client.attributes[place.directory] = Attributes(now, timeout, self._server.versions[place.directory])
+
+    def _look(self, client: Client, place: Place, now: int) -> None:
+        """A path has been looked up, on the server if it was not known; version 3 then says of the directory, too."""
+        if place.directory:
+            name = client.names.get(place.path)
+            asked = self._settings.vers == 3 and (name is None or name.inode != place.inode)
+            if asked or not self._is_valid(client, place.directory, now):
+                self._fetch(client, replace(place, inode=place.directory, kind="directory"), now, None, anew=asked)
+        client.names[place.path] = Name(place.inode, place.directory, now)
+
+    def _fetch(self, client: Client, place: Place, now: int, truth: Truth | None, *, anew: bool = False) -> None:
+        """Attributes are used: those that are remembered if they are valid and true, and need not come ``anew``."""
+        inode, is_directory = place.inode, place.kind == "directory"
+        settings, version = self._settings, self._server.versions[inode]
+        least, most = (settings.acdirmin, settings.acdirmax) if is_directory else (settings.acregmin, settings.acregmax)
+        known = client.attributes.get(inode)
+        if known is None or known.version != version:
+            if known is not None and is_directory:
+                client.forget_names_in(inode)
+            pages = client.pages.get(inode)
+            if pages is not None and pages.version != version:
+                del client.pages[inode]
+            known = client.attributes[inode] = Attributes(now, _nanoseconds(least), version)
+        elif not known.are_valid(now):
+            known.fetched, known.timeout = now, min(2 * known.timeout, _nanoseconds(most))
+        elif anew:
+            known.fetched = now
+        if truth is not None:
+            known.shown = truth.attributes()
+
+
+def _looked_up(op: Op) -> Place:
+    """The place that a call looks up, or reads from: the first of two."""
+    return op.places[0] if op.call in {"copy", "link", "rename"} else op.places[-1]
+
+
+def _creates(op: Op) -> bool:
+    return op.call == "open" and ("O_CREAT" in op.flags or op.syscall == "creat")
+
+
+def _truncates(op: Op) -> bool:
+    return op.call == "open" and ("O_TRUNC" in op.flags or op.syscall == "creat")
+
+
+def _nanoseconds(seconds: float) -> int:
+    return round(seconds * SECOND)

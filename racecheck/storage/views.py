@@ -1,0 +1,80 @@
+"""What a node is shown: the interface between a storage model with caches and whoever carries calls out.
+
+For each call that is about to happen its node's view is asked (`View.before`) what the node may be shown.  Where that
+is one thing only, that happens; else a strategy chooses, the first being what is really there.  When the call has been
+answered the view is told (`View.after`), so that it knows what the node remembers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from racecheck.model import Op
+
+SECOND = 1_000_000_000
+"""Virtual time is in nanoseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a node is shown of a call's object.
+
+    ``fault`` says in which way that is not what is there ("stale: no entry yet"); "" for what is there, or for a call
+    that the storage does not have.  With an ``errno`` (by name) the call fails, and nothing happens.  ``shown`` is a
+    copy that was taken earlier (of attributes, of bytes, of a listing) from which the call is answered instead.
+    """
+
+    fault: str = ""
+    errno: str = ""
+    shown: object = None
+
+
+FRESH = Seen()
+"""The call is carried out on what is there."""
+
+
+class Truth(Protocol):
+    """What is really there, of the object that the call at hand is about."""
+
+    def attributes(self) -> object:
+        """A copy of what ``stat`` says of it now; None if nothing is there."""
+        ...
+
+    def content(self) -> object:
+        """A copy of the file's bytes, or of the directory's listing; None if there are none."""
+        ...
+
+
+class View(Protocol):
+    """What the nodes of one run remember; ``now`` is virtual time.
+
+    The op's places say what is really there, and its clock what its thread knows to have happened before.
+    """
+
+    def before(self, op: Op, now: int, truth: Truth) -> Sequence[Seen]:
+        """What the op's node may be shown; the first is the tamest."""
+        ...
+
+    def after(self, op: Op, seen: Seen, now: int, truth: Truth) -> None:
+        """The op, which has its result now, was answered with ``seen``."""
+        ...
+
+    def flushes(self, op: Op) -> bool:
+        """Whether an op that nobody else could notice otherwise (a close, an fsync) lets others see something new."""
+        ...
+
+    def ended(self, rank: int) -> None:
+        """A rank's processes have ended: what they had open is closed."""
+        ...
+
+
+def is_watched(path: str) -> bool:
+    """Whether a place's path is on the storage: the others are below TMPDIR or absolute."""
+    return not path.startswith(("/", "TMPDIR/")) and path != "TMPDIR"
+
+
+def ago(now: int, then: int) -> str:
+    """How long ago something was, for people."""
+    return f"{(now - then) / SECOND:.1f} s ago"

@@ -1,0 +1,299 @@
+"""Loaders: what the scenario's recovery makes of many states of the disk, quickly.
+
+A loader is a process forked from the zygote (`racecheck.world.loading`), in which the recovery loads one state after
+the other; two of them go at the same time where each can have a disk of its own at the same path.  For a recovery of
+one rank, not under control.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from racecheck.errors import CannotRun, UsageError
+from racecheck.kernel import proc
+from racecheck.model import Content, Died, RankResult, Stopped, Weights, World
+from racecheck.world import bookkeeping, disk, stacks
+from racecheck.world.ending import result_of
+from racecheck.world.loading import ENOUGH
+from racecheck.world.placing import Item
+from racecheck.world.session import Session, content, wipe
+from racecheck.world.tasks import signal_name
+
+LOADERS = 2
+_AHEAD = 3
+"""How many states a loader has been given at most: so that it need not wait for the next."""
+_LONG = 1 << 15
+"""A state that takes more bytes to tell is given to an idle loader: both sides might wait for the other to read."""
+_BOOT, _DYING = 120.0, 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What the recovery came to on one state.  ``modules`` is what it had to import."""
+
+    result: RankResult
+    weights: tuple[Weights, ...] = ()
+    contents: Mapping[str, Content] = field(default_factory=dict)
+    modules: tuple[str, ...] = ()
+
+
+class Loaders:
+    """The loaders of one recovery.  ``world`` is the recovery's, ``spool`` the file with the bytes of the states;
+    ``reading``: the contents of checkpoint files are wanted, too.  ``hung`` counts loads that did not end in time.
+    """
+
+    def __init__(self, session: Session, target: str, world: World, spool: Path, *, seed: str, reading: bool) -> None:
+        job = session.job(target, world, seed, controlled=False, recovering=True)
+        self._session, self._timeout = session, world.timeout
+        self._job = replace(job, spool=str(spool), reading=reading)
+        self._home = session.slot.path / "crash"
+        self._loaders: list[_Loader] = []
+        self._dying: list[_Loader] = []
+        self._lines: dict[int, bytes] = {}
+        self._waiting: deque[int] = deque()
+        self.hung = 0
+
+    def load(self, states: Iterable[Sequence[Item]], *, alone: bool = False) -> Iterator[tuple[int, Loaded]]:
+        """Let the recovery load each of these states; gives their numbers with what came of it, as it comes.
+
+        ``alone``: each in a process of its own.  Raises `CannotRun` or `UsageError` where that cannot be.
+        """
+        coming = enumerate(states)
+        for loader in list(self._loaders) if alone else ():
+            self._end(loader)
+        try:
+            while True:
+                self._fill(coming, 1 if alone else _AHEAD)
+                busy = [loader for loader in self._loaders if loader.given]
+                if not busy:
+                    return
+                for loader in self._ready(busy):
+                    for number, loaded in self._hear(loader):
+                        del self._lines[number]
+                        yield number, loaded
+                    if alone and loader.done and loader in self._loaders:
+                        self._end(loader)
+        finally:
+            for loader in [each for each in self._loaders if each.given]:
+                self._end(loader)
+            self._waiting.clear()
+            self._lines.clear()
+
+    def _fill(self, coming: Iterator[tuple[int, Sequence[Item]]], ahead: int) -> None:
+        """Give states to the loaders, the least busy first; as many are started as there can be."""
+        while True:
+            if not self._waiting:
+                for number, items in coming:
+                    self._lines[number] = json.dumps(items).encode() + b"\n"
+                    self._waiting.append(number)
+                    break
+                else:
+                    return
+            free = min(self._loaders, key=lambda each: len(each.given), default=None)
+            if free is None or (free.given and len(self._loaders) < LOADERS and self._may_be_more()):
+                free = self._start()
+            room = 1 if len(self._lines[self._waiting[0]]) > _LONG else ahead
+            if len(free.given) >= room:
+                return
+            number = self._waiting.popleft()
+            free.give(number, self._lines[number])
+
+    def _may_be_more(self) -> bool:
+        """Whether another loader could go at the same time."""
+        return all(loader.moved for loader in self._loaders)
+
+    def _start(self) -> _Loader:
+        """Another loader."""
+        self._bury()
+        ours, theirs = socket.socketpair()
+        number = self._session.next_world()
+        home = self._home / str(number)
+        self._session.fork(number, asdict(replace(self._job, loads=str(home))), (theirs,))
+        theirs.close()
+        self._loaders.append(_Loader(number, ours, home, self._session.slot.output / str(number)))
+        return self._loaders[-1]
+
+    def _ready(self, busy: list[_Loader]) -> list[_Loader]:
+        """The loaders that have something to say, or have taken too long."""
+        watch = select.poll()
+        for loader in busy:
+            watch.register(loader.channel, select.POLLIN)
+        ends = min(self._ends(loader) for loader in busy)
+        ready = {descriptor for descriptor, _ in watch.poll(max(0, ends - time.monotonic()) * 1000)}
+        now = time.monotonic()
+        return [each for each in busy if each.channel.fileno() in ready or self._ends(each) <= now]
+
+    def _ends(self, loader: _Loader) -> float:
+        """When a loader has to have said something."""
+        return loader.since + (self._timeout if loader.pid else _BOOT)
+
+    def _hear(self, loader: _Loader) -> Iterator[tuple[int, Loaded]]:
+        """What came of the states that a loader was given."""
+        lines = loader.hear()
+        if lines is None:
+            yield from self._ended(loader)
+        elif lines:
+            for line in lines:
+                yield from loader.take(json.loads(line))
+        elif self._ends(loader) <= time.monotonic():
+            if not loader.pid:
+                raise loader.not_ready()
+            self.hung += 1
+            stopped = loader.stopped(f"it had not ended after {self._timeout:g} s")
+            yield loader.given.popleft(), Loaded(stopped, tuple(loader.said))
+            self._give_up(loader)
+
+    def _ended(self, loader: _Loader) -> Iterator[tuple[int, Loaded]]:
+        """A loader is gone: by itself, before it took the next state, or because of the one that it had.
+
+        Then it is to be seen whether that happens also to one that has loaded nothing before.
+        """
+        status = self._status(loader)
+        if not loader.pid:
+            raise loader.not_ready()
+        if not loader.done:
+            died = Died(max(status, 0), signal_name(-status) if status < 0 else "", loader.output())
+            yield loader.given.popleft(), Loaded(died, tuple(loader.said))
+            self._give_up(loader)
+        elif status == ENOUGH:
+            self._give_up(loader)
+        else:
+            suspect = loader.given.popleft()
+            self._give_up(loader)
+            self._start().give(suspect, self._lines[suspect])
+
+    def _status(self, loader: _Loader) -> int:
+        """How a loader ended whose channel is closed."""
+        watch = select.poll()
+        watch.register(self._session.socket, select.POLLIN)
+        others = [each.world for each in self._loaders]
+        while not (gone := self._session.gone(loader.world, others=others)):
+            if not watch.poll(_DYING * 1000):
+                raise CannotRun("the recovery has closed what connects its process with racecheck")
+        return gone[0]["status"]
+
+    def _give_up(self, loader: _Loader) -> None:
+        self._waiting.extend(loader.given)
+        self._end(loader)
+
+    def _end(self, loader: _Loader, *, thorough: bool = False) -> None:
+        self._loaders.remove(loader)
+        self._session.end_world(loader.world, thorough=thorough)
+        loader.channel.close()
+        self._dying.append(loader)
+        if not loader.moved:
+            self._bury(_DYING)
+
+    def _bury(self, seconds: float = 0.0) -> None:
+        """Give back what belongs to loaders that were killed, as far as they are gone after so many seconds."""
+        self._dying = [loader for loader in self._dying if not loader.is_buried(seconds)]
+
+    def close(self) -> None:
+        """End them, with all that their recoveries have started."""
+        for loader in list(self._loaders):
+            self._end(loader, thorough=True)
+        self._bury(_DYING)
+        if self._home.exists():
+            wipe(self._home)
+
+
+@dataclass(slots=True, eq=False)
+class _Loader:
+    """A process.  ``given`` are the numbers of the states that it has been given and has not answered, ``said`` the
+    weights of the first of them, which it has had ``since`` then; ``done`` counts its answers.  ``moved``: what it sees
+    as the watched directory is its own.
+    """
+
+    world: int
+    channel: socket.socket
+    home: Path
+    printed: Path
+    given: deque[int] = field(default_factory=deque)
+    said: list[Weights] = field(default_factory=list)
+    since: float = field(default_factory=time.monotonic)
+    done: int = 0
+    moved: bool = False
+    pid: int = 0
+    _pipe: int = -1
+    _handle: int = -1
+    _received: bytes = b""
+
+    def not_ready(self) -> CannotRun:
+        """What to raise where it has not come to say hello."""
+        words = self.output().splitlines()[-1:] or ["it said nothing"]
+        return CannotRun(f"the recovery's process did not get ready: {words[0]}")
+
+    def give(self, number: int, line: bytes) -> None:
+        if not self.given:
+            self.since = time.monotonic()
+        self.given.append(number)
+        with suppress(OSError):  # it has ended: that is found out when it is heard
+            self.channel.sendall(line)
+
+    def hear(self) -> list[bytes] | None:
+        """Whole lines that it has sent, after its hello; None if it is gone."""
+        watch = select.poll()
+        watch.register(self.channel, select.POLLIN)
+        if not watch.poll(0):  # recv_fds takes no MSG_DONTWAIT
+            return []
+        try:
+            data, received, _, _ = socket.recv_fds(self.channel, 1 << 16, 1)
+        except ConnectionError:
+            return None
+        *lines, self._received = (self._received + data).split(b"\n")
+        if lines and not self.pid:
+            hello = json.loads(lines.pop(0))
+            self.pid, self.moved, self._pipe = hello["pid"], hello["moved"], received[0]
+            self._handle = os.pidfd_open(self.pid)
+            self.since = time.monotonic()
+        return lines if data else None
+
+    def take(self, message: dict[str, Any]) -> Iterator[tuple[int, Loaded]]:
+        """What a line says: at last, what the load came to."""
+        if "usage" in message:
+            raise UsageError(message["usage"])
+        if "problem" in message:
+            raise CannotRun(f"{message['problem']}; free space there, or set RACECHECK_RUNS")
+        if "weights" in message:
+            self.said.append(Weights(rank=0, **message["weights"]))
+            return
+        contents = {path: content(raw, "") for path, raw in message["contents"].items()}
+        loaded = Loaded(result_of(message["result"]), tuple(self.said), contents, tuple(message["modules"]))
+        self.said, self.since, self.done = [], time.monotonic(), self.done + 1
+        yield self.given.popleft(), loaded
+
+    def stopped(self, late: str) -> Stopped:
+        """Where it is: does it wait for what nobody will do, or does it still go on?"""
+        stack = stacks.capture(self.pid, self.pid, self._pipe) or ()
+        call = proc.stopped_call(self.pid, self.pid)
+        if call is not None and not bookkeeping.has_timeout(call[0], call[1]):
+            return Stopped("asleep", f"sleeps, and nothing has woken it: {late}", stack)
+        return Stopped("running", late, stack)
+
+    def output(self) -> str:
+        """The end of what it has printed."""
+        return disk.tail(self.printed / "0")
+
+    def is_buried(self, seconds: float) -> bool:
+        """Whether its process, which was killed, is gone after so many seconds; then nothing of it is left."""
+        if self._handle >= 0:
+            ended = select.poll()
+            ended.register(self._handle, select.POLLIN)
+            if not ended.poll(seconds * 1000):
+                return False
+            os.close(self._handle)
+            os.close(self._pipe)
+        for path in (self.printed, self.home):
+            if path.exists():
+                wipe(path)
+        return True

@@ -1,0 +1,108 @@
+"""What runs inside a loader: a process that puts crash states on the disk and lets the scenario's recovery load them.
+
+It is forked from the zygote like a rank, and is the only rank of a world that is not controlled.  It goes on from one
+state to the next as long as the recovery leaves it as it was: a fork for each would take longer than most loads.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import random
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from racecheck.kernel import namespace
+from racecheck.targets import Scenario
+from racecheck.world import agent
+from racecheck.world.placing import Placed
+from racecheck.world.session import wipe
+
+_SECOND = 10**9
+
+ENOUGH = 75
+"""The exit status of a loader in which the next load might not find everything as the last one did."""
+
+
+def run(scenario: Scenario, job: agent.Job, channel: socket.socket, connect: Callable[[agent.Job, int], None]) -> int:
+    """The life of a loader; gives its exit status.
+
+    1. see a directory of its own in place of the watched one; 2. settle and bring the process group up, as a rank does;
+    3. say hello; 4. for each line that comes, a list of `Item`: place them, read the contents if asked, let the
+    recovery run, and say what it came to.  Ends when nobody asks any more, or when the next load might not find
+    everything as this one did.
+    """
+    own = Path(job.loads)
+    (own / "disk").mkdir(parents=True)
+    moved = namespace.stand_in(own / "disk", Path(job.watched))
+    agent.settle(job, 0)
+    scratch = own / "tmp"
+    scratch.mkdir()
+    os.environ["TMPDIR"] = str(scratch)
+    pipe = agent.listen_for_stacks()
+    connect(job, 0)
+    hello = {"pid": os.getpid(), "moved": moved}
+    socket.send_fds(channel, [json.dumps(hello).encode() + b"\n"], [pipe])
+    disk = Placed(Path(job.watched), Path(job.spool), time.time_ns() - _SECOND)
+    reset, before = _generators(), _surroundings()
+    with channel.makefile("rb") as requests:
+        for line in requests:
+            try:
+                disk.place(json.loads(line))
+            except OSError as error:
+                agent.send(channel, {"problem": f"a crash state cannot be put on the disk: {error.strerror}"})
+                return 1
+            agent.send(channel, _load(scenario, job, channel))
+            reset()
+            if _surroundings() != before:
+                return ENOUGH
+            for each in os.scandir(scratch):
+                wipe(Path(each.path))
+    return 0
+
+
+def _load(scenario: Scenario, job: agent.Job, channel: socket.socket) -> dict[str, Any]:
+    contents = importlib.import_module("racecheck.world.contents").read(job.watched) if job.reading else {}
+    before = len(sys.modules)
+    result, _ = agent.result_of(scenario, job.rank(0, channel), job, channel)
+    fresh = agent.newest_modules(len(sys.modules) - before)
+    answer = {"type_name": type(result).__name__, **asdict(result)}
+    return {"result": answer, "contents": contents, "modules": sorted(fresh)}
+
+
+def _generators() -> Callable[[], None]:
+    """What sets the random generators back to where they are now."""
+    torch, numpy = sys.modules["torch"], sys.modules.get("numpy.random")
+    ours, its = random.getstate(), torch.get_rng_state()
+    others = numpy.get_state() if numpy else None
+
+    def reset() -> None:
+        random.setstate(ours)
+        torch.set_rng_state(its)
+        if numpy is not None:
+            numpy.set_state(others)
+
+    return reset
+
+
+def _surroundings() -> tuple[object, ...]:
+    """What a recovery may change of its process, and a later one would notice."""
+    handlers = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)]
+    group = sys.modules["torch.distributed"].is_initialized()
+    return os.getcwd(), dict(os.environ), list(sys.path), handlers, group, threading.active_count(), _has_children()
+
+
+def _has_children() -> bool:
+    with suppress(ChildProcessError):
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        return True
+    return False

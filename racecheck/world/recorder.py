@@ -1,0 +1,241 @@
+"""The recorder: the bytes that a run's ops put into files, and what its disks held before.
+
+The supervisor tells it of each op that has been performed.  What an op has written is read back from the file at once,
+while nobody else can have changed it: so it is what is there, however the call came about.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from racecheck.model import Op
+from racecheck.world.calls import Request
+from racecheck.world.perform import Answer
+from racecheck.world.resolve import Identities
+
+LIMIT = 512 << 20
+"""Bytes that are kept of a run, unless another limit is given."""
+
+_CHUNK = 1 << 20
+_CHANGES = frozenset({
+    "allocate", "copy", "link", "mkdir", "mknod", "rename", "rmdir", "symlink", "truncate", "unlink", "write",
+})  # fmt: skip
+_MAPS = frozenset({"MAP_SHARED", "PROT_WRITE"})
+_FILLING, _PUNCHING = frozenset[str](), frozenset({"FALLOC_FL_PUNCH_HOLE", "FALLOC_FL_ZERO_RANGE"})
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Bytes that are in a file: ``length`` from ``offset`` on.  They are the blob ``digest``; "" stands for zeros."""
+
+    offset: int
+    length: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """Something on a disk: for a file its ``spans`` and size, for a symbolic link its ``target``.
+
+    ``time`` is when it was changed last, in nanoseconds.
+    """
+
+    kind: Literal["file", "directory", "symlink"]
+    spans: tuple[Span, ...] = ()
+    size: int = 0
+    target: str = ""
+    time: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What an op did, as far as its places and its result do not say it.
+
+    ``inode`` is the identity of what it made, ``names`` the names that it was about as they are on the disk, ``spans``
+    what it wrote, ``size`` how large the file was afterwards, ``target`` where a new link leads.  ``lasting``: what it
+    wrote was on the disk when it returned (O_SYNC, O_DSYNC).
+    """
+
+    inode: int = 0
+    names: tuple[str, ...] = ()
+    spans: tuple[Span, ...] = ()
+    size: int = 0
+    target: str = ""
+    lasting: bool = False
+
+
+@dataclass(slots=True)
+class Recorder:
+    """The record of one run.  Blobs lie one after the other in the file ``spool``, each once.
+
+    ``things`` are what was on the disks at the start, by identity, ``names`` their identities by (directory, name), and
+    ``roots`` the identities of the disks' own directories, by how their paths begin in an outcome.  ``changes`` are
+    by the op's index in the trace.  ``blobs`` says where in the spool a blob begins.  ``problem`` says why the record
+    is not complete, "" if it is; what it has is then no ground to judge on.
+    """
+
+    spool: Path
+    limit: int = LIMIT
+    problem: str = ""
+    things: dict[int, Thing] = field(default_factory=dict)
+    names: dict[tuple[int, str], int] = field(default_factory=dict)
+    roots: dict[str, int] = field(default_factory=dict)
+    changes: dict[int, Change] = field(default_factory=dict)
+    blobs: dict[str, int] = field(default_factory=dict)
+    size: int = 0
+
+    def begin(self, disks: Mapping[str, Path], scratch: Path, identities: Identities) -> None:
+        """Take in what is on the disks (by prefix), and in the ranks' scratch directories."""
+        self.spool.write_bytes(b"")
+        for prefix, root in [*disks.items(), ("TMPDIR/", scratch)]:
+            self.roots[prefix] = self._take_in(root, identities)
+
+    def _take_in(self, path: Path, identities: Identities) -> int:
+        status = path.lstat()
+        identity, when = identities.of(status), status.st_mtime_ns
+        if stat.S_ISDIR(status.st_mode):
+            self.things[identity] = Thing("directory", time=when)
+            for name in sorted(os.listdir(path)):
+                self.names[identity, name] = self._take_in(path / name, identities)
+        elif stat.S_ISLNK(status.st_mode):
+            self.things[identity] = Thing("symlink", target=os.readlink(path), time=when)
+        elif stat.S_ISREG(status.st_mode):
+            if identity not in self.things:
+                spans = self._read(str(path), 0, status.st_size)
+                self.things[identity] = Thing("file", spans, status.st_size, time=when)
+        else:
+            self._fail(f"{path.name} is neither a file, nor a directory, nor a link")
+        return identity
+
+    def performed(self, event: int, request: Request, answer: Answer, identities: Identities) -> None:
+        """Record what an op, which will be the event ``event`` of the trace, has done, before the rank hears of it."""
+        if answer.errno:
+            return
+        op = request.op
+        if not self._is_change(request):
+            return
+        if answer.carry_on:
+            self._fail(f"{op.label} ({op.syscall}) was carried out by the kernel, unobserved")
+            return
+        try:
+            self.changes[event] = self._change(request, answer, identities)
+        except OSError as error:
+            self._fail(f"what {op.label} did cannot be read back: {error.strerror}")
+
+    def _is_change(self, request: Request) -> bool:
+        op, flags = request.op, request.flags
+        if op.call == "mmap":
+            if flags >= _MAPS and request.touches:
+                self._fail(f"{op.label}: what is written through shared memory is not seen")
+            return False
+        if op.call == "submit":
+            self._fail("what is written by io_submit is not seen")
+        if op.call == "open":
+            return request.touches and (_is_made(op, flags) or "O_TRUNC" in flags or op.syscall == "creat")
+        return op.call in _CHANGES and request.touches
+
+    def _change(self, request: Request, answer: Answer, identities: Identities) -> Change:
+        op = request.op
+        names = tuple(os.path.basename(request.located[index].path) for index in sorted(request.located))
+        made, target = 0, ""
+        if op.call in {"open", "mkdir", "mknod", "symlink"} and _is_made(op, request.flags):
+            status = os.fstat(answer.opened) if answer.opened >= 0 else os.lstat(_made(request))
+            made = identities.of(status)
+            if stat.S_ISLNK(status.st_mode):
+                target = os.readlink(_made(request))
+            elif not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+                self._fail(f"{op.label}: it is neither a file, nor a directory, nor a link")
+        if op.call in {"write", "copy"}:
+            return self._written(request, answer)
+        if op.call == "allocate":
+            return self._allocated(request)
+        return Change(made, names, target=target)
+
+    def _written(self, request: Request, answer: Answer) -> Change:
+        descriptor, moved = _target(request), answer.value
+        size, flags = os.fstat(descriptor).st_size, fcntl.fcntl(descriptor, fcntl.F_GETFL)
+        if "RWF_APPEND" in request.flags or (flags & os.O_APPEND and "RWF_NOAPPEND" not in request.flags):
+            start = size - moved
+        else:
+            start = _offset(request, descriptor, moved)
+        lasting = bool(flags & os.O_DSYNC or {"RWF_DSYNC", "RWF_SYNC"} & request.flags)
+        return Change(spans=self._read(f"/proc/self/fd/{descriptor}", start, moved), size=size, lasting=lasting)
+
+    def _allocated(self, request: Request) -> Change:
+        op, kind = request.op, frozenset(request.flags) - {"FALLOC_FL_KEEP_SIZE"}
+        size = request.file.status().st_size
+        if kind == _FILLING:
+            return Change(size=size)
+        if len(kind) != 1 or not kind <= _PUNCHING:
+            self._fail(f"{op.label} with {', '.join(sorted(kind))}")
+        return Change(spans=(Span(op.args["offset"], max(0, min(op.args["length"], size - op.args["offset"])), ""),))
+
+    def _read(self, path: str, start: int, length: int) -> tuple[Span, ...]:
+        """Keep bytes of a file; raises `OSError`."""
+        return tuple(self._spans(path, start, length))
+
+    def _spans(self, path: str, start: int, length: int) -> Iterator[Span]:
+        if not length:
+            return
+        with open(path, "rb", buffering=0) as file:
+            while length > 0 and (data := os.pread(file.fileno(), min(length, _CHUNK), start)):
+                yield Span(start, len(data), self._keep(data))
+                start, length = start + len(data), length - len(data)
+        if length:
+            self._fail(f"{length} bytes that were written are not there")
+
+    def _keep(self, data: bytes) -> str:
+        """Keep bytes, once; gives their digest, "" for zeros."""
+        if data == bytes(len(data)):
+            return ""
+        digest = hashlib.sha256(data).hexdigest()
+        if digest not in self.blobs:
+            if self.size + len(data) > self.limit:
+                self._fail(f"the ops wrote more than {self.limit} bytes, and no more than that are kept")
+                return digest
+            with self.spool.open("ab", buffering=0) as file:
+                file.write(data)
+            self.blobs[digest], self.size = self.size, self.size + len(data)
+        return digest
+
+    def _fail(self, why: str) -> None:
+        self.problem = self.problem or why
+
+    def close(self) -> None:
+        """Give the room back."""
+        self.spool.unlink(missing_ok=True)
+
+
+def _is_made(op: Op, flags: frozenset[str]) -> bool:
+    """Whether a call that may make something has."""
+    return "O_TMPFILE" in flags or (bool(op.places) and not op.places[-1].inode)
+
+
+def _made(request: Request) -> str:
+    return [*request.located.values()][-1].via.rstrip("/")
+
+
+def _target(request: Request) -> int:
+    """Our descriptor of the file that a call writes to."""
+    for index, arg in enumerate(request.call.args):
+        if arg.name == "to" and index in request.files:
+            return request.files[index].descriptor
+    return request.file.descriptor
+
+
+def _offset(request: Request, descriptor: int, moved: int) -> int:
+    """Where a call that has ``moved`` so many bytes began to write."""
+    given = request.op.args.get("offset", -1)
+    if request.call.family == "write" and given >= 0:
+        return given
+    if request.call.name == "copy_file_range" and request.arguments[3]:
+        after = request.task.process.memory.read(request.arguments[3], 8)
+        return int.from_bytes(after, "little") - moved
+    return os.lseek(descriptor, 0, os.SEEK_CUR) - moved

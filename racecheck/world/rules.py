@@ -1,0 +1,138 @@
+"""Faults in free mode: ranks run at full speed, and only the calls that a fault is about are held up.
+
+The filter stops the same calls as in a controlled world.  All are let go at once, by the kernel; but files are opened
+for the ranks, whose descriptors then have numbers that the filter sees.  Delays take real time.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from racecheck import storage
+from racecheck.kernel import libc, syscalls
+from racecheck.kernel.seccomp import ANNOUNCE, Notification
+from racecheck.kernel.signature import Treatment
+from racecheck.model import Op, Point, Result, World
+from racecheck.world import bookkeeping
+from racecheck.world.answers import answer
+from racecheck.world.calls import MOST, Request, Unreachable
+from racecheck.world.coverage import Ledger
+from racecheck.world.crew import Crew
+from racecheck.world.injecting import Injector
+from racecheck.world.perform import CARRY_ON, Answer, perform
+from racecheck.world.state import State
+from racecheck.world.tasks import Rank
+from racecheck.world.virtual import VirtualTime
+
+_OWN_AFFAIRS = bookkeeping.NEVER_OPS | {"exec", "reap", "sleep", "sync"}
+
+
+class Rules:
+    """What is done with the calls of a crew's ranks."""
+
+    def __init__(self, crew: Crew, world: World, own: str, choose: Callable[[Point], int]) -> None:
+        """``own`` is our own directory; ``choose`` answers points of kind "fault"."""
+        self._started = time.monotonic_ns()
+        page = VirtualTime(mmap.mmap(-1, 8))
+        self.state = State(crew, world, storage.make(world), choose, Ledger(own), False, page)
+        self._injector = Injector(self.state)
+        self._calls = syscalls.calls(libc.MACHINE)
+        self._late: list[Request] = []
+
+    @property
+    def fired(self) -> tuple[int, ...]:
+        """How often each of the world's faults has happened."""
+        return self._injector.fired
+
+    def take(self, rank: Rank) -> None:
+        """A call of a rank waits to be received."""
+        assert rank.listener is not None
+        notification = rank.listener.receive()
+        if notification is None:
+            return
+        if notification.number == ANNOUNCE:
+            rank.listener.answer(notification.id, 0, errno.ENOSYS)
+            return
+        request = self._request(rank, notification)
+        if request is None:
+            rank.listener.carry_on(notification.id)
+        elif request.until > self._tell():
+            self._late.append(request)
+        else:
+            self._go(request)
+
+    def wait(self) -> float:
+        """Let those go whose delay is over, and end those whose time is; seconds until there is more to do."""
+        self._tell()
+        self._injector.expire(idle=False)
+        for request in [each for each in self._late if each.until <= self._tell()]:
+            self._late.remove(request)
+            self._go(request)
+        due = [each.until for each in self._late]
+        return min(0.1, max(0, min(due) - self._tell()) / 1e9) if due else 0.1
+
+    def gone(self, rank: Rank) -> None:
+        """A rank has ended, and what it had open is closed."""
+        self._late = [each for each in self._late if each.task.rank is not rank]
+        for process in rank.processes.values():
+            process.descriptors.drop_all()
+            process.memory.forget()
+
+    def _tell(self) -> int:
+        """The time since the run began, in nanoseconds."""
+        self.state.time.elapsed = time.monotonic_ns() - self._started
+        return self.state.time.elapsed
+
+    def _request(self, rank: Rank, notification: Notification) -> Request | None:
+        """What a call is about; None if it is of no concern."""
+        row = None if notification.foreign else self._calls.get(notification.number)
+        if row is None or row.treatment is Treatment.REFUSE:
+            return None
+        task = rank.task(notification.thread)
+        if row.family in {"exec", "clone"}:
+            task.process.memory.forget()
+        try:
+            request = self.state.decoder.decode(task, row, notification.arguments)
+        except (OSError, Unreachable):
+            return None
+        request.id = notification.id
+        if not request.touches:
+            request.close()
+            return None
+        if row.family not in _OWN_AFFAIRS:
+            self.state.decoder.place(request)
+            self._tell()
+            self._injector.delay(request)
+        return request
+
+    def _go(self, request: Request) -> None:
+        task = request.task
+        result: Answer | None = None
+        if request.call.family in bookkeeping.NEVER_OPS:
+            result = bookkeeping.at_once(request, self.state.ledger, self.state.randomness(task.name))
+        elif request.call.family not in _OWN_AFFAIRS:
+            fault = self._injector.draw(request)
+            if self._injector.ends(task, request, fault):
+                request.close()
+                return
+            result = self._injector.perform(request, fault, self._carry_out)
+        result = answer(request, result or CARRY_ON, self.state.crew.files)
+        if request.op.fault:
+            self._record(request.op, result)
+
+    def _carry_out(self, request: Request) -> Answer:
+        """The kernel does it, but for what has to be ours: new descriptors, and what is cut short."""
+        if request.call.family in {"close", "dup"}:
+            return bookkeeping.perform(request, self.state.locks) or CARRY_ON
+        try:
+            return perform(request) if request.call.family == "open" or request.most < MOST else CARRY_ON
+        except OSError:
+            return CARRY_ON
+
+    def _record(self, op: Op, result: Answer) -> None:
+        ended = Result(errno=libc.errno_name(result.errno), value=result.value, size=result.size)
+        self.state.trace.append(replace(op, result=ended, time=self._tell()))

@@ -1,0 +1,281 @@
+"""Calls on a storage whose nodes have caches: what a node may be shown is chosen, and made into an answer.
+
+The storage's view (`racecheck.storage.views`) decides what may be shown; here are the copies of attributes, bytes and
+listings that this takes, and what only real files can do: NFS's renaming of a removed file that is still open on its
+own node, and the mirrors of an object storage (`racecheck.world.mirrors`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+
+from racecheck import storage
+from racecheck.kernel import libc, syscalls
+from racecheck.kernel.signature import SIZES, Role
+from racecheck.model import Op, Result
+from racecheck.storage.nfs import KEPT
+from racecheck.storage.views import Seen, View
+from racecheck.world.calls import Request
+from racecheck.world.files import OpenFile
+from racecheck.world.mirrors import Mirrors
+from racecheck.world.perform import Answer
+from racecheck.world.resolve import AT_FDCWD
+from racecheck.world.state import State
+from racecheck.world.tasks import Rank
+
+_MOST = 256 << 20
+"""Bytes that are copied of a file; of a longer one no old content is shown."""
+_EMPTY_PATH, _NO_FOLLOW = 0x1000, 0x100
+_BASIC_STATS = 0xFFF
+_CLOSES = frozenset({"close", "dup"})
+
+CarryOut = Callable[[Request], Answer]
+
+
+@dataclass(frozen=True, slots=True)
+class _Attributes:
+    """What the kernel says of an object, in both forms that programs ask for."""
+
+    stat: bytes
+    statx: bytes
+
+
+class Viewer:
+    """The views of a run under way; of no use where every node sees what is there."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._view = storage.view(state.world)
+        self._mirrors = Mirrors(state, self._view) if state.storage.mirrored else None
+        self._copies: list[int] = []
+        self._kept: dict[str, int] = {}
+        self._ended: set[int] = set()
+        if self._view is not None and state.world.nodes == 1:
+            state.ledger.note("one node alone: nobody changes what its caches hold (see --nodes)")
+
+    def flushes(self, request: Request) -> bool:
+        """Whether a call that nobody could notice otherwise shows others something new."""
+        if self._view is None:
+            return False
+        self._settle()
+        if self._mirrors is not None and self._mirrors.completes(request):
+            return True
+        return self._view.flushes(request.op)
+
+    def perform(self, request: Request, carry_out: CarryOut) -> Answer:
+        """Carry a call out, or answer it with what its node is shown instead."""
+        if self._view is None:
+            return carry_out(request)
+        self._settle()
+        now = self._state.time.elapsed
+        truth = _Truth(request, self._copies)
+        clock = dict(request.task.clock)
+        answers = self._view.before(replace(request.op, clock=clock), now, truth)
+        index = 0
+        if len(answers) > 1:
+            stale = (_shown_as(request.op, each) for each in answers[1:])
+            index = self._state.decide("view", (request.op, *stale))
+        seen = answers[index]
+        if seen.fault:
+            request.op = _shown_as(request.op, seen)
+        result = self._answer(request, seen, carry_out)
+        self._view.after(_done(replace(request.op, clock=clock), result), seen, now, truth)
+        if request.op.call in _CLOSES:
+            self._remove_kept()
+        return result
+
+    def finish(self) -> None:
+        """The run has ended: what ranks still have open is closed with them."""
+        if self._view is not None:
+            self._settle()
+            for path in self._kept:
+                with suppress(OSError):
+                    os.unlink(path)
+            if self._mirrors is not None:
+                self._mirrors.complete_all(everything=True)
+            for descriptor in self._copies:
+                os.close(descriptor)
+            self._copies.clear()
+
+    def _settle(self) -> None:
+        """Ranks that have ended meanwhile have closed their files."""
+        assert self._view is not None
+        for rank in self._state.ranks:
+            if rank.gone and rank.number not in self._ended:
+                self._ended.add(rank.number)
+                self._view.ended(rank.number)
+                self._remove_kept()
+                if self._mirrors is not None:
+                    self._mirrors.complete_all()
+                self._state.changes += 1
+
+    # Answers.
+
+    def _answer(self, request: Request, seen: Seen, carry_out: CarryOut) -> Answer:
+        if seen.errno:
+            return Answer(errno=getattr(errno, seen.errno))
+        if seen.shown is not None:
+            return self._show(request, seen.shown, carry_out)
+        if self._mirrors is not None:
+            return self._mirrors.perform(request, carry_out)
+        if getattr(self._view, "renames_open", False) and request.op.call in {"unlink", "rename"}:
+            return self._remove(request, carry_out)
+        return carry_out(request)
+
+    def _show(self, request: Request, shown: object, carry_out: CarryOut) -> Answer:
+        if isinstance(shown, _Attributes):
+            return self._show_attributes(request, shown, carry_out)
+        if isinstance(shown, list):
+            request.file.listing = list(shown)
+            return carry_out(request)
+        assert isinstance(shown, int)
+        with _instead(request, shown):
+            return carry_out(request)
+
+    def _show_attributes(self, request: Request, shown: _Attributes, carry_out: CarryOut) -> Answer:
+        if request.op.call == "access":
+            return Answer()
+        for index, arg in enumerate(request.call.args):
+            if arg.role is Role.OUT and arg.name in {"stat", "statx"}:
+                data = shown.stat if arg.name == "stat" else shown.statx
+                try:
+                    request.task.process.memory.write(request.arguments[index], data)
+                except OSError:
+                    return Answer(errno=errno.EFAULT)
+                self._state.time.show(request)
+                return Answer()
+        return carry_out(request)
+
+    # A removed file that is open on its own node.
+
+    def _remove(self, request: Request, carry_out: CarryOut) -> Answer:
+        """Remove or replace a file; one that is open on this node gets a name of its own first (fs/nfs/unlink.c)."""
+        target = [*request.located.values()][-1]
+        place, node = request.op.places[-1], self._state.world.node(request.op.rank)
+        may_go = request.op.call == "unlink" or request.op.places[0].kind not in {"", "directory"}
+        is_itself = len(request.op.places) > 1 and request.op.places[0].inode == place.inode
+        if place.kind != "file" or not may_go or is_itself or not self._is_open(node, target.via):
+            return carry_out(request)
+        name = f"{os.path.dirname(target.via)}/.nfs{place.inode:016x}{len(self._kept) + 1:08x}"
+        try:
+            os.rename(target.via, name)
+        except OSError:
+            return carry_out(request)
+        self._kept[os.path.realpath(name)] = node
+        request.op = replace(request.op, flags=tuple(sorted({*request.op.flags, KEPT})))
+        if request.op.call == "unlink":
+            return Answer()
+        return carry_out(request)
+
+    def _remove_kept(self) -> None:
+        for path, node in [*self._kept.items()]:
+            if not self._is_open(node, path):
+                del self._kept[path]
+                with suppress(OSError):
+                    os.unlink(path)
+
+    def _is_open(self, node: int, path: str) -> bool:
+        """Whether a process of a node has a file open."""
+        try:
+            wanted = os.stat(path)
+        except OSError:
+            return False
+        ranks = [rank for rank in self._state.ranks if self._state.world.node(rank.number) == node]
+        return any(os.path.samestat(wanted, file.status()) for rank in ranks for file in open_files(rank))
+
+
+def open_files(rank: Rank) -> Iterator[OpenFile]:
+    """What the processes of a rank have open."""
+    for process in rank.processes.values():
+        yield from process.descriptors.among(0, 1 << 30)
+
+
+def _shown_as(op: Op, seen: Seen) -> Op:
+    return replace(op, fault="; ".join(each for each in (op.fault, seen.fault) if each))
+
+
+def _done(op: Op, result: Answer) -> Op:
+    name = libc.errno_name(result.errno)
+    return replace(op, result=Result(errno=name, value=result.value, size=result.size, known=not result.carry_on))
+
+
+@dataclass(slots=True)
+class _Truth:
+    """The object of a request as it is now; copies of bytes are descriptors, kept until the run ends."""
+
+    request: Request
+    copies: list[int]
+
+    def attributes(self) -> object:
+        path, flags = self._path()
+        stat = _ask("newfstatat", path, SIZES[libc.MACHINE]["stat"], flags)
+        statx = _ask("statx", path, SIZES[libc.MACHINE]["statx"], flags, _BASIC_STATS)
+        return _Attributes(stat, statx) if stat and statx else None
+
+    def _path(self) -> tuple[str, int]:
+        """A path to the object, and how to ask about it."""
+        if self.request.files:
+            return f"/proc/self/fd/{[*self.request.files.values()][-1].descriptor}", 0
+        located = [*self.request.located.values()][-1]
+        return located.via.rstrip("/"), _NO_FOLLOW
+
+    def content(self) -> object:
+        if self.request.op.call == "list":
+            return list(self.request.file.listing or ())
+        path, _ = self._path()
+        try:
+            source = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError:
+            return None
+        try:
+            return self._copied(source)
+        finally:
+            os.close(source)
+
+    def _copied(self, source: int) -> int | None:
+        left, start = os.fstat(source).st_size, 0
+        if left > _MOST:
+            return None
+        copy = os.memfd_create("racecheck")
+        self.copies.append(copy)
+        while left > 0 and (moved := os.sendfile(copy, source, start, left)):
+            left, start = left - moved, start + moved
+        return copy
+
+
+def _ask(name: str, path: str, size: int, *rest: int) -> bytes:
+    """The answer of a call of the stat family; nothing if it fails."""
+    buffer, number = ctypes.create_string_buffer(size), syscalls.number(name, libc.MACHINE)
+    assert number is not None
+    if name == "statx":
+        flags, mask = rest
+        _, error = libc.syscall(number, AT_FDCWD, os.fsencode(path), flags, mask, buffer)
+    else:
+        _, error = libc.syscall(number, AT_FDCWD, os.fsencode(path), buffer, *rest)
+    return b"" if error else buffer.raw
+
+
+@contextmanager
+def _instead(request: Request, copy: int) -> Iterator[None]:
+    """A call reads from a copy, from where it would have read, and moves on in its own file as far."""
+    index = next(
+        index for index in request.files if request.call.family == "read" or request.call.args[index].name == "from"
+    )
+    real = request.files[index]
+    descriptor = os.open(f"/proc/self/fd/{copy}", os.O_RDONLY | os.O_CLOEXEC)
+    os.lseek(descriptor, os.lseek(real.descriptor, 0, os.SEEK_CUR), os.SEEK_SET)
+    request.files[index] = OpenFile(real.number, descriptor)
+    try:
+        yield
+        os.lseek(real.descriptor, os.lseek(descriptor, 0, os.SEEK_CUR), os.SEEK_SET)
+    finally:
+        request.files[index] = real
+        os.close(descriptor)
+
+
+__all__ = ["View", "Viewer", "open_files"]

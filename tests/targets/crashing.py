@@ -1,0 +1,274 @@
+"""Savers that a crash hurts, or does not.  Not collected by pytest."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import racecheck
+from racecheck import Outcome, Rank, Returned, Violation
+from racecheck.invariants import judges_crashes, reads_contents
+
+NAME = "state.pt"
+_loads = 0
+
+
+def state(step: int) -> dict[str, Any]:
+    import torch
+
+    return {"step": step, "weights": torch.full((64,), float(step))}
+
+
+@judges_crashes
+def old_or_new(outcome: Outcome) -> Iterator[Violation]:
+    """The recovery loads the old step or the new one."""
+    assert outcome.recovery is not None
+    for result in outcome.recovery.results:
+        if not isinstance(result, Returned) or result.value not in (1, 2):
+            yield Violation("old-or-new", f"neither old nor new: {result}", (0,))
+
+
+@judges_crashes
+def new_once_acked(outcome: Outcome) -> Iterator[Violation]:
+    """What was acknowledged is what is loaded."""
+    assert outcome.recovery is not None
+    (result,) = outcome.recovery.results
+    acked = max((said.step for said in outcome.weights if said.kind == "acked"), default=1)
+    if not isinstance(result, Returned) or result.value < acked:
+        yield Violation("new-once-acked", f"step {acked} was acknowledged", (0,), (len(outcome.trace) - 1,))
+
+
+@judges_crashes
+@reads_contents
+def whole(outcome: Outcome) -> Iterator[Violation]:
+    """Every checkpoint file that is there can be read, and what the metadata names is there."""
+    for path, content in outcome.contents.items():
+        if content.problem or any(piece.problem for piece in content.pieces):
+            yield Violation("whole", f"{path} is not whole", (0,))
+
+
+def save_old(path: Path) -> None:
+    import torch
+
+    torch.save(state(1), path / NAME)
+
+
+def load(rank: Rank) -> int:
+    import torch
+
+    found = torch.load(rank.path / NAME)
+    rank.loaded(found, step=found["step"])
+    assert (found["weights"] == found["step"]).all(), "mixed"
+    return int(found["step"])
+
+
+def in_place(rank: Rank) -> None:
+    import torch
+
+    torch.save(state(2), rank.path / NAME)
+
+
+def renaming(rank: Rank) -> None:
+    import torch
+
+    torch.save(state(2), rank.path / "tmp")
+    os.replace(rank.path / "tmp", rank.path / NAME)
+
+
+def renaming_acked(rank: Rank) -> None:
+    """Says that it is done before the name is durable."""
+    import torch
+
+    with open(rank.path / "tmp", "wb") as file:
+        torch.save(state(2), file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(rank.path / "tmp", rank.path / NAME)
+    rank.acked(step=2)
+
+
+def durable(rank: Rank) -> None:
+    import torch
+
+    with open(rank.path / "tmp", "wb") as file:
+        torch.save(state(2), file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(rank.path / "tmp", rank.path / NAME)
+    directory = os.open(rank.path, os.O_RDONLY)
+    os.fsync(directory)
+    os.close(directory)
+    rank.acked(step=2)
+
+
+def hang(rank: Rank) -> int:
+    """Waits for a file that a crash may have taken."""
+    if not (rank.path / "tmp").exists():
+        return 2
+    read, _ = os.pipe()
+    return len(os.read(read, 1))
+
+
+def give_up(rank: Rank) -> int:
+    """Ends its process where a crash has left the old step."""
+    step = load(rank)
+    if step == 1:
+        os._exit(7)
+    return step
+
+
+def remember(rank: Rank) -> int:
+    """Comes to something else once it has been called before."""
+    global _loads
+    _loads += 1
+    return 2 if _loads == 1 else 3
+
+
+def modify(rank: Rank) -> int:
+    """Uses the disk up: a second load of the same files would fail."""
+    step = load(rank)
+    (rank.path / NAME).write_bytes(b"used")
+    (rank.path / "more").mkdir()
+    return step
+
+
+def newest(rank: Rank) -> int:
+    """Goes by modification times."""
+    first, second = rank.path / "first", rank.path / "second"
+    if not (first.exists() and second.exists()):
+        return 1
+    if not (first.read_bytes() and second.read_bytes()):
+        return 1
+    apart = second.stat().st_mtime - first.stat().st_mtime
+    expected = 1 if second.read_bytes() == b"22" else -1
+    is_old = time.time() - (rank.path / NAME).stat().st_mtime > 3600
+    return 2 if is_old and abs(apart - expected) < 0.1 and second.stat().st_mtime < time.time() else 0
+
+
+def two_files(rank: Rank) -> None:
+    (rank.path / "second").write_bytes(b"2")
+    time.sleep(1)
+    (rank.path / "first").write_bytes(b"1")
+    time.sleep(1)
+    (rank.path / "second").write_bytes(b"22")
+    time.sleep(1)
+    (rank.path / "second").rename(rank.path / "third")
+    (rank.path / "third").rename(rank.path / "second")
+
+
+def scenario(run: Any, recovery: Any, name: str, ranks: int = 1, timeout: float = 30.0) -> racecheck.Scenario:
+    made = racecheck.scenario(ranks=1, invariants=(old_or_new,), timeout=timeout)(run)
+    made.name = name
+    made.setup(save_old)
+    made.recover(recovery, ranks=ranks)
+    return made
+
+
+overwriting = scenario(in_place, load, "overwriting")
+replacing = scenario(renaming, load, "replacing")
+lasting = scenario(durable, load, "lasting")
+together = scenario(durable, load, "together", ranks=2)
+hanging = scenario(renaming, hang, "hanging", timeout=3.0)
+exiting = scenario(durable, give_up, "exiting")
+remembering = scenario(durable, remember, "remembering")
+modifying = scenario(durable, modify, "modifying")
+dated = scenario(two_files, newest, "dated")
+
+
+def shards(rank: Rank, step: int) -> dict[str, Any]:
+    import torch
+
+    return {f"own{rank.rank}": torch.full((512,), float(step)), "common": torch.full((256,), float(step))}
+
+
+@racecheck.scenario(ranks=2, invariants=(old_or_new,))
+def dcp_twice(rank: Rank) -> None:
+    """Saves a second time into the directory of the first."""
+    import torch.distributed.checkpoint as dcp
+
+    dcp.save(shards(rank, 2), checkpoint_id=rank.path / "checkpoint")
+
+
+@dcp_twice.setup
+def dcp_once(path: Path) -> None:
+    """Both ranks' parts, by one process."""
+    import torch
+    import torch.distributed.checkpoint as dcp
+
+    whole = {name: torch.ones(512 if name != "common" else 256) for name in ("own0", "own1", "common")}
+    dcp.save(whole, checkpoint_id=path / "checkpoint", no_dist=True)
+
+
+@dcp_twice.recover(ranks=1)
+def dcp_load(rank: Rank) -> int:
+    import torch
+    import torch.distributed.checkpoint as dcp
+
+    found = {name: torch.zeros(512 if name != "common" else 256) for name in ("own0", "own1", "common")}
+    dcp.load(found, checkpoint_id=rank.path / "checkpoint")
+    steps = {float(value) for tensor in found.values() for value in tensor.unique()}
+    return int(steps.pop()) if len(steps) == 1 else -1
+
+
+@racecheck.scenario(ranks=2, nodes=2, storage="node-local", invariants=(old_or_new,))
+def on_two_nodes(rank: Rank) -> None:
+    """Each node's disk has a file of its own."""
+    (rank.path / "file").write_text(f"node {rank.node}")
+
+
+@on_two_nodes.recover
+def look(rank: Rank) -> int:
+    path = rank.path / "file"
+    return 1 if not path.exists() else 2 if path.read_text() == f"node {rank.node}" else 0
+
+
+def crash(rank: Rank) -> int:
+    """Ends like a bug in C++ where a crash has left the old step."""
+    step = load(rank)
+    if step == 1:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return step
+
+
+killed = scenario(durable, crash, "killed")
+too_early = scenario(renaming_acked, load, "too_early")
+
+
+def last_once(rank: Rank) -> int:
+    """Ends its process when it is called a second time."""
+    global _loads
+    _loads += 1
+    if _loads > 1:
+        os._exit(3)
+    return load(rank)
+
+
+brittle = scenario(durable, last_once, "brittle")
+
+
+def text(rank: Rank) -> Any:
+    """What a file says; and where there are more, which."""
+    assert os.getcwd() != "/"
+    found = (rank.path / "file").read_text()
+    if found == "all":
+        return sorted(os.listdir(rank.path))
+    if found == "raise":
+        raise ValueError(found)
+    if found == "chdir":
+        os.chdir("/")
+    return found
+
+
+def text_once(rank: Rank) -> Any:
+    """The same, and it ends its process when it is called a second time."""
+    global _loads
+    _loads += 1
+    if _loads > 1:
+        os._exit(3)
+    return text(rank)
+
+
+texts = scenario(renaming, text, "texts")
+texts_once = scenario(renaming, text_once, "texts_once")

@@ -1,0 +1,247 @@
+"""What each model allows to be left of a few calls: the whole set, by hand."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from crash_logs import Calls, shown
+
+from racecheck.crash import litmus
+from racecheck.crash.changes import PAGE, Changes, bits
+from racecheck.crash.legal import Legal, Limits
+from racecheck.crash.models import MODELS
+from racecheck.crash.states import states
+
+
+def after(calls: Calls, model: str) -> set[str]:
+    """What a crash at the very end of some calls may leave, each disk in one line."""
+    calls.nothing()
+    enumeration = states(calls.log(), model, acks=[calls.last])
+    assert not enumeration.truncated
+    found = {
+        " ".join(f"{path}={text}" for path, text in shown(each.disk).items()) for each in _at_end(enumeration, calls)
+    }
+    return {line.replace("/=", "/") for line in found}
+
+
+def _at_end(enumeration, calls):
+    return [each for each in enumeration.states if calls.last in each.crash.happened]
+
+
+def settled(*files: str) -> Calls:
+    """Files that hold "old", durably."""
+    calls = Calls()
+    for path in files:
+        calls.create(path)
+        calls.write(path, "old")
+    calls.settle()
+    return calls
+
+
+def test_kill_loses_nothing():
+    calls = settled("a")
+    calls.open_w("a")
+    calls.write("a", "new")
+    calls.rename("a", "b")
+    assert after(calls, "kill") == {"b=new"}
+
+
+def test_kill_in_the_middle_of_a_write_leaves_whole_pages():
+    calls = Calls()
+    calls.create("a")
+    calls.write("a", "x", of=3 * PAGE)
+    sizes = {stored.size for state in states(calls.log(), "kill").states for _, stored in state.disk.paths}
+    assert sizes == {0, PAGE, 2 * PAGE, 3 * PAGE}
+    calls.create("b")
+    torn = [state for state in states(calls.log(), "kill").states if state.crash.torn]
+    assert torn
+    assert all("b" not in shown(state.disk) for state in torn), "it was not in the middle any more"
+
+
+def test_a_write_that_was_acknowledged_is_not_torn_by_a_kill():
+    calls = Calls()
+    calls.create("a")
+    calls.write("a", "x", of=3 * PAGE)
+    ack = calls.last
+    for state in states(calls.log(), "kill", acks=[ack]).states:
+        assert not (state.crash.torn and ack in state.crash.happened)
+
+
+def test_ext4_names_last_in_order_and_bytes_apart_from_them():
+    calls = Calls()
+    calls.create("a")
+    calls.write("a", "new")
+    calls.create("b")
+    assert after(calls, "ext4") == {"", "a=", "a=new", "a=000", "a= b=", "a=new b=", "a=000 b="}
+
+
+def test_ext4_fsync_of_a_file_makes_the_names_before_it_last():
+    calls = Calls()
+    calls.create("other")
+    calls.create("a")
+    calls.write("a", "new")
+    calls.fsync("a")
+    calls.rename("a", "b")
+    assert after(calls, "ext4") == {"a=new other=", "b=new other="}
+
+
+def test_ext4_fsync_of_a_file_that_the_journal_has_nothing_about_promises_no_name():
+    calls = settled("a")
+    calls.create("b")
+    calls.fsync("a")
+    assert after(calls, "ext4") == {"a=old", "a=old b="}
+
+
+def test_ext4_fsync_of_a_longer_file_promises_the_names_before_the_write_only():
+    calls = settled("a")
+    calls.create("b")
+    calls.write("a", "er")
+    calls.create("c")
+    calls.fsync("a")
+    assert after(calls, "ext4") == {"a=older b=", "a=older b= c="}
+
+
+def test_ext4_a_rename_may_last_without_the_bytes_even_over_an_old_file():
+    calls = settled("a")
+    calls.create("tmp")
+    calls.write("tmp", "new")
+    calls.rename("tmp", "a")
+    assert after(calls, "ext4") >= {"a=", "a=000", "a=new", "a=old"}
+
+
+@pytest.mark.parametrize("model", ["ext4", "btrfs", "posix-min"])
+def test_bytes_written_behind_a_truncation_do_not_last_without_it(model: str):
+    calls = settled("a")
+    calls.open_w("a")
+    calls.write("a", "n")
+    assert after(calls, model) == {"a=old", "a=", "a=0", "a=n"}
+
+
+@pytest.mark.parametrize("model", ["ext4", "btrfs", "posix-min", "ordered"])
+def test_sync_promises_everything(model: str):
+    calls = settled("a")
+    calls.mkdir("d")
+    calls.rename("a", "d/b")
+    calls.write("d/b", "er")
+    calls.sync()
+    assert after(calls, model) == {"d/ d/b=older"}
+
+
+def test_ordered_everything_lasts_in_order():
+    calls = Calls()
+    calls.create("a")
+    calls.write("a", "new")
+    calls.create("b")
+    assert after(calls, "ordered") == {"", "a=", "a=new", "a=new b="}
+
+
+def test_btrfs_fsync_of_a_file_makes_its_own_name_last_and_no_other():
+    calls = Calls()
+    calls.mkdir("d")
+    calls.mkdir("e")
+    calls.create("e/other")
+    calls.create("d/a")
+    calls.write("d/a", "new")
+    calls.rename("d/a", "d/b")
+    calls.fsync("d/b")
+    left = after(calls, "btrfs")
+    assert {"d/ d/b=new", "d/ d/b=new e/ e/other="} <= left
+    assert all("d/b=new" in each and "d/a" not in each for each in left)
+
+
+def test_btrfs_whose_name_was_taken_is_not_lost_for_it():
+    calls = settled("a")
+    calls.rename("a", "b")
+    calls.create("a")
+    calls.fsync("a")
+    assert after(calls, "btrfs") == {"a= b=old"}
+
+
+def test_btrfs_fsync_of_a_directory_makes_its_names_last():
+    calls = settled("a")
+    calls.mkdir("d")
+    calls.rename("a", "d/a")
+    calls.fsync("d")
+    assert after(calls, "btrfs") >= {"d/ d/a=old", "a=old d/ d/a=old"}
+    assert all("d/a=old" in each for each in after(calls, "btrfs"))
+
+
+def test_posix_min_fsync_of_a_file_promises_no_name_and_a_rename_comes_apart():
+    calls = settled("a")
+    calls.create("tmp")
+    calls.write("tmp", "new")
+    calls.fsync("tmp")
+    calls.rename("tmp", "a")
+    assert after(calls, "posix-min") == {
+        "a=old", "", "a=new", "a=old tmp=new", "tmp=new", "a=new tmp=new"
+    }  # fmt: skip
+
+
+def test_posix_min_fsync_of_the_directory_promises_its_names_but_not_its_own():
+    calls = Calls()
+    calls.mkdir("d")
+    calls.create("d/a")
+    calls.fsync("d")
+    assert after(calls, "posix-min") == {"", "d/ d/a="}
+
+
+def test_a_file_is_lost_with_the_directory_above_it():
+    calls = Calls()
+    calls.mkdir("d")
+    calls.create("d/a")
+    calls.write("d/a", "new")
+    calls.fsync("d/a")
+    assert after(calls, "ordered") == {"d/ d/a=new"}
+    assert after(calls, "posix-min") == {"", "d/", "d/ d/a=new"}
+
+
+def test_a_write_over_pages_may_last_in_part():
+    calls = Calls()
+    calls.create("a")
+    calls.write("a", "x", of=6 * PAGE)
+    parts = {state.disk["a"].extents for state in states(calls.log(), "ext4").states if state.crash.torn}
+    assert {tuple((start, length) for start, length, data in each if data) for each in parts} >= {
+        ((0, 2 * PAGE),), ((0, 4 * PAGE),), ((4 * PAGE, 2 * PAGE),)
+    }  # fmt: skip
+    calls.fsync("a")
+    calls.nothing()
+    assert not [
+        each
+        for each in states(calls.log(), "ext4", acks=[calls.last]).states
+        if calls.last in each.crash.happened and each.crash.torn
+    ]
+
+
+def brute_force(legal: Legal) -> set[int]:
+    """All sets of changes, one by one, held against what the fields of a `Legal` say."""
+
+    def holds(lasts: int) -> bool:
+        missing = legal.happened & ~lasts
+        for cause, unless, effect in legal.implies:
+            if lasts & cause == cause and not lasts & unless and effect & missing:
+                return False
+        return all(not legal.requires[each] & missing for each in bits(lasts & ~legal.free))
+
+    optional = list(bits(legal.happened & ~legal.must))
+    subsets = (
+        sum(1 << each for at, each in enumerate(optional) if number >> at & 1) for number in range(1 << len(optional))
+    )
+    return {each | legal.must for each in subsets if holds(each | legal.must)}
+
+
+@pytest.mark.parametrize("model", [name for name in MODELS if name != "kill"])
+def test_legal_sets_are_those_of_brute_force(model: str):
+    seen = 0
+    for seed in range(60):
+        log = litmus.log_of(litmus.program(Random(f"sets {seed}")), shared_journal=True)
+        changes = Changes(log, MODELS[model].split, MODELS[model].tails)
+        legal = Limits(changes, MODELS[model]).after((1 << min(len(log.entries), 9)) - 1)
+        sets = list(legal.sets(legal.happened))
+        assert len(sets) == len(set(sets))
+        assert set(sets) == brute_force(legal)
+        seen += len(sets)
+        for number in bits(legal.happened & ~legal.must):
+            assert legal.most(1 << number) in sets
+            assert legal.least(1 << number) in sets
+    assert seen > 200

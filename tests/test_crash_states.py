@@ -1,0 +1,305 @@
+"""Crash states of the logs of checkpoint code: which, how many, of which crash, and what repairs make of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from builders import collective, op, outcome
+from crash_logs import Calls, dcp_save, deepspeed_save, shown
+
+from racecheck.crash import litmus
+from racecheck.crash.changes import PAGE
+from racecheck.crash.contains import contains
+from racecheck.crash.cuts import cuts, moments
+from racecheck.crash.log import Data, Disk, Log, Stored, merged, overwritten, shortened
+from racecheck.crash.repair import repairs
+from racecheck.crash.states import MODELS, CrashState, states
+
+DCP = {"ckpt/.metadata": "metadata-two", "ckpt/__0_0.distcp": "shard0-two", "ckpt/__1_0.distcp": "shard1-two"}
+
+
+def dcp(*, before: bool = False, **how: bool) -> Calls:
+    """A save of DCP with two ranks to a fresh directory, or over a checkpoint that is durable."""
+    calls = Calls(2)
+    if before:
+        calls.mkdir("ckpt")
+        dcp_save(calls, "ckpt", "one")
+        calls.settle()
+        dcp_save(calls, "ckpt", "two", **how)
+        return calls
+    calls.mkdir("ckpt")
+    dcp_save(calls, "ckpt", "two", **how)
+    return calls
+
+
+def deepspeed() -> Calls:
+    calls = Calls(2)
+    deepspeed_save(calls, "s1")
+    calls.settle()
+    deepspeed_save(calls, "s2")
+    return calls
+
+
+def load_dcp(disk: dict[str, str]) -> str:
+    """What a load says: the step, or what is wrong."""
+    steps = set()
+    for path in DCP:
+        if path not in disk:
+            return f"{path} is missing"
+        if not disk[path].strip("0") or "-" not in disk[path] or "0" in disk[path].partition("-")[2]:
+            return f"{path} is broken"
+        steps.add(disk[path].partition("-")[2])
+    return steps.pop() if len(steps) == 1 else "mixed"
+
+
+def load_deepspeed(disk: dict[str, str]) -> str:
+    step = disk.get("latest")
+    if step not in {"s1", "s2"}:
+        return f"latest: {step!r}"
+    for part in ("model", "optim"):
+        for rank in (0, 1):
+            text = disk.get(f"{step}/{part}{rank}")
+            whole = f"{part}{rank}-{step}a{part}{rank}-{step}b"
+            if text != whole:
+                kind = "missing" if text is None else f"{len(text)}{' with zeros' * ('00' in text)}"
+                return f"{part}{rank}: {kind}"
+    return step
+
+
+def classes(log: Log, model: str, load, **how) -> set[str]:
+    return {load(shown(each.disk)) for each in states(log, model, **how).states}
+
+
+def bad(log: Log, model: str, ack: int) -> int:
+    """How many states lose the checkpoint although it had been acknowledged."""
+    enumeration = states(log, model, acks=[ack])
+    return sum(ack in each.crash.happened and load_dcp(shown(each.disk)) != "two" for each in enumeration.states)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_first_state_is_the_whole_end(model: str):
+    calls = dcp()
+    first = states(calls.log(), model).states[0]
+    assert {path: text for path, text in shown(first.disk).items() if text} == DCP
+    assert (first.crash.lost, first.crash.torn) == ((), ())
+    assert first.crash.happened == tuple(range(len(calls.moments)))
+    assert first.crash.model == model
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_states_are_distinct_and_the_tamest_come_first(model: str):
+    found = states(dcp(before=True).log(), model).states
+    disks = [each.disk for each in found]
+    assert len(set(disks)) == len(disks)
+    harm = [len(each.crash.lost) + len(each.crash.torn) for each in found]
+    assert harm[0] == 0
+    assert [each > 0 for each in harm] == sorted(each > 0 for each in harm)
+
+
+def test_what_had_been_acknowledged_tells_equal_disks_apart():
+    calls = dcp()
+    ack = calls.last
+    found = states(calls.log(), "ext4", acks=[ack]).states
+    keys = [(ack in each.crash.happened, each.disk) for each in found]
+    assert len(set(keys)) == len(keys)
+    assert len({disk for _, disk in keys}) < len(keys)
+
+
+def test_a_model_that_there_is_not():
+    with pytest.raises(ValueError, match="no model 'fat'; there are: kill, ext4, btrfs, posix-min, ordered"):
+        states(dcp().log(), "fat")
+
+
+def test_a_budget_keeps_the_tamest_and_says_so():
+    log = dcp().log()
+    every, few = states(log, "ext4"), states(log, "ext4", budget=3)
+    assert not every.truncated
+    assert few.states == every.states[:3]
+    assert few.truncated == f"{len(every.states) - 3} states beyond the budget of 3"
+
+
+def test_the_crash_of_a_state_says_what_was_lost():
+    calls = Calls()
+    calls.create("tmp")
+    calls.write("tmp", "new")
+    calls.nothing()
+    calls.rename("tmp", "a")
+    by_disk = {tuple(shown(each.disk).items()): each.crash for each in states(calls.log(), "ext4").states}
+    assert (by_disk[("a", ""),].lost, by_disk[("a", ""),].torn) == ((1,), ())
+    assert (by_disk[("a", "000"),].lost, by_disk[("a", "000"),].torn) == ((), (1,))
+    assert by_disk[("tmp", "new"),].happened == (0, 1, 2)
+    assert by_disk[("tmp", "new"),].lost == ()
+
+
+@pytest.mark.parametrize("model", ["ext4", "btrfs"])
+def test_the_crash_of_every_state_leaves_it(model: str):
+    """A state that is said to be left when only so much had happened is allowed of just that."""
+    checked = 0
+    for seed in range(25):
+        log = litmus.log_of(litmus.program(Random(f"crash {seed}"))[:14], shared_journal=False)
+        for state in states(log, model, most=300).states[:150]:
+            happened = set(state.crash.happened)
+            cut = replace(log, entries=tuple(each for each in log.entries if each.event in happened))
+            assert allowed(cut, model, state) or state.crash.torn
+            checked += 1
+    assert checked > 500
+
+
+def allowed(log: Log, model: str, state: CrashState) -> bool:
+    wanted = dict(state.disk.paths)
+    sizes = {path: stored.size if stored.kind == "file" else -1 for path, stored in wanted.items()}
+    return contains(log, model, sizes, lambda path, stored: stored == wanted[path])
+
+
+def test_weaker_models_leave_more():
+    for calls in (dcp(), dcp(before=True)):
+        left = {model: {each.disk for each in states(calls.log(), model, most=10**6).states} for model in MODELS}
+        assert left["kill"] <= left["ordered"] < left["ext4"] < left["posix-min"]
+        assert left["ordered"] < left["btrfs"]
+
+
+@pytest.mark.parametrize("model", ["ext4", "btrfs", "ordered"])
+@pytest.mark.parametrize(
+    ("calls", "load"), [(dcp(), load_dcp), (dcp(before=True), load_dcp), (deepspeed(), load_deepspeed)]
+)
+def test_the_bounded_set_is_of_the_whole_and_shows_every_failure(calls: Calls, load, model: str):
+    log = calls.log()
+    whole, bounded = states(log, model, most=10**6), states(log, model, most=0)
+    assert {each.disk for each in bounded.states} <= {each.disk for each in whole.states}
+    assert "a bounded set" in bounded.truncated
+    missed = {load(shown(each.disk)) for each in whole.states} - {load(shown(each.disk)) for each in bounded.states}
+    assert not whole.truncated
+    assert not missed
+
+
+def test_dcp_loses_an_acknowledged_checkpoint_and_the_mend_is_two_fsyncs():
+    calls = dcp()
+    log, ack = calls.log(), calls.last
+    table = {name: bad(each, "ext4", ack) for name, each in {"as it is": log, **repairs(log)}.items()}
+    flush, both = "flush before fsync", "flush before fsync, fsync directories"
+    assert table["as it is"] > table[flush] > table[both] == 0
+    assert table["as it is"] > table["fsync directories"] > 0
+    assert {model: bad(repairs(log)[both], model, ack) for model in MODELS} == dict.fromkeys(MODELS, 0)
+    assert bad(dcp(flush=True, sync=True).log(), "ext4", ack) == 0
+    assert bad(dcp(flush=True).log(), "ext4", ack) == table[flush]
+
+
+def test_a_kill_in_a_save_over_a_checkpoint_loses_both():
+    """Shards are truncated in place, and between unlink and rename there is no metadata."""
+    log = dcp(before=True).log()
+    left = classes(log, "kill", load_dcp)
+    assert {"one", "two", "ckpt/.metadata is missing", "ckpt/__0_0.distcp is broken"} <= left
+    replaced = repairs(log)["replace instead of unlink and rename"]
+    assert "ckpt/.metadata is missing" not in classes(replaced, "kill", load_dcp)
+    assert [each.kind for each in replaced.entries].count("unlink") == 0
+
+
+def test_one_rank_may_be_far_behind_when_the_other_is_killed():
+    """Then the old metadata is there with shards of two steps: no prefix of this run has that."""
+    calls = dcp(before=True)
+    assert "mixed" in classes(calls.log(), "kill", load_dcp)
+    together = replace(calls.log(), moments=())
+    assert all(load_dcp(shown(each.disk)) != "latest" for each in states(together, "kill").states)
+    pointer = deepspeed().log()
+    broken = {text for text in classes(pointer, "kill", load_deepspeed) if text not in {"s1", "s2"}}
+    assert {text[:6] for text in broken} >= {"model1", "optim1"}
+    repaired = repairs(pointer)["barrier before publish"]
+    assert {text[:6] for text in classes(repaired, "kill", load_deepspeed)} == {"s1", "s2", "latest"}
+
+
+def test_cuts_do_not_go_through_what_depends_on_each_other():
+    calls = Calls(2)
+    calls.at(0).create("a")
+    calls.barrier()
+    calls.at(1).create("b")
+    assert all("a" in shown(each.disk) for each in states(calls.log(), "kill").states if "b" in shown(each.disk))
+    free = Calls(2)
+    free.at(0).create("a")
+    free.at(1).create("b")
+    assert {tuple(shown(each.disk)) for each in states(free.log(), "kill").states} == {(), ("a",), ("b",), ("a", "b")}
+    moments = list(free.log().moments)
+    moments[1] = replace(moments[1], after=(0,))
+    saw = replace(free.log(), moments=tuple(moments))
+    assert {tuple(shown(each.disk)) for each in states(saw, "kill").states} == {(), ("a",), ("a", "b")}
+
+
+def test_moments_have_what_a_rank_saw_of_another():
+    trace = (
+        op("0 mkdir d", clock={"0": 1}),
+        op("1 mkdir e", clock={"1": 1}),
+        op("1 stat d", inode=3, clock={"1": 2}),
+        collective(),
+    )
+    found = moments(outcome(*trace))
+    assert [(each.ranks, each.thread, each.after) for each in found] == [
+        ((0,), "0", ()), ((1,), "1", ()), ((1,), "1", (0,)), ((0, 1), "", ()),
+    ]  # fmt: skip
+
+
+def test_cuts_that_are_left_out_are_reported():
+    calls = Calls(6)
+    for rank in range(6):
+        for name in "abc":
+            calls.at(rank).create(f"{name}{rank}")
+    found, left_out = cuts(calls.log())
+    assert len(found) <= 300
+    assert "not all the ways" in left_out
+    assert left_out in states(calls.log(), "kill").truncated
+
+
+def test_repairs_go_by_the_ranks_that_they_are_for():
+    log = deepspeed().log()
+    assert set(repairs(log, most=1)) == {"barrier before publish", "fsync files", "fsync directories"}
+    moved = repairs(log)["barrier before publish"].entries
+    assert [each.name or "write" for each in moved][-2:] == ["latest", "write"] or moved[-1].data == Data("s2", 0, 2)
+    assert sorted(each.event for each in moved) == sorted(each.event for each in log.entries)
+    fsynced = repairs(log)["fsync files"].entries
+    assert sum(each.kind == "fsync" for each in fsynced) == 5
+    assert all(each.event == -1 for each in fsynced if each.kind == "fsync")
+
+
+def test_disks_that_hold_the_same_are_equal():
+    def disk(*writes: tuple[int, int]) -> Disk:
+        extents, size = (), 0
+        for start, end in writes:
+            extents = overwritten(extents, start, end - start, Data("blob", start, end - start))
+            size = max(size, end)
+        return Disk((("a", Stored("file", merged(extents, size), size)),))
+
+    assert disk((0, 9)) == disk((0, 4), (4, 9)) == disk((4, 9), (0, 4)) == disk((0, 9), (2, 5))
+    assert hash(disk((0, 9))) == hash(disk((0, 4), (4, 9)))
+    assert disk((0, 9)) != disk((0, 4), (5, 9))
+    assert disk((0, 9))["a"].extents == ((0, 9, Data("blob", 0, 9)),)
+    assert disk((4, 9))["a"].extents == ((0, 4, None), (4, 5, Data("blob", 4, 5)))
+
+
+def test_extents_are_those_of_bytes():
+    """Writes and truncations of spans against writes and truncations of bytes."""
+    random = Random(1)
+    for _ in range(200):
+        extents, size, content = (), 0, b""
+        for fill in range(1, 8):
+            start, length = random.randrange(60), random.randrange(1, 30)
+            if random.random() < 0.3:
+                extents, size, content = shortened(extents, start), start, content[:start].ljust(start, b"\0")
+            else:
+                extents = overwritten(extents, start, length, Data(str(fill), 0, length))
+                size = max(size, start + length)
+                content = content.ljust(start, b"\0")[:start] + bytes([fill]) * length + content[start + length :]
+            assert litmus.content(Stored("file", merged(extents, size), size)) == content
+
+
+def test_objects_of_every_kind_are_on_the_disk():
+    calls = Calls()
+    calls.mkdir("d")
+    calls.create("d/a")
+    calls.write("d/a", "text")
+    calls.link("d/a", "d/b")
+    calls.write("d/b", "s", PAGE)
+    disk = states(calls.log(), "kill").states[0].disk
+    assert [(path, each.kind, each.size) for path, each in disk.paths] == [
+        ("d", "directory", 0), ("d/a", "file", PAGE + 1), ("d/b", "file", PAGE + 1),
+    ]  # fmt: skip
+    assert disk["d/a"] == disk["d/b"]

@@ -1,0 +1,123 @@
+"""What ranks are excused for where something went wrong on purpose, and which invariants judge what a crash leaves."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+from builders import died, op, outcome, raised, returned, stopped
+
+from racecheck.invariants import (
+    DEFAULT,
+    after_crash,
+    atomic_publish,
+    judge,
+    judges_crashes,
+    name_of,
+    no_deadlock,
+    no_file_errors,
+    no_unexpected_errors,
+)
+from racecheck.invariants.excuses import faults, is_cut
+from racecheck.model import Coverage, Crash, Outcome, Verdict, Violation
+
+FULL = raised("OSError", "No space left", errno="ENOSPC", path="ckpt/f1")
+HIT = op("1 write ckpt/f1", errno="ENOSPC", fault="ENOSPC")
+KILL = op("1 kill ckpt/f1", syscall="SIGKILL", fault="kill")
+BROKEN = (no_file_errors, no_unexpected_errors, no_deadlock)
+
+
+def blamed(judged: Outcome) -> list[tuple[str, tuple[int, ...]]]:
+    return [(each.invariant, each.ranks) for invariant in BROKEN for each in invariant(judged)]
+
+
+def test_the_rank_whose_call_was_made_to_fail_has_to_fail() -> None:
+    assert blamed(outcome(returned(), FULL, trace=[HIT])) == []
+    assert blamed(outcome(returned(), FULL, trace=[op("1 write ckpt/f1", errno="ENOSPC")])) == [
+        ("no-file-errors", (1,))
+    ]
+    assert blamed(outcome(returned(), raised("RuntimeError", "save failed"), trace=[HIT])) == []
+    assert blamed(outcome(returned(), died(status=1), trace=[HIT])) == []
+
+
+def test_its_peers_hear_of_it_in_whatever_way() -> None:
+    for peer in (raised("RuntimeError", "rank 1 failed"), raised("ConnectionError", echo=True), stopped("echo"), FULL):
+        assert blamed(outcome(peer, FULL, trace=[HIT])) == []
+
+
+def test_what_had_failed_before_is_not_excused() -> None:
+    missing = raised("FileNotFoundError", errno="ENOENT", path="ckpt")
+    early = op("0 stat ckpt", errno="ENOENT")
+    assert blamed(outcome(missing, FULL, trace=[early, HIT])) == [("no-file-errors", (0,))]
+    assert blamed(outcome(missing, FULL, trace=[HIT, early])) == []
+
+
+def test_a_process_that_breaks_down_is_not_excused() -> None:
+    assert blamed(outcome(returned(), died(signal="SIGSEGV"), trace=[HIT])) == [("no-unexpected-errors", (1,))]
+    assert blamed(outcome(returned(), died(signal="SIGKILL"), trace=[HIT])) == [("no-unexpected-errors", (1,))]
+
+
+def test_who_is_killed_dies() -> None:
+    assert blamed(outcome(stopped("echo"), died(signal="SIGKILL"), trace=[KILL])) == []
+    assert blamed(outcome(returned(), died(signal="SIGABRT"), trace=[KILL])) == [("no-unexpected-errors", (1,))]
+
+
+def test_a_hang_is_never_excused() -> None:
+    assert blamed(outcome(stopped("collective"), returned(), trace=[HIT])) == [("no-deadlock", (0,))]
+
+
+@pytest.mark.parametrize("fault", ["slow, 10 s", "stale: no entry yet", ""])
+def test_a_healthy_cluster_is_no_excuse(fault: str) -> None:
+    late = op("1 write ckpt/f1", errno="ENOSPC", fault=fault)
+    assert blamed(outcome(returned(), FULL, trace=[late])) == [("no-file-errors", (1,))]
+    assert not is_cut(outcome(trace=[late]))
+
+
+def test_faults_are_ops_of_the_trace() -> None:
+    judged = outcome(trace=[op("0 mkdir a"), HIT, KILL])
+    assert faults(judged) == [(1, HIT), (2, KILL)]
+    assert is_cut(judged)
+    assert is_cut(outcome(crash=Crash("kill", ())))
+
+
+# Crashes.
+
+
+def leaves_nothing(judged: Outcome) -> list[Violation]:
+    return [Violation("leaves-nothing", "something is left")]
+
+
+def test_of_a_crash_only_those_are_asked_that_judge_crashes() -> None:
+    judged = outcome(FULL, stopped("running"), crash=Crash("ext4", (0,)), coverage=Coverage(holes={"mmap": 1}))
+    assert judge(judged, [*DEFAULT, leaves_nothing]).verdict is Verdict.PASS
+    holds = judges_crashes(lambda judged: iter(leaves_nothing(judged)))
+    assert judge(judged, [holds]).verdict is Verdict.FAIL
+    assert judge(judged, [partial(holds)]).verdict is Verdict.FAIL
+    assert judge(judged, [no_file_errors]).reasons == ("none of the invariants judges crashes, so nothing was judged",)
+
+
+def test_what_came_of_the_recovery_counts_after_a_crash() -> None:
+    crashed = outcome(returned(), crash=Crash("ext4", ()), recovery=outcome(raised("EOFError")))
+    assert [each.invariant for each in judge(crashed, DEFAULT).violations] == ["recovers"]
+    open_ = outcome(returned(), crash=Crash("ext4", ()), recovery=outcome(stopped("running", "slow")))
+    assert judge(open_, DEFAULT).reasons == ("in the recovery: rank 0 did not end: slow",)
+
+
+def test_which_invariants_judge_crashes() -> None:
+    from racecheck import invariants
+
+    every: list[Any] = [getattr(invariants, name) for name in invariants.__all__ if name != "DEFAULT"]
+    assert {name_of(each) for each in after_crash(every)} == {
+        "all-shards-present",
+        "atomic-publish",
+        "consistent-weights",
+        "durable-after-ack",
+        "liveness",
+        "old-survives",
+        "recovers",
+        "snapshot-isolation",
+    }
+    assert [name_of(each) for each in after_crash([no_deadlock, partial(atomic_publish, pointer="last")])] == [
+        "atomic-publish"
+    ]

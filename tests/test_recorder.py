@@ -1,0 +1,125 @@
+"""A run's record: whoever replays it gets the disk that the run left, byte for byte."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from racecheck.crash.build import build
+from racecheck.crash.changes import Changes, Choice
+from racecheck.crash.cutting import Cutting
+from racecheck.crash.log import Log
+from racecheck.model import Crash, DiskEntry, Outcome
+from racecheck.runner import warm_up
+from racecheck.world.recorder import Recorder
+from racecheck.world.session import Session
+from racecheck.world.supervisor import Supervisor
+from tests.conftest import TARGETS, target
+
+SCENARIOS = TARGETS.parents[1] / "scenarios"
+
+
+def recorded(session: Session, reference: str, name: str = "", limit: int = 1 << 30) -> tuple[Outcome, Recorder]:
+    """A run in the tamest order, with its record."""
+    from racecheck import targets
+
+    scenario = target(reference, name) if name else targets.load(reference)
+    warm_up(session, scenario, scenario.world, seed="0")
+    recorder = Recorder(session.slot.path / "blobs", limit)
+    run = Supervisor(session, scenario.reference, scenario.world, lambda _: 0, seed="0", recorder=recorder)
+    return run.run(), recorder
+
+
+def replayed(outcome: Outcome, recorder: Recorder, logs: dict[str, Log]) -> dict[str, DiskEntry]:
+    """The disk that all entries of the logs make, as an outcome has it."""
+    disks = {}
+    for prefix, log in logs.items():
+        changes = Changes(log)
+        disks[prefix] = changes.disk(Choice(changes.of_entries((1 << len(log.entries)) - 1)))
+    crash = Crash("kill", tuple(range(len(outcome.trace))))
+    return dict(Cutting(outcome, recorder).cut(crash, disks).disk)
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("recording", "everything"),
+        ("recording", "per_node"),
+        ("crashing", "overwriting"),
+        ("crashing", "replacing"),
+        ("crashing", "dcp_twice"),
+    ],
+)
+def test_a_replayed_record_is_what_the_run_left(session: Session, file: str, name: str) -> None:
+    outcome, recorder = recorded(session, file, name)
+    assert not recorder.problem
+    assert all(type(result).__name__ == "Returned" for result in outcome.results), outcome.results
+    assert replayed(outcome, recorder, build(outcome, recorder)) == outcome.disk
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "test_transformers_rotation.py::main_process",
+        "test_openpi_overwrite.py::guarded",
+    ],
+)
+def test_savers_of_trainers_too(session: Session, reference: str) -> None:
+    outcome, recorder = recorded(session, f"{SCENARIOS}/{reference}")
+    assert replayed(outcome, recorder, build(outcome, recorder)) == outcome.disk
+
+
+def test_the_start_is_what_setup_left(session: Session) -> None:
+    outcome, recorder = recorded(session, "recording", "everything")
+    log = build(outcome, recorder)[""]
+    start = Changes(Log(log.start, ())).disk(Choice(0))
+    assert [path for path, _ in start.paths] == [
+        "gone", "link", "old", "old/again", "old/kept", "old/twice",
+    ]  # fmt: skip
+    assert start["old/again"] == start["old/twice"]
+    assert start["link"].target == "old/kept"
+    assert start["old/kept"].size == 400
+
+
+def test_only_what_asks_for_it_is_durable(session: Session) -> None:
+    outcome, recorder = recorded(session, "recording", "synchronous")
+    (log,) = build(outcome, recorder).values()
+    kinds = [entry.kind for entry in log.entries]
+    assert kinds == ["create", "write", "fsync", "write", "fsync", "write", "fsync", "fsync"]
+    assert log.entries[-1].inode == log.start.root
+    assert log.entries[-2].inode == log.entries[0].inode
+
+
+def test_bytes_are_kept_once_and_zeros_not_at_all(session: Session) -> None:
+    _, recorder = recorded(session, "recording", "everything")
+    sizes = sorted(recorder.blobs.values())
+    assert Path(recorder.spool).stat().st_size == recorder.size
+    assert recorder.size < 3_300_000  # "large" has as many bytes, and as many zeros behind them
+    assert len(set(sizes)) == len(sizes)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("mapped", "through shared memory"), ("exchanging", "exchanges two names")],
+)
+def test_what_is_not_seen_is_said(session: Session, name: str, why: str) -> None:
+    outcome, recorder = recorded(session, "recording", name)
+    with pytest.raises(LookupError, match=why):
+        build(outcome, recorder)
+
+
+def test_a_record_has_a_limit_and_says_when_it_is_met(session: Session) -> None:
+    outcome, recorder = recorded(session, "recording", "everything", limit=10_000)
+    assert recorder.size <= 10_000
+    with pytest.raises(LookupError, match="more than 10000 bytes"):
+        build(outcome, recorder)
+
+
+def test_recording_changes_nothing(session: Session) -> None:
+    scenario = target("crashing", "dcp_twice")
+    warm_up(session, scenario, scenario.world, seed="0")
+    outcome, _ = recorded(session, "crashing", "dcp_twice")
+    plain = Supervisor(session, scenario.reference, scenario.world, lambda _: 0, seed="0").run()
+    assert outcome.trace == plain.trace
+    assert outcome.disk == plain.disk
