@@ -31,6 +31,7 @@ from racecheck import (
     results,
     runner,
     search,
+    selftest,
     storage,
     strategies,
     targets,
@@ -115,6 +116,26 @@ def doctor_(as_json: bool) -> int:
     data = {"verdict": verdict.name, "checks": [asdict(each) for each in checks]}
     _say(json.dumps(data) if as_json else doctor.text(checks))
     return EXIT[verdict]
+
+
+@commands.command("selftest")
+@click.option("--real-fs", is_flag=True, required=True, help="Hold the models of crashes against real file systems.")
+@click.option("--programs", type=click.IntRange(1), default=100, show_default=True, help="How many on each of them.")
+@click.option(
+    "--fs", "names", multiple=True, type=click.Choice(selftest.FILE_SYSTEMS), help="Only this one; repeatable."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="What the programs are drawn from.")
+@_JSON
+def selftest_(*, real_fs: bool, programs: int, names: tuple[str, ...], seed: int, as_json: bool) -> int:
+    """Crash real file systems after random programs: is what is left what the models say?  (Needs root.)"""
+    del real_fs
+    with display("crashing file systems") as show:
+        done = selftest.selftest(
+            names, programs, seed, lambda fs, number: show(f"{fs}: {number} of {programs} programs")
+        )
+    data = {"verdict": done.verdict.name, "certificates": [asdict(each) for each in done.certificates]}
+    _say(json.dumps(data) if as_json else done.text)
+    return EXIT[done.verdict]
 
 
 @commands.command("list")

@@ -27,9 +27,9 @@ class Fault:
     """Something that goes wrong; `racecheck.faults` has the grammar in which people write it.
 
     ``what`` happens ("ENOSPC", "short", "kill", "crash", ...) to ops of these ``calls`` (families; none: of any) on a
-    path that matches ``path``, by ``rank`` and on ``node`` (-1: any).  ``nth``: to the n-th such op of a run, from 1, or
-    with 0 to each of them, in one run after the other.  ``times``: to so many from there on, 0 for all.  ``amount`` is
-    what the kind of fault needs: bytes or seconds.  ``model`` says what survives a crash.
+    path that matches ``path``, by ``rank`` and on ``node`` (-1: any).  ``nth``: to the n-th such op of a run, from 1,
+    or with 0 to each of them, in one run after the other.  ``times``: to so many from there on, 0 for all.  ``amount``
+    is what the kind of fault needs: bytes or seconds.  ``model`` says what survives a crash.
     """
 
     what: str

@@ -83,6 +83,7 @@ def search_data(report: Report, cut: Path | None = None) -> dict[str, Any]:
         "claim": report.claim,
         "explanation": _explanation_data(report.explanation),
         "resume": _shown(cut) if cut else None,
+        "crashes": _crashes_data(report),
         "violations": [_violation_data(each) for each in report.violations],
         "endings": [_ending_data(each) for each in report.endings],
         "reasons": list(report.reasons),
@@ -254,7 +255,7 @@ def _explanation(explanation: Explanation | None) -> Iterator[str]:
 
 def _size(world: World, outcome: Outcome | None) -> str:
     ranks = count(world.ranks, "rank")
-    return f"{ranks}, {count(outcome.coverage.ops, 'op')}" if outcome is not None else ranks
+    return f"{ranks}, {count(len(outcome.ops), 'op')}" if outcome is not None else ranks
 
 
 def _schedules(done: int, budget: int) -> str:
@@ -332,6 +333,24 @@ def _explanation_data(explanation: Explanation | None) -> dict[str, Any] | None:
         "constraints": [str(each) for each in orderings.constraints] if orderings is not None else None,
         "fails_with_them": [orderings.failed, orderings.completions] if orderings is not None else None,
     }
+
+
+def _crashes_data(report: Report) -> dict[str, Any] | None:
+    """How many crash states were judged, by model, and what is left of the bad ones under each repair."""
+    if not report.crashes:
+        return None
+    models = {
+        model: {name: sum(getattr(each.counts[model], name) for each in report.crashes) for name in _COUNTS}
+        for model in report.crashes[0].counts
+    }
+    repaired = {
+        name: {model: count.bad for model, count in each.counts.items()} for name, each in report.repaired.items()
+    }
+    truncated = [each.truncated for each in report.crashes if each.truncated]
+    return {"states": models, "bad_when_repaired": repaired, "truncated": truncated}
+
+
+_COUNTS = ("states", "judged", "bad", "cuts")
 
 
 def _ending_data(ending: Ending) -> dict[str, Any]:

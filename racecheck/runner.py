@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from racecheck.compare import first_difference
+from racecheck.crash.judge import judge_crashes
 from racecheck.errors import UsageError
 from racecheck.invariants import judge, wants_contents
 from racecheck.model import Judgement, Outcome, Point, Verdict, World
@@ -126,6 +127,28 @@ def confirm(first: Outcome, again: Callable[[Outcome, bool], tuple[Outcome, str]
     return first, difference
 
 
+def run_crashed(session: Session, scenario: Scenario, finding: Finding, strategy: Strategy) -> tuple[Outcome, str]:
+    """Run a finding's schedule and leave what its crash left; gives the outcome and how that differs, "" if not.
+
+    Where the recovery gets on with it now, that is the outcome of the run.
+    """
+    recorder, crash = Recorder(session.slot.path / "record"), finding.outcome.crash
+    assert crash is not None
+    outcome = run_once(
+        session, scenario, finding.outcome.world, strategy, seed=str(finding.seed), names=finding.outcome.names,
+        recorder=recorder,
+    )  # fmt: skip
+    found = judge_crashes(
+        session, scenario, outcome, recorder, (crash.model,), scenario.invariants, seed=str(finding.seed), only=crash
+    )
+    if found.judged == 0:
+        return outcome, f"the crash leaves no such state: {'; '.join(found.reasons) or 'the run has changed'}"
+    if not found.groups:
+        return outcome, ""
+    left = found.groups[0].witnesses[0].outcome
+    return left, first_difference(finding.outcome, left)
+
+
 @dataclass(frozen=True, slots=True)
 class Replayed:
     """How a replay went: of ``times`` runs, how many broke the same invariants, and how many left the schedule."""
@@ -162,6 +185,9 @@ def replay(
         if is_free:
             divergence = ""
             outcome = run_free(session, scenario, finding.outcome.world, strategy, seed=str(finding.seed))
+        elif finding.outcome.crash is not None:
+            outcome, divergence = run_crashed(session, scenario, finding, strategy)
+            divergence = strategy.divergence or divergence
         else:
             outcome = run_once(
                 session, scenario, finding.outcome.world, strategy, seed=str(finding.seed),

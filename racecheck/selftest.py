@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from racecheck.crash.realfs import FILE_SYSTEMS, Certificate, certify
 from racecheck.model import Verdict
 
+__all__ = ["FILE_SYSTEMS", "Selftest", "selftest"]
+
 Progress = Callable[[str, int], None]
 
 

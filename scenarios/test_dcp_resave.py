@@ -26,7 +26,7 @@ from typing import Any
 import racecheck
 from racecheck import DEFAULT, Rank, Verdict, consistent_weights, durable_after_ack, old_survives
 
-KILLED = ("kill-job on any nth=each",)
+KILLED = ("kill-job on mkdir|open|write|unlink|rename nth=each",)
 SURVIVES = (*DEFAULT, durable_after_ack, old_survives, consistent_weights)
 STEPS = (1, 2)
 
@@ -99,12 +99,12 @@ directory_per_step.recover(load_newest, ranks=1)
 
 
 def test_overwritten(racecheck: Any) -> None:
-    racecheck.finds(overwritten, within=50)
+    racecheck.finds(overwritten, within=40)
 
 
 def test_mixed(racecheck: Any) -> None:
-    racecheck.finds(mixed, within=50)
+    racecheck.finds(mixed, within=40)
 
 
 def test_directory_per_step(racecheck: Any) -> None:
-    racecheck.check(directory_per_step, schedules=50)
+    racecheck.check(directory_per_step, schedules=25)

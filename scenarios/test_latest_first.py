@@ -25,8 +25,8 @@ import racecheck
 from racecheck import DEFAULT, Rank, Verdict, atomic_publish, consistent_weights, durable_after_ack, old_survives
 
 REPORT = "DeepSpeed engine.py, save_checkpoint"
-KILLED = ("slow on open rank1.pt times=all", "kill-job on any nth=each")
-"""Rank 1 is slow, and the job is killed at any op."""
+KILLED = ("slow on open rank1.pt times=all", "kill-job on mkdir|open|write|rename nth=each")
+"""Rank 1 is slow, and the job is killed before any op that changes something."""
 SURVIVES = (*DEFAULT, durable_after_ack, old_survives, consistent_weights, atomic_publish)
 STEPS = (1, 2)
 
@@ -119,12 +119,12 @@ latest_last.recover(load_latest)
 
 
 def test_latest_first(racecheck: Any) -> None:
-    racecheck.finds(latest_first, within=50)
+    racecheck.finds(latest_first, within=30)
 
 
 def test_in_place(racecheck: Any) -> None:
-    racecheck.finds(in_place, within=50)
+    racecheck.finds(in_place, within=30)
 
 
 def test_latest_last(racecheck: Any) -> None:
-    racecheck.check(latest_last, schedules=50)
+    racecheck.check(latest_last, schedules=25)

@@ -248,6 +248,16 @@ def test_the_repair_table_says_what_helps(session: Session) -> None:
     assert repairs_text(table).splitlines()[1].split("  ")[0] in {"fsync files", "fsync files, fsync directories"}
 
 
+def test_no_repair_of_these_helps_who_overwrites(session: Session) -> None:
+    """What is emptied in place is lost by a kill: that takes a directory for each step."""
+    scenario = target("crashing", "dcp_twice")
+    outcome, recorder = run(session, scenario)
+    crashes = judge_crashes(session, scenario, outcome, recorder, ["kill"])
+    table = judge_repairs(session, scenario, crashes, recorder)
+    assert {"flush before fsync", "replace instead of unlink and rename", "fsync files"} <= table.keys()
+    assert all(bad(each)["kill"] > 0 for each in table.values())
+
+
 def test_a_finding_as_text(session: Session) -> None:
     crashes = judged(session, "replacing")
     group = next(each for each in crashes.groups if each.witnesses[0].state.crash.lost)

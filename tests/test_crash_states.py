@@ -16,6 +16,7 @@ from racecheck.crash.cuts import cuts, moments
 from racecheck.crash.log import Data, Disk, Log, Stored, merged, overwritten, shortened
 from racecheck.crash.repair import repairs
 from racecheck.crash.states import MODELS, CrashState, states
+from racecheck.model import World
 
 DCP = {"ckpt/.metadata": "metadata-two", "ckpt/__0_0.distcp": "shard0-two", "ckpt/__1_0.distcp": "shard1-two"}
 
@@ -232,7 +233,7 @@ def test_moments_have_what_a_rank_saw_of_another():
         op("1 stat d", inode=3, clock={"1": 2}),
         collective(),
     )
-    found = moments(outcome(*trace))
+    found = moments(outcome(trace=trace, world=World(ranks=2)))
     assert [(each.ranks, each.thread, each.after) for each in found] == [
         ((0,), "0", ()), ((1,), "1", ()), ((1,), "1", (0,)), ((0, 1), "", ()),
     ]  # fmt: skip

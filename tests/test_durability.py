@@ -392,6 +392,21 @@ def test_a_node_loads_an_older_step_than_before() -> None:
     assert messages(monotonic_step, two(loaded(0, 2, event=2), back[1], trace=overlapping, world=ONE_NODE)) == []
 
 
+def test_only_what_is_loaded_can_go_back() -> None:
+    assert len(messages(monotonic_step, two(loaded(1, 1), loaded(1, 0)))) == 1
+    assert messages(monotonic_step, two(loaded(1, 1), loaded(1, 1))) == []
+    assert messages(monotonic_step, two(*both(2), loaded(1, 1), *both(0))) == []
+
+
+def test_a_load_begins_after_its_rank_has_spoken_last() -> None:
+    trace: list[Event] = [op("1 open a"), op("0 open b"), op("1 open a")]
+    early, between, late = loaded(1, 1, event=1), loaded(0, 2, event=2), loaded(1, 1, event=3)
+    assert messages(monotonic_step, two(early, between, late, trace=trace, world=ONE_NODE)) == [
+        "rank 1 loaded step 1 after rank 0 had loaded step 2"
+    ]
+    assert messages(monotonic_step, two(between, late, trace=trace, world=ONE_NODE)) == [], "it may have begun before"
+
+
 def test_loads_of_which_nobody_knows_the_order_are_not_compared() -> None:
     assert messages(monotonic_step, two(loaded(0, 2), loaded(1, 1))) == [], "a run without control has no trace"
     assert len(messages(monotonic_step, two(loaded(0, 2), loaded(0, 1)))) == 1
@@ -450,6 +465,7 @@ def test_what_is_there_is_never_too_old() -> None:
     for trace in (removed, again):
         assert messages(latest_consistency, two(trace=trace, world=NODES)) == []
     assert "no rank published" in reason(latest_consistency, two())
+    assert messages(latest_consistency, two(trace=[KILL])) == []
 
 
 # Stale shards.

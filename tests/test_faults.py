@@ -202,6 +202,9 @@ def search(session: Session, name: str, *specs: str, schedules: int = 30) -> Rep
         ("early", "in_time", "kill on any rank=1 nth=each"),
         ("in_place", "renamed", "kill-job on write"),
         ("saves_late", "saves_at_once", "term on stat nth=2"),
+        ("in_place", "renamed", "crash model=kill"),
+        ("renamed", "writes_again", "crash model=ext4"),
+        ("renamed", "writes_again", "crash model=btrfs"),
     ],
 )
 def test_who_is_naive_fails_of_it_and_who_is_right_does_not(
@@ -214,6 +217,14 @@ def test_who_is_naive_fails_of_it_and_who_is_right_does_not(
     assert held.schedules > 1 or held.exhaustive
     without = search(session, naive, schedules=1)
     assert without.verdict is Verdict.PASS, without.violations
+
+
+def test_an_fsync_that_succeeds_after_one_that_failed_promises_nothing(session: Session) -> None:
+    """The pages are marked clean although they never came to the disk."""
+    failing = ("EIO on fsync new", "crash model=ext4")
+    assert search(session, "syncs_again", "crash model=ext4").verdict is Verdict.PASS
+    assert search(session, "syncs_again", *failing).verdict is Verdict.FAIL
+    assert search(session, "writes_again", *failing).verdict is Verdict.PASS
 
 
 @pytest.mark.parametrize(
@@ -302,7 +313,9 @@ def test_ops_of_one_rank_that_fail_leave_room_for_a_proof(session: Session) -> N
         explore(session, asked)
 
 
-@pytest.mark.parametrize("spec", ["kill on any nth=each", "EIO on write nth=each times=all", "torn on write times=all"])
+@pytest.mark.parametrize(
+    "spec", ["kill on any nth=each", "EIO on write nth=each times=all", "torn on write times=all", "crash"]
+)
 def test_a_finding_runs_again(session: Session, tmp_path_factory: pytest.TempPathFactory, spec: str) -> None:
     scenario = target("faulty", "in_place")
     world = make_world(scenario.world, faults=[spec])

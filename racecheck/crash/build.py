@@ -33,17 +33,37 @@ def build(outcome: Outcome, recorder: Recorder) -> dict[str, Log]:
         raise LookupError(f"what is durable on storage {outcome.world.storage} is not modelled")
     order = moments(outcome)
     prefixes = [prefix for prefix in recorder.roots if prefix != "TMPDIR/"]
-    own = storage.make(outcome.world).per_node
+    own, idle = storage.make(outcome.world).per_node, _idle(outcome)
     found = {}
     for prefix in prefixes:
         entries = tuple(
             entry
             for event, op in enumerate(outcome.trace)
-            if isinstance(op, Op) and (not own or prefix == f"node{outcome.world.node(op.rank)}/")
+            if isinstance(op, Op) and (not own or prefix == f"node{outcome.world.node(op.rank)}/") and event not in idle
             for entry in _entries(op, recorder.changes.get(event, _NOTHING), _maker(outcome, event, op))
         )
         found[prefix] = Log(_start(recorder, recorder.roots[prefix]), entries, order)
     return found
+
+
+def _idle(outcome: Outcome) -> frozenset[int]:
+    """The fsyncs that do nothing: after one of the same file that failed, nothing having been written since.
+
+    When the first one fails, the kernel has marked the pages clean all the same (Rebello et al., "Can Applications
+    Recover from fsync Failures?", ATC '20): the next one finds nothing to write, and says that all is well.
+    """
+    found, failed = set(), set[int]()
+    for event, op in enumerate(outcome.trace):
+        if not isinstance(op, Op) or op.result is None or not op.places:
+            continue
+        inode = op.places[-1].inode
+        if op.syscall not in _FILE_SYNCS:
+            failed -= {inode} if op.call in {"write", "truncate", "copy", "allocate"} else set()
+        elif op.result.errno:
+            failed.add(inode)
+        elif inode in failed:
+            found.add(event)
+    return frozenset(found)
 
 
 def _start(recorder: Recorder, root: int) -> Tree:

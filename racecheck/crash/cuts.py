@@ -182,19 +182,31 @@ class _Needs:
 
 
 def _before(moments: Sequence[Moment]) -> list[int]:
-    """For each event the set of those that happen before it."""
+    """For each event the set of those that happen before it.  (A repair may have one wait for what came later.)"""
+    near = _just_before(moments)
+    found = [0] * len(moments)
+    is_complete = False
+    while not is_complete:
+        is_complete = True
+        for index, others in enumerate(near):
+            before = found[index]
+            for other in others:
+                before |= found[other] | 1 << other
+            is_complete &= before == found[index]
+            found[index] = before
+    return found
+
+
+def _just_before(moments: Sequence[Moment]) -> list[list[int]]:
+    """For each event those that come right before it, of each thread that it knows of."""
     threads: dict[str, list[int]] = {}
-    found: list[int] = []
+    found: list[list[int]] = []
     for index, moment in enumerate(moments):
-        before = 0
-        for other in moment.after:
-            before |= found[other] | 1 << other
+        near = list(moment.after)
         for thread, count in moment.clock.items():
-            for other in reversed(threads.get(thread, ())):
-                if moments[other].clock.get(thread, 0) <= count and other != index:
-                    before |= found[other] | 1 << other
-                    break
-        found.append(before)
+            own = (other for other in reversed(threads.get(thread, ())) if moments[other].clock.get(thread, 0) <= count)
+            near.extend(islice(own, 1))
+        found.append(near)
         if moment.thread:
             threads.setdefault(moment.thread, []).append(index)
     return found

@@ -19,7 +19,7 @@ from racecheck.crash.recovering import Recovered, Recoveries
 from racecheck.crash.repair import repairs
 from racecheck.crash.states import MODELS, CrashState, states
 from racecheck.invariants import judge
-from racecheck.model import Died, Invariant, Outcome, Raised, RankResult, Stopped, Verdict
+from racecheck.model import Crash, Died, Invariant, Outcome, Raised, RankResult, Stopped, Verdict
 from racecheck.targets import Scenario
 from racecheck.world.recorder import Recorder
 from racecheck.world.session import Session
@@ -106,11 +106,12 @@ def judge_crashes(
     seconds: float = 0.0,
     progress: Progress | None = None,
     seed: str = "0",
+    only: Crash | None = None,
 ) -> Crashes:
     """Enumerate what crashes can leave of a run, under each of these models, and judge it by these invariants.
 
     ``recorder`` was there when the outcome came about.  No new state is begun after so many ``seconds`` (0: no limit).
-    Raises `CannotRun` and `UsageError` like a run.
+    ``only``: of all states that one is judged.  Raises `CannotRun` and `UsageError` like a run.
     """
     started = time.perf_counter()
     try:
@@ -122,7 +123,7 @@ def judge_crashes(
     for alone in (False, True):
         judging = _Judging(session, scenario, outcome, recorder, logs, invariants, seed, until, alone=alone)
         try:
-            found = judging.judge(logs, models, progress)
+            found = judging.judge(logs, models, progress, only)
             if alone or judging.confirm(found):
                 break
         finally:
@@ -192,11 +193,17 @@ class _Judging:
         shared = "what had been loaded before made a difference: each state had a process of its own" * self.alone
         return tuple(note for note in (self.recoveries.slow, shared) if note)
 
-    def judge(self, logs: Mapping[str, Log], models: Sequence[str], progress: Progress | None = None) -> Crashes:
-        """All states of these logs, by disk."""
+    def judge(
+        self,
+        logs: Mapping[str, Log],
+        models: Sequence[str],
+        progress: Progress | None = None,
+        only: Crash | None = None,
+    ) -> Crashes:
+        """All states of these logs, by disk; or one of them."""
         started, before = time.perf_counter(), len(self.seen)
         under = _Pass(self, logs, progress, started)
-        counts = {model: under.judge(model) for model in models}
+        counts = {model: under.judge(model, only) for model in models}
         return Crashes(
             self.cutting.outcome, counts, under.groups.plainest(), tuple(under.reasons), len(self.seen) - before,
             time.perf_counter() - started, logs, self.notes,
@@ -263,13 +270,14 @@ class _Pass:
         self.reasons: dict[str, None] = {}
         self._changes = {prefix: Changes(log) for prefix, log in logs.items()} if len(logs) > 1 else {}
 
-    def judge(self, model: str) -> Count:
-        """All states of a model."""
+    def judge(self, model: str, only: Crash | None) -> Count:
+        """All states of a model; or one of them."""
         total = Count()
         left_out: list[str] = []
         for prefix, log in self.logs.items():
             enumeration = states(log, model, acks=self.judging.cutting.acks)
-            pending = [(state, self._disks(prefix, state)) for state in enumeration.states]
+            asked = [state for state in enumeration.states if only in {None, state.crash}]
+            pending = [(state, self._disks(prefix, state)) for state in asked]
             total = replace(total, states=total.states + len(pending), cuts=total.cuts + enumeration.cuts)
             for state, disks in self.judging.recovered(pending, left_out):
                 bad = self._judge(state, disks)

@@ -134,7 +134,7 @@ class NFSView:
         self._server = Server()
 
     def before(self, op: Op, now: int, truth: Truth) -> Sequence[Seen]:
-        if op.call == "rename" and op.flags and is_watched(op.path):
+        if op.call == "rename" and is_watched(op.path) and _needs_flags(op):
             return (Seen(errno="EINVAL"),)
         if self._world.nodes == 1 or not op.places or not is_watched(op.path):
             return (FRESH,)
@@ -436,6 +436,16 @@ class NFSView:
             known.fetched = now
         if truth is not None:
             known.shown = truth.attributes()
+
+
+def _needs_flags(op: Op) -> bool:
+    """Whether a rename comes to the server with flags of renameat2(2), which it has not; errors come before that."""
+    source, target = op.places[0], op.places[-1]
+    if "RENAME_NOREPLACE" in op.flags and target.inode:
+        return False
+    if "RENAME_EXCHANGE" in op.flags and not target.inode:
+        return False
+    return bool(op.flags) and bool(source.inode and target.directory)
 
 
 def _looked_up(op: Op) -> Place:

@@ -155,11 +155,9 @@ class Viewer:
 
     def _remove(self, request: Request, carry_out: CarryOut) -> Answer:
         """Remove or replace a file; one that is open on this node gets a name of its own first (fs/nfs/unlink.c)."""
-        target = [*request.located.values()][-1]
-        place, node = request.op.places[-1], self._state.world.node(request.op.rank)
-        may_go = request.op.call == "unlink" or request.op.places[0].kind not in {"", "directory"}
-        is_itself = len(request.op.places) > 1 and request.op.places[0].inode == place.inode
-        if place.kind != "file" or not may_go or is_itself or not self._is_open(node, target.via):
+        located, places = [*request.located.values()], request.op.places
+        target, place, node = located[-1], places[-1], self._state.world.node(request.op.rank)
+        if not _can_go(request.op, [each.name for each in located]) or not self._is_open(node, target.via):
             return carry_out(request)
         name = f"{os.path.dirname(target.via)}/.nfs{place.inode:016x}{len(self._kept) + 1:08x}"
         try:
@@ -193,6 +191,17 @@ def open_files(rank: Rank) -> Iterator[OpenFile]:
     """What the processes of a rank have open."""
     for process in rank.processes.values():
         yield from process.descriptors.among(0, 1 << 30)
+
+
+def _can_go(op: Op, names: list[str]) -> bool:
+    """Whether a call will remove a file, or replace it by another one: its arguments are all there, and make sense."""
+    wanted = {"unlink": 1, "rename": 2}[op.call]
+    if len(names) != wanted or len(op.places) != wanted or any(each.endswith("/") for each in names):
+        return False
+    source, target = op.places[0], op.places[-1]
+    if op.call == "rename" and (source.inode == target.inode or source.kind in {"", "directory"}):
+        return False
+    return target.kind == "file"
 
 
 def _shown_as(op: Op, seen: Seen) -> Op:

@@ -142,3 +142,47 @@ for each in (early, in_time):
     each.recover(ranks=1, nodes=1)(load_parts)
 for each in (saves_late, saves_at_once):
     each.recover(load_newest)
+
+
+@scenario(ranks=2)
+def syncs_again(rank: Rank) -> None:
+    """If fsync fails, it is tried again: the second one succeeds."""
+    if rank.rank == 0:
+        with (rank.path / "new").open("w") as file:
+            file.write(NEW)
+            file.flush()
+            try:
+                os.fsync(file.fileno())
+            except OSError:
+                os.fsync(file.fileno())
+        _put(rank)
+    distributed.barrier()
+
+
+@scenario(ranks=2)
+def writes_again(rank: Rank) -> None:
+    """If fsync fails, all is written anew."""
+    if rank.rank == 0:
+        for name in ("new", "newer"):
+            with (rank.path / name).open("w") as file:
+                file.write(NEW)
+                file.flush()
+                try:
+                    os.fsync(file.fileno())
+                except OSError:
+                    continue
+            _put(rank, name)
+            break
+    distributed.barrier()
+
+
+def _put(rank: Rank, name: str = "new") -> None:
+    (rank.path / name).replace(rank.path / "latest")
+    directory = os.open(rank.path, os.O_RDONLY)
+    os.fsync(directory)
+    os.close(directory)
+
+
+for each in (syncs_again, writes_again):
+    each.setup(old)
+    each.recover(ranks=1)(load)
