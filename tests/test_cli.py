@@ -276,7 +276,7 @@ WRONG = [
     ("run FILE::racing --strategy pos:2", "there is no strategy 'pos:2'"),
     ("run FILE::racing --seconds 0", "--seconds must be more than 0 and at most 1000000 seconds, not 0.0"),
     ("run FILE::racing --seconds nan", "--seconds must be more than 0 and at most 1000000 seconds, not nan"),
-    ("run FILE::racing --storage zfs", "there is no storage 'zfs'; there is: incoherent-fuse, nfs, node-local, object, shared"),
+    ("run FILE::racing --storage zfs", "there is no storage 'zfs'; there is: incoherent-fuse, nfs, node-local"),
     ("run FILE::racing --nodes 3", "2 ranks cannot be shared out evenly among 3 nodes"),
     ("run FILE::racing --nodes 0", "among 0 nodes"),
     ("run FILE::racing --skew 1", "--skew takes RANK=SECONDS, such as 1=0.5, not '1'"),

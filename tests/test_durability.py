@@ -334,6 +334,8 @@ def test_what_the_pointer_names_is_deleted() -> None:
     newer = (*OLD, *both(2, "b"), *acked(2, 0, 1, at="b"))
     broken = only(gc_safety, two(*newer, trace=[*pointer_to("a"), RM_A, op("0 rmdir a", inode=4)]))
     assert (broken.message, broken.events) == ("rank 0 deletes a while latest names it", (1, 2))
+    temporary = [*pointer_to("a"), op("0 unlink a/f0.tmp", inode=5)]
+    assert messages(gc_safety, two(*newer, trace=temporary)) == []
     moved_on = [*pointer_to("a"), *pointer_to("b"), RM_A]
     assert messages(gc_safety, two(*newer, trace=moved_on)) == []
 
@@ -350,7 +352,8 @@ def test_what_another_rank_reads_is_deleted() -> None:
     writing = [opens("1 open a/f1", "r+", inode=6), RM_A]
     listing = opens("1 open a", "r", inode=4)
     directory = [replace(listing, places=(replace(listing.places[0], kind="directory"),)), RM_A]
-    for fine in (closed, own, writing, directory):
+    elsewhere = [opens("1 open b/f1", "r", inode=8), RM_A]
+    for fine in (closed, own, writing, directory, elsewhere):
         assert messages(gc_safety, two(*newer, trace=fine)) == []
 
 
