@@ -30,6 +30,8 @@ EXIT = {Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.UNKNOWN: 3}
 
 _STYLES = {Verdict.PASS: "bold green", Verdict.FAIL: "bold red", Verdict.UNKNOWN: "bold yellow"}
 _INDENT = " " * 6
+_WAYS = 3
+"""In so many ways a crash may hurt before it is enough to read."""
 _MENDS = {
     "not under control:": "keep these out of the scenario, or away from the watched directory",
     "two runs of the same schedule differ": "let nothing depend on real time, addresses or threads",
@@ -266,8 +268,11 @@ def _crashes(report: Report, page: Page) -> Iterator[str]:
     """What crashes left: one way in which that hurts, what would help, and how many states were judged."""
     hurt = next((each for each in report.crashes if each.groups), None)
     if hurt is not None and report.outcome is not None and report.outcome.crash is not None:
-        for group in hurt.groups:
+        shown = hurt.groups if page.full else hurt.groups[:_WAYS]
+        for group in shown:
             yield f"\n{crash_text(group, hurt, width=page.width)}"
+        if len(shown) < len(hurt.groups):
+            yield f"\nand {count(len(hurt.groups) - len(shown), 'more way', 'more ways')} (--full shows all)"
         if len(report.repaired) > 1:
             yield f"\n{repairs_text(report.repaired)}"
     for each in report.crashes[-1:] if hurt is None else [hurt]:

@@ -27,14 +27,19 @@ def block(name: str, language: str) -> str:
     return found.group(1)
 
 
-def run(name: str) -> str:
-    command = [sys.executable, "-m", "racecheck", "run", f"scenarios/test_readme.py::{name}"]
+def run(name: str, file: str = "test_readme.py") -> str:
+    command = [sys.executable, "-m", "racecheck", "run", f"scenarios/{file}::{name}"]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.rstrip()
 
 
 def alike(text: str) -> str:
     """Without what differs from machine to machine: seconds, and the calls that pass."""
     return re.sub(r"\d+ calls? outside", "N calls outside", re.sub(r"\d+\.\d s", "N s", text))
+
+
+def test_the_repair_table_is_what_comes_out() -> None:
+    """Of torch 2.13's own saver."""
+    assert alike(block("crash", "text")) in alike(run("as_it_is", "test_dcp_power_loss.py"))
 
 
 @pytest.mark.parametrize("name", SHOWN)

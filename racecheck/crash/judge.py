@@ -17,7 +17,7 @@ from racecheck.crash.log import Disk, Log
 from racecheck.crash.materialise import Ages
 from racecheck.crash.recovering import Recovered, Recoveries
 from racecheck.crash.repair import repairs
-from racecheck.crash.states import MODELS, CrashState, states
+from racecheck.crash.states import ALL, MODELS, CrashState, states
 from racecheck.invariants import judge
 from racecheck.model import Crash, Died, Invariant, Outcome, Raised, RankResult, Stopped, Verdict
 from racecheck.targets import Scenario
@@ -107,11 +107,13 @@ def judge_crashes(
     progress: Progress | None = None,
     seed: str = "0",
     only: Crash | None = None,
+    most: int = ALL,
 ) -> Crashes:
     """Enumerate what crashes can leave of a run, under each of these models, and judge it by these invariants.
 
     ``recorder`` was there when the outcome came about.  No new state is begun after so many ``seconds`` (0: no limit).
-    ``only``: of all states that one is judged.  Raises `CannotRun` and `UsageError` like a run.
+    ``only``: of all states that one is judged.  ``most``: of a cut all states are tried if there are no more than that
+    (`racecheck.crash.states.states`).  Raises `CannotRun` and `UsageError` like a run.
     """
     started = time.perf_counter()
     try:
@@ -122,6 +124,7 @@ def judge_crashes(
     until = started + seconds if seconds > 0 else 0.0
     for alone in (False, True):
         judging = _Judging(session, scenario, outcome, recorder, logs, invariants, seed, until, alone=alone)
+        judging.most = most
         try:
             found = judging.judge(logs, models, progress, only)
             if alone or judging.confirm(found):
@@ -187,6 +190,7 @@ class _Judging:
         self.recoveries = Recoveries(session, scenario, outcome.world, recorder, ages, self.invariants, seed)
         self.seen: dict[Disks, Recovered] = {}
         self.doubts: tuple[str, ...] = ()
+        self.most = ALL
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -275,7 +279,7 @@ class _Pass:
         total = Count()
         left_out: list[str] = []
         for prefix, log in self.logs.items():
-            enumeration = states(log, model, acks=self.judging.cutting.acks)
+            enumeration = states(log, model, acks=self.judging.cutting.acks, most=self.judging.most)
             asked = [state for state in enumeration.states if only in {None, state.crash}]
             pending = [(state, self._disks(prefix, state)) for state in asked]
             total = replace(total, states=total.states + len(pending), cuts=total.cuts + enumeration.cuts)

@@ -16,7 +16,7 @@ from pathlib import Path
 from racecheck import Outcome, Scenario, runner
 from racecheck.crash.build import build
 from racecheck.crash.judge import Crashes, judge_crashes
-from racecheck.crash.states import states
+from racecheck.crash.states import ALL, states
 from racecheck.kernel import proc
 from racecheck.world.recorder import Recorder
 from racecheck.world.session import Session
@@ -49,12 +49,12 @@ def busy(below: int) -> float:
     return found
 
 
-def judged(session: Session, name: str, models: tuple[str, ...]) -> tuple[Crashes, float]:
+def judged(session: Session, name: str, models: tuple[str, ...], most: int = ALL) -> tuple[Crashes, float]:
     """What came of it, and the processor seconds that it took."""
     scenario = measuring.load(f"crashes.py::{name}")
     outcome, recorder = record(session, scenario)
     before, own = busy(os.getpid()), time.process_time()
-    crashes = judge_crashes(session, scenario, outcome, recorder, models)
+    crashes = judge_crashes(session, scenario, outcome, recorder, models, most=most)
     spent = busy(os.getpid()) - before + time.process_time() - own
     recorder.close()
     return crashes, spent
@@ -69,7 +69,7 @@ def rate(bench: Bench, session: Session, name: str, models: tuple[str, ...]) -> 
 
 
 def exhausted(bench: Bench, session: Session) -> None:
-    crashes, spent = judged(session, "dcp_save", MODELS)
+    crashes, spent = judged(session, "dcp_save", MODELS, most=1 << 20)
     bench.row("2-rank dcp.save, all cuts, three models", f"{crashes.seconds:.2f} s, {spent:.2f} s of processor", "20 s")
     for model, count in crashes.counts.items():
         bench.row(f"  {model}", f"{count.judged} states, {count.cuts} cuts, {count.bad} bad")
