@@ -28,9 +28,9 @@ SCENARIOS = [
     each
     for file in FILES
     for each in targets.scenarios_in(targets.load_file(file))
-    if not storage.make(each.world).per_node and not each.world.skew
+    if not (storage.make(each.world).per_node or storage.view(each.world) or each.world.skew or each.world.faults)
 ]
-"""Without control there is one disk, and one clock."""
+"""Without control there is one disk, one clock, and nothing that goes wrong."""
 RANDOM_CONTENT = (".metadata",)
 """DCP's metadata has an id in it that is random where nobody answers ``getrandom`` from a seed."""
 

@@ -113,10 +113,16 @@ def subject(op: Op) -> str:
 
 
 def result(op: Op) -> str:
-    """How the op ended, in a word or in what a fault made of it; "" where that is not known."""
+    """How the op ended, in a word; in what a fault made of it; "" where that is not known."""
+    if op.call == "kill":
+        return ""
+    if op.fault.startswith("stale"):
+        return f"{_result(op)} (stale)"
+    return escape(f"{op.fault}, injected") if op.fault else _result(op)
+
+
+def _result(op: Op) -> str:
     done = op.result
-    if op.fault:
-        return "" if op.call == "kill" else escape(f"{op.fault}, injected")
     if done is None or not done.known:
         return ""
     if op.call == "stat" and done.errno in {"", "ENOENT"}:
