@@ -141,6 +141,7 @@ def run_crashed(session: Session, scenario: Scenario, finding: Finding, strategy
     found = judge_crashes(
         session, scenario, outcome, recorder, (crash.model,), scenario.invariants, seed=str(finding.seed), only=crash
     )
+    recorder.close()
     if found.judged == 0:
         return outcome, f"the crash leaves no such state: {'; '.join(found.reasons) or 'the run has changed'}"
     if not found.groups:

@@ -342,15 +342,23 @@ def explore(session: Session, search: Search, progress: Progress | None = None) 
     if search.earlier is not None:
         search = replace(search, names=search.earlier.names)
     exploration = _Exploration(session, search)
-    if not search.free:
-        warm_up(session, search.scenario, search.world, seed=search.seed)
-    exploration.run(progress)
-    report = exploration.report()
-    if search.minimise and report.violations and not search.free and not report.interrupted:
-        if report.outcome is not None and report.outcome.crash is not None:
-            return _repaired(exploration, report, progress)
-        return _explained(exploration, report, progress)
-    return report
+    try:
+        if not search.free:
+            warm_up(session, search.scenario, search.world, seed=search.seed)
+        exploration.run(progress)
+        return _completed(exploration, exploration.report(), progress)
+    finally:
+        exploration.crashing.close()
+
+
+def _completed(exploration: _Exploration, report: Report, progress: Progress | None) -> Report:
+    """The report with what a failure comes down to, if that is asked for."""
+    search = exploration.search
+    if not search.minimise or not report.violations or search.free or report.interrupted:
+        return report
+    if report.outcome is not None and report.outcome.crash is not None:
+        return _repaired(exploration, report, progress)
+    return _explained(exploration, report, progress)
 
 
 def _repaired(exploration: _Exploration, report: Report, progress: Progress | None) -> Report:

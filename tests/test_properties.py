@@ -239,7 +239,7 @@ def test_a_fault_is_found_and_shrunk_to_the_first_op_that_it_takes() -> None:
 
     with pytest.raises(AssertionError, match="recovers") as caught:
         property_()
-    assert "what='kill',rank=0,nth=2" in re.sub(r"#.*|\\s", "", str(caught.value))
+    assert "what='kill',rank=0,nth=2" in re.sub(r"#.*|\s", "", str(caught.value))
 
 
 @pytest.mark.parametrize(

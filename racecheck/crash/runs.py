@@ -55,6 +55,10 @@ class Runs:
         self.judged.append(found)
         return found
 
+    def close(self) -> None:
+        """Forget what was recorded."""
+        self._recorder.close()
+
     def repaired(self, crashes: Crashes, tell: Tell) -> Mapping[str, Crashes]:
         """What crashes leave under each repair; must be of the run that was recorded last."""
         tell("looking for what would help")

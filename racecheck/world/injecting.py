@@ -84,10 +84,11 @@ class Injector:
         return Answer(errno=_NAMES[fault.what])
 
     def _cut(self, request: Request, fault: Fault | None, result: Answer) -> Answer:
-        if result.errno or fault is None or fault.what == "term":
+        what = fault.what if fault is not None else "full"
+        if result.errno or what == "term":
             return result
-        request.op = replace(request.op, fault=f"{fault.what}, {result.size} of {wanted(request)} B")
-        return replace(result, errno=errno.EIO) if fault.what == "torn" else result
+        request.op = replace(request.op, fault=f"{what}, {result.size} of {wanted(request)} B")
+        return replace(result, errno=errno.EIO) if what == "torn" else result
 
     # Ends of processes.
 

@@ -26,11 +26,12 @@ _SPIN = 100
 
 
 class Intake:
-    """Receives the calls of a run's ranks."""
+    """Receives the calls of a run's ranks.  ``asked`` counts how often one has asked for the time."""
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._calls = syscalls.calls(libc.MACHINE)
+        self.asked = 0
 
     def take(self, rank: Rank) -> None:
         """A call of a rank waits to be received."""
@@ -107,6 +108,7 @@ class Intake:
 
     def _tell_time(self, task: Task, row: Call, notification: Notification) -> None:
         assert task.rank.listener is not None
+        self.asked += 1
         try:
             value = self._state.time.answer(task, row, notification.arguments)
         except OSError:

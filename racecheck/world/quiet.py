@@ -49,13 +49,17 @@ class Quiet:
         for rank in ranks:
             rank.running = rank.running or (rank.asleep and not rank.gone)
         last, patience = time.monotonic(), self._patience()
+        asked = self._intake.asked
         while any(rank.running for rank in ranks):
             if self._pump(patience):
-                last, patience = time.monotonic(), self._patience()
+                patience = self._patience()
+                if self._intake.asked == asked:  # who asks for the time over and over gets nowhere
+                    last = time.monotonic()
+                asked = self._intake.asked
             elif not self._look():
                 patience = min(2 * max(patience, _LOOK_AFTER), _LOOK_AGAIN)
-                if time.monotonic() - last > timeout:
-                    raise Over(f"it ran for {timeout:g} s without coming to its next op or its end")
+            if time.monotonic() - last > timeout:
+                raise Over(f"it ran for {timeout:g} s without coming to its next op or its end")
 
     def _patience(self) -> int:
         """No time, if as far as is known all have stopped that are ever going to."""
