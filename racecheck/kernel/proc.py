@@ -100,7 +100,7 @@ def children(pid: int) -> list[int]:
     """The processes that the threads of ``pid`` have started and that still have it as their parent."""
     try:
         return [int(child) for thread in threads(pid) for child in _read(f"/proc/{pid}/task/{thread}/children").split()]
-    except FileNotFoundError:  # the kernel was built without it, or a thread has just ended
+    except _GONE:  # the kernel was built without it, or a thread has just ended
         return _scan_for_children(pid)
 
 
