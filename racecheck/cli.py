@@ -175,13 +175,13 @@ def _table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
 )
 @click.option("--seed", default="0", show_default=True, help="What everything random is drawn from.")
 @click.option("--mode", type=click.Choice(["controlled", "free"]), default="controlled", show_default=True)
-@click.option("--storage", "storage_", help="The storage model (default: the scenario's).")
+@click.option("--storage", "storage_", help=f"{', '.join(storage.NAMES)} (default: the scenario's).")
 @click.option(
     "--fault",
     "faults_",
     multiple=True,
     metavar="SPEC",
-    help="What goes wrong, as in 'EIO on fsync nth=each'; repeatable.",
+    help="What goes wrong, as in 'EIO on fsync nth=each' (README, Faults and crashes); repeatable.",
 )
 @click.option("--timeout", type=float, help="Seconds that a world may go without coming to its next op.")
 @click.option("--full", is_flag=True, help="Show every op of the interleaving.")

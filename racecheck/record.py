@@ -98,6 +98,7 @@ class Finding:
         """
         world, schedule = self.outcome.world, self.outcome.schedule
         causes = [VERSION, self.scenario, self.seed, self.run, self.invariants, world, schedule]
+        causes += [self.outcome.crash] if self.outcome.crash is not None else []
         return hashlib.sha256(json.dumps(causes, default=_dump).encode()).hexdigest()[:10]
 
 

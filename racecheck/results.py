@@ -39,6 +39,7 @@ _MENDS = {
     "could not judge: LookupError": "let ranks say what they saved and loaded, or leave the invariant out",
     "could not judge: ": "mend the invariant",
     "no invariant was given": "give the scenario invariants",
+    "not triggered:": "let the scenario come to such an op; with nth=each the first run is without it: allow more",
 }
 """What to do about a reason for UNKNOWN that has these words; the first that fits."""
 
@@ -275,8 +276,9 @@ def _crashes(report: Report, page: Page) -> Iterator[str]:
             yield f"\nand {count(len(hurt.groups) - len(shown), 'more way', 'more ways')} (--full shows all)"
         if len(report.repaired) > 1:
             yield f"\n{repairs_text(report.repaired)}"
-    for each in report.crashes[-1:] if hurt is None else [hurt]:
-        yield f"\n{counts_text(each)}"
+    shown_counts = hurt or report.crashes_total
+    if shown_counts is not None:
+        yield f"\n{counts_text(shown_counts)}"
 
 
 def _endings(report: Report) -> Iterator[str]:

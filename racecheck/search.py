@@ -96,6 +96,7 @@ class Report:
     cut: Cut | None = None
     explanation: Explanation | None = None
     crashes: Sequence[Crashes] = ()
+    crashes_total: Crashes | None = None
     repaired: Mapping[str, Crashes] = field(default_factory=dict)
 
 
@@ -137,7 +138,9 @@ class _Exploration:
         self.done = self.begun = 0
         self.last: Outcome | None = None
         self.fired = [0] * len(search.world.faults)
-        self.crashing = Runs(session, search.scenario, search.invariants, search.world.faults, search.seed)
+        self.crashing = Runs(session, search.scenario, search.world, search.invariants, search.seed)
+        if self.crashing.models and search.free:
+            raise UsageError("what a crash leaves takes control of the run: leave --mode free or the crash out")
         self.is_only = self.interrupted = False
 
     def run(self, progress: Progress | None) -> None:
@@ -159,11 +162,7 @@ class _Exploration:
                     self.strategy, self.begun = self._make(), 0
                     continue
             self._take(outcome)
-            try:
-                self._crash(outcome, progress)
-            except KeyboardInterrupt:
-                self.interrupted = True
-                return
+            self._crash(outcome, progress)
             if progress is not None:
                 progress(self.done, len(self.seen), self.seconds, self.strategy.claim())
             if not outcome.schedule and not self.search.free:
@@ -182,6 +181,8 @@ class _Exploration:
         return strategies.make(name, self.search.world, progress)
 
     def _is_over(self) -> bool:
+        if self.interrupted:
+            return True
         if self.judged.verdict is not Verdict.PASS and not (self.search.keep_going and self.judged.violations):
             return True
         late = 0 < self.search.seconds <= self.seconds
@@ -245,7 +246,11 @@ class _Exploration:
             if progress is not None:
                 progress(self.done, len(self.seen), self.seconds, what)
 
-        crashes = self.crashing.judge(outcome, seconds=left, tell=tell)
+        try:
+            crashes = self.crashing.judge(outcome, seconds=left, tell=tell)
+        except KeyboardInterrupt:
+            self.interrupted = True
+            return
         if crashes is None:
             return
         self.fired = [
@@ -262,6 +267,7 @@ class _Exploration:
             way = (group.violation.invariant, group.violation.message, group.lines)
             self.endings.setdefault(way, Ending(group.states, self.begun - 1, broken, found))
             self.judged = _merge(self.judged, judgement)
+        self.interrupted |= crashes.interrupted
 
     def _judge(self, outcome: Outcome) -> Judgement:
         """What a run comes to.  Of one that does not repeat, violations are no more than a reason for doubt."""
@@ -296,7 +302,11 @@ class _Exploration:
         outcome = failing.outcome if failing is not None else self.last
         verdict = self.judged.verdict
         if outcome is not None:
-            missed = [each for each, times in zip(search.world.faults, self.fired, strict=True) if not times]
+            missed = (
+                []
+                if self.interrupted
+                else [each for each, times in zip(search.world.faults, self.fired, strict=True) if not times]
+            )
             reasons += [f"not triggered: {faults.text(each)}" for each in missed]
             verdict = max(verdict, Verdict.UNKNOWN if missed else Verdict.PASS)
         if outcome is None or self.interrupted:
@@ -312,9 +322,10 @@ class _Exploration:
             distinct_schedules=len(self.seen),
             seconds=self.seconds,
             ops=outcome.coverage.ops if outcome else 0,
-            exhaustive=self.is_only or self.strategy.is_proof,
+            exhaustive=(self.is_only or self.strategy.is_proof) and not self.crashing.is_cut,
             claim="; ".join(filter(None, [self.strategy.claim(), self.crashing.claim()])),
             crashes=tuple(self.crashing.judged),
+            crashes_total=self.crashing.total,
             interrupted=self.interrupted,
             endings=tuple(self.endings.values()),
             violations=failing.violations if failing is not None else (),
@@ -370,7 +381,10 @@ def _repaired(exploration: _Exploration, report: Report, progress: Progress | No
             progress(report.schedules, report.distinct_schedules, exploration.seconds, f"found; {what}")
 
     try:
-        repaired = exploration.crashing.repaired(crashes, tell)
+        left = exploration.search.seconds - exploration.seconds if exploration.search.seconds else 0.0
+        if left < 0:
+            return report
+        repaired = exploration.crashing.repaired(crashes, tell, seconds=left)
     except KeyboardInterrupt:
         return report
     return replace(report, repaired=repaired, seconds=exploration.seconds)

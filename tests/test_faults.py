@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from racecheck import cli, faults
+from racecheck.crash.recovering import Recoveries
 from racecheck.errors import UsageError
 from racecheck.faults.grammar import CALLS, MODELS
 from racecheck.model import Fault, Op, Outcome, Verdict, World
@@ -288,10 +291,10 @@ def test_slow_ops_let_the_others_go_first_and_take_no_real_time(session: Session
 def test_a_sweep_tries_every_single_one(session: Session) -> None:
     report = search(session, "renamed", "EIO on open|write|rename nth=each", schedules=6)
     assert report.verdict is Verdict.PASS
-    assert report.claim.startswith("every single failure of the tamest schedule: 3 tried")
+    assert report.claim.startswith("every single fault or stale view of the tamest schedule: 3 tried")
     assert report.schedules == 6
     short = search(session, "renamed", "EIO on open|write|rename nth=each", schedules=3)
-    assert short.claim.startswith("not every single failure of the tamest schedule: 2 tried")
+    assert short.claim.startswith("not every single fault or stale view of the tamest schedule: 2 tried")
 
 
 def test_what_was_never_reached_is_not_known(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
@@ -328,3 +331,64 @@ def test_a_finding_runs_again(session: Session, tmp_path_factory: pytest.TempPat
     assert path is not None
     again = replay(session, scenario, load(path), 3)
     assert (again.reproduced, again.diverged) == (3, 0), again.divergence
+
+
+# Crashes in a search.
+
+
+def test_each_way_in_which_a_crash_hurts_has_a_finding_that_is_it(
+    session: Session, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    scenario = target("faulty", "early")
+    world = make_world(scenario.world, faults=["crash"])
+    asked = Search(scenario, world, scenario.invariants, findings=tmp_path_factory.mktemp("f"), minimise=True)
+    report = explore(session, asked)
+    ((crashes),) = report.crashes
+    assert len(crashes.groups) > 1
+    found = [each for ending in report.endings for each in ending.violations]
+    assert len({each.finding for each in found}) == len(crashes.groups)
+    for each in found:
+        assert each.finding is not None
+        assert load(each.finding).judgement.violations[0].message == each.violation.message
+    assert report.violations[0].violation.message == crashes.groups[0].violation.message
+    assert {name for name, each in report.repaired.items() if not each.groups} == {
+        "barrier before publish, fsync files"
+    }
+    assert not report.exhaustive or not crashes.truncated
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("patient", {}, "give patient a recovery"),
+        ("renamed", {"storage": "nfs"}, "modelled of storage node-local and shared, not of nfs"),
+        ("renamed", {"free": True}, "leave --mode free or the crash out"),
+    ],
+)
+def test_a_crash_of_which_nothing_could_be_told(
+    session: Session, name: str, changes: dict[str, Any], words: str
+) -> None:
+    scenario, free = target("faulty", name), changes.pop("free", False)
+    asked = Search(scenario, make_world(scenario.world, faults=["crash"], **changes), scenario.invariants, free=free)
+    with pytest.raises(UsageError, match=words):
+        explore(session, asked)
+
+
+def test_interrupted_it_keeps_what_was_found(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario = target("faulty", "in_place")
+    asked = Search(scenario, make_world(scenario.world, faults=["crash"]), scenario.invariants)
+    whole = explore(session, asked).crashes[0]
+    recover, given = Recoveries.recover, iter(range(10**6))
+
+    def interrupted(self: Recoveries, *arguments: Any, **named: Any) -> Iterator[Any]:
+        for each in recover(self, *arguments, **named):
+            if next(given) == whole.disks - 1:
+                raise KeyboardInterrupt
+            yield each
+
+    monkeypatch.setattr(Recoveries, "recover", interrupted)
+    report = explore(session, asked)
+    assert report.interrupted
+    assert report.verdict is Verdict.FAIL
+    assert report.crashes[0].groups
+    assert not [each for each in report.reasons if "not triggered" in each]

@@ -16,7 +16,8 @@ from racecheck.model import Op, Outcome
 from racecheck.world.recorder import Change, Recorder, Span, Thing
 
 _FILE_SYNCS = frozenset({"fsync", "fdatasync"})
-_MODELLED = frozenset({"shared", "node-local"})
+MODELLED = frozenset({"shared", "node-local"})
+"""The storage of which it is known what is durable."""
 _NOTHING = Change()
 
 _Make = Callable[..., Entry]
@@ -29,7 +30,7 @@ def build(outcome: Outcome, recorder: Recorder) -> dict[str, Log]:
     """
     if recorder.problem:
         raise LookupError(recorder.problem)
-    if outcome.world.storage not in _MODELLED:
+    if outcome.world.storage not in MODELLED:
         raise LookupError(f"what is durable on storage {outcome.world.storage} is not modelled")
     order = moments(outcome)
     prefixes = [prefix for prefix in recorder.roots if prefix != "TMPDIR/"]

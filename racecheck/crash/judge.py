@@ -32,6 +32,7 @@ _SAMPLE = 8
 
 AS_IT_IS = "as it is"
 
+OUT_OF_TIME = "the time was up"
 _OFTEN = 50
 """Progress is told of every so many states."""
 
@@ -61,7 +62,7 @@ class Crashes:
 
     ``counts`` are by model; ``groups`` are what went wrong, the plainest first.  ``disks`` counts the distinct states
     of the disk, each of which the recovery loaded once; ``reasons`` say why a verdict of PASS would not be right, and
-    ``notes`` what is to be known besides.
+    ``notes`` what is to be known besides.  ``interrupted``: by Ctrl-C, before all had been judged.
     """
 
     run: Outcome
@@ -72,6 +73,7 @@ class Crashes:
     seconds: float = 0.0
     logs: Mapping[str, Log] = field(default_factory=dict)
     notes: Sequence[str] = ()
+    interrupted: bool = False
 
     @property
     def verdict(self) -> Verdict:
@@ -127,7 +129,7 @@ def judge_crashes(
         judging.most = most
         try:
             found = judging.judge(logs, models, progress, only)
-            if alone or judging.confirm(found):
+            if alone or found.interrupted or judging.confirm(found):
                 break
         finally:
             judging.close()
@@ -207,10 +209,11 @@ class _Judging:
         """All states of these logs, by disk; or one of them."""
         started, before = time.perf_counter(), len(self.seen)
         under = _Pass(self, logs, progress, started)
-        counts = {model: under.judge(model, only) for model in models}
+        is_whole = all(under.judge(model, only) for model in models)
+        counts = {model: under.counts.get(model, Count(truncated="interrupted")) for model in models}
         return Crashes(
             self.cutting.outcome, counts, under.groups.plainest(), tuple(under.reasons), len(self.seen) - before,
-            time.perf_counter() - started, logs, self.notes,
+            time.perf_counter() - started, logs, self.notes, interrupted=not is_whole,
         )  # fmt: skip
 
     def recovered(
@@ -235,7 +238,7 @@ class _Judging:
         for number, each in enumerate(disks):
             left = len(disks) - number
             if 0 < self.until <= time.perf_counter():
-                left_out.append(f"{left} states were not judged: the time was up")
+                left_out.append(f"{left} states were not judged: {OUT_OF_TIME}")
                 return
             if self.recoveries.hung >= MOST_HUNG:
                 left_out.append(f"{left} states were not judged: {MOST_HUNG} recoveries did not end")
@@ -272,24 +275,33 @@ class _Pass:
         self.judging, self.logs, self.progress, self.started = judging, logs, progress, started
         self.groups = Groups()
         self.reasons: dict[str, None] = {}
+        self.counts: dict[str, Count] = {}
         self._changes = {prefix: Changes(log) for prefix, log in logs.items()} if len(logs) > 1 else {}
 
-    def judge(self, model: str, only: Crash | None) -> Count:
-        """All states of a model; or one of them."""
-        total = Count()
+    def judge(self, model: str, only: Crash | None) -> bool:
+        """All states of a model; or one of them.  False if that was interrupted."""
+        self.counts[model] = Count()
         left_out: list[str] = []
+        try:
+            self._judge_all(model, only, left_out)
+        except KeyboardInterrupt:
+            left_out.append("interrupted")
+        self.counts[model] = replace(self.counts[model], truncated="; ".join(left_out))
+        return "interrupted" not in left_out
+
+    def _judge_all(self, model: str, only: Crash | None, left_out: list[str]) -> None:
         for prefix, log in self.logs.items():
             enumeration = states(log, model, acks=self.judging.cutting.acks, most=self.judging.most)
             asked = [state for state in enumeration.states if only in {None, state.crash}]
             pending = [(state, self._disks(prefix, state)) for state in asked]
-            total = replace(total, states=total.states + len(pending), cuts=total.cuts + enumeration.cuts)
+            total = self.counts[model]
+            self.counts[model] = replace(total, states=total.states + len(pending), cuts=total.cuts + enumeration.cuts)
             for state, disks in self.judging.recovered(pending, left_out):
-                bad = self._judge(state, disks)
-                total = replace(total, judged=total.judged + 1, bad=total.bad + bad)
+                bad, total = self._judge(state, disks), self.counts[model]
+                total = self.counts[model] = replace(total, judged=total.judged + 1, bad=total.bad + bad)
                 if self.progress is not None and total.judged % _OFTEN == 0:
                     self.progress(total.judged, total.states, time.perf_counter() - self.started, model)
             left_out += [enumeration.truncated] if enumeration.truncated else []
-        return replace(total, truncated="; ".join(left_out))
 
     def _disks(self, prefix: str, state: CrashState) -> Disks:
         """The disks after a crash of the node with one of them: what the others did by then is all there."""

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 
-from racecheck.crash.judge import Count, Crashes, judge_crashes, judge_repairs
-from racecheck.model import Collective, Fault, Invariant, Op, Outcome
+from racecheck.crash.build import MODELLED
+from racecheck.crash.judge import OUT_OF_TIME, Count, Crashes, judge_crashes, judge_repairs
+from racecheck.errors import UsageError
+from racecheck.invariants import wants_contents
+from racecheck.model import Collective, Invariant, Op, Outcome, World
 from racecheck.targets import Scenario
 from racecheck.world.recorder import Recorder
 from racecheck.world.session import Session
@@ -13,7 +17,7 @@ from racecheck.world.session import Session
 USUAL = ("kill", "ext4", "btrfs")
 """The models of a crash that names none."""
 
-_REPAIRING = 20.0
+_REPAIRING = 60.0
 """Seconds that the repair table may take."""
 
 Tell = Callable[[str], None]
@@ -23,11 +27,14 @@ class Runs:
     """Judges the crashes of runs; those of two runs that did the same to the files are the same."""
 
     def __init__(
-        self, session: Session, scenario: Scenario, invariants: Sequence[Invariant], faults: Sequence[Fault], seed: str
+        self, session: Session, scenario: Scenario, world: World, invariants: Sequence[Invariant], seed: str
     ) -> None:
-        crashes = [fault for fault in faults if fault.what == "crash"]
+        """Raises `UsageError` where a crash is asked for of which nothing could be told."""
+        crashes = [fault for fault in world.faults if fault.what == "crash"]
         named = [model for fault in crashes for model in ((fault.model,) if fault.model else USUAL)]
         self.models = tuple(dict.fromkeys(named))
+        if self.models:
+            _check(scenario, world, invariants)
         self._session, self._scenario, self._invariants, self._seed = session, scenario, invariants, seed
         self._seen: set[Hashable] = set()
         self.judged: list[Crashes] = []
@@ -59,18 +66,37 @@ class Runs:
         """Forget what was recorded."""
         self._recorder.close()
 
-    def repaired(self, crashes: Crashes, tell: Tell) -> Mapping[str, Crashes]:
-        """What crashes leave under each repair; must be of the run that was recorded last."""
+    def repaired(self, crashes: Crashes, tell: Tell, *, seconds: float) -> Mapping[str, Crashes]:
+        """What crashes leave under each repair; must be of the run that was recorded last.
+
+        Only what could be judged as far as the run itself can be compared with it: there is no other once so many
+        ``seconds`` (0: a minute) are over.
+        """
+        if OUT_OF_TIME in crashes.truncated or crashes.interrupted:
+            return {}
         tell("looking for what would help")
-        return judge_repairs(
-            self._session,
-            self._scenario,
-            crashes,
-            self._recorder,
-            self._invariants,
-            seconds=_REPAIRING,
+        found = judge_repairs(
+            self._session, self._scenario, crashes, self._recorder, self._invariants, seconds=seconds or _REPAIRING,
             seed=self._seed,
-        )
+        )  # fmt: skip
+        return {name: each for name, each in found.items() if OUT_OF_TIME not in each.truncated}
+
+    @property
+    def total(self) -> Crashes | None:
+        """All that was judged, as one."""
+        if not self.judged:
+            return None
+        return replace(
+            self.judged[-1], counts=self.counts, groups=[group for each in self.judged for group in each.groups],
+            reasons=tuple(dict.fromkeys(reason for each in self.judged for reason in each.reasons)),
+            notes=tuple(dict.fromkeys(note for each in self.judged for note in each.notes)),
+            disks=sum(each.disks for each in self.judged), seconds=sum(each.seconds for each in self.judged),
+        )  # fmt: skip
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether some states were not judged."""
+        return any(each.truncated for each in self.counts.values())
 
     @property
     def counts(self) -> dict[str, Count]:
@@ -88,6 +114,14 @@ class Runs:
         """How many states were judged, and whether these are all, in one line."""
         parts = [f"{model} {each.judged}{' (not all)' * bool(each.truncated)}" for model, each in self.counts.items()]
         return f"crash states judged: {', '.join(parts)}" if self.judged else ""
+
+
+def _check(scenario: Scenario, world: World, invariants: Sequence[Invariant]) -> None:
+    if scenario.recovery is None and not wants_contents(invariants):
+        raise UsageError(f"a crash needs somebody who loads what it leaves: give {scenario.name} a recovery")
+    if world.storage not in MODELLED:
+        known = " and ".join(sorted(MODELLED))
+        raise UsageError(f"what a crash leaves is modelled of storage {known}, not of {world.storage}")
 
 
 def _deeds(outcome: Outcome) -> Hashable:

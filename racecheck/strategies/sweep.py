@@ -59,4 +59,4 @@ class Sweep(Strategy):
     def claim(self) -> str:
         more = f"; {self._hunted} more in other schedules" if self._hunted else ""
         how_many = "every" if self.is_swept else "not every"
-        return f"{how_many} single failure of the tamest schedule: {self._tried} tried{more}"
+        return f"{how_many} single fault or stale view of the tamest schedule: {self._tried} tried{more}"
