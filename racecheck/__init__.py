@@ -10,8 +10,8 @@ The modules, from the top; imports go down this list, never up:
     sessions            the session of this process
     progress            what is shown while a search lasts, and how it may end
     doctor              can this machine run controlled worlds?
-    selftest            are the models of crashes right about real file systems?
     probes, subject     what it tries, each by doing it
+    selftest            are the models of crashes right about real file systems?
     listing             the scenarios in files
     search              explore: begin, run, judge; budget and seed
     explain             what a failing run comes down to
