@@ -29,7 +29,8 @@ class Fault:
     ``what`` happens ("ENOSPC", "short", "kill", "crash", ...) to ops of these ``calls`` (families; none: of any) on a
     path that matches ``path``, by ``rank`` and on ``node`` (-1: any).  ``nth``: to the n-th such op of a run, from 1,
     or with 0 to each of them, in one run after the other.  ``times``: to so many from there on, 0 for all.  ``amount``
-    is what the kind of fault needs: bytes or seconds.  ``model`` says what survives a crash.
+    is what the kind of fault needs: bytes or seconds.  ``model`` says what survives a crash.  ``after``: a kill comes
+    when the op has happened, not before it.
     """
 
     what: str
@@ -41,6 +42,7 @@ class Fault:
     times: int = 1
     amount: float = 0.0
     model: str = ""
+    after: bool = False
 
 
 @dataclass(frozen=True, slots=True)

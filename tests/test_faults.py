@@ -37,6 +37,7 @@ placed = st.builds(
     numbers,
 )
 repeated = st.builds(Fault, st.sampled_from(ERRNOS), times=st.integers(0, 9))
+kills = st.builds(Fault, st.sampled_from(("kill", "kill-node", "kill-job")), nth=numbers, after=st.booleans())
 amounts = st.one_of(
     st.builds(Fault, st.just("slow"), amount=st.integers(0, 99).map(float)),
     st.builds(Fault, st.just("term"), amount=st.integers(0, 99).map(float)),
@@ -46,7 +47,7 @@ amounts = st.one_of(
 )
 
 
-@given(st.one_of(placed, repeated, amounts))
+@given(st.one_of(placed, repeated, kills, amounts))
 def test_what_is_written_is_read_again(fault: Fault) -> None:
     assert faults.parse(faults.text(fault)) == fault
 
@@ -73,6 +74,8 @@ def test_what_is_written_is_read_again(fault: Fault) -> None:
         ("crash on write", "a crash is tried at every moment"),
         ("crash model=zfs", "there is no model 'zfs'; there is: kill, ext4"),
         ("EIO on write model=ext4", "a model is for crash"),
+        ("kill on write when=never", "when is before or after, not 'never'"),
+        ("EIO on write when=after", "when is for kill, kill-node, kill-job"),
     ],
 )
 def test_a_bad_one_is_told_in_a_line(spec: str, words: str) -> None:
@@ -204,6 +207,8 @@ def search(session: Session, name: str, *specs: str, schedules: int = 30) -> Rep
         ("early", "in_time", "kill-node on write node=1"),
         ("early", "in_time", "kill on any rank=1 nth=each"),
         ("in_place", "renamed", "kill-job on write"),
+        ("early", "in_time", "kill-job on rename latest when=after"),
+        ("in_place", "renamed", "kill on open when=after nth=each"),
         ("saves_late", "saves_at_once", "term on stat nth=2"),
         ("in_place", "renamed", "crash model=kill"),
         ("renamed", "writes_again", "crash model=ext4"),
@@ -275,9 +280,21 @@ def test_the_trace_says_what_happened(session: Session) -> None:
 def test_a_kill_is_an_op_and_nothing_of_the_rank_follows(session: Session) -> None:
     outcome = ran(session, "renamed", "kill on rename")
     last = outcome.ops[-1]
-    assert (last.call, last.syscall, last.flags, last.fault) == ("kill", "SIGKILL", ("rename",), "kill")
+    assert (last.call, last.syscall, last.flags, last.fault) == ("kill", "SIGKILL", ("before rename",), "kill")
     assert {"latest", "new"} <= {*outcome.disk}
     assert outcome.fired == (1,)
+
+
+def test_a_kill_after_an_op_leaves_what_that_did(session: Session) -> None:
+    outcome = ran(session, "renamed", "kill on rename when=after")
+    rename, kill = outcome.ops[-2:]
+    assert (rename.call, rename.result and rename.result.errno, rename.fault) == ("rename", "", "")
+    assert (kill.call, kill.flags) == ("kill", ("after rename",))
+    assert "new" not in outcome.disk
+    scenario = target("faulty", "renamed")
+    world = make_world(scenario.world, faults=["kill on rename when=after"])
+    with pytest.raises(UsageError, match="leave --mode free or when=after out"):
+        explore(session, Search(scenario, world, scenario.invariants, free=True))
 
 
 def test_slow_ops_let_the_others_go_first_and_take_no_real_time(session: Session) -> None:

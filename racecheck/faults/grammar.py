@@ -13,6 +13,7 @@ from racecheck.model import Fault, World
 
 GRAMMAR = (
     "WHAT [on CALL[|CALL...] [GLOB]] [rank=N] [node=N] [nth=N|each] [times=N|all] [bytes=N] [seconds=S] [model=NAME]"
+    " [when=before|after]"
 )
 
 KILLS = ("kill", "kill-node", "kill-job")
@@ -62,7 +63,8 @@ def text(fault: Fault) -> str:
     amount = _AMOUNTS.get(fault.what)
     if amount is not None and fault.amount != _USUAL.get(fault.what, 0.0):
         parts.append(f"{amount}={fault.amount:g}" if amount == "seconds" else f"bytes={int(fault.amount)}")
-    return " ".join([*parts, *([f"model={fault.model}"] if fault.model else [])])
+    parts += [f"model={fault.model}"] * bool(fault.model) + ["when=after"] * fault.after
+    return " ".join(parts)
 
 
 def check(world: World) -> None:
@@ -125,8 +127,17 @@ def _model(fault: Fault, name: str, value: str, spec: str) -> Fault:
     return replace(fault, model=value)
 
 
+def _when(fault: Fault, name: str, value: str, spec: str) -> Fault:
+    if fault.what not in KILLS:
+        raise UsageError(f"fault {spec!r}: {name} is for {', '.join(KILLS)}")
+    if value not in {"before", "after"}:
+        raise UsageError(f"fault {spec!r}: {name} is before or after, not {value!r}")
+    return replace(fault, after=value == "after")
+
+
 _FIELDS = {
     **dict.fromkeys(("rank", "node", "nth", "times"), _number), "bytes": _amount, "seconds": _amount, "model": _model,
+    "when": _when,
 }  # fmt: skip
 
 

@@ -98,9 +98,9 @@ def ranks(numbers: Sequence[int]) -> str:
 
 
 def call(op: Op) -> str:
-    """The call; with its thread where that is not the rank's main thread.  A kill says before which call it came."""
+    """The call; with its thread where that is not the rank's main thread.  A kill says at which call it came."""
     name = op.syscall if op.call == "store" else op.call
-    name = " before ".join((op.syscall, *op.flags)) if op.call == "kill" else name
+    name = " ".join((op.syscall, *op.flags)) if op.call == "kill" else name
     thread = "" if op.thread == str(op.rank) else f"[{op.thread}] "
     return escape(thread + name)
 

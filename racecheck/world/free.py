@@ -42,6 +42,8 @@ def run(
     """
     if storage.make(world).per_node or storage.view(world) is not None:
         raise UsageError(f"storage {world.storage} needs control: without it there is one disk; leave --mode free out")
+    if any(fault.after for fault in world.faults):
+        raise UsageError("when a call is done is known under control only: leave --mode free or when=after out")
     started = time.perf_counter()
     if recovering:
         session.slot.make_room(world)

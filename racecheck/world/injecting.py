@@ -17,6 +17,7 @@ from racecheck.world.perform import Answer, wanted
 from racecheck.world.state import State
 from racecheck.world.tasks import Rank, Task
 
+_ENDS = (*grammar.KILLS, "term")
 _SECOND = 1_000_000_000
 _NAMES = {name: number for number, name in errno.errorcode.items()}
 
@@ -56,6 +57,7 @@ class Injector:
     def perform(self, request: Request, fault: Fault | None, carry_out: Callable[[Request], Answer]) -> Answer:
         """Carry a call out as far as the fault lets it go."""
         room = self._room(request)
+        fault = None if fault is not None and fault.what in _ENDS else fault
         if fault is None and room is None:
             return carry_out(request)
         if fault is not None and fault.what in _NAMES:
@@ -85,16 +87,16 @@ class Injector:
 
     def _cut(self, request: Request, fault: Fault | None, result: Answer) -> Answer:
         what = fault.what if fault is not None else "full"
-        if result.errno or what == "term":
+        if result.errno:
             return result
         request.op = replace(request.op, fault=f"{what}, {result.size} of {wanted(request)} B")
         return replace(result, errno=errno.EIO) if what == "torn" else result
 
     # Ends of processes.
 
-    def ends(self, task: Task, request: Request, fault: Fault | None) -> bool:
-        """Kill whom the fault kills before the call goes; whether the caller is among them."""
-        if fault is None or fault.what not in (*grammar.KILLS, "term"):
+    def ends(self, task: Task, request: Request, fault: Fault | None, *, done: bool = False) -> bool:
+        """Kill whom the fault kills before the call goes, or when it is ``done``; whether the caller is among them."""
+        if fault is None or fault.what not in _ENDS or fault.after is not done:
             return False
         if fault.what == "term":
             return self._terminate(task, request, fault)
@@ -104,14 +106,14 @@ class Injector:
             if fault.what == "kill-job" or rank is task.rank
             or (fault.what == "kill-node" and node(rank.number) == node(task.rank.number))
         ]  # fmt: skip
-        self._record(task, request.op, "SIGKILL", fault.what)
+        self._record(task, request.op, "SIGKILL", fault.what, "after" if done else "before")
         for rank in victims:
             self._end(rank)
         return True
 
     def _terminate(self, task: Task, request: Request, fault: Fault) -> bool:
         """Announce the end: a handler hears of it when the call has been answered; who has none ends now."""
-        self._record(task, request.op, "SIGTERM", "term")
+        self._record(task, request.op, "SIGTERM", "term", "before")
         if not _is_caught(task.rank.pid, signal.SIGTERM):
             self._end(task.rank, signal.SIGTERM)
             return True
@@ -133,10 +135,10 @@ class Injector:
             self._grace.remove((until, rank))
         return bool(due)
 
-    def _record(self, task: Task, op: Op, name: str, what: str) -> None:
-        """In place of the op that does not happen, or before the one that is still to."""
-        state, before = self._state, (op.call,) if op.call != "kill" else ()
-        made = Op(op.rank, op.thread, "kill", name, op.places, before, stack=op.stack, fault=what)
+    def _record(self, task: Task, op: Op, name: str, what: str, when: str = "") -> None:
+        """In place of the op that does not happen, or before the one that is still to, or after it."""
+        state, at = self._state, (f"{when} {op.call}",) if when else ()
+        made = Op(op.rank, op.thread, "kill", name, op.places, at, stack=op.stack, fault=what)
         state.trace.append(replace(made, result=Result(), clock=task.tick(), time=state.time.elapsed))
         state.changes += 1
 

@@ -314,6 +314,12 @@ class Supervisor:
             return
         result = self._injector.perform(request, fault, self._look)
         self._state.time.tick(request.until)
+        if fault is not None and fault.after:
+            self._record(request, result)
+            self._injector.ends(task, request, fault, done=True)
+            if result.opened >= 0:
+                os.close(result.opened)
+            return
         task.request = None
         task.rank.running = True
         result = answer(request, result, self._state.crew.files)
