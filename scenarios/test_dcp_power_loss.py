@@ -118,4 +118,4 @@ def test_as_it_is(racecheck: Any) -> None:
 
 
 def test_pointer_last(racecheck: Any) -> None:
-    racecheck.check(pointer_last, schedules=5)
+    racecheck.check(pointer_last, schedules=2)

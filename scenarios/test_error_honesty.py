@@ -149,11 +149,11 @@ def test_caught(racecheck: Any) -> None:
 
 
 def test_uncaught(racecheck: Any) -> None:
-    racecheck.check(uncaught, schedules=20)
+    racecheck.check(uncaught, schedules=12)
 
 
 def test_agreed(racecheck: Any) -> None:
-    racecheck.check(agreed, schedules=20)
+    racecheck.check(agreed, schedules=12)
 
 
 def test_dcp_save(racecheck: Any) -> None:

@@ -85,4 +85,4 @@ def test_pointer_is_read(racecheck: Any) -> None:
 
 
 def test_rank_0_looks(racecheck: Any) -> None:
-    racecheck.check(rank_0_looks, schedules=30)
+    racecheck.check(rank_0_looks, schedules=15)

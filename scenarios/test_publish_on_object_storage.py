@@ -100,8 +100,8 @@ def test_renamed_on_gcs(racecheck: Any) -> None:
 
 
 def test_marker_last_on_s3(racecheck: Any) -> None:
-    racecheck.check(marker_last_on_s3, schedules=30)
+    racecheck.check(marker_last_on_s3, schedules=10)
 
 
 def test_marker_last_on_gcs(racecheck: Any) -> None:
-    racecheck.check(marker_last_on_gcs, schedules=30)
+    racecheck.check(marker_last_on_gcs, schedules=10)
