@@ -25,6 +25,7 @@ import racecheck
 from racecheck import (
     config,
     doctor,
+    faults,
     invariants,
     listing,
     record,
@@ -181,7 +182,7 @@ def _table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
     "faults_",
     multiple=True,
     metavar="SPEC",
-    help="What goes wrong, as in 'EIO on fsync nth=each' (README, Faults and crashes); repeatable.",
+    help=f"What goes wrong, as in 'EIO on fsync nth=each': {faults.GRAMMAR}; repeatable.",
 )
 @click.option("--timeout", type=float, help="Seconds that a world may go without coming to its next op.")
 @click.option("--full", is_flag=True, help="Show every op of the interleaving.")
