@@ -242,6 +242,10 @@ def test_a_fault_is_found_and_shrunk_to_the_first_op_that_it_takes() -> None:
     assert "what='kill',rank=0,nth=2" in re.sub(r"#.*|\s", "", str(caught.value))
 
 
+ANYTHING: dict[str, Any] = {"len": len, "list": [(0, 1)], "int": 2}
+"""What people without a type checker may pass."""
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
@@ -249,9 +253,12 @@ def test_a_fault_is_found_and_shrunk_to_the_first_op_that_it_takes() -> None:
         (lambda: racecheck.worlds(ranks=(3,), nodes=(2, 4)), r"none of \[3\] ranks .* any of \[2, 4\] nodes"),
         (lambda: racecheck.worlds(skew=float("inf")), r"a skew is a number of seconds, at most"),
         (lambda: racecheck.schedules(ops=0), r"schedules\(ops=0\): a rank has one op at least"),
-        (lambda: racecheck.check(len), r"^racecheck: <built-in .* is no scenario: decorate "),  # type: ignore[arg-type]
-        (lambda: racecheck.run(phase("save"), schedule=[(0, 1)]), r"^racecheck: \[\(0, 1\)\] is no schedule: draw one"),  # type: ignore[arg-type]
-        (lambda: racecheck.run(phase("save"), world=2), r"^racecheck: 2 is no world: draw one"),  # type: ignore[arg-type]
+        (lambda: racecheck.check(ANYTHING["len"]), r"^racecheck: <built-in .* is no scenario: decorate "),
+        (
+            lambda: racecheck.run(phase("save"), schedule=ANYTHING["list"]),
+            r"^racecheck: \[\(0, 1\)\] is no schedule: draw one",
+        ),
+        (lambda: racecheck.run(phase("save"), world=ANYTHING["int"]), r"^racecheck: 2 is no world: draw one"),
         (lambda: Saver().on_another_storage(), r"^racecheck: what runs on one disk needs one storage"),
     ],
 )

@@ -50,11 +50,14 @@ def run(
     else:
         session.make_ready(target, world)
     job = session.job(target, world, seed, controlled=False, recovering=recovering)
-    with _Faulted(session, job, world, choose) if world.faults else _Plain(session, job, world) as crew:
+    crew = _Faulted(session, job, world, choose) if world.faults else _Plain(session, job, world)
+    try:
         _wait(session, crew, time.monotonic() + world.timeout)
         results = tuple(
             rank.result or Stopped("running", f"it had not ended after {world.timeout:g} s") for rank in crew.ranks
         )
+    finally:
+        crew.end()
     said = tuple(each for rank in crew.ranks for each in rank.weights)
     coverage = Coverage(notes={"free mode: nothing was controlled": 1})
     return Outcome(
@@ -77,10 +80,8 @@ class _Plain:
         self.schedule: Schedule = ()
         self.fired: tuple[int, ...] = ()
 
-    def __enter__(self) -> _Plain:  # noqa: PYI034  (Self is not there in Python 3.10)
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def end(self) -> None:
+        """Kill the ranks, with all that they have started."""
         self._session.end_world(self.number, thorough=True)
         for rank in self.ranks:
             rank.close()
@@ -117,7 +118,7 @@ class _Faulted(_Plain):
         for rank in self.ranks:
             reply(rank.main)
 
-    def __exit__(self, *_: object) -> None:
+    def end(self) -> None:
         self._crew.end()
         state = self._rules.state
         self.trace, self.schedule, self.fired = tuple(state.trace), tuple(state.schedule), self._rules.fired

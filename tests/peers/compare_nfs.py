@@ -23,6 +23,9 @@ import time
 from racecheck.storage.programs import Program, act, programs
 
 _PAUSE = 0.05
+"""Seconds between two lines: longer than a tick of the kernel's clock, by which the server tells that a directory has
+changed.  On real mounts time is real, and so are the waits of the programs.
+"""
 
 
 def main(arguments: list[str]) -> int:

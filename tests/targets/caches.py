@@ -1,4 +1,7 @@
-"""Scenarios on storage whose nodes have caches.  Not collected by pytest."""
+"""Scenarios on storage whose nodes have caches.
+
+Sleeps are in virtual time: they take none.  Not collected by pytest.
+"""
 
 import os
 import time

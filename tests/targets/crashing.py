@@ -1,4 +1,4 @@
-"""Savers that a crash hurts, or does not.  Not collected by pytest."""
+"""Savers that a crash hurts, or does not.  Sleeps are in virtual time: they take none.  Not collected by pytest."""
 
 import os
 import signal

@@ -1,4 +1,7 @@
-"""Savers that do not stand what goes wrong, each with one that does.  Not collected by pytest."""
+"""Savers that do not stand what goes wrong, each with one that does.
+
+Sleeps are in virtual time and take none, but in free mode.  Not collected by pytest.
+"""
 
 import ctypes
 import json

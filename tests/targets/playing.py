@@ -1,4 +1,7 @@
-"""Two nodes that play the programs of `racecheck.storage.programs`, line by line.  Not collected by pytest."""
+"""Two nodes that play the programs of `racecheck.storage.programs`, line by line.
+
+Sleeps are in virtual time: they take none.  Not collected by pytest.
+"""
 
 import time
 from collections.abc import Callable
