@@ -33,9 +33,6 @@ from racecheck.targets import Scenario
 from racecheck.world.recorder import Recorder
 from racecheck.world.session import Session
 
-_LESSONS, _REPEATS = 4, 3
-"""How often names that differ from run to run are learnt, and from how many runs more each time."""
-
 _MINIMISING = 20.0
 """Seconds that each step of minimising may take, as far as the run that is to be minimised tells."""
 _FEWEST, _ENOUGH, _MOST = 30, 120, 400

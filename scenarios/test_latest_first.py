@@ -18,6 +18,7 @@ moment itself.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +84,8 @@ def latest_first(rank: Rank) -> None:
         rank.acked(step=step, at=path)
 
 
-@killed
-def in_place(rank: Rank) -> None:
-    """Rank 0 waits for the others, and then rewrites ``latest``."""
+def save_then_publish(rank: Rank, publish: Callable[[Path, str], None]) -> None:
+    """Rank 0 waits for the others, and then publishes."""
     import torch.distributed as dist
 
     for step in STEPS:
@@ -93,24 +93,21 @@ def in_place(rank: Rank) -> None:
         save_part(rank, step, path)
         dist.barrier()
         if rank.rank == 0:
-            write(rank.path / "latest", path.name)
+            publish(rank.path / "latest", path.name)
         dist.barrier()
         rank.acked(step=step, at=path)
+
+
+@killed
+def in_place(rank: Rank) -> None:
+    """Rank 0 waits for the others, and then rewrites ``latest``."""
+    save_then_publish(rank, write)
 
 
 @racecheck.scenario(report=REPORT, faults=KILLED, invariants=SURVIVES)
 def latest_last(rank: Rank) -> None:
     """Rank 0 waits for the others, and then renames a new ``latest`` into place."""
-    import torch.distributed as dist
-
-    for step in STEPS:
-        path = rank.path / f"step-{step}"
-        save_part(rank, step, path)
-        dist.barrier()
-        if rank.rank == 0:
-            replace(rank.path / "latest", path.name)
-        dist.barrier()
-        rank.acked(step=step, at=path)
+    save_then_publish(rank, replace)
 
 
 latest_first.recover(load_latest)
