@@ -27,7 +27,9 @@ The modules, from the top; imports go down this list, never up:
     strategies          what to choose at a point, one small file each
     happens_before      the order of a run, and its races
     storage             what a node sees of the files, and what an op touches of them
-    targets             scenarios, and how a target names one
+    targets             how a target on the command line names a scenario
+    checkpointers       savers under test: their protocol, what they must stand, and the ones that everybody uses
+    scenarios           functions that every rank runs, and their worlds
     faults              what goes wrong on purpose: its grammar, and which ops it meets
     kernel              system calls: the table, the filter, memory, /proc
     invariants          plain functions from an outcome to violations
@@ -86,7 +88,7 @@ from racecheck.model import (
     Weights,
     World,
 )
-from racecheck.targets import Rank, Scenario, scenario
+from racecheck.scenarios import Rank, Scenario, scenario
 
 if TYPE_CHECKING:
     from racecheck.properties import Phases, check, run, schedules, worlds

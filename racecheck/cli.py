@@ -43,8 +43,8 @@ from racecheck.model import Invariant, Verdict, World
 from racecheck.progress import Counter, Interrupted, display, with_session
 from racecheck.record import Finding
 from racecheck.results import EXIT, Page
+from racecheck.scenarios import Scenario, make_world
 from racecheck.search import Foreseen, Report, Search
-from racecheck.targets import Scenario, make_world
 
 if TYPE_CHECKING:
     from racecheck.resume import Cut

@@ -14,10 +14,10 @@ from racecheck.errors import CannotRun, InternalError, UsageError
 from racecheck.invariants import name_of
 from racecheck.model import Fault, Invariant, Outcome, World
 from racecheck.results import Page, search_text
+from racecheck.scenarios import Scenario, make_world
 from racecheck.search import Report, Search, explore
 from racecheck.sessions import HERE
 from racecheck.strategies import Strategy
-from racecheck.targets import Scenario, make_world
 
 
 class Racecheck:

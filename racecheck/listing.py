@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from racecheck import targets
 from racecheck.errors import UsageError
+from racecheck.scenarios import Scenario
 
 _LIST = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
 _LIST += "from racecheck.listing import main; main(sys.argv[2:])"
@@ -79,12 +80,12 @@ def main(names: Sequence[str]) -> None:
     answer.close()
 
 
-def _in_file(name: str) -> list[targets.Scenario]:
+def _in_file(name: str) -> list[Scenario]:
     with importing(name):
         return targets.scenarios_in(targets.load_file(Path(name)))
 
 
-def _shown(each: targets.Scenario) -> dict[str, Any]:
+def _shown(each: Scenario) -> dict[str, Any]:
     return {
         "target": each.target,
         "report": each.report,

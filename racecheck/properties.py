@@ -32,11 +32,11 @@ from racecheck.errors import CannotRun, InternalError, UsageError
 from racecheck.invariants import judge, name_of, wants_contents
 from racecheck.model import Fault, Invariant, Judgement, Outcome, Verdict, World
 from racecheck.results import Page, search_text
+from racecheck.scenarios import Scenario, make_world
 from racecheck.search import Found, Report
 from racecheck.sessions import HERE
 from racecheck.strategies import Strategy
 from racecheck.strategies.switches import Switches
-from racecheck.targets import Scenario, make_world
 from racecheck.trials import Trial, Trials, What
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from racecheck.errors import UsageError
 from racecheck.invariants import judge, wants_contents
 from racecheck.model import Judgement, Outcome, Point, Verdict, World
 from racecheck.record import Finding
+from racecheck.scenarios import Scenario, make_world
 from racecheck.strategies import Replay, Strategy
 from racecheck.strategies.constrained import Constrained
-from racecheck.targets import Scenario, make_world
 from racecheck.world import free
 from racecheck.world.names import learn
 from racecheck.world.recorder import Recorder

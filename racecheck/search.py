@@ -28,8 +28,8 @@ from racecheck.predict import Prediction, Race, predict
 from racecheck.record import Finding, Reference, save, source_hash, versions
 from racecheck.resume import Cut, cut
 from racecheck.runner import Progress, confirm, run_free, run_once, warm_up
+from racecheck.scenarios import Scenario
 from racecheck.strategies import DPOR, Auto, Diverged, Enough, Replay, Strategy
-from racecheck.targets import Scenario
 from racecheck.world.recorder import Recorder
 from racecheck.world.session import Session
 

@@ -17,10 +17,10 @@ from racecheck.compare import first_difference
 from racecheck.errors import CannotRun, UsageError
 from racecheck.model import Outcome, World
 from racecheck.runner import confirm, run_once, warm_up
+from racecheck.scenarios import Scenario
 from racecheck.sessions import Sessions
 from racecheck.strategies import Replay, Strategy
 from racecheck.strategies.switches import Switch, Switches
-from racecheck.targets import Scenario
 from racecheck.world.session import Session
 from racecheck.world.virtual import grow_old
 

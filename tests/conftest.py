@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from racecheck import config, targets
+from racecheck.scenarios import Scenario
 from racecheck.world.session import Session
 
 pytest_plugins = ["pytester"]
@@ -21,6 +22,6 @@ def session() -> Iterator[Session]:
         yield opened
 
 
-def target(file: str, name: str) -> targets.Scenario:
+def target(file: str, name: str) -> Scenario:
     """A scenario below tests/targets."""
     return targets.load(f"{TARGETS / file}.py::{name}")

@@ -7,8 +7,8 @@ from random import Random
 
 from racecheck import runner
 from racecheck.model import Op, Outcome, Point, Returned
+from racecheck.scenarios import make_world
 from racecheck.strategies import Strategy
-from racecheck.targets import make_world
 from racecheck.world.session import Session
 from tests.conftest import target
 

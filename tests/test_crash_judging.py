@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from racecheck import config, targets
+from racecheck import config
 from racecheck.crash.judge import Crashes, Group, judge_crashes, judge_repairs
 from racecheck.crash.log import Data, Disk, Stored
 from racecheck.crash.materialise import Ages, TooLarge, items
@@ -16,6 +16,7 @@ from racecheck.kernel import proc
 from racecheck.model import Died, Invariant, Outcome, Raised, Returned, Stopped, Verdict
 from racecheck.report.crash import counts_text, crash_text, repairs_text
 from racecheck.runner import warm_up
+from racecheck.scenarios import Scenario
 from racecheck.world.recorder import Recorder
 from racecheck.world.session import Session
 from racecheck.world.supervisor import Supervisor
@@ -25,7 +26,7 @@ from tests.targets import crashing
 MODELS = ("kill", "ext4", "btrfs")
 
 
-def run(session: Session, scenario: targets.Scenario, limit: int = 1 << 30) -> tuple[Outcome, Recorder]:
+def run(session: Session, scenario: Scenario, limit: int = 1 << 30) -> tuple[Outcome, Recorder]:
     warm_up(session, scenario, scenario.world, seed="0")
     recorder = Recorder(session.slot.path / "blobs", limit)
     supervisor = Supervisor(session, scenario.reference, scenario.world, lambda _: 0, seed="0", recorder=recorder)

@@ -17,8 +17,8 @@ from racecheck.faults.grammar import CALLS, MODELS
 from racecheck.model import Fault, Op, Outcome, Verdict, World
 from racecheck.record import load
 from racecheck.runner import replay
+from racecheck.scenarios import make_world
 from racecheck.search import Report, Search, explore
-from racecheck.targets import make_world
 from racecheck.world.session import Session
 from tests.builders import op
 from tests.conftest import TARGETS, target

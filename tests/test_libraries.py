@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from racecheck.model import Outcome, Returned, Verdict
+from racecheck.scenarios import make_world
 from racecheck.search import Report, Search, explore
-from racecheck.targets import make_world
 from racecheck.world.session import Session
 from tests.conftest import target
 

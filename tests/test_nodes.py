@@ -6,7 +6,7 @@ import pytest
 
 from racecheck.errors import CannotRun, UsageError
 from racecheck.model import Outcome, Returned, World
-from racecheck.targets import make_world
+from racecheck.scenarios import make_world
 from racecheck.world.session import Session
 from tests.test_world import run
 

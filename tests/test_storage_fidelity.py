@@ -9,8 +9,8 @@ import pytest
 
 from racecheck import runner
 from racecheck.model import Returned
+from racecheck.scenarios import make_world
 from racecheck.strategies import RoundRobin
-from racecheck.targets import make_world
 from racecheck.world.session import Session
 from tests.test_fidelity import battery, differences, fidelity_raw
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,8 +66,16 @@ def test_only_what_runs_in_ranks_imports_torch() -> None:
         str(file.relative_to(PACKAGE))
         for file in PACKAGE.rglob("*.py")
         for name, _ in imported(file)
-        if name.split(".")[0] == "torch"
+        if name.split(".")[0] == "torch" and "checkpointers" not in file.parts
     }
     ranks = {"world/hooks.py", "world/weights.py"}
     others = {"world/contents.py", "world/formats.py", "probes.py"}
     assert found == ranks | others, "(files are read, and torch is tried, in processes of their own)"
+
+
+def test_the_command_line_knows_checkpointers_without_torch() -> None:
+    """Adapters import what they wrap where they use it."""
+    code = "import sys; from racecheck import targets, checkpointers as c;"
+    code += "[targets.checkpointer(each) for each in c.NAMES]; print(*(set(sys.modules) & {'torch', 'numpy'}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not done.stdout.strip()

@@ -18,10 +18,10 @@ from racecheck import runner, storage, targets
 from racecheck.dependence import Footprint, depends
 from racecheck.happens_before import is_step
 from racecheck.model import Op, Outcome, Point, Returned
+from racecheck.scenarios import Scenario
 from racecheck.storage import Storage
 from racecheck.storage.shared import Shared
 from racecheck.strategies import RandomWalk, Strategy
-from racecheck.targets import Scenario
 from racecheck.world.session import Session
 from tests.conftest import target
 

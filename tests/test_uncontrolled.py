@@ -19,6 +19,7 @@ import pytest
 
 from racecheck import Outcome, Scenario, World, compare, runner, storage, targets
 from racecheck.model import Event, Point
+from racecheck.scenarios import make_world
 from racecheck.world import free
 from racecheck.world.session import Session
 
@@ -71,7 +72,7 @@ def explored(session: Session, scenario: Scenario, world: World) -> Iterator[obj
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_a_free_run_is_among_the_explored(session: Session, scenario: Scenario) -> None:
-    world = targets.make_world(scenario.world, ranks=2, timeout=10)
+    world = make_world(scenario.world, ranks=2, timeout=10)
     session.request("import", target=scenario.reference)
     happened = effect(free.run(session, scenario.reference, world, seed="0"))
     assert happened in explored(session, scenario, world)

@@ -14,8 +14,8 @@ from racecheck.compare import first_difference
 from racecheck.errors import UsageError
 from racecheck.invariants import judge
 from racecheck.model import Collective, Died, Outcome, Raised, Returned, Stopped, Verdict
+from racecheck.scenarios import make_world
 from racecheck.strategies import RandomWalk, Replay
-from racecheck.targets import make_world
 from racecheck.world.session import Session
 from tests.conftest import target
 

@@ -20,7 +20,7 @@ from racecheck.crash.repair import repairs
 from racecheck.crash.states import ALL, MODELS, CrashState, states
 from racecheck.invariants import judge
 from racecheck.model import Crash, Died, Invariant, Outcome, Raised, RankResult, Stopped, Verdict
-from racecheck.targets import Scenario
+from racecheck.scenarios import Scenario
 from racecheck.world.recorder import Recorder
 from racecheck.world.session import Session
 

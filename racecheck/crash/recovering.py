@@ -12,7 +12,7 @@ from racecheck.crash.materialise import Ages, TooLarge, items
 from racecheck.errors import CannotRun
 from racecheck.invariants import after_crash, wants_contents
 from racecheck.model import Content, Coverage, Invariant, Outcome, Point, World
-from racecheck.targets import Scenario, make_world
+from racecheck.scenarios import Scenario, make_world
 from racecheck.world.loader import Loaded, Loaders
 from racecheck.world.placing import Item, Placed
 from racecheck.world.recorder import Recorder

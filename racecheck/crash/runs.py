@@ -10,7 +10,7 @@ from racecheck.crash.judge import OUT_OF_TIME, Count, Crashes, judge_crashes, ju
 from racecheck.errors import UsageError
 from racecheck.invariants import wants_contents
 from racecheck.model import Collective, Invariant, Op, Outcome, World
-from racecheck.targets import Scenario
+from racecheck.scenarios import Scenario
 from racecheck.world.recorder import Recorder
 from racecheck.world.session import Session
 

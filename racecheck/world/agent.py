@@ -34,10 +34,10 @@ from pathlib import Path
 from types import FrameType, ModuleType, TracebackType
 from typing import Any, SupportsFloat, SupportsIndex
 
-from racecheck import targets
+from racecheck import scenarios
 from racecheck.kernel import libc, seccomp, syscalls, vdso
 from racecheck.model import Died, Frame, Raised, RankResult, Returned
-from racecheck.targets import Rank, Scenario
+from racecheck.scenarios import Rank, Scenario
 from racecheck.world import virtual
 
 STACK_SIGNAL = 62
@@ -46,7 +46,7 @@ signal from the end; by its number, since `signal` names none elsewhere than on 
 """
 
 _PR_SET_PDEATHSIG = 1
-_HERE = (str(Path(__file__).parent), targets.__file__)
+_HERE = (str(Path(__file__).parent), scenarios.__file__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ def stack(frame: FrameType | None = None) -> list[tuple[str, int, str]]:
 
 
 def _frames(frame: FrameType | None) -> Iterator[tuple[str, int, str]]:
-    while frame is not None and frame.f_code.co_filename != targets.__file__:
+    while frame is not None and frame.f_code.co_filename != scenarios.__file__:
         if not frame.f_code.co_filename.startswith(_HERE):
             yield frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
         frame = frame.f_back

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from racecheck.kernel import namespace
-from racecheck.targets import Scenario
+from racecheck.scenarios import Scenario
 from racecheck.world import agent
 from racecheck.world.placing import Placed
 from racecheck.world.session import wipe

@@ -14,12 +14,12 @@ import select
 import time
 from pathlib import Path
 
-from racecheck import targets
+from racecheck import scenarios
 from racecheck.kernel import libc, proc, syscalls
 from racecheck.model import Frame
 from racecheck.world.agent import STACK_SIGNAL
 
-_CALLER = targets.__file__
+_CALLER = scenarios.__file__
 _OURS = (str(Path(__file__).parent), str(Path(libc.__file__).parent))
 _LINE = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')
 _PATIENCE = 1000

@@ -33,6 +33,7 @@ from typing import Any
 from racecheck import targets
 from racecheck.errors import CannotRun, RacecheckError, UsageError
 from racecheck.kernel import libc, proc, seccomp
+from racecheck.scenarios import Scenario
 from racecheck.world import agent
 from racecheck.world.agent import Job
 
@@ -193,7 +194,7 @@ def _write_contents(root: str, answer: str) -> None:
 
 
 def _run_rank(
-    scenario: targets.Scenario,
+    scenario: Scenario,
     job: Job,
     rank: int,
     channel: int,

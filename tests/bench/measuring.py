@@ -17,6 +17,7 @@ from statistics import median
 
 from racecheck import Outcome, Scenario, config, runner, targets
 from racecheck.invariants import judge
+from racecheck.scenarios import make_world
 from racecheck.strategies import RandomWalk
 from racecheck.world import free
 from racecheck.world.session import Session
@@ -62,7 +63,7 @@ def load(name: str, *, ranks: int = 0) -> Scenario:
     file = name.partition("::")[0]
     base = SCENARIOS if (SCENARIOS / file).exists() else HERE
     found = copy(targets.load(f"{base}/{name}"))
-    found.world = targets.make_world(found.world, ranks=ranks or None)
+    found.world = make_world(found.world, ranks=ranks or None)
     return found
 
 

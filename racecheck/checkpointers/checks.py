@@ -1,0 +1,161 @@
+"""The checks of the conformance suite: what a job does with a checkpointer, in which world, and what must hold then.
+
+Each is an ordinary scenario: a function that every rank runs, faults, a recovery, invariants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from racecheck.checkpointers.driving import Driver
+from racecheck.invariants import (
+    DEFAULT,
+    consistent_weights,
+    durable_after_ack,
+    error_honesty,
+    liveness,
+    monotonic_step,
+    no_torn_files,
+    old_survives,
+    snapshot_isolation,
+)
+from racecheck.model import Invariant
+
+SHARED = "shared"
+OTHER_STORAGES = ("nfs", "node-local", "incoherent-fuse", "object(mountpoint-s3)", "object(gcsfuse)")
+
+_CHANGES = "open|write|mkdir|rename|unlink|rmdir|fsync|truncate|link|symlink"
+"""The calls of a save that change something."""
+_SOUND = (*DEFAULT, consistent_weights, durable_after_ack)
+_SURVIVES = (*_SOUND, old_survives)
+LATER = 100
+"""The step that a recovery saves, to show that it can."""
+
+Steps = Callable[[Driver], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """``run`` and then, in a fresh world, ``recover`` are what each rank does; ``world`` changes the usual
+    world.
+
+    ``about`` says what happens, in a few words.  ``needs`` is an optional method that the checkpointer must have.
+    ``recovering`` is the size of the recovery's world: a number, or -1 for as many ranks as saved.
+    """
+
+    name: str
+    about: str
+    run: Steps
+    recover: Steps
+    invariants: Sequence[Invariant]
+    world: Mapping[str, Any] = field(default_factory=dict)
+    needs: str = ""
+    recovering: int = -1
+    storage: str = SHARED
+
+
+def _resume(job: Driver) -> None:
+    job.load()
+
+
+def _resume_and_save(job: Driver) -> None:
+    job.load()
+    job.train()
+    job.save(LATER)
+
+
+def _one(job: Driver) -> None:
+    job.save(1)
+
+
+def _two(job: Driver) -> None:
+    job.save(1)
+    job.train()
+    job.save(2)
+
+
+def _in_a_row(job: Driver) -> None:
+    for step in (1, 2, 3):
+        job.save(step)
+
+
+def _and_load(job: Driver) -> None:
+    for step in (1, 2, 3):
+        job.save(step)
+        job.load()
+        job.train()
+
+
+def _again(job: Driver) -> None:
+    """The last step once more, as a job does that has resumed from the one before."""
+    for step in (1, 2, 2):
+        job.save(step)
+        job.train()
+
+
+def _async(job: Driver) -> None:
+    for step in (1, 2):
+        begun = job.begin(step)
+        job.train()
+        job.finish(begun)
+
+
+def _async_overlapping(job: Driver) -> None:
+    for begun in [job.begin(step) for step in (1, 2)]:
+        job.finish(begun)
+
+
+def _faulty(name: str, about: str, invariants: Sequence[Invariant], *faults: str, **more: Any) -> Check:
+    return Check(name, about, more.pop("run", _two), _resume_and_save, invariants, {"faults": faults}, **more)
+
+
+_HONEST = (*_SURVIVES, error_honesty, liveness)
+_KILLED = (*_SURVIVES, liveness)
+_ASYNC = (*_SOUND, snapshot_isolation)
+
+_ON_SHARED = (
+    Check("save", "one save, and every rank exits as soon as it has returned", _one, _resume, (*_SOUND, no_torn_files)),
+    Check("saves", "three saves with nothing in between", _in_a_row, _resume, (*_SURVIVES, no_torn_files)),
+    Check(
+        "load", "three saves, each loaded at once by every rank: one may be in the next save while another loads",
+        _and_load, _resume, (*_SOUND, no_torn_files, monotonic_step),
+    ),
+    _faulty("kill", "the whole job is killed, before each op that changes files", _KILLED,
+            f"kill-job on {_CHANGES} nth=each"),
+    Check("power-loss", "the power fails, at each moment", _two, _resume, _SURVIVES, {"faults": ("crash",)},
+          recovering=1),
+    _faulty("kill-rank", "one rank is killed, before each op that changes files", _KILLED,
+            f"kill on {_CHANGES} nth=each"),
+    _faulty("error", "EIO on one rank, at each op", _HONEST, "EIO on any nth=each"),
+    _faulty("no-space", "ENOSPC, at each op that takes space", _HONEST, "ENOSPC on open|write|mkdir|fsync nth=each"),
+    Check("overwrite", "a step is saved once more", _again, _resume, (*_SURVIVES, no_torn_files)),
+    _faulty("kill-overwrite", "the job is killed while a step is saved once more", _KILLED,
+            f"kill-job on {_CHANGES} nth=each", run=_again),
+    Check("async", "two asynchronous saves, while the weights change", _async, _resume, _ASYNC, needs="save_async"),
+    Check("async-overlap", "the second asynchronous save begins while the first is under way", _async_overlapping,
+          _resume, _ASYNC, needs="save_async"),
+    _faulty("async-kill", "the job is killed during asynchronous saves", _KILLED,
+            f"kill-job on {_CHANGES} nth=each", run=_async, needs="save_async"),
+    Check("slow", "one op takes a minute, each in turn", _two, _resume, (*_SURVIVES, no_torn_files),
+          {"faults": (f"slow on {_CHANGES} seconds=60 nth=each",)}),
+    Check("shrink", "saved by four ranks, loaded by two", _two, _resume, _SOUND, {"ranks": 4}, recovering=2),
+    Check("grow", "saved by two ranks, loaded by four", _two, _resume, _SOUND, {"ranks": 2}, recovering=4),
+)  # fmt: skip
+
+
+def _elsewhere(storage: str) -> tuple[Check, ...]:
+    world = {"storage": storage, "nodes": 2}
+    return (
+        Check(f"saves@{storage}", f"two saves on {storage}, a node for each rank", _two, _resume, _SURVIVES,
+              world, storage=storage),
+        Check(f"load@{storage}", f"three saves on {storage}, each loaded at once by every rank", _and_load, _resume,
+              (*_SOUND, monotonic_step), world, storage=storage),
+    )  # fmt: skip
+
+
+CHECKS: Mapping[str, Check] = {
+    each.name: each for each in (*_ON_SHARED, *(check for name in OTHER_STORAGES for check in _elsewhere(name)))
+}
+"""All checks by name, the most telling first."""

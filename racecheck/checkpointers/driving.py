@@ -1,0 +1,87 @@
+"""A rank's side of a check: it calls the checkpointer, and says what it saved, counts on, and loaded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from racecheck.checkpointers.protocol import Handle, layout_of, parts_of
+from racecheck.errors import UsageError
+from racecheck.scenarios import Rank
+
+
+class Driver:
+    """A rank of a job with a checkpointer of its own; the watched directory is the root of its checkpoints."""
+
+    def __init__(self, rank: Rank, kind: type) -> None:
+        self.rank, self.root = rank, rank.path
+        self._parts, self._sharded = parts_of(kind), layout_of(kind) == "sharded"
+        self._name = kind.__name__
+        from racecheck.checkpointers import state
+
+        self._states = state
+        self._saver: Any = kind()
+
+    def save(self, step: int) -> None:
+        """Save a step, and count on it when that has returned."""
+        state = self._begin(step)
+        self._saver.save(state, self.root, step)
+        self.rank.acked(step=step)
+
+    def train(self) -> None:
+        """What a training step is to the files: all ranks exchange gradients, so each has done what it did before."""
+        import torch
+        import torch.distributed as dist
+
+        dist.all_reduce(torch.ones(1))
+
+    def begin(self, step: int) -> tuple[int, Handle]:
+        """Begin an asynchronous save; the weights change while it is under way."""
+        state = self._begin(step)
+        handle = self._saver.save_async(state, self.root, step)
+        if not callable(getattr(handle, "result", None)):
+            raise UsageError(f"{self._name}.save_async gave {handle!r}: it has to give something with a result()")
+        self._states.train(state)
+        return step, handle
+
+    def finish(self, begun: tuple[int, Handle]) -> None:
+        """Wait for an asynchronous save, and count on it."""
+        step, handle = begun
+        handle.result()
+        self.rank.acked(step=step)
+
+    def load(self) -> int:
+        """Load the newest checkpoint, if there is one; gives its step, 0 for none."""
+        step = self._saver.latest(self.root)
+        if step is None:
+            return 0
+        if not isinstance(step, int):
+            raise UsageError(f"{self._name}.latest gave {step!r}: it has to give a step, or None")
+        wanted = self._placed(self._states.empty(self._parts))
+        loaded = self._saver.load(self.root, wanted)
+        if not isinstance(loaded, tuple) or len(loaded) != 2 or not isinstance(loaded[1], int):
+            raise UsageError(f"{self._name}.load gave {type(loaded).__name__}: it has to give the state and its step")
+        state, step = loaded[0], int(loaded[1])
+        self._check_shapes(state, wanted)
+        self.rank.loaded(state, step=step)
+        return step
+
+    def _begin(self, step: int) -> Any:
+        whole = self._states.made(step, self._parts)
+        self.rank.saved(whole, step=step)
+        return self._placed(whole)
+
+    def _placed(self, state: Any) -> Any:
+        return self._states.sharded(state) if self._sharded else state
+
+    def _check_shapes(self, loaded: Any, wanted: Any) -> None:
+        """Raises `UsageError` for a state that is not made like the one that was saved."""
+        found, due = self._states.leaves(loaded), self._states.leaves(wanted)
+        missing, more = sorted(due.keys() - found.keys()), sorted(found.keys() - due.keys())
+        if missing or more:
+            what = f"has no {missing[0]}" if missing else f"has {more[0]}, which was never saved"
+            raise UsageError(f"the state that {self._name}.load gave {what}")
+        for key, tensor in found.items():
+            shape = getattr(tensor, "shape", None)
+            if shape != due[key].shape:
+                was = tuple(shape) if shape is not None else type(tensor).__name__
+                raise UsageError(f"{self._name}.load gave {key} as {was}, saved was {tuple(due[key].shape)}")

@@ -1,0 +1,101 @@
+"""What racecheck asks of a checkpointer.
+
+A checkpointer is any class with these three methods; it need not derive from anything.  It is made without arguments,
+by every rank, when the process group is up, and then called by all ranks alike:
+
+1. ``Checkpointer()``, at the start of a job, and again after each restart;
+2. ``latest(root)``: is there something to go on from?
+3. ``load(root, state)``, if there is;
+4. ``save(state, root, step)``, with steps that grow; when it has returned on all ranks, the job counts on that step;
+5. where there is one, ``save_async(state, root, step)`` instead: training then changes the tensors of ``state``
+   in place, and the job counts on the step when the handle's ``result()`` has returned on all ranks.
+
+Nothing of racecheck's waits for the other ranks in between, as a training loop has no barriers of its own either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from racecheck.errors import UsageError
+
+State = dict[str, Any]
+"""``{"model": {name: tensor}, "optimizer": {name: {"exp_avg": tensor, "exp_avg_sq": tensor, "step": tensor}}}``.
+
+A checkpointer whose ``layout`` is "replicated" (the default) gets whole tensors, the same on all ranks, as data
+parallel training has them.  With "sharded" they are DTensors, each rank having its part of the first dimension, as with
+FSDP2; scalars stay whole.  ``parts = ("model",)`` leaves the optimizer out.
+"""
+
+
+@runtime_checkable
+class Handle(Protocol):
+    """A save that is under way; a ``concurrent.futures.Future`` is one."""
+
+    def result(self) -> Any:
+        """Wait until it is done; raises what went wrong."""
+
+
+class Checkpointer(Protocol):
+    """What a checkpointer has to have; see the module for who calls what, and when."""
+
+    def save(self, state: State, root: Path, step: int) -> None:
+        """Save the state below the directory ``root``, which exists; every rank calls it."""
+
+    def load(self, root: Path, state: State) -> tuple[State, int]:
+        """Give the newest checkpoint below ``root`` and its step; every rank calls it.
+
+        ``state`` has the names, shapes and placement that are wanted, and other values: it may be filled in place and
+        given back, or left alone.
+        """
+
+    def latest(self, root: Path) -> int | None:
+        """The step that ``load`` would load, None if there is none."""
+
+
+REQUIRED = ("save", "load", "latest")
+LAYOUTS = ("replicated", "sharded")
+PARTS = ("model", "optimizer")
+
+
+def layout_of(kind: type) -> str:
+    """How the tensors of its states are placed: one of `LAYOUTS`."""
+    return str(getattr(kind, "layout", "replicated"))
+
+
+def parts_of(kind: type) -> tuple[str, ...]:
+    """What of a state it is given: some of `PARTS`."""
+    return tuple(getattr(kind, "parts", PARTS))
+
+
+def not_for(kind: type) -> Mapping[str, str]:
+    """What a checkpointer does not promise: the name of a check or of a storage, and where its documentation says so.
+
+    That is the class's attribute ``not_for``.  What is named there is run all the same, to show what the misuse does,
+    but is not held against it.
+    """
+    return dict(getattr(kind, "not_for", {}))
+
+
+def requires(kind: type) -> tuple[str, ...]:
+    """The packages that it takes, as their import names: the class's attribute ``requires``."""
+    return tuple(getattr(kind, "requires", ()))
+
+
+def check(kind: Any, name: str) -> None:
+    """Raises `UsageError`, with what to mend in one line, for what is no checkpointer."""
+    if not isinstance(kind, type):
+        raise UsageError(f"{name} is no class: name one with the methods {', '.join(REQUIRED)}")
+    missing = [each for each in REQUIRED if not callable(getattr(kind, each, None))]
+    if missing:
+        raise UsageError(f"{name} has no method {' and no method '.join(missing)}: a checkpointer has {_signatures()}")
+    if layout_of(kind) not in LAYOUTS:
+        raise UsageError(f"{name}.layout is {layout_of(kind)!r}: it may be {' or '.join(LAYOUTS)}")
+    if not parts_of(kind) or not set(parts_of(kind)) <= set(PARTS):
+        raise UsageError(f"{name}.parts is {parts_of(kind)!r}: it may have {' and '.join(PARTS)}")
+
+
+def _signatures() -> str:
+    return "save(state, root, step), load(root, state) -> (state, step) and latest(root) -> step or None"

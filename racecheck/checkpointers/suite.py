@@ -1,0 +1,61 @@
+"""A checkpointer and a check make a scenario."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from racecheck.checkpointers import protocol
+from racecheck.checkpointers.checks import CHECKS, Check
+from racecheck.checkpointers.driving import Driver
+from racecheck.errors import UsageError
+from racecheck.model import Verdict, World
+from racecheck.scenarios import Rank, Scenario, make_world
+
+
+def scenario(kind: type, name: str) -> Scenario:
+    """The check ``name`` of a checkpointer, as a scenario that is called ``Class[check]``.
+
+    Raises `UsageError` if it is no checkpointer, there is no such check, or it lacks the method that the check needs.
+    """
+    protocol.check(kind, kind.__name__ if isinstance(kind, type) else repr(kind))
+    check = CHECKS.get(name)
+    if check is None:
+        raise UsageError(f"there is no check {name!r}; there are: {', '.join(CHECKS)}")
+    if check.needs and not callable(getattr(kind, check.needs, None)):
+        raise UsageError(f"{kind.__name__} has no {check.needs}, which the check {name} is about")
+
+    def run(rank: Rank) -> None:
+        check.run(Driver(rank, kind))
+
+    def recover(rank: Rank) -> None:
+        check.recover(Driver(rank, kind))
+
+    made = Scenario(
+        run, world=make_world(World(), **check.world), invariants=check.invariants, report="", expected=Verdict.PASS,
+        breaks="",
+    )  # fmt: skip
+    made.recover(recover, **_recovering(kind, check))
+    made.name, made.module = f"{kind.__name__}[{name}]", kind.__module__
+    made.file, made.__doc__ = Path(sys.modules[kind.__module__].__file__ or "").resolve(), check.about
+    return made
+
+
+def applicable(kind: type) -> dict[str, Check]:
+    """The checks that a checkpointer has the methods for."""
+    return {name: each for name, each in CHECKS.items() if not each.needs or callable(getattr(kind, each.needs, None))}
+
+
+def reason_against(kind: type, check: Check) -> str:
+    """Why what a check finds is not held against a checkpointer; "" if it is."""
+    reasons: Mapping[str, str] = protocol.not_for(kind)
+    return reasons.get(check.name) or reasons.get(check.storage) or ""
+
+
+def _recovering(kind: type, check: Check) -> dict[str, int | None]:
+    if check.recovering < 0:
+        return {"ranks": None, "nodes": None}
+    if check.recovering == 1 and {"shrink", "grow"} & protocol.not_for(kind).keys():
+        return {"ranks": None, "nodes": None}
+    return {"ranks": check.recovering, "nodes": 1}

@@ -1,0 +1,188 @@
+"""Scenarios: functions that every rank runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from racecheck import faults
+from racecheck.errors import UsageError
+from racecheck.invariants import DEFAULT
+from racecheck.model import Fault, Invariant, Verdict, World
+
+_MOST_SKEW = 10 * 365 * 86400.0
+
+Tell = Callable[[Literal["saved", "loaded", "acked"], Any, int, "str | Path"], None]
+"""Takes what was done, the state, its step and the checkpoint's path."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """What a scenario gets to know about where it runs.
+
+    ``path`` is the watched directory: the same on every rank, empty but for what setup left there.
+    """
+
+    rank: int
+    world_size: int
+    path: Path
+    node: int = 0
+    local_rank: int = 0
+    tell: Tell = field(default=lambda *_: None, repr=False, compare=False)
+
+    def saved(self, state: Any, *, step: int = 0, at: str | Path = "") -> None:
+        """Say that ``state`` (tensors in dicts and lists) is what the checkpoint ``at`` is to hold of ``step``.
+
+        Of a DTensor the whole tensor counts, which takes a collective: then all ranks have to say it.
+        """
+        self.tell("saved", state, step, at)
+
+    def loaded(self, state: Any, *, step: int = -1, at: str | Path = "") -> None:
+        """Say that ``state`` is what was loaded; a step of -1 means whichever was saved."""
+        self.tell("loaded", state, step, at)
+
+    def acked(self, *, step: int, at: str | Path = "") -> None:
+        """Say that the save of ``step`` has returned here (of an asynchronous one: that its future is done).
+
+        From now on the program counts on it; a step on which all ranks count has to survive everything that comes.
+        So every rank says it, also one that only waited for the others.
+        """
+        self.tell("acked", {}, step, at)
+
+
+class Scenario:
+    """A function that every rank runs, with its setup, world and invariants.
+
+    Made by `scenario`; calling it calls the function.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[Rank], Any],
+        *,
+        world: World,
+        invariants: Sequence[Invariant],
+        report: str,
+        expected: Verdict,
+        breaks: str,
+    ) -> None:
+        self.run = run
+        self.world = world
+        self.invariants = tuple(invariants)
+        self.report = report
+        self.expected = expected
+        self.breaks = breaks
+        self.before: Callable[[Path], Any] | None = None
+        self.recovery: Callable[[Rank], Any] | None = None
+        self.recovering: dict[str, int | None] = {}
+        self.name: str = run.__name__
+        self.module: str = run.__module__
+        self.file = Path(run.__code__.co_filename).resolve()
+        self.__doc__ = run.__doc__
+
+    def __call__(self, rank: Rank) -> Any:
+        return self.run(rank)
+
+    def setup(self, function: Callable[[Path], Any]) -> Callable[[Path], Any]:
+        """Decorator: ``function(path)`` fills the watched directory before the ranks start.
+
+        It runs in a process of its own and is not controlled.
+        """
+        self.before = function
+        return function
+
+    def recover(
+        self, function: Callable[[Rank], Any] | None = None, *, ranks: int | None = None, nodes: int | None = None
+    ) -> Any:
+        """Decorator: every rank of a fresh world runs ``function`` after the run, on the disk that the run left.
+
+        That world is as large as the scenario's, or has ``ranks`` ranks on ``nodes`` nodes.
+        """
+
+        def decorate(function: Callable[[Rank], Any]) -> Callable[[Rank], Any]:
+            self.recovery, self.recovering = function, {"ranks": ranks, "nodes": nodes}
+            return function
+
+        return decorate if function is None else decorate(function)
+
+    def resume(self, rank: Rank) -> Any:
+        """Call the recovery."""
+        assert self.recovery is not None
+        return self.recovery(rank)
+
+    @property
+    def reference(self) -> str:
+        """The target with the file's full path."""
+        return f"{self.file}::{self.name}"
+
+    @property
+    def target(self) -> str:
+        """How the command line names this scenario: ``path/to/file.py::name``."""
+        try:
+            shown = self.file.relative_to(Path.cwd())
+        except ValueError:
+            shown = self.file
+        return f"{shown}::{self.name}"
+
+
+def scenario(
+    *,
+    ranks: int = 2,
+    invariants: Sequence[Invariant] = DEFAULT,
+    report: str = "",
+    expected: Verdict = Verdict.PASS,
+    breaks: str = "",
+    **world: Any,
+) -> Callable[[Callable[[Rank], Any]], Scenario]:
+    """Make a function of one `Rank` a scenario.
+
+    ``ranks`` and the other fields of `World` are its default world.  ``report`` names the published
+    report that it stands for, ``expected`` the verdict that a search must reach, and ``breaks`` the
+    invariant that must then be broken.  What the function returns must be JSON data.
+    """
+
+    def decorate(run: Callable[[Rank], Any]) -> Scenario:
+        return Scenario(
+            run,
+            world=make_world(World(), ranks=ranks, **world),
+            invariants=invariants,
+            report=report,
+            expected=expected,
+            breaks=breaks,
+        )
+
+    return decorate
+
+
+def make_world(base: World, **changes: Any) -> World:
+    """``base`` with some fields changed; raises `UsageError` for a value that no world can have.
+
+    ``faults`` may be given as text.
+    """
+    if changes.get("faults") is not None:
+        given = changes["faults"]
+        every = [given] if isinstance(given, (str, Fault)) else given
+        changes["faults"] = tuple(each if isinstance(each, Fault) else faults.parse(str(each)) for each in every)
+    try:
+        world = replace(base, **{name: value for name, value in changes.items() if value is not None})
+    except TypeError as error:
+        raise UsageError(f"a world has no such field: {error}") from None
+    if world.ranks < 1:
+        raise UsageError(f"ranks must be at least 1, not {world.ranks}")
+    if world.nodes < 1 or world.ranks % world.nodes:
+        raise UsageError(f"{world.ranks} ranks cannot be shared out evenly among {world.nodes} nodes")
+    faults.check(world)
+    if "skew" not in changes:
+        world = replace(world, skew=world.skew[: world.ranks])
+    if len(world.skew) > world.ranks:
+        raise UsageError(f"skew names rank {len(world.skew) - 1}, but there are {world.ranks} ranks")
+    if not all(math.isfinite(each) and abs(each) <= _MOST_SKEW for each in world.skew):
+        raise UsageError(f"a skew is a number of seconds, at most {_MOST_SKEW:.0f}, not {world.skew}")
+    if not 0 < world.timeout < float("inf"):
+        raise UsageError(f"timeout must be a number of seconds above 0, not {world.timeout}")
+    if world.max_ops < 1:
+        raise UsageError(f"max_ops must be at least 1, not {world.max_ops}")
+    return world
