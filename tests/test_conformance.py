@@ -10,7 +10,7 @@ from racecheck import runner, storage
 from racecheck.errors import UsageError
 from racecheck.model import Op, Outcome, Point, Returned, World
 from racecheck.storage.conformance import check_storage
-from racecheck.storage.nfs import NFSView
+from racecheck.storage.nfs_view import NFSView
 from racecheck.storage.programs import PROGRAMS, Program, Step
 from racecheck.storage.views import FRESH, Seen, Truth
 from racecheck.strategies import Strategy

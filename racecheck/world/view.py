@@ -18,7 +18,7 @@ from racecheck import storage
 from racecheck.kernel import libc, syscalls
 from racecheck.kernel.signature import SIZES, Role
 from racecheck.model import Op, Result
-from racecheck.storage.nfs import KEPT
+from racecheck.storage.nfs_view import KEPT
 from racecheck.storage.views import Seen, View
 from racecheck.world.calls import Request
 from racecheck.world.files import OpenFile

@@ -1,0 +1,111 @@
+"""What the clients of an NFS server hold of it, for how long they trust that, and how they come to hear of changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from racecheck.model import Place
+from racecheck.storage.clients import Attributes, Client, Name, Server
+from racecheck.storage.nfs_settings import Settings
+from racecheck.storage.views import SECOND, Truth
+
+_WRITEBACK = 35 * SECOND
+"""When dirty pages are sent at the latest: dirty_expire_centisecs and dirty_writeback_centisecs (kernel's vm.rst)."""
+
+
+class Caches:
+    """A server, and a client on each of so many nodes, which have nothing cached yet."""
+
+    def __init__(self, nodes: int, settings: Settings) -> None:
+        self._settings = settings
+        self.clients = [Client() for _ in range(nodes)]
+        self.server = Server()
+
+    def trusts_nothing(self, client: Client, name: Name, place: Place, path: str, now: int) -> bool:
+        """Whether a client goes on believing that a path leads to nothing."""
+        if self._settings.lookupcache != "all" or self._settings.noac:
+            return False
+        if path == place.path and name.directory not in {0, place.directory}:
+            return False
+        if not name.directory:
+            return now < name.since + _nanoseconds(self._settings.acdirmin)
+        return self.is_valid(client, name.directory, now)
+
+    def trusts_name(self, client: Client, name: Name, place: Place, now: int) -> bool:
+        """Whether a client goes on believing that a path leads where it led."""
+        if self._settings.lookupcache == "none" or name.directory != place.directory:
+            return False
+        return self.is_valid(client, name.directory, now)
+
+    def is_valid(self, client: Client, inode: int, now: int) -> bool:
+        """Whether a client trusts the attributes that it has of an object."""
+        known = client.attributes.get(inode)
+        return not self._settings.noac and known is not None and known.are_valid(now)
+
+    def send(self, inode: int) -> None:
+        """What was written to a file comes to the server."""
+        dirty = self.server.dirty.pop(inode)
+        self.change(inode, dirty.nodes)
+
+    def send_all(self, node: int) -> None:
+        """All that was written on a node comes to the server."""
+        for inode in [inode for inode, dirty in self.server.dirty.items() if node in dirty.nodes]:
+            self.send(inode)
+
+    def send_old(self, now: int) -> None:
+        """What was written long ago comes to the server by itself."""
+        for inode in [inode for inode, dirty in self.server.dirty.items() if now >= dirty.since + _WRITEBACK]:
+            self.send(inode)
+
+    def change(self, inode: int, nodes: set[int]) -> None:
+        """An object is another version now; those nodes that have made it know."""
+        before = self.server.versions[inode]
+        self.server.versions[inode] = before + 1
+        for node in nodes:
+            for known in (self.clients[node].attributes.get(inode), self.clients[node].pages.get(inode)):
+                if known is not None and known.version == before:
+                    known.version += 1
+                    known.shown = None
+
+    def change_directory(self, client: Client, place: Place, now: int) -> None:
+        """A client has changed a name, and hears what has become of the directory."""
+        client.forget_path(place.path)
+        known = client.attributes.get(place.directory)
+        if known is not None and known.version != self.server.versions[place.directory]:
+            client.forget_names_in(place.directory)
+        self.change(place.directory, set())
+        timeout = _nanoseconds(self._settings.acdirmin)
+        client.attributes[place.directory] = Attributes(now, timeout, self.server.versions[place.directory])
+
+    def look(self, client: Client, place: Place, now: int) -> None:
+        """A path has been looked up, on the server if it was not known; version 3 then says of the directory, too."""
+        if place.directory:
+            name = client.names.get(place.path)
+            asked = self._settings.vers == 3 and (name is None or name.inode != place.inode)
+            if asked or not self.is_valid(client, place.directory, now):
+                self.fetch(client, replace(place, inode=place.directory, kind="directory"), now, None, anew=asked)
+        client.names[place.path] = Name(place.inode, place.directory, now)
+
+    def fetch(self, client: Client, place: Place, now: int, truth: Truth | None, *, anew: bool = False) -> None:
+        """Attributes are used: those that are remembered if they are valid and true, and need not come ``anew``."""
+        inode, is_directory = place.inode, place.kind == "directory"
+        settings, version = self._settings, self.server.versions[inode]
+        least, most = (settings.acdirmin, settings.acdirmax) if is_directory else (settings.acregmin, settings.acregmax)
+        known = client.attributes.get(inode)
+        if known is None or known.version != version:
+            if known is not None and is_directory:
+                client.forget_names_in(inode)
+            pages = client.pages.get(inode)
+            if pages is not None and pages.version != version:
+                del client.pages[inode]
+            known = client.attributes[inode] = Attributes(now, _nanoseconds(least), version)
+        elif not known.are_valid(now):
+            known.fetched, known.timeout = now, min(2 * known.timeout, _nanoseconds(most))
+        elif anew:
+            known.fetched = now
+        if truth is not None:
+            known.shown = truth.attributes()
+
+
+def _nanoseconds(seconds: float) -> int:
+    return round(seconds * SECOND)

@@ -1,0 +1,285 @@
+"""What the nodes see in one run on NFS: where a client's cache differs from what is there, either may be seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from racecheck.model import Op, Place, World
+from racecheck.storage.clients import Client, Dirty, Name, Pages
+from racecheck.storage.footprints import names
+from racecheck.storage.nfs_caches import Caches
+from racecheck.storage.nfs_settings import Settings
+from racecheck.storage.views import FRESH, Seen, Truth, ago, is_watched
+
+_LOOKS = frozenset({
+    "access", "chdir", "chmod", "chown", "exec", "getxattr", "link", "listxattr", "open", "readlink", "removexattr",
+    "rename", "rmdir", "setxattr", "stat", "statfs", "truncate", "unlink", "utime",
+})  # fmt: skip
+"""Families that look their path up (of two, the first) as it is cached."""
+_MAKES = frozenset({"link", "mkdir", "mknod", "symlink"})
+_WRITES = frozenset({"allocate", "copy", "write"})
+_SETS = frozenset({"chmod", "chown", "removexattr", "setxattr", "utime"})
+KEPT = "SILLY_RENAME"
+"""The flag of an op that has renamed a file instead of removing it."""
+_USES = frozenset({"fsync", "list", "read", "stat", "truncate"})
+"""Families that get ESTALE of an open file that is gone."""
+
+
+class NFSView:
+    """See `racecheck.storage.nfs`; `racecheck.storage.views.View` says who calls what.
+
+    A removed file that is still open on the remover's own node keeps a name there: ``renames_open``.
+    """
+
+    renames_open = True
+
+    def __init__(self, world: World, settings: Settings) -> None:
+        self._world, self._settings = world, settings
+        self._caches = Caches(world.nodes, settings)
+        self._clients, self._server = self._caches.clients, self._caches.server
+
+    def before(self, op: Op, now: int, truth: Truth) -> Sequence[Seen]:
+        if op.call == "rename" and is_watched(op.path) and _needs_flags(op):
+            return (Seen(errno="EINVAL"),)
+        if self._world.nodes == 1 or not op.places or not is_watched(op.path):
+            return (FRESH,)
+        self._caches.send_old(now)
+        self._keep(op, now, truth)
+        stale = self._stale(op, now)
+        return (FRESH,) if stale is None else (FRESH, stale)
+
+    def after(self, op: Op, seen: Seen, now: int, truth: Truth) -> None:
+        if op.call == "sync":
+            self._caches.send_all(self._node(op))
+        if self._world.nodes == 1 or not op.places or not is_watched(op.path) or seen.fault or seen.errno:
+            return
+        assert op.result is not None
+        self._meet_dirty(op, failed=bool(op.result.errno))
+        if op.result.errno:
+            self._failed(op, now)
+        elif op.places[-1].open_file:
+            self._used(op, now, truth)
+        else:
+            self._went(op, now, truth)
+
+    def flushes(self, op: Op) -> bool:
+        node, dirty = self._node(op), self._server.dirty
+        if op.call == "sync":
+            return any(node in each.nodes for each in dirty.values())
+        return op.call in {"close", "fsync", "dup"} and any(
+            place.inode in dirty and node in dirty[place.inode].nodes for place in op.places
+        )
+
+    def ended(self, rank: int) -> None:
+        for inode, dirty in [*self._server.dirty.items()]:
+            dirty.ranks.discard(rank)
+            if not dirty.ranks:
+                self._caches.send(inode)
+
+    def _node(self, op: Op) -> int:
+        return self._world.node(op.rank)
+
+    # What may be shown.
+
+    def _stale(self, op: Op, now: int) -> Seen | None:
+        client, place = self._clients[self._node(op)], _looked_up(op)
+        if place.open_file:
+            return self._stale_file(client, op, place, now)
+        if op.call not in _LOOKS or _creates(op):
+            return None
+        if place.inode:
+            for path in names(place.path):
+                name = client.names.get(path)
+                if name is not None and not name.inode and self._caches.trusts_nothing(client, name, place, path, now):
+                    return Seen(f"stale: no entry, as {ago(now, name.since)}", errno="ENOENT")
+        return self._old_attributes(client, op, place, now) if op.call in {"access", "stat"} else None
+
+    def _old_attributes(self, client: Client, op: Op, place: Place, now: int) -> Seen | None:
+        inode = place.inode
+        if not place.open_file:
+            name = client.names.get(place.path)
+            if name is not None and name.inode and self._caches.trusts_name(client, name, place, now):
+                inode = name.inode
+        known = client.attributes.get(inode)
+        differs = inode != place.inode or (known is not None and known.version != self._server.versions[inode])
+        if known is not None and known.shown is not None and differs and self._caches.is_valid(client, inode, now):
+            if op.call == "stat" or inode != place.inode:
+                return Seen(f"stale: as it was {ago(now, known.fetched)}", shown=known.shown)
+            return None
+        dirty = self._server.dirty.get(place.inode)
+        if dirty is not None and self._node(op) not in dirty.nodes and op.call == "stat":
+            return Seen(f"stale: without what was written {ago(now, dirty.since)}", shown=dirty.attributes)
+        return None
+
+    def _stale_file(self, client: Client, op: Op, place: Place, now: int) -> Seen | None:
+        remover = self._server.removed.get(place.inode)
+        if remover is not None:
+            is_kept = op.call == "read" and self._settings.vers == 4
+            gone = remover != self._node(op) and op.call in _USES and not is_kept
+            return Seen("stale: ESTALE", errno="ESTALE") if gone else None
+        if op.call == "stat":
+            return self._old_attributes(client, op, place, now)
+        if op.call in {"copy", "read"}:
+            return self._old_content(client, op, place, now)
+        if op.call == "list" and not self._settings.cto:
+            return self._old_pages(client, place, now)
+        return None
+
+    def _old_content(self, client: Client, op: Op, place: Place, now: int) -> Seen | None:
+        dirty = self._server.dirty.get(place.inode)
+        if dirty is not None and self._node(op) in dirty.nodes:
+            return None
+        found = self._old_pages(client, place, now)
+        if found is None and dirty is not None and dirty.content is not None and dirty.nodes:
+            return Seen(f"stale: without what was written {ago(now, dirty.since)}", shown=dirty.content)
+        return found
+
+    def _old_pages(self, client: Client, place: Place, now: int) -> Seen | None:
+        pages = client.pages.get(place.inode)
+        if pages is None or pages.shown is None or not self._caches.is_valid(client, place.inode, now):
+            return None
+        if pages.version == self._server.versions[place.inode]:
+            return None
+        return Seen(f"stale: as it was {ago(now, pages.since)}", shown=pages.shown)
+
+    # Copies of what is about to change.
+
+    def _keep(self, op: Op, now: int, truth: Truth) -> None:
+        place = op.places[-1]
+        if not place.inode or not (op.call in _WRITES or op.call == "truncate" or _truncates(op)):
+            return
+        server, inode = self._server, place.inode
+        if op.call in _WRITES and inode not in server.dirty:
+            server.dirty[inode] = Dirty(now, truth.attributes(), truth.content())
+        for client in self._clients:
+            pages = client.pages.get(inode)
+            if pages is not None and pages.shown is None and pages.version == server.versions[inode]:
+                dirty = server.dirty.get(inode)
+                pages.shown = dirty.content if dirty is not None else truth.content()
+
+    # What is sent.
+
+    def _meet_dirty(self, op: Op, *, failed: bool) -> None:
+        """Who writes makes a file dirty; who is shown what another one has written makes it known that it was sent."""
+        place = op.places[-1]
+        dirty = self._server.dirty.get(place.inode)
+        if dirty is None:
+            return
+        if op.call in _WRITES and not failed:
+            dirty.nodes.add(self._node(op))
+            dirty.ranks.add(op.rank)
+        elif not dirty.nodes:
+            del self._server.dirty[place.inode]
+        source = self._server.dirty.get(_looked_up(op).inode)
+        if source is not None and op.call in {"copy", "read", "stat"} and self._node(op) not in source.nodes:
+            self._caches.send(_looked_up(op).inode)
+        if self._settings.sync and place.inode in self._server.dirty:
+            self._caches.send(place.inode)
+
+    # What is learnt.
+
+    def _failed(self, op: Op, now: int) -> None:
+        assert op.result is not None
+        client, place = self._clients[self._node(op)], _looked_up(op)
+        if op.result.errno == "EEXIST":
+            client.forget_path(op.path)
+        elif op.result.errno == "ENOENT" and op.call in _LOOKS and not place.open_file and not place.inode:
+            self._caches.look(client, place, now)
+
+    def _used(self, op: Op, now: int, truth: Truth) -> None:
+        """A call on an open file went well."""
+        node, place = self._node(op), op.places[-1]
+        client, inode = self._clients[node], place.inode
+        dirty = self._server.dirty.get(inode)
+        if op.call in {"close", "dup", "flock", "fsync"} and dirty is not None and node in dirty.nodes:
+            self._caches.send(inode)
+        if op.call == "flock":
+            client.forget_object(inode)
+        elif op.call in {"read", "list"}:
+            shown = truth.content() if op.call == "list" and not self._settings.cto else None
+            client.pages[inode] = Pages(self._server.versions[inode], now, shown)
+            self._caches.fetch(client, place, now, None)
+        elif op.call == "stat":
+            self._caches.fetch(client, place, now, truth)
+        elif op.call == "truncate" or op.call in _SETS:
+            self._set(op, node)
+
+    def _went(self, op: Op, now: int, truth: Truth) -> None:
+        """A call on a path went well."""
+        node, place = self._node(op), op.places[-1]
+        client = self._clients[node]
+        if op.call in _MAKES or (op.call == "open" and not place.inode):
+            self._made(client, op, now)
+        elif op.call in {"unlink", "rmdir"}:
+            self._removed(op, place)
+            self._caches.change_directory(client, place, now)
+            client.names[place.path] = Name(0, place.directory, now)
+        elif op.call == "rename":
+            self._removed(op, place)
+            for each in op.places:
+                self._caches.change_directory(client, each, now)
+        elif op.call == "open":
+            self._opened(client, op, now, truth)
+        elif op.call == "truncate" or op.call in _SETS:
+            self._set(op, node)
+        elif op.call in _LOOKS:
+            self._caches.look(client, place, now)
+            self._caches.fetch(client, place, now, truth)
+
+    def _made(self, client: Client, op: Op, now: int) -> None:
+        if op.call == "link":
+            self._server.linked.add(op.places[0].inode)
+        self._caches.change_directory(client, op.places[-1], now)
+
+    def _removed(self, op: Op, place: Place) -> None:
+        """The object that had the name is gone, unless it has another one, or had it before, or is kept for who has it
+        open.
+        """
+        is_itself = op.call == "rename" and op.places[0].inode == place.inode
+        if place.inode and not is_itself and place.inode not in self._server.linked and KEPT not in op.flags:
+            self._server.removed[place.inode] = self._node(op)
+            self._server.dirty.pop(place.inode, None)
+
+    def _opened(self, client: Client, op: Op, now: int, truth: Truth) -> None:
+        node, place = self._node(op), op.places[-1]
+        self._caches.look(client, place, now)
+        if _truncates(op) and place.size:
+            self._server.dirty.pop(place.inode, None)
+            self._caches.change(place.inode, {node})
+        dirty = self._server.dirty.get(place.inode)
+        if not self._settings.cto and self._caches.is_valid(client, place.inode, now):
+            return
+        if dirty is None or node in dirty.nodes:
+            self._caches.fetch(client, place, now, truth, anew=self._settings.cto)
+        else:
+            self._caches.fetch(client, place, now, None, anew=self._settings.cto)
+            client.attributes[place.inode].shown = dirty.attributes
+
+    def _set(self, op: Op, node: int) -> None:
+        """Attributes are set on the server, after what was written."""
+        place = op.places[-1]
+        self._server.dirty.pop(place.inode, None)
+        self._caches.change(place.inode, {node})
+
+
+def _needs_flags(op: Op) -> bool:
+    """Whether a rename comes to the server with flags of renameat2(2), which it has not; errors come before that."""
+    source, target = op.places[0], op.places[-1]
+    if "RENAME_NOREPLACE" in op.flags and target.inode:
+        return False
+    if "RENAME_EXCHANGE" in op.flags and not target.inode:
+        return False
+    return bool(op.flags) and bool(source.inode and target.directory)
+
+
+def _looked_up(op: Op) -> Place:
+    """The place that a call looks up, or reads from: the first of two."""
+    return op.places[0] if op.call in {"copy", "link", "rename"} else op.places[-1]
+
+
+def _creates(op: Op) -> bool:
+    return op.call == "open" and ("O_CREAT" in op.flags or op.syscall == "creat")
+
+
+def _truncates(op: Op) -> bool:
+    return op.call == "open" and ("O_TRUNC" in op.flags or op.syscall == "creat")
