@@ -216,7 +216,7 @@ def test_one_node_left(racecheck: Any) -> None:
 
 
 def test_metadata_on_both(racecheck: Any) -> None:
-    racecheck.check(metadata_on_both, schedules=5)
+    racecheck.check(metadata_on_both, schedules=3)
 
 
 def test_metadata_and_step(racecheck: Any) -> None:
@@ -224,12 +224,12 @@ def test_metadata_and_step(racecheck: Any) -> None:
 
 
 def test_full_state(racecheck: Any) -> None:
-    racecheck.check(full_state, schedules=5)
+    racecheck.check(full_state, schedules=3)
 
 
 def test_full_state_each(racecheck: Any) -> None:
-    racecheck.check(full_state_each, schedules=5)
+    racecheck.check(full_state_each, schedules=3)
 
 
 def test_full_state_one_node(racecheck: Any) -> None:
-    racecheck.check(full_state_one_node, schedules=5)
+    racecheck.check(full_state_one_node, schedules=3)

@@ -164,7 +164,7 @@ def test_locked(racecheck: Any) -> None:
 
 
 def test_replaced(racecheck: Any) -> None:
-    racecheck.check(replaced, schedules=20)
+    racecheck.check(replaced, schedules=14)
 
 
 def test_power_fails(racecheck: Any) -> None:

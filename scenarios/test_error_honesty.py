@@ -149,12 +149,12 @@ def test_caught(racecheck: Any) -> None:
 
 
 def test_uncaught(racecheck: Any) -> None:
-    racecheck.check(uncaught, schedules=12)
+    racecheck.check(uncaught, schedules=10)
 
 
 def test_agreed(racecheck: Any) -> None:
-    racecheck.check(agreed, schedules=12)
+    racecheck.check(agreed, schedules=10)
 
 
 def test_dcp_save(racecheck: Any) -> None:
-    racecheck.check(dcp_save, schedules=20)
+    racecheck.check(dcp_save, schedules=14)

@@ -112,4 +112,4 @@ def test_killed(racecheck: Any) -> None:
 
 
 def test_after_result(racecheck: Any) -> None:
-    racecheck.check(after_result, schedules=40)
+    racecheck.check(after_result, schedules=24)
