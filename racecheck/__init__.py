@@ -4,6 +4,9 @@ The modules, from the top; imports go down this list, never up:
 
     cli                 the command line
     pytest_plugin       the options, the marker, and where the fixture comes from
+    conformance         the suite for checkpointers, in tests
+    gate                the suite on the command line: cells, matrix, baseline
+    mutation            are the checks good enough?  they judge savers with a safeguard taken out
     fixture             what a test asks the fixture for, what a failing test prints
     properties          property tests with hypothesis: schedules, worlds and phases to draw
     trials              single runs under given schedules, each carried out once
@@ -91,6 +94,7 @@ from racecheck.model import (
 from racecheck.scenarios import Rank, Scenario, scenario
 
 if TYPE_CHECKING:
+    from racecheck.conformance import CheckpointerSuite, check_checkpointer
     from racecheck.properties import Phases, check, run, schedules, worlds
     from racecheck.strategies.switches import Switches
 
@@ -99,6 +103,7 @@ __version__ = "0.1.0"
 __all__ = [
     "DEFAULT",
     "CannotRun",
+    "CheckpointerSuite",
     "Collective",
     "Content",
     "Died",
@@ -124,6 +129,7 @@ __all__ = [
     "all_shards_present",
     "atomic_publish",
     "check",
+    "check_checkpointer",
     "consistent_weights",
     "durable_after_ack",
     "equal_collectives",
@@ -153,12 +159,13 @@ __all__ = [
 
 _LATE = {
     **dict.fromkeys(("Phases", "check", "run", "schedules", "worlds"), "racecheck.properties"),
+    **dict.fromkeys(("CheckpointerSuite", "check_checkpointer"), "racecheck.conformance"),
     "Switches": "racecheck.strategies.switches",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """What needs hypothesis is imported when it is asked for."""
+    """What needs hypothesis or pytest is imported when it is asked for."""
     if name in _LATE:
         return getattr(importlib.import_module(_LATE[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

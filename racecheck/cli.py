@@ -39,8 +39,9 @@ from racecheck import (
 )
 from racecheck import resume as resume_
 from racecheck.errors import CannotRun, InternalError, UsageError
+from racecheck.gate.command import gate
 from racecheck.model import Invariant, Verdict, World
-from racecheck.progress import Counter, Interrupted, display, with_session
+from racecheck.progress import Counter, Interrupted, display, printable, say, with_session
 from racecheck.record import Finding
 from racecheck.results import EXIT, Page
 from racecheck.scenarios import Scenario, make_world
@@ -84,27 +85,17 @@ def _message(error: UsageError | click.ClickException) -> str:
 
 def _complain(text: str, status: int) -> int:
     """One line on standard error."""
-    click.echo(f"racecheck: {_printable(' '.join(text.split()))}", err=True)
+    click.echo(f"racecheck: {printable(' '.join(text.split()))}", err=True)
     return status
-
-
-def _say(text: str) -> None:
-    """On standard output, if somebody still reads it: the verdict is in the exit status too."""
-    try:
-        click.echo(_printable(text))
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _printable(text: str) -> str:
-    encoding = sys.stdout.encoding or "utf-8"
-    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 @click.group(no_args_is_help=False)
 @click.version_option(racecheck.__version__)
 def commands() -> None:
     """Find, explain and replay race conditions in distributed checkpoint code."""
+
+
+commands.add_command(gate)
 
 
 @commands.command("doctor")
@@ -115,7 +106,7 @@ def doctor_(as_json: bool) -> int:
         checks = doctor.check()
     verdict = Verdict.PASS if all(each.ok or not each.required for each in checks) else Verdict.UNKNOWN
     data = {"verdict": verdict.name, "checks": [asdict(each) for each in checks]}
-    _say(json.dumps(data) if as_json else doctor.text(checks))
+    say(json.dumps(data) if as_json else doctor.text(checks))
     return EXIT[verdict]
 
 
@@ -135,7 +126,7 @@ def selftest_(*, real_fs: bool, programs: int, names: tuple[str, ...], seed: int
             names, programs, seed, lambda fs, number: show(f"{fs}: {number} of {programs} programs")
         )
     data = {"verdict": done.verdict.name, "certificates": [asdict(each) for each in done.certificates]}
-    _say(json.dumps(data) if as_json else done.text)
+    say(json.dumps(data) if as_json else done.text)
     return EXIT[done.verdict]
 
 
@@ -147,9 +138,9 @@ def list_(paths: tuple[str, ...], as_json: bool) -> int:
     with display("importing scenarios"):
         found = listing.scenarios(paths or ("scenarios",))
     if as_json:
-        _say(json.dumps({"scenarios": found}))
+        say(json.dumps({"scenarios": found}))
     elif found:
-        _say(_table(["target", "expected", "invariant", "report"], found))
+        say(_table(["target", "expected", "invariant", "report"], found))
     else:
         _complain(f"no scenarios in {', '.join(paths) or 'scenarios'}", 0)
     return 0
@@ -238,7 +229,7 @@ def run(
         return _unknown({**data, "strategy": mode if free else chooses}, as_json=as_json)
     cut = _keep_cut(report, settings.findings)
     text = results.search_text(report, schedules, _page(full=full), cut)
-    _say(json.dumps(results.search_data(report, cut)) if as_json else text)
+    say(json.dumps(results.search_data(report, cut)) if as_json else text)
     return INTERRUPTED if report.interrupted else EXIT[report.verdict]
 
 
@@ -285,7 +276,7 @@ def _skews(given: Sequence[str]) -> tuple[float, ...]:
 
 def _unknown(data: dict[str, Any], *, as_json: bool) -> int:
     """It could not run."""
-    _say(json.dumps(data) if as_json else f"UNKNOWN  {data['reasons'][0]}")
+    say(json.dumps(data) if as_json else f"UNKNOWN  {data['reasons'][0]}")
     return EXIT[Verdict.UNKNOWN]
 
 
@@ -333,7 +324,7 @@ def predict(target: str, ranks: int | None, seed: str, as_json: bool) -> int:
         found = with_session(settings.runs, work, counter)
     except CannotRun as error:
         return _unknown({"target": scenario.target, "verdict": "UNKNOWN", "reasons": [str(error)]}, as_json=as_json)
-    _say(json.dumps(results.prediction_data(found)) if as_json else results.prediction_text(found, _page()))
+    say(json.dumps(results.prediction_data(found)) if as_json else results.prediction_text(found, _page()))
     return EXIT[found.verdict]
 
 
@@ -362,7 +353,7 @@ def replay(finding: Path, times: int, constraints: bool, as_json: bool) -> int:
         data = {"times": times, "reproduced": counter.counted, "diverged": 0, "verdict": "UNKNOWN"}
         return _unknown({**data, "divergence": "", "reasons": [str(error)]}, as_json=as_json)
     text = results.replay_text(found, done, _page())
-    _say(json.dumps(results.replay_data(done)) if as_json else text)
+    say(json.dumps(results.replay_data(done)) if as_json else text)
     return EXIT[done.verdict]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+import click
 from rich.console import Console
 from rich.status import Status
 from rich.text import Text
@@ -59,7 +61,7 @@ def with_session(base: Path, work: Callable[[Session, Progress], T], counter: Co
         with redirect_stdout(sys.stderr), display("starting torch") as show, doctor.start(base) as session:
             return work(session, _teller(counter, show))
     except BaseException as error:
-        if _is_interrupt(error):
+        if is_interrupt(error):
             raise Interrupted(f"interrupted after {counter}") from None
         if isinstance(error, InternalError):
             raise CannotRun(str(error)) from error
@@ -77,13 +79,27 @@ def _teller(counter: Counter, show: Callable[[str], None]) -> Progress:
     return tell
 
 
-def _is_interrupt(error: BaseException | None) -> bool:
-    """Also where what was interrupted failed in ending what it had begun."""
+def is_interrupt(error: BaseException | None) -> bool:
+    """Whether an error is Ctrl-C's; also where what was interrupted failed in ending what it had begun."""
     while error is not None:
         if isinstance(error, KeyboardInterrupt):
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def say(text: str) -> None:
+    """On standard output, if somebody still reads it: the verdict is in the exit status too."""
+    try:
+        click.echo(printable(text))
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def printable(text: str) -> str:
+    """As standard output can show it."""
+    encoding = sys.stdout.encoding or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 @contextmanager

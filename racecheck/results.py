@@ -69,7 +69,9 @@ def search_text(report: Report, budget: int, page: Page, cut: Path | None = None
         shown = [] if report.verdict is Verdict.PASS else _run(report.outcome, _bare(report), page)
         shown += _crashes(report, page)
         lines += [*shown, *_explanation(report.explanation), "", coverage_text(report.coverage)]
-    resume = [f"Resume:  racecheck run {report.target} --resume {_shown(cut)}  (and the same options)"] if cut else []
+    resume = (
+        [f"Resume:  racecheck run {report.target} --resume {shown_path(cut)}  (and the same options)"] if cut else []
+    )
     return "\n".join([*lines, *_endings(report), *_replay(report), *resume])
 
 
@@ -85,7 +87,7 @@ def search_data(report: Report, cut: Path | None = None) -> dict[str, Any]:
         "ops": report.ops,
         "claim": report.claim,
         "explanation": _explanation_data(report.explanation),
-        "resume": _shown(cut) if cut else None,
+        "resume": shown_path(cut) if cut else None,
         "crashes": _crashes_data(report),
         "violations": [_violation_data(each) for each in report.violations],
         "endings": [_ending_data(each) for each in report.endings],
@@ -125,7 +127,7 @@ def prediction_text(found: Foreseen, page: Page) -> str:
     lines = [_headline(found.verdict, said, "", page), "", render_prediction(found.prediction, width=page.width)]
     lines += ["", coverage_text(found.coverage)]
     for path in dict.fromkeys(found.findings.values()):
-        lines.append(f"Replay:  racecheck replay {_shown(path)}")
+        lines.append(f"Replay:  racecheck replay {shown_path(path)}")
     return "\n".join(lines)
 
 
@@ -133,7 +135,7 @@ def prediction_data(found: Foreseen) -> dict[str, Any]:
     """What ``racecheck predict --json`` prints."""
     made = prediction.data(found.prediction) if found.prediction is not None else {"races": [], "collectives": []}
     for number, path in found.findings.items():
-        made["races"][number]["finding"] = _shown(path)
+        made["races"][number]["finding"] = shown_path(path)
     return {
         "target": found.target,
         "verdict": found.verdict.name,
@@ -313,8 +315,8 @@ def _run(outcome: Outcome, violations: Sequence[Violation], page: Page) -> list[
 
 def _replay(report: Report) -> Iterator[str]:
     for path in dict.fromkeys(each.finding for each in report.violations if each.finding):
-        yield f"Finding: {_shown(path)}"
-        yield f"Replay:  racecheck replay {_shown(path)}"
+        yield f"Finding: {shown_path(path)}"
+        yield f"Replay:  racecheck replay {shown_path(path)}"
 
 
 def _violation_data(found: Found) -> dict[str, Any]:
@@ -322,7 +324,7 @@ def _violation_data(found: Found) -> dict[str, Any]:
         "invariant": found.violation.invariant,
         "message": found.violation.message,
         "ranks": list(found.violation.ranks),
-        "finding": _shown(found.finding) if found.finding else None,
+        "finding": shown_path(found.finding) if found.finding else None,
     }
 
 
@@ -369,8 +371,8 @@ def _ending_data(ending: Ending) -> dict[str, Any]:
     }
 
 
-def _shown(path: Path) -> str:
-    """Relative to the current directory where it is below that."""
+def shown_path(path: Path) -> str:
+    """A path as people read it: relative to the current directory where it is below that."""
     try:
         return str(path.absolute().relative_to(Path.cwd()))
     except ValueError:

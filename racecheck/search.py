@@ -37,6 +37,8 @@ _MINIMISING = 20.0
 """Seconds that each step of minimising may take, as far as the run that is to be minimised tells."""
 _FEWEST, _ENOUGH, _MOST = 30, 120, 400
 """How many runs that may be; if a run takes less than a second, `_ENOUGH` at least."""
+_STEPS = 3
+"""Of explaining: fewer ranks, fewer switches, the pair of ops."""
 
 Effect = tuple[object, ...]
 _PASS = Judgement(Verdict.PASS)
@@ -359,14 +361,44 @@ def explore(session: Session, search: Search, progress: Progress | None = None) 
         exploration.crashing.close()
 
 
+def explained(session: Session, search: Search, report: Report, progress: Progress | None = None) -> Report:
+    """A failing report of an earlier search for the same, with what its failure comes down to, in about
+    ``search.seconds``.
+
+    What a crash left is looked for once more.  Raises `UsageError`, `CannotRun`, and `KeyboardInterrupt`.
+    """
+    names = report.outcome.names if report.outcome is not None else ()
+    exploration = _Exploration(session, replace(search, names=names, keep_going=False))
+    try:
+        warm_up(session, search.scenario, search.world, seed=search.seed)
+        if not _is_of_crash(report):
+            runs = search.seconds * (report.schedules + 1) / max(report.seconds, 0.01)
+            return _explained(exploration, report, progress, max(1, min(_FEWEST, int(runs / _STEPS))))
+        exploration.run(progress)
+        report = exploration.report()
+        if report.interrupted:
+            raise KeyboardInterrupt
+        return _repaired(exploration, report, progress) if _is_of_crash(report) else report
+    finally:
+        exploration.crashing.close()
+
+
+def _is_of_crash(report: Report) -> bool:
+    return report.outcome is not None and report.outcome.crash is not None
+
+
 def _completed(exploration: _Exploration, report: Report, progress: Progress | None) -> Report:
-    """The report with what a failure comes down to, if that is asked for."""
+    """The report with what a failure comes down to, if that is asked for; what Ctrl-C cuts short is left out."""
     search = exploration.search
     if not search.minimise or not report.violations or search.free or report.interrupted:
         return report
-    if report.outcome is not None and report.outcome.crash is not None:
-        return _repaired(exploration, report, progress)
-    return _explained(exploration, report, progress)
+    first = next(each for each in report.endings if each.violations)
+    try:
+        if _is_of_crash(report):
+            return _repaired(exploration, report, progress)
+        return _explained(exploration, report, progress, _budget(first.outcome.seconds))
+    except KeyboardInterrupt:
+        return report
 
 
 def _repaired(exploration: _Exploration, report: Report, progress: Progress | None) -> Report:
@@ -377,18 +409,15 @@ def _repaired(exploration: _Exploration, report: Report, progress: Progress | No
         if progress is not None:
             progress(report.schedules, report.distinct_schedules, exploration.seconds, f"found; {what}")
 
-    try:
-        left = exploration.search.seconds - exploration.seconds if exploration.search.seconds else 0.0
-        if left < 0:
-            return report
-        repaired = exploration.crashing.repaired(crashes, tell, seconds=left)
-    except KeyboardInterrupt:
+    left = exploration.search.seconds - exploration.seconds if exploration.search.seconds else 0.0
+    if left < 0:
         return report
+    repaired = exploration.crashing.repaired(crashes, tell, seconds=left)
     return replace(report, repaired=repaired, seconds=exploration.seconds)
 
 
-def _explained(exploration: _Exploration, report: Report, progress: Progress | None) -> Report:
-    """The report of the least run that fails like the first that did; what Ctrl-C cuts short is left out."""
+def _explained(exploration: _Exploration, report: Report, progress: Progress | None, budget: int) -> Report:
+    """The report of the least run that fails like the first that did; each step takes ``budget`` runs at most."""
     search = exploration.search
     first = next(each for each in report.endings if each.violations)
     fails = same_failure(first.outcome, first.violations[0].violation, search.invariants)
@@ -401,15 +430,15 @@ def _explained(exploration: _Exploration, report: Report, progress: Progress | N
         found = explain(
             first.outcome, first.violations[0].violation, search.invariants, exploration.attempt,
             partial(exploration.look, fails),
-            budget=_budget(first.outcome.seconds), seed=search.seed, tell=tell,
+            budget=budget, seed=search.seed, tell=tell,
         )  # fmt: skip
-    except KeyboardInterrupt:
-        return report
     except CannotRun as error:
         return replace(report, verdict=Verdict.UNKNOWN, reasons=(*report.reasons, str(error)))
     kept = _keep(search, found.outcome, judge(found.outcome, search.invariants), first.number, found)
+    broken = {each.violation.invariant for each in kept}
+    is_replaced = all(each.violation.invariant in broken for each in first.violations)
     for each in first.violations:
-        if each.finding is not None and kept and kept[0].finding not in {None, each.finding}:
+        if each.finding is not None and is_replaced and kept[0].finding not in {None, each.finding}:
             each.finding.unlink(missing_ok=True)
     return replace(
         report, seconds=exploration.seconds, world=found.outcome.world, ops=found.outcome.coverage.ops, violations=kept,

@@ -6,10 +6,12 @@ Each is an ordinary scenario: a function that every rank runs, faults, a recover
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from racecheck.checkpointers.driving import Driver
+from racecheck.checkpointers.loads import newest_loads, same_start
 from racecheck.invariants import (
     DEFAULT,
     consistent_weights,
@@ -28,12 +30,15 @@ OTHER_STORAGES = ("nfs", "node-local", "incoherent-fuse", "object(mountpoint-s3)
 
 _CHANGES = "open|write|mkdir|rename|unlink|rmdir|fsync|truncate|link|symlink"
 """The calls of a save that change something."""
-_SOUND = (*DEFAULT, consistent_weights, durable_after_ack)
-_SURVIVES = (*_SOUND, old_survives)
 LATER = 100
 """The step that a recovery saves, to show that it can."""
 
+_SOUND = (*DEFAULT, consistent_weights, durable_after_ack, same_start, newest_loads)
+_SURVIVES = (*_SOUND, old_survives)
+
 Steps = Callable[[Driver], None]
+Resume = Callable[[Driver], int]
+"""Gives the step that it goes on from, 0 for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +53,7 @@ class Check:
     name: str
     about: str
     run: Steps
-    recover: Steps
+    recover: Resume
     invariants: Sequence[Invariant]
     world: Mapping[str, Any] = field(default_factory=dict)
     needs: str = ""
@@ -56,14 +61,26 @@ class Check:
     storage: str = SHARED
 
 
-def _resume(job: Driver) -> None:
-    job.load()
+def _resume(job: Driver) -> int:
+    return job.load()
 
 
-def _resume_and_save(job: Driver) -> None:
-    job.load()
+def _resume_and_save(job: Driver) -> int:
+    step = job.load()
     job.train()
     job.save(LATER)
+    return step
+
+
+def _resume_and_overwrite(job: Driver) -> int:
+    """Save the last step anew, and the next one, and load both: what a larger world has left must not be in them."""
+    first = job.load()
+    for step in (first or LATER - 1, LATER):
+        job.save(step)
+        job.train()
+        job.load()
+        job.train()
+    return first
 
 
 def _one(job: Driver) -> None:
@@ -77,8 +94,22 @@ def _two(job: Driver) -> None:
 
 
 def _in_a_row(job: Driver) -> None:
-    for step in (1, 2, 3):
+    """As text 10 comes before 9."""
+    for step in (8, 9, 10, 11):
         job.save(step)
+
+
+def _three(job: Driver) -> None:
+    """So that retention that keeps two has something to remove."""
+    for step in (9, 10, 11):
+        job.save(step)
+        job.train()
+
+
+def _and_load_at_once(job: Driver) -> None:
+    for step in (8, 9, 10, 11):
+        job.save(step)
+        job.load()
 
 
 def _and_load(job: Driver) -> None:
@@ -92,6 +123,14 @@ def _again(job: Driver) -> None:
     """The last step once more, as a job does that has resumed from the one before."""
     for step in (1, 2, 2):
         job.save(step)
+        job.train()
+
+
+def _carry_on(job: Driver) -> None:
+    """What a job does that would rather train on without a checkpoint than end."""
+    for step in (1, 2, 3):
+        with suppress(BaseException):  # that of torch.distributed.checkpoint is no Exception
+            job.save(step)
         job.train()
 
 
@@ -117,19 +156,25 @@ _ASYNC = (*_SOUND, snapshot_isolation)
 
 _ON_SHARED = (
     Check("save", "one save, and every rank exits as soon as it has returned", _one, _resume, (*_SOUND, no_torn_files)),
-    Check("saves", "three saves with nothing in between", _in_a_row, _resume, (*_SURVIVES, no_torn_files)),
+    Check("saves", "four saves with nothing in between", _in_a_row, _resume, (*_SURVIVES, no_torn_files)),
     Check(
-        "load", "three saves, each loaded at once by every rank: one may be in the next save while another loads",
-        _and_load, _resume, (*_SOUND, no_torn_files, monotonic_step),
+        "load", "three saves, each loaded at once by every rank", _and_load, _resume,
+        (*_SOUND, no_torn_files, monotonic_step),
+    ),
+    Check(
+        "load-behind", "four saves, each loaded by every rank, while another may be in the next save and retire it",
+        _and_load_at_once, _resume, (*_SOUND, no_torn_files, monotonic_step),
     ),
     _faulty("kill", "the whole job is killed, before each op that changes files", _KILLED,
             f"kill-job on {_CHANGES} nth=each"),
-    Check("power-loss", "the power fails, at each moment", _two, _resume, _SURVIVES, {"faults": ("crash",)},
-          recovering=1),
+    Check("power-loss", "the power fails, at each moment of three saves", _three, _resume, _SURVIVES,
+          {"faults": ("crash",)}, recovering=1),
     _faulty("kill-rank", "one rank is killed, before each op that changes files", _KILLED,
             f"kill on {_CHANGES} nth=each"),
     _faulty("error", "EIO on one rank, at each op", _HONEST, "EIO on any nth=each"),
     _faulty("no-space", "ENOSPC, at each op that takes space", _HONEST, "ENOSPC on open|write|mkdir|fsync nth=each"),
+    _faulty("carry-on", "ENOSPC, at each op that takes space; the job catches the error and trains on", _HONEST,
+            "ENOSPC on open|write|mkdir|fsync nth=each", run=_carry_on),
     Check("overwrite", "a step is saved once more", _again, _resume, (*_SURVIVES, no_torn_files)),
     _faulty("kill-overwrite", "the job is killed while a step is saved once more", _KILLED,
             f"kill-job on {_CHANGES} nth=each", run=_again),
@@ -138,9 +183,12 @@ _ON_SHARED = (
           _resume, _ASYNC, needs="save_async"),
     _faulty("async-kill", "the job is killed during asynchronous saves", _KILLED,
             f"kill-job on {_CHANGES} nth=each", run=_async, needs="save_async"),
+    _faulty("async-error", "ENOSPC in asynchronous saves, at each op that takes space", (*_HONEST, snapshot_isolation),
+            "ENOSPC on open|write|mkdir|fsync nth=each", run=_async, needs="save_async"),
     Check("slow", "one op takes a minute, each in turn", _two, _resume, (*_SURVIVES, no_torn_files),
           {"faults": (f"slow on {_CHANGES} seconds=60 nth=each",)}),
-    Check("shrink", "saved by four ranks, loaded by two", _two, _resume, _SOUND, {"ranks": 4}, recovering=2),
+    Check("shrink", "saved by four ranks, loaded by two, which save that step anew", _two, _resume_and_overwrite,
+          _SOUND, {"ranks": 4}, recovering=2),
     Check("grow", "saved by two ranks, loaded by four", _two, _resume, _SOUND, {"ranks": 2}, recovering=4),
 )  # fmt: skip
 

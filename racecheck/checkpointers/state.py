@@ -82,9 +82,15 @@ def model(state: State) -> Any:
 def optimizer(module: Any, state: State) -> Any:
     """An AdamW over the module's parameters with the moments of a state."""
     made_ = torch.optim.AdamW(module.parameters(), lr=1e-3)
-    for name, parameter in module.named_parameters():
-        made_.state[parameter] = {key: each.clone() for key, each in state["optimizer"][name].items()}
+    fill(module, made_, state)
     return made_
+
+
+def fill(module: Any, optimizer_: Any, state: State) -> None:
+    """Give a module and its optimizer the values of a state, in place: the other way round than `taken`."""
+    module.load_state_dict(state["model"])
+    for name, parameter in module.named_parameters():
+        optimizer_.state[parameter] = {key: each.clone() for key, each in state["optimizer"][name].items()}
 
 
 def taken(module: Any, optimizer_: Any = None) -> State:

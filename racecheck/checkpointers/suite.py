@@ -29,8 +29,8 @@ def scenario(kind: type, name: str) -> Scenario:
     def run(rank: Rank) -> None:
         check.run(Driver(rank, kind))
 
-    def recover(rank: Rank) -> None:
-        check.recover(Driver(rank, kind))
+    def recover(rank: Rank) -> int:
+        return check.recover(Driver(rank, kind))
 
     made = Scenario(
         run, world=make_world(World(), **check.world), invariants=check.invariants, report="", expected=Verdict.PASS,

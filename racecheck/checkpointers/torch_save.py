@@ -1,30 +1,78 @@
-"""``torch.save`` by rank 0, from the plainest way to the one that holds."""
+"""``torch.save`` by rank 0 into one file, from the plainest way to one that is never seen half written.
+
+The variants are those of public answers to "how do I save from rank 0": nothing, a barrier, a lock, another name.
+"""
 
 from __future__ import annotations
 
+import os
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 from racecheck.checkpointers.protocol import State
 
 
 class InPlace:
-    """Rank 0 writes ``step-N.pt`` and nobody waits."""
+    """Rank 0 writes the file and nobody waits."""
 
     def save(self, state: State, root: Path, step: int) -> None:
-        import torch
         import torch.distributed as dist
 
         if dist.get_rank() == 0:
-            torch.save({"state": state, "step": step}, root / "checkpoint.pt")
+            self.write({"state": state, "step": step}, root / "checkpoint.pt")
 
     def load(self, root: Path, state: State) -> tuple[State, int]:
-        import torch
-
-        found = torch.load(root / "checkpoint.pt", weights_only=True)
+        found = self._read(root)
         return found["state"], found["step"]
 
     def latest(self, root: Path) -> int | None:
+        return self._read(root)["step"] if (root / "checkpoint.pt").exists() else None
+
+    def write(self, content: Any, path: Path) -> None:
+        """How rank 0 writes."""
+        import torch
+
+        with self.alone(path):
+            torch.save(content, path)
+
+    def alone(self, path: Path) -> AbstractContextManager[Any]:
+        """What is held while the file is written or read."""
+        return nullcontext()
+
+    def _read(self, root: Path) -> Any:
         import torch
 
         path = root / "checkpoint.pt"
-        return torch.load(path, weights_only=True)["step"] if path.exists() else None
+        with self.alone(path):
+            return torch.load(path, weights_only=True)
+
+
+class Barrier(InPlace):
+    """The same, and then all ranks wait for rank 0."""
+
+    def save(self, state: State, root: Path, step: int) -> None:
+        import torch.distributed as dist
+
+        super().save(state, root, step)
+        dist.barrier()
+
+
+class Locked(InPlace):
+    """Rank 0 writes and everybody reads under a lock (the package filelock); nobody waits."""
+
+    requires = ("filelock",)
+
+    def alone(self, path: Path) -> AbstractContextManager[Any]:
+        from filelock import FileLock
+
+        return FileLock(f"{path}.lock")
+
+
+class Renamed(Barrier):
+    """Rank 0 writes under another name and renames; then all wait.  Nothing is synced."""
+
+    def write(self, content: Any, path: Path) -> None:
+        temporary = path.with_name(f"{path.name}.tmp")
+        super().write(content, temporary)
+        os.replace(temporary, path)

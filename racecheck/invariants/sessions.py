@@ -32,7 +32,7 @@ def monotonic_step(outcome: Outcome) -> Iterator[Violation]:
 def _back(outcome: Outcome, where: str) -> Iterator[Violation]:
     newest: dict[int, list[Weights]] = {}
     for load in (each for each in outcome.weights if each.kind == "loaded" and each.step >= 0):
-        begun = _begun(outcome, load)
+        begun = begins(outcome, load)
         there = newest.setdefault(outcome.world.node(load.rank), [])
         before = [each for each in there if each.rank == load.rank or each.event <= begun]
         last = max(before, key=lambda each: each.step, default=None)
@@ -46,7 +46,7 @@ def _back(outcome: Outcome, where: str) -> Iterator[Violation]:
         there.append(load)
 
 
-def _begun(outcome: Outcome, load: Weights) -> int:
+def begins(outcome: Outcome, load: Weights) -> int:
     """How many events had come before a load began, at least: its rank's first op since it spoke last (-1: none)."""
     earlier = [each.event for each in outcome.weights if each.rank == load.rank and each is not load]
     since = max((event for event in earlier if event <= load.event), default=0)

@@ -140,6 +140,18 @@ def take_over_threads() -> None:
         setattr(owner, method, wrap(getattr(owner, method)))
 
 
+def take_over_signals() -> None:
+    """Leave `STACK_SIGNAL` alone: a program that puts back all handlers as Python knows them (Lightning's Trainer, when
+    a fit ends) would end its process with the next stack that is asked for, since faulthandler's is none of them.
+    """
+    original = signal.signal
+
+    def set_handler(signalnum: Any, handler: Any) -> Any:
+        return signal.SIG_DFL if signalnum == STACK_SIGNAL else original(signalnum, handler)
+
+    signal.signal = set_handler
+
+
 def _starting(original: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(original)
     def start(self: threading.Thread) -> None:
@@ -430,13 +442,20 @@ def newest_modules(count: int) -> list[str]:
 
 def is_own(name: str) -> bool:
     """Whether a module belongs to the scenario rather than to an installed package."""
-    installed = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[1]))
     module = sys.modules.get(name)
-    return module is not None and not (getattr(module, "__file__", None) or sys.prefix).startswith(installed)
+    file = getattr(module, "__file__", None) or sys.prefix
+    return module is not None and not file.startswith(str(Path(__file__).parents[1])) and not is_installed(file)
+
+
+def is_installed(file: str) -> bool:
+    """Whether a file belongs to an installed package, of this environment or of one that this one builds upon."""
+    return file.startswith((sys.prefix, sys.base_prefix)) or not {"site-packages", "dist-packages"}.isdisjoint(
+        Path(file).parts
+    )
 
 
 def _clear(module: ModuleType) -> None:
     """In the interpreter's order: names with one leading underscore first, then the others."""
     names = [name for name in vars(module) if name != "__builtins__"]
     for name in sorted(names, key=lambda each: not (each.startswith("_") and not each.startswith("__"))):
-        setattr(module, name, None)
+        vars(module)[name] = None  # not setattr, which a module may refuse

@@ -159,7 +159,7 @@ class Descriptors:
         if self.where(number) is None:
             self.drop(number)
             return None
-        file = self._files.same(self._pid, number) or self._files.add(self._fetch(number))
+        file = self._files.same(self._pid, number) or self._files.add(self.fetch(number))
         self.set(number, file)
         return file
 
@@ -174,7 +174,8 @@ class Descriptors:
         except OSError:
             return None
 
-    def _fetch(self, number: int) -> int:
+    def fetch(self, number: int) -> int:
+        """A duplicate of a descriptor, of whatever it is; raises `PermissionError`."""
         fetch, opened = syscalls.number("pidfd_getfd", libc.MACHINE), os.pidfd_open(self._pid)
         assert fetch is not None
         try:

@@ -414,20 +414,31 @@ def _seek(request: Request) -> Answer:
 
 
 def _copy(request: Request) -> Answer:
-    """``copy_file_range`` and ``sendfile``: both ends have to be ours."""
-    ends = [index for index, arg in enumerate(request.call.args) if arg.role is Role.FD]
-    if any(index not in request.files for index in ends) or request.call.name not in {
-        "copy_file_range",
-        "sendfile",
-    }:
+    """``copy_file_range`` and ``sendfile``: what is written to has to be ours."""
+    ends = {arg.name: index for index, arg in enumerate(request.call.args) if arg.role is Role.FD}
+    if request.call.name not in {"copy_file_range", "sendfile"} or ends["to"] not in request.files:
         return CARRY_ON
+    if ends["from"] in request.files:
+        return _copied(request, ends["from"], request.files[ends["from"]].descriptor)
+    try:
+        source = request.task.process.descriptors.fetch(signed(request.arguments[ends["from"]]))
+    except OSError:
+        return CARRY_ON
+    try:
+        return _copied(request, ends["from"], source) if stat.S_ISREG(os.fstat(source).st_mode) else CARRY_ON
+    finally:
+        os.close(source)
+
+
+def _copied(request: Request, index: int, source: int) -> Answer:
+    """``source`` stands for the descriptor that is argument number ``index``."""
     memory = request.task.process.memory
     arguments: list[libc.Argument] = []
     offsets: list[tuple[int, ctypes.Array[ctypes.c_char]]] = []
-    for index, arg in enumerate(request.call.args):
-        register = request.arguments[index]
+    for place, arg in enumerate(request.call.args):
+        register = request.arguments[place]
         if arg.role is Role.FD:
-            arguments.append(request.files[index].descriptor)
+            arguments.append(source if place == index else request.files[place].descriptor)
         elif arg.role is Role.INOUT and register:
             buffer = ctypes.create_string_buffer(memory.read(register, 8), 8)
             offsets.append((register, buffer))

@@ -288,7 +288,7 @@ def _installed(name: str) -> bool:
         with suppress(Exception):
             spec = importlib.util.find_spec(top)
             origin = spec.origin if spec else None
-    return top in sys.stdlib_module_names or (origin or "").startswith((sys.prefix, sys.base_prefix))
+    return top in sys.stdlib_module_names or agent.is_installed(origin or "")
 
 
 def _settle() -> None:
@@ -324,6 +324,7 @@ def main(client: int) -> None:
             talk.send(json.dumps({"cannot": why}).encode())
             return
         agent.take_over_threads()
+        agent.take_over_signals()
         linecache.checkcache = lambda filename=None: None  # noqa: ARG005  (torch asks for stacks often; no source changes)
         try:
             hooks = importlib.import_module("racecheck.world.hooks")

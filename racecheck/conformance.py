@@ -1,0 +1,100 @@
+"""The conformance suite in tests: in one line, or as a class for pytest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from racecheck import config
+from racecheck.checkpointers import CHECKS, applicable, protocol, reason_against, scenario
+from racecheck.errors import UsageError
+from racecheck.gate import baseline, layouts, pages, subjects
+from racecheck.gate.baseline import Baseline
+from racecheck.gate.cells import Cell
+from racecheck.gate.judging import Judging, Terms
+from racecheck.gate.plan import FIRST, is_swept
+from racecheck.gate.result import Result
+from racecheck.gate.subjects import Subject
+from racecheck.model import Verdict
+from racecheck.sessions import HERE
+
+if TYPE_CHECKING:
+    from racecheck.fixture import Racecheck
+
+
+def check_checkpointer(
+    checkpointer: type,
+    *,
+    checks: Sequence[str] = (),
+    storages: Sequence[str] = (),
+    ranks: int | None = None,
+    seconds: float = 300.0,
+    seed: int | str = 0,
+) -> tuple[Cell, ...]:
+    """Judge a checkpointer (`racecheck.checkpointers.protocol` says what that is) by the checks of the suite.
+
+    ``checks`` and ``storages`` are names, by default all; ``seconds`` is about how long that may take.  Gives what came
+    of each check.  Raises `AssertionError`, with the matrix and the interleaving, unless all are PASS, and `UsageError`
+    for what is no checkpointer.
+    """
+    subject = Subject(_name(checkpointer), checkpointer)
+    terms = Terms(ranks, str(seed), seconds, config.read().findings)
+    asked = subjects.checks(subject, checks, storages)
+    if not asked:
+        raise UsageError("none of the checks is both among those named and on a storage named: leave one out")
+    found: dict[str, Cell] = {}
+    for cell in Judging(subject, HERE, terms).cells(asked):
+        found[cell.check] = cell
+    cells = tuple(found.values())
+    result = Result(cells, baseline.compare(cells, Baseline()), terms, sum(each.seconds for each in cells))
+    if result.verdict is not Verdict.PASS:
+        raise AssertionError(layouts.text(pages.blocks(result)))
+    return cells
+
+
+class CheckpointerSuite:
+    """The suite as tests: derive a class ``Test...`` and set ``checkpointer``; ``checks`` may name fewer than all.
+
+    Each check is a test, ``TestMine::test_check[kill]``, for which the options and the marker of the plugin count.
+    What the checkpointer's ``not_for`` names is skipped, with the reason.
+    """
+
+    checkpointer: type
+    checks: Sequence[str] = ()
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """A test for each check that there are methods for."""
+        if "check" in metafunc.fixturenames:
+            metafunc.parametrize("check", [*map(self._parameter, self._asked())])
+
+    def test_check(self, racecheck: Racecheck, request: pytest.FixtureRequest, check: str) -> None:
+        made = scenario(self.checkpointer, check)
+        says = request.node.get_closest_marker("racecheck") is not None
+        says |= request.config.getoption("racecheck_schedules") is not None
+        given: dict[str, Any] = {} if says else {"schedules": FIRST}
+        if is_swept(made.world):
+            given = {"strategy": "round-robin", **({} if says else {"schedules": None})}
+        racecheck.check(made, **given)
+
+    def _asked(self) -> list[str]:
+        _name(self.checkpointer)
+        unknown = [each for each in self.checks if each not in CHECKS]
+        if unknown:
+            raise UsageError(f"there is no check {unknown[0]!r}; there are: {', '.join(CHECKS)}")
+        return [each for each in applicable(self.checkpointer) if not self.checks or each in self.checks]
+
+    def _parameter(self, name: str) -> Any:
+        against = reason_against(self.checkpointer, CHECKS[name])
+        marks = [pytest.mark.skip(reason=f"{name} is not held against it: {against}")] if against else []
+        return pytest.param(name, id=name, marks=marks)
+
+
+def _name(checkpointer: type) -> str:
+    """How the command line names a class; raises `UsageError` for what is no checkpointer, or cannot be imported."""
+    protocol.check(checkpointer, getattr(checkpointer, "__name__", repr(checkpointer)))
+    name = f"{checkpointer.__module__}:{checkpointer.__qualname__}"
+    if "." in checkpointer.__qualname__:
+        raise UsageError(f"{name} cannot be imported by its name: define the class at the top of a module")
+    return name

@@ -1,0 +1,85 @@
+"""A cell: what came of a checkpointer and a check."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from racecheck.model import Verdict
+
+NO_TIME = "no schedule was run"
+_SHORT = ("not triggered: ", NO_TIME)
+"""How a reason for UNKNOWN begins that more time may do away with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """An invariant that does not hold: how that was first seen, and the file of the finding ("" if none was kept)."""
+
+    invariant: str
+    message: str
+    finding: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A checkpointer, by the name that it was given, a check, and what came of them.
+
+    ``versions`` are of the packages that the checkpointer takes and of torch: the same checkpointer with others is
+    another row.  ``asked`` are the names of the invariants.  ``against`` says why what is found here is not held
+    against the checkpointer, "" if it is.  ``text`` is a failing run as people read it.  ``is_done`` is False while a
+    longer search is still to come.
+    """
+
+    checkpointer: str
+    check: str
+    storage: str
+    versions: Mapping[str, str]
+    verdict: Verdict
+    asked: tuple[str, ...] = ()
+    broken: tuple[Broken, ...] = ()
+    reasons: tuple[str, ...] = ()
+    schedules: int = 0
+    exhaustive: bool = False
+    claim: str = ""
+    seconds: float = 0.0
+    against: str = ""
+    text: str = field(default="", repr=False)
+    is_done: bool = True
+
+    @property
+    def target(self) -> str:
+        """What ``racecheck run`` calls it."""
+        return f"{self.checkpointer}[{self.check}]"
+
+    @property
+    def row(self) -> str:
+        """The checkpointer with the versions that set it apart, without their builds ("+cpu")."""
+        own = ", ".join(f"{name} {each.partition('+')[0]}".rstrip() for name, each in self.versions.items())
+        return f"{self.checkpointer} ({own})"
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it counts."""
+        return not self.against
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it is UNKNOWN for want of time alone."""
+        return self.verdict is Verdict.UNKNOWN and all(each.startswith(_SHORT) for each in self.reasons)
+
+    def deepened(self, other: Cell) -> Cell:
+        """This cell and a longer search for the same, as one.
+
+        What one of them found counts; that one of them had too little time does not, if the other had enough.
+        """
+        both = (self, other)
+        told = [each for each in both if not each.is_short] or [other]
+        grave = max(reversed(told), key=lambda each: each.verdict)
+        return replace(
+            grave,
+            schedules=self.schedules + other.schedules,
+            seconds=self.seconds + other.seconds,
+            exhaustive=any(each.exhaustive for each in both),
+            is_done=other.is_done,
+        )

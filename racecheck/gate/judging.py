@@ -1,0 +1,208 @@
+"""The checks of a checkpointer, one by one, within a time."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+
+from racecheck.checkpointers import CHECKS, Check
+from racecheck.errors import CannotRun, InternalError, UsageError
+from racecheck.gate import plan, trial
+from racecheck.gate.cells import NO_TIME, Broken, Cell
+from racecheck.gate.plan import Budget
+from racecheck.gate.subjects import Subject
+from racecheck.invariants import name_of
+from racecheck.model import Verdict, World
+from racecheck.progress import is_interrupt
+from racecheck.report.words import count
+from racecheck.results import Page, search_text, shown_path
+from racecheck.runner import Progress, run_once
+from racecheck.search import Report, Search, explained, explore
+from racecheck.sessions import Sessions
+from racecheck.strategies import RoundRobin
+from racecheck.world.session import Session
+
+Show = Callable[[str], None]
+"""Takes a line that says what is going on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What cells are made with: the size of the worlds (None: as each check has it), the seed, the seconds for each
+    checkpointer, and where findings go (None: nowhere).
+    """
+
+    ranks: int | None = None
+    seed: str = "0"
+    seconds: float = 300.0
+    findings: Path | None = None
+
+
+class Judging:
+    """A checkpointer under the checks."""
+
+    def __init__(self, subject: Subject, sessions: Sessions, terms: Terms, show: Show = lambda _: None) -> None:
+        self._subject, self._sessions, self._terms, self._show = subject, sessions, terms, show
+        self._begun, self._run = time.perf_counter(), 0.0
+        self._reports: dict[str, Report] = {}
+
+    def cells(self, asked: Sequence[Check], known: Mapping[str, Cell] | None = None) -> Iterator[Cell]:
+        """A cell for each check, and once more for those that there was time to look at again.
+
+        ``known`` are cells of an earlier time, by check, which is gone on with.  Where the checkpointer cannot be
+        judged at all there is one cell, which says why.  Raises `UsageError` for a class that is no checkpointer.
+        """
+        found = dict(known or {})
+        if all(each.name in found and found[each.name].is_done for each in asked):
+            return
+        reason = self._subject.missing or self._try()
+        if reason:
+            yield self._cell(CHECKS[trial.CHECK], reasons=(reason,))
+            return
+        fresh = [each for each in asked if each.name not in found]
+        for number, check in enumerate(fresh):
+            found[check.name] = cell = self._first(check, number, len(fresh))
+            yield cell
+        open_ = [each for each in asked if not found[each.name].is_done]
+        open_.sort(key=lambda each: found[each.name].verdict is not Verdict.FAIL)
+        for number, check in enumerate(open_):
+            yield self._again(check, found[check.name], len(open_) - number - 1)
+
+    def _try(self) -> str:
+        """Why it cannot be judged at all, "" if it can; raises `UsageError` for a class that is no checkpointer."""
+        self._show(f"{self._subject.name}: one plain run")
+        check = CHECKS[trial.CHECK]
+        scenario, world, strategy = self._subject.scenario(check), self._world(check), RoundRobin()
+        strategy.begin(Random(0))
+        try:
+            with self._sessions.use() as session:
+                begun = time.perf_counter()
+                outcome = run_once(session, scenario, world, strategy, seed=self._terms.seed)
+                self._run = time.perf_counter() - begun
+        except CannotRun as error:
+            return str(error)
+        wrong = trial.misuse(outcome)
+        if wrong:
+            raise UsageError(wrong)
+        return trial.reason(outcome)
+
+    def _first(self, check: Check, number: int, total: int) -> Cell:
+        world, seconds = self._world(check), self._terms.seconds
+        after = total - number - 1
+        budget = plan.first(world, left=self._left(), after=after, total=total, seconds=seconds, run=self._run)
+        if budget is None:
+            return self._cell(check, reasons=(f"{NO_TIME} in {seconds:g} seconds",))
+        cell = self._explored(check, budget, f"{number + 1} of {total} checks")
+        return replace(cell, is_done=not (cell.verdict is Verdict.FAIL or _is_open(cell)))
+
+    def _again(self, check: Check, cell: Cell, after: int) -> Cell:
+        """Explain a failure, or look for longer."""
+        note = f"once more, {count(after, 'check')} to go"
+        if cell.verdict is Verdict.FAIL:
+            return self._explained(check, cell, plan.explaining(left=self._left(), after=after), note)
+        budget = plan.longer(left=self._left(), after=after, spent=cell.seconds)
+        if budget is None:
+            return replace(cell, is_done=True)
+        both = cell.deepened(self._explored(check, budget, note))
+        is_new = both.verdict is Verdict.FAIL
+        return self._explained(check, both, plan.explaining(left=self._left(), after=after), note) if is_new else both
+
+    def _explained(self, check: Check, cell: Cell, seconds: float, note: str) -> Cell:
+        done, report = replace(cell, is_done=True), self._reports.get(check.name)
+        if report is None or seconds <= 0:
+            return done
+        search = self._search(check, Budget(report.strategy, report.schedules, seconds))
+        fresh = self._attempt(lambda session, tell: explained(session, search, report, tell), check, note)
+        if isinstance(fresh, str) or fresh.verdict is not Verdict.FAIL:
+            return done
+        again = {each.invariant: each for each in _broken(fresh)}
+        broken = tuple(again.get(each.invariant, each) for each in cell.broken)
+        return replace(done, broken=broken, text=_text(fresh), seconds=cell.seconds + fresh.seconds)
+
+    def _explored(self, check: Check, budget: Budget, note: str) -> Cell:
+        search = self._search(check, budget)
+        report = self._attempt(lambda session, tell: explore(session, search, tell), check, note)
+        if isinstance(report, str):
+            return self._cell(check, reasons=(report,))
+        if report.interrupted:
+            raise KeyboardInterrupt
+        self._reports[check.name] = report
+        return self._of(check, report)
+
+    def _attempt(self, work: Callable[[Session, Progress], Report], check: Check, note: str) -> Report | str:
+        """What work comes to, or why it could not be done."""
+
+        def tell(done: int, _: int, seconds: float, more: str) -> None:
+            rate = f"{count(done, 'schedule')}, {done / max(seconds, 0.01):.1f} a second"
+            left = f"at most {max(0.0, self._left()):.0f} s left"
+            self._show(", ".join(filter(None, [f"{self._subject.name}: {check.name}", note, left, rate, more])))
+
+        tell(0, 0, 0.0, check.about)
+        try:
+            with self._sessions.use() as session:
+                return work(session, tell)
+        except (UsageError, CannotRun, InternalError) as error:
+            if is_interrupt(error):
+                raise KeyboardInterrupt from None
+            return str(error)
+        except Exception as error:  # noqa: BLE001
+            if is_interrupt(error):
+                raise KeyboardInterrupt from None
+            traceback.print_exc()
+            return str(InternalError(f"{type(error).__name__}: {error}"))
+
+    def _search(self, check: Check, budget: Budget) -> Search:
+        scenario = self._subject.scenario(check)
+        return Search(
+            scenario, self._world(check), scenario.invariants, budget.strategy, budget.schedules, self._terms.seed,
+            seconds=budget.seconds, keep_going=True, findings=self._terms.findings,
+        )  # fmt: skip
+
+    def _world(self, check: Check) -> World:
+        return self._subject.world(check, self._terms.ranks)
+
+    def _left(self) -> float:
+        return self._terms.seconds - (time.perf_counter() - self._begun)
+
+    def _cell(self, check: Check, reasons: tuple[str, ...] = ()) -> Cell:
+        """One of which nothing is known."""
+        return Cell(
+            self._subject.name, check.name, check.storage, self._subject.versions, Verdict.UNKNOWN,
+            asked=tuple(name_of(each) for each in check.invariants), reasons=reasons,
+            against=self._subject.against(check),
+        )  # fmt: skip
+
+    def _of(self, check: Check, report: Report) -> Cell:
+        return replace(
+            self._cell(check, tuple(report.reasons)),
+            verdict=report.verdict,
+            broken=_broken(report),
+            schedules=report.schedules,
+            exhaustive=report.exhaustive,
+            claim=report.claim,
+            seconds=report.seconds,
+            text=_text(report) if report.verdict is Verdict.FAIL else "",
+        )
+
+
+def _is_open(cell: Cell) -> bool:
+    """Whether a longer search might find more."""
+    return cell.is_short or (cell.verdict is Verdict.PASS and not cell.exhaustive)
+
+
+def _text(report: Report) -> str:
+    return search_text(report, report.schedules, Page())
+
+
+def _broken(report: Report) -> tuple[Broken, ...]:
+    """Each invariant that does not hold, as it was first seen."""
+    found: dict[str, Broken] = {}
+    for each in (*report.violations, *(one for ending in report.endings for one in ending.violations)):
+        name = each.violation.invariant
+        finding = shown_path(each.finding) if each.finding is not None else ""
+        found.setdefault(name, Broken(name, each.violation.message, finding))
+    return tuple(found.values())

@@ -1,0 +1,98 @@
+"""The safety matrix: checkpointers by invariants, a table for each storage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from racecheck.checkpointers import CHECKS
+from racecheck.gate.cells import Cell
+from racecheck.invariants import name_of
+from racecheck.report.words import count
+
+Kind = Literal["fail", "unknown", "exhausted", "budget", "not held", "not asked"]
+MARKS: dict[Kind, str] = {
+    "fail": "FAIL", "unknown": "?", "exhausted": "PASS", "budget": "pass", "not held": "n/a", "not asked": "-",
+}  # fmt: skip
+LEGEND: dict[Kind, str] = {
+    "exhausted": "held in every interleaving of every check that asked",
+    "budget": "held as far as the budget went, in so many schedules",
+    "fail": "broken by a check; the finding is below",
+    "unknown": "could not be judged; the reason is below",
+    "not held": "not promised by the documentation, so not held against it; what the misuse does is below",
+    "not asked": "no check here asks for it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What is known of a checkpointer, an invariant and a storage, and what it rests on."""
+
+    kind: Kind
+    about: str = ""
+    schedules: int = 0
+
+    @property
+    def text(self) -> str:
+        """The mark, of a pass by budget with how many schedules that was."""
+        return f"{MARKS[self.kind]} {self.schedules}" if self.kind == "budget" else MARKS[self.kind]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Of one storage: the invariants, and for each checkpointer its entries."""
+
+    storage: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[Entry, ...]], ...]
+
+
+def tables(cells: Sequence[Cell]) -> Iterator[Table]:
+    """One for each storage, in the order in which they come."""
+    for storage in dict.fromkeys(each.storage for each in cells):
+        here = [each for each in cells if each.storage == storage]
+        columns = [*dict.fromkeys(name for each in here for name in each.asked)]
+        names = dict.fromkeys(each.row for each in cells)
+        rows = [(row, [each for each in here if each.row == row]) for row in names]
+        yield Table(
+            storage,
+            tuple(columns),
+            tuple((row, tuple(entry(own, column) for column in columns)) for row, own in rows),
+        )
+
+
+def entry(cells: Sequence[Cell], invariant: str) -> Entry:
+    """What cells of one checkpointer and one storage say of an invariant.
+
+    One check that breaks it is a FAIL, else one that could not judge it is UNKNOWN.
+    """
+    asked = [each for each in cells if invariant in each.asked]
+    held = [each for each in asked if each.is_held]
+    if not asked:
+        return Entry("not asked")
+    if not held:
+        return Entry("not held", "; ".join(dict.fromkeys(each.against for each in asked)))
+    broken = [each for each in held if any(one.invariant == invariant for one in each.broken)]
+    if broken:
+        return Entry("fail", ", ".join(each.check for each in broken))
+    doubts = [(each.check, why) for each in held for why in _doubts(each, invariant)]
+    if doubts:
+        return Entry("unknown", "; ".join(f"{check}: {why}" for check, why in doubts))
+    schedules = sum(each.schedules for each in held)
+    return Entry(
+        "exhausted" if all(each.exhaustive for each in held) else "budget", count(schedules, "schedule"), schedules
+    )
+
+
+def expected(invariant: str) -> str:
+    """What an invariant says, in a line."""
+    found = (each for check in CHECKS.values() for each in check.invariants if name_of(each) == invariant)
+    text = getattr(next(found, None), "__doc__", None) or invariant
+    return " ".join(text.split("\n\n")[0].split()).replace("``", "")
+
+
+def _doubts(cell: Cell, invariant: str) -> list[str]:
+    """The reasons for doubt that concern an invariant: those of its own, and those of no invariant in particular."""
+    judging = {each: each.partition(" could not judge: ")[0] for each in cell.reasons if " could not judge: " in each}
+    return [each for each in cell.reasons if judging.get(each, invariant) == invariant]

@@ -1,0 +1,192 @@
+"""The result of a gate for people, as blocks that `layouts` puts on a terminal, into Markdown or into HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import racecheck
+from racecheck.checkpointers import CHECKS
+from racecheck.gate import matrix
+from racecheck.gate.cells import Broken, Cell
+from racecheck.gate.matrix import LEGEND, MARKS, Entry, Kind, Table
+from racecheck.gate.result import Result
+from racecheck.model import Verdict
+from racecheck.report.words import count
+
+_TOO_LITTLE = "too little time"
+_KINDS: dict[Verdict, Kind] = {Verdict.PASS: "budget", Verdict.UNKNOWN: "unknown", Verdict.FAIL: "fail"}
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """Of what follows."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of text; ``code`` is a command that ends it, and ``level`` is how far it is indented."""
+
+    text: str
+    code: str = ""
+    level: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Of a grid; ``about`` is what there is to say of it where there is room."""
+
+    text: str
+    kind: Kind | None = None
+    about: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A table."""
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[Item, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Lines to be shown as they are, where there is room for that; ``is_first`` is the one to show if for one alone."""
+
+    text: str
+    is_first: bool = False
+
+
+Block = Heading | Line | Grid | Listing
+
+
+def blocks(result: Result) -> Iterator[Block]:
+    """The verdict; the checks (of a single checkpointer) and the matrix; what was found, and how to see it again."""
+    yield Heading(f"{result.verdict.name}  {_headline(result)}")
+    for each in result.wrong:
+        yield Line(f"UNKNOWN  {each}")
+    if not any(each.schedules for each in result.cells):
+        yield from (Line(f"{each.row}, {each.check}: {'; '.join(each.reasons)}") for each in result.cells)
+        return
+    tables = [*matrix.tables(result.cells)]
+    if len(result.rows) == 1:
+        yield _checks(result.cells)
+        yield from _single(tables)
+    else:
+        yield from _several(tables)
+    yield from _legend(result, {each.kind for table in tables for _, row in table.rows for each in row})
+    yield from _found(result)
+    yield from _doubted(result)
+
+
+def _single(tables: Sequence[Table]) -> Iterator[Block]:
+    """Invariants by storage."""
+    found = {
+        (name, table.storage): each
+        for table in tables
+        for name, each in zip(table.columns, table.rows[0][1], strict=True)
+    }
+    rows = (
+        (Item(name), *(_item(found.get((name, table.storage), Entry("not asked"))) for table in tables))
+        for name in dict.fromkeys(name for name, _ in found)
+    )
+    yield Heading("By invariant and storage")
+    yield Grid(("invariant", *(table.storage for table in tables)), tuple(rows))
+
+
+def _several(tables: Sequence[Table]) -> Iterator[Block]:
+    """Checkpointers by invariants, for each storage."""
+    for table in tables:
+        yield Heading(f"Storage: {table.storage}")
+        rows = ((Item(row), *map(_item, entries)) for row, entries in table.rows)
+        yield Grid(("checkpointer", *table.columns), tuple(rows))
+
+
+def _item(entry: Entry) -> Item:
+    return Item(entry.text, entry.kind, entry.about)
+
+
+def _headline(result: Result) -> str:
+    comparison, seconds = result.comparison, f"{result.seconds:.0f} s, seed {result.terms.seed}"
+    parts = [f"{count(len(result.rows), 'checkpointer')}, {count(len(result.cells), 'check')}"]
+    if len(result.rows) == 1:
+        parts = [f"{result.rows[0]}: {count(len(result.cells), 'check')}"]
+    for what, lines in (("new", comparison.new), ("known", comparison.known), ("fixed", comparison.fixed)):
+        if lines:
+            parts.append(f"{len(lines)} {what if what != 'new' or comparison.known else 'broken'}")
+    return "; ".join([*parts, *["interrupted"] * result.interrupted, seconds])
+
+
+def _checks(cells: Sequence[Cell]) -> Grid:
+    def row(cell: Cell) -> tuple[Item, ...]:
+        kind: Kind = "not held" if cell.against else "exhausted" if cell.exhaustive else _KINDS[cell.verdict]
+        kind = "fail" if cell.verdict is Verdict.FAIL and not cell.against else kind
+        broken = ", ".join(each.invariant for each in cell.broken) or _reasons(cell)
+        return (
+            Item(cell.check), Item(MARKS[kind], kind, cell.against), Item(str(cell.schedules)),
+            Item(broken or CHECKS[cell.check].about),
+        )  # fmt: skip
+
+    return Grid(("check", "verdict", "schedules", ""), tuple(map(row, cells)))
+
+
+def _legend(result: Result, used: set[Kind]) -> Iterator[Block]:
+    yield Heading("How to read it")
+    for kind, text in LEGEND.items():
+        if kind in used:
+            yield Line(f"{MARKS[kind]}{' N' * (kind == 'budget')}: {text}")
+    versions = {f"{name} {each}" for cell in result.cells for name, each in cell.versions.items()}
+    yield Line(f"Versions: {', '.join([f'racecheck {racecheck.__version__}', *sorted(versions)])}")
+
+
+def _found(result: Result) -> Iterator[Block]:
+    """What is broken, with what was expected and seen; first what counts."""
+    failing = sorted((each for each in result.cells if each.broken), key=lambda each: not each.is_held)
+    if failing:
+        yield Heading("What was found")
+    for number, cell in enumerate(failing):
+        yield Line(f"{cell.row}, {cell.check}: {CHECKS[cell.check].about}")
+        if cell.against:
+            yield Line(f"not held against it: {cell.against}", level=1)
+        for each in cell.broken:
+            yield from _broken(cell, each, result)
+        for why in cell.reasons:
+            yield Line(f"could not be judged: {why}", level=1)
+        yield Line("run again: ", f"racecheck run '{cell.target}'{_options(result)}", level=1)
+        if cell.text:
+            yield Listing(cell.text, is_first=number == 0)
+    for gone in result.comparison.fixed:
+        yield Line(f"fixed: {gone}: take it out of the baseline with --update-baseline")
+
+
+def _broken(cell: Cell, broken: Broken, result: Result) -> Iterator[Block]:
+    known = "known, " if f"{cell.target} {broken.invariant}" in result.comparison.known else ""
+    yield Line(f"{known}{broken.invariant}: {matrix.expected(broken.invariant)}", level=1)
+    yield Line(f"seen: {broken.message}", level=2)
+    if broken.finding:
+        yield Line("replay: ", f"racecheck replay {broken.finding}", level=2)
+
+
+def _doubted(result: Result) -> Iterator[Block]:
+    doubted = [each for each in result.cells if each.verdict is Verdict.UNKNOWN]
+    if doubted:
+        yield Heading("What could not be judged")
+    for cell in doubted:
+        if not cell.is_short:
+            yield Line(f"{cell.row}, {cell.check}: {_reasons(cell)}")
+    for row in result.rows:
+        short = [each.check for each in doubted if each.row == row and each.is_short]
+        if short:
+            yield Line(f"{row}, {', '.join(short)}: {_TOO_LITTLE}; allow more --seconds, or name fewer checks")
+
+
+def _reasons(cell: Cell) -> str:
+    return _TOO_LITTLE if cell.is_short else "; ".join(cell.reasons)
+
+
+def _options(result: Result) -> str:
+    ranks = f" --ranks {result.terms.ranks}" if result.terms.ranks is not None else ""
+    seed = f" --seed {result.terms.seed}" if result.terms.seed != "0" else ""
+    return ranks + seed

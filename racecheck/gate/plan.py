@@ -1,0 +1,61 @@
+"""How the time for a checkpointer is shared out.
+
+A first pass gives every check its tamest runs: all single faults and stale views where there are any, some schedules
+elsewhere.  The most telling checks come first and take what they need of the time, as far as something is left for
+each of the others.  What is left after that goes to explaining failures and to a longer search for more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from racecheck import storage
+from racecheck.model import World
+
+FIRST, LONG = 30, 200
+_RESERVED = 3
+"""So many plain runs are kept for each check that is still to come: its first run happens twice."""
+_PARTS = 8
+"""One check may take so big a part of all the time in the first pass."""
+_LONGEST_EXPLANATION = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How far a search may go."""
+
+    strategy: str
+    schedules: int
+    seconds: float
+
+
+def first(world: World, *, left: float, after: int, total: int, seconds: float, run: float) -> Budget | None:
+    """Of the first pass; None if no time is left.
+
+    ``left`` seconds of so many are there, ``after`` of ``total`` checks come after this one, and a plain run takes
+    ``run`` seconds.
+    """
+    least = min(_RESERVED * run, left / (after + 1))
+    share = max(least, min(seconds / min(_PARTS, total), left - least * after))
+    if left <= 0:
+        return None
+    return Budget("round-robin", LONG, share) if is_swept(world) else Budget("auto", FIRST, share)
+
+
+def longer(*, left: float, after: int, spent: float) -> Budget | None:
+    """Of the second pass; None if the time does not suffice for more than what the first one ``spent``.
+
+    A longer search begins with the same runs.
+    """
+    share = left / (after + 1)
+    return Budget("auto", LONG, share) if share > 2 * spent else None
+
+
+def explaining(*, left: float, after: int) -> float:
+    """Seconds for explaining a failure; 0 for none at all."""
+    return min(_LONGEST_EXPLANATION, max(0.0, left) / (after + 1))
+
+
+def is_swept(world: World) -> bool:
+    """Whether there are single faults or stale views to try, one after the other."""
+    return any(not fault.nth for fault in world.faults) or storage.make(world).has_views

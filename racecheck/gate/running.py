@@ -1,0 +1,120 @@
+"""Gates: one checkpointer after the other, each in processes of its own."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+
+from racecheck import listing, targets
+from racecheck.errors import UsageError
+from racecheck.gate import baseline, subjects
+from racecheck.gate.baseline import Baseline
+from racecheck.gate.cells import Cell
+from racecheck.gate.judging import Judging, Show, Terms
+from racecheck.gate.result import Result
+from racecheck.gate.store import Store
+from racecheck.gate.subjects import Subject
+from racecheck.progress import is_interrupt
+from racecheck.report.words import count
+from racecheck.sessions import Sessions
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is to be judged: checkpointers by name, and which checks on which storages (none: all).
+
+    ``goes_on``: one that cannot be asked does not end the gate, and what an earlier one has done stays done, but if it
+    is to be done ``anew``.
+    """
+
+    names: Sequence[str]
+    checks: Sequence[str] = ()
+    storages: Sequence[str] = ()
+    goes_on: bool = False
+    anew: bool = False
+
+
+class Gate:
+    """Judges checkpointers and keeps what came of it; ``say`` takes lines that stay, ``show`` one that does not."""
+
+    def __init__(self, asked: Asked, terms: Terms, say: Callable[[str], None], show: Show) -> None:
+        self._asked, self._terms, self._say, self._show = asked, terms, say, show
+        keeps = asked.goes_on and terms.findings is not None
+        self._store = Store(terms.findings, terms) if keeps and terms.findings is not None else None
+        self._cells: dict[tuple[str, str], Cell] = {}
+        self._wrong: list[str] = []
+
+    def run(self, known: Baseline) -> Result:
+        """Raises `UsageError` for what cannot be asked."""
+        begun, interrupted = time.perf_counter(), False
+        try:
+            with redirect_stdout(sys.stderr):
+                for number, name in enumerate(self._asked.names):
+                    self._try(name, len(self._asked.names) - number - 1)
+        except BaseException as error:
+            if not is_interrupt(error):
+                raise
+            interrupted = True
+        cells = [*self._cells.values()]
+        if self._store is not None and not interrupted:
+            cells += self._store.others(self._asked.names, cells)
+        return Result(
+            tuple(cells), baseline.compare(cells, known), self._terms, time.perf_counter() - begun,
+            tuple(self._wrong), interrupted,
+        )  # fmt: skip
+
+    def _try(self, name: str, after: int) -> None:
+        try:
+            self._judge(name, after)
+        except UsageError as error:
+            if not self._asked.goes_on:
+                raise
+            self._wrong.append(f"{name}: {error}")
+            self._say(f"{name}: {error}")
+
+    def _judge(self, name: str, after: int) -> None:
+        if "::" not in name and (here := str(Path.cwd())) not in sys.path:
+            sys.path.insert(0, here)
+        with listing.importing(name):
+            subject = Subject(name, targets.checkpointer(name))
+        asked = subjects.checks(subject, self._asked.checks, self._asked.storages)
+        kept = self._kept(subject)
+        for each in asked:
+            if each.name in kept:
+                self._cells[name, each.name] = kept[each.name]
+        more = f", then {after} more" if after else ""
+        sessions = Sessions()
+        try:
+            judging = Judging(subject, sessions, self._terms, lambda line: self._show(line + more))
+            for cell in judging.cells(asked, kept):
+                self._take(subject, cell)
+        finally:
+            sessions.close()
+
+    def _kept(self, subject: Subject) -> dict[str, Cell]:
+        if self._store is None or self._asked.anew:
+            return {}
+        kept = self._store.good(subject)
+        if kept:
+            self._say(f"{subject.name}: {len(kept)} cells are there from an earlier time (--anew makes them again)")
+        return kept
+
+    def _take(self, subject: Subject, cell: Cell) -> None:
+        old = self._cells.get((subject.name, cell.check))
+        self._cells[subject.name, cell.check] = cell
+        if self._store is not None and cell.schedules:
+            self._store.keep(subject, cell)
+        if old is None or old.verdict is not cell.verdict:
+            self._say(line(cell))
+
+
+def line(cell: Cell) -> str:
+    """What came of a check, in a line."""
+    verdict = f"{cell.verdict.name} (not held against it)" if cell.broken and cell.against else cell.verdict.name
+    claim = "every interleaving" if cell.exhaustive else cell.claim
+    grounds = ", ".join(each.invariant for each in cell.broken) or "; ".join(cell.reasons) or claim
+    return f"{cell.target}  {verdict}  {count(cell.schedules, 'schedule')}, {cell.seconds:.1f} s; {grounds}"

@@ -1,0 +1,90 @@
+"""Cells on disk: what an interrupted gate has done, and what was found with other releases.
+
+The file is versioned JSON, read strictly and written as a whole.  A cell is good for as long as what it follows from is
+the same (`Kept.source`, the versions, the terms): else it is made again, and replaces the old one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from filelock import FileLock
+
+from racecheck import record
+from racecheck.gate.cells import Cell
+from racecheck.gate.judging import Terms
+from racecheck.gate.subjects import Subject, fingerprint
+from racecheck.record import Format
+
+FORMAT = Format("racecheck-gate", 1, "a gate's cells", "remove it, or begin anew with --anew")
+_NAME = "gate.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A cell with what it follows from: ``source`` is of the checkpointer's file and of racecheck."""
+
+    cell: Cell
+    source: str
+    seed: str
+    seconds: float
+    ranks: int | None
+
+    def is_of(self, terms: Terms) -> bool:
+        return (self.seed, self.seconds, self.ranks) == (terms.seed, terms.seconds, terms.ranks)
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    cells: tuple[Kept, ...] = ()
+
+
+class Store:
+    """The cells below a directory."""
+
+    def __init__(self, directory: Path, terms: Terms) -> None:
+        self._path, self._terms = directory / _NAME, terms
+        self._fingerprints: dict[str, str] = {}
+
+    def good(self, subject: Subject) -> dict[str, Cell]:
+        """The cells of a checkpointer that need not be made again, by check; raises `UsageError` for a bad file."""
+        return {
+            each.cell.check: each.cell
+            for each in self._read()
+            if self._is_of(each, subject) and each.source == self._fingerprint(subject) and each.is_of(self._terms)
+        }
+
+    def others(self, names: Iterable[str], cells: Iterable[Cell]) -> list[Cell]:
+        """Cells of these checkpointers with versions that none of ``cells`` has, made on the same terms."""
+        rows, named = {each.row for each in cells}, {*names}
+        return [
+            each.cell
+            for each in self._read()
+            if each.cell.checkpointer in named and each.cell.row not in rows and each.is_of(self._terms)
+        ]
+
+    def keep(self, subject: Subject, cell: Cell) -> None:
+        """Replaces the cell of the same checkpointer, versions and check."""
+        terms = self._terms
+        fresh = Kept(cell, self._fingerprint(subject), terms.seed, terms.seconds, terms.ranks)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(self._path.with_suffix(".lock")):
+            old = [each for each in self._read() if _address(each.cell) != _address(cell)]
+            text = FORMAT.encode(_File((*old, fresh)))
+            record.write(text, self._path.parent, self._path.name)
+
+    def _read(self) -> tuple[Kept, ...]:
+        return cast("_File", FORMAT.load(self._path, _File)).cells if self._path.exists() else ()
+
+    def _is_of(self, kept: Kept, subject: Subject) -> bool:
+        return (kept.cell.checkpointer, dict(kept.cell.versions)) == (subject.name, dict(subject.versions))
+
+    def _fingerprint(self, subject: Subject) -> str:
+        return self._fingerprints.setdefault(subject.name, fingerprint(subject))
+
+
+def _address(cell: Cell) -> tuple[str, str]:
+    return cell.row, cell.check

@@ -1,0 +1,133 @@
+"""A checkpointer that is judged: what it takes, and the checks that are asked of it."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import racecheck
+from racecheck import checkpointers
+from racecheck.checkpointers import CHECKS, Check, protocol
+from racecheck.errors import UsageError
+from racecheck.model import World
+from racecheck.scenarios import Scenario, make_world
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A checkpointer's class, and the ``name`` that people gave for it."""
+
+    name: str
+    kind: type
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """Of the packages that it takes, and of torch; "" for what is not installed."""
+        return {name: _version(name) for name in dict.fromkeys((*protocol.requires(self.kind), "torch"))}
+
+    @property
+    def missing(self) -> str:
+        """What it takes and is not installed, with what to do; "" if nothing is missing."""
+        missing = [name for name in protocol.requires(self.kind) if not _is_installed(name)]
+        if not missing:
+            return ""
+        return f"needs {', '.join(missing)}, which is not installed: {_installation(missing[0])}"
+
+    def scenario(self, check: Check) -> Scenario:
+        """What every rank runs."""
+        return checkpointers.scenario(self.kind, check.name)
+
+    def world(self, check: Check, ranks: int | None) -> World:
+        """The world of a check, of another size if that is asked for and the check is not about sizes."""
+        world = self.scenario(check).world
+        if ranks is None or "ranks" in check.world:
+            return world
+        return make_world(world, ranks=ranks, nodes=ranks if world.nodes > 1 else 1)
+
+    def against(self, check: Check) -> str:
+        """Why what a check finds is not held against it; "" if it is."""
+        return checkpointers.reason_against(self.kind, check)
+
+
+def checks(subject: Subject, names: Sequence[str], storages: Sequence[str]) -> list[Check]:
+    """The checks that are asked of a checkpointer, the most telling first.
+
+    Of all that it has the methods for, those of these names, and on these storages (without their options: with any).
+    Raises `UsageError` for names that there are not.
+    """
+    known = [*dict.fromkeys(each.storage for each in CHECKS.values())]
+    for each in names:
+        if each not in CHECKS:
+            raise UsageError(f"there is no check {each!r}; there are: {', '.join(CHECKS)}")
+    for each in storages:
+        if not any(_is_on(storage, each) for storage in known):
+            raise UsageError(f"no check is on the storage {each!r}; there are: {', '.join(known)}")
+    return [
+        each
+        for each in checkpointers.applicable(subject.kind).values()
+        if (not names or each.name in names)
+        and (not storages or any(_is_on(each.storage, storage) for storage in storages))
+    ]
+
+
+def fingerprint(subject: Subject) -> str:
+    """SHA-256 of the file of the class and of racecheck's own: what the outcome follows from, besides versions."""
+    found = hashlib.sha256(_own().encode())
+    with suppress(OSError, TypeError):
+        found.update(Path(_file(subject.kind)).read_bytes())
+    return found.hexdigest()
+
+
+def _file(kind: type) -> str:
+    import sys  # noqa: PLC0415
+
+    return getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+
+
+@cache
+def _own() -> str:
+    found = hashlib.sha256(racecheck.__version__.encode())
+    for path in sorted(Path(racecheck.__file__).parent.rglob("*.py")):
+        found.update(path.read_bytes())
+    return found.hexdigest()
+
+
+def _is_on(storage: str, asked: str) -> bool:
+    return asked in {storage, storage.partition("(")[0]}
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _version(name: str) -> str:
+    """Of a package, by the name that it is imported by."""
+    for distribution in (name.replace(".", "-"), *importlib.metadata.packages_distributions().get(name, ())):
+        with suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(distribution)
+    return ""
+
+
+def _installation(name: str) -> str:
+    """How to install a package: by the extra of racecheck's that has it, if one has."""
+    package = _plain(name)
+    with suppress(importlib.metadata.PackageNotFoundError):
+        for line in importlib.metadata.requires("racecheck") or ():
+            found = re.match(r"([\w.-]+).*extra *== *['\"]([\w-]+)", line)
+            if found and found[2] != "dev" and _plain(found[1]) == package:
+                return f"pip install 'racecheck[{found[2]}]'"
+    return f"pip install {package}"
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

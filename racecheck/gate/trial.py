@@ -1,0 +1,61 @@
+"""One plain run of the plainest check, before time is spent: can this checkpointer be judged at all?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from racecheck.checkpointers import driving
+from racecheck.model import Frame, Outcome, Raised, RankResult, Stopped
+
+CHECK = "save"
+_USAGE = "racecheck.errors.UsageError"
+_MISSING = {"ModuleNotFoundError", "ImportError"}
+_DEVICE = re.compile(r"\b(CUDA|NVIDIA|GPUs?|XPU|HPU|accelerator)\b", re.IGNORECASE)
+"""What errors say about a device that is not there."""
+
+
+def misuse(outcome: Outcome) -> str:
+    """What the checkpointer does that is not in the protocol, "" if nothing: wrong input, not a bug."""
+    return next((each.message for each in _raised(outcome) if each.type == _USAGE), "")
+
+
+def reason(outcome: Outcome) -> str:
+    """Why it cannot be judged here, in one line; "" if it can.
+
+    What fails otherwise may be a bug, and is left to the checks.
+    """
+    for each in _raised(outcome):
+        said = f"{each.type}: {' '.join(each.message.split())}"
+        if _DEVICE.search(each.message):
+            return f"needs a device that is not here: {said}"
+        if each.type in _MISSING:
+            return f"needs a package that is not here: {said}"
+        if any(_is_construction(frame) for frame in each.stack):
+            return f"its constructor raises {said}{_at(each.stack)}"
+    for stopped in _results(outcome):
+        if isinstance(stopped, Stopped) and stopped.kind == "running":
+            return f"hangs: {stopped.why}{_at(stopped.stack)}"
+    return ""
+
+
+def _results(outcome: Outcome) -> Iterator[RankResult]:
+    """Of the run, and then of its recovery."""
+    yield from outcome.results
+    if outcome.recovery is not None:
+        yield from _results(outcome.recovery)
+
+
+def _raised(outcome: Outcome) -> Iterator[Raised]:
+    return (each for each in _results(outcome) if isinstance(each, Raised))
+
+
+def _is_construction(frame: Frame) -> bool:
+    return frame.file == driving.__file__ and frame.function == "__init__"
+
+
+def _at(stack: tuple[Frame, ...]) -> str:
+    """Where the checkpointer was, when that is known: what it has called is not shown."""
+    ours = [number for number, frame in enumerate(stack) if frame.file == driving.__file__]
+    own = stack[max(0, ours[0] - 1)] if ours else next(iter(stack), None)
+    return f" ({own.file}:{own.line} {own.function})" if own is not None else ""

@@ -1,0 +1,120 @@
+"""Are the checks good enough?  Each mutant of a saver that holds must fail one of them, or be known to do no harm.
+
+``python -m racecheck.mutation [control|control-dcp] [NAME...]`` prints a table: what was changed, and which check
+noticed by which invariant, or why nobody had to.  Exit status 1 for a mutant of which neither can be said.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from racecheck import checkpointers, config, doctor, targets
+from racecheck.checkpointers import mutants
+from racecheck.checkpointers.mutants import Mutant
+from racecheck.model import Verdict
+from racecheck.scenarios import make_world
+from racecheck.search import Search, explore
+from racecheck.world.session import Session
+
+_LEAST = "posix-min"
+_SCHEDULES, _SWEPT = 20, 300
+"""How many runs a check gets; where it tries fault after fault, so many that it comes to the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What became of a mutant: the ``check`` that failed (None: all held) and what was broken, as invariants say it.
+
+    ``harmless`` says why all may hold, "" if nobody knows.  ``doubts`` are checks that came to nothing.
+    """
+
+    mutant: Mutant
+    check: str | None
+    broken: tuple[str, ...]
+    harmless: str
+    doubts: tuple[str, ...]
+    checks: int
+    seconds: float
+
+    @property
+    def is_explained(self) -> bool:
+        return (self.check is not None) is not bool(self.harmless)
+
+    @property
+    def text(self) -> str:
+        """One line."""
+        fate = f"killed by {self.check}: {self.broken[0]}" if self.check else f"survives {self.checks} checks: "
+        why = "" if self.check else self.harmless or "NOBODY KNOWS WHY"
+        return f"{self.mutant.name:42} {self.mutant.about}\n{'':42} {fate}{why} ({self.seconds:.0f} s)"
+
+
+def judge(session: Session, mutant: Mutant, checks: Sequence[str] = ()) -> Fate:
+    """Ask the checks (all that apply, the likely ones first) until one of them fails.
+
+    The power fails on a file system that keeps to POSIX alone, too.
+    """
+    started = time.perf_counter()
+    doubts: list[str] = []
+    asked = checks or _order(mutant)
+    for number, check in enumerate(asked, 1):
+        name, _, model = check.partition(" ")
+        scenario = targets.load(f"{mutants.__name__}:{mutant.name}[{name}]")
+        world = make_world(scenario.world, faults=f"crash model={model}") if model else scenario.world
+        is_swept = any(not fault.nth for fault in world.faults)
+        search = Search(
+            scenario, world, scenario.invariants, schedules=_SWEPT if is_swept else _SCHEDULES,
+            strategy="round-robin" if is_swept else "auto",
+        )  # fmt: skip
+        report = explore(session, search)
+        if report.verdict is Verdict.FAIL:
+            broken = tuple(
+                dict.fromkeys(each.violation.invariant for ending in report.endings for each in ending.violations)
+            )
+            return Fate(mutant, check, broken, mutant.harmless, tuple(doubts), number, time.perf_counter() - started)
+        doubts += [f"{check}: {reason}" for reason in report.reasons]
+    return Fate(mutant, None, (), mutant.harmless, tuple(doubts), len(asked), time.perf_counter() - started)
+
+
+def judge_all(session: Session, every: Iterable[Mutant], tell: Callable[[Fate], None] = lambda _: None) -> list[Fate]:
+    """One after the other; ``tell`` hears of each."""
+    found = []
+    for mutant in every:
+        found.append(judge(session, mutant))
+        tell(found[-1])
+    return found
+
+
+_LIKELY = {
+    "flush": ("power-loss",), "sync": ("power-loss",), "fsync": ("power-loss",), "replace": ("kill", "power-loss"),
+    "rank": ("save",), "raise": ("error",), "finally": ("carry-on",), "": ("power-loss", "save"),
+}  # fmt: skip
+
+
+def _order(mutant: Mutant) -> list[str]:
+    """The checks that apply, those that are likely to notice first."""
+    reasons = checkpointers.protocol.not_for(mutant.control)
+    every = checkpointers.applicable(mutant.control)
+    fitting = [name for name, each in every.items() if not {name, each.storage} & reasons.keys()]
+    fitting += [f"{name} {_LEAST}" for name in ("power-loss",) if name in fitting]
+    return [name for name in dict.fromkeys((*_LIKELY.get(mutant.what, ()), *fitting)) if name in fitting]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the fate of mutants: those that are named, those of controls that are named, or all."""
+    found = {name: each for kind in mutants.CONTROLS for name, each in mutants.of(kind).items()}
+    chosen = [] if arguments else [*found.values()]
+    for name in arguments:
+        chosen += [found[name]] if name in found else mutants.of(targets.checkpointer(name)).values()
+    with doctor.start(config.read().runs) as session:
+        fates = judge_all(session, chosen, lambda fate: print(fate.text, flush=True))
+    killed, known = sum(bool(fate.check) for fate in fates), sum(fate.is_explained for fate in fates)
+    seconds = sum(fate.seconds for fate in fates)
+    print(f"{len(fates)} mutants in {seconds:.0f} s: {killed} killed, {len(fates) - killed} survive, {known} explained")
+    return 0 if known == len(fates) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

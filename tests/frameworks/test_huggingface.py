@@ -1,0 +1,37 @@
+"""The savers of the Hugging Face stack, in an environment that has them (``transformers==5.23.0``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import racecheck as package
+from racecheck import Rank, targets
+from racecheck.checkpointers.driving import Driver
+
+
+@pytest.mark.parametrize("name", ["accelerate", "accelerate-limit", "safetensors", "trainer"])
+def test_what_was_saved_is_loaded(racecheck: Any, name: str) -> None:
+    racecheck.check(targets.load(f"{name}[save]"), schedules=3)
+
+
+def test_accelerate_loads_what_is_not_there_yet(racecheck: Any) -> None:
+    racecheck.finds(targets.load("accelerate[load]"), "no-file-errors", within=10)
+
+
+@package.scenario(ranks=2)
+def rotating(rank: Rank) -> list[str]:
+    job = Driver(rank, targets.checkpointer("trainer"))
+    for step in (1, 2):
+        job.save(step)
+    return sorted(each.name for each in rank.path.iterdir())
+
+
+def test_the_trainer_rotates_by_itself(racecheck: Any) -> None:
+    """It keeps the newest, with the random states of both ranks."""
+    outcome = racecheck.run(rotating)
+    kept = {path for path in outcome.disk if path.startswith("checkpoint-")}
+    assert {path.partition("/")[0] for path in kept} == {"checkpoint-2"}
+    assert {f"checkpoint-2/rng_state_{rank}.pth" for rank in (0, 1)} <= kept
+    assert {f"checkpoint-2/{name}" for name in ("model.safetensors", "optimizer.pt", "trainer_state.json")} <= kept

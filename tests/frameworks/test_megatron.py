@@ -1,0 +1,11 @@
+"""The adapter of megatron-core, in an environment that has it (``megatron-core==0.16.1 psutil``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from racecheck import targets
+
+
+def test_what_was_saved_is_loaded(racecheck: Any) -> None:
+    racecheck.check(targets.load("megatron[save]"), schedules=2)

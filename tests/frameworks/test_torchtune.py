@@ -1,0 +1,11 @@
+"""The adapter of torchtune, in an environment that has it (``torchtune==0.6.1 torchao==0.9.0``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from racecheck import targets
+
+
+def test_what_was_saved_is_loaded(racecheck: Any) -> None:
+    racecheck.check(targets.load("torchtune[save]"), schedules=4)

@@ -1,0 +1,40 @@
+"""Each check of the suite notices what it is there for, and lets a saver pass that holds."""
+
+from __future__ import annotations
+
+import pytest
+
+from racecheck import targets
+from racecheck.model import Verdict
+from racecheck.search import Search, explore
+from racecheck.world.session import Session
+from tests.conftest import TARGETS
+
+CASES = [
+    ("ByName", "saves", "durable-after-ack"),
+    ("EachForItself", "saves@node-local", "same-start"),
+    ("EachForItself", "load-behind", "no-file-errors"),
+    ("Parts", "shrink", "newest-loads"),
+    ("Quiet", "async-error", "error-honesty"),
+]
+
+
+def found(session: Session, target: str) -> tuple[Verdict, set[str]]:
+    scenario = targets.load(target)
+    swept = any(not fault.nth for fault in scenario.world.faults)
+    strategy = "round-robin" if swept else "auto"
+    search = Search(scenario, scenario.world, scenario.invariants, strategy=strategy, schedules=40)
+    report = explore(session, search)
+    return report.verdict, {each.violation.invariant for each in report.violations}
+
+
+@pytest.mark.parametrize(("saver", "check", "invariant"), CASES)
+def test_a_check_notices_what_it_is_for(session: Session, saver: str, check: str, invariant: str) -> None:
+    verdict, broken = found(session, f"{TARGETS / 'savers.py'}::{saver}[{check}]")
+    assert verdict is Verdict.FAIL
+    assert invariant in broken
+
+
+@pytest.mark.parametrize("check", sorted({check for _, check, _ in CASES} - {"async-error"}))
+def test_the_control_holds(session: Session, check: str) -> None:
+    assert found(session, f"control[{check}]") == (Verdict.PASS, set())

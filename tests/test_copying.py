@@ -1,0 +1,25 @@
+"""The kernel's own copying (sendfile, copy_file_range), where only one end is watched."""
+
+from __future__ import annotations
+
+import hashlib
+
+from racecheck.model import Op
+from racecheck.runner import warm_up
+from racecheck.world.recorder import Recorder
+from racecheck.world.session import Session
+from racecheck.world.supervisor import Supervisor
+from tests.conftest import TARGETS, target
+
+
+def test_what_comes_from_outside_is_known(session: Session) -> None:
+    """Or no crash could be judged: which bytes were written would have gone unseen."""
+    scenario, data = target("copying", "from_outside"), (TARGETS / "copying.py").read_bytes()
+    recorder = Recorder(session.slot.path / "blobs", 1 << 20)
+    warm_up(session, scenario, scenario.world, seed="0")
+    supervisor = Supervisor(session, scenario.reference, scenario.world, lambda _: 0, seed="0", recorder=recorder)
+    outcome = supervisor.run()
+    copies = [event.result for event in outcome.trace if isinstance(event, Op) and event.call == "copy"]
+    assert [each.size for each in copies if each is not None and each.known] == [len(data), 0]
+    assert outcome.disk["copy"].digest == hashlib.sha256(data).hexdigest()
+    assert not recorder.problem

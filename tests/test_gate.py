@@ -1,0 +1,321 @@
+"""The gate: what it makes of cells, and of real checkpointers."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from racecheck import checkpointers
+from racecheck.checkpointers import CHECKS
+from racecheck.errors import UsageError
+from racecheck.gate import baseline, junit, layouts, matrix, pages, plan, subjects, trial
+from racecheck.gate.baseline import Baseline, Comparison
+from racecheck.gate.cells import Broken, Cell
+from racecheck.gate.judging import Terms
+from racecheck.gate.result import Result
+from racecheck.gate.store import Store
+from racecheck.gate.subjects import Subject
+from racecheck.invariants import name_of
+from racecheck.model import Frame, Outcome, Raised, Returned, Stopped, Verdict, World
+from racecheck.scenarios import make_world
+from tests.targets import gated
+
+PASS, UNKNOWN, FAIL = Verdict.PASS, Verdict.UNKNOWN, Verdict.FAIL
+
+
+def cell(check: str = "save", verdict: Verdict = PASS, *broken: str, **more: Any) -> Cell:
+    return Cell(
+        "mine", check, more.pop("storage", "shared"), more.pop("versions", {"torch": "2.13.0"}), verdict,
+        **{"asked": ("recovers", "old-survives"), "schedules": 3,
+           "broken": tuple(Broken(each, f"{each} is broken", "f.json") for each in broken), **more},
+    )  # fmt: skip
+
+
+def result(*cells: Cell, known: Baseline = Baseline()) -> Result:  # noqa: B008
+    return Result(cells, baseline.compare(cells, known), Terms(), 1.0)
+
+
+class TestCells:
+    def test_a_longer_search_counts_but_not_one_that_had_too_little_time(self) -> None:
+        short = cell(verdict=UNKNOWN, reasons=("not triggered: kill nth=each",))
+        for first, then, verdict in (
+            (cell(), cell(verdict=FAIL), FAIL),
+            (cell(), short, PASS),
+            (short, cell(), PASS),
+            (short, short, UNKNOWN),
+            (cell(), cell(verdict=UNKNOWN, reasons=("two runs of the same schedule differ",)), UNKNOWN),
+        ):
+            both = first.deepened(replace(then, schedules=5))
+            assert (both.verdict, both.schedules) == (verdict, 8)
+        assert cell(exhaustive=True).deepened(cell()).exhaustive
+
+    def test_two_releases_are_two_rows(self) -> None:
+        one, other = (cell(versions={"deepspeed": each, "torch": "2.13.0+cpu"}) for each in ("0.16.9", "0.18.0"))
+        assert (one.row, other.row) == (
+            "mine (deepspeed 0.16.9, torch 2.13.0)",
+            "mine (deepspeed 0.18.0, torch 2.13.0)",
+        )
+        (table,) = matrix.tables([one, other])
+        assert [row for row, _ in table.rows] == [one.row, other.row]
+
+
+class TestMatrix:
+    @pytest.mark.parametrize(
+        ("cells", "kind", "text"),
+        [
+            ([cell(exhaustive=True), cell("kill", exhaustive=True)], "exhausted", "PASS"),
+            ([cell(exhaustive=True), cell("kill")], "budget", "pass 6"),
+            ([cell(), cell("kill", FAIL, "recovers")], "fail", "FAIL"),
+            ([cell(), cell("kill", FAIL, "old-survives")], "budget", "pass 6"),
+            ([cell(), cell("kill", UNKNOWN, reasons=("it hangs",))], "unknown", "?"),
+            ([cell("load", FAIL, "recovers"), cell("kill", UNKNOWN, reasons=("it hangs",))], "fail", "FAIL"),
+            ([cell("load", UNKNOWN, reasons=("recovers could not judge: X: y",))], "unknown", "?"),
+            ([cell("load", UNKNOWN, reasons=("old-survives could not judge: X: y",))], "budget", "pass 3"),
+            ([cell("kill", FAIL, "recovers", against="documented")], "not held", "n/a"),
+            ([cell("kill", FAIL, "recovers", against="documented"), cell()], "budget", "pass 3"),
+            ([cell(asked=("old-survives",))], "not asked", "-"),
+            ([], "not asked", "-"),
+        ],
+    )
+    def test_an_entry(self, cells: list[Cell], kind: str, text: str) -> None:
+        entry = matrix.entry(cells, "recovers")
+        assert (entry.kind, entry.text) == (kind, text)
+        assert (entry.about == "documented") == (kind == "not held")
+
+    def test_a_table_for_each_storage(self) -> None:
+        tables = [*matrix.tables([cell(), cell("saves@nfs", FAIL, "recovers", storage="nfs")])]
+        assert [each.storage for each in tables] == ["shared", "nfs"]
+        assert [[entry.kind for entry in row] for _, row in tables[1].rows] == [["fail", "budget"]]
+
+    def test_what_is_expected_is_what_the_invariant_says(self) -> None:
+        names = {name_of(each) for check in CHECKS.values() for each in check.invariants}
+        assert all(re.search(r"\w+ \w+ .*\.$", matrix.expected(each)) for each in names)
+
+
+class TestBaseline:
+    CELLS = (cell("kill", FAIL, "recovers", "old-survives"), cell("save"), cell("load", UNKNOWN, reasons=("no",)))
+
+    def test_known_new_and_fixed(self) -> None:
+        known = Baseline(("mine[kill] recovers", "mine[save] recovers", "mine[load] recovers", "mine[error] recovers"))
+        found = baseline.compare(self.CELLS, known)
+        assert found.new == ("mine[kill] old-survives",)
+        assert found.known == ("mine[kill] recovers",)
+        assert found.fixed == ("mine[save] recovers",), "load came to UNKNOWN, and error was not asked"
+        assert baseline.updated(known, found).known == (
+            "mine[error] recovers", "mine[kill] old-survives", "mine[kill] recovers", "mine[load] recovers",
+        )  # fmt: skip
+
+    def test_what_is_not_held_against_it_is_not_found(self) -> None:
+        assert baseline.compare([cell("kill", FAIL, "recovers", against="documented")], Baseline()) == Comparison()
+
+    @pytest.mark.parametrize(
+        ("cells", "known", "verdict"),
+        [
+            ([cell()], (), PASS),
+            ([cell(), cell("kill", FAIL, "recovers")], (), FAIL),
+            ([cell(), cell("kill", FAIL, "recovers")], ("mine[kill] recovers",), PASS),
+            ([cell("kill", FAIL, "recovers", "old-survives")], ("mine[kill] recovers",), FAIL),
+            ([cell("load", UNKNOWN), cell("kill", FAIL, "recovers")], ("mine[kill] recovers",), UNKNOWN),
+            ([cell("load", UNKNOWN), cell("kill", FAIL, "recovers")], (), FAIL),
+            ([cell(), cell("kill", FAIL, "recovers", against="documented")], (), PASS),
+            ([cell("kill", FAIL, "recovers", against="documented")], (), UNKNOWN),
+            ([], (), UNKNOWN),
+        ],
+    )
+    def test_the_verdict(self, cells: list[Cell], known: tuple[str, ...], verdict: Verdict) -> None:
+        assert baseline.verdict(cells, baseline.compare(cells, Baseline(known))) is verdict
+
+    def test_the_file_has_a_line_for_each(self, tmp_path: Path) -> None:
+        path = tmp_path / "known.json"
+        baseline.save(Baseline(("a[b] c", "d[e] f")), path)
+        assert path.read_text().splitlines()[4:6] == ['  "a[b] c",', '  "d[e] f"']
+        assert baseline.load(path).known == ("a[b] c", "d[e] f")
+        path.write_text("{}")
+        with pytest.raises(UsageError, match=r"not a baseline: .*--update-baseline"):
+            baseline.load(path)
+
+
+class TestPlan:
+    PLAIN, FAULTY = World(), make_world(World(), faults="kill on write nth=each")
+
+    def test_the_first_checks_may_take_more_and_something_is_left_for_each(self) -> None:
+        left, shares = 60.0, []
+        for after in reversed(range(23)):
+            budget = plan.first(self.PLAIN, left=left, after=after, total=23, seconds=60, run=0.1)
+            assert budget is not None
+            shares.append(budget.seconds)
+            left -= budget.seconds
+        assert shares[0] == 60 / 8
+        assert min(shares) == pytest.approx(0.3)
+        assert left >= -0.001
+        slow = plan.first(self.PLAIN, left=60, after=22, total=23, seconds=60, run=10)
+        assert slow is not None
+        assert slow.seconds > 2, "that a run takes long does not leave the first checks without time"
+
+    def test_when_the_time_is_over_nothing_is_begun(self) -> None:
+        assert plan.first(self.PLAIN, left=0, after=3, total=9, seconds=60, run=1) is None
+        assert plan.longer(left=10, after=4, spent=1) is None, "it would begin with the same runs"
+        assert plan.explaining(left=-1, after=0) == 0
+
+    def test_faults_and_stale_views_are_swept(self) -> None:
+        for world, strategy in (
+            (self.PLAIN, "auto"),
+            (self.FAULTY, "round-robin"),
+            (make_world(World(), storage="nfs", nodes=2), "round-robin"),
+        ):
+            budget = plan.first(world, left=60, after=0, total=1, seconds=60, run=0.1)
+            assert budget is not None
+            assert budget.strategy == strategy
+
+
+class TestTrial:
+    MADE = Frame(checkpointers.driving.__file__, 22, "__init__")
+    CALLED = Frame(checkpointers.driving.__file__, 30, "save")
+    OWN = Frame("mine.py", 7, "save")
+
+    def of(self, *results: Any, recovery: tuple[Any, ...] = ()) -> Outcome:
+        then = Outcome(World(), (), (), recovery) if recovery else None
+        return Outcome(World(), (), (), results, recovery=then)
+
+    def test_a_save_that_fails_is_left_to_the_checks(self) -> None:
+        assert trial.reason(self.of(Raised("OSError", "no space", stack=(self.OWN, self.CALLED)), Returned())) == ""
+
+    @pytest.mark.parametrize(
+        ("ended", "reason"),
+        [
+            (Raised("ValueError", "a\nb", stack=(OWN, MADE)),
+             r"its constructor raises ValueError: a b \(mine.py:7 save\)"),
+            (Raised("AssertionError", "Torch not compiled with CUDA enabled"), "needs a device that is not here: .*"),
+            (Raised("ModuleNotFoundError", "No module named 'x'"), "needs a package that is not here: .* 'x'"),
+            (Stopped("running", "no op for 30 s", (Frame("lib.py", 1, "f"), OWN, CALLED)),
+             r"hangs: no op for 30 s \(mine.py:7 save\)"),
+            (Stopped("collective", "waits in barrier #0"), ""),
+        ],
+    )  # fmt: skip
+    def test_why_it_cannot_be_judged(self, ended: Any, reason: str) -> None:
+        assert re.fullmatch(reason, trial.reason(self.of(Returned(), ended)))
+        assert re.fullmatch(reason, trial.reason(self.of(Returned(), recovery=(ended,))))
+
+    def test_misuse(self) -> None:
+        wrong = Raised("racecheck.errors.UsageError", "X.load gave dict")
+        assert trial.misuse(self.of(Returned(), recovery=(wrong,))) == "X.load gave dict"
+
+
+class TestSubjects:
+    def test_checks_and_storages_by_name(self) -> None:
+        mine = Subject("mine", gated.InPlace)
+        assert [each.name for each in subjects.checks(mine, ("kill", "save"), ())] == ["save", "kill"]
+        on_objects = [each.storage for each in subjects.checks(mine, (), ("object", "nfs"))]
+        assert {*on_objects} == {"nfs", "object(mountpoint-s3)", "object(gcsfuse)"}
+        assert "async" not in [each.name for each in subjects.checks(mine, (), ())], "it has no save_async"
+        for names, storages, wrong in ((("x",), (), "no check 'x'"), ((), ("x",), "no check is on the storage 'x'")):
+            with pytest.raises(UsageError, match=wrong):
+                subjects.checks(mine, names, storages)
+
+    def test_other_ranks_where_a_check_is_not_about_that(self) -> None:
+        mine = Subject("mine", gated.InPlace)
+        assert [mine.world(CHECKS[each], 3).ranks for each in ("save", "shrink", "saves@nfs")] == [3, 4, 3]
+        assert mine.world(CHECKS["saves@nfs"], 3).nodes == 3
+
+    def test_what_is_missing_and_how_to_install_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        mine = Subject("mine", gated.Uninstalled)
+        assert mine.missing.endswith("which is not installed: pip install there-is-no-such-package")
+        listed = ["there-is.no_such_package>=1; extra == 'other'", 'click>=8; extra == "dev"']
+        monkeypatch.setattr(subjects.importlib.metadata, "requires", lambda _: listed)
+        assert mine.missing.endswith("pip install 'racecheck[other]'")
+        assert Subject("mine", gated.InPlace).missing == ""
+
+
+class TestStore:
+    MINE = Subject("mine", gated.InPlace)
+
+    def test_cells_that_fit_are_kept(self, tmp_path: Path) -> None:
+        versions = self.MINE.versions
+        Store(tmp_path, Terms()).keep(self.MINE, cell("kill", FAIL, "recovers", versions=versions))
+        Store(tmp_path, Terms()).keep(self.MINE, cell("save", versions=versions))
+        assert [*Store(tmp_path, Terms()).good(self.MINE)] == ["kill", "save"]
+        assert not Store(tmp_path, Terms(seconds=60)).good(self.MINE)
+        assert not Store(tmp_path, Terms(seed="1")).good(self.MINE)
+        assert not Store(tmp_path, Terms()).good(Subject("mine", checkpointers.checks.Check)), "of another file"
+
+    def test_another_release_stands_beside(self, tmp_path: Path) -> None:
+        now, then = ({"deepspeed": each, "torch": "2"} for each in ("0.18.0", "0.16.9"))
+        store = Store(tmp_path, Terms())
+        for versions in (now, then):
+            store.keep(self.MINE, cell(versions=versions))
+        store.keep(Subject("other", gated.InPlace), replace(cell(versions=then), checkpointer="other"))
+        (other,) = store.others(["mine"], [cell(versions=now)])
+        assert other.versions == then
+        assert not store.good(self.MINE), "none was made with what is installed here"
+
+    def test_a_damaged_file_is_a_line(self, tmp_path: Path) -> None:
+        (tmp_path / "gate.json").write_text("{")
+        with pytest.raises(UsageError, match=r"gate.json: not a gate's cells: .* remove it, or begin anew with --anew"):
+            Store(tmp_path, Terms()).good(self.MINE)
+
+
+class TestPages:
+    CELLS = (
+        cell("save", exhaustive=True),
+        cell("kill", FAIL, "recovers", text="rank 0 | kill <&> \x1b[31m"),
+        cell("load", FAIL, "old-survives", against="documented: one job alone"),
+        cell("error", UNKNOWN, reasons=("not triggered: EIO nth=each",)),
+        cell("slow", UNKNOWN, reasons=("two runs differ",)),
+    )
+
+    def test_junit(self) -> None:
+        known = Baseline(("mine[kill] recovers",))
+        root = ET.fromstring(junit.xml(self.CELLS, baseline.compare(self.CELLS, Baseline())))
+        (suite_,) = root
+        counts = {name: suite_.get(name) for name in ("tests", "failures", "errors", "skipped")}
+        assert counts == {"tests": "5", "failures": "1", "errors": "2", "skipped": "1"}
+        failure = root.find("testsuite/testcase[@name='kill']/failure")
+        assert failure is not None
+        assert failure.get("message") == "recovers: recovers is broken"
+        assert failure.text == "rank 0 | kill <&> ?[31m"
+        skipped = root.find("testsuite/testcase[@name='load']/skipped")
+        assert skipped is not None
+        assert skipped.get("message", "").startswith(
+            "not held against it: documented: one job alone; seen: old-survives"
+        )
+        root = ET.fromstring(junit.xml(self.CELLS, baseline.compare(self.CELLS, known)))
+        assert root.find("testsuite/testcase[@name='kill']/failure") is None
+        assert (
+            root.find("testsuite/testcase[@name='kill']/skipped[@message='known: recovers: recovers is broken']")
+            is not None
+        )
+
+    def test_each_page_says_what_was_found_and_how_to_see_it(self) -> None:
+        blocks = [*pages.blocks(result(*self.CELLS))]
+        for made in (layouts.text(blocks), layouts.markdown(blocks), layouts.page(blocks)):
+            for part in (
+                "FAIL",
+                "racecheck replay f.json",
+                "documented: one job alone",
+                "two runs differ",
+                "too little",
+            ):
+                assert part in made
+        page = layouts.page(blocks)
+        assert not re.search(r"<script|<link|src=|https?:", page)
+        assert "racecheck run &#x27;mine[kill]&#x27;" in page
+        assert "kill &lt;&amp;&gt;" in page
+        assert "| recovers | FAIL |" in layouts.markdown(blocks)
+
+    def test_several_checkpointers_are_a_table_for_each_storage(self) -> None:
+        other = replace(cell("saves@nfs", storage="nfs"), checkpointer="other")
+        made = layouts.markdown(pages.blocks(result(*self.CELLS, other)))
+        assert "### Storage: nfs" in made
+        assert "| other (torch 2.13.0) | pass 3 | pass 3 |" in made
+
+    def test_wide_tables_have_numbers(self) -> None:
+        names = tuple(f"{'long' * 5}-{number}" for number in range(8))
+        cells = [replace(cell(asked=names), checkpointer=each) for each in ("mine", "other")]
+        made = layouts.text(pages.blocks(result(*cells)), width=100)
+        assert max(map(len, made.splitlines()[:6])) <= 100
+        assert "8 longlonglonglonglong-7" in made

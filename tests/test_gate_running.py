@@ -1,0 +1,266 @@
+"""The gate on real checkpointers: on the command line and in tests."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+import racecheck
+from racecheck import checkpointers, doctor
+from racecheck.checkpointers import CHECKS
+from racecheck.cli import main
+from racecheck.errors import UsageError
+from racecheck.gate import command, plan, running
+from racecheck.gate.cells import Cell
+from racecheck.gate.judging import Judging
+from racecheck.gate.subjects import Subject
+from racecheck.model import Verdict
+from racecheck.scenarios import make_world
+from racecheck.sessions import Sessions
+from tests.targets import gated
+from tests.test_cli import Cli, _project, cli
+from tests.test_plugin import run as run_pytest
+
+__all__ = ["_project", "cli"]
+
+FILE = Path(__file__).parent / "targets" / "gated.py"
+
+
+class _Lasting(Sessions):
+    """One session for all checkpointers here: to start one takes longer than to judge."""
+
+    def close(self) -> None: ...
+
+    def end(self) -> None:
+        super().close()
+
+
+@pytest.fixture(scope="module")
+def lasting() -> Iterator[_Lasting]:
+    sessions = _Lasting()
+    yield sessions
+    sessions.end()
+
+
+@pytest.fixture
+def _lasting(lasting: _Lasting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searches are short, so that it is never the time that ends them."""
+    monkeypatch.setattr(running, "Sessions", lambda: lasting)
+    monkeypatch.setattr(plan, "LONG", 24)
+    monkeypatch.setattr(plan, "FIRST", 1)
+
+
+def only(*names: str) -> list[str]:
+    return [part for name in names for part in ("--check", name)]
+
+
+@pytest.mark.usefixtures("_lasting")
+class TestGate:
+    def test_a_good_one(self, cli: Cli) -> None:
+        assert cli("gate", f"{FILE}::Careful", *only("save", "kill", "saves@nfs"), "--json") == 0
+        found = {each["check"]: each for each in cli.data["cells"]}
+        assert [each["verdict"] for each in found.values()] == ["PASS"] * 3
+        assert found["save"]["exhaustive"]
+        assert found["kill"]["schedules"] > 24, "before each op that changes something, and in other schedules"
+        assert [each["storage"] for each in cli.data["matrix"]] == ["shared", "nfs"]
+
+    def test_a_bad_one(self, cli: Cli, lasting: _Lasting, monkeypatch: pytest.MonkeyPatch) -> None:
+        files = ["--junit", "j.xml", "--markdown", "m.md", "--html", "h.html"]
+        assert cli("gate", f"{FILE}::InPlace", *only("kill", "power-loss"), *files) == 1
+        assert cli.out.startswith(f"FAIL  {FILE}::InPlace")
+        assert "recovers: Every rank of the recovery returns" in cli.out
+        assert re.search(r"minimised: \d+", cli.out), "the first failing run is explained"
+        failures = ET.parse("j.xml").getroot().findall("testsuite/testcase/failure")
+        assert len(failures) == 2
+        assert "write checkpoint.json" in str(failures[0].text)
+        assert "what would help" not in str(failures[0].text)
+        replays = re.findall(r"racecheck replay (\S+json)", Path("m.md").read_text())
+        assert len({*replays}) > 1
+        with lasting.use() as session:
+            monkeypatch.setattr(doctor, "start", lambda _: nullcontext(session))
+            assert [main(["replay", finding, "--times", "1"]) for finding in dict.fromkeys(replays)] == [1] * len(
+                {*replays}
+            )
+        assert "<table>" in Path("h.html").read_text()
+
+    def test_what_is_known_does_not_fail_and_what_is_fixed_is_said(self, cli: Cli) -> None:
+        ask = ["gate", f"{FILE}::InPlace", *only("kill"), "--baseline", "known.json"]
+        assert cli(*ask) == 2
+        assert cli.err == "racecheck: there is no baseline known.json: write one with --update-baseline\n"
+        assert cli(*ask, "--update-baseline") == 0
+        known = json.loads(Path("known.json").read_text())
+        assert f"{FILE}::InPlace[kill] recovers" in known["known"]
+        known["known"].append(f"{FILE}::InPlace[kill] no-deadlock")
+        Path("known.json").write_text(json.dumps(known))
+        assert cli(*ask) == 0
+        assert f"fixed: {FILE}::InPlace[kill] no-deadlock" in cli.out
+
+    def test_what_is_documented_is_shown_and_not_held_against_it(self, cli: Cli) -> None:
+        assert cli("gate", f"{FILE}::Excused", *only("save", "kill")) == 0
+        assert "not held against it: the manual says: not while it is killed" in cli.out
+        assert "racecheck replay .racecheck/Excused_kill_/" in cli.out
+
+    @pytest.mark.parametrize(
+        ("name", "status", "said"),
+        [
+            ("NoLatest", 2, "racecheck: NoLatest has no method latest: a checkpointer has save(state, root, step), "),
+            ("OtherShapes", 2, "racecheck: OtherShapes.load gave model.0.weight as (128,), saved was (16, 8)"),
+            ("NoPair", 2, "racecheck: NoPair.load gave dict: it has to give the state and its step"),
+            ("Nothing", 2, "racecheck: gated has no class 'Nothing'"),
+            ("Unmade", 3, "its constructor raises ValueError: no settings anywhere"),
+            ("OnDevice", 3, "needs a device that is not here: RuntimeError: Found no NVIDIA driver on your system."),
+            ("Uninstalled", 3, "needs there_is_no_such_package, which is not installed: pip install "),
+            ("Polling", 3, "hangs: it was still going after 200 ops (a loop that polls?)"),
+            ("Outside", 1, "nothing-outside: "),
+        ],
+    )
+    def test_bad_input(self, cli: Cli, name: str, status: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        world = Subject.world
+        monkeypatch.setattr(Subject, "world", lambda *given: make_world(world(*given), max_ops=200))
+        assert cli("gate", f"{FILE}::{name}", *only("save")) == status
+        assert said in (cli.err if status == 2 else cli.out)
+        assert cli.err.count("\n") == 1, "one line, of the check or of what is wrong"
+
+    def test_a_class_in_a_module_here(self, cli: Cli) -> None:
+        Path("mysaver.py").write_text(FILE.read_text())
+        assert cli("gate", "mysaver:Careful", *only("save")) == 0
+        assert cli.out.startswith("PASS  mysaver:Careful (torch ")
+
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            ([], "name one checkpointer (package.module:Class), or give --all"),
+            ([f"{FILE}::Careful", "--all"], "name one checkpointer (package.module:Class), or give --all"),
+            ([f"{FILE}::Careful", "--check", "x"], "there is no check 'x'; there are: save, "),
+            ([f"{FILE}::Careful", "--storage", "x"], "no check is on the storage 'x'; there are: shared, "),
+            ([f"{FILE}::Careful", "--check", "kill", "--storage", "nfs"], "none of the checks is both"),
+            ([f"{FILE}::Careful", "--seconds", "nan"], "--seconds must be from 1 to"),
+            ([f"{FILE}::Careful", "--update-baseline"], "--update-baseline needs --baseline FILE"),
+            ([f"{FILE}::Careful", "--json", "--markdown", "-"], "standard output takes one of --json and --markdown -"),
+            ([f"{FILE}::Careful", "--junit", f"{FILE}/j.xml"], f"cannot write {FILE}/j.xml"),
+            (["nobody"], "'nobody' names no checkpointer: write package.module:Class, or one of "),
+        ],
+    )
+    def test_wrong_options(self, cli: Cli, options: list[str], said: str) -> None:
+        assert cli("gate", *options) == 2
+        assert cli.err.startswith(f"racecheck: {said}")
+        assert cli.err.count("\n") == 1
+
+
+@pytest.mark.usefixtures("_lasting")
+class TestAll:
+    @pytest.fixture(autouse=True)
+    def _named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        names = {"good": f"{FILE}::Careful", "gone": f"{FILE}::Nothing", "bare": f"{FILE}::Uninstalled",
+                 "odd": f"{FILE}::NoPair", "bad": f"{FILE}::InPlace"}  # fmt: skip
+        monkeypatch.setattr(checkpointers, "NAMES", names)
+        monkeypatch.setattr(command, "NAMES", names)
+
+    def test_the_others_go_on(self, cli: Cli) -> None:
+        ask = ["gate", "--all", *only("save", "kill"), "--json"]
+        assert cli(*ask) == 1
+        assert [each["checkpointer"] for each in cli.data["cells"]] == ["good", "good", "bare", "bad", "bad"]
+        assert cli.data["wrong"] == [
+            "gone: gated has no class 'Nothing'", "odd: NoPair.load gave dict: it has to give the state and its step",
+        ]  # fmt: skip
+
+    def test_an_interrupted_one_goes_on(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+        ask = ["gate", "--all", *only("save", "kill"), "--json"]
+        original = Judging.cells
+
+        def until(self: Judging, *given: Any) -> Iterator[Cell]:
+            for made in original(self, *given):
+                yield made
+                if made.target == "bad[save]":
+                    raise KeyboardInterrupt
+
+        monkeypatch.setattr(Judging, "cells", until)
+        assert cli(*ask) == 130
+        assert cli.data["interrupted"]
+        assert [each["target"] for each in cli.data["cells"]] == ["good[save]", "good[kill]", "bare[save]", "bad[save]"]
+        monkeypatch.setattr(Judging, "cells", original)
+        monkeypatch.setattr(Judging, "_try", _not_for_good)
+        assert cli(*ask) == 1
+        assert "good: 2 cells are there from an earlier time (--anew makes them again)" in cli.err
+        assert "bad: 1 cell is there from an earlier time" in cli.err
+        assert re.search(r"^bad\[kill\] FAIL", cli.err, re.MULTILINE)
+        assert [each["target"] for each in cli.data["cells"]] == [
+            "good[save]", "good[kill]", "bare[save]", "bad[save]", "bad[kill]",
+        ]  # fmt: skip
+
+
+_TRY = Judging._try
+
+
+def _not_for_good(self: Judging) -> str:
+    assert self._subject.name != "good", "its cells are there"
+    return _TRY(self)
+
+
+class TestInTests:
+    @pytest.mark.usefixtures("_project")
+    def test_one_line(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(plan, "LONG", 24)
+        found = racecheck.check_checkpointer(gated.Careful, checks=["save", "kill"])
+        assert [each.verdict for each in found] == [Verdict.PASS] * 2
+        with pytest.raises(AssertionError, match=r"(?s)FAIL.*recovers: Every rank.*racecheck replay "):
+            racecheck.check_checkpointer(gated.InPlace, checks=["kill"])
+
+    def test_bad_input(self) -> None:
+        class Local(gated.InPlace):
+            pass
+
+        for wrong, said in (
+            (gated.NoLatest, "NoLatest has no method latest"),
+            (gated.Careful(), "is no class"),
+            (Local, "define the class at the top of a module"),
+        ):
+            with pytest.raises(UsageError, match=said):
+                racecheck.check_checkpointer(wrong)  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="there is no check 'x'"):
+            racecheck.check_checkpointer(gated.Careful, checks=["x"])
+
+    def test_a_class_is_two_lines(self, pytester: pytest.Pytester) -> None:
+        pytester.makepyfile(gated=FILE.read_text(), test_mine="""
+            import racecheck
+            from gated import Careful, Excused, InPlace
+
+            class TestCareful(racecheck.CheckpointerSuite):
+                checkpointer = Careful
+                checks = ("save", "kill")
+
+            class TestExcused(racecheck.CheckpointerSuite):
+                checkpointer = Excused
+                checks = ("save", "kill")
+
+            class TestInPlace(racecheck.CheckpointerSuite):
+                checkpointer = InPlace
+                checks = ("kill",)
+            """)  # fmt: skip
+        done = run_pytest(pytester, "-v", "-rs", "test_mine.py")
+        done.assert_outcomes(passed=3, skipped=1, failed=1)
+        done.stdout.fnmatch_lines(
+            ["*TestCareful::test_check?kill? PASSED*", "*kill is not held against it: the manual says*"],
+            consecutive=False,
+        )
+        assert "racecheck replay .racecheck/InPlace_kill_/" in done.stdout.str()
+
+
+def test_the_controller_imports_no_torch() -> None:
+    code = "import racecheck, sys, racecheck.gate.command; racecheck.CheckpointerSuite; "
+    code += "assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_help_says_what_each_check_does(cli: Cli) -> None:
+    assert cli("gate", "--help") == 0
+    assert all(check.about in cli.out for check in CHECKS.values() if len(check.about) < 60)
