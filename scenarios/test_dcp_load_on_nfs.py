@@ -9,7 +9,8 @@ This is the real ``torch.distributed.checkpoint``, on 2 nodes that have an NFS m
 takes the directory's attributes to be known: 30 seconds at least, by default (nfs(5): acdirmin, lookupcache).  What its
 own node creates there changes nothing of that.  Rank 0, on another node, then renames the finished metadata to this
 name, and ``dcp.save`` returns everywhere.  Who loads within these seconds gets ENOENT, and so the load fails on all
-ranks.  gcsfuse, too, remembers for 5 seconds what was not there.
+ranks.  gcsfuse, too, remembers for 5 seconds what was not there.  (Linux 6.1 as client and server of NFS 3 and 4.2
+answers these very calls in this way; with ``lookupcache=pos`` or ``actimeo=0`` it finds the file.)
 
 **What must be found.**
 

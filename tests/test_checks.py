@@ -30,7 +30,7 @@ def found(session: Session, target: str) -> tuple[Verdict, set[str]]:
 
 @pytest.mark.parametrize(("saver", "check", "invariant"), CASES)
 def test_a_check_notices_what_it_is_for(session: Session, saver: str, check: str, invariant: str) -> None:
-    verdict, broken = found(session, f"{TARGETS / 'savers.py'}::{saver}[{check}]")
+    verdict, broken = found(session, f"{TARGETS / 'flawed.py'}::{saver}[{check}]")
     assert verdict is Verdict.FAIL
     assert invariant in broken
 

@@ -257,7 +257,7 @@ def test_a_finding_of_a_scenario_that_has_changed(cli: Cli, tmp_path: Path) -> N
 QUITS = "import sys; sys.exit(0)"
 WRONG = [
     ("", "Missing command"),
-    ("gate x", "No such command 'gate'"),
+    ("guess x", "No such command 'guess'"),
     ("run", "Missing argument 'TARGET'"),
     ("run nowhere", "names no scenario: write path/to/file.py::name or package.module:name"),
     ("run nowhere.py::x", "no such file: nowhere.py"),

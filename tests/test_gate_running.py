@@ -190,8 +190,8 @@ class TestAll:
         monkeypatch.setattr(Judging, "cells", original)
         monkeypatch.setattr(Judging, "_try", _not_for_good)
         assert cli(*ask) == 1
-        assert "good: 2 cells are there from an earlier time (--anew makes them again)" in cli.err
-        assert "bad: 1 cell is there from an earlier time" in cli.err
+        assert "good: 2 cells kept from an earlier time (--anew makes them again)" in cli.err
+        assert "bad: 1 cell kept from an earlier time" in cli.err
         assert re.search(r"^bad\[kill\] FAIL", cli.err, re.MULTILINE)
         assert [each["target"] for each in cli.data["cells"]] == [
             "good[save]", "good[kill]", "bare[save]", "bad[save]", "bad[kill]",

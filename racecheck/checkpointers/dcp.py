@@ -17,6 +17,7 @@ _EMPTY = (
     'The checkpoint path is an empty or non-existing directory"'
 )
 OVERWRITES = {"overwrite": _EMPTY, "kill-overwrite": _EMPTY}
+RENAMES = {"object(mountpoint-s3)": "it renames its metadata, which Mountpoint for S3 has not (doc/SEMANTICS.md)"}
 _ONCE = ("saves", "load", "kill", "power-loss", "kill-rank", "error", "no-space", "slow", "shrink", "grow")
 _STORAGES = ("nfs", "node-local", "incoherent-fuse", "object(mountpoint-s3)", "object(gcsfuse)")
 
@@ -36,7 +37,7 @@ def newest(root: Path, mark: str) -> int | None:
 class Dcp:
     """``dcp.save`` into a directory for each step."""
 
-    not_for: ClassVar = OVERWRITES
+    not_for: ClassVar = {**OVERWRITES, **RENAMES}
 
     def save(self, state: State, root: Path, step: int) -> None:
         import torch.distributed.checkpoint as dcp
@@ -138,7 +139,7 @@ class AsyncProcess(Async):
 class ToTorch:
     """``dcp.save``, then rank 0 converts it by ``dcp_to_torch_save``, and ``torch.load``."""
 
-    not_for: ClassVar = OVERWRITES
+    not_for: ClassVar = {**OVERWRITES, **RENAMES}
 
     def save(self, state: State, root: Path, step: int) -> None:
         import torch.distributed as dist

@@ -108,9 +108,9 @@ class Nvme(Zero3):
     """ZeRO stage 3 with the optimizer offloaded to NVMe, as in deepspeedai/DeepSpeed #7549.
 
     The engine, its ``save_checkpoint`` and ``load_checkpoint`` are the real ones.  The swapper is not: that needs a
-    compiled extension and writes by libaio.  In its place stands one that keeps this rank's part of the moments in a
-    directory of its own, in files that have the same names on all ranks, as those of the real one have
-    (``runtime/swap_tensor/optimizer_utils.py``).  As with the real one the moments are loaded from there alone.
+    compiled extension and writes by libaio.  In its place stands one that keeps this rank's part of the weights and
+    moments in a directory of its own, in files that have the same names on all ranks, as those of the real one have
+    (``runtime/swap_tensor/optimizer_utils.py``).  ``load_checkpoint`` has them from there alone.
     """
 
     def _made(self) -> tuple[Any, Any]:
@@ -137,23 +137,28 @@ def _train(engine: Any) -> None:
 
 def _swap_out(engine: Any, folder: Path) -> None:
     import torch
-    from deepspeed.utils import safe_get_local_optimizer_state
+    from deepspeed.utils import safe_get_local_fp32_param, safe_get_local_optimizer_state
 
     for parameter, key, file in _swapped(engine, folder):
-        torch.save(safe_get_local_optimizer_state(parameter, key).clone(), file)
+        part = safe_get_local_optimizer_state(parameter, key) if key else safe_get_local_fp32_param(parameter)
+        torch.save(part.clone(), file)
 
 
 def _swap_in(engine: Any, folder: Path) -> None:
     import torch
-    from deepspeed.utils import safe_set_local_optimizer_state
+    from deepspeed.utils import safe_set_local_fp32_param, safe_set_local_optimizer_state
 
     for parameter, key, file in _swapped(engine, folder):
-        safe_set_local_optimizer_state(parameter, torch.load(file), key)
+        if key:
+            safe_set_local_optimizer_state(parameter, torch.load(file), key)
+        else:
+            safe_set_local_fp32_param(parameter, torch.load(file))
 
 
 def _swapped(engine: Any, folder: Path) -> Iterator[tuple[Any, str, Path]]:
+    """What is swapped out: the weights (whose key is "") and the moments."""
     from racecheck.checkpointers.state import MOMENTS
 
     for name, parameter in engine.module.named_parameters():
-        for key in MOMENTS:
-            yield parameter, key, folder / f"{key}-{name}.tensor.swp"
+        for key in ("", *MOMENTS):
+            yield parameter, key, folder / f"{key}-{name}.tensor.swp".removeprefix("-")

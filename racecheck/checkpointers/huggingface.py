@@ -174,8 +174,8 @@ def _trainer(state: State, root: Path, save_total_limit: int) -> tuple[Any, Any]
     steering = Steering()
     arguments = transformers.TrainingArguments(
         output_dir=str(root), use_cpu=True, optim="adamw_torch", lr_scheduler_type="constant", max_steps=10**6,
-        per_device_train_batch_size=1, save_strategy="steps", save_steps=1, save_total_limit=save_total_limit, logging_strategy="no",
-        report_to="none", disable_tqdm=True, dataloader_pin_memory=False,
+        per_device_train_batch_size=1, save_strategy="steps", save_steps=1, save_total_limit=save_total_limit,
+        logging_strategy="no", report_to="none", disable_tqdm=True, dataloader_pin_memory=False,
     )  # fmt: skip
     sample = {"x": torch.zeros(8), "labels": torch.zeros(8)}
     trainer = transformers.Trainer(

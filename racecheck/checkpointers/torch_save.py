@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from racecheck.checkpointers.protocol import State
 
@@ -71,6 +71,10 @@ class Locked(InPlace):
 
 class Renamed(Barrier):
     """Rank 0 writes under another name and renames; then all wait.  Nothing is synced."""
+
+    not_for: ClassVar = {
+        "object(mountpoint-s3)": "it publishes with a rename, which Mountpoint for S3 has not (doc/SEMANTICS.md)"
+    }
 
     def write(self, content: Any, path: Path) -> None:
         temporary = path.with_name(f"{path.name}.tmp")

@@ -100,7 +100,7 @@ class Gate:
             return {}
         kept = self._store.good(subject)
         if kept:
-            self._say(f"{subject.name}: {len(kept)} cells are there from an earlier time (--anew makes them again)")
+            self._say(f"{subject.name}: {count(len(kept), 'cell')} kept from an earlier time (--anew makes them again)")
         return kept
 
     def _take(self, subject: Subject, cell: Cell) -> None:

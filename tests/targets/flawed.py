@@ -1,0 +1,94 @@
+"""Savers that hold but for one thing, for the checks of the suite."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from racecheck.checkpointers.controls import Recipe
+from racecheck.checkpointers.protocol import State
+
+
+class ByName(Recipe):
+    """Takes the newest to be the last by name: step-9 comes after step-10."""
+
+    keep = 4
+
+    def _newest(self, root: Path) -> int | None:
+        return max(self._steps(root), key=str, default=None)
+
+    def latest(self, root: Path) -> int | None:
+        return self._on_rank_0(lambda: self._newest(root))
+
+    def _read(self, root: Path) -> tuple[State, int]:
+        import torch
+
+        step = self._newest(root)
+        assert step is not None
+        return torch.load(root / f"step-{step}.pt", weights_only=True), step
+
+
+class EachForItself(Recipe):
+    """Each rank looks for the newest, and reads it; only that one is kept."""
+
+    keep = 1
+
+    def latest(self, root: Path) -> int | None:
+        return max(self._steps(root), default=None)
+
+    def load(self, root: Path, state: State) -> tuple[State, int]:
+        return self._read(root)
+
+
+class Parts(Recipe):
+    """Each rank writes a part; a load takes the step from the last part that there is."""
+
+    layout = "sharded"
+
+    def save(self, state: State, root: Path, step: int) -> None:
+        import torch
+        import torch.distributed as dist
+
+        dist.barrier()
+        torch.save({"state": _whole(state), "step": step}, root / f"part-{dist.get_rank()}.pt")
+        dist.barrier()
+
+    def load(self, root: Path, state: State) -> tuple[State, int]:
+        import torch
+
+        last = max(each for each in os.listdir(root))
+        found = torch.load(root / last, weights_only=True)
+        return _like(found["state"], state), found["step"]
+
+    def latest(self, root: Path) -> int | None:
+        import torch
+
+        found = sorted(os.listdir(root))
+        return torch.load(root / found[-1], weights_only=True)["step"] if found else None
+
+
+class Quiet(Recipe):
+    """Says of every asynchronous save that it went well."""
+
+    def save_async(self, state: State, root: Path, step: int) -> Any:
+        done: Future[None] = Future()
+        with suppress(OSError, RuntimeError):
+            self.save(state, root, step)
+        done.set_result(None)
+        return done
+
+
+def _whole(state: State) -> Any:
+    from racecheck.checkpointers import state as states
+
+    return states.whole(state)
+
+
+def _like(found: State, wanted: State) -> Any:
+    from racecheck.checkpointers import state as states
+
+    del wanted
+    return states.sharded(found)
