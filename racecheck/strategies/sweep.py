@@ -1,10 +1,11 @@
 """Try what may go wrong once, at one place after the other; then in other schedules too.
 
 Points other than "next" (does this op fail, does this node see the old or the new?) are what is swept.  The first runs
-take the tamest schedule: nothing goes wrong; then the first such point takes its second option, then its third; then
-the next point.  SQLite's tests visit every failure of an allocation so (sqlite.org/testing.html, "Anomaly Testing").
-When a run comes by no further point, all have been tried, and another strategy chooses the schedules of the runs that
-follow, one point of each being drawn.
+take the tamest schedule: nothing goes wrong; then the last such point takes its second option, then its third; then
+the one before.  The last ones are the most telling, for by then there is something to lose.  (What comes before a point
+does not depend on it: so the first run says how many there are.)  SQLite's tests visit every failure of an allocation
+so (sqlite.org/testing.html, "Anomaly Testing").  When all have been tried, another strategy chooses the schedules of
+the runs that follow, one point of each being drawn.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ class Sweep(Strategy):
     def __init__(self, inner: Strategy) -> None:
         self._inner = inner
         self._place, self._option = -1, 0
+        self._is_first = True
         self._points = self._tried = self._hunted = self._met = self._options = 0
         self._draw = 0.0
         self.is_swept = False
@@ -47,14 +49,15 @@ class Sweep(Strategy):
             self._inner.end(outcome)
             return
         self._points = max(self._points, self._met)
-        if self._place >= 0 and not self._options:  # there was no such point any more
-            self.is_swept = True
-            return
-        self._tried += self._place >= 0
+        if self._is_first:
+            self._is_first, self._place = False, self._met
+        else:
+            self._tried += 1
         if self._option + 1 < self._options:
             self._option += 1
         else:
-            self._place, self._option = self._place + 1, 1
+            self._place, self._option = self._place - 1, 1
+        self.is_swept = self._place < 0
 
     def claim(self) -> str:
         more = f"; {self._hunted} more in other schedules" if self._hunted else ""
