@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from racecheck import checkpointers, config, doctor, targets
 from racecheck.checkpointers import mutants
 from racecheck.checkpointers.mutants import Mutant
+from racecheck.errors import UsageError
 from racecheck.model import Verdict
 from racecheck.scenarios import make_world
 from racecheck.search import Search, explore
@@ -106,8 +107,12 @@ def main(arguments: Sequence[str]) -> int:
     """Print the fate of mutants: those that are named, those of controls that are named, or all."""
     found = {name: each for kind in mutants.CONTROLS for name, each in mutants.of(kind).items()}
     chosen = [] if arguments else [*found.values()]
-    for name in arguments:
-        chosen += [found[name]] if name in found else mutants.of(targets.checkpointer(name)).values()
+    try:
+        for name in arguments:
+            chosen += [found[name]] if name in found else mutants.of(targets.checkpointer(name)).values()
+    except UsageError as error:
+        print(f"racecheck.mutation: {error}; or a mutant: {', '.join(found)}", file=sys.stderr)
+        return 2
     with doctor.start(config.read().runs) as session:
         fates = judge_all(session, chosen, lambda fate: print(fate.text, flush=True))
     killed, known = sum(bool(fate.check) for fate in fates), sum(fate.is_explained for fate in fates)

@@ -165,6 +165,7 @@ class TestAll:
         monkeypatch.setattr(checkpointers, "NAMES", names)
         monkeypatch.setattr(command, "NAMES", names)
 
+    @pytest.mark.slow
     def test_the_others_go_on(self, cli: Cli) -> None:
         ask = ["gate", "--all", *only("save", "kill"), "--json"]
         assert cli(*ask) == 1
@@ -207,6 +208,7 @@ def _not_for_good(self: Judging) -> str:
 
 
 class TestInTests:
+    @pytest.mark.slow
     @pytest.mark.usefixtures("_project")
     def test_one_line(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(plan, "LONG", 24)

@@ -33,6 +33,9 @@ DCP = (
 BY_PROCESS = pytest.param("dcp-async-process", marks=pytest.mark.slow)
 """Each rank starts a Python process that imports torch: many seconds a run."""
 EVERY = (*PLAIN, *DCP, BY_PROCESS)
+TELLING = ("dcp", "dcp-fsdp2", "dcp-safetensors")
+"""One of each kind: the others are ``slow``."""
+RESHARDED = [name if name in TELLING else pytest.param(name, marks=pytest.mark.slow) for name in (*PLAIN, *DCP)]
 PATIENT = 120.0
 """Seconds that a daemon may take to come up."""
 
@@ -63,7 +66,7 @@ def test_a_save_repeats_and_loads_what_was_saved(session: Session, name: str) ->
     assert [each.rank for each in loaded(report.outcome.recovery, step=1)] == [0, 1]
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", [*RESHARDED, BY_PROCESS])
 def test_all_load_the_same_weights_resharded_from_4_ranks_to_2_and_to_4(session: Session, name: str) -> None:
     """Bit for bit what any other one loads, on every rank."""
     two, four = resharded(session, name)
@@ -142,10 +145,10 @@ def test_a_power_loss_takes_what_dcp_had_saved(session: Session, name: str) -> N
         ("torch-barrier[load]", ""),
         ("torch-rename[kill]", "kill-job on write|rename nth=each"),
         ("dcp[kill]", "kill-job on rename nth=each"),
-        ("dcp-threads[error]", "EIO on open step-2/__1_0.distcp"),
+        pytest.param("dcp-threads[error]", "EIO on open step-2/__1_0.distcp", marks=pytest.mark.slow),
         ("dcp-safetensors[kill]", "kill-job on open **/model.safetensors* nth=each"),
         ("dcp-async[async]", ""),
-        ("dcp-async[async-overlap]", ""),
+        pytest.param("dcp-async[async-overlap]", "", marks=pytest.mark.slow),
     ],
 )
 def test_what_holds_is_clean(session: Session, target: str, fault: str) -> None:
