@@ -1,15 +1,15 @@
 """How the time for a checkpointer is shared out.
 
-A first pass gives every check its tamest runs: all single faults and stale views where there are any, some schedules
-elsewhere.  The most telling checks come first and take what they need of the time, as far as something is left for
-each of the others.  What is left after that goes to explaining failures and to a longer search for more.
+A first pass gives every check its tamest runs: all single faults where there are any, and some schedules elsewhere
+(with the single stale views first).  The most telling checks come first and take what they need of the time, as far as
+something is left for each of the others.  What is left after that goes to explaining failures and to a longer search
+for more.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from racecheck import storage
 from racecheck.model import World
 
 FIRST, LONG = 30, 200
@@ -57,5 +57,5 @@ def explaining(*, left: float, after: int) -> float:
 
 
 def is_swept(world: World) -> bool:
-    """Whether there are single faults or stale views to try, one after the other."""
-    return any(not fault.nth for fault in world.faults) or storage.make(world).has_views
+    """Whether there are single faults to try, one after the other."""
+    return any(not fault.nth for fault in world.faults)
