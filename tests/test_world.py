@@ -166,6 +166,17 @@ def test_an_unclosed_file_gets_its_bytes_at_the_end_of_the_process(session: Sess
     assert {path: entry.size for path, entry in outcome.disk.items()} == {"latest0": 6, "latest1": 6}
 
 
+def test_who_puts_all_signal_handlers_back_lives_on(session: Session) -> None:
+    """The one that writes stacks is none of Python's."""
+    outcome = run(session, "puts_back_handlers")
+    assert all(isinstance(each, Returned) for each in outcome.results)
+    assert all(op.stack for op in outcome.ops)
+
+
+def test_who_dies_while_its_stack_is_written_is_dead(session: Session) -> None:
+    assert [type(each) for each in run(session, "dies_of_a_stack").results] == [Died, Died]
+
+
 def test_what_is_not_data_cannot_be_returned(session: Session) -> None:
     with pytest.raises(UsageError, match="return JSON data"):
         run(session, "returns_nonsense")

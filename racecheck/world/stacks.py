@@ -30,7 +30,7 @@ def capture(pid: int, tid: int, pipe: int, listener: int = -1, call: int = -1) -
     that runs or sleeps (-1).  ``call``, where the process has several threads: the number of the call that it is
     stopped in, for the listener may have something to say of another.
 
-    None if none came within a second: the thread blocks the signal, or is gone.
+    None if none came within a second, or the pipe has ended: the thread blocks the signal, or is gone.
     """
     tgkill = syscalls.number("tgkill", libc.MACHINE)
     assert tgkill is not None
@@ -39,8 +39,8 @@ def capture(pid: int, tid: int, pipe: int, listener: int = -1, call: int = -1) -
     if listener >= 0 and not (_readable(listener, _PATIENCE) and (call < 0 or _is_back(pid, tid, call))):
         return None
     text = b""
-    while _readable(pipe, 0 if listener >= 0 else 20):
-        text += os.read(pipe, 1 << 16)
+    while _readable(pipe, 0 if listener >= 0 else 20) and (piece := os.read(pipe, 1 << 16)):
+        text += piece
     return parse(text.decode(errors="replace"))
 
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import signal
 import time
 
 from racecheck import Rank, scenario
@@ -178,6 +179,24 @@ def unclosed(rank: Rank) -> None:
     global kept
     kept = open(rank.path / f"latest{rank.rank}", "w")  # noqa: SIM115
     kept.write("step 6")
+
+
+@scenario(ranks=2)
+def puts_back_handlers(rank: Rank) -> int:
+    """As Lightning's Trainer does at the end of a fit."""
+    before = {each: signal.getsignal(each) for each in signal.valid_signals()}
+    for number, handler in before.items():
+        if number not in {signal.SIGKILL, signal.SIGSTOP}:
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+    (rank.path / str(rank.rank)).mkdir()
+    return len(before)
+
+
+@scenario(ranks=2)
+def dies_of_a_stack(rank: Rank) -> None:
+    """Its process ends when it is asked for its stack."""
+    ctypes.CDLL(None).signal(62, 0)
+    (rank.path / str(rank.rank)).mkdir()
 
 
 @scenario(ranks=2)
