@@ -10,7 +10,7 @@ import pytest
 from racecheck import checkpointers, runner, targets
 from racecheck.checkpointers import protocol
 from racecheck.compare import first_difference
-from racecheck.model import Op, Outcome, Point, Verdict, Weights
+from racecheck.model import Op, Outcome, Point, Verdict, Weights, World
 from racecheck.scenarios import Scenario, make_world
 from racecheck.search import Report, Search, explore
 from racecheck.strategies import RandomWalk, Replay
@@ -163,6 +163,11 @@ def test_an_asynchronous_save_is_by_a_thread_of_its_own(session: Session) -> Non
     assert report.outcome is not None
     writers = {each.thread for each in report.outcome.trace if isinstance(each, Op) and each.call == "write"}
     assert not writers & {"0", "1"}
+
+
+def test_who_starts_processes_may_take_its_time() -> None:
+    assert targets.load("dcp-async-process[save]").world.timeout == PATIENT
+    assert targets.load("dcp[save]").world.timeout == World().timeout
 
 
 def test_what_their_documentation_rules_out_is_not_held_against_them() -> None:

@@ -131,9 +131,10 @@ class Async(Dcp):
 
 
 class AsyncProcess(Async):
-    """The same by a process that each rank starts."""
+    """The same by a process that each rank starts, which imports torch."""
 
     executor = "PROCESS"
+    timeout = 120.0
 
 
 class ToTorch:

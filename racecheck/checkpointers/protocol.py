@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from racecheck.errors import UsageError
+from racecheck.model import World
 
 State = dict[str, Any]
 """``{"model": {name: tensor}, "optimizer": {name: {"exp_avg": tensor, "exp_avg_sq": tensor, "step": tensor}}}``.
@@ -82,6 +83,11 @@ def not_for(kind: type) -> Mapping[str, str]:
 def requires(kind: type) -> tuple[str, ...]:
     """The packages that it takes, as their import names: the class's attribute ``requires``."""
     return tuple(getattr(kind, "requires", ()))
+
+
+def timeout_of(kind: type) -> float:
+    """How many seconds it may go without coming to its next op: the class's attribute ``timeout``, 30 by default."""
+    return float(getattr(kind, "timeout", World().timeout))
 
 
 def check(kind: Any, name: str) -> None:

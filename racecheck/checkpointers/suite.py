@@ -33,8 +33,8 @@ def scenario(kind: type, name: str) -> Scenario:
         return check.recover(Driver(rank, kind))
 
     made = Scenario(
-        run, world=make_world(World(), **check.world), invariants=check.invariants, report="", expected=Verdict.PASS,
-        breaks="",
+        run, world=make_world(World(), timeout=protocol.timeout_of(kind), **check.world), invariants=check.invariants,
+        report="", expected=Verdict.PASS, breaks="",
     )  # fmt: skip
     made.recover(recover, **_recovering(kind, check))
     made.name, made.module = f"{kind.__name__}[{name}]", kind.__module__
