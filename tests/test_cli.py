@@ -388,7 +388,17 @@ def test_the_process_of_the_command_line_imports_no_torch() -> None:
 def test_interrupted_it_says_how_far_it_got_and_leaves_nothing(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     process = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTIBLE, "run", f"{FILE}::guarded", "--schedules", "1000000"],
+        [
+            sys.executable,
+            "-c",
+            INTERRUPTIBLE,
+            "run",
+            f"{FILE}::guarded",
+            "--strategy",
+            "random",
+            "--schedules",
+            "1000000",
+        ],
         env={**os.environ, "RACECHECK_RUNS": str(runs)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -19,6 +19,7 @@ def test_what_comes_from_outside_is_known(session: Session) -> None:
     warm_up(session, scenario, scenario.world, seed="0")
     supervisor = Supervisor(session, scenario.reference, scenario.world, lambda _: 0, seed="0", recorder=recorder)
     outcome = supervisor.run()
+    recorder.close()
     copies = [event.result for event in outcome.trace if isinstance(event, Op) and event.call == "copy"]
     assert [each.size for each in copies if each is not None and each.known] == [len(data), 0]
     assert outcome.disk["copy"].digest == hashlib.sha256(data).hexdigest()
