@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from racecheck import config
+from racecheck.crash.groups import Groups
 from racecheck.crash.judge import Crashes, Group, judge_crashes, judge_repairs
 from racecheck.crash.log import Data, Disk, Stored
 from racecheck.crash.materialise import Ages, TooLarge, items
@@ -24,6 +25,13 @@ from tests.conftest import TARGETS, target
 from tests.targets import crashing
 
 MODELS = ("kill", "ext4", "btrfs")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays(session: Session) -> Iterator[None]:
+    """What was recorded: others look at what is left in the slot."""
+    yield
+    (session.slot.path / "blobs").unlink(missing_ok=True)
 
 
 def run(session: Session, scenario: Scenario, limit: int = 1 << 30) -> tuple[Outcome, Recorder]:
@@ -105,6 +113,21 @@ def test_counts_and_findings_are_the_same_again(session: Session) -> None:
     assert first.disks == second.disks
     shown = [(group.violation, group.models, group.witnesses[0].state) for group in first.groups]
     assert shown == [(group.violation, group.models, group.witnesses[0].state) for group in second.groups]
+
+
+def test_the_order_in_which_states_come_does_not_matter(session: Session) -> None:
+    """Two processes load them, and either may be faster."""
+    found = judged(session, "dcp_twice", ["kill"]).groups
+    states = [(each.violation, witness) for each in found for witness in each.witnesses]
+    orders = [[*enumerate(states)], [*enumerate(states)][::-1]]
+    told = []
+    for order in orders:
+        groups = Groups()
+        for number, (violation, witness) in order:
+            groups.add(violation, witness, number)
+        told.append(groups.plainest())
+    assert len(states) > 2
+    assert told[0] == told[1]
 
 
 def test_a_second_save_into_the_same_directory_loses_the_first(session: Session) -> None:

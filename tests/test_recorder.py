@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,13 @@ from racecheck.world.supervisor import Supervisor
 from tests.conftest import TARGETS, target
 
 SCENARIOS = TARGETS.parents[1] / "scenarios"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays(session: Session) -> Iterator[None]:
+    """What was recorded: others look at what is left in the slot."""
+    yield
+    (session.slot.path / "blobs").unlink(missing_ok=True)
 
 
 def recorded(session: Session, reference: str, name: str = "", limit: int = 1 << 30) -> tuple[Outcome, Recorder]:

@@ -50,25 +50,23 @@ class Group:
 
 @dataclass(slots=True)
 class _Found:
-    violation: Violation
     models: dict[str, int] = field(default_factory=dict)
     witnesses: list[tuple[int, int, Violation, Witness]] = field(default_factory=list)
 
 
 class Groups:
-    """Takes what is found, state by state."""
+    """Takes what is found, in any order."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], dict[tuple[Line, ...], _Found]] = {}
-        self._count = 0
 
-    def add(self, violation: Violation, witness: Witness) -> None:
-        self._count += 1
+    def add(self, violation: Violation, witness: Witness, number: int) -> None:
+        """``number`` is the state's; of two that lose as much the first one counts."""
         kind = violation.invariant, plain(violation.message)
-        found = self._found.setdefault(kind, {}).setdefault(_lines(witness), _Found(violation))
+        found = self._found.setdefault(kind, {}).setdefault(_lines(witness), _Found())
         model = witness.state.crash.model
         found.models[model] = found.models.get(model, 0) + 1
-        found.witnesses.append((witness.harm, self._count, violation, witness))
+        found.witnesses.append((witness.harm, number, violation, witness))
         found.witnesses.sort(key=lambda each: each[:2])
         del found.witnesses[MOST:]
 
@@ -77,18 +75,22 @@ class Groups:
 
         What goes wrong in the same way with more lost than another needs counts with that one.
         """
-        groups = [group for by_lines in self._found.values() for group in _folded(by_lines)]
-        return tuple(sorted(groups, key=lambda each: (each.witnesses[0].harm, each.violation.invariant)))
+        numbered = [each for by_lines in self._found.values() for each in _folded(by_lines)]
+        numbered.sort(key=lambda each: (each[1].witnesses[0].harm, each[1].violation.invariant, each[0]))
+        return tuple(group for _, group in numbered)
 
 
-def _folded(by_lines: Mapping[tuple[Line, ...], _Found]) -> list[Group]:
+def _folded(by_lines: Mapping[tuple[Line, ...], _Found]) -> list[tuple[int, Group]]:
+    """The groups with the numbers of their least witnesses."""
     least: dict[tuple[Line, ...], dict[str, int]] = {}
     for lines in sorted(by_lines, key=lambda each: (len(each), each)):
         within = next((other for other in least if set(other) <= set(lines)), lines)
         models = least.setdefault(within, {})
         for model, count in by_lines[lines].models.items():
             models[model] = models.get(model, 0) + count
-    return [_group(by_lines[lines], lines, models) for lines, models in least.items()]
+    return [
+        (by_lines[lines].witnesses[0][1], _group(by_lines[lines], lines, models)) for lines, models in least.items()
+    ]
 
 
 def _group(found: _Found, lines: tuple[Line, ...], models: Mapping[str, int]) -> Group:

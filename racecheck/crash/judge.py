@@ -170,7 +170,8 @@ def judge_repairs(
 class _Judging:
     """Judges the states of logs of one run.  ``alone``: each is loaded in a process of its own.
 
-    ``seen`` is what came of each state of the disk; ``doubts`` are what is wrong with that.
+    ``seen`` is what came of each state of the disk, ``order`` the one in which they were asked for; ``doubts`` are what
+    is wrong with that.
     """
 
     def __init__(
@@ -191,6 +192,7 @@ class _Judging:
         ages = Ages.of(outcome, recorder, logs)
         self.recoveries = Recoveries(session, scenario, outcome.world, recorder, ages, self.invariants, seed)
         self.seen: dict[Disks, Recovered] = {}
+        self.order: list[Disks] = []
         self.doubts: tuple[str, ...] = ()
         self.most = ALL
 
@@ -212,25 +214,24 @@ class _Judging:
         is_whole = all(under.judge(model, only) for model in models)
         counts = {model: under.counts.get(model, Count(truncated="interrupted")) for model in models}
         return Crashes(
-            self.cutting.outcome, counts, under.groups.plainest(), tuple(under.reasons), len(self.seen) - before,
-            time.perf_counter() - started, logs, self.notes, interrupted=not is_whole,
+            self.cutting.outcome, counts, under.groups.plainest(), tuple(sorted(under.reasons)),
+            len(self.seen) - before, time.perf_counter() - started, logs, self.notes, interrupted=not is_whole,
         )  # fmt: skip
 
-    def recovered(
-        self, pending: Sequence[tuple[CrashState, Disks]], left_out: list[str]
-    ) -> Iterator[tuple[CrashState, Disks]]:
-        """The states, once their disks have been loaded: each disk once."""
-        waiting: dict[Disks, list[CrashState]] = {}
-        for state, disks in pending:
-            waiting.setdefault(disks, []).append(state)
+    def recovered(self, pending: Sequence[Disks], left_out: list[str]) -> Iterator[int]:
+        """The places in ``pending`` of what has been loaded, as it comes: each disk is loaded once."""
+        waiting: dict[Disks, list[int]] = {}
+        for place, disks in enumerate(pending):
+            waiting.setdefault(disks, []).append(place)
         fresh = [disks for disks in waiting if disks not in self.seen]
+        self.order += fresh
         for disks in [disks for disks in waiting if disks in self.seen]:
-            yield from ((state, disks) for state in waiting[disks])
+            yield from waiting[disks]
         loaded = 0
         for disks, recovered in self.recoveries.recover(self._in_time(fresh, left_out), alone=self.alone):
             loaded += 1
             self.seen[disks] = recovered
-            yield from ((state, disks) for state in waiting[disks])
+            yield from waiting[disks]
         if loaded < len(fresh) and not left_out:
             left_out.append(f"{len(fresh) - loaded} states were not judged: {self.recoveries.problem}")
 
@@ -253,7 +254,8 @@ class _Judging:
         """
         if not self.recoveries.shares_processes:
             return True
-        sample = [*self.seen][:: max(1, -(-len(self.seen) // _SAMPLE))]
+        loaded = [disks for disks in self.order if disks in self.seen]
+        sample = loaded[:: max(1, -(-len(loaded) // _SAMPLE))]
         shown = [group.witnesses[0].disks for group in found.groups]
         again = [disks for disks in dict.fromkeys([*shown, *sample]) if not _has_hung(self.seen[disks])]
         for disks, recovered in list(self.recoveries.recover(again, alone=True)):
@@ -274,7 +276,8 @@ class _Pass:
     def __init__(self, judging: _Judging, logs: Mapping[str, Log], progress: Progress | None, started: float) -> None:
         self.judging, self.logs, self.progress, self.started = judging, logs, progress, started
         self.groups = Groups()
-        self.reasons: dict[str, None] = {}
+        self.reasons: set[str] = set()
+        self._asked = 0
         self.counts: dict[str, Count] = {}
         self._changes = {prefix: Changes(log) for prefix, log in logs.items()} if len(logs) > 1 else {}
 
@@ -296,11 +299,12 @@ class _Pass:
             pending = [(state, self._disks(prefix, state)) for state in asked]
             total = self.counts[model]
             self.counts[model] = replace(total, states=total.states + len(pending), cuts=total.cuts + enumeration.cuts)
-            for state, disks in self.judging.recovered(pending, left_out):
-                bad, total = self._judge(state, disks), self.counts[model]
+            for place in self.judging.recovered([disks for _, disks in pending], left_out):
+                bad, total = self._judge(*pending[place], self._asked + place), self.counts[model]
                 total = self.counts[model] = replace(total, judged=total.judged + 1, bad=total.bad + bad)
                 if self.progress is not None and total.judged % _OFTEN == 0:
                     self.progress(total.judged, total.states, time.perf_counter() - self.started, model)
+            self._asked += len(pending)
             left_out += [enumeration.truncated] if enumeration.truncated else []
 
     def _disks(self, prefix: str, state: CrashState) -> Disks:
@@ -313,17 +317,16 @@ class _Pass:
                 found[other] = changes.disk(Choice(changes.of_entries(entries)))
         return tuple(sorted(found.items(), key=lambda each: each[0]))
 
-    def _judge(self, state: CrashState, disks: Disks) -> bool:
-        """Whether a state broke anything."""
+    def _judge(self, state: CrashState, disks: Disks, number: int) -> bool:
+        """Whether a state, the ``number``-th of all, broke anything.  They come in any order."""
         recovered = self.judging.seen[disks]
         cut = self.judging.cutting.cut(state.crash, dict(disks))
         outcome = replace(cut, recovery=recovered.outcome, contents=recovered.contents)
         judgement = judge(outcome, self.judging.invariants)
-        for reason in judgement.reasons:
-            self.reasons.setdefault(reason)
+        self.reasons.update(judgement.reasons)
         witness = Witness(state, disks, outcome)
         for violation in judgement.violations:
-            self.groups.add(uncut(violation, state.crash), witness)
+            self.groups.add(uncut(violation, state.crash), witness, number)
         return bool(judgement.violations)
 
 
