@@ -48,7 +48,7 @@ def explored(session: Session, target: str, *faults: str, schedules: int = 1) ->
 
 
 def broken(report: Report) -> set[str]:
-    return {each.violation.invariant for each in report.violations}
+    return {each.violation.invariant for ending in report.endings for each in ending.violations}
 
 
 def loaded(outcome: Outcome | None, step: int) -> list[Weights]:
