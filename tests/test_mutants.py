@@ -179,7 +179,7 @@ def test_no_reason_is_out_of_date() -> None:
         assert mutants.HARMLESS[kind.__name__].keys() <= keys
 
 
-TELLING = ("save", "load-behind", "carry-on", "power-loss", "power-loss posix-min")
+TELLING = ("save", "load-behind", "power-loss")
 
 
 def recipe(key: str) -> Mutant:

@@ -109,6 +109,8 @@ class SyncedDcp(RankZero):
 
     The file ``latest`` names the directory to load from.  It is written when all of that is on the disk; up to torch
     2.13 ``dcp.save`` syncs ``.metadata`` before that is written, and directories never (pytorch #183877).
+
+    It takes a file system on which a rename is whole after a crash, as on ext4, XFS and btrfs; POSIX does not say so.
     """
 
     layout = "sharded"
@@ -145,10 +147,8 @@ class SyncedDcp(RankZero):
 
     def _publish(self, root: Path, path: Path) -> None:
         before, temporary = self._published(root), root / "latest.tmp"
-        for file in path.iterdir():
-            self._sync(file)
-        self._sync(path)
-        self._sync(root)
+        for each in (*path.iterdir(), path, root):
+            self._sync(each)
         with open(temporary, "w") as pointer:
             pointer.write(path.name)
             pointer.flush()

@@ -95,12 +95,11 @@ HARMLESS: Mapping[str, Mapping[str, str]] = {
         ),
     },
     "SyncedDcp": {
-        'swapped: before, temporary = self._published(root), root / "latest.tmp" / for file in path.iterdir():': (
+        'swapped: before, temporary = self._published(root), root / "latest.tmp" / '
+        "for each in (*path.iterdir(), path, root):": (
             "the one only looks at what is published, which the other does not change"
         ),
-        "swapped: for file in path.iterdir(): / self._sync(path)": _BEFORE_POINTER,
-        "swapped: self._sync(path) / self._sync(root)": _BEFORE_POINTER,
-        'swapped: self._sync(root) / with open(temporary, "w") as pointer:': _BEFORE_POINTER,
+        'swapped: for each in (*path.iterdir(), path, root): / with open(temporary, "w") as pointer:': _BEFORE_POINTER,
         'swapped: self._sync(root) / for old in root.glob("step-*"):': (
             "what latest named before stays, and that has been on the disk since its own save"
         ),
