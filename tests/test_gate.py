@@ -36,8 +36,8 @@ def cell(check: str = "save", verdict: Verdict = PASS, *broken: str, **more: Any
     )  # fmt: skip
 
 
-def result(*cells: Cell, known: Baseline = Baseline()) -> Result:  # noqa: B008
-    return Result(cells, baseline.compare(cells, known), Terms(), 1.0)
+def result(*cells: Cell, known: Baseline | None = None) -> Result:
+    return Result(cells, baseline.compare(cells, known or Baseline()), Terms(), 1.0)
 
 
 class TestCells:

@@ -227,7 +227,7 @@ class TestInTests:
             (Local, "define the class at the top of a module"),
         ):
             with pytest.raises(UsageError, match=said):
-                racecheck.check_checkpointer(wrong)  # type: ignore[arg-type]
+                racecheck.check_checkpointer(wrong)
         with pytest.raises(UsageError, match="there is no check 'x'"):
             racecheck.check_checkpointer(gated.Careful, checks=["x"])
 

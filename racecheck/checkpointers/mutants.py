@@ -138,7 +138,7 @@ def _made(mutant: Mutant) -> type:
     cast("ast.ClassDef", tree.body[0]).body = [mutant.function]
     flags = __future__.annotations.compiler_flag
     space = {**vars(sys.modules[mutant.control.__module__]), "_control": mutant.control}
-    exec(compile(tree, str(mutant.file), "exec", flags, dont_inherit=True), space)  # noqa: S102
+    exec(compile(tree, str(mutant.file), "exec", flags, dont_inherit=True), space)  # noqa: S102  (source of a class that is imported already)
     kind = cast("type", space[mutant.name])
     kind.__module__, kind.__doc__ = __name__, mutant.about
     return kind

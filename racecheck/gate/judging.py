@@ -149,7 +149,7 @@ class Judging:
             if is_interrupt(error):
                 raise KeyboardInterrupt from None
             return str(error)
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001  (an error of ours in one check must not end the others)
             if is_interrupt(error):
                 raise KeyboardInterrupt from None
             traceback.print_exc()

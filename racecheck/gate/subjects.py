@@ -6,6 +6,7 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -86,8 +87,6 @@ def fingerprint(subject: Subject) -> str:
 
 
 def _file(kind: type) -> str:
-    import sys  # noqa: PLC0415
-
     return getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
 
 

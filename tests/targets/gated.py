@@ -94,7 +94,7 @@ class NoPair(InPlace):
 class Polling(InPlace):
     def save(self, state, root: Path, step: int) -> None:
         while not (root / "never").exists():
-            time.sleep(1)
+            time.sleep(1)  # of virtual time: it costs nothing
 
 
 class Outside(InPlace):
