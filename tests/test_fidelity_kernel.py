@@ -11,6 +11,7 @@ import random
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -269,6 +270,22 @@ def test_memory_is_read_and_written_to_its_last_byte(pages: tuple[int, mmap.mmap
     memory.forget()
     assert memory.read(end - 1, 1) == b"z", "it opens another handle"
     memory.forget()
+
+
+def test_what_has_ended_has_no_memory(pages: tuple[int, mmap.mmap]) -> None:
+    end, _ = pages
+    with subprocess.Popen(["sleep", "60"]) as ended:
+        memory = Memory(ended.pid)
+        with pytest.raises(OSError, match="Bad address"):
+            memory.read(1, 1)
+        ended.kill()
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+        assert memory.fill(end - 1, b"x") == 0
+        assert memory.part(end - 1, 1) == b""
+        for fails in (lambda: memory.read(end - 1, 1), lambda: memory.write(end - 1, b"x")):
+            with pytest.raises(OSError, match="Bad address"):
+                fails()
+        memory.forget()
 
 
 def test_identities_are_given_in_the_order_of_meeting(tmp_path: Path) -> None:

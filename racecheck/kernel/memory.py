@@ -63,11 +63,14 @@ class Memory:
         done = 0
         while done < len(data) and 0 < address + done <= _HIGHEST:
             try:
-                done += os.pwrite(self._open(), data[done:] if done else data, address + done)
+                written = os.pwrite(self._open(), data[done:] if done else data, address + done)
             except OSError as error:
                 if error.errno != errno.EIO:
                     raise
                 break
+            if not written:  # the process has ended
+                break
+            done += written
         return done
 
     def string(self, address: int, limit: int = PATH_MAX) -> bytes | None:
