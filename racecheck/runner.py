@@ -84,26 +84,26 @@ def _tamest(_: Point) -> int:
     return 0
 
 
-def warm_up(session: Session, scenario: Scenario, world: World, *, seed: str) -> None:
-    """Run the scenario until the zygote has imported all that its ranks import on the way.
+def warm_up(
+    session: Session, scenario: Scenario, world: World, *, seed: str, contents: bool = False, names: Sequence[str] = ()
+) -> Outcome | None:
+    """Run the scenario, in the tamest schedule, until the zygote has imported all that its ranks import on the way.
 
     A rank that finds a module imported does less than one that has to import it, so this comes before the first
-    run that counts.
+    run that counts.  Gives the run in which there was nothing to import any more, if there was one.
     """
     if not session.first(scenario.reference):
-        return
+        return None
     world = replace(world, faults=())
-    session.request("import", target=scenario.reference)
     for _ in range(_WARM_UPS):
-        first = Supervisor(session, scenario.reference, world, _tamest, seed=seed, stacks=False)
-        first.run()
-        modules = first.modules
-        if scenario.recovery is not None:
-            then = _recovery(session, scenario, world, seed=seed, stacks=False)
-            then.run()
-            modules = [*modules, *then.modules]
-        if not session.learn(modules):
-            return
+        tamest = Replay(())
+        tamest.begin(Random(0))
+        outcome = run_once(
+            session, scenario, world, tamest, seed=seed, stacks=False, contents=contents, names=names
+        )  # fmt: skip
+        if not session.learn():
+            return outcome
+    return None
 
 
 def confirm(first: Outcome, again: Callable[[Outcome, bool], tuple[Outcome, str]]) -> tuple[Outcome, str]:

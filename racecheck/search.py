@@ -141,6 +141,18 @@ class _Exploration:
         if self.crashing.models and search.free:
             raise UsageError("what a crash leaves takes control of the run: leave --mode free or the crash out")
         self.is_only = self.interrupted = False
+        self.rehearsal: Outcome | None = None
+
+    def rehearse(self) -> None:
+        """Make the session ready for the scenario.
+
+        Where the first run that counts has the schedule of the last of these, the two tell whether it repeats.
+        """
+        search = self.search
+        self.rehearsal = warm_up(
+            self.session, search.scenario, search.world, seed=search.seed, names=search.names,
+            contents=wants_contents(search.invariants),
+        )  # fmt: skip
 
     def run(self, progress: Progress | None) -> None:
         """Until something fails, nothing is left to try, or the budget is spent."""
@@ -291,6 +303,9 @@ class _Exploration:
 
     def _repeat(self, outcome: Outcome, labels: bool) -> tuple[Outcome, str]:
         """Run the schedule of an outcome again; gives what comes of it, and where it left the schedule."""
+        before, self.rehearsal = self.rehearsal, None
+        if before is not None and (before.world, before.schedule) == (outcome.world, outcome.schedule):
+            return before, ""
         again = Replay(outcome.schedule, labels=labels)
         again.begin(Random(0))
         return self.attempt(outcome.world, again, outcome.names), again.divergence
@@ -354,7 +369,7 @@ def explore(session: Session, search: Search, progress: Progress | None = None) 
     exploration = _Exploration(session, search)
     try:
         if not search.free:
-            warm_up(session, search.scenario, search.world, seed=search.seed)
+            exploration.rehearse()
         exploration.run(progress)
         return _completed(exploration, exploration.report(), progress)
     finally:
@@ -370,7 +385,7 @@ def explained(session: Session, search: Search, report: Report, progress: Progre
     names = report.outcome.names if report.outcome is not None else ()
     exploration = _Exploration(session, replace(search, names=names, keep_going=False))
     try:
-        warm_up(session, search.scenario, search.world, seed=search.seed)
+        exploration.rehearse()
         if not _is_of_crash(report):
             runs = search.seconds * (report.schedules + 1) / max(report.seconds, 0.01)
             return _explained(exploration, report, progress, max(1, min(_FEWEST, int(runs / _STEPS))))

@@ -153,7 +153,10 @@ def wipe(path: Path) -> None:
 
 
 class Session:
-    """A guardian and a zygote, started on first use and kept until `close`."""
+    """A guardian and a zygote, started on first use and kept until `close`.
+
+    ``imported``: what ranks have had to import so far.
+    """
 
     def __init__(self, base: Path) -> None:
         self.slot = Slot(base)
@@ -161,6 +164,7 @@ class Session:
         self._worlds = 0
         self._known: frozenset[str] = frozenset()
         self._tried: set[str] = set()
+        self.imported: set[str] = set()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket = ours
         call = f"{_SERVE}main({theirs.fileno()})"
@@ -262,12 +266,12 @@ class Session:
         known, self._known = self._known, self._known | {target}
         return target not in known
 
-    def learn(self, modules: list[str]) -> bool:
+    def learn(self) -> bool:
         """Let the zygote import what ranks had to import on the way; whether there was anything new.
 
         Each module is tried once.
         """
-        fresh = [each for each in modules if each not in self._tried]
+        fresh = sorted(self.imported - self._tried)
         self._tried.update(fresh)
         return bool(fresh) and bool(self.request("learn", modules=fresh)["learnt"])
 

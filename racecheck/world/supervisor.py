@@ -73,13 +73,9 @@ class Supervisor:
         self._stacks, self._contents, self._names = stacks, contents, Names(names)
         self._job = session.job(target, world, seed, controlled=True, recovering=recovering)
         self._keep = keep or recovering
-        self.modules: list[str] = []
 
     def run(self) -> Outcome:
-        """``modules`` then names what ranks had to import on the way.
-
-        Raises `CannotRun` or `UsageError` where no run came about.
-        """
+        """Raises `CannotRun` or `UsageError` where no run came about."""
         started = time.perf_counter()
         if self._keep:
             self._session.slot.make_room(self._world)
@@ -91,7 +87,7 @@ class Supervisor:
             self._begin(members)
             results = conclude(self._state, self._explore())
             self._viewer.finish()
-            self.modules = sorted({module for rank in members.ranks for module in rank.modules})
+            self._session.imported.update(module for rank in members.ranks for module in rank.modules)
         finally:
             members.end()
         state = self._state
