@@ -175,7 +175,12 @@ def _seek(request: Request) -> Answer | None:
     """Seeking from the end reads the size, which others may change; in a directory the listing is ours."""
     if stat.S_ISDIR(request.file.status().st_mode):
         return performing.perform(request)
-    return CARRY_ON if request.flags & {"SEEK_SET", "SEEK_CUR"} else None
+    return CARRY_ON if moves_alone(request) else None
+
+
+def moves_alone(request: Request) -> bool:
+    """Whether a seek is about the position only, which is the open file's."""
+    return request.call.family == "seek" and not request.flags.isdisjoint({"SEEK_SET", "SEEK_CUR"})
 
 
 def describe(request: Request, now: VirtualTime) -> None:

@@ -77,7 +77,8 @@ class Intake:
             request = self._state.decoder.decode(task, row, arguments)
         except (OSError, Unreachable):
             return None
-        if request.touches or row.family in bookkeeping.WITHOUT_PLACE:
+        seen = request.touches and not bookkeeping.moves_alone(request)
+        if seen or row.family in bookkeeping.WITHOUT_PLACE:
             rank, call = task.rank, -1 if task.rank.single else number(row.name, libc.MACHINE) or -1
             assert rank.listener is not None
             found = stacks.capture(rank.pid, task.tid, rank.stack_pipe, rank.listener.descriptor, call)
