@@ -41,6 +41,7 @@ _FIOCLEX, _FIONCLEX = 0x5451, 0x5450
 _HARMLESS_IOCTL = frozenset({termios.TCGETS, _FIOCLEX, _FIONCLEX, termios.FIONREAD, termios.TIOCGWINSZ})
 _CLONE_RANGE = frozenset({0x40049409, 0x4020940D})
 _MILLISECOND = 1_000_000
+_COARSE = 10 * _MILLISECOND
 _GIL_INTERVAL = 6 * _MILLISECOND
 _FUTEX_COMMAND, _FUTEX_REALTIME = 0x7F, 0x100
 _ABSOLUTE = 1
@@ -213,8 +214,8 @@ def _timespec(request: Request) -> tuple[int, int]:
 
 
 def _duration(request: Request, now: VirtualTime) -> int:
-    """Nanoseconds to sleep; to a deadline of a real clock, in whole milliseconds, since how far it is off depends on
-    how fast the rank came to its call.
+    """Nanoseconds to sleep.  To a deadline of a real clock that is as long as it was when the call came in, and rounded
+    up, since it depends on how fast the thread came to its call.
     """
     seconds, nanoseconds = _timespec(request)
     wanted = seconds * 1_000_000_000 + nanoseconds
@@ -222,9 +223,16 @@ def _duration(request: Request, now: VirtualTime) -> int:
         clock = request.number("clock")
         if clock in CLOCKS:
             return max(0, wanted - now.read(request.task.rank.number, request.task.name))
-        wanted -= time.clock_gettime_ns(clock)
-        wanted = -(-wanted // _MILLISECOND) * _MILLISECOND
+        wanted -= time.clock_gettime_ns(clock) - (time.monotonic_ns() - request.received)
+        return _round_up(wanted)
     return max(0, wanted)
+
+
+def _round_up(nanoseconds: int) -> int:
+    """To two digits, and to hundredths of a second at least."""
+    digits = len(str(max(nanoseconds, 1)))
+    step = max(_COARSE, int("1" + "0" * max(digits - 2, 0)))
+    return max(step, -(-nanoseconds // step) * step)
 
 
 def _inode(request: Request) -> int:

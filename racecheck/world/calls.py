@@ -41,7 +41,7 @@ class Request:
     ``located`` and ``files`` say, by index of the argument, where its paths lead and what its descriptors
     refer to; ``paths`` are the paths as given.  ``op`` is the pending op, ``lock`` the lock that it is about, ``until``
     the virtual time at which a sleep ends, and ``seen`` how many ops had been performed when it was placed, -1 before.
-    ``most`` is how many bytes may move.
+    ``most`` is how many bytes may move, ``received`` what the monotonic clock said when the call came in.
     """
 
     task: Task
@@ -58,6 +58,7 @@ class Request:
     until: int = 0
     seen: int = -1
     most: int = MOST
+    received: int = 0
 
     @property
     def touches(self) -> bool:

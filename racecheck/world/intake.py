@@ -104,7 +104,7 @@ class Intake:
         if request is None:
             rank.listener.carry_on(notification.id)
             return
-        request.id = notification.id
+        request.id, request.received = notification.id, time.monotonic_ns()
         self._dispatch(request)
 
     def _tell_time(self, task: Task, row: Call, notification: Notification) -> None:

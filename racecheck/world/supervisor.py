@@ -25,6 +25,7 @@ from racecheck.world.calls import Request
 from racecheck.world.collectives import Mismatched
 from racecheck.world.coverage import Ledger
 from racecheck.world.ending import conclude
+from racecheck.world.fairness import Fairness
 from racecheck.world.injecting import Injector
 from racecheck.world.intake import Intake, issuing
 from racecheck.world.names import Names
@@ -117,7 +118,7 @@ class Supervisor:
             seed=self._job.seed, names=self._names,
         )  # fmt: skip
         self._injector = Injector(self._state)
-        self._viewer = Viewer(self._state)
+        self._viewer, self._fairness = Viewer(self._state), Fairness()
         if self._recorder is not None:
             slot = self._session.slot
             self._recorder.begin(slot.disks(self._world), slot.scratch, self._state.identities)
@@ -140,11 +141,11 @@ class Supervisor:
                     continue
                 options = self._options()
                 if options:
-                    if len(self._state.trace) >= self._world.max_ops:
-                        raise Over(f"it was still going after {self._world.max_ops} ops (a loop that polls?)")
                     self._state.current = self._next(options)
                     self._execute(self._state.current)
                     self._state.cause = self._state.trace[-1].clock
+                elif held := [task for task in self._state.stopped_tasks() if self._is_held(task)]:
+                    self._execute(held[0])
                 elif not self._injector.expire(idle=True) and not self._quiet.wait_for_timers():
                     return ""
         except Over as over:
@@ -183,10 +184,14 @@ class Supervisor:
                 if self._try_announcement(task, task.announcement.message):
                     task.rank.last = task
                     answered.add(number)
-            elif task.request is not None and not self._is_visible(task.request):
+            elif task.request is not None and not self._is_visible(task.request) and not self._is_held(task):
                 self._execute(task)
                 answered.add(number)
         return bool(answered) or self._let_leave()
+
+    def _is_held(self, task: Task) -> bool:
+        """Whether a thread asks in vain whether a child of its has ended: that one goes first."""
+        return task.op is not None and task.op.call == "reap" and self._fairness.is_vain(task.op)
 
     def _is_visible(self, request: Request) -> bool:
         if self._viewer.flushes(request):
@@ -269,8 +274,9 @@ class Supervisor:
     # What is chosen.
 
     def _options(self) -> list[Task]:
-        """The threads whose pending op may go, the tamest first."""
-        able = [task for task in self._state.stopped_tasks() if task.op is not None and self._is_enabled(task)]
+        """The threads whose pending op may go, the tamest first; last who would only ask again."""
+        stopped = [task for task in self._state.stopped_tasks() if task.op is not None]
+        able = [task for task in stopped if self._is_enabled(task) and not self._is_held(task)]
         yielding = sorted(filter(self._yields, able), key=_until)
         going = [task for task in able if task not in yielding]
         if going:
@@ -278,7 +284,7 @@ class Supervisor:
         if self._state.current in going:
             going.remove(self._state.current)
             going.insert(0, self._state.current)
-        return going + yielding
+        return sorted(going + yielding, key=lambda task: task.op is not None and self._fairness.is_vain(task.op))
 
     def _yields(self, task: Task) -> bool:
         is_late = task.request is not None and task.request.until > self._state.time.elapsed
@@ -297,11 +303,16 @@ class Supervisor:
 
     def _execute(self, task: Task) -> None:
         """Perform a pending op, answer it and record it."""
-        task.rank.last = task
-        request = task.request
-        if request is None:
+        trace, task.rank.last = self._state.trace, task
+        if len(trace) >= self._world.max_ops:
+            raise Over(f"it was still going after {self._world.max_ops} ops (a loop that polls?)")
+        if task.request is None:
             self._execute_announced(task)
-            return
+        else:
+            self._execute_request(task, task.request)
+        self._fairness.note(trace[-1])
+
+    def _execute_request(self, task: Task, request: Request) -> None:
         if request.seen != self._state.changes:
             self._state.decoder.resolve(request)
             self._state.decoder.place(request)

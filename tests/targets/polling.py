@@ -1,0 +1,54 @@
+"""Scenarios that poll without a pause.  Not collected by pytest."""
+
+import os
+import subprocess
+import sys
+import time
+
+from racecheck import Rank, scenario
+
+_PROGRAM = """
+import os, time
+pid = os.fork()
+if pid == 0:
+    time.sleep(1)
+    os._exit(3)
+while os.waitpid(pid, os.WNOHANG) == (0, 0):
+    pass
+"""
+
+
+@scenario(ranks=1)
+def its_child(rank: Rank) -> None:
+    """A rank asks whether its child has ended."""
+    pid = os.fork()
+    if pid == 0:
+        time.sleep(1)
+        os._exit(0)
+    while os.waitpid(pid, os.WNOHANG) == (0, 0):
+        pass
+    (rank.path / "done").touch()
+
+
+@scenario(ranks=1)
+def in_a_program(rank: Rank) -> None:
+    """A program does, whose clocks are real."""
+    subprocess.run([sys.executable, "-c", _PROGRAM], check=True)
+    (rank.path / "done").touch()
+
+
+@scenario(ranks=3)
+def for_a_file(rank: Rank) -> None:
+    """Two ranks look for a file that the third makes after a while."""
+    if rank.rank == 2:
+        time.sleep(1)
+        (rank.path / "made").touch()
+    while not (rank.path / "made").exists():
+        pass
+
+
+@scenario(ranks=2, max_ops=50)
+def for_ever(rank: Rank) -> None:
+    """Nobody makes the file."""
+    while not (rank.path / "made").exists():
+        pass

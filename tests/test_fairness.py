@@ -1,0 +1,101 @@
+"""The tamest schedule is fair: who polls without a pause lets those go first for whom it waits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from racecheck import runner
+from racecheck.compare import first_difference
+from racecheck.model import Collective, Op, Outcome, Result, Returned, Stopped, Verdict
+from racecheck.search import Search, explore
+from racecheck.strategies import Replay
+from racecheck.world.fairness import Fairness
+from racecheck.world.session import Session
+from tests.conftest import target
+
+ASKED = Op(0, "0", "stat", "newfstatat", (), result=Result(errno="ENOENT"))
+
+
+def tamest(session: Session, name: str) -> Outcome:
+    scenario = target("polling", name)
+    runner.warm_up(session, scenario, scenario.world, seed="0")
+    always = Replay(())
+    always.begin(Random(0))
+    return runner.run_once(session, scenario, scenario.world, always, seed="0")
+
+
+@pytest.mark.parametrize("name", ["its_child", "in_a_program", "for_a_file"])
+def test_what_polls_without_a_pause_ends(session: Session, name: str) -> None:
+    first, second = tamest(session, name), tamest(session, name)
+    assert all(isinstance(each, Returned) for each in first.results)
+    assert first_difference(first, second) == ""
+    assert len(first.ops) < 60
+    (slept,) = (op for op in first.ops if op.call == "sleep")
+    assert slept.args["nanoseconds"] == pytest.approx(1e9, rel=1e-4)
+
+
+def test_who_waits_for_nothing_is_told_apart(session: Session) -> None:
+    outcome = tamest(session, "for_ever")
+    assert all(isinstance(each, Stopped) for each in outcome.results)
+    assert len(outcome.ops) == 50
+
+
+@pytest.mark.parametrize("name", ["its_child", "in_a_program"])
+def test_a_search_of_it_repeats(session: Session, name: str) -> None:
+    scenario = target("polling", name)
+    report = explore(session, Search(scenario, scenario.world, scenario.invariants, schedules=3))
+    assert report.verdict is Verdict.PASS, report.reasons
+
+
+def asked(times: int, op: Op = ASKED) -> Fairness:
+    fairness = Fairness()
+    for _ in range(times):
+        fairness.note(op)
+    return fairness
+
+
+def test_ten_times_the_same_answer_is_in_vain() -> None:
+    assert not asked(9).is_vain(ASKED)
+    assert asked(10).is_vain(ASKED)
+    assert not asked(10).is_vain(replace(ASKED, thread="1"))
+    assert not asked(10).is_vain(replace(ASKED, call="access", syscall="access"))
+
+
+def test_other_answers_are_not() -> None:
+    fairness = Fairness()
+    for size in range(20):
+        fairness.note(replace(ASKED, result=Result(digest=str(size))))
+    assert not fairness.is_vain(ASKED)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Op(1, "1", "mkdir", "mkdir", (), result=Result()),
+        Op(1, "1", "open", "openat", (), flags=("O_CREAT",), result=Result()),
+        Op(1, "1", "sleep", "clock_nanosleep", (), args={"nanoseconds": 10**9}, result=Result()),
+        Collective("barrier", "0", 0, (0, 1)),
+    ],
+)
+def test_it_asks_again_when_something_has_changed(event: Op | Collective) -> None:
+    fairness = asked(10)
+    fairness.note(event)
+    assert not fairness.is_vain(ASKED)
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        Op(1, "1", "mkdir", "mkdir", (), result=Result(errno="EEXIST")),
+        Op(1, "1", "open", "openat", (), result=Result()),
+        Op(1, "1", "sleep", "clock_nanosleep", (), args={"nanoseconds": 0}, result=Result()),
+    ],
+)
+def test_who_changes_nothing_asks_too(op: Op) -> None:
+    fairness = asked(10)
+    fairness.note(op)
+    assert fairness.is_vain(ASKED)
+    assert asked(10, op).is_vain(op)
