@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TextIO, TypeVar
 
 import click
 from rich.console import Console
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from racecheck.world.session import Session
 
 T = TypeVar("T")
+
+
+_EVERY = 15.0
+"""Seconds between lines of progress in a log."""
 
 
 class Interrupted(BaseException):
@@ -104,9 +109,24 @@ def printable(text: str) -> str:
 
 @contextmanager
 def display(text: str) -> Iterator[Callable[[str], None]]:
-    """A line that says what is going on, on a terminal; gives a function to change it."""
+    """A line that says what is going on; gives a function to change it.  Where standard error is no terminal, as in CI,
+    a line each time so many seconds have passed.
+    """
     if not sys.stderr.isatty():
-        yield lambda _: None
+        yield _Lines(sys.stderr)
         return
     with Status(Text(text), console=Console(stderr=True)) as status:
         yield lambda fresh: status.update(Text(fresh))
+
+
+class _Lines:
+    """Says in a log how far it is, now and then."""
+
+    def __init__(self, log: TextIO) -> None:
+        self._log, self._said = log, time.monotonic()
+
+    def __call__(self, text: str) -> None:
+        if time.monotonic() - self._said >= _EVERY:
+            self._said = time.monotonic()
+            with suppress(OSError):
+                print(text, file=self._log, flush=True)
