@@ -166,6 +166,7 @@ def test_a_recovery_that_is_killed_is_a_verdict(session: Session) -> None:
     assert isinstance(result, Died)
     assert result.signal == "SIGSEGV"
     assert "Segmentation fault" in result.output
+    assert "racecheck/world" not in result.output, "frames of racecheck are left out"
 
 
 def test_a_recovery_that_hangs_is_a_verdict_with_its_stack(session: Session) -> None:

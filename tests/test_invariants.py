@@ -99,6 +99,8 @@ def test_every_rank_with_a_file_error_is_named() -> None:
 
 # Other errors.
 
+DUMPED = 'Fatal Python error: Aborted\n\nCurrent thread 0x1 (most recent call first):\n  File "s.py", line 1 in f\n'
+
 
 @pytest.mark.parametrize(
     ("result", "message"),
@@ -112,6 +114,14 @@ def test_every_rank_with_a_file_error_is_named() -> None:
         (
             died(signal="SIGABRT", output="loading\nterminate called\n"),
             "rank 1 was killed by SIGABRT before the scenario had returned: terminate called",
+        ),
+        (
+            died(signal="SIGABRT", output=f"terminate called\n  what():  torn\nframe #0: read\n{DUMPED}"),
+            "rank 1 was killed by SIGABRT before the scenario had returned: torn",
+        ),
+        (
+            died(signal="SIGSEGV", output=DUMPED),
+            "rank 1 was killed by SIGSEGV before the scenario had returned: Fatal Python error: Aborted",
         ),
     ],
 )

@@ -131,6 +131,7 @@ def test_a_segfault_and_an_exit_are_told_apart(session: Session) -> None:
     assert isinstance(crashed, Died)
     assert crashed.signal == "SIGSEGV"
     assert "Segmentation fault" in crashed.output
+    assert "zygote" not in crashed.output, "frames of racecheck are left out"
     assert isinstance(left, Died)
     assert (left.signal, left.status) == ("", 3)
 

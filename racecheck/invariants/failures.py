@@ -6,6 +6,8 @@ from racecheck.model import Died, Op, Outcome, Raised, Returned, Stopped
 
 Failure = Raised | Died | Stopped
 
+_FATAL, _WHAT = "Fatal Python error:", "what():"
+
 
 def failures(outcome: Outcome) -> list[tuple[int, Failure]]:
     """How ranks failed, by rank.  Echoes are left out, unless nothing else explains them."""
@@ -47,5 +49,14 @@ def describe(rank: int, failure: Failure) -> str:
     if isinstance(failure, Stopped):
         return f"rank {rank} did not end: {failure.why}"
     how = f"was killed by {failure.signal}" if failure.signal else f"exited with status {failure.status}"
-    words = failure.output.strip().splitlines()[-1:]
-    return ": ".join([f"rank {rank} {how} before the scenario had returned", *words])
+    said = [f"rank {rank} {how} before the scenario had returned", last_words(failure.output)]
+    return ": ".join(filter(None, said))
+
+
+def last_words(output: str) -> str:
+    """The line that says most of why a process has died: what came before Python's own word for it and the stacks."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    fatal = next((index for index, line in enumerate(lines) if line.startswith(_FATAL)), len(lines))
+    thrown = [line for line in lines[:fatal] if line.startswith(_WHAT)]
+    said = thrown or lines[:fatal] or lines[fatal : fatal + 1] or [""]
+    return said[-1].removeprefix(_WHAT).strip()

@@ -10,6 +10,8 @@ from pathlib import Path
 from racecheck.model import DiskEntry
 from racecheck.world.digest import Digest, plain
 
+_OURS = (f'  File "{Path(__file__).parents[1]}', '  File "<string>", line 1 in <module>', "Extension modules: ")
+
 
 def read(disks: Mapping[str, Path]) -> dict[str, DiskEntry]:
     """Everything below some directories: by the directory's prefix and the path relative to it, in order."""
@@ -54,10 +56,13 @@ def digest_of(path: Path) -> str:
 
 
 def tail(path: Path, most: int = 2000) -> str:
-    """The end of a text file, "" if there is none."""
+    """The end of what a process has printed, "" if there is nothing; without what faulthandler says of frames that are
+    racecheck's own and of modules.
+    """
     try:
         with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - most))
-            return file.read().decode(errors="replace").strip()
+            file.seek(max(0, path.stat().st_size - 8 * most))
+            lines = file.read().decode(errors="replace").splitlines()
     except OSError:
         return ""
+    return "\n".join(line for line in lines if not line.startswith(_OURS))[-most:].strip()

@@ -247,14 +247,14 @@ class _Loader:
         if not watch.poll(0):  # recv_fds takes no MSG_DONTWAIT
             return []
         try:
-            data, received, _, _ = socket.recv_fds(self.channel, 1 << 16, 1)
+            data, received, _, _ = socket.recv_fds(self.channel, 1 << 16, 2)
         except ConnectionError:
             return None
         *lines, self._received = (self._received + data).split(b"\n")
         if lines and not self.pid:
             hello = json.loads(lines.pop(0))
-            self.pid, self.moved, self._pipe = hello["pid"], hello["moved"], received[0]
-            self._handle = os.pidfd_open(self.pid)
+            self.pid, self.moved = hello["pid"], hello["moved"]
+            self._pipe, self._handle = received
             self.since = time.monotonic()
         return lines if data else None
 

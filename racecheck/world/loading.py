@@ -51,7 +51,9 @@ def run(scenario: Scenario, job: agent.Job, channel: socket.socket, connect: Cal
     pipe = agent.listen_for_stacks()
     connect(job, 0)
     hello = {"pid": os.getpid(), "moved": moved}
-    socket.send_fds(channel, [json.dumps(hello).encode() + b"\n"], [pipe])
+    itself = os.pidfd_open(os.getpid())  # by its number it could not be found once it has ended
+    socket.send_fds(channel, [json.dumps(hello).encode() + b"\n"], [pipe, itself])
+    os.close(itself)
     disk = Placed(Path(job.watched), Path(job.spool), time.time_ns() - _SECOND)
     reset, before = _generators(), _surroundings()
     with channel.makefile("rb") as requests:
