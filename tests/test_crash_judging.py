@@ -178,6 +178,13 @@ def test_a_recovery_that_hangs_is_a_verdict_with_its_stack(session: Session) -> 
     assert [frame.function for frame in result.stack] == ["hang"]
 
 
+def test_of_a_recovery_that_spins_it_is_said_after_which_crash(session: Session) -> None:
+    crashes = judged(session, "spinning", ["kill"])
+    (reason,) = crashes.reasons
+    assert reason.startswith("in the recovery: rank 0 did not end: it had not ended after 2 s (kill: a crash after 0 ")
+    assert reason.endswith((" tmp)", " .)")), reason
+
+
 def test_what_was_loaded_before_makes_no_findings(session: Session) -> None:
     crashes = judged(session, "remembering")
     assert not crashes.groups

@@ -19,7 +19,8 @@ from racecheck.crash.recovering import Recovered, Recoveries
 from racecheck.crash.repair import repairs
 from racecheck.crash.states import ALL, MODELS, CrashState, states
 from racecheck.invariants import judge
-from racecheck.model import Crash, Died, Invariant, Outcome, Raised, RankResult, Stopped, Verdict
+from racecheck.model import Crash, Died, Event, Invariant, Op, Outcome, Raised, RankResult, Stopped, Verdict
+from racecheck.report.words import count
 from racecheck.scenarios import Scenario
 from racecheck.world.recorder import Recorder
 from racecheck.world.session import Session
@@ -214,7 +215,7 @@ class _Judging:
         is_whole = all(under.judge(model, only) for model in models)
         counts = {model: under.counts.get(model, Count(truncated="interrupted")) for model in models}
         return Crashes(
-            self.cutting.outcome, counts, under.groups.plainest(), tuple(sorted(under.reasons)),
+            self.cutting.outcome, counts, under.groups.plainest(), tuple(under.reasons),
             len(self.seen) - before, time.perf_counter() - started, logs, self.notes, interrupted=not is_whole,
         )  # fmt: skip
 
@@ -276,10 +277,16 @@ class _Pass:
     def __init__(self, judging: _Judging, logs: Mapping[str, Log], progress: Progress | None, started: float) -> None:
         self.judging, self.logs, self.progress, self.started = judging, logs, progress, started
         self.groups = Groups()
-        self.reasons: set[str] = set()
+        self._doubted: dict[str, tuple[int, CrashState]] = {}
         self._asked = 0
         self.counts: dict[str, Count] = {}
         self._changes = {prefix: Changes(log) for prefix, log in logs.items()} if len(logs) > 1 else {}
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why a verdict of PASS would not be right, each with a state of which that is so."""
+        trace = self.judging.cutting.outcome.trace
+        return sorted(f"{reason} ({_place(state.crash, trace)})" for reason, (_, state) in self._doubted.items())
 
     def judge(self, model: str, only: Crash | None) -> bool:
         """All states of a model; or one of them.  False if that was interrupted."""
@@ -323,11 +330,21 @@ class _Pass:
         cut = self.judging.cutting.cut(state.crash, dict(disks))
         outcome = replace(cut, recovery=recovered.outcome, contents=recovered.contents)
         judgement = judge(outcome, self.judging.invariants)
-        self.reasons.update(judgement.reasons)
+        for reason in judgement.reasons:
+            known = self._doubted.get(reason)
+            if known is None or number < known[0]:
+                self._doubted[reason] = number, state
         witness = Witness(state, disks, outcome)
         for violation in judgement.violations:
             self.groups.add(uncut(violation, state.crash), witness, number)
         return bool(judgement.violations)
+
+
+def _place(crash: Crash, trace: Sequence[Event]) -> str:
+    """When a crash came, in words."""
+    ops = [event.label for index in crash.happened if isinstance(event := trace[index], Op)]
+    lost = f", {count(len(crash.lost), 'op')} lost" if crash.lost else ""
+    return f"{crash.model}: a crash after {ops[-1]}{lost}" if ops else f"{crash.model}: a crash before the first op"
 
 
 def _has_hung(recovered: Recovered) -> bool:

@@ -111,6 +111,13 @@ def hang(rank: Rank) -> int:
     return len(os.read(read, 1))
 
 
+def spin(rank: Rank) -> int:
+    """Waits, without a pause, for the new state to get its name."""
+    while (rank.path / "tmp").exists():
+        pass
+    return load(rank)
+
+
 def give_up(rank: Rank) -> int:
     """Ends its process where a crash has left the old step."""
     step = load(rank)
@@ -171,6 +178,7 @@ replacing = scenario(renaming, load, "replacing")
 lasting = scenario(durable, load, "lasting")
 together = scenario(durable, load, "together", ranks=2)
 hanging = scenario(renaming, hang, "hanging", timeout=3.0)
+spinning = scenario(durable, spin, "spinning", timeout=2.0)
 exiting = scenario(durable, give_up, "exiting")
 remembering = scenario(durable, remember, "remembering")
 modifying = scenario(durable, modify, "modifying")
