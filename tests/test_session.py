@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import resource
 import subprocess
 from pathlib import Path
@@ -160,3 +161,11 @@ def test_sessions_that_run_at_once_come_to_the_same(tmp_path: Path) -> None:
 )
 def test_the_number_of_a_slot_counts_as_0(written: bytes, expected: bytes) -> None:
     assert plain(written) == expected
+
+
+@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
+def test_in_a_pickled_path_too(protocol: int) -> None:
+    places = [Path(f"/dev/shm/racecheck-1000/{slot}/disk/0001") for slot in ("0000", "0012")]
+    first, other = (pickle.dumps({"at": place, "step": "0003"}, protocol) for place in places)
+    assert first != other
+    assert plain(first) == plain(other) == first

@@ -1,7 +1,8 @@
 """Digests of what is in files, the same in every session.
 
 Sessions that run at once have numbered directories of their own (`racecheck.world.session.Slot`), and savers write the
-path of the watched one into files.  The numbers have one length, and count as 0 here.
+path of the watched one into files: as text, or as a ``Path``, which pickle takes to pieces.  The numbers have one
+length, and count as 0 here.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from typing import Any
 
 SLOT = "{:04d}"
 """How the number of a slot is written in its path."""
-_HOME = b"/racecheck-"
-_NUMBER = re.compile(rb"(/racecheck-\d+/)\d{4}(?=[/\W]|$)")
+_HOME = b"racecheck-"
+_STRING = rb"(?:\x8c\x04|X\x04\0{3})"
+"""A string of 4 characters in a pickle: SHORT_BINUNICODE and BINUNICODE, behind what remembers the one before."""
+_NUMBER = re.compile(rb"/racecheck-\d+/\d{4}(?=[/\W]|$)|racecheck-\d+.{0,6}?" + _STRING + rb"\d{4}", re.DOTALL)
 
 
 class Digest:
@@ -31,4 +34,4 @@ class Digest:
 
 def plain(data: bytes) -> bytes:
     """The same bytes, as they would be in the first slot."""
-    return _NUMBER.sub(rb"\g<1>0000", data) if _HOME in data else data
+    return _NUMBER.sub(lambda found: found[0][:-4] + b"0000", data) if _HOME in data else data

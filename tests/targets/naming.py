@@ -1,6 +1,7 @@
 """Scenarios whose files have names that differ from run to run.  Not collected by pytest."""
 
 import os
+import pickle
 
 from racecheck import Rank, scenario
 
@@ -30,5 +31,6 @@ def names_its_place(rank: Rank) -> None:
     place = rank.path / f"place{rank.rank}"
     place.write_text(f"saved to {place}, {'x' * 200}")
     (rank.path / f"short{rank.rank}").write_text(str(place))
+    (rank.path / f"pickle{rank.rank}").write_bytes(pickle.dumps(place))
     (rank.path / f"link{rank.rank}").symlink_to(place)
     assert place.read_text().endswith("x")
