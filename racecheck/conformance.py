@@ -39,11 +39,12 @@ def check_checkpointer(
     of each check.  Raises `AssertionError`, with the matrix and the interleaving, unless all are PASS, and `UsageError`
     for what is no checkpointer.
     """
+    __tracebackhide__ = True  # of pytest: what it shows is the matrix
     subject = Subject(_name(checkpointer), checkpointer)
     terms = Terms(ranks, str(seed), seconds, config.read().findings)
     asked = subjects.checks(subject, checks, storages)
     if not asked:
-        raise UsageError("none of the checks is both among those named and on a storage named: leave one out")
+        raise UsageError(subjects.lacking(subject, checks))
     found: dict[str, Cell] = {}
     for cell in Judging(subject, HERE, terms).cells(asked):
         found[cell.check] = cell

@@ -289,6 +289,8 @@ def test_a_rank_that_saved_nothing_gets_what_another_saved() -> None:
         "the ranks go on from different steps: rank 0 loaded step 2; rank 1 loaded step 1 (in the recovery)"
     )
     assert found.ranks == (0, 1)
+    gone = two(weights=one, recovery=outcome(returned(), raised("X"), weights=(loaded(0, w="w2"), loaded(1, w="w1"))))
+    assert messages(consistent_weights, gone) == [], "one that has failed goes on from nothing"
     later = [loaded(0, w="w1"), loaded(0, w="w2"), loaded(1, w="w2")]
     assert messages(consistent_weights, recovering(*later, before=one)) == [], "the last load counts"
 

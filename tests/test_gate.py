@@ -217,6 +217,26 @@ class TestSubjects:
             with pytest.raises(UsageError, match=wrong):
                 subjects.checks(mine, names, storages)
 
+    def test_why_nothing_is_asked(self) -> None:
+        mine = Subject("mine", gated.InPlace)
+        assert subjects.lacking(mine, ("async",)) == "mine has no save_async, which the check async is about"
+        assert "leave one out" in subjects.lacking(mine, ("save",))
+
+    @pytest.mark.parametrize(
+        ("attribute", "value", "wrong"),
+        [
+            ("timeout", "soon", "timeout is 'soon': it has to be a number of seconds"),
+            ("timeout", -1, "timeout is -1: it has to be a number of seconds"),
+            ("requires", "torch", r"requires is 'torch': it has to be a tuple of names, \('torch',\)"),
+            ("not_for", ("overwrite",), "not_for is .*: it maps names of checks or storages to reasons"),
+            ("not_for", {"nodelocal": "x"}, "not_for names 'nodelocal'; there are: async, .*node-local"),
+        ],
+    )
+    def test_what_a_class_says_of_itself_is_checked(self, attribute: str, value: object, wrong: str) -> None:
+        kind = type("Mine", (gated.InPlace,), {attribute: value})
+        with pytest.raises(UsageError, match=f"Mine.{wrong}"):
+            checkpointers.scenario(kind, "save")
+
     def test_other_ranks_where_a_check_is_not_about_that(self) -> None:
         mine = Subject("mine", gated.InPlace)
         assert [mine.world(CHECKS[each], 3).ranks for each in ("save", "shrink", "saves@nfs")] == [3, 4, 3]

@@ -59,7 +59,10 @@ class Driver:
         wanted = self._placed(self._states.empty(self._parts))
         loaded = self._saver.load(self.root, wanted)
         if not isinstance(loaded, tuple) or len(loaded) != 2 or not isinstance(loaded[1], int):
-            raise UsageError(f"{self._name}.load gave {type(loaded).__name__}: it has to give the state and its step")
+            gave = type(loaded).__name__
+            if isinstance(loaded, tuple):
+                gave = f"({', '.join(type(each).__name__ for each in loaded)})"
+            raise UsageError(f"{self._name}.load gave {gave}: it has to give the state and its step, an int")
         state, step = loaded[0], int(loaded[1])
         self._check_shapes(state, wanted)
         self.rank.loaded(state, step=step)

@@ -101,6 +101,13 @@ def check(kind: Any, name: str) -> None:
         raise UsageError(f"{name}.layout is {layout_of(kind)!r}: it may be {' or '.join(LAYOUTS)}")
     if not parts_of(kind) or not set(parts_of(kind)) <= set(PARTS):
         raise UsageError(f"{name}.parts is {parts_of(kind)!r}: it may have {' and '.join(PARTS)}")
+    timeout, reasons, packages = (getattr(kind, each, None) for each in ("timeout", "not_for", "requires"))
+    if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
+        raise UsageError(f"{name}.timeout is {timeout!r}: it has to be a number of seconds")
+    if reasons is not None and not isinstance(reasons, Mapping):
+        raise UsageError(f"{name}.not_for is {reasons!r}: it maps names of checks or storages to reasons")
+    if isinstance(packages, str):
+        raise UsageError(f"{name}.requires is {packages!r}: it has to be a tuple of names, ({packages!r},)")
 
 
 def _signatures() -> str:

@@ -20,6 +20,7 @@ def scenario(kind: type, name: str) -> Scenario:
     Raises `UsageError` if it is no checkpointer, there is no such check, or it lacks the method that the check needs.
     """
     protocol.check(kind, kind.__name__ if isinstance(kind, type) else repr(kind))
+    _check_names(kind)
     check = CHECKS.get(name)
     if check is None:
         raise UsageError(f"there is no check {name!r}; there are: {', '.join(CHECKS)}")
@@ -43,8 +44,18 @@ def scenario(kind: type, name: str) -> Scenario:
 
 
 def applicable(kind: type) -> dict[str, Check]:
-    """The checks that a checkpointer has the methods for."""
+    """The checks that a checkpointer has the methods for.
+
+    Raises `UsageError` where its ``not_for`` names what there is not.
+    """
+    _check_names(kind)
     return {name: each for name, each in CHECKS.items() if not each.needs or callable(getattr(kind, each.needs, None))}
+
+
+def _check_names(kind: type) -> None:
+    known = {*CHECKS, *(each.storage for each in CHECKS.values())}
+    for each in protocol.not_for(kind).keys() - known:
+        raise UsageError(f"{kind.__name__}.not_for names {each!r}; there are: {', '.join(sorted(known))}")
 
 
 def reason_against(kind: type, check: Check) -> str:

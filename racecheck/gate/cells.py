@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from racecheck.model import Verdict
 
 NO_TIME = "no schedule was run"
+TOO_LITTLE = "too little time"
 _SHORT = ("not triggered: ", NO_TIME)
 """How a reason for UNKNOWN begins that more time may do away with."""
 
@@ -67,6 +68,11 @@ class Cell:
     def is_short(self) -> bool:
         """Whether it is UNKNOWN for want of time alone."""
         return self.verdict is Verdict.UNKNOWN and all(each.startswith(_SHORT) for each in self.reasons)
+
+    @property
+    def why(self) -> str:
+        """Why it is UNKNOWN, in words."""
+        return TOO_LITTLE if self.is_short else "; ".join(self.reasons)
 
     def deepened(self, other: Cell) -> Cell:
         """This cell and a longer search for the same, as one.

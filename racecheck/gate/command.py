@@ -83,9 +83,9 @@ def gate(
         after = baseline.updated(before, result.comparison)
         baseline.save(after, known)
         result = replace(result, comparison=baseline.compare(result.cells, after))
-    _write(result, junit_, markdown, html_)
     if markdown != _STDOUT:
         say(json.dumps(data(result)) if as_json else layouts.text(pages.blocks(result)))
+    _write(result, junit_, markdown, html_)
     return INTERRUPTED if result.interrupted else EXIT[result.verdict]
 
 
@@ -101,6 +101,7 @@ def _write(result: Result, junit_: Path | None, markdown: Path | None, html_: Pa
             say(text().rstrip())
         elif path is not None:
             try:
+                path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text(), encoding="utf-8")
             except OSError as error:
                 raise UsageError(f"cannot write {path}: {error.strerror}") from None

@@ -37,7 +37,7 @@ def xml(cells: Sequence[Cell], comparison: Comparison) -> str:
 
 
 def _end(case: ET.Element, cell: Cell, comparison: Comparison) -> None:
-    said = "; ".join(f"{each.invariant}: {each.message}" for each in cell.broken) or "; ".join(cell.reasons)
+    said = "; ".join(f"{each.invariant}: {each.message}" for each in cell.broken) or cell.why
     if cell.verdict is Verdict.PASS:
         return
     if cell.against:

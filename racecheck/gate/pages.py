@@ -8,13 +8,12 @@ from dataclasses import dataclass
 import racecheck
 from racecheck.checkpointers import CHECKS
 from racecheck.gate import matrix
-from racecheck.gate.cells import Broken, Cell
+from racecheck.gate.cells import TOO_LITTLE, Broken, Cell
 from racecheck.gate.matrix import LEGEND, MARKS, Entry, Kind, Table
 from racecheck.gate.result import Result
 from racecheck.model import Verdict
 from racecheck.report.words import count
 
-_TOO_LITTLE = "too little time"
 _KINDS: dict[Verdict, Kind] = {Verdict.PASS: "budget", Verdict.UNKNOWN: "unknown", Verdict.FAIL: "fail"}
 
 
@@ -113,9 +112,12 @@ def _headline(result: Result) -> str:
     parts = [f"{count(len(result.rows), 'checkpointer')}, {count(len(result.cells), 'check')}"]
     if len(result.rows) == 1:
         parts = [f"{result.rows[0]}: {count(len(result.cells), 'check')}"]
+    failed = sum(each.verdict is Verdict.FAIL and not each.against for each in result.cells)
+    if failed:
+        parts[-1] += f", {failed} failed"
     for what, lines in (("new", comparison.new), ("known", comparison.known), ("fixed", comparison.fixed)):
         if lines:
-            parts.append(f"{len(lines)} {what if what != 'new' or comparison.known else 'broken'}")
+            parts.append(f"{count(len(lines), f'{what} finding')}")
     return "; ".join([*parts, *["interrupted"] * result.interrupted, seconds])
 
 
@@ -123,7 +125,7 @@ def _checks(cells: Sequence[Cell]) -> Grid:
     def row(cell: Cell) -> tuple[Item, ...]:
         kind: Kind = "not held" if cell.against else "exhausted" if cell.exhaustive else _KINDS[cell.verdict]
         kind = "fail" if cell.verdict is Verdict.FAIL and not cell.against else kind
-        broken = ", ".join(each.invariant for each in cell.broken) or _reasons(cell)
+        broken = ", ".join(each.invariant for each in cell.broken) or cell.why
         return (
             Item(cell.check), Item(MARKS[kind], kind, cell.against), Item(str(cell.schedules)),
             Item(broken or CHECKS[cell.check].about),
@@ -175,15 +177,11 @@ def _doubted(result: Result) -> Iterator[Block]:
         yield Heading("What could not be judged")
     for cell in doubted:
         if not cell.is_short:
-            yield Line(f"{cell.row}, {cell.check}: {_reasons(cell)}")
+            yield Line(f"{cell.row}, {cell.check}: {cell.why}")
     for row in result.rows:
         short = [each.check for each in doubted if each.row == row and each.is_short]
         if short:
-            yield Line(f"{row}, {', '.join(short)}: {_TOO_LITTLE}; allow more --seconds, or name fewer checks")
-
-
-def _reasons(cell: Cell) -> str:
-    return _TOO_LITTLE if cell.is_short else "; ".join(cell.reasons)
+            yield Line(f"{row}, {', '.join(short)}: {TOO_LITTLE}; allow more --seconds, or name fewer checks")
 
 
 def _options(result: Result) -> str:

@@ -82,6 +82,8 @@ class Gate:
         with listing.importing(name):
             subject = Subject(name, targets.checkpointer(name))
         asked = subjects.checks(subject, self._asked.checks, self._asked.storages)
+        if not asked and not self._asked.goes_on:
+            raise UsageError(subjects.lacking(subject, self._asked.checks))
         kept = self._kept(subject)
         for each in asked:
             if each.name in kept:
@@ -116,5 +118,5 @@ def line(cell: Cell) -> str:
     """What came of a check, in a line."""
     verdict = f"{cell.verdict.name} (not held against it)" if cell.broken and cell.against else cell.verdict.name
     claim = "every interleaving" if cell.exhaustive else cell.claim
-    grounds = ", ".join(each.invariant for each in cell.broken) or "; ".join(cell.reasons) or claim
+    grounds = ", ".join(each.invariant for each in cell.broken) or cell.why or claim
     return f"{cell.target}  {verdict}  {count(cell.schedules, 'schedule')}, {cell.seconds:.1f} s; {grounds}"

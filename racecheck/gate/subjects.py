@@ -78,6 +78,14 @@ def checks(subject: Subject, names: Sequence[str], storages: Sequence[str]) -> l
     ]
 
 
+def lacking(subject: Subject, names: Sequence[str]) -> str:
+    """Why nothing is asked of a checkpointer when checks of these names are."""
+    for each in names:
+        if each not in checkpointers.applicable(subject.kind):
+            return f"{subject.name} has no {CHECKS[each].needs}, which the check {each} is about"
+    return "none of the checks is both among those named and on a storage named: leave one out"
+
+
 def fingerprint(subject: Subject) -> str:
     """SHA-256 of the file of the class and of racecheck's own: what the outcome follows from, besides versions."""
     found = hashlib.sha256(_own().encode())

@@ -57,5 +57,7 @@ def _is_construction(frame: Frame) -> bool:
 def _at(stack: tuple[Frame, ...]) -> str:
     """Where the checkpointer was, when that is known: what it has called is not shown."""
     ours = [number for number, frame in enumerate(stack) if frame.file == driving.__file__]
-    own = stack[max(0, ours[0] - 1)] if ours else next(iter(stack), None)
+    if ours and ours[0] == 0:
+        return ""
+    own = stack[ours[0] - 1] if ours else next(iter(stack), None)
     return f" ({own.file}:{own.line} {own.function})" if own is not None else ""

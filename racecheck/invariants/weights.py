@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from racecheck.invariants.disk import listed
 from racecheck.invariants.excuses import is_cut
 from racecheck.invariants.judging import judges_crashes
-from racecheck.model import Outcome, Violation, Weights
+from racecheck.model import Died, Outcome, Raised, Violation, Weights
 
 
 @judges_crashes
@@ -27,7 +27,10 @@ def consistent_weights(outcome: Outcome) -> Iterator[Violation]:
             text = f"rank {load.weights.rank} {flaw}{load.where}"
             yield Violation("consistent-weights", text, (load.weights.rank,), load.events)
     for world in (False, True):
-        yield from _apart(saved, [load for load in loads if load.in_recovery is world])
+        ended = outcome.recovery if world else outcome
+        gone = {rank for rank, each in enumerate(ended.results if ended else ()) if isinstance(each, (Raised, Died))}
+        own = [load for load in loads if load.in_recovery is world and load.weights.rank not in gone]
+        yield from _apart(saved, own)
 
 
 @judges_crashes
@@ -220,7 +223,7 @@ def _strays(saved: _Saved, load: _Load) -> Iterator[str]:
 
 
 def _apart(saved: _Saved, loads: Sequence[_Load]) -> Iterator[Violation]:
-    """Ranks whose last loads are each of a step, but of no common one."""
+    """Ranks that go on, and whose last loads are each of a step, but of no common one."""
     last = {load.weights.rank: load for load in loads}
     steps = {rank: set(saved.matching(load)) for rank, load in sorted(last.items())}
     if len(steps) > 1 and all(steps.values()) and not set.intersection(*steps.values()):
