@@ -20,7 +20,6 @@ from racecheck.crash.repair import repairs
 from racecheck.crash.states import ALL, MODELS, CrashState, states
 from racecheck.invariants import judge
 from racecheck.model import Crash, Died, Event, Invariant, Op, Outcome, Raised, RankResult, Stopped, Verdict
-from racecheck.report.words import count
 from racecheck.scenarios import Scenario
 from racecheck.world.recorder import Recorder
 from racecheck.world.session import Session
@@ -343,7 +342,7 @@ class _Pass:
 def _place(crash: Crash, trace: Sequence[Event]) -> str:
     """When a crash came, in words."""
     ops = [event.label for index in crash.happened if isinstance(event := trace[index], Op)]
-    lost = f", {count(len(crash.lost), 'op')} lost" if crash.lost else ""
+    lost = f", {len(crash.lost)} op{'s' * (len(crash.lost) > 1)} lost" if crash.lost else ""
     return f"{crash.model}: a crash after {ops[-1]}{lost}" if ops else f"{crash.model}: a crash before the first op"
 
 
