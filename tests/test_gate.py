@@ -229,6 +229,8 @@ class TestSubjects:
             ("timeout", -1, "timeout is -1: it has to be a number of seconds"),
             ("requires", "torch", r"requires is 'torch': it has to be a tuple of names, \('torch',\)"),
             ("not_for", ("overwrite",), "not_for is .*: it maps names of checks or storages to reasons"),
+            ("save", lambda self, state, root: None, r"save cannot be called as save\(state, root, step\)"),
+            ("latest", lambda self: None, r"latest cannot be called as latest\(root\)"),
             ("not_for", {"nodelocal": "x"}, "not_for names 'nodelocal'; there are: async, .*node-local"),
         ],
     )

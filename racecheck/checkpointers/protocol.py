@@ -15,6 +15,7 @@ Nothing of racecheck's waits for the other ranks in between, as a training loop 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -59,6 +60,10 @@ class Checkpointer(Protocol):
 REQUIRED = ("save", "load", "latest")
 LAYOUTS = ("replicated", "sharded")
 PARTS = ("model", "optimizer")
+_CALLED_WITH = {
+    "save": ("state", "root", "step"), "load": ("root", "state"), "latest": ("root",),
+    "save_async": ("state", "root", "step"),
+}  # fmt: skip
 
 
 def layout_of(kind: type) -> str:
@@ -97,6 +102,9 @@ def check(kind: Any, name: str) -> None:
     missing = [each for each in REQUIRED if not callable(getattr(kind, each, None))]
     if missing:
         raise UsageError(f"{name} has no method {' and no method '.join(missing)}: a checkpointer has {_signatures()}")
+    for method, given in _CALLED_WITH.items():
+        if not _takes(kind, method, given):
+            raise UsageError(f"{name}.{method} cannot be called as {method}({', '.join(given)})")
     if layout_of(kind) not in LAYOUTS:
         raise UsageError(f"{name}.layout is {layout_of(kind)!r}: it may be {' or '.join(LAYOUTS)}")
     if not parts_of(kind) or not set(parts_of(kind)) <= set(PARTS):
@@ -108,6 +116,20 @@ def check(kind: Any, name: str) -> None:
         raise UsageError(f"{name}.not_for is {reasons!r}: it maps names of checks or storages to reasons")
     if isinstance(packages, str):
         raise UsageError(f"{name}.requires is {packages!r}: it has to be a tuple of names, ({packages!r},)")
+
+
+def _takes(kind: type, method: str, given: tuple[str, ...]) -> bool:
+    """Whether a method, if there is one, can be called with so many arguments, as far as its signature is known."""
+    found = inspect.getattr_static(kind, method, None)
+    function = found.__func__ if isinstance(found, (staticmethod, classmethod)) else found
+    if not inspect.isfunction(function):
+        return True
+    first = () if isinstance(found, staticmethod) else ("self",)
+    try:
+        inspect.signature(function).bind(*first, *given)
+    except TypeError:
+        return False
+    return True
 
 
 def _signatures() -> str:
