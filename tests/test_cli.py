@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -385,37 +385,58 @@ def test_the_process_of_the_command_line_imports_no_torch() -> None:
     assert done.stdout.splitlines()[-2:] == ["[0, 0, 0]", "[]"]
 
 
-def test_interrupted_it_says_how_far_it_got_and_leaves_nothing(tmp_path: Path) -> None:
+def test_interrupted_in_its_search_it_shows_what_it_has_and_leaves_nothing(tmp_path: Path) -> None:
+    """More runs than it takes to warm up are under way or over."""
+    runs, seen = tmp_path / "runs", set[int]()
+    process = _run_for_ever(f"{FILE}::guarded", runs)
+    while len(seen) < 20 and process.poll() is None:
+        with suppress(FileNotFoundError):
+            seen |= {path.stat().st_ctime_ns for path in runs.glob("*/*/disk")}
+        time.sleep(0.01)
+    out, err = _interrupt(process, runs)
+    assert re.match(r"UNKNOWN  after (\d+) of 1000000 schedules\n +interrupted after \1 of 1000000 schedules\n", out)
+    assert "interrupted" not in err
+
+
+def test_interrupted_before_its_search_it_says_so_and_leaves_nothing(tmp_path: Path) -> None:
+    """The rank that computes for ever does so in the first run that warms up."""
     runs = tmp_path / "runs"
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            INTERRUPTIBLE,
-            "run",
-            f"{FILE}::guarded",
-            "--strategy",
-            "random",
-            "--schedules",
-            "1000000",
-        ],
+    Path("endless.py").write_text("""
+from racecheck import scenario
+@scenario(ranks=1)
+def endless(rank):
+    (rank.path / "ckpt").mkdir()
+    while True: pass
+""")
+    process = _run_for_ever("endless.py::endless", runs)
+    while not list(runs.glob("*/*/disk/ckpt")) and process.poll() is None:
+        time.sleep(0.01)
+    out, err = _interrupt(process, runs)
+    assert out == ""
+    assert err.splitlines()[-1] == "racecheck: interrupted after 0 of 1000000 schedules, 0 distinct"
+
+
+def _run_for_ever(target: str, runs: Path) -> subprocess.Popen[str]:
+    options = ["--strategy", "random", "--schedules", "1000000"]
+    return subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTIBLE, "run", target, *options],
         env={**os.environ, "RACECHECK_RUNS": str(runs)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
-    while not list(runs.glob("*/*/disk/ckpt")) and process.poll() is None:
-        time.sleep(0.05)
+
+
+def _interrupt(process: subprocess.Popen[str], runs: Path) -> tuple[str, str]:
+    """Ctrl-C; gives what was said on both ways.  Nothing may be left."""
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert out == ""
-    far = r"racecheck: interrupted after \d+ of 1000000 schedules, \d+ distinct"
-    assert re.fullmatch(far, err.splitlines()[-1])
     assert "KeyboardInterrupt" not in err
     assert [path for path in runs.rglob("*") if path.name not in {f"racecheck-{os.getuid()}", "0000"}] == []
     assert _processes_below(runs) == []
+    return out, err
 
 
 def _processes_below(runs: Path) -> list[str]:

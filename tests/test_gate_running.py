@@ -171,8 +171,9 @@ class TestAll:
         assert cli(*ask) == 1
         assert [each["checkpointer"] for each in cli.data["cells"]] == ["good", "good", "bare", "bad", "bad"]
         assert cli.data["wrong"] == [
-            "gone: gated has no class 'Nothing'", "odd: NoPair.load gave dict: it has to give the state and its step",
-        ]  # fmt: skip
+            "gone: gated has no class 'Nothing'",
+            "odd: NoPair.load gave dict: it has to give the state and its step, an int",
+        ]
 
     def test_an_interrupted_one_goes_on(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
         ask = ["gate", "--all", *only("save", "kill"), "--json"]
