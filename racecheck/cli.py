@@ -158,6 +158,7 @@ def _table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
 @click.option("--ranks", type=int, help="How many ranks (default: the scenario's).")
 @click.option("--nodes", type=int, help="How many nodes share them out (default: the scenario's).")
 @click.option("--skew", multiple=True, metavar="RANK=SECONDS", help="How far a rank's clock goes ahead; repeatable.")
+@click.option("--size", "sizes", multiple=True, metavar="NAME=NUMBER", help="One of the scenario's sizes; repeatable.")
 @click.option("--strategy", metavar="NAME", help=f"What chooses: {', '.join(strategies.NAMES)} (default: auto).")
 @click.option("--schedules", type=click.IntRange(1), default=100, show_default=True, help="The most to run.")
 @click.option("--seconds", type=float, help="Begin no schedule after so long.")
@@ -184,6 +185,7 @@ def run(
     ranks: int | None,
     nodes: int | None,
     skew: tuple[str, ...],
+    sizes: tuple[str, ...],
     strategy: str | None,
     schedules: int,
     seconds: float | None,
@@ -204,6 +206,8 @@ def run(
     changes: dict[str, Any] = {"ranks": ranks, "nodes": nodes, "storage": storage_, "timeout": timeout}
     if skew:
         changes["skew"] = _skews(skew)
+    if sizes:
+        changes["sizes"] = _numbers(sizes)
     if faults_:
         changes["faults"] = faults_
     world = make_world(scenario.world, **changes)
@@ -272,6 +276,17 @@ def _skews(given: Sequence[str]) -> tuple[float, ...]:
             raise UsageError(f"--skew takes RANK=SECONDS, such as 1=0.5, not {each!r}")
         found[rank] = seconds
     return tuple(found.get(rank, 0.0) for rank in range(max(found) + 1))
+
+
+def _numbers(given: Sequence[str]) -> dict[str, int]:
+    """Sizes by name; raises `UsageError` for what is no NAME=NUMBER."""
+    found = {}
+    for each in given:
+        match = re.fullmatch(r"(\w+)=(\d{1,9})", each, re.ASCII)
+        if match is None:
+            raise UsageError(f"--size takes NAME=NUMBER, such as steps=3, not {each!r}")
+        found[match[1]] = int(match[2])
+    return found
 
 
 def _unknown(data: dict[str, Any], *, as_json: bool) -> int:

@@ -1,6 +1,6 @@
 """What a failing run comes down to.
 
-The fewest ranks and switches with which it fails, the two ops that decide, and what makes every run fail.
+The smallest world and the fewest switches with which it fails, the two ops that decide, and what makes every run fail.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from racecheck.minimise import (
     Orderings,
     Search,
     critical_pair,
-    fewer_ranks,
     fewest_orderings,
     same_failure,
     shrink,
+    smaller_world,
 )
 from racecheck.model import Invariant, Outcome, Violation
 
@@ -62,8 +62,8 @@ def explain(
     Raises `CannotRun` if the run does not fail a second time.
     """
     fails = same_failure(outcome, violation, invariants)
-    tell("looking for it with fewer ranks")
-    smaller = fewer_ranks(outcome, search, fails, budget=min(_PER_WORLD, budget // 3))
+    tell("looking for it in a smaller world")
+    smaller = smaller_world(outcome, search, fails, budget=min(_PER_WORLD, budget // 3))
     tell("minimising")
     least = shrink(smaller.outcome or outcome, attempt, fails, budget=budget)
     again = same_failure(least.outcome, least.violation, invariants)

@@ -46,12 +46,21 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
+class Size:
+    """How much of something a scenario has: ``steps``, say, or ``shards``; ``value`` is 1 or more."""
+
+    name: str
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
 class World:
     """The ranks, what they run on, and what goes wrong there.
 
     ``nodes`` share the ranks out evenly, in order.  ``skew`` is how many seconds the clock of each rank goes ahead
     (ranks that it does not name: 0).  ``timeout`` is in seconds of real time and bounds how long the world may go
-    without reaching its next op; ``max_ops`` bounds the ops of one run, so that a poll loop ends.
+    without reaching its next op; ``max_ops`` bounds the ops of one run, so that a poll loop ends.  ``sizes`` is how
+    much the ranks do, where a scenario leaves that to its world.
     """
 
     ranks: int = 2
@@ -62,6 +71,7 @@ class World:
     backend: str = "gloo"
     timeout: float = 30.0
     max_ops: int = 20_000
+    sizes: tuple[Size, ...] = ()
 
     @property
     def per_node(self) -> int:

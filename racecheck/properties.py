@@ -13,7 +13,7 @@ UNKNOWN, and the test ends there.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
 from functools import cache, partial
@@ -106,11 +106,13 @@ def worlds(
     ranks: Sequence[int] = (2, 4),
     nodes: Sequence[int] = (1,),
     skew: float = 0.0,
+    sizes: Mapping[str, int] | None = None,
     faults: Sequence[str | Fault] = (),
 ) -> SearchStrategy[World]:
     """Worlds that are like one (default: a scenario's default world), but of so many ranks on so many nodes: any of the
-    numbers that go together, the first ones being the simplest.  Clocks go ahead by up to ``skew`` seconds.  One of the
-    ``faults`` goes wrong, or none does; one that is to hit "each" op (``nth=each``) hits one that is drawn.
+    numbers that go together, the first ones being the simplest.  Clocks go ahead by up to ``skew`` seconds.  Of the
+    scenario's sizes those in ``sizes`` are 1 at least, and at most what is given.  One of the ``faults`` goes wrong, or
+    none does; one that is to hit "each" op (``nth=each``) hits one that is drawn.
 
     Raises `UsageError` for what no world can be.
     """
@@ -118,15 +120,17 @@ def worlds(
     shapes = [(each, on) for on in nodes for each in ranks if on > 0 and each % on == 0]
     if not shapes:
         raise UsageError(f"none of {[*ranks]} ranks can be shared out evenly among any of {[*nodes]} nodes")
-    sizes = [make_world(base, ranks=each, nodes=on, skew=(skew,)) for each, on in shapes]
+    shaped = [make_world(base, ranks=each, nodes=on, skew=(skew,), sizes=sizes) for each, on in shapes]
+    most = {each.name: each.value for each in shaped[0].sizes if each.name in (sizes or {})}
     ahead = st.integers(0, round(skew * 1000))
-    wrong = [each for given in faults for each in make_world(sizes[0], faults=[given]).faults]
+    wrong = [each for given in faults for each in make_world(shaped[0], faults=[given]).faults]
 
     @st.composite
     def drawn(draw: st.DrawFn) -> World:
-        world = draw(st.sampled_from(sizes))
+        world = draw(st.sampled_from(shaped))
         seconds = tuple(draw(ahead) / 1000 for _ in range(world.ranks)) if skew else ()
         world = replace(world, skew=seconds if any(seconds) else ())
+        world = make_world(world, sizes={name: draw(st.integers(1, value)) for name, value in most.items()})
         return draw(_shown(replace(world, faults=draw(plans)) if wrong else world))
 
     plans = st.just(()) | st.sampled_from(wrong).flatmap(_placed) if wrong else st.just(())

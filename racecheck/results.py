@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.color import ColorSystem
 from rich.style import Style
 
+from racecheck import faults
 from racecheck.minimise.critical import op_at
 from racecheck.minimise.tape import switches
 from racecheck.model import Coverage, Outcome, Verdict, Violation, World
@@ -232,8 +233,11 @@ def _minimised(explanation: Explanation) -> str:
     before, after = explanation.found, explanation.outcome
     pairs = [(len(before.ops), len(after.ops), "op"), (before.world.ranks, after.world.ranks, "rank")]
     sizes = [f"{one} -> {count(other, what)}" if one != other else count(other, what) for one, other, what in pairs]
-    faults = sum(choice.kind == "fault" and choice.index > 0 for choice in after.schedule)
-    sizes += [count(switches(after.schedule), "switch", "switches"), *([count(faults, "fault")] if faults else [])]
+    shrunk = zip(before.world.sizes, after.world.sizes, strict=True)
+    sizes += [f"{one.name} {one.value} -> {other.value}" for one, other in shrunk if one != other]
+    fired = sum(choice.kind == "fault" and choice.index > 0 for choice in after.schedule)
+    sizes += [count(switches(after.schedule), "switch", "switches"), *([count(fired, "fault")] if fired else [])]
+    sizes += [f"without {faults.text(each)}" for each in before.world.faults if each not in after.world.faults]
     return f"minimised: {', '.join(sizes)}"
 
 

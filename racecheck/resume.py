@@ -18,7 +18,7 @@ from racecheck.model import World
 from racecheck.record import Format, Reference
 from racecheck.strategies.dpor import Node, Progress
 
-FORMAT = Format("racecheck-search", 1, "a search", "begin it anew with racecheck run")
+FORMAT = Format("racecheck-search", 2, "a search", "begin it anew with racecheck run")
 
 Touched = Mapping[str, Mode]
 

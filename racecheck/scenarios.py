@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -11,9 +11,10 @@ from typing import Any, Literal
 from racecheck import faults
 from racecheck.errors import UsageError
 from racecheck.invariants import DEFAULT
-from racecheck.model import Fault, Invariant, Verdict, World
+from racecheck.model import Fault, Invariant, Size, Verdict, World
 
 _MOST_SKEW = 10 * 365 * 86400.0
+_LARGEST_SIZE = 1_000_000
 
 Tell = Callable[[Literal["saved", "loaded", "acked"], Any, int, "str | Path"], None]
 """Takes what was done, the state, its step and the checkpoint's path."""
@@ -23,7 +24,8 @@ Tell = Callable[[Literal["saved", "loaded", "acked"], Any, int, "str | Path"], N
 class Rank:
     """What a scenario gets to know about where it runs.
 
-    ``path`` is the watched directory: the same on every rank, empty but for what setup left there.
+    ``path`` is the watched directory: the same on every rank, empty but for what setup left there.  ``sizes`` are the
+    world's, by name.
     """
 
     rank: int
@@ -31,6 +33,7 @@ class Rank:
     path: Path
     node: int = 0
     local_rank: int = 0
+    sizes: Mapping[str, int] = field(default_factory=dict)
     tell: Tell = field(default=lambda *_: None, repr=False, compare=False)
 
     def saved(self, state: Any, *, step: int = 0, at: str | Path = "") -> None:
@@ -135,11 +138,14 @@ def scenario(
     report: str = "",
     expected: Verdict = Verdict.PASS,
     breaks: str = "",
+    sizes: Mapping[str, int] | None = None,
     **world: Any,
 ) -> Callable[[Callable[[Rank], Any]], Scenario]:
     """Make a function of one `Rank` a scenario.
 
-    ``ranks`` and the other fields of `World` are its default world.  ``report`` names the published
+    ``ranks`` and the other fields of `World` are its default world.  ``sizes`` are numbers that the function asks for
+    as ``rank.sizes["steps"]``: a search makes a failure small by making them smaller, and a world may have others.
+    ``report`` names the published
     report that it stands for, ``expected`` the verdict that a search must reach, and ``breaks`` the
     invariant that must then be broken.  What the function returns must be JSON data.
     """
@@ -147,7 +153,7 @@ def scenario(
     def decorate(run: Callable[[Rank], Any]) -> Scenario:
         return Scenario(
             run,
-            world=make_world(World(), ranks=ranks, **world),
+            world=make_world(World(sizes=_sizes(sizes or {})), ranks=ranks, **world),
             invariants=invariants,
             report=report,
             expected=expected,
@@ -160,12 +166,14 @@ def scenario(
 def make_world(base: World, **changes: Any) -> World:
     """``base`` with some fields changed; raises `UsageError` for a value that no world can have.
 
-    ``faults`` may be given as text.
+    ``faults`` may be given as text, and ``sizes`` by name: those that are not there keep their value.
     """
     if changes.get("faults") is not None:
         given = changes["faults"]
         every = [given] if isinstance(given, (str, Fault)) else given
         changes["faults"] = tuple(each if isinstance(each, Fault) else faults.parse(str(each)) for each in every)
+    if changes.get("sizes") is not None:
+        changes["sizes"] = _resized(base.sizes, _sizes(dict(changes["sizes"])))
     try:
         world = replace(base, **{name: value for name, value in changes.items() if value is not None})
     except TypeError as error:
@@ -177,12 +185,32 @@ def make_world(base: World, **changes: Any) -> World:
     faults.check(world)
     if "skew" not in changes:
         world = replace(world, skew=world.skew[: world.ranks])
-    if len(world.skew) > world.ranks:
-        raise UsageError(f"skew names rank {len(world.skew) - 1}, but there are {world.ranks} ranks")
-    if not all(math.isfinite(each) and abs(each) <= _MOST_SKEW for each in world.skew):
-        raise UsageError(f"a skew is a number of seconds, at most {_MOST_SKEW:.0f}, not {world.skew}")
+    _check_skew(world)
     if not 0 < world.timeout < float("inf"):
         raise UsageError(f"timeout must be a number of seconds above 0, not {world.timeout}")
     if world.max_ops < 1:
         raise UsageError(f"max_ops must be at least 1, not {world.max_ops}")
     return world
+
+
+def _check_skew(world: World) -> None:
+    if len(world.skew) > world.ranks:
+        raise UsageError(f"skew names rank {len(world.skew) - 1}, but there are {world.ranks} ranks")
+    if not all(math.isfinite(each) and abs(each) <= _MOST_SKEW for each in world.skew):
+        raise UsageError(f"a skew is a number of seconds, at most {_MOST_SKEW:.0f}, not {world.skew}")
+
+
+def _sizes(given: Mapping[str, int]) -> tuple[Size, ...]:
+    """Raises `UsageError` for what is no size."""
+    for name, value in given.items():
+        if not name.isidentifier() or type(value) is not int or not 1 <= value <= _LARGEST_SIZE:
+            raise UsageError(f"a size is a name and a number from 1 to {_LARGEST_SIZE}, not {name}={value!r}")
+    return tuple(Size(*each) for each in given.items())
+
+
+def _resized(known: tuple[Size, ...], changed: tuple[Size, ...]) -> tuple[Size, ...]:
+    """Raises `UsageError` for a size that the scenario does not ask for."""
+    values, new = ({each.name: each.value for each in sizes} for sizes in (known, changed))
+    for name in new.keys() - values.keys():
+        raise UsageError(f"the scenario has no size {name!r}; it has: {', '.join(values) or 'none'}")
+    return tuple(Size(*each) for each in (values | new).items())

@@ -45,7 +45,7 @@ from racecheck import (
 )
 
 REPORT = "Why can't PyTorch distributed training save the last checkpoint?"
-STEPS = 2
+SIZES = {"steps": 2}
 LAST = "last.pt"
 FINAL = "final.pt"
 INVARIANTS = (*DEFAULT, no_torn_files, consistent_weights, nothing_left_over)
@@ -59,20 +59,21 @@ def train(rank: Rank) -> Any:
     torch.manual_seed(0)
     model = DistributedDataParallel(torch.nn.Linear(64, 64))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for step in range(1, STEPS + 1):
+    last = rank.sizes["steps"]
+    for step in range(1, last + 1):
         optimizer.zero_grad()
         model(torch.full((2, 64), float(step + rank.rank))).sum().backward()
         optimizer.step()
-        if rank.rank == 0 and step < STEPS:
+        if rank.rank == 0 and step < last:
             save(rank, model.module.state_dict(), rank.path / LAST, step)
     return model.module.state_dict()
 
 
-def save(rank: Rank, state: Any, path: Path, step: int = STEPS) -> None:
-    """Write in place."""
+def save(rank: Rank, state: Any, path: Path, step: int = 0) -> None:
+    """Write in place; the last step if none is given."""
     import torch
 
-    rank.saved(state, step=step, at=path)
+    rank.saved(state, step=step or rank.sizes["steps"], at=path)
     torch.save(state, path)
 
 
@@ -80,7 +81,7 @@ def replace(rank: Rank, state: Any, path: Path) -> None:
     """Write under another name, then rename."""
     import torch
 
-    rank.saved(state, step=STEPS, at=path)
+    rank.saved(state, step=rank.sizes["steps"], at=path)
     temporary = path.with_suffix(".tmp")
     torch.save(state, temporary)
     os.replace(temporary, path)
@@ -90,7 +91,7 @@ def load(rank: Rank, path: Path) -> None:
     """Load what is to be the last step."""
     import torch
 
-    rank.loaded(torch.load(path, weights_only=True), step=STEPS, at=path)
+    rank.loaded(torch.load(path, weights_only=True), step=rank.sizes["steps"], at=path)
 
 
 def save_or_load(rank: Rank, state: Any) -> None:
@@ -112,14 +113,14 @@ def resume(rank: Rank) -> None:
 
 
 torn = racecheck.scenario(
-    ranks=2, report=REPORT, invariants=(no_torn_files,), expected=Verdict.FAIL, breaks="no-torn-files"
+    report=REPORT, sizes=SIZES, invariants=(no_torn_files,), expected=Verdict.FAIL, breaks="no-torn-files"
 )
-whole = racecheck.scenario(ranks=2, report=REPORT, invariants=INVARIANTS)
+whole = racecheck.scenario(report=REPORT, sizes=SIZES, invariants=INVARIANTS)
 
 
 @racecheck.scenario(
-    ranks=2,
     report=REPORT,
+    sizes=SIZES,
     invariants=(no_unexpected_errors,),
     expected=Verdict.FAIL,
     breaks="no-unexpected-errors",
@@ -155,8 +156,8 @@ def writer_locks(rank: Rank) -> None:
 
 
 @racecheck.scenario(
-    ranks=2,
     report=REPORT,
+    sizes=SIZES,
     invariants=(*DEFAULT, no_torn_files, consistent_weights),
     expected=Verdict.FAIL,
     breaks="consistent-weights",
@@ -217,7 +218,7 @@ def replaced(rank: Rank) -> None:
     load(rank, rank.path / LAST)
 
 
-@racecheck.scenario(ranks=4, report=REPORT, invariants=INVARIANTS)
+@racecheck.scenario(ranks=4, report=REPORT, sizes=SIZES, invariants=INVARIANTS)
 def wait_for_replaced(rank: Rank) -> None:
     """The last checkpoint is renamed to a name of its own, for which the others wait."""
     state = train(rank)

@@ -281,6 +281,10 @@ WRONG = [
     ("run FILE::racing --nodes 0", "among 0 nodes"),
     ("run FILE::racing --skew 1", "--skew takes RANK=SECONDS, such as 1=0.5, not '1'"),
     ("run FILE::racing --skew 1=1.2.3", "--skew takes RANK=SECONDS"),
+    ("run FILE::racing --size steps", "--size takes NAME=NUMBER, such as steps=3, not 'steps'"),
+    ("run FILE::racing --size steps=2", "the scenario has no size 'steps'; it has: none"),
+    ("run FILE::sized --size step=2", "the scenario has no size 'step'; it has: steps, shards"),
+    ("run FILE::sized --size steps=0", "a size is a name and a number from 1 to 1000000, not steps=0"),
     ("run FILE::racing --skew 2=1", "skew names rank 2, but there are 2 ranks"),
     ("run FILE::racing --skew 1=9999999999", "a skew is a number of seconds"),
     ("run FILE::racing --timeout 0", "--timeout must be more than 0"),
@@ -339,7 +343,7 @@ def test_a_place_for_findings_that_cannot_be_written_is_told_before_the_search(
 def test_list_shows_what_scenarios_document(cli: Cli) -> None:
     assert cli("list", FILE, "--json") == 0
     found = {each["target"].rpartition("::")[2]: each for each in cli.data["scenarios"]}
-    assert list(found) == ["racing", "guarded", "differing", "raising", "broken_setup"]
+    assert list(found) == ["racing", "guarded", "differing", "raising", "sized", "broken_setup"]
     racing = {"report": "example/repo#1", "expected": "FAIL", "invariant": "no-file-errors"}
     assert found["racing"] == {"target": f"{FILE}::racing", **racing}
     assert found["guarded"]["expected"] == "PASS"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from racecheck import record
+from racecheck.model import Size
 from tests.test_cli import FILE, Cli, _project, _shared, cli, finding_of, session
 
 __all__ = ["_project", "_shared", "cli", "session"]
@@ -28,6 +29,18 @@ def test_a_failure_is_made_small_and_explained(cli: Cli) -> None:
     assert 1 <= len(finding.constraints) <= 2
 
 
+def test_a_failure_is_made_small_in_sizes_and_faults_too(cli: Cli) -> None:
+    """It takes a second step; that is the first of two."""
+    assert cli("run", f"{FILE}::sized", "--schedules", 300) == 1
+    small = ", 3 -> 2 ranks, steps 4 -> 2, shards 3 -> 1, 1 switch, without slow on write seconds=1"
+    assert small in cli.out
+    finding = re.findall(r"Finding: (\S+)", cli.out)[0]
+    assert record.load(Path(finding)).outcome.world.sizes == (Size("steps", 2), Size("shards", 1))
+    assert cli("replay", finding, "--times", 3, "--json") == 1
+    assert cli.data["reproduced"] == 3
+    assert cli("run", f"{FILE}::sized", "--size", "steps=1", "--strategy", "round-robin") == 0
+
+
 def test_the_explanation_as_data(cli: Cli) -> None:
     assert cli("run", f"{FILE}::racing", "--json") == 1
     data = cli.data["explanation"]
@@ -38,9 +51,9 @@ def test_the_explanation_as_data(cli: Cli) -> None:
 
 
 def test_constraints_are_replayed_also_in_code_that_has_changed(cli: Cli) -> None:
-    source = Path("changing.py")
+    source = Path("evolving.py")
     source.write_text(FILE.read_text())
-    assert cli("run", "changing.py::racing", "--json") == 1
+    assert cli("run", "evolving.py::racing", "--json") == 1
     finding = cli.data["violations"][0]["finding"]
     line = "def racing(rank: Rank) -> None:\n"
     source.write_text(source.read_text().replace(line, f"{line}    (rank.path / 'new').touch()\n"))

@@ -13,11 +13,11 @@ from builders import op, raised, returned, stopped
 from toy_failures import ENSURE, attempts, failing, no_errors, noise, run
 from toys import Do, Program
 
-from racecheck import CannotRun, Outcome, UsageError, Violation, World
+from racecheck import CannotRun, Outcome, UsageError, Violation, World, faults
 from racecheck.invariants import no_deadlock, no_file_errors, no_unexpected_errors
-from racecheck.minimise import Failure, Search, Spent, fewer_ranks, same_failure, shrink, switches
+from racecheck.minimise import Failure, Search, Spent, same_failure, shrink, smaller_world, switches
 from racecheck.minimise.blocks import blocks, joined, shifted
-from racecheck.model import Invariant, Op, Point, Result
+from racecheck.model import Invariant, Op, Point, Result, Size
 from racecheck.naming import pattern
 from racecheck.strategies import RandomWalk, Strategy, check_strategy
 from racecheck.strategies.guided import Guided, Turn
@@ -198,7 +198,7 @@ def needs(ranks: int) -> Program:
 def test_the_smallest_world_that_fails_is_found(ranks: int) -> None:
     program = needs(ranks)
     found, fails = failing(program, no_errors)
-    smaller = fewer_ranks(found, first_failing(program, fails), fails)
+    smaller = smaller_world(found, first_failing(program, fails), fails)
     assert smaller.outcome is not None
     assert smaller.outcome.world.ranks == ranks
     assert [world.ranks for world in smaller.tried] == [*range(2, ranks)]
@@ -209,8 +209,8 @@ def test_nodes_go_with_the_ranks_and_what_cannot_be_run_is_told() -> None:
     program = needs(4)
     found, fails = failing(program, no_errors)
     found = replace(found, world=World(ranks=6, nodes=2, skew=(1.0,) * 6))
-    smaller = fewer_ranks(found, first_failing(program, fails), fails)
-    assert smaller.impossible == ("not on two nodes",)
+    smaller = smaller_world(found, first_failing(program, fails), fails)
+    assert smaller.impossible == ["not on two nodes"]
     assert [(world.ranks, world.nodes) for world in smaller.tried] == [(2, 1), (3, 1)]
     assert smaller.tried[1].skew == (1.0,) * 3
 
@@ -219,16 +219,33 @@ def test_what_the_search_takes_for_the_failure_has_to_be_it() -> None:
     program = needs(3)
     found, fails = failing(program, no_errors)
     passing = run(program, RandomWalk(), ranks=2)
-    assert fewer_ranks(found, lambda *_: passing, fails).outcome is None
+    assert smaller_world(found, lambda *_: passing, fails).outcome is None
 
 
 def test_what_needs_all_ranks_has_no_smaller_world() -> None:
     program = needs(4)
     program = replace(program, actors=program.actors[:4])
     found, fails = failing(program, no_errors)
-    smaller = fewer_ranks(found, first_failing(program, fails), fails)
+    smaller = smaller_world(found, first_failing(program, fails), fails)
     assert smaller.outcome is None
     assert [world.ranks for world in smaller.tried] == [2, 3]
+
+
+def test_sizes_come_after_the_ranks_and_faults_last() -> None:
+    """It takes two ranks, three steps (which are four in powers of two) and the second fault."""
+    found, fails = failing(needs(2), no_errors)
+    told, other = faults.parse("slow on write seconds=1"), faults.parse("slow on unlink seconds=1")
+    world = World(ranks=2, sizes=(Size("shards", 5), Size("steps", 9)), faults=(other, told))
+
+    def search(world: World, budget: int) -> Outcome | None:
+        steps = next(each.value for each in world.sizes if each.name == "steps")
+        return replace(found, world=world) if steps >= 3 and told in world.faults else None
+
+    smaller = smaller_world(replace(found, world=world), search, fails)
+    assert smaller.outcome is not None
+    assert smaller.outcome.world == World(ranks=2, sizes=(Size("shards", 1), Size("steps", 4)), faults=(told,))
+    tried = [([each.value for each in world.sizes], len(world.faults)) for world in smaller.tried]
+    assert tried == [([1, 1], 2), ([1, 2], 2), ([1, 4], 0)]
 
 
 # The same failure.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from racecheck.errors import CannotRun, UsageError
-from racecheck.model import Outcome, Returned, World
+from racecheck.model import Outcome, Returned, Size, World
 from racecheck.scenarios import make_world
 from racecheck.world.session import Session
 from tests.test_world import run
@@ -64,6 +64,10 @@ def test_a_recovery_is_another_world_on_the_disk_that_was_left(session: Session)
         ({"nodes": 0}, "among 0 nodes"),
         ({"skew": (0.0,) * 5}, "skew names rank 4, but there are 4 ranks"),
         ({"skew": (float("nan"),)}, "a skew is a number of seconds"),
+        ({"sizes": {"steps": 0}}, "a size is a name and a number from 1 to 1000000, not steps=0"),
+        ({"sizes": {"steps": True}}, "a size is a name and a number"),
+        ({"sizes": {"": 1}}, "a size is a name and a number"),
+        ({"sizes": {"steps": 1}}, "the scenario has no size 'steps'; it has: none"),
     ],
 )
 def test_a_world_that_cannot_be(changes: dict[str, object], words: str) -> None:
@@ -73,6 +77,11 @@ def test_a_world_that_cannot_be(changes: dict[str, object], words: str) -> None:
 
 def test_fewer_ranks_leave_the_skew_of_the_others_out() -> None:
     assert make_world(World(ranks=4, skew=(0, 1, 2, 3)), ranks=2).skew == (0, 1)
+
+
+def test_sizes_that_are_not_given_keep_their_value() -> None:
+    world = World(sizes=(Size("steps", 3), Size("shards", 4)))
+    assert make_world(world, sizes={"shards": 1}).sizes == (Size("steps", 3), Size("shards", 1))
 
 
 def test_ways_that_lead_out_of_a_nodes_disk(session: Session) -> None:

@@ -15,7 +15,7 @@ from hypothesis.stateful import rule, run_state_machine_as_test
 
 import racecheck
 from racecheck import CannotRun, Scenario, Switches, UsageError, World, faults
-from racecheck.model import Outcome, Returned
+from racecheck.model import Outcome, Returned, Size
 from racecheck.sessions import HERE
 from racecheck.world.supervisor import Supervisor
 from tests import toys
@@ -219,6 +219,11 @@ def test_the_simplest_world_is_the_first_one() -> None:
     assert find(racecheck.worlds(phase("save"), ranks=(3, 1)), lambda _: True) == World(ranks=3)
     late = find(racecheck.worlds(ranks=(2,), skew=1.0), lambda it: bool(it.skew) and it.skew[1] >= 0.25)
     assert late.skew == (0.0, 0.25)
+
+
+@given(racecheck.worlds(target("savers", "sized"), ranks=(2, 3), sizes={"shards": 2}))
+def test_sizes_are_as_asked(world: World) -> None:
+    assert world.sizes in {(Size("steps", 4), Size("shards", value)) for value in (1, 2)}
 
 
 @given(racecheck.worlds(faults=("EIO on write nth=each times=all", "kill on rename")))

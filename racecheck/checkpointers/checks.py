@@ -47,7 +47,8 @@ class Check:
     world.
 
     ``about`` says what happens, in a few words.  ``needs`` is an optional method that the checkpointer must have.
-    ``recovering`` is the size of the recovery's world: a number, or -1 for as many ranks as saved.
+    ``steps`` is how many it saves: of what it finds, a search makes that fewer.  ``recovering`` is the size of the
+    recovery's world: a number, or -1 for as many ranks as saved.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Check:
     invariants: Sequence[Invariant]
     world: Mapping[str, Any] = field(default_factory=dict)
     needs: str = ""
+    steps: int = 2
     recovering: int = -1
     storage: str = SHARED
 
@@ -83,37 +85,34 @@ def _resume_and_overwrite(job: Driver) -> int:
     return first
 
 
-def _one(job: Driver) -> None:
-    job.save(1)
-
-
-def _two(job: Driver) -> None:
-    job.save(1)
-    job.train()
-    job.save(2)
+def _save(job: Driver) -> None:
+    for step in job.steps():
+        if step > 1:
+            job.train()
+        job.save(step)
 
 
 def _in_a_row(job: Driver) -> None:
     """As text 10 comes before 9."""
-    for step in (8, 9, 10, 11):
+    for step in job.steps(8):
         job.save(step)
 
 
-def _three(job: Driver) -> None:
-    """So that retention that keeps two has something to remove."""
-    for step in (9, 10, 11):
+def _and_train(job: Driver) -> None:
+    """With three steps, retention that keeps two has something to remove."""
+    for step in job.steps(9):
         job.save(step)
         job.train()
 
 
 def _and_load_at_once(job: Driver) -> None:
-    for step in (8, 9, 10, 11):
+    for step in job.steps(8):
         job.save(step)
         job.load()
 
 
 def _and_load(job: Driver) -> None:
-    for step in (1, 2, 3):
+    for step in job.steps():
         job.save(step)
         job.load()
         job.train()
@@ -121,33 +120,34 @@ def _and_load(job: Driver) -> None:
 
 def _again(job: Driver) -> None:
     """The last step once more, as a job does that has resumed from the one before."""
-    for step in (1, 2, 2):
+    *steps, last = job.steps()
+    for step in (*steps, last, last):
         job.save(step)
         job.train()
 
 
 def _carry_on(job: Driver) -> None:
     """What a job does that would rather train on without a checkpoint than end."""
-    for step in (1, 2, 3):
+    for step in job.steps():
         with suppress(BaseException):  # that of torch.distributed.checkpoint is no Exception
             job.save(step)
         job.train()
 
 
 def _async(job: Driver) -> None:
-    for step in (1, 2):
+    for step in job.steps():
         begun = job.begin(step)
         job.train()
         job.finish(begun)
 
 
 def _async_overlapping(job: Driver) -> None:
-    for begun in [job.begin(step) for step in (1, 2)]:
+    for begun in [job.begin(step) for step in job.steps()]:
         job.finish(begun)
 
 
 def _faulty(name: str, about: str, invariants: Sequence[Invariant], *faults: str, **more: Any) -> Check:
-    return Check(name, about, more.pop("run", _two), _resume_and_save, invariants, {"faults": faults}, **more)
+    return Check(name, about, more.pop("run", _save), _resume_and_save, invariants, {"faults": faults}, **more)
 
 
 _HONEST = (*_SURVIVES, error_honesty, liveness)
@@ -155,26 +155,28 @@ _KILLED = (*_SURVIVES, liveness)
 _ASYNC = (*_SOUND, snapshot_isolation)
 
 _ON_SHARED = (
-    Check("save", "one save, and every rank exits as soon as it has returned", _one, _resume, (*_SOUND, no_torn_files)),
-    Check("saves", "four saves with nothing in between", _in_a_row, _resume, (*_SURVIVES, no_torn_files)),
+    Check("save", "one save, and every rank exits as soon as it has returned", _save, _resume,
+          (*_SOUND, no_torn_files), steps=1),
+    Check("saves", "four saves with nothing in between", _in_a_row, _resume,
+          (*_SURVIVES, no_torn_files), steps=4),
     Check(
         "load", "three saves, each loaded at once by every rank", _and_load, _resume,
-        (*_SOUND, no_torn_files, monotonic_step),
+        (*_SOUND, no_torn_files, monotonic_step), steps=3,
     ),
     Check(
         "load-behind", "four saves, each loaded by every rank, while another may be in the next save and retire it",
-        _and_load_at_once, _resume, (*_SOUND, no_torn_files, monotonic_step),
+        _and_load_at_once, _resume, (*_SOUND, no_torn_files, monotonic_step), steps=4,
     ),
     _faulty("kill", "the whole job is killed, before each op that changes files", _KILLED,
             f"kill-job on {_CHANGES} nth=each"),
-    Check("power-loss", "the power fails, at each moment of three saves", _three, _resume, _SURVIVES,
-          {"faults": ("crash",)}, recovering=1),
+    Check("power-loss", "the power fails, at each moment of three saves", _and_train, _resume, _SURVIVES,
+          {"faults": ("crash",)}, steps=3, recovering=1),
     _faulty("kill-rank", "one rank is killed, before each op that changes files", _KILLED,
             f"kill on {_CHANGES} nth=each"),
     _faulty("error", "EIO on one rank, at each op", _HONEST, "EIO on any nth=each"),
     _faulty("no-space", "ENOSPC, at each op that takes space", _HONEST, "ENOSPC on open|write|mkdir|fsync nth=each"),
     _faulty("carry-on", "ENOSPC, at each op that takes space; the job catches the error and trains on", _HONEST,
-            "ENOSPC on open|write|mkdir|fsync nth=each", run=_carry_on),
+            "ENOSPC on open|write|mkdir|fsync nth=each", run=_carry_on, steps=3),
     Check("overwrite", "a step is saved once more", _again, _resume, (*_SURVIVES, no_torn_files)),
     _faulty("kill-overwrite", "the job is killed while a step is saved once more", _KILLED,
             f"kill-job on {_CHANGES} nth=each", run=_again),
@@ -185,21 +187,21 @@ _ON_SHARED = (
             f"kill-job on {_CHANGES} nth=each", run=_async, needs="save_async"),
     _faulty("async-error", "ENOSPC in asynchronous saves, at each op that takes space", (*_HONEST, snapshot_isolation),
             "ENOSPC on open|write|mkdir|fsync nth=each", run=_async, needs="save_async"),
-    Check("slow", "one op takes a minute, each in turn", _two, _resume, (*_SURVIVES, no_torn_files),
+    Check("slow", "one op takes a minute, each in turn", _save, _resume, (*_SURVIVES, no_torn_files),
           {"faults": (f"slow on {_CHANGES} seconds=60 nth=each",)}),
-    Check("shrink", "saved by four ranks, loaded by two, which save that step anew", _two, _resume_and_overwrite,
+    Check("shrink", "saved by four ranks, loaded by two, which save that step anew", _save, _resume_and_overwrite,
           _SOUND, {"ranks": 4}, recovering=2),
-    Check("grow", "saved by two ranks, loaded by four", _two, _resume, _SOUND, {"ranks": 2}, recovering=4),
+    Check("grow", "saved by two ranks, loaded by four", _save, _resume, _SOUND, {"ranks": 2}, recovering=4),
 )  # fmt: skip
 
 
 def _elsewhere(storage: str) -> tuple[Check, ...]:
     world = {"storage": storage, "nodes": 2}
     return (
-        Check(f"saves@{storage}", f"two saves on {storage}, a node for each rank", _two, _resume, _SURVIVES,
+        Check(f"saves@{storage}", f"two saves on {storage}, a node for each rank", _save, _resume, _SURVIVES,
               world, storage=storage),
         Check(f"load@{storage}", f"three saves on {storage}, each loaded at once by every rank", _and_load, _resume,
-              (*_SOUND, monotonic_step), world, storage=storage),
+              (*_SOUND, monotonic_step), world, steps=3, storage=storage),
     )  # fmt: skip
 
 

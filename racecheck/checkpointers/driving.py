@@ -21,6 +21,10 @@ class Driver:
         self._states = state
         self._saver: Any = kind()
 
+    def steps(self, first: int = 1) -> range:
+        """The steps that the check saves, as many as its world says."""
+        return range(first, first + self.rank.sizes["steps"])
+
     def save(self, step: int) -> None:
         """Save a step, and count on it when that has returned."""
         state = self._begin(step)

@@ -10,7 +10,7 @@ from racecheck.checkpointers import protocol
 from racecheck.checkpointers.checks import CHECKS, Check
 from racecheck.checkpointers.driving import Driver
 from racecheck.errors import UsageError
-from racecheck.model import Verdict, World
+from racecheck.model import Size, Verdict, World
 from racecheck.scenarios import Rank, Scenario, make_world
 
 
@@ -33,8 +33,9 @@ def scenario(kind: type, name: str) -> Scenario:
     def recover(rank: Rank) -> int:
         return check.recover(Driver(rank, kind))
 
+    base = World(sizes=(Size("steps", check.steps),), timeout=protocol.timeout_of(kind))
     made = Scenario(
-        run, world=make_world(World(), timeout=protocol.timeout_of(kind), **check.world), invariants=check.invariants,
+        run, world=make_world(base, **check.world), invariants=check.invariants,
         report="", expected=Verdict.PASS, breaks="",
     )  # fmt: skip
     made.recover(recover, **_recovering(kind, check))

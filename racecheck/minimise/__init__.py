@@ -2,7 +2,7 @@
 
 `same_failure` says what counts as the same failure.  In this order:
 
-1. `fewer_ranks`: a failing run of the smallest world that has one;
+1. `smaller_world`: a failing run of the smallest world that has one;
 2. `shrink`: a run with as few switches between threads as the failure takes;
 3. `critical_pair`: the two ops whose order separates it from a run that passes;
 4. `fewest_orderings`: constraints with which every run fails, for people and for replays of code that has changed.
@@ -17,7 +17,7 @@ from racecheck.minimise.critical import Critical, CriticalPair, critical_pair
 from racecheck.minimise.failure import Fails, Failure, same_failure
 from racecheck.minimise.orderings import Orderings, fewest_orderings
 from racecheck.minimise.tape import Shrunk, shrink, switches
-from racecheck.minimise.world import Search, Smaller, fewer_ranks
+from racecheck.minimise.world import Search, Smaller, smaller_world
 
 __all__ = [
     "Attempt",
@@ -31,9 +31,9 @@ __all__ = [
     "Smaller",
     "Spent",
     "critical_pair",
-    "fewer_ranks",
     "fewest_orderings",
     "same_failure",
     "shrink",
+    "smaller_world",
     "switches",
 ]

@@ -1,52 +1,72 @@
-"""The same failure with fewer ranks."""
+"""The same failure in a smaller world."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
 from racecheck.errors import CannotRun, UsageError
 from racecheck.minimise.attempts import Spent
 from racecheck.minimise.failure import Fails
-from racecheck.model import Outcome, World
+from racecheck.model import Outcome, Size, World
 
 Search = Callable[[World, int], Outcome | None]
 """Looks for a failing run of a world with so many runs at most; or raises `Spent`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Smaller:
     """``outcome`` is a failing run of the smallest world that has one; None if that is the one that is known already.
 
     ``tried`` are the worlds in which none was found, and ``impossible`` says why others could not be run.
     """
 
-    outcome: Outcome | None
-    tried: tuple[World, ...]
-    impossible: tuple[str, ...]
+    outcome: Outcome | None = None
+    tried: list[World] = field(default_factory=list)
+    impossible: list[str] = field(default_factory=list)
 
 
-def fewer_ranks(outcome: Outcome, search: Search, fails: Fails, *, budget: int = 50) -> Smaller:
-    """Look for the failure in smaller worlds, the smallest first, in each with ``budget`` runs at most."""
-    tried: list[World] = []
-    impossible: list[str] = []
-    for world in smaller_worlds(outcome.world):
-        try:
-            found = search(world, budget)
-        except Spent:
-            break
-        except (CannotRun, UsageError) as error:
-            impossible.append(str(error))
-            continue
-        if found is not None and fails(found) is not None:
-            return Smaller(found, tuple(tried), tuple(impossible))
-        tried.append(world)
-    return Smaller(None, tuple(tried), tuple(impossible))
+def smaller_world(outcome: Outcome, search: Search, fails: Fails, *, budget: int = 50) -> Smaller:
+    """Look for the failure with fewer ranks, then with smaller sizes, then without each of the faults.
+
+    Each time the smallest comes first, and each world gets ``budget`` runs at most.
+    """
+    smaller, world = Smaller(), outcome.world
+
+    def take_first(worlds: Iterable[World]) -> World:
+        """The first that fails, or the one that was known to."""
+        for each in worlds:
+            try:
+                found = search(each, budget)
+            except (CannotRun, UsageError) as error:
+                smaller.impossible.append(str(error))
+                continue
+            if found is not None and fails(found) is not None:
+                smaller.outcome = found
+                return each
+            smaller.tried.append(each)
+        return world
+
+    with suppress(Spent):
+        world = take_first(fewer_ranks(world))
+        for size in world.sizes:
+            world = take_first(resized(world, size))
+        for fault in world.faults:
+            world = take_first([replace(world, faults=tuple(each for each in world.faults if each is not fault))])
+    return smaller
 
 
-def smaller_worlds(world: World) -> Iterator[World]:
+def fewer_ranks(world: World) -> Iterator[World]:
     """Worlds of 2 ranks or more on as many nodes or fewer, in ascending order."""
     for ranks in range(2, world.ranks + 1):
         for nodes in range(1, world.nodes + 1):
             if ranks % nodes == 0 and (ranks, nodes) != (world.ranks, world.nodes):
                 yield replace(world, ranks=ranks, nodes=nodes, skew=world.skew[:ranks])
+
+
+def resized(world: World, size: Size) -> Iterator[World]:
+    """Worlds in which that size is 1, 2, 4, ... instead."""
+    for power in range((size.value - 1).bit_length()):
+        smaller = replace(size, value=1 << power)
+        yield replace(world, sizes=tuple(smaller if each == size else each for each in world.sizes))

@@ -26,10 +26,10 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType, ModuleType, TracebackType
 from typing import Any, SupportsFloat, SupportsIndex
@@ -53,10 +53,10 @@ _HERE = (str(Path(__file__).parent), scenarios.__file__)
 class Job:
     """What a world's ranks are to do.  ``watched`` is the scenario's directory, ``scratch`` holds a TMPDIR
     for each rank, ``output`` what each prints.  ``controlled`` is False in free mode, in which calls that a fault may
-    be about are ``filtered`` all the same.  ``ahead`` is how many
-    nanoseconds each rank's clock is.  ``recovering``: they run the scenario's recovery.  ``loads`` is the directory
-    of a loader (`racecheck.world.loading`), whose bytes are in the file ``spool``; if it is ``reading`` it says what
-    is in the files, too.
+    be about are ``filtered`` all the same.  ``ahead`` is how many nanoseconds each rank's clock is, ``sizes`` are the
+    world's by name.  ``recovering``: they run the scenario's recovery.  ``loads`` is the directory of a loader
+    (`racecheck.world.loading`), whose bytes are in the file ``spool``; if it is ``reading`` it says what is in the
+    files, too.
     """
 
     target: str
@@ -69,6 +69,7 @@ class Job:
     controlled: bool
     filtered: bool = False
     ahead: Sequence[int] = ()
+    sizes: Mapping[str, int] = field(default_factory=dict)
     recovering: bool = False
     loads: str = ""
     spool: str = ""
@@ -77,7 +78,8 @@ class Job:
     def rank(self, number: int, channel: socket.socket) -> Rank:
         """What the scenario gets to know."""
         node, local = divmod(number, self.ranks // self.nodes)
-        return Rank(number, self.ranks, Path(self.watched), node, local, functools.partial(_tell, self, channel))
+        tell = functools.partial(_tell, self, channel)
+        return Rank(number, self.ranks, Path(self.watched), node, local, self.sizes, tell)
 
 
 _replies = threading.local()

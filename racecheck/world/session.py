@@ -207,6 +207,7 @@ class Session:
             target=target, ranks=world.ranks, nodes=world.nodes, seed=seed, watched=str(slot.watched),
             scratch=str(slot.scratch), output=str(slot.output), controlled=controlled, recovering=recovering,
             ahead=[round(seconds * 1e9) for seconds in skew[: world.ranks]],
+            sizes={each.name: each.value for each in world.sizes},
         )  # fmt: skip
 
     def make_ready(self, target: str, world: World) -> None:

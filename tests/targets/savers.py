@@ -36,6 +36,20 @@ def raising(rank: Rank) -> None:
         raise ValueError("no checkpoint")
 
 
+@scenario(ranks=3, sizes={"steps": 4, "shards": 3}, faults=("slow on write seconds=1",))
+def sized(rank: Rank) -> None:
+    """From the second step on ranks race for the directory; neither shards nor the fault matter."""
+    import torch.distributed as dist
+
+    for step in range(rank.sizes["steps"]):
+        directory = rank.path / f"step{step}"
+        if not directory.exists():
+            directory.mkdir(exist_ok=step == 0)
+        for shard in range(rank.sizes["shards"]):
+            (directory / f"shard{rank.rank}-{shard}").write_text("x")
+        dist.barrier()
+
+
 @scenario(ranks=2)
 def broken_setup(rank: Rank) -> None:
     pass
