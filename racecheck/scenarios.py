@@ -13,6 +13,7 @@ from racecheck.errors import UsageError
 from racecheck.invariants import DEFAULT
 from racecheck.model import Fault, Invariant, Size, Verdict, World
 
+BACKENDS = ("gloo", "nccl", "auto")
 _MOST_SKEW = 10 * 365 * 86400.0
 _LARGEST_SIZE = 1_000_000
 
@@ -178,6 +179,8 @@ def make_world(base: World, **changes: Any) -> World:
         world = replace(base, **{name: value for name, value in changes.items() if value is not None})
     except TypeError as error:
         raise UsageError(f"a world has no such field: {error}") from None
+    if world.backend not in BACKENDS:
+        raise UsageError(f"there is no backend {world.backend!r}; there are: {', '.join(BACKENDS)}")
     if world.ranks < 1:
         raise UsageError(f"ranks must be at least 1, not {world.ranks}")
     if world.nodes < 1 or world.ranks % world.nodes:

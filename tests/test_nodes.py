@@ -64,6 +64,7 @@ def test_a_recovery_is_another_world_on_the_disk_that_was_left(session: Session)
         ({"nodes": 0}, "among 0 nodes"),
         ({"skew": (0.0,) * 5}, "skew names rank 4, but there are 4 ranks"),
         ({"skew": (float("nan"),)}, "a skew is a number of seconds"),
+        ({"backend": "mpi"}, "there is no backend 'mpi'; there are: gloo, nccl, auto"),
         ({"sizes": {"steps": 0}}, "a size is a name and a number from 1 to 1000000, not steps=0"),
         ({"sizes": {"steps": True}}, "a size is a name and a number"),
         ({"sizes": {"": 1}}, "a size is a name and a number"),

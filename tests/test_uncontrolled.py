@@ -17,13 +17,15 @@ from random import Random
 
 import pytest
 
-from racecheck import Outcome, Scenario, World, compare, runner, storage, targets
-from racecheck.model import Event, Point
+import racecheck
+from racecheck import CannotRun, Outcome, Rank, Scenario, UsageError, World, compare, runner, storage, targets
+from racecheck.model import Event, Point, Returned
 from racecheck.scenarios import make_world
 from racecheck.world import free
 from racecheck.world.session import Session
 
 BUDGET = 1000
+HERE = Path(__file__)
 FILES = sorted((Path(__file__).parents[1] / "scenarios").glob("test_*.py"))
 SCENARIOS = [
     each
@@ -76,3 +78,45 @@ def test_a_free_run_is_among_the_explored(session: Session, scenario: Scenario) 
     session.request("import", target=scenario.reference)
     happened = effect(free.run(session, scenario.reference, world, seed="0"))
     assert happened in explored(session, scenario, world)
+
+
+@pytest.mark.parametrize(("gpus", "backend"), [(0, "gloo"), (1, "gloo"), (2, "nccl")])
+def test_auto_takes_nccl_where_each_rank_has_a_gpu(
+    session: Session, monkeypatch: pytest.MonkeyPatch, gpus: int, backend: str
+) -> None:
+    def job(_: str, world: World, __: str, **___: bool) -> None:
+        raise CannotRun(f"asked for {world.backend}")
+
+    monkeypatch.setattr(type(session), "gpus", gpus)
+    monkeypatch.setattr(session, "job", job)
+    with pytest.raises(CannotRun, match=f"asked for {backend}"):
+        free.run(session, f"{HERE}::saves", World(backend="auto"), seed="0")
+
+
+def test_nccl_needs_a_gpu_for_each_rank_and_is_not_controlled(session: Session) -> None:
+    """Here one that has as many GPUs as there will ever be."""
+    with pytest.raises(CannotRun, match=r"^NCCL takes a GPU for each of 512 ranks, and there are \d+: take fewer "):
+        free.run(session, f"{HERE}::saves", World(ranks=512, backend="nccl"), seed="0")
+    with pytest.raises(UsageError, match="cannot be controlled, its waits spin: add --mode free, or take gloo"):
+        session.job("", World(backend="nccl"), "0", controlled=True)
+    assert session.job("", World(backend="auto"), "0", controlled=True).backend == "gloo"
+
+
+@racecheck.scenario(backend="auto")
+def saves(rank: Rank) -> float:
+    """The tensors are where the group's backend takes them."""
+    import torch
+    import torch.distributed as dist
+
+    ones = torch.ones(1, device="cuda" if "nccl" in dist.get_backend_config() else "cpu")
+    dist.all_reduce(ones)
+    torch.save(ones, rank.path / f"{rank.rank}.pt")
+    return float(ones)
+
+
+def test_what_runs_with_either_backend_says_with_which(session: Session) -> None:
+    session.request("import", target=f"{HERE}::saves")
+    outcome = free.run(session, f"{HERE}::saves", World(backend="auto"), seed="0")
+    assert [each.value for each in outcome.results if isinstance(each, Returned)] == [2.0, 2.0]
+    assert outcome.world.backend in {"gloo", "nccl"}
+    assert outcome.coverage.notes == {f"free mode: nothing was controlled ({outcome.world.backend})": 1}

@@ -67,6 +67,7 @@ class Job:
     scratch: str
     output: str
     controlled: bool
+    backend: str = "gloo"
     filtered: bool = False
     ahead: Sequence[int] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 
 from racecheck import storage
-from racecheck.errors import UsageError
+from racecheck.errors import CannotRun, UsageError
 from racecheck.model import Coverage, Event, Outcome, Point, Schedule, Stopped, World
 from racecheck.world import disk
 from racecheck.world.agent import Job
@@ -44,7 +44,7 @@ def run(
         raise UsageError(f"storage {world.storage} needs control: without it there is one disk; leave --mode free out")
     if any(fault.after for fault in world.faults):
         raise UsageError("when a call is done is known under control only: leave --mode free or when=after out")
-    started = time.perf_counter()
+    started, world = time.perf_counter(), replace(world, backend=_backend(session, world))
     if recovering:
         session.slot.make_room(world)
     else:
@@ -59,11 +59,22 @@ def run(
     finally:
         crew.end()
     said = tuple(each for rank in crew.ranks for each in rank.weights)
-    coverage = Coverage(notes={"free mode: nothing was controlled": 1})
+    coverage = Coverage(notes={f"free mode: nothing was controlled ({world.backend})": 1})
     return Outcome(
         world, crew.trace, crew.schedule, results, disk.read(session.slot.disks(world)), weights=said, fired=crew.fired,
         coverage=coverage, seconds=time.perf_counter() - started,
     )  # fmt: skip
+
+
+def _backend(session: Session, world: World) -> str:
+    """What the process group of a world is made with; raises `CannotRun` where a GPU for each rank is asked for."""
+    if world.backend == "gloo":
+        return "gloo"
+    enough = session.gpus >= world.ranks
+    if not enough and world.backend == "nccl":
+        raise CannotRun(f"NCCL takes a GPU for each of {world.ranks} ranks, and there are {session.gpus}: "
+                        "take fewer ranks, or backend='auto', which takes gloo then")  # fmt: skip
+    return "nccl" if enough else "gloo"
 
 
 class _Plain:

@@ -154,9 +154,18 @@ def connect(job: Job, rank: int) -> None:
     torch.default_generator.manual_seed(Random(f"{job.seed}:{rank}").getrandbits(63))
     store = SupervisedStore() if job.controlled else dist.FileStore(f"{job.output}/store", job.ranks)
     _stores.append(store)  # C++ does not keep the Python half of a store alive
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=job.ranks)
+    backend = "gloo"
+    if job.backend == "nccl":
+        torch.cuda.set_device(rank)
+        backend = "cpu:gloo,cuda:nccl"  # as torch has it where there are GPUs and nobody names a backend
+    dist.init_process_group(backend, store=store, rank=rank, world_size=job.ranks)
     if not job.controlled and not job.filtered:
         dist.barrier()
+
+
+def gpus() -> int:
+    """How many GPUs NCCL could use."""
+    return torch.cuda.device_count() if dist.is_nccl_available() and torch.cuda.is_available() else 0
 
 
 def install() -> None:

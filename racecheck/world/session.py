@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Collection
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -201,11 +202,14 @@ class Session:
             raise self._lost() from None
 
     def job(self, target: str, world: World, seed: str, *, controlled: bool, recovering: bool = False) -> Job:
-        """What the ranks of a world are to do."""
+        """What the ranks of a world are to do; raises `UsageError` for one that cannot be controlled."""
+        if controlled and world.backend == "nccl":
+            raise UsageError("a world with NCCL cannot be controlled, its waits spin: add --mode free, or take gloo")
         slot, skew = self.slot, [*world.skew, *[0.0] * world.ranks]
         return Job(
             target=target, ranks=world.ranks, nodes=world.nodes, seed=seed, watched=str(slot.watched),
             scratch=str(slot.scratch), output=str(slot.output), controlled=controlled, recovering=recovering,
+            backend="gloo" if controlled else world.backend,
             ahead=[round(seconds * 1e9) for seconds in skew[: world.ranks]],
             sizes={each.name: each.value for each in world.sizes},
         )  # fmt: skip
@@ -239,6 +243,15 @@ class Session:
                 found[f"{prefix}{path}"] = content(raw, prefix)
             answer.unlink()
         return found
+
+    @cached_property
+    def gpus(self) -> int:
+        """How many GPUs NCCL could use."""
+        answer = self.slot.output / "gpus"
+        failed = self.request("gpus", answer=str(answer))["failed"]
+        if failed:
+            raise CannotRun(f"the GPUs could not be counted: {failed.strip().splitlines()[-1]}")
+        return int(answer.read_text())
 
     def next_world(self) -> int:
         """A number for a new world, whose ranks' output has a directory of that name."""

@@ -59,6 +59,7 @@ class Zygote:
             "learn": self._learn,
             "setup": self._setup,
             "contents": self._contents,
+            "gpus": self._gpus,
             "fork": self._fork,
             "end": self._end,
         }
@@ -139,6 +140,11 @@ class Zygote:
     def _contents(self, root: str, answer: str, timeout: float) -> dict[str, Any]:
         """Write what is in the checkpoint files below ``root`` into the file ``answer``, in a process of its own."""
         return {"failed": _in_child(lambda: _write_contents(root, answer), timeout=timeout)}
+
+    def _gpus(self, answer: str) -> dict[str, Any]:
+        """Write how many GPUs there are; in a process of its own, since one that has asked CUDA cannot fork."""
+        hooks = importlib.import_module("racecheck.world.hooks")
+        return {"failed": _in_child(lambda: Path(answer).write_text(str(hooks.gpus())))}
 
     def _fork(self, world: int, job: dict[str, Any], sockets: list[int]) -> dict[str, Any]:
         work = Job(**job)
