@@ -22,10 +22,14 @@ def load(target: str) -> Scenario:
     name, bracket, check = target.rstrip("]").partition("[")
     if bracket:
         return checkpointers.scenario(checkpointer(name), check)
-    module, name = _module(target)
+    module, name = _module(checkpointers.NAMES.get(target, target))
     found = getattr(module, name, None)
     if isinstance(found, Scenario):
         return found
+    if isinstance(found, type):
+        raise UsageError(
+            f"{target} is a class: racecheck gate {target} judges a checkpointer, '{target}[kill]' is a check"
+        )
     known = ", ".join(sorted(each.name for each in scenarios_in(module))) or "none"
     raise UsageError(f"{module.__name__} has no scenario {name!r}; it has: {known}")
 

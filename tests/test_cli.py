@@ -263,6 +263,7 @@ WRONG = [
     ("run nowhere.py::x", "no such file: nowhere.py"),
     ("run directory::x", "no such file: directory"),
     ("run no.module:x", "no.module does not import: ModuleNotFoundError"),
+    ("run torch-rename", "torch-rename is a class: racecheck gate torch-rename judges a checkpointer"),
     ("run FILE::nothing", "has no scenario 'nothing'; it has: broken_setup, differing, guarded, racing"),
     ("run syntax.py::x", "syntax does not import: SyntaxError"),
     ("run raises.py::x", "raises does not import: ValueError: two lines"),
