@@ -13,7 +13,7 @@ from racecheck.errors import UsageError
 from racecheck.invariants import judge, wants_contents
 from racecheck.model import Judgement, Outcome, Point, Verdict, World
 from racecheck.record import Finding
-from racecheck.scenarios import Scenario, make_world
+from racecheck.scenarios import Scenario
 from racecheck.strategies import Replay, Strategy
 from racecheck.strategies.constrained import Constrained
 from racecheck.world import free
@@ -69,14 +69,14 @@ def run_free(session: Session, scenario: Scenario, world: World, strategy: Strat
     outcome = free.run(session, scenario.reference, world, seed=seed, choose=strategy.choose)
     if scenario.recovery is None:
         return outcome
-    fresh = make_world(replace(world, faults=()), **scenario.recovering)
+    fresh = scenario.fresh_world(world)
     return replace(outcome, recovery=free.run(session, scenario.reference, fresh, seed=seed, recovering=True))
 
 
 def _recovery(
     session: Session, scenario: Scenario, world: World, *, seed: str, stacks: bool, names: Sequence[str] = ()
 ) -> Supervisor:
-    fresh, target = make_world(replace(world, faults=()), **scenario.recovering), scenario.reference
+    fresh, target = scenario.fresh_world(world), scenario.reference
     return Supervisor(session, target, fresh, _tamest, seed=seed, stacks=stacks, recovering=True, names=names)
 
 

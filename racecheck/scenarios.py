@@ -103,7 +103,7 @@ class Scenario:
     ) -> Any:
         """Decorator: every rank of a fresh world runs ``function`` after the run, on the disk that the run left.
 
-        That world is as large as the scenario's, or has ``ranks`` ranks on ``nodes`` nodes.
+        That world is as large as the run's, or has ``ranks`` ranks on ``nodes`` nodes.
         """
 
         def decorate(function: Callable[[Rank], Any]) -> Callable[[Rank], Any]:
@@ -116,6 +116,15 @@ class Scenario:
         """Call the recovery."""
         assert self.recovery is not None
         return self.recovery(rank)
+
+    def fresh_world(self, world: World) -> World:
+        """The world of the recovery after a run in that one: without faults, and as large unless the recovery says how
+        large; on as many of its nodes as share the ranks out evenly.
+        """
+        changes = dict(self.recovering)
+        if changes.get("ranks") and not changes.get("nodes"):
+            changes["nodes"] = math.gcd(changes["ranks"] or 1, world.nodes)
+        return make_world(replace(world, faults=()), **changes)
 
     @property
     def reference(self) -> str:

@@ -186,6 +186,65 @@ def test_posix_min_fsync_of_the_directory_promises_its_names_but_not_its_own():
     assert after(calls, "posix-min") == {"", "d/ d/a="}
 
 
+def test_nfs_names_last_at_once_and_bytes_when_they_are_sent():
+    calls = settled("a")
+    calls.create("b")
+    calls.write("b", "new")
+    calls.rename("b", "a")
+    assert after(calls, "nfs") == {"a=", "a=new"}
+    calls.fsync("a")
+    assert after(calls, "nfs") == {"a=new"}
+
+
+def test_nfs_a_node_sends_what_it_has_written_and_nothing_else():
+    calls = Calls(ranks=2)
+    calls.create("a")
+    calls.write("a", "one")
+    calls.barrier()
+    calls.at(1).write("a", "two")
+    calls.fsync("a")
+    assert after(calls, "nfs") == {"a=onetwo", "a=000two"}
+    calls.barrier()
+    calls.at(0).create("b")
+    calls.sync()
+    assert after(calls, "nfs") == {"a=onetwo b="}
+
+
+def test_nfs_what_is_in_a_page_is_sent_together():
+    calls = settled()
+    calls.create("a")
+    calls.write("a", "x")
+    calls.write("a", "y")
+    calls.write("a", "z", PAGE)
+    pages = {
+        "a=",
+        "a=x",
+        "a=xy",
+        "a=xy" + "0" * (PAGE - 2) + "z",
+        "a=x" + "0" * (PAGE - 1) + "z",
+        "a=" + "0" * PAGE + "z",
+    }
+    assert after(calls, "nfs") == pages
+
+
+def test_nfs_a_change_of_the_size_sends_the_bytes_first():
+    calls = settled()
+    calls.create("a")
+    calls.write("a", "new")
+    calls.truncate("a", 5)
+    assert after(calls, "nfs") == {"a=new00"}
+
+
+def test_nfs_a_server_that_answers_before_it_writes_promises_nothing():
+    calls = settled("a")
+    calls.create("b")
+    calls.write("b", "new")
+    calls.fsync("b")
+    calls.rename("b", "a")
+    calls.sync()
+    assert after(calls, "nfs-server") == {"a=old", "a=old b=", "a=old b=new", "a=old b=000", "a=", "a=new", "a=000"}
+
+
 def test_a_file_is_lost_with_the_directory_above_it():
     calls = Calls()
     calls.mkdir("d")

@@ -375,10 +375,36 @@ def test_each_way_in_which_a_crash_hurts_has_a_finding_that_is_it(
 
 
 @pytest.mark.parametrize(
+    ("name", "storage", "bad"),
+    [
+        ("open_when_renamed", "nfs", {"nfs"}),
+        ("open_when_renamed", "nfs(sync)", set()),
+        ("closed_when_renamed", "nfs", set()),
+        ("closed_when_renamed", "nfs(server=async)", {"nfs-server"}),
+    ],
+)
+def test_on_nfs_what_was_closed_lasts_unless_the_server_lies(
+    session: Session, name: str, storage: str, bad: set[str]
+) -> None:
+    scenario = target("crashing", name)
+    report = explore(session, Search(scenario, make_world(scenario.world, storage=storage), scenario.invariants))
+    assert {model for each in report.crashes for model, count in each.counts.items() if count.bad} == bad
+    assert report.verdict is (Verdict.FAIL if bad else Verdict.PASS)
+    assert report.crashes_total is not None
+    assert {"kill", "nfs"} <= report.crashes_total.counts.keys()
+
+
+@pytest.mark.parametrize(
     ("name", "changes", "words"),
     [
         ("patient", {}, "give patient a recovery"),
-        ("renamed", {"storage": "nfs"}, "modelled of storage node-local and shared, not of nfs"),
+        ("renamed", {"storage": "object"}, "on storage object is not known: shared, node-local and nfs are modelled"),
+        ("renamed", {"model": "nfs"}, "a crash of storage shared has no model nfs; it has: kill, ext4, "),
+        (
+            "renamed",
+            {"storage": "nfs", "model": "ext4"},
+            "a crash of storage nfs has no model ext4; it has: kill, nfs$",
+        ),
         ("renamed", {"free": True}, "leave --mode free or the crash out"),
     ],
 )
@@ -386,7 +412,8 @@ def test_a_crash_of_which_nothing_could_be_told(
     session: Session, name: str, changes: dict[str, Any], words: str
 ) -> None:
     scenario, free = target("faulty", name), changes.pop("free", False)
-    asked = Search(scenario, make_world(scenario.world, faults=["crash"], **changes), scenario.invariants, free=free)
+    crash = f"crash model={model}" if (model := changes.pop("model", "")) else "crash"
+    asked = Search(scenario, make_world(scenario.world, faults=[crash], **changes), scenario.invariants, free=free)
     with pytest.raises(UsageError, match=words):
         explore(session, asked)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+import racecheck
+from racecheck import Rank
 from racecheck.errors import CannotRun, UsageError
 from racecheck.model import Outcome, Returned, Size, World
 from racecheck.scenarios import make_world
@@ -78,6 +80,17 @@ def test_a_world_that_cannot_be(changes: dict[str, object], words: str) -> None:
 
 def test_fewer_ranks_leave_the_skew_of_the_others_out() -> None:
     assert make_world(World(ranks=4, skew=(0, 1, 2, 3)), ranks=2).skew == (0, 1)
+
+
+@pytest.mark.parametrize(("nodes", "ranks", "left"), [(1, 2, 1), (2, 2, 2), (4, 2, 2), (4, 3, 1), (2, 4, 2)])
+def test_a_recovery_of_another_size_sits_on_as_many_nodes_as_share_it_out(nodes: int, ranks: int, left: int) -> None:
+    @racecheck.scenario(ranks=4)
+    def saves(rank: Rank) -> None:
+        pass
+
+    saves.recover(ranks=ranks)(saves.run)
+    fresh = saves.fresh_world(World(ranks=4, nodes=nodes))
+    assert (fresh.ranks, fresh.nodes) == (ranks, left)
 
 
 def test_sizes_that_are_not_given_keep_their_value() -> None:

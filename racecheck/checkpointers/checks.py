@@ -205,7 +205,14 @@ def _elsewhere(storage: str) -> tuple[Check, ...]:
     )  # fmt: skip
 
 
+_POWER_ON_NFS = Check(
+    "power-loss@nfs", "the power of all machines fails, the server's does not, at each moment of three saves on nfs",
+    _and_train, _resume, _SURVIVES, {"storage": "nfs", "nodes": 2, "faults": ("crash",)}, steps=3, recovering=1,
+    storage="nfs",
+)  # fmt: skip
+
 CHECKS: Mapping[str, Check] = {
-    each.name: each for each in (*_ON_SHARED, *(check for name in OTHER_STORAGES for check in _elsewhere(name)))
+    each.name: each
+    for each in (*_ON_SHARED, *(check for name in OTHER_STORAGES for check in _elsewhere(name)), _POWER_ON_NFS)
 }
 """All checks by name, the most telling first."""

@@ -16,8 +16,6 @@ from racecheck.model import Op, Outcome
 from racecheck.world.recorder import Change, Recorder, Span, Thing
 
 _FILE_SYNCS = frozenset({"fsync", "fdatasync"})
-MODELLED = frozenset({"shared", "node-local"})
-"""The storage of which it is known what is durable."""
 _NOTHING = Change()
 
 _Make = Callable[..., Entry]
@@ -30,18 +28,19 @@ def build(outcome: Outcome, recorder: Recorder) -> dict[str, Log]:
     """
     if recorder.problem:
         raise LookupError(recorder.problem)
-    if outcome.world.storage not in MODELLED:
+    disks = storage.make(outcome.world)
+    if not disks.crashes:
         raise LookupError(f"what is durable on storage {outcome.world.storage} is not modelled")
     order = moments(outcome)
     prefixes = [prefix for prefix in recorder.roots if prefix != "TMPDIR/"]
-    own, idle = storage.make(outcome.world).per_node, _idle(outcome)
+    own, idle = disks.per_node, _idle(outcome)
     found = {}
     for prefix in prefixes:
         entries = tuple(
             entry
             for event, op in enumerate(outcome.trace)
             if isinstance(op, Op) and (not own or prefix == f"node{outcome.world.node(op.rank)}/") and event not in idle
-            for entry in _entries(op, recorder.changes.get(event, _NOTHING), _maker(outcome, event, op))
+            for entry in _entries(op, disks, recorder.changes.get(event, _NOTHING), _maker(outcome, event, op))
         )
         found[prefix] = Log(_start(recorder, recorder.roots[prefix]), entries, order)
     return found
@@ -89,7 +88,7 @@ def _maker(outcome: Outcome, event: int, op: Op) -> _Make:
     return partial(Entry, event, rank=op.rank, node=outcome.world.node(op.rank), clock=op.clock)
 
 
-def _entries(op: Op, change: Change, make: _Make) -> Iterator[Entry]:
+def _entries(op: Op, disks: storage.Storage, change: Change, make: _Make) -> Iterator[Entry]:
     """What an op did, and promised, in order.  (An op that failed may have written a part all the same.)"""
     if change.spans:
         yield from _writes(op, change, make)
@@ -97,7 +96,7 @@ def _entries(op: Op, change: Change, make: _Make) -> Iterator[Entry]:
         return
     if op.call in _NAMING:
         yield from _NAMING[op.call](op, change, make)
-    elif op.syscall in _FILE_SYNCS:
+    elif disks.syncs(op) and op.places and op.places[-1].inode:
         yield make("fsync", inode=op.places[-1].inode)
     elif op.call == "sync":
         yield make("sync")

@@ -17,7 +17,7 @@ from racecheck.crash.log import Disk, Log
 from racecheck.crash.materialise import Ages
 from racecheck.crash.recovering import Recovered, Recoveries
 from racecheck.crash.repair import repairs
-from racecheck.crash.states import ALL, MODELS, CrashState, states
+from racecheck.crash.states import ALL, CrashState, states
 from racecheck.invariants import judge
 from racecheck.model import Crash, Died, Event, Invariant, Op, Outcome, Raised, RankResult, Stopped, Verdict
 from racecheck.scenarios import Scenario
@@ -102,7 +102,7 @@ def judge_crashes(
     scenario: Scenario,
     outcome: Outcome,
     recorder: Recorder,
-    models: Sequence[str] = MODELS,
+    models: Sequence[str],
     invariants: Sequence[Invariant] = (),
     *,
     seconds: float = 0.0,

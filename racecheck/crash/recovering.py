@@ -49,7 +49,7 @@ class Recoveries:
     ) -> None:
         self._session, self._scenario, self._recorder, self._ages, self._seed = session, scenario, recorder, ages, seed
         self._reading = wants_contents(after_crash(invariants))
-        fresh = make_world(world, faults=(), **scenario.recovering) if scenario.recovery is not None else None
+        fresh = scenario.fresh_world(world) if scenario.recovery is not None else None
         self._world = fresh or make_world(world, faults=(), ranks=1, nodes=1)
         self._is_needed = fresh is not None or self._reading
         self._is_single = self._world.ranks == 1 and not storage.make(self._world).per_node

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 
-from racecheck.crash.build import MODELLED
+from racecheck import storage
 from racecheck.crash.judge import OUT_OF_TIME, Count, Crashes, judge_crashes, judge_repairs
 from racecheck.errors import UsageError
 from racecheck.invariants import wants_contents
@@ -13,9 +13,6 @@ from racecheck.model import Collective, Invariant, Op, Outcome, World
 from racecheck.scenarios import Scenario
 from racecheck.world.recorder import Recorder
 from racecheck.world.session import Session
-
-USUAL = ("kill", "ext4", "btrfs")
-"""The models of a crash that names none."""
 
 _REPAIRING = 60.0
 """Seconds that the repair table may take."""
@@ -31,10 +28,12 @@ class Runs:
     ) -> None:
         """Raises `UsageError` where a crash is asked for of which nothing could be told."""
         crashes = [fault for fault in world.faults if fault.what == "crash"]
-        named = [model for fault in crashes for model in ((fault.model,) if fault.model else USUAL)]
-        self.models = tuple(dict.fromkeys(named))
-        if self.models:
-            _check(scenario, world, invariants)
+        usual = storage.make(world).usual_crashes
+        self.models = tuple(
+            dict.fromkeys(each for fault in crashes for each in ([fault.model] if fault.model else usual))
+        )
+        if crashes:
+            _check(scenario, world, invariants, self.models)
         self._session, self._scenario, self._invariants, self._seed = session, scenario, invariants, seed
         self._seen: set[Hashable] = set()
         self.judged: list[Crashes] = []
@@ -116,12 +115,17 @@ class Runs:
         return f"crash states judged: {', '.join(parts)}" if self.judged else ""
 
 
-def _check(scenario: Scenario, world: World, invariants: Sequence[Invariant]) -> None:
+def _check(scenario: Scenario, world: World, invariants: Sequence[Invariant], models: Sequence[str]) -> None:
     if scenario.recovery is None and not wants_contents(invariants):
         raise UsageError(f"a crash needs somebody who loads what it leaves: give {scenario.name} a recovery")
-    if world.storage not in MODELLED:
-        known = " and ".join(sorted(MODELLED))
-        raise UsageError(f"what a crash leaves is modelled of storage {known}, not of {world.storage}")
+    known = storage.make(world).crashes
+    if not known:
+        raise UsageError(
+            f"what a crash leaves on storage {world.storage} is not known: shared, node-local and nfs are modelled"
+        )
+    for model in models:
+        if model not in known:
+            raise UsageError(f"a crash of storage {world.storage} has no model {model}; it has: {', '.join(known)}")
 
 
 def _deeds(outcome: Outcome) -> Hashable:

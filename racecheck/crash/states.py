@@ -9,7 +9,7 @@ from itertools import islice
 from racecheck.crash.changes import Changes, Choice, bits, mask_of
 from racecheck.crash.cuts import Cut, cuts
 from racecheck.crash.legal import Legal, Limits, bounded, tears
-from racecheck.crash.log import SYNCS, Disk, Log
+from racecheck.crash.log import Disk, Log
 from racecheck.crash.models import MODELS as _MODELS
 from racecheck.crash.models import Model
 from racecheck.model import Crash
@@ -72,7 +72,7 @@ class _Enumerator:
         self.candidates = 0
         self.bounded = 0
         self.skipped = 0
-        self._syncs = mask_of(index for index, entry in enumerate(log.entries) if entry.kind in SYNCS)
+        self._syncs = mask_of(self.limits.rules.promises)
         self._shorter = self._prefixes()
         self._found: dict[object, tuple[tuple[int, int, int], Cut, Choice]] = {}
 

@@ -18,6 +18,8 @@ NAMES: Mapping[str, str] = {
     "btrfs": "btrfs",
     "posix-min": "any POSIX file system",
     "ordered": "strictly ordered",
+    "nfs": "NFS clients",
+    "nfs-server": "NFS server (async)",
 }
 """What people call the models."""
 

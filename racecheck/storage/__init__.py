@@ -33,15 +33,23 @@ class Storage(Protocol):
     """A storage model; see the module for who calls what.
 
     ``per_node``: every node has a disk of its own.  ``has_views``: what a node sees may be what was there before.
-    ``mirrored``: every node has a mirror of the one disk, which shows what others have published.
+    ``mirrored``: every node has a mirror of the one disk, which shows what others have published.  ``crashes`` are the
+    models that can say what a crash leaves on it (`racecheck.crash.models`), ``usual_crashes`` those of a crash that
+    names none; without any, that is not known.
     """
 
     per_node: bool
     has_views: bool
     mirrored: bool
+    crashes: tuple[str, ...]
+    usual_crashes: tuple[str, ...]
 
     def visible(self, op: Op) -> bool:
         """Whether other ranks could tell when this op happens."""
+        ...
+
+    def syncs(self, op: Op) -> bool:
+        """Whether what was written to the op's file lasts once the op has returned."""
         ...
 
     def footprint(self, op: Op) -> Footprint:

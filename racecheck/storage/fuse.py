@@ -43,6 +43,8 @@ class IncoherentFuse(Shared):
     """One file system, with a cache of names on every node."""
 
     has_views = True
+    crashes: tuple[str, ...] = ()
+    usual_crashes: tuple[str, ...] = ()
 
     def __init__(self, world: World, given: tuple[str, ...] = ()) -> None:
         super().__init__(world)

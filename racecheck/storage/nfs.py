@@ -24,6 +24,8 @@ The programs in `racecheck.storage.programs` went like this on two mounts of Lin
 A cached item may be dropped at any time: so where the cache differs from what is there, either may be seen, and which
 is chosen.  A barrier refreshes nothing.
 
+What is lost when machines lose power: `racecheck.crash.models.nfs`.
+
 Left out, so that less is shown than could be: a file opened by way of an old name that a rename has moved; positive
 names above the last one; names that a listing has brought; delegations; lost replies.
 
@@ -49,6 +51,10 @@ class NFS(Shared):
     def __init__(self, world: World, given: tuple[str, ...] = ()) -> None:
         super().__init__(world)
         self.settings = Settings(**options.read("nfs", given, OPTIONS))
+        self.crashes = self.usual_crashes = ("kill", "nfs", *["nfs-server"] * self.settings.server_async)
+
+    def syncs(self, op: Op) -> bool:
+        return op.call == "close" or (self.settings.sync and op.call == "write") or super().syncs(op)
 
     def visible(self, op: Op) -> bool:
         return "FLUSH" in op.flags or super().visible(op)

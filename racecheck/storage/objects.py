@@ -91,6 +91,8 @@ class Objects(Shared):
 
     has_views = True
     mirrored = True
+    crashes: tuple[str, ...] = ()
+    usual_crashes: tuple[str, ...] = ()
 
     def __init__(self, world: World, given: tuple[str, ...] = ()) -> None:
         super().__init__(world)

@@ -280,3 +280,38 @@ def text_once(rank: Rank) -> Any:
 
 texts = scenario(renaming, text, "texts")
 texts_once = scenario(renaming, text_once, "texts_once")
+
+
+def published(rank: Rank) -> int:
+    """The step that a small file names."""
+    return int((rank.path / "step").read_text())
+
+
+def publish_old(path: Path) -> None:
+    (path / "step").write_text("1")
+
+
+on_nfs = racecheck.scenario(ranks=2, nodes=2, storage="nfs", faults=("crash",), invariants=(new_once_acked,))
+
+
+@on_nfs
+def open_when_renamed(rank: Rank) -> None:
+    """Publishes, and says that it is done, before the file is closed: that is when its bytes are sent."""
+    if rank.rank == 0:
+        with open(rank.path / "new", "wb", buffering=0) as file:
+            file.write(b"2")
+            os.replace(rank.path / "new", rank.path / "step")
+            rank.acked(step=2)
+
+
+@on_nfs
+def closed_when_renamed(rank: Rank) -> None:
+    if rank.rank == 0:
+        (rank.path / "new").write_text("2")
+        os.replace(rank.path / "new", rank.path / "step")
+        rank.acked(step=2)
+
+
+for each in (open_when_renamed, closed_when_renamed):
+    each.setup(publish_old)
+    each.recover(published, ranks=1)

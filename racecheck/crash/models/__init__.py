@@ -13,6 +13,7 @@ from racecheck.crash.models.btrfs import Btrfs
 from racecheck.crash.models.common import Rules
 from racecheck.crash.models.ext4 import Ext4
 from racecheck.crash.models.kill import Kill
+from racecheck.crash.models.nfs import NfsClients, NfsServer
 from racecheck.crash.models.ordered import Ordered
 from racecheck.crash.models.posix_min import PosixMin
 
@@ -44,5 +45,7 @@ MODELS: Mapping[str, Model] = {
     "btrfs": Btrfs(),
     "posix-min": PosixMin(),
     "ordered": Ordered(),
+    "nfs": NfsClients(),
+    "nfs-server": NfsServer(),
 }
-"""By name; "ext4" stands for ext4 with data=ordered, and for XFS."""
+"""By name; "ext4" stands for ext4 with data=ordered, and for XFS; "nfs" is what its clients can lose."""

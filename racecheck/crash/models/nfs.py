@@ -1,0 +1,78 @@
+"""NFS: what the server has when the machines of the job lose power, and when the server does.
+
+From nfs(5) ("Close-to-open cache consistency") and exports(5): calls on names and sizes are answered by the server,
+bytes wait on the client until a close, an fsync or a change of the size sends them.  A server answers when what it was
+sent is on its disk, unless it exports with ``async``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from racecheck.crash.changes import PAGE, Changes, mask_of
+from racecheck.crash.models.common import Rules
+from racecheck.crash.models.ext4 import Ext4
+
+_SENDS = frozenset({"fsync", "sync", "truncate"})
+
+
+class NfsClients:
+    """All machines of the job lose power at once, and the server goes on: names last, bytes that were not sent may not.
+
+    In a log of NFS a close is an fsync.  A node sends what its own ranks have written, page by page as they are then.
+    """
+
+    split = False
+    page = PAGE
+    sizes = False
+    tails = False
+    keeps_all = False
+
+    def rules(self, changes: Changes) -> Rules:
+        return Rules([*_in_pages(changes)], {index: _sent(changes, index) for index in _calls(changes)})
+
+
+class NfsServer:
+    """A server that exports with ``async`` loses power: its disk is an ext4 on which no fsync ever came."""
+
+    split = Ext4.split
+    page = Ext4.page
+    sizes = Ext4.sizes
+    tails = Ext4.tails
+    keeps_all = False
+
+    def rules(self, changes: Changes) -> Rules:
+        return Rules(Ext4().rules(changes).requires)
+
+
+def _in_pages(changes: Changes) -> Iterator[int]:
+    """For each write those of the same node to the same pages that came before: in a page that is sent they all are."""
+    seen: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+    for number, change in enumerate(changes.every):
+        entry, found = changes.log.entries[change.entry], 0
+        if change.kind == "data" and entry.length:
+            first, last = entry.offset // PAGE, (entry.offset + entry.length - 1) // PAGE
+            own = seen.setdefault((change.inode, entry.node), [])
+            found = mask_of(other for other, begin, end in own if begin <= last and first <= end)
+            own.append((number, first, last))
+        yield found
+
+
+def _calls(changes: Changes) -> list[int]:
+    """The entries that the server has seen once they have returned."""
+    return [index for index, entry in enumerate(changes.log.entries) if entry.kind != "write"]
+
+
+def _sent(changes: Changes, index: int) -> int:
+    """What is at the server then: what the call itself did, and the bytes that it sends."""
+    entry = changes.log.entries[index]
+    if entry.kind not in _SENDS:
+        return changes.of_entry[index]
+    own = mask_of(
+        number
+        for number, change in enumerate(changes.every)
+        if change.entry < index
+        and changes.log.entries[change.entry].node == entry.node
+        and (entry.kind == "sync" or change.inode == entry.inode)
+    )
+    return changes.of_entry[index] | own
