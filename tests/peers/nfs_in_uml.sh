@@ -40,6 +40,16 @@ play() {  # mount options, then the storages whose programs are played
     done
     umount /mnt/a /mnt/b
 }
+sent() {  # mount options, then how many programs
+    path=/
+    case \$1 in vers=3*) path=/mnt/export ;; esac
+    mount -t nfs -o nolock,\$1 127.0.0.1:\$path /mnt/a || return
+    echo "PEER # Linux \$(uname -r), \$1: what the server has"
+    $python $root/tests/peers/nfs_sent.py /mnt/a /mnt/export \$2 2>&1 | sed 's/^/PEER /'
+    umount /mnt/a
+}
+sent vers=3 300
+sent vers=4.2 300
 play vers=3 'nfs(vers=3)'
 play vers=4.2 nfs
 play vers=4.2,lookupcache=pos 'nfs(lookupcache=pos)'
