@@ -11,18 +11,19 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from racecheck import checkpointers
-from racecheck.checkpointers import CHECKS
+from racecheck.checkpointers import CHECKS, controls
 from racecheck.errors import UsageError
 from racecheck.gate import baseline, junit, layouts, matrix, pages, plan, subjects, trial
 from racecheck.gate.baseline import Baseline, Comparison
 from racecheck.gate.cells import Broken, Cell
-from racecheck.gate.judging import Terms
+from racecheck.gate.judging import Judging, Terms
 from racecheck.gate.result import Result
 from racecheck.gate.store import Store
 from racecheck.gate.subjects import Subject
 from racecheck.invariants import name_of
 from racecheck.model import Frame, Outcome, Raised, Returned, Stopped, Verdict, World
 from racecheck.scenarios import make_world
+from racecheck.sessions import Sessions
 from tests.targets import gated
 
 PASS, UNKNOWN, FAIL = Verdict.PASS, Verdict.UNKNOWN, Verdict.FAIL
@@ -161,6 +162,33 @@ class TestPlan:
         assert plan.first(self.PLAIN, left=0, after=3, total=9, seconds=60, run=1) is None
         assert plan.longer(left=10, after=4, spent=1) is None, "it would begin with the same runs"
         assert plan.explaining(left=-1, after=0) == 0
+
+    def test_of_a_check_of_which_nothing_is_known_as_much_as_it_had_may_be_enough(self) -> None:
+        assert plan.longer(left=10, after=4, spent=1.5, least=1) == plan.Budget("auto", plan.LONG, 2.0)
+        assert plan.longer(left=10, after=4, spent=2.5, least=1) is None
+
+    def test_the_second_pass_explains_and_then_goes_where_nothing_is_known(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        short = cell("kill", UNKNOWN, reasons=("not triggered: kill nth=each",), is_done=False)
+        found = {
+            each.check: each
+            for each in (
+                cell("save", is_done=False), short, cell("load", FAIL, "recovers", is_done=False),
+                replace(short, check="error"), cell("slow"), cell("saves", is_done=False),
+            )
+        }  # fmt: skip
+        again: list[tuple[str, int]] = []
+        judging = Judging(subjects.Subject("control", controls.Recipe), Sessions(), Terms())
+        monkeypatch.setattr(judging, "_try", lambda: "")
+        monkeypatch.setattr(judging, "_first", lambda check, *_: found[check.name])
+        monkeypatch.setattr(
+            judging,
+            "_again",
+            lambda check, made, after: again.append((check.name, after)) or replace(made, is_done=True),
+        )
+        list(judging.cells([CHECKS[each] for each in found]))
+        assert again == [("load", 0), ("kill", 1), ("error", 0), ("save", 1), ("saves", 0)]
 
     def test_faults_are_swept_and_stale_views_are_looked_at_in_other_schedules_too(self) -> None:
         for world, strategy in (

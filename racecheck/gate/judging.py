@@ -68,9 +68,11 @@ class Judging:
             found[check.name] = cell = self._first(check, number, len(fresh))
             yield cell
         open_ = [each for each in asked if not found[each.name].is_done]
-        open_.sort(key=lambda each: found[each.name].verdict is not Verdict.FAIL)
+        urgency = {each.name: _urgency(found[each.name]) for each in open_}
+        open_.sort(key=lambda each: urgency[each.name])
         for number, check in enumerate(open_):
-            yield self._again(check, found[check.name], len(open_) - number - 1)
+            after = sum(urgency[each.name] == urgency[check.name] for each in open_[number + 1 :])
+            yield self._again(check, found[check.name], after)
 
     def _try(self) -> str:
         """Why it cannot be judged at all, "" if it can; raises `UsageError` for a class that is no checkpointer."""
@@ -100,11 +102,11 @@ class Judging:
         return replace(cell, is_done=not (cell.verdict is Verdict.FAIL or _is_open(cell)))
 
     def _again(self, check: Check, cell: Cell, after: int) -> Cell:
-        """Explain a failure, or look for longer."""
+        """Explain a failure, or look for longer; ``after`` more are as urgent."""
         note = f"once more, {count(after, 'check')} to go"
         if cell.verdict is Verdict.FAIL:
             return self._explained(check, cell, plan.explaining(left=self._left(), after=after), note)
-        budget = plan.longer(left=self._left(), after=after, spent=cell.seconds)
+        budget = plan.longer(left=self._left(), after=after, spent=cell.seconds, least=1 if cell.is_short else 2)
         if budget is None:
             return replace(cell, is_done=True)
         both = cell.deepened(self._explored(check, budget, note))
@@ -187,6 +189,13 @@ class Judging:
             seconds=report.seconds,
             text=_text(report) if report.verdict is Verdict.FAIL else "",
         )
+
+
+def _urgency(cell: Cell) -> int:
+    """What comes first of that for which there was not all the time: explaining failures, then what nothing is known
+    of.
+    """
+    return 0 if cell.verdict is Verdict.FAIL else 1 if cell.is_short else 2
 
 
 def _is_open(cell: Cell) -> bool:

@@ -2,8 +2,8 @@
 
 A first pass gives every check its tamest runs: all single faults where there are any, and some schedules elsewhere
 (with the single stale views first).  The most telling checks come first and take what they need of the time, as far as
-something is left for each of the others.  What is left after that goes to explaining failures and to a longer search
-for more.
+something is left for each of the others.  What is left after that goes to explaining failures, then to checks for which
+there was too little time, and then to a longer search for more.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ def first(world: World, *, left: float, after: int, total: int, seconds: float, 
     return Budget("round-robin", LONG, share) if is_swept(world) else Budget("auto", FIRST, share)
 
 
-def longer(*, left: float, after: int, spent: float) -> Budget | None:
-    """Of the second pass; None if the time does not suffice for more than what the first one ``spent``.
+def longer(*, left: float, after: int, spent: float, least: float = 2) -> Budget | None:
+    """Of the second pass; None if there is not ``least`` times as much time as the first one ``spent``.
 
     A longer search begins with the same runs.
     """
     share = left / (after + 1)
-    return Budget("auto", LONG, share) if share > 2 * spent else None
+    return Budget("auto", LONG, share) if share > least * spent else None
 
 
 def explaining(*, left: float, after: int) -> float:
