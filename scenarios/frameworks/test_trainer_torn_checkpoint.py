@@ -10,6 +10,9 @@ incomplete".
 and, last, ``trainer_state.json``.  ``get_last_checkpoint`` looks at the names of directories alone.  So a job that is
 killed in a save does not resume, although the checkpoint before is whole.
 
+Seen without racecheck, too: a training that is killed as soon as ``checkpoint-2`` is there, and then resumed, ends in
+"Can't find a valid checkpoint at out/checkpoint-2" (3 of 3).
+
 **What must be found.**
 
 - ``last``: killed in its second save, the job does not go on from the first one.
