@@ -51,16 +51,17 @@ class Racecheck:
         strategy: str | None = None,
         seed: int | str | None = None,
         faults: Sequence[str | Fault] | None = None,
+        sizes: Mapping[str, int] | None = None,
         schedule: Strategy | None = None,
         world: World | None = None,
     ) -> Report:
         """Explore a scenario, or run it once under a ``schedule`` that hypothesis has drawn.
 
-        ``faults`` are what goes wrong, as on the command line (`racecheck.faults`).  The test fails unless it is a
-        PASS, with the interleaving or the reasons.
+        ``faults`` are what goes wrong, as on the command line (`racecheck.faults`), ``sizes`` some of the scenario's by
+        name.  The test fails unless it is a PASS, with the interleaving or the reasons.
         """
         given: dict[str, Any] = {"ranks": ranks, "schedules": schedules, "strategy": strategy, "seed": seed}
-        given |= {"faults": faults, "world": world}
+        given |= {"faults": faults, "sizes": sizes, "world": world}
         if schedule is not None:
             search = self._single(scenario, invariants, given)
             return racecheck.check(
@@ -82,13 +83,15 @@ class Racecheck:
         strategy: str | None = None,
         seed: int | str | None = None,
         faults: Sequence[str | Fault] | None = None,
+        sizes: Mapping[str, int] | None = None,
     ) -> Report:
         """Explore a scenario that documents a bug.
 
         The test fails unless ``invariant`` (a name or the function; default: what the scenario ``breaks``) is
         violated within so many schedules.
         """
-        given = {"ranks": ranks, "schedules": within, "strategy": strategy, "seed": seed, "faults": faults}
+        given: dict[str, Any] = {"ranks": ranks, "schedules": within, "strategy": strategy, "seed": seed}
+        given |= {"faults": faults, "sizes": sizes}
         wanted, invariants = _wanted(scenario, invariant)
         report, text = self._explore(scenario, invariants, given)
         if wanted not in [each.violation.invariant for each in report.violations]:
@@ -153,6 +156,7 @@ class Racecheck:
             "seed": "0",
             "ranks": None,
             "faults": None,
+            "sizes": None,
             "world": None,
             **_set({"schedules": option("racecheck_schedules"), "seed": option("racecheck_seed")}),
             **self._marked(),
@@ -162,7 +166,10 @@ class Racecheck:
         if chosen["world"] is not None and given.get("ranks") is not None:
             raise UsageError("a world says how many ranks it has: leave ranks or the world out")
         ranks = None if chosen["world"] is not None else chosen["ranks"]
-        world = make_world(chosen["world"] or scenario.world, ranks=ranks, faults=chosen["faults"], timeout=timeout)
+        world = make_world(
+            scenario.fitted(chosen["world"] or scenario.world), ranks=ranks, faults=chosen["faults"],
+            sizes=chosen["sizes"], timeout=timeout,
+        )  # fmt: skip
         return Search(
             scenario,
             world,

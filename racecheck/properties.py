@@ -289,7 +289,7 @@ def _try(
         raise UsageError(f"{world!r} is no world: draw one from racecheck.worlds()")
     if schedule is not None and not hasattr(schedule, "choose"):
         raise UsageError(f"{schedule!r} is no schedule: draw one from racecheck.schedules()")
-    what = What(scenario, scenario.world if world is None else world, str(seed), contents)
+    what = What(scenario, scenario.fitted(scenario.world if world is None else world), str(seed), contents)
     trial = _TRIALS.run(what, Switches() if schedule is None else schedule, before)
     if currently_in_test_context():
         note(f"{scenario.name}: {_choices(trial.outcome)}")

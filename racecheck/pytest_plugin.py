@@ -15,7 +15,7 @@ import pytest
 if TYPE_CHECKING:
     from racecheck.fixture import Racecheck
 
-_SETTINGS = ("ranks", "schedules", "strategy", "seed", "faults")
+_SETTINGS = ("ranks", "schedules", "strategy", "seed", "faults", "sizes")
 _CURRENT = pytest.StashKey[pytest.Item]()
 
 

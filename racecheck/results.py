@@ -263,8 +263,8 @@ def _explanation(explanation: Explanation | None) -> Iterator[str]:
 
 
 def _size(world: World, outcome: Outcome | None) -> str:
-    ranks = count(world.ranks, "rank")
-    return f"{ranks}, {count(len(outcome.ops), 'op')}" if outcome is not None else ranks
+    parts = [count(world.ranks, "rank"), *(f"{each.name}={each.value}" for each in world.sizes)]
+    return ", ".join([*parts, *([count(len(outcome.ops), "op")] if outcome is not None else [])])
 
 
 def _schedules(done: int, budget: int) -> str:
@@ -340,11 +340,21 @@ def _explanation_data(explanation: Explanation | None) -> dict[str, Any] | None:
         "runs": explanation.runs,
         "cut": explanation.cut,
         "switches": switches(explanation.outcome.schedule),
-        "found": {"ranks": explanation.found.world.ranks, "ops": len(explanation.found.ops)},
+        "found": _found_data(explanation.found),
         "pair": [op_at(explanation.outcome, each).label for each in pair.events] if pair is not None else None,
         "pair_passes": pair.passes if pair is not None else None,
         "constraints": [str(each) for each in orderings.constraints] if orderings is not None else None,
         "fails_with_them": [orderings.failed, orderings.completions] if orderings is not None else None,
+    }
+
+
+def _found_data(outcome: Outcome) -> dict[str, Any]:
+    """How large the run was before it was made small."""
+    return {
+        "ranks": outcome.world.ranks,
+        "ops": len(outcome.ops),
+        "sizes": {each.name: each.value for each in outcome.world.sizes},
+        "faults": [faults.text(each) for each in outcome.world.faults],
     }
 
 

@@ -34,7 +34,7 @@ class Rank:
     path: Path
     node: int = 0
     local_rank: int = 0
-    sizes: Mapping[str, int] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict, hash=False)
     tell: Tell = field(default=lambda *_: None, repr=False, compare=False)
 
     def saved(self, state: Any, *, step: int = 0, at: str | Path = "") -> None:
@@ -126,6 +126,13 @@ class Scenario:
             changes["nodes"] = math.gcd(changes["ranks"] or 1, world.nodes)
         return make_world(replace(world, faults=()), **changes)
 
+    def fitted(self, world: World) -> World:
+        """A world that was made with another scenario in mind, or none, with this one's sizes: those that it has too
+        are as it has them.
+        """
+        known = {each.name: each for each in world.sizes}
+        return replace(world, sizes=tuple(known.get(each.name, each) for each in self.world.sizes))
+
     @property
     def reference(self) -> str:
         """The target with the file's full path."""
@@ -163,7 +170,7 @@ def scenario(
     def decorate(run: Callable[[Rank], Any]) -> Scenario:
         return Scenario(
             run,
-            world=make_world(World(sizes=_sizes(sizes or {})), ranks=ranks, **world),
+            world=make_world(World(sizes=_sizes({} if sizes is None else sizes)), ranks=ranks, **world),
             invariants=invariants,
             report=report,
             expected=expected,
@@ -183,7 +190,7 @@ def make_world(base: World, **changes: Any) -> World:
         every = [given] if isinstance(given, (str, Fault)) else given
         changes["faults"] = tuple(each if isinstance(each, Fault) else faults.parse(str(each)) for each in every)
     if changes.get("sizes") is not None:
-        changes["sizes"] = _resized(base.sizes, _sizes(dict(changes["sizes"])))
+        changes["sizes"] = _resized(base.sizes, _sizes(changes["sizes"]))
     try:
         world = replace(base, **{name: value for name, value in changes.items() if value is not None})
     except TypeError as error:
@@ -192,6 +199,7 @@ def make_world(base: World, **changes: Any) -> World:
         raise UsageError(f"there is no backend {world.backend!r}; there are: {', '.join(BACKENDS)}")
     if world.ranks < 1:
         raise UsageError(f"ranks must be at least 1, not {world.ranks}")
+    _sizes({each.name: each.value for each in world.sizes})
     if world.nodes < 1 or world.ranks % world.nodes:
         raise UsageError(f"{world.ranks} ranks cannot be shared out evenly among {world.nodes} nodes")
     faults.check(world)
@@ -212,10 +220,13 @@ def _check_skew(world: World) -> None:
         raise UsageError(f"a skew is a number of seconds, at most {_MOST_SKEW:.0f}, not {world.skew}")
 
 
-def _sizes(given: Mapping[str, int]) -> tuple[Size, ...]:
+def _sizes(given: Any) -> tuple[Size, ...]:
     """Raises `UsageError` for what is no size."""
+    if not isinstance(given, Mapping):
+        raise UsageError(f"sizes are numbers by name, such as {{'steps': 3}}, not {given!r}")
     for name, value in given.items():
-        if not name.isidentifier() or type(value) is not int or not 1 <= value <= _LARGEST_SIZE:
+        is_name = isinstance(name, str) and name.isidentifier()
+        if not is_name or type(value) is not int or not 1 <= value <= _LARGEST_SIZE:
             raise UsageError(f"a size is a name and a number from 1 to {_LARGEST_SIZE}, not {name}={value!r}")
     return tuple(Size(*each) for each in given.items())
 

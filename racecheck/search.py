@@ -38,7 +38,7 @@ _MINIMISING = 20.0
 _FEWEST, _ENOUGH, _MOST = 30, 120, 400
 """How many runs that may be; if a run takes less than a second, `_ENOUGH` at least."""
 _STEPS = 3
-"""Of explaining: fewer ranks, fewer switches, the pair of ops."""
+"""Of explaining: a smaller world, fewer switches, the pair of ops."""
 
 Effect = tuple[object, ...]
 _PASS = Judgement(Verdict.PASS)
@@ -128,6 +128,7 @@ class _Exploration:
     """A search under way."""
 
     def __init__(self, session: Session, search: Search) -> None:
+        search = replace(search, world=search.scenario.fitted(search.world))
         self.session, self.search = session, search
         self.started = time.perf_counter()
         self.strategy = self._make()

@@ -40,7 +40,7 @@ class What:
     @property
     def shape(self) -> tuple[object, ...]:
         """What has to be tried twice before it is relied on."""
-        return self.scenario.reference, self.world.ranks, self.world.nodes, self.world.storage
+        return self.scenario.reference, self.world.ranks, self.world.nodes, self.world.storage, self.world.sizes
 
 
 @dataclass(slots=True, eq=False)

@@ -11,10 +11,7 @@ from racecheck.crash.log import ROOT, Data, Disk, Entry, Log, Moment, Tree
 
 @dataclass
 class Calls:
-    """Calls of ranks, each on a node of its own, on paths; each is an event of a trace.
-
-    ``text`` of a write is its bytes and its blob at once.
-    """
+    """Calls of ranks on paths, each an event of a trace; ``text`` of a write is its bytes and its blob at once."""
 
     ranks: int = 1
     names: dict[str, int] = field(default_factory=lambda: {"": ROOT})
@@ -107,7 +104,7 @@ class Calls:
 
     def _add(self, kind: Any, **fields: Any) -> None:
         clock = self._moment()
-        self.entries.append(Entry(len(self.moments) - 1, kind, rank=self.rank, node=self.rank, clock=clock, **fields))
+        self.entries.append(Entry(len(self.moments) - 1, kind, rank=self.rank, clock=clock, **fields))
 
     def _moment(self) -> dict[str, int]:
         thread = f"{self.rank}.0"

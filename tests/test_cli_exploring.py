@@ -44,7 +44,7 @@ def test_a_failure_is_made_small_in_sizes_and_faults_too(cli: Cli) -> None:
 def test_the_explanation_as_data(cli: Cli) -> None:
     assert cli("run", f"{FILE}::racing", "--json") == 1
     data = cli.data["explanation"]
-    assert data["found"] == {"ranks": 2, "ops": 4}
+    assert data["found"] == {"ranks": 2, "ops": 4, "sizes": {}, "faults": []}
     assert data["fails_with_them"] == [50, 50]
     assert len(data["pair"]) == 2
     assert all(" before " in each for each in data["constraints"])

@@ -196,20 +196,6 @@ def test_nfs_names_last_at_once_and_bytes_when_they_are_sent():
     assert after(calls, "nfs") == {"a=new"}
 
 
-def test_nfs_a_node_sends_what_it_has_written_and_nothing_else():
-    calls = Calls(ranks=2)
-    calls.create("a")
-    calls.write("a", "one")
-    calls.barrier()
-    calls.at(1).write("a", "two")
-    calls.fsync("a")
-    assert after(calls, "nfs") == {"a=onetwo", "a=000two"}
-    calls.barrier()
-    calls.at(0).create("b")
-    calls.sync()
-    assert after(calls, "nfs") == {"a=onetwo b="}
-
-
 def test_nfs_what_is_in_a_page_is_sent_together():
     calls = settled()
     calls.create("a")

@@ -55,6 +55,11 @@ class TestCells:
             assert (both.verdict, both.schedules) == (verdict, 8)
         assert cell(exhaustive=True).deepened(cell()).exhaustive
 
+    def test_a_row_is_the_same_in_whatever_order_its_versions_come(self) -> None:
+        """A cell that was kept has them in alphabetical order."""
+        one, other = ({"torchsnapshot": "0.1.0", "torch": "2.13.0"}, {"torch": "2.13.0", "torchsnapshot": "0.1.0"})
+        assert cell(versions=one).row == cell(versions=other).row == "mine (torchsnapshot 0.1.0, torch 2.13.0)"
+
     def test_two_releases_are_two_rows(self) -> None:
         one, other = (cell(versions={"deepspeed": each, "torch": "2.13.0+cpu"}) for each in ("0.16.9", "0.18.0"))
         assert (one.row, other.row) == (

@@ -70,6 +70,8 @@ def test_a_recovery_is_another_world_on_the_disk_that_was_left(session: Session)
         ({"sizes": {"steps": 0}}, "a size is a name and a number from 1 to 1000000, not steps=0"),
         ({"sizes": {"steps": True}}, "a size is a name and a number"),
         ({"sizes": {"": 1}}, "a size is a name and a number"),
+        ({"sizes": {1: 2}}, "a size is a name and a number"),
+        ({"sizes": ["steps"]}, "sizes are numbers by name, such as"),
         ({"sizes": {"steps": 1}}, "the scenario has no size 'steps'; it has: none"),
     ],
 )

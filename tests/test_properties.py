@@ -226,6 +226,22 @@ def test_sizes_are_as_asked(world: World) -> None:
     assert world.sizes in {(Size("steps", 4), Size("shards", value)) for value in (1, 2)}
 
 
+def test_sizes_shrink_to_one_and_reach_what_was_given() -> None:
+    drawn = racecheck.worlds(target("savers", "sized"), sizes={"shards": 2})
+    assert find(drawn, lambda _: True).sizes[1].value == 1
+    assert find(drawn, lambda world: world.sizes[1].value > 1).sizes[1].value == 2
+
+
+def test_a_world_that_was_made_for_another_scenario_has_the_sizes_of_this_one() -> None:
+    sized = target("savers", "sized")
+    assert sized.fitted(World(ranks=4)).sizes == (Size("steps", 4), Size("shards", 3))
+    assert sized.fitted(World(sizes=(Size("steps", 2), Size("files", 9)))).sizes == (
+        Size("steps", 2),
+        Size("shards", 3),
+    )
+    assert racecheck.run(sized, world=World(ranks=1)).results == (Returned(),)
+
+
 @given(racecheck.worlds(faults=("EIO on write nth=each times=all", "kill on rename")))
 def test_one_thing_goes_wrong_or_nothing(world: World) -> None:
     written = [faults.text(each) for each in world.faults]

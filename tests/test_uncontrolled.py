@@ -10,6 +10,7 @@ million runs.  The common effects take a few schedules.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,8 @@ import racecheck
 from racecheck import CannotRun, Outcome, Rank, Scenario, UsageError, World, compare, runner, storage, targets
 from racecheck.model import Event, Point, Returned
 from racecheck.scenarios import make_world
-from racecheck.world import free
+from racecheck.world import agent, free
+from racecheck.world import session as world_session
 from racecheck.world.session import Session
 
 BUDGET = 1000
@@ -97,6 +99,8 @@ def test_nccl_needs_a_gpu_for_each_rank_and_is_not_controlled(session: Session) 
     """Here one that has as many GPUs as there will ever be."""
     with pytest.raises(CannotRun, match=r"^NCCL takes a GPU for each of 512 ranks, and there are \d+: take fewer "):
         free.run(session, f"{HERE}::saves", World(ranks=512, backend="nccl"), seed="0")
+    with pytest.raises(UsageError, match="share the GPUs of this machine: leave nodes out, or take gloo"):
+        free.run(session, f"{HERE}::saves", World(nodes=2, backend="nccl"), seed="0")
     with pytest.raises(UsageError, match="cannot be controlled, its waits spin: add --mode free, or take gloo"):
         session.job("", World(backend="nccl"), "0", controlled=True)
     assert session.job("", World(backend="auto"), "0", controlled=True).backend == "gloo"
@@ -120,3 +124,17 @@ def test_what_runs_with_either_backend_says_with_which(session: Session) -> None
     assert [each.value for each in outcome.results if isinstance(each, Returned)] == [2.0, 2.0]
     assert outcome.world.backend in {"gloo", "nccl"}
     assert outcome.coverage.notes == {f"free mode: nothing was controlled ({outcome.world.backend})": 1}
+
+
+@pytest.mark.parametrize("visible", ["3,4", "", None])
+def test_ranks_with_nccl_see_the_gpus_of_the_caller_and_others_none(
+    monkeypatch: pytest.MonkeyPatch, visible: str | None
+) -> None:
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setattr(os, "environ", {**os.environ, **world_session._environment()})
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
+    agent.show_gpus()
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") == visible

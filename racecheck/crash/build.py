@@ -6,16 +6,16 @@ makes last says nothing of another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from racecheck import storage
+from racecheck.crash.changes import PAGE
 from racecheck.crash.cuts import moments
 from racecheck.crash.log import Data, Entry, Extent, Inode, Log, Tree, merged
 from racecheck.model import Op, Outcome
 from racecheck.world.recorder import Change, Recorder, Span, Thing
 
-_FILE_SYNCS = frozenset({"fsync", "fdatasync"})
 _NOTHING = Change()
 
 _Make = Callable[..., Entry]
@@ -33,37 +33,19 @@ def build(outcome: Outcome, recorder: Recorder) -> dict[str, Log]:
         raise LookupError(f"what is durable on storage {outcome.world.storage} is not modelled")
     order = moments(outcome)
     prefixes = [prefix for prefix in recorder.roots if prefix != "TMPDIR/"]
-    own, idle = disks.per_node, _idle(outcome)
+    own, sent = disks.per_node, disks.sent(outcome.trace)
     found = {}
     for prefix in prefixes:
         entries = tuple(
             entry
             for event, op in enumerate(outcome.trace)
-            if isinstance(op, Op) and (not own or prefix == f"node{outcome.world.node(op.rank)}/") and event not in idle
-            for entry in _entries(op, disks, recorder.changes.get(event, _NOTHING), _maker(outcome, event, op))
+            if isinstance(op, Op) and (not own or prefix == f"node{outcome.world.node(op.rank)}/")
+            for entry in _entries(
+                op, recorder.changes.get(event, _NOTHING), sent.get(event, ()), _maker(outcome, event, op), disks
+            )
         )
         found[prefix] = Log(_start(recorder, recorder.roots[prefix]), entries, order)
     return found
-
-
-def _idle(outcome: Outcome) -> frozenset[int]:
-    """The fsyncs that do nothing: after one of the same file that failed, nothing having been written since.
-
-    When the first one fails, the kernel has marked the pages clean all the same (Rebello et al., "Can Applications
-    Recover from fsync Failures?", ATC '20): the next one finds nothing to write, and says that all is well.
-    """
-    found, failed = set(), set[int]()
-    for event, op in enumerate(outcome.trace):
-        if not isinstance(op, Op) or op.result is None or not op.places:
-            continue
-        inode = op.places[-1].inode
-        if op.syscall not in _FILE_SYNCS:
-            failed -= {inode} if op.call in {"write", "truncate", "copy", "allocate"} else set()
-        elif op.result.errno:
-            failed.add(inode)
-        elif inode in failed:
-            found.add(event)
-    return frozenset(found)
 
 
 def _start(recorder: Recorder, root: int) -> Tree:
@@ -88,26 +70,35 @@ def _maker(outcome: Outcome, event: int, op: Op) -> _Make:
     return partial(Entry, event, rank=op.rank, node=outcome.world.node(op.rank), clock=op.clock)
 
 
-def _entries(op: Op, disks: storage.Storage, change: Change, make: _Make) -> Iterator[Entry]:
+def _entries(op: Op, change: Change, sent: Sequence[int], make: _Make, disks: storage.Storage) -> Iterator[Entry]:
     """What an op did, and promised, in order.  (An op that failed may have written a part all the same.)"""
     if change.spans:
-        yield from _writes(op, change, make)
+        yield from _writes(op, change, make, disks)
     if op.result is None or op.result.errno:
         return
     if op.call in _NAMING:
         yield from _NAMING[op.call](op, change, make)
-    elif disks.syncs(op) and op.places and op.places[-1].inode:
-        yield make("fsync", inode=op.places[-1].inode)
     elif op.call == "sync":
         yield make("sync")
+    for inode in sent:
+        yield make("fsync", inode=inode)
 
 
-def _writes(op: Op, change: Change, make: _Make) -> Iterator[Entry]:
+def _writes(op: Op, change: Change, make: _Make, disks: storage.Storage) -> Iterator[Entry]:
     inode = op.places[-1].inode
     for span in change.spans:
-        yield make("write", inode=inode, offset=span.offset, length=span.length, data=_data(span))
+        for start, end in _parts(span) if disks.by_page else [(0, span.length)]:
+            data = Data(span.digest, start, end - start) if span.digest else None
+            yield make("write", inode=inode, offset=span.offset + start, length=end - start, data=data)
     if change.lasting:
         yield make("fsync", inode=inode)
+
+
+def _parts(span: Span) -> Iterator[tuple[int, int]]:
+    """A span in up to three parts: its whole pages, and what is before and behind them in pages that others share."""
+    first = min(-span.offset % PAGE, span.length)
+    last = max(first, span.length - (span.offset + span.length) % PAGE)
+    yield from ((start, end) for start, end in ((0, first), (first, last), (last, span.length)) if start < end)
 
 
 def _opened(op: Op, change: Change, make: _Make) -> Iterator[Entry]:

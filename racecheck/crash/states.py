@@ -141,6 +141,8 @@ class _Enumerator:
         if choice.torn is not None:
             torn.add(self.changes.every[choice.torn[0]].entry)
         torn |= {self._grown(inode, size) for inode, size in choice.sizes}
+        kept = self._events(self.changes.entries_of(choice.lasts & self.changes.kinds["data"]))
+        torn |= {each for each in lost if self.log.entries[each].event in kept}
         crash = Crash(self.name, tuple(bits(cut.events)), self._events(lost - torn), self._events(torn))
         return CrashState(self.changes.disk(choice), crash)
 

@@ -56,7 +56,8 @@ class Cell:
     @property
     def row(self) -> str:
         """The checkpointer with the versions that set it apart, without their builds ("+cpu")."""
-        own = ", ".join(f"{name} {each.partition('+')[0]}".rstrip() for name, each in self.versions.items())
+        versions = sorted(self.versions.items(), key=lambda each: (each[0] == "torch", each[0]))
+        own = ", ".join(f"{name} {each.partition('+')[0]}".rstrip() for name, each in versions)
         return f"{self.checkpointer} ({own})"
 
     @property

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from racecheck.errors import CannotRun, UsageError
 from racecheck.minimise.attempts import Spent
 from racecheck.minimise.failure import Fails
 from racecheck.model import Outcome, Size, World
+
+_OTHERS = 12
 
 Search = Callable[[World, int], Outcome | None]
 """Looks for a failing run of a world with so many runs at most; or raises `Spent`."""
@@ -30,7 +33,8 @@ class Smaller:
 def smaller_world(outcome: Outcome, search: Search, fails: Fails, *, budget: int = 50) -> Smaller:
     """Look for the failure with fewer ranks, then with smaller sizes, then without each of the faults.
 
-    Each time the smallest comes first, and each world gets ``budget`` runs at most.
+    Each time the smallest comes first, and each world gets ``budget`` runs at most; with smaller sizes and fewer faults
+    no more than `_OTHERS` worlds are tried.
     """
     smaller, world = Smaller(), outcome.world
 
@@ -50,9 +54,10 @@ def smaller_world(outcome: Outcome, search: Search, fails: Fails, *, budget: int
 
     with suppress(Spent):
         world = take_first(fewer_ranks(world))
+        most = len(smaller.tried) + _OTHERS
         for size in world.sizes:
-            world = take_first(resized(world, size))
-        for fault in world.faults:
+            world = take_first(islice(resized(world, size), max(0, most - len(smaller.tried))))
+        for fault in world.faults[: max(0, most - len(smaller.tried))]:
             world = take_first([replace(world, faults=tuple(each for each in world.faults if each is not fault))])
     return smaller
 
@@ -66,7 +71,8 @@ def fewer_ranks(world: World) -> Iterator[World]:
 
 
 def resized(world: World, size: Size) -> Iterator[World]:
-    """Worlds in which that size is 1, 2, 4, ... instead."""
-    for power in range((size.value - 1).bit_length()):
-        smaller = replace(size, value=1 << power)
+    """Worlds in which that size is 1, 2, 4, ... and one less instead."""
+    values = [1 << power for power in range((size.value - 1).bit_length())]
+    for value in dict.fromkeys([*values, *([size.value - 1] if size.value > 1 else [])]):
+        smaller = replace(size, value=value)
         yield replace(world, sizes=tuple(smaller if each == size else each for each in world.sizes))

@@ -12,12 +12,12 @@ Where nodes have caches, a run's `View` says at each call what its node may be s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from racecheck.dependence import Footprint
 from racecheck.errors import UsageError
-from racecheck.model import Op, World
+from racecheck.model import Event, Op, World
 from racecheck.storage import options
 from racecheck.storage.fuse import IncoherentFuse
 from racecheck.storage.nfs import NFS
@@ -35,12 +35,14 @@ class Storage(Protocol):
     ``per_node``: every node has a disk of its own.  ``has_views``: what a node sees may be what was there before.
     ``mirrored``: every node has a mirror of the one disk, which shows what others have published.  ``crashes`` are the
     models that can say what a crash leaves on it (`racecheck.crash.models`), ``usual_crashes`` those of a crash that
-    names none; without any, that is not known.
+    names none; without any, that is not known.  ``by_page``: what was written comes there page by page, each as it is
+    then.
     """
 
     per_node: bool
     has_views: bool
     mirrored: bool
+    by_page: bool
     crashes: tuple[str, ...]
     usual_crashes: tuple[str, ...]
 
@@ -48,8 +50,11 @@ class Storage(Protocol):
         """Whether other ranks could tell when this op happens."""
         ...
 
-    def syncs(self, op: Op) -> bool:
-        """Whether what was written to the op's file lasts once the op has returned."""
+    def sent(self, trace: Sequence[Event]) -> Mapping[int, Sequence[int]]:
+        """By event of a run the files of which all that the op's node has written to them lasts from then on.
+
+        Raises `LookupError` where that cannot be told.
+        """
         ...
 
     def footprint(self, op: Op) -> Footprint:

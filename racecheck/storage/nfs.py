@@ -35,9 +35,11 @@ beyond that is tried out, not covered.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from racecheck.dependence import Footprint, Location, Mode
-from racecheck.model import Op, World
-from racecheck.storage import options
+from racecheck.model import Event, Op, World
+from racecheck.storage import nfs_sending, options
 from racecheck.storage.nfs_settings import OPTIONS, Settings
 from racecheck.storage.nfs_view import NFSView
 from racecheck.storage.shared import Shared
@@ -47,14 +49,16 @@ class NFS(Shared):
     """One server, with a client on every node."""
 
     has_views = True
+    by_page = True
 
     def __init__(self, world: World, given: tuple[str, ...] = ()) -> None:
         super().__init__(world)
         self.settings = Settings(**options.read("nfs", given, OPTIONS))
         self.crashes = self.usual_crashes = ("kill", "nfs", *["nfs-server"] * self.settings.server_async)
 
-    def syncs(self, op: Op) -> bool:
-        return op.call == "close" or (self.settings.sync and op.call == "write") or super().syncs(op)
+    def sent(self, trace: Sequence[Event]) -> Mapping[int, Sequence[int]]:
+        """See `racecheck.storage.nfs_sending`; raises `LookupError`."""
+        return nfs_sending.sent(trace, self.world, self.settings)
 
     def visible(self, op: Op) -> bool:
         return "FLUSH" in op.flags or super().visible(op)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from racecheck.dependence import Footprint
-from racecheck.model import Op, World
+from racecheck.model import Event, Op, World
 from racecheck.storage.footprints import footprint
 
 _SYNCS = frozenset({"fsync", "fdatasync"})
+_WRITES = frozenset({"allocate", "copy", "truncate", "write"})
 _INVISIBLE = frozenset({"close", "fsync", "sync", "statfs", "reap"})
 
 
@@ -20,6 +23,7 @@ class Shared:
     per_node = False
     has_views = False
     mirrored = False
+    by_page = False
     crashes: tuple[str, ...] = ("kill", "ext4", "btrfs", "posix-min", "ordered")
     usual_crashes: tuple[str, ...] = ("kill", "ext4", "btrfs")
 
@@ -29,9 +33,25 @@ class Shared:
     def visible(self, op: Op) -> bool:
         return op.call not in _INVISIBLE
 
-    def syncs(self, op: Op) -> bool:
-        """Whether what was written to the file lasts once the op has returned."""
-        return op.syscall in _SYNCS
+    def sent(self, trace: Sequence[Event]) -> Mapping[int, Sequence[int]]:
+        """By event the files that it has synced, by identity.
+
+        An fsync after one of the same file that failed, nothing having been written since, does nothing: when the first
+        one fails, the kernel has marked the pages clean all the same (Rebello et al., "Can Applications Recover from
+        fsync Failures?", ATC '20).  The next one finds nothing to write, and says that all is well.
+        """
+        found, failed = {}, set[int]()
+        for event, op in enumerate(trace):
+            if not isinstance(op, Op) or op.result is None or not op.places:
+                continue
+            inode = op.places[-1].inode
+            if op.syscall not in _SYNCS:
+                failed -= {inode} if op.call in _WRITES else set()
+            elif op.result.errno:
+                failed.add(inode)
+            elif inode not in failed:
+                found[event] = [inode]
+        return found
 
     def footprint(self, op: Op) -> Footprint:
         return footprint(op)

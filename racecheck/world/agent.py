@@ -31,7 +31,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import FrameType, ModuleType, TracebackType
+from types import FrameType, MappingProxyType, ModuleType, TracebackType
 from typing import Any, SupportsFloat, SupportsIndex
 
 from racecheck import scenarios
@@ -79,9 +79,12 @@ class Job:
     def rank(self, number: int, channel: socket.socket) -> Rank:
         """What the scenario gets to know."""
         node, local = divmod(number, self.ranks // self.nodes)
-        tell = functools.partial(_tell, self, channel)
-        return Rank(number, self.ranks, Path(self.watched), node, local, self.sizes, tell)
+        tell, sizes = functools.partial(_tell, self, channel), MappingProxyType(dict(self.sizes))
+        return Rank(number, self.ranks, Path(self.watched), node, local, sizes, tell)
 
+
+SHOWN = "RACECHECK_CUDA_VISIBLE_DEVICES"
+"""CUDA_VISIBLE_DEVICES as the session's own process has it; the zygote and most ranks see no GPU."""
 
 _replies = threading.local()
 
@@ -103,6 +106,13 @@ def sleep(seconds: SupportsFloat | SupportsIndex, /) -> None:
 _page: mmap.mmap | None = None
 _ahead = 0
 _reads = threading.local()
+
+
+def show_gpus() -> None:
+    """From now on this process sees the GPUs that the session's own process could see; before it asks CUDA."""
+    os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+    if SHOWN in os.environ:
+        os.environ["CUDA_VISIBLE_DEVICES"] = os.environ[SHOWN]
 
 
 def take_over_time() -> None:

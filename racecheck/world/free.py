@@ -70,6 +70,10 @@ def _backend(session: Session, world: World) -> str:
     """What the process group of a world is made with; raises `CannotRun` where a GPU for each rank is asked for."""
     if world.backend == "gloo":
         return "gloo"
+    if world.nodes > 1:
+        if world.backend == "nccl":
+            raise UsageError("ranks with NCCL share the GPUs of this machine: leave nodes out, or take gloo")
+        return "gloo"
     enough = session.gpus >= world.ranks
     if not enough and world.backend == "nccl":
         raise CannotRun(f"NCCL takes a GPU for each of {world.ranks} ranks, and there are {session.gpus}: "

@@ -24,7 +24,7 @@ import torch.distributed.checkpoint  # imported for the ranks, which nearly all 
 from torch._C._distributed_c10d import ProcessGroup, Work
 from torch.distributed.distributed_c10d import _resolve_process_group, get_process_group_ranks
 
-from racecheck.world.agent import Job, announce, stack
+from racecheck.world.agent import Job, announce, show_gpus, stack
 
 _METHODS = {
     "allreduce": "all_reduce",
@@ -156,6 +156,7 @@ def connect(job: Job, rank: int) -> None:
     _stores.append(store)  # C++ does not keep the Python half of a store alive
     backend = "gloo"
     if job.backend == "nccl":
+        show_gpus()
         torch.cuda.set_device(rank)
         backend = "cpu:gloo,cuda:nccl"  # as torch has it where there are GPUs and nobody names a backend
     dist.init_process_group(backend, store=store, rank=rank, world_size=job.ranks)
@@ -164,7 +165,8 @@ def connect(job: Job, rank: int) -> None:
 
 
 def gpus() -> int:
-    """How many GPUs NCCL could use."""
+    """How many GPUs NCCL could use; for a process that does nothing else."""
+    show_gpus()
     return torch.cuda.device_count() if dist.is_nccl_available() and torch.cuda.is_available() else 0
 
 

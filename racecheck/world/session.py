@@ -23,7 +23,7 @@ from racecheck import storage
 from racecheck.errors import CannotRun, UsageError
 from racecheck.kernel import proc
 from racecheck.model import Content, Piece, World
-from racecheck.world.agent import Job
+from racecheck.world.agent import SHOWN, Job
 from racecheck.world.digest import SLOT
 from racecheck.world.virtual import age
 
@@ -369,8 +369,12 @@ def _is_ours(pid: int, slot: Path) -> bool:
 
 
 def _environment() -> dict[str, str]:
-    """What makes forks of the zygote alike in every session: hash seed, one thread, no GPU."""
+    """What makes forks of the zygote alike in every session: hash seed, one thread, no GPU.  (What ranks with NCCL may
+    see of these has another name: `racecheck.world.agent.show_gpus`.)
+    """
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     return {
+        **({SHOWN: visible} if visible is not None else {}),
         "PYTHONHASHSEED": "0",
         "OMP_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",

@@ -60,7 +60,8 @@ def rank_main(number: int, ranks: int, target: str, home: str, seed: str) -> Non
         setattr(os, name, sleep_before(getattr(os, name), rng))
     result: RankResult
     try:
-        result = Returned(scenario(targets.Rank(number, ranks, Path(home) / "disk")))
+        sizes = {each.name: each.value for each in scenario.world.sizes}
+        result = Returned(scenario(targets.Rank(number, ranks, Path(home) / "disk", sizes=sizes)))
     except Exception as error:
         result = Raised(type(error).__qualname__, str(error), tuple(each.__name__ for each in type(error).__mro__))
     kind = type(result).__name__

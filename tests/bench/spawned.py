@@ -22,7 +22,9 @@ def rank_main(number: int, ranks: int, target: str, path: str, store: str) -> No
     import torch.distributed as dist
 
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=number, world_size=ranks)
-    targets.load(target)(targets.Rank(number, ranks, Path(path)))
+    scenario = targets.load(target)
+    sizes = {each.name: each.value for each in scenario.world.sizes}
+    scenario(targets.Rank(number, ranks, Path(path), sizes=sizes))
     dist.destroy_process_group()
 
 

@@ -1,9 +1,11 @@
 """Savers that a crash hurts, or does not.  Sleeps are in virtual time: they take none.  Not collected by pytest."""
 
+import fcntl
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -294,24 +296,69 @@ def publish_old(path: Path) -> None:
 on_nfs = racecheck.scenario(ranks=2, nodes=2, storage="nfs", faults=("crash",), invariants=(new_once_acked,))
 
 
-@on_nfs
-def open_when_renamed(rank: Rank) -> None:
-    """Publishes, and says that it is done, before the file is closed: that is when its bytes are sent."""
-    if rank.rank == 0:
-        with open(rank.path / "new", "wb", buffering=0) as file:
-            file.write(b"2")
-            os.replace(rank.path / "new", rank.path / "step")
+def publishes(sends: Callable[[int, Path], None], name: str) -> racecheck.Scenario:
+    """Rank 0 publishes a file that is still open, and says that it is done; before that something happens to it."""
+
+    def run(rank: Rank) -> None:
+        import torch.distributed as dist
+
+        new, step = rank.path / "new", rank.path / "step"
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT) if rank.rank == 0 else -1
+        if rank.rank == 0:
+            os.write(descriptor, b"2")
+        dist.barrier()
+        if name == "read_elsewhere" and rank.rank == 1:
+            assert new.read_text() == "2"
+        if rank.rank == 0:
+            with suppress(OSError):
+                sends(descriptor, new)
+        dist.barrier()
+        if rank.rank == 0:
+            os.replace(new, step)
             rank.acked(step=2)
 
+    made = on_nfs(run)
+    made.name = name
+    made.setup(publish_old)
+    made.recover(published, ranks=1)
+    return made
+
+
+def write_in_a_child(descriptor: int, new: Path) -> None:
+    child = os.fork()
+    if child == 0:
+        os.write(os.open(new, os.O_WRONLY), b"2")
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+def sync_and_close(descriptor: int, _: Path) -> None:
+    with suppress(OSError):
+        os.fsync(descriptor)
+    os.close(descriptor)
+
+
+still_open = publishes(lambda descriptor, new: None, "still_open")
+closed = publishes(lambda descriptor, new: os.close(descriptor), "closed")
+read_only = publishes(lambda descriptor, new: os.close(os.open(new, os.O_RDONLY)), "read_only")
+synced = publishes(sync_and_close, "synced")
+locked = publishes(lambda descriptor, new: fcntl.flock(descriptor, fcntl.LOCK_UN), "locked")
+changed = publishes(lambda descriptor, new: os.fchmod(descriptor, 0o600), "changed")
+looked_at = publishes(lambda descriptor, new: print(os.fstat(descriptor).st_size), "looked_at")
+by_a_child = publishes(write_in_a_child, "by_a_child")
+read_elsewhere = publishes(lambda descriptor, new: None, "read_elsewhere")
+
 
 @on_nfs
-def closed_when_renamed(rank: Rank) -> None:
-    if rank.rank == 0:
-        (rank.path / "new").write_text("2")
-        os.replace(rank.path / "new", rank.path / "step")
-        rank.acked(step=2)
+def both_write(rank: Rank) -> None:
+    """Two nodes write one file, and neither has sent anything when the other does."""
+    import torch.distributed as dist
+
+    with open(rank.path / "new", "wb", buffering=0) as file:
+        dist.barrier()
+        file.write(b"2")
+        dist.barrier()
 
 
-for each in (open_when_renamed, closed_when_renamed):
-    each.setup(publish_old)
-    each.recover(published, ranks=1)
+both_write.setup(publish_old)
+both_write.recover(published, ranks=1)

@@ -12,16 +12,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from racecheck.crash.changes import PAGE, Changes, mask_of
-from racecheck.crash.models.common import Rules
+from racecheck.crash.models.common import Rules, contents_of
 from racecheck.crash.models.ext4 import Ext4
 
-_SENDS = frozenset({"fsync", "sync", "truncate"})
+_SENDS = frozenset({"fsync", "truncate"})
 
 
 class NfsClients:
     """All machines of the job lose power at once, and the server goes on: names last, bytes that were not sent may not.
 
-    In a log of NFS a close is an fsync.  A node sends what its own ranks have written, page by page as they are then.
+    In a log of NFS an fsync stands for whatever sends the bytes of a file (`racecheck.storage.nfs_sending`).  A page is
+    sent as it is then, so with it all that was written to it before.
     """
 
     split = False
@@ -48,13 +49,13 @@ class NfsServer:
 
 
 def _in_pages(changes: Changes) -> Iterator[int]:
-    """For each write those of the same node to the same pages that came before: in a page that is sent they all are."""
-    seen: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+    """For each write those to the same pages that came before: in a page that is sent they all are."""
+    seen: dict[int, list[tuple[int, int, int]]] = {}
     for number, change in enumerate(changes.every):
         entry, found = changes.log.entries[change.entry], 0
         if change.kind == "data" and entry.length:
             first, last = entry.offset // PAGE, (entry.offset + entry.length - 1) // PAGE
-            own = seen.setdefault((change.inode, entry.node), [])
+            own = seen.setdefault(change.inode, [])
             found = mask_of(other for other, begin, end in own if begin <= last and first <= end)
             own.append((number, first, last))
         yield found
@@ -70,11 +71,4 @@ def _sent(changes: Changes, index: int) -> int:
     entry = changes.log.entries[index]
     if entry.kind not in _SENDS:
         return changes.of_entry[index]
-    own = mask_of(
-        number
-        for number, change in enumerate(changes.every)
-        if change.entry < index
-        and changes.log.entries[change.entry].node == entry.node
-        and (entry.kind == "sync" or change.inode == entry.inode)
-    )
-    return changes.of_entry[index] | own
+    return changes.of_entry[index] | contents_of(changes, entry.inode, changes.before(index))

@@ -1,0 +1,82 @@
+"""When the bytes that a node has written come to the NFS server: what a crash of the node cannot take any more.
+
+From nfs(5) ("Close-to-open cache consistency") and the client in the kernel (fs/nfs/file.c, inode.c, write.c): a close
+of a descriptor that was written to, an fsync, a lock, a change of size or attributes, and a ``stat`` of the same node
+send what waits; so does the end of a process.  What another node is shown has been sent.  Bytes of which an fsync has
+said that they could not be sent are dropped, and a later close says nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from racecheck.model import Event, Op, World
+from racecheck.storage.nfs_settings import Settings
+
+_WRITES = frozenset({"allocate", "copy", "write"})
+_SETS = frozenset({"chmod", "chown", "removexattr", "setxattr", "truncate", "utime"})
+_SENDS = frozenset({"flock", "fsync", "stat"}) | _SETS
+_SHOWS = frozenset({"copy", "read", "stat"})
+
+
+@dataclass(slots=True)
+class _Unsent:
+    """Bytes of a file that wait on a node: which threads have written them, and through which descriptors."""
+
+    node: int
+    threads: set[str] = field(default_factory=set)
+    open_files: set[int] = field(default_factory=set)
+
+
+def sent(trace: Sequence[Event], world: World, settings: Settings) -> Mapping[int, Sequence[int]]:
+    """For each event of a run the files whose bytes are at the server when it is over, by identity.
+
+    What a rank has started may be a process: with its last op it may have ended, and sent what it had written.
+
+    Raises `LookupError` where two nodes have unsent bytes of one file: then the order in which these come to the server
+    decides what is in it, and that order is not known.
+    """
+    unsent: dict[int, _Unsent] = {}
+    found: dict[int, list[int]] = {}
+    last = {op.thread: event for event, op in enumerate(trace) if isinstance(op, Op)}
+    for event, op in enumerate(trace):
+        if isinstance(op, Op) and op.result is not None:
+            found[event] = [*_sent(op, world.node(op.rank), unsent, settings)]
+            if last[op.thread] == event and op.thread != str(op.rank):
+                found[event] += [inode for inode, each in unsent.items() if op.thread in each.threads]
+            found[event] = [*dict.fromkeys(found[event])]
+            for inode in found[event]:
+                unsent.pop(inode, None)
+    return found
+
+
+def _sent(op: Op, node: int, unsent: dict[int, _Unsent], settings: Settings) -> Iterator[int]:
+    assert op.result is not None
+    if op.call == "sync":
+        yield from [inode for inode, each in unsent.items() if each.node == node]
+    if not op.places:
+        return
+    place, source = op.places[-1], op.places[0]
+    waits = unsent.get(place.inode)
+    if op.result.errno:
+        if op.call == "fsync" and waits is not None and waits.node == node:
+            del unsent[place.inode]
+        return
+    if op.call in _SHOWS and not op.fault and source.inode in unsent and unsent[source.inode].node != node:
+        yield source.inode
+    if waits is not None and waits.node != node and (op.call in _WRITES | _SETS or "O_TRUNC" in op.flags):
+        raise LookupError(f"{op.label}: another node has written to it and not sent that yet")
+    if op.call in _WRITES:
+        waits = unsent.setdefault(place.inode, _Unsent(node))
+        waits.threads.add(op.thread)
+        waits.open_files.add(place.open_file)
+        if settings.sync:
+            yield place.inode
+    elif op.call == "fsync" or (waits is not None and waits.node == node and _is_sending(op, waits)):
+        yield place.inode
+
+
+def _is_sending(op: Op, waits: _Unsent) -> bool:
+    closes = op.call in {"close", "dup"} and op.places[-1].open_file in waits.open_files
+    return closes or op.call in _SENDS or "O_TRUNC" in op.flags
