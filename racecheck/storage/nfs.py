@@ -12,7 +12,8 @@ From nfs(5) ("Data and metadata coherence") and the client in the kernel (fs/nfs
     version 4 it does not.
 *   Making a name (mkdir, O_CREAT, link, rename's target) always asks, and mkdir's EEXIST ends what was believed of the
     name.  renameat2's flags are refused.
-*   What is written is sent by close, fsync and locks, with ``sync`` and ``noac`` at once, and by itself after a while.
+*   What is written is sent by close, fsync, locks and the node's own ``stat`` (which has to ask the server for the time
+    of the change), with ``sync`` and ``noac`` at once, and by itself after a while.
     Until then, and longer where a file was open already, others may read what was there before.
 *   A file whose last name another node removes is gone: ESTALE.  (With version 4 the server goes on giving its bytes to
     who has it open, and nothing else.)  One that a process of the same node has open gets a name ``.nfs...`` instead,

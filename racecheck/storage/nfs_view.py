@@ -66,7 +66,7 @@ class NFSView:
         node, dirty = self._node(op), self._server.dirty
         if op.call == "sync":
             return any(node in each.nodes for each in dirty.values())
-        return op.call in {"close", "fsync", "dup"} and any(
+        return op.call in {"close", "fsync", "dup", "stat"} and any(
             place.inode in dirty and node in dirty[place.inode].nodes for place in op.places
         )
 
@@ -176,6 +176,12 @@ class NFSView:
         if self._settings.sync and place.inode in self._server.dirty:
             self._caches.send(place.inode)
 
+    def _send(self, inode: int, node: int) -> None:
+        """What a node has written to a file comes to the server."""
+        dirty = self._server.dirty.get(inode)
+        if dirty is not None and node in dirty.nodes:
+            self._caches.send(inode)
+
     # What is learnt.
 
     def _failed(self, op: Op, now: int) -> None:
@@ -190,9 +196,8 @@ class NFSView:
         """A call on an open file went well."""
         node, place = self._node(op), op.places[-1]
         client, inode = self._clients[node], place.inode
-        dirty = self._server.dirty.get(inode)
-        if op.call in {"close", "dup", "flock", "fsync"} and dirty is not None and node in dirty.nodes:
-            self._caches.send(inode)
+        if op.call in {"close", "dup", "flock", "fsync", "stat"}:
+            self._send(inode, node)
         if op.call == "flock":
             client.forget_object(inode)
         elif op.call in {"read", "list"}:
@@ -223,6 +228,8 @@ class NFSView:
         elif op.call == "truncate" or op.call in _SETS:
             self._set(op, node)
         elif op.call in _LOOKS:
+            if op.call == "stat":
+                self._send(place.inode, node)
             self._caches.look(client, place, now)
             self._caches.fetch(client, place, now, truth)
 

@@ -306,6 +306,20 @@ PROGRAMS = (
         B read f: abc
         B stat f: 3
     """),
+    Program("asking for the size sends", "nfs", """
+        A openw f: ok
+        A write f abc: ok
+        A stat f: 3
+        B open f: ok
+        B read f: abc
+    """),
+    Program("and through the descriptor", "nfs", """
+        A openw f: ok
+        A write f abc: ok
+        A fstat f: 3
+        B open f: ok
+        B read f: abc
+    """),
     Program("fsync sends", "nfs", """
         A openw f: ok
         A write f abc: ok
