@@ -95,7 +95,7 @@ def search_data(report: Report, cut: Path | None = None) -> dict[str, Any]:
         "reasons": list(report.reasons),
         "seed": report.seed,
         "strategy": report.strategy,
-        "world": asdict(report.world),
+        "world": _world_data(report.world),
         "coverage": asdict(report.coverage),
     }
 
@@ -114,7 +114,7 @@ def unrun_data(target: str, world: World, seed: str, so_far: tuple[int, int, flo
         "violations": [],
         "reasons": [reason],
         "seed": seed,
-        "world": asdict(world),
+        "world": _world_data(world),
         "coverage": asdict(Coverage()),
     }
 
@@ -323,6 +323,14 @@ def _replay(report: Report) -> Iterator[str]:
         yield f"Replay:  racecheck replay {shown_path(path)}"
 
 
+def _world_data(world: World) -> dict[str, Any]:
+    return {**asdict(world), "sizes": _sizes_data(world)}
+
+
+def _sizes_data(world: World) -> dict[str, int]:
+    return {each.name: each.value for each in world.sizes}
+
+
 def _violation_data(found: Found) -> dict[str, Any]:
     return {
         "invariant": found.violation.invariant,
@@ -353,7 +361,7 @@ def _found_data(outcome: Outcome) -> dict[str, Any]:
     return {
         "ranks": outcome.world.ranks,
         "ops": len(outcome.ops),
-        "sizes": {each.name: each.value for each in outcome.world.sizes},
+        "sizes": _sizes_data(outcome.world),
         "faults": [faults.text(each) for each in outcome.world.faults],
     }
 

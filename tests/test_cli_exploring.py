@@ -38,7 +38,8 @@ def test_a_failure_is_made_small_in_sizes_and_faults_too(cli: Cli) -> None:
     assert record.load(Path(finding)).outcome.world.sizes == (Size("steps", 2), Size("shards", 1))
     assert cli("replay", finding, "--times", 3, "--json") == 1
     assert cli.data["reproduced"] == 3
-    assert cli("run", f"{FILE}::sized", "--size", "steps=1", "--strategy", "round-robin") == 0
+    assert cli("run", f"{FILE}::sized", "--size", "steps=1", "--strategy", "round-robin", "--json") == 0
+    assert cli.data["world"]["sizes"] == {"steps": 1, "shards": 3}
 
 
 def test_the_explanation_as_data(cli: Cli) -> None:
