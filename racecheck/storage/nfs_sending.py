@@ -59,13 +59,13 @@ def _sent(op: Op, node: int, unsent: dict[int, _Unsent], settings: Settings) -> 
         return
     place, source = op.places[-1], op.places[0]
     waits = unsent.get(place.inode)
-    if op.result.errno:
+    if op.result.errno and op.call not in _WRITES:  # of a write that failed a part may be there
         if op.call == "fsync" and waits is not None and waits.node == node:
             del unsent[place.inode]
         return
     if op.call in _SHOWS and not op.fault and source.inode in unsent and unsent[source.inode].node != node:
         yield source.inode
-    if waits is not None and waits.node != node and (op.call in _WRITES | _SETS or "O_TRUNC" in op.flags):
+    if waits is not None and waits.node != node and (op.call in _WRITES | {"truncate"} or "O_TRUNC" in op.flags):
         raise LookupError(f"{op.label}: another node has written to it and not sent that yet")
     if op.call in _WRITES:
         waits = unsent.setdefault(place.inode, _Unsent(node))
