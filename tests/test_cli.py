@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -344,7 +344,7 @@ def test_a_place_for_findings_that_cannot_be_written_is_told_before_the_search(
 def test_list_shows_what_scenarios_document(cli: Cli) -> None:
     assert cli("list", FILE, "--json") == 0
     found = {each["target"].rpartition("::")[2]: each for each in cli.data["scenarios"]}
-    assert list(found) == ["racing", "guarded", "differing", "raising", "sized", "broken_setup"]
+    assert list(found) == ["racing", "guarded", "differing", "raising", "sized", "named_by_pid", "broken_setup"]
     racing = {"report": "example/repo#1", "expected": "FAIL", "invariant": "no-file-errors"}
     assert found["racing"] == {"target": f"{FILE}::racing", **racing}
     assert found["guarded"]["expected"] == "PASS"
@@ -394,10 +394,13 @@ def test_interrupted_in_its_search_it_shows_what_it_has_and_leaves_nothing(tmp_p
     """More runs than it takes to warm up are under way or over."""
     runs, seen = tmp_path / "runs", set[int]()
     process = _run_for_ever(f"{FILE}::guarded", runs)
-    while len(seen) < 20 and process.poll() is None:
-        with suppress(FileNotFoundError):
-            seen |= {path.stat().st_ctime_ns for path in runs.glob("*/*/disk")}
-        time.sleep(0.01)
+
+    def is_searching() -> bool:
+        with suppress(FileNotFoundError):  # between two runs it is made anew
+            seen.update(path.stat().st_ctime_ns for path in runs.glob("*/*/disk"))
+        return len(seen) >= 20
+
+    _wait(process, is_searching)
     out, err = _interrupt(process, runs)
     assert re.match(r"UNKNOWN  after (\d+) of 1000000 schedules\n +interrupted after \1 of 1000000 schedules\n", out)
     assert "interrupted" not in err
@@ -414,8 +417,7 @@ def endless(rank):
     while True: pass
 """)
     process = _run_for_ever("endless.py::endless", runs)
-    while not list(runs.glob("*/*/disk/ckpt")) and process.poll() is None:
-        time.sleep(0.01)
+    _wait(process, lambda: any(runs.glob("*/*/disk/ckpt")))
     out, err = _interrupt(process, runs)
     assert out == ""
     assert err.splitlines()[-1] == "racecheck: interrupted after 0 of 1000000 schedules, 0 distinct"
@@ -431,6 +433,14 @@ def _run_for_ever(target: str, runs: Path) -> subprocess.Popen[str]:
         text=True,
         start_new_session=True,
     )
+
+
+def _wait(process: subprocess.Popen[str], is_there: Callable[[], bool]) -> None:
+    """Until something is there or the process has ended.  It is looked for again and again, since what is waited for is
+    files that other processes make, which tell nobody; how long it takes decides nothing.
+    """
+    while not is_there() and process.poll() is None:
+        time.sleep(0.01)
 
 
 def _interrupt(process: subprocess.Popen[str], runs: Path) -> tuple[str, str]:

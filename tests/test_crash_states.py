@@ -9,7 +9,7 @@ import pytest
 from builders import collective, op, outcome
 from crash_logs import Calls, dcp_save, deepspeed_save, shown
 
-from racecheck.crash import litmus
+from racecheck.crash import build, litmus
 from racecheck.crash.changes import PAGE
 from racecheck.crash.contains import contains
 from racecheck.crash.cuts import cuts, moments
@@ -17,6 +17,7 @@ from racecheck.crash.log import Data, Disk, Log, Stored, merged, overwritten, sh
 from racecheck.crash.repair import repairs
 from racecheck.crash.states import MODELS, CrashState, states
 from racecheck.model import World
+from racecheck.world.recorder import Span
 
 DCP = {"ckpt/.metadata": "metadata-two", "ckpt/__0_0.distcp": "shard0-two", "ckpt/__1_0.distcp": "shard1-two"}
 
@@ -306,3 +307,31 @@ def test_objects_of_every_kind_are_on_the_disk():
         ("d", "directory", 0), ("d/a", "file", PAGE + 1), ("d/b", "file", PAGE + 1),
     ]  # fmt: skip
     assert disk["d/a"] == disk["d/b"]
+
+
+def test_a_write_of_which_a_part_is_left_is_torn_and_not_lost():
+    """Where pages come to the disk on their own a write is several entries of one event."""
+    calls = Calls()
+    calls.create("a")
+    calls.write("a", "x", of=PAGE)
+    calls.write("a", "y", of=PAGE)
+    log = calls.log()
+    log = replace(log, entries=(*log.entries[:2], replace(log.entries[2], event=log.entries[1].event)))
+    found = {(each.crash.lost, each.crash.torn) for each in states(log, "nfs").states}
+    assert found == {((), ()), ((), (1,))}, "with neither it had not begun"
+
+
+@pytest.mark.parametrize(
+    ("offset", "length", "parts"),
+    [
+        (0, 2 * PAGE, [(0, 2 * PAGE)]),
+        (1, 5, [(0, 5)]),
+        (PAGE - 1, 2 * PAGE + 2, [(0, 1), (1, 2 * PAGE + 1), (2 * PAGE + 1, 2 * PAGE + 2)]),
+        (10, PAGE, [(0, PAGE - 10), (PAGE - 10, PAGE)]),
+        (PAGE, PAGE + 3, [(0, PAGE), (PAGE, PAGE + 3)]),
+    ],
+)
+def test_pages_that_a_write_fills_come_apart_from_those_that_it_shares(
+    offset: int, length: int, parts: list[tuple[int, int]]
+) -> None:
+    assert [*build._parts(Span(offset, length, ""))] == parts

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from racecheck import cli, faults
+from racecheck import cli, faults, storage
+from racecheck.crash import models
 from racecheck.crash.recovering import Recoveries
 from racecheck.errors import UsageError
 from racecheck.faults.grammar import CALLS, MODELS
@@ -401,6 +402,12 @@ def test_on_nfs_what_was_sent_lasts_unless_the_server_lies(
     assert {model for model, count in report.crashes_total.counts.items() if count.bad} == bad
     assert report.verdict is (Verdict.FAIL if bad else Verdict.PASS), report.reasons
     assert {"kill", "nfs"} <= report.crashes_total.counts.keys()
+
+
+def test_the_models_of_the_grammar_are_those_that_there_are_and_each_is_of_a_storage() -> None:
+    storages = [storage.make(World(storage=each)) for each in ("shared", "node-local", "nfs(server=async)", "object")]
+    assert {*MODELS} == {*models.MODELS} == {name for each in storages for name in each.crashes}
+    assert all({*each.usual_crashes} <= {*each.crashes} for each in storages)
 
 
 def test_on_nfs_two_nodes_that_write_one_file_are_not_told_apart(session: Session) -> None:

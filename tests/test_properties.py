@@ -232,6 +232,13 @@ def test_sizes_shrink_to_one_and_reach_what_was_given() -> None:
     assert find(drawn, lambda world: world.sizes[1].value > 1).sizes[1].value == 2
 
 
+def test_what_differs_from_run_to_run_with_larger_sizes_alone_is_learnt_then() -> None:
+    scenario, small = target("savers", "named_by_pid"), World(ranks=1, sizes=(Size("steps", 1),))
+    assert racecheck.run(scenario, world=small).results == (Returned(),)
+    large = [racecheck.run(scenario, world=World(ranks=1), schedule=each) for each in (None, Switches([(0, 9)]), None)]
+    assert [each.results for each in large] == [(Returned(),)] * 3
+
+
 def test_a_world_that_was_made_for_another_scenario_has_the_sizes_of_this_one() -> None:
     sized = target("savers", "sized")
     assert sized.fitted(World(ranks=4)).sizes == (Size("steps", 4), Size("shards", 3))

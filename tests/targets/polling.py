@@ -1,4 +1,8 @@
-"""Scenarios that poll without a pause.  Not collected by pytest."""
+"""Scenarios that poll without a pause.  Not collected by pytest.
+
+The sleeps are what is waited for, and the subject of the tests; they are in virtual time, of the program too, and take
+none.
+"""
 
 import os
 import subprocess

@@ -50,6 +50,13 @@ def sized(rank: Rank) -> None:
         dist.barrier()
 
 
+@scenario(ranks=1, sizes={"steps": 2})
+def named_by_pid(rank: Rank) -> None:
+    """From the second step on names differ from run to run."""
+    for step in range(rank.sizes["steps"]):
+        (rank.path / (f"log{os.getpid()}" if step else "log")).touch()
+
+
 @scenario(ranks=2)
 def broken_setup(rank: Rank) -> None:
     pass

@@ -35,17 +35,11 @@ class NfsClients:
         return Rules([*_in_pages(changes)], {index: _sent(changes, index) for index in _calls(changes)})
 
 
-class NfsServer:
+class NfsServer(Ext4):
     """A server that exports with ``async`` loses power: its disk is an ext4 on which no fsync ever came."""
 
-    split = Ext4.split
-    page = Ext4.page
-    sizes = Ext4.sizes
-    tails = Ext4.tails
-    keeps_all = False
-
     def rules(self, changes: Changes) -> Rules:
-        return Rules(Ext4().rules(changes).requires)
+        return Rules(super().rules(changes).requires)
 
 
 def _in_pages(changes: Changes) -> Iterator[int]:
