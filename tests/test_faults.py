@@ -410,6 +410,14 @@ def test_the_models_of_the_grammar_are_those_that_there_are_and_each_is_of_a_sto
     assert all({*each.usual_crashes} <= {*each.crashes} for each in storages)
 
 
+def test_on_nfs_pages_come_apart_and_what_is_in_a_page_does_not(session: Session) -> None:
+    """What has come to the first page, to the second and to the third; and before the file is made."""
+    scenario = target("crashing", "in_three_pages")
+    report = explore(session, Search(scenario, scenario.world, scenario.invariants, strategy="round-robin"))
+    assert report.crashes_total is not None
+    assert report.crashes_total.counts["nfs"].judged == 3 * 2 * 3 + 1
+
+
 def test_on_nfs_two_nodes_that_write_one_file_are_not_told_apart(session: Session) -> None:
     scenario = target("crashing", "both_write")
     report = explore(session, Search(scenario, scenario.world, scenario.invariants, strategy="round-robin"))

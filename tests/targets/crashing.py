@@ -360,5 +360,15 @@ def both_write(rank: Rank) -> None:
         dist.barrier()
 
 
+@on_nfs
+def in_three_pages(rank: Rank) -> None:
+    """A byte, two pages, a byte, one behind the other."""
+    if rank.rank == 0:
+        with open(rank.path / "new", "wb", buffering=0) as file:
+            file.writelines(b"x" * length for length in (1, 8192, 1))
+
+
+in_three_pages.setup(publish_old)
+in_three_pages.recover(published, ranks=1)
 both_write.setup(publish_old)
 both_write.recover(published, ranks=1)
