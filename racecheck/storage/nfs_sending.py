@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from racecheck.model import Event, Op, World
 from racecheck.storage.nfs_settings import Settings
 
-_WRITES = frozenset({"allocate", "copy", "write"})
-_SETS = frozenset({"chmod", "chown", "removexattr", "setxattr", "truncate", "utime"})
-_SENDS = frozenset({"flock", "fsync", "stat"}) | _SETS
+WRITES = frozenset({"allocate", "copy", "write"})
+SETS = frozenset({"chmod", "chown", "removexattr", "setxattr", "truncate", "utime"})
+"""Families that set something of a file on the server, after what was written."""
+_SENDS = frozenset({"flock", "fsync", "stat"}) | SETS
 _SHOWS = frozenset({"copy", "read", "stat"})
 
 
@@ -59,15 +60,15 @@ def _sent(op: Op, node: int, unsent: dict[int, _Unsent], settings: Settings) -> 
         return
     place, source = op.places[-1], op.places[0]
     waits = unsent.get(place.inode)
-    if op.result.errno and op.call not in _WRITES:  # of a write that failed a part may be there
+    if op.result.errno and op.call not in WRITES:  # of a write that failed a part may be there
         if op.call == "fsync" and waits is not None and waits.node == node:
             del unsent[place.inode]
         return
     if op.call in _SHOWS and not op.fault and source.inode in unsent and unsent[source.inode].node != node:
         yield source.inode
-    if waits is not None and waits.node != node and (op.call in _WRITES | {"truncate"} or "O_TRUNC" in op.flags):
+    if waits is not None and waits.node != node and (op.call in WRITES | {"truncate"} or "O_TRUNC" in op.flags):
         raise LookupError(f"{op.label}: another node has written to it and not sent that yet")
-    if op.call in _WRITES:
+    if op.call in WRITES:
         waits = unsent.setdefault(place.inode, _Unsent(node))
         waits.threads.add(op.thread)
         waits.open_files.add(place.open_file)

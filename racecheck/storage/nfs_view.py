@@ -8,6 +8,7 @@ from racecheck.model import Op, Place, World
 from racecheck.storage.clients import Client, Dirty, Name, Pages
 from racecheck.storage.footprints import names
 from racecheck.storage.nfs_caches import Caches
+from racecheck.storage.nfs_sending import SETS, WRITES
 from racecheck.storage.nfs_settings import Settings
 from racecheck.storage.views import FRESH, Seen, Truth, ago, is_watched
 
@@ -17,8 +18,6 @@ _LOOKS = frozenset({
 })  # fmt: skip
 """Families that look their path up (of two, the first) as it is cached."""
 _MAKES = frozenset({"link", "mkdir", "mknod", "symlink"})
-_WRITES = frozenset({"allocate", "copy", "write"})
-_SETS = frozenset({"chmod", "chown", "removexattr", "setxattr", "utime"})
 KEPT = "SILLY_RENAME"
 """The flag of an op that has renamed a file instead of removing it."""
 _USES = frozenset({"fsync", "list", "read", "stat", "truncate"})
@@ -146,10 +145,10 @@ class NFSView:
 
     def _keep(self, op: Op, now: int, truth: Truth) -> None:
         place = op.places[-1]
-        if not place.inode or not (op.call in _WRITES or op.call == "truncate" or _truncates(op)):
+        if not place.inode or not (op.call in WRITES or op.call == "truncate" or _truncates(op)):
             return
         server, inode = self._server, place.inode
-        if op.call in _WRITES and inode not in server.dirty:
+        if op.call in WRITES and inode not in server.dirty:
             server.dirty[inode] = Dirty(now, truth.attributes(), truth.content())
         for client in self._clients:
             pages = client.pages.get(inode)
@@ -165,7 +164,7 @@ class NFSView:
         dirty = self._server.dirty.get(place.inode)
         if dirty is None:
             return
-        if op.call in _WRITES and not failed:
+        if op.call in WRITES and not failed:
             dirty.nodes.add(self._node(op))
             dirty.ranks.add(op.rank)
         elif not dirty.nodes:
@@ -206,7 +205,7 @@ class NFSView:
             self._caches.fetch(client, place, now, None)
         elif op.call == "stat":
             self._caches.fetch(client, place, now, truth)
-        elif op.call == "truncate" or op.call in _SETS:
+        elif op.call in SETS:
             self._set(op, node)
 
     def _went(self, op: Op, now: int, truth: Truth) -> None:
@@ -225,7 +224,7 @@ class NFSView:
                 self._caches.change_directory(client, each, now)
         elif op.call == "open":
             self._opened(client, op, now, truth)
-        elif op.call == "truncate" or op.call in _SETS:
+        elif op.call in SETS:
             self._set(op, node)
         elif op.call in _LOOKS:
             if op.call == "stat":
