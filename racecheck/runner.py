@@ -215,7 +215,8 @@ def replay_constraints(
 ) -> Replayed:
     """Random schedules that keep the finding's constraints, and nothing else of it.
 
-    Raises `UsageError` if one of them names an op that never happens in any of the runs.
+    Raises `UsageError` if one of them names an op that never happens, neither in any of the runs nor in the finding's
+    own; or in none of the runs, and none of them fails.
     """
     started, world = time.perf_counter(), finding.outcome.world
     warm_up(session, scenario, world, seed=str(finding.seed))
@@ -235,7 +236,12 @@ def replay_constraints(
         done = replace(done, reproduced=done.reproduced + same, outcome=outcome, judgement=judgement)
         if progress is not None:
             progress(number + 1, done.reproduced, time.perf_counter() - started, "")
+    own = Constrained(finding.constraints)
+    own.begin(Random(0))
+    own.end(finding.outcome)
+    unknown = {str(each) for each in own.unmet}
     for constraint, why in unmet[0].items():
-        if "never happens" in why and all(each.get(constraint) == why for each in unmet):
+        is_missing = "never happens" in why and all(each.get(constraint) == why for each in unmet)
+        if is_missing and (constraint in unknown or not done.reproduced):
             raise UsageError(f"{constraint}: {why}; make the finding anew with racecheck run {finding.scenario.target}")
     return done

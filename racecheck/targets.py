@@ -92,5 +92,7 @@ def import_name(name: str) -> ModuleType:
     """Import a module; raises `UsageError` with the reason in one line."""
     try:
         return importlib.import_module(name)
+    except UsageError as error:
+        raise UsageError(f"{name}: {error}") from error
     except Exception as error:
         raise UsageError(f"{name} does not import: {type(error).__name__}: {error}") from error

@@ -263,8 +263,9 @@ WRONG = [
     ("run nowhere.py::x", "no such file: nowhere.py"),
     ("run directory::x", "no such file: directory"),
     ("run no.module:x", "no.module does not import: ModuleNotFoundError"),
+    ("run unfit.py::x", "unfit: there is no backend 'mpi'; there are: gloo, nccl, auto"),
     ("run torch-rename", "torch-rename is a class: racecheck gate torch-rename judges a checkpointer"),
-    ("run FILE::nothing", "has no scenario 'nothing'; it has: broken_setup, differing, guarded, racing"),
+    ("run FILE::nothing", "has no scenario 'nothing'; it has: broken_setup, differing, guarded, named_by_pid, racing"),
     ("run syntax.py::x", "syntax does not import: SyntaxError"),
     ("run raises.py::x", "raises does not import: ValueError: two lines"),
     ("run quits.py::x", "quits.py::x does not import: it calls sys.exit"),
@@ -316,6 +317,7 @@ def test_wrong_usage_is_one_line_with_the_mend(
     cli._capsys.readouterr()  # it says that it is imported
     Path("directory").mkdir()
     texts = {"syntax.py": "def (", "raises.py": "raise ValueError('two\\nlines')", "quits.py": QUITS}
+    texts["unfit.py"] = "from racecheck import scenario; scenario(backend='mpi')(print)"
     texts |= {"leaves.py": "import os; os._exit(0)", "foreign.json": "{}"}
     for name, text in texts.items():
         Path(name).write_text(text)

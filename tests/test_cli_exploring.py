@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from racecheck import record
 from racecheck.model import Size
-from tests.test_cli import FILE, Cli, _project, _shared, cli, finding_of, session
+from tests.test_cli import FILE, RACECHECK, Cli, _project, _shared, cli, finding_of, session
 
 __all__ = ["_project", "_shared", "cli", "session"]
 pytestmark = pytest.mark.usefixtures("_shared")
@@ -62,6 +63,27 @@ def test_constraints_are_replayed_also_in_code_that_has_changed(cli: Cli) -> Non
     assert "or replay its --constraints" in cli.err
     assert cli("replay", finding, "--constraints", "--times", 5, "--json") == 1
     assert (cli.data["reproduced"], cli.data["times"]) == (5, 5)
+
+
+def test_who_fails_before_the_op_of_a_constraint_comes_has_failed(cli: Cli) -> None:
+    """Without the look both make it, so one fails whatever the order.  Each replay is in a process of its own, which
+    imports the code as it is then.
+    """
+    source = Path("blind.py")
+    source.write_text(FILE.read_text())
+    assert cli("run", "blind.py::racing", "--json") == 1
+    replay = [*RACECHECK, "replay", cli.data["violations"][0]["finding"], "--constraints", "--times", "3"]
+    looks = '    if not (rank.path / "ckpt").exists():\n        (rank.path / "ckpt").mkdir()\n'
+    makes = '    (rank.path / "ckpt").mkdir()\n'
+    assert looks in source.read_text()
+    source.write_text(source.read_text().replace(looks, makes))
+    done = subprocess.run(replay, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.startswith("FAIL  reproduced 3 of 3 ")
+    source.write_text(source.read_text().replace(makes, '    (rank.path / "other").touch()\n'))
+    done = subprocess.run(replay, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "never happens; make the finding anew" in done.stderr
 
 
 def test_a_constraint_of_what_never_happens_is_one_line(cli: Cli) -> None:
