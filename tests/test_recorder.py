@@ -66,6 +66,14 @@ def test_a_replayed_record_is_what_the_run_left(session: Session, file: str, nam
     assert replayed(outcome, recorder, build(outcome, recorder)) == outcome.disk
 
 
+def test_in_a_session_of_another_number_too(tmp_path: Path) -> None:
+    """Its number is in DCP's metadata, which has the watched directory as a pickled path."""
+    with Session(tmp_path), Session(tmp_path) as second:
+        outcome, recorder = recorded(second, "crashing", "dcp_twice")
+        assert replayed(outcome, recorder, build(outcome, recorder)) == outcome.disk
+        recorder.close()
+
+
 @pytest.mark.parametrize(
     "reference",
     [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from racecheck.crash.log import Disk, Stored
 from racecheck.model import Collective, Crash, DiskEntry, Event, Outcome, Violation, Weights
+from racecheck.world.digest import Digest
 from racecheck.world.recorder import Recorder
 
 
@@ -63,12 +63,14 @@ class Cutting:
         return self._entries[stored]
 
     def _digest(self, stored: Stored) -> str:
-        whole = hashlib.sha256()
+        """As it is of files (`racecheck.world.digest`): the same in every session, however it was written."""
+        whole, parts = Digest(), []
         with Path(self.recorder.spool).open("rb") as spool:
             for _, length, data in stored.extents:
                 if data is not None:
                     spool.seek(self.recorder.blobs[data.digest] + data.offset)
-                whole.update(spool.read(length) if data is not None else bytes(length))
+                parts.append(spool.read(length) if data is not None else bytes(length))
+        whole.update(b"".join(parts))
         return whole.hexdigest()
 
 
