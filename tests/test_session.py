@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from racecheck import runner
+from racecheck import runner, targets
 from racecheck.compare import first_difference
 from racecheck.errors import CannotRun
 from racecheck.model import Returned, World
@@ -52,6 +52,44 @@ def test_a_directory_of_somebody_else_is_not_used(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_named() -> None:
     with pytest.raises(CannotRun, match="set RACECHECK_RUNS"):
         Slot(Path("/proc"))
+
+
+PACKAGES = {
+    "plain_part.py": "",
+    "threaded/__init__.py": "from threading import Timer\nTimer(60, print).start()",
+    "threaded/inner.py": "",
+    "without_init/inner.py": "",
+}
+LAZY = """
+import racecheck
+
+@racecheck.scenario(ranks=1)
+def lazy(rank):
+    import plain_part
+    import threaded.inner
+    import without_init.inner
+"""
+
+
+def test_what_ranks_import_is_imported_once_for_all_but_what_starts_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, source in PACKAGES.items():
+        file = tmp_path / "site-packages" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(source)
+    monkeypatch.syspath_prepend(tmp_path / "site-packages")
+    (tmp_path / "lazy.py").write_text(LAZY)
+    scenario = targets.load(f"{tmp_path / 'lazy.py'}::lazy")
+    with Session(tmp_path / "runs") as fresh:
+        ran = runner.warm_up(fresh, scenario, scenario.world, seed="0")
+        assert ran is not None, "there was nothing more to learn"
+        assert ran.results == (Returned(),)
+        fresh.imported.clear()
+        strategy = RandomWalk()
+        strategy.begin(Random(0))
+        runner.run_once(fresh, scenario, scenario.world, strategy, seed="0")
+        assert fresh.imported == {"threaded", "threaded.inner"}
 
 
 def test_a_setup_is_kept_only_if_a_copy_is_the_same(tmp_path: Path) -> None:

@@ -457,14 +457,16 @@ def is_own(name: str) -> bool:
     """Whether a module belongs to the scenario rather than to an installed package."""
     module = sys.modules.get(name)
     file = getattr(module, "__file__", None) or sys.prefix
-    return module is not None and not file.startswith(str(Path(__file__).parents[1])) and not is_installed(file)
+    return module is not None and not is_installed(file)
 
 
 def is_installed(file: str) -> bool:
-    """Whether a file belongs to an installed package, of this environment or of one that this one builds upon."""
-    return file.startswith((sys.prefix, sys.base_prefix)) or not {"site-packages", "dist-packages"}.isdisjoint(
-        Path(file).parts
-    )
+    """Whether a file belongs to an installed package, of this environment or of one that this one builds upon.
+
+    Racecheck is one, wherever it lies.
+    """
+    installed = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[1]))
+    return file.startswith(installed) or not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
 
 
 def _clear(module: ModuleType) -> None:

@@ -122,15 +122,13 @@ class Zygote:
     def _learn(self, modules: list[str]) -> dict[str, Any]:
         """Import modules that ranks imported on the way, so that the next ranks have them.
 
-        Only installed ones: a module of the user's may do something at import that belongs to the run.  Each
-        is tried in a process of its own first: one that fails, or starts a thread, stays lazy.
+        Only installed ones: a module of the user's may do something at import that belongs to the run.
         """
         wanted = [each for each in modules if each not in sys.modules and _installed(each)]
-        if not wanted or _in_child(lambda: _try_import(wanted)):
-            return {"learnt": []}
-        _try_import(wanted)
-        _settle()
-        return {"learnt": wanted}
+        learnt = _import_harmless(wanted, [])
+        if learnt:
+            _settle()
+        return {"learnt": learnt}
 
     def _setup(self, target: str, path: str, output: str, timeout: float) -> dict[str, Any]:
         """Run a scenario's setup in a process of its own; the answer has the traceback if it failed."""
@@ -263,6 +261,24 @@ def _reporting(function: Callable[[], Any], writing: int, output: str) -> int:
     return 0
 
 
+def _import_harmless(modules: list[str], harmful: list[str]) -> list[str]:
+    """Import those that start no thread, and give their names; the packages of which that is not so become ``harmful``.
+
+    They are tried in a process of its own: all, or else each half by itself.
+    """
+    wanted = [each for each in modules if not any(f"{each}.".startswith(f"{package}.") for package in harmful)]
+    if not wanted:
+        return []
+    if not _in_child(lambda: _try_import(wanted)):
+        _try_import(wanted)
+        return wanted
+    if len(wanted) == 1:
+        harmful += wanted
+        return []
+    half = len(wanted) // 2
+    return [*_import_harmless(wanted[:half], harmful), *_import_harmless(wanted[half:], harmful)]
+
+
 def _try_import(modules: list[str]) -> None:
     for each in modules:
         with suppress(Exception):
@@ -288,13 +304,14 @@ def _imported_below(file: Path) -> list[str]:
 def _installed(name: str) -> bool:
     """Whether a module belongs to an installed package: found without importing it."""
     top = name.partition(".")[0]
-    known = sys.modules.get(top)
-    origin = getattr(known, "__file__", None) if known else None
-    if origin is None and known is None:
+    if top in sys.stdlib_module_names:
+        return True
+    spec = getattr(sys.modules.get(top), "__spec__", None)
+    if spec is None:
         with suppress(Exception):
             spec = importlib.util.find_spec(top)
-            origin = spec.origin if spec else None
-    return top in sys.stdlib_module_names or agent.is_installed(origin or "")
+    places = (spec.origin, *(spec.submodule_search_locations or ())) if spec else ()
+    return any(agent.is_installed(each) for each in places if each)
 
 
 def _settle() -> None:

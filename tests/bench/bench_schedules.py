@@ -36,7 +36,9 @@ from measuring import (
 )
 
 from racecheck import Outcome, Returned, Scenario, Verdict, runner, targets
+from racecheck.checkpointers import NAMES
 from racecheck.compare import first_difference
+from racecheck.gate.subjects import Subject, checks
 from racecheck.invariants import judge
 from racecheck.search import Search, explore
 from racecheck.strategies import RandomWalk, Replay, Strategy
@@ -106,7 +108,22 @@ def title(scenario: Scenario) -> str:
 
 def determinism(bench: Bench) -> None:
     """Replays with two busy loops beside them, half of them in fresh processes."""
-    scenarios = all_scenarios(bench) + ([] if bench.only else [load(DCP, ranks=4)])
+    repeated(bench, all_scenarios(bench) + ([] if bench.only else [load(DCP, ranks=4)]))
+
+
+def savers(bench: Bench) -> None:
+    """The same with the reference checkpointers for which this environment has the packages."""
+    scenarios = []
+    for name in [each for each in NAMES if not bench.only or any(text in each for text in bench.only)]:
+        subject = Subject(name, targets.checkpointer(name))
+        if subject.missing:
+            bench.row(name, subject.missing)
+        else:
+            scenarios += [subject.scenario(each) for each in checks(subject, ("save", "async"), ())]
+    repeated(bench, scenarios)
+
+
+def repeated(bench: Bench, scenarios: Sequence[Scenario]) -> None:
     half, sessions = bench.replays // 2, max(2, bench.replays // 50)
     alike = [0] * len(scenarios)
     with busy(2):
@@ -124,18 +141,21 @@ def determinism(bench: Bench) -> None:
 
 
 def record(started: Session, scenario: Scenario) -> list[Outcome]:
-    """Runs of five different schedules."""
-    return [*schedules(started, scenario, [f"determinism:{seed}" for seed in range(5)])]
+    """Runs of five different schedules; names that differ from run to run are learnt before."""
+    report = explore(started, Search(scenario, scenario.world, scenario.invariants, schedules=1))
+    assert report.outcome is not None
+    names, seeds = report.outcome.names, [f"determinism:{seed}" for seed in range(5)]
+    return [timed_run(started, scenario, RandomWalk(), seed, names)[0] for seed in seeds]
 
 
 def replay(bench: Bench, started: Session, scenario: Scenario, recorded: list[Outcome], times: int) -> int:
     """Replay the recorded schedules in turn; gives how many runs were the same."""
     alike = 0
+    runner.warm_up(started, scenario, scenario.world, seed="0")
     for number in range(times):
         outcome = recorded[number % len(recorded)]
         strategy = Replay(outcome.schedule)
-        strategy.begin(Random(0))
-        now = runner.run_once(started, scenario, scenario.world, strategy, seed="0")
+        now, _ = timed_run(started, scenario, strategy, "", outcome.names)
         difference = strategy.divergence or first_difference(outcome, now)
         bench.must(not difference, f"{scenario.name} did not repeat: {difference}")
         alike += not difference
@@ -246,7 +266,7 @@ def hunted(how: str, scenario: Scenario, limit: int) -> dict[str, float]:
 
 
 SECTIONS: dict[str, Callable[[Bench], None]] = {
-    each.__name__: each for each in (spawn, free, width, determinism, found, hunt, libraries)
+    each.__name__: each for each in (spawn, free, width, determinism, savers, found, hunt, libraries)
 }
 
 
@@ -261,7 +281,9 @@ def main() -> int:
     parser.add_argument(
         "--only", action="append", default=[], metavar="TEXT", help="scenarios with this in their title"
     )
-    parser.add_argument("--replays", type=int, default=0, help="of each scenario in `determinism` (default: 500)")
+    parser.add_argument(
+        "--replays", type=int, default=0, help="of each scenario in `determinism` and `savers` (default: 500)"
+    )
     options = parser.parse_args()
     if unknown := set(options.sections) - set(SECTIONS):
         parser.error(f"there is no section {unknown.pop()!r}; there is: {', '.join(SECTIONS)}")
