@@ -14,7 +14,7 @@ from racecheck.crash.judge import Crashes, Group, judge_crashes, judge_repairs
 from racecheck.crash.log import Data, Disk, Stored
 from racecheck.crash.materialise import Ages, TooLarge, items
 from racecheck.kernel import proc
-from racecheck.model import Died, Invariant, Outcome, Raised, Returned, Stopped, Verdict
+from racecheck.model import Died, Invariant, Op, Outcome, Raised, Returned, Stopped, Verdict
 from racecheck.report.crash import counts_text, crash_text, repairs_text
 from racecheck.runner import warm_up
 from racecheck.scenarios import Scenario
@@ -229,6 +229,17 @@ def test_a_node_loses_what_its_own_disk_loses(session: Session) -> None:
             assert Returned(2) in recovery.results or Returned(1) in recovery.results
             assert recovery.results != (Returned(0), Returned(0))
             assert {path.partition("/")[0] for path in witness.outcome.disk} <= {"node0", "node1"}
+
+
+def test_the_disks_of_all_nodes_lose_at_once(session: Session) -> None:
+    """A copy on each of two nodes: it takes both to lose what was saved."""
+    crashes = judged(session, "no_copy_synced", ["ext4", "btrfs"])
+    assert crashes.groups
+    for group in crashes.groups:
+        crash = group.witnesses[0].state.crash
+        lost = [crashes.run.trace[event] for event in (*crash.lost, *crash.torn)]
+        assert {event.rank for event in lost if isinstance(event, Op)} == {0, 1}
+    assert bad(judged(session, "one_copy_synced", ["ext4", "btrfs"])) == {"ext4": 0, "btrfs": 0}
 
 
 def test_contents_are_of_the_crash_state(session: Session) -> None:

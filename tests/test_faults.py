@@ -404,6 +404,26 @@ def test_on_nfs_what_was_sent_lasts_unless_the_server_lies(
     assert {"kill", "nfs"} <= report.crashes_total.counts.keys()
 
 
+@pytest.mark.parametrize(
+    ("name", "storage", "bad"),
+    [
+        ("upload_begun", "object(gcsfuse)", 1),
+        ("upload_synced", "object(gcsfuse)", 1),
+        ("upload_closed", "object(gcsfuse)", 0),
+        ("upload_begun", "object(mountpoint-s3,allow-overwrite)", 1),
+        ("upload_synced", "object(mountpoint-s3,allow-overwrite)", 0),
+        ("upload_closed", "object(mountpoint-s3,allow-overwrite)", 0),
+    ],
+)
+def test_of_an_upload_that_is_not_complete_nothing_is_left(session: Session, name: str, storage: str, bad: int) -> None:
+    scenario = target("crashing", name)
+    world = make_world(scenario.world, storage=storage)
+    report = explore(session, Search(scenario, world, scenario.invariants, strategy="round-robin"))
+    assert report.crashes_total is not None, report.reasons
+    assert {model: count.bad for model, count in report.crashes_total.counts.items()} == {"object": bad}
+    assert report.verdict is (Verdict.FAIL if bad else Verdict.PASS), report.reasons
+
+
 def test_the_models_of_the_grammar_are_those_that_there_are_and_each_is_of_a_storage() -> None:
     storages = [storage.make(World(storage=each)) for each in ("shared", "node-local", "nfs(server=async)", "object")]
     assert {*MODELS} == {*models.MODELS} == {name for each in storages for name in each.crashes}
@@ -429,7 +449,11 @@ def test_on_nfs_two_nodes_that_write_one_file_are_not_told_apart(session: Sessio
     ("name", "changes", "words"),
     [
         ("patient", {}, "give patient a recovery"),
-        ("renamed", {"storage": "object"}, "on storage object is not known: shared, node-local and nfs are modelled"),
+        (
+            "renamed",
+            {"storage": "object", "model": "ext4"},
+            "a crash of storage object has no model ext4; it has: object$",
+        ),
         ("renamed", {"model": "nfs"}, "a crash of storage shared has no model nfs; it has: kill, ext4, "),
         (
             "renamed",

@@ -11,6 +11,7 @@ from racecheck.crash.build import build
 from racecheck.crash.changes import Changes, Choice
 from racecheck.crash.cutting import Cutting
 from racecheck.crash.log import Log
+from racecheck.crash.states import states
 from racecheck.model import Crash, DiskEntry, Outcome
 from racecheck.runner import warm_up
 from racecheck.world.recorder import Recorder
@@ -39,12 +40,10 @@ def recorded(session: Session, reference: str, name: str = "", limit: int = 1 <<
     return run.run(), recorder
 
 
-def replayed(outcome: Outcome, recorder: Recorder, logs: dict[str, Log]) -> dict[str, DiskEntry]:
-    """The disk that all entries of the logs make, as an outcome has it."""
-    disks = {}
-    for prefix, log in logs.items():
-        changes = Changes(log)
-        disks[prefix] = changes.disk(Choice(changes.of_entries((1 << len(log.entries)) - 1)))
+def replayed(outcome: Outcome, recorder: Recorder, log: Log) -> dict[str, DiskEntry]:
+    """The disk that all entries of the log make, as an outcome has it."""
+    changes = Changes(log)
+    disks = dict(log.split(changes.disk(Choice(changes.of_entries((1 << len(log.entries)) - 1)))))
     crash = Crash("kill", tuple(range(len(outcome.trace))))
     return dict(Cutting(outcome, recorder).cut(crash, disks).disk)
 
@@ -57,6 +56,8 @@ def replayed(outcome: Outcome, recorder: Recorder, logs: dict[str, Log]) -> dict
         ("crashing", "overwriting"),
         ("crashing", "replacing"),
         ("crashing", "dcp_twice"),
+        ("crashing", "trees_of_objects"),
+        ("crashing", "no_copy_synced"),
     ],
 )
 def test_a_replayed_record_is_what_the_run_left(session: Session, file: str, name: str) -> None:
@@ -88,7 +89,7 @@ def test_savers_of_trainers_too(session: Session, reference: str) -> None:
 
 def test_the_start_is_what_setup_left(session: Session) -> None:
     outcome, recorder = recorded(session, "recording", "everything")
-    log = build(outcome, recorder)[""]
+    log = build(outcome, recorder)
     start = Changes(Log(log.start, ())).disk(Choice(0))
     assert [path for path, _ in start.paths] == [
         "gone", "link", "old", "old/again", "old/kept", "old/twice",
@@ -100,11 +101,18 @@ def test_the_start_is_what_setup_left(session: Session) -> None:
 
 def test_only_what_asks_for_it_is_durable(session: Session) -> None:
     outcome, recorder = recorded(session, "recording", "synchronous")
-    (log,) = build(outcome, recorder).values()
+    log = build(outcome, recorder)
     kinds = [entry.kind for entry in log.entries]
     assert kinds == ["create", "write", "fsync", "write", "fsync", "write", "fsync", "fsync"]
     assert log.entries[-1].inode == log.start.root
     assert log.entries[-2].inode == log.entries[0].inode
+
+
+def test_objects_come_and_go_with_their_directories_at_once(session: Session) -> None:
+    log = build(*recorded(session, "crashing", "one_object_in_a_tree"))
+    left = {tuple(path for path, _ in state.disk.paths) for state in states(log, "object").states}
+    assert left == {(), ("a", "a/b", "a/b/object")}
+    assert [entry.kind for entry in log.entries] == ["link", "mkdir", "mkdir", "rmdir", "rmdir", "unlink"]
 
 
 def test_bytes_are_kept_once_and_zeros_not_at_all(session: Session) -> None:

@@ -205,14 +205,23 @@ def _elsewhere(storage: str) -> tuple[Check, ...]:
     )  # fmt: skip
 
 
-_POWER_ON_NFS = Check(
-    "power-loss@nfs", "the power of all machines fails, the server's does not, at each moment of three saves on nfs",
-    _and_train, _resume, _SURVIVES, {"storage": "nfs", "nodes": 2, "faults": ("crash",)}, steps=3, recovering=1,
-    storage="nfs",
-)  # fmt: skip
+def _without_power(storage: str) -> Check:
+    return Check(
+        f"power-loss@{storage}", f"the power of all ranks' machines fails, at each moment of three saves on {storage}",
+        _and_train, _resume, _SURVIVES, {"storage": storage, "nodes": 2, "faults": ("crash",)}, steps=3, recovering=1,
+        storage=storage,
+    )  # fmt: skip
+
+
+_SERVED = [each for each in OTHER_STORAGES if each == "nfs" or each.startswith("object")]
+"""Storages that go on when the machines of the job do not."""
 
 CHECKS: Mapping[str, Check] = {
     each.name: each
-    for each in (*_ON_SHARED, *(check for name in OTHER_STORAGES for check in _elsewhere(name)), _POWER_ON_NFS)
+    for each in (
+        *_ON_SHARED,
+        *(check for storage in OTHER_STORAGES for check in _elsewhere(storage)),
+        *map(_without_power, _SERVED),
+    )
 }
 """All checks by name, the most telling first."""

@@ -1,8 +1,4 @@
-"""From a run and its record to logs: what the run did to its disks, as crash models read it.
-
-There is one log for each disk.  Where nodes have disks of their own a log has the ops of its node, since what one disk
-makes last says nothing of another.
-"""
+"""From a run and its record to a log: what the run did to its disks, as crash models read it."""
 
 from __future__ import annotations
 
@@ -14,43 +10,44 @@ from racecheck.crash.changes import PAGE
 from racecheck.crash.cuts import moments
 from racecheck.crash.log import Data, Entry, Extent, Inode, Log, Tree, merged
 from racecheck.model import Op, Outcome
-from racecheck.world.recorder import Change, Recorder, Span, Thing
+from racecheck.world.recorder import Change, Published, Recorder, Span, Thing
 
 _NOTHING = Change()
+_ABOVE = -1
+"""The directory of the disks of the nodes, which no op has met."""
 
 _Make = Callable[..., Entry]
 
 
-def build(outcome: Outcome, recorder: Recorder) -> dict[str, Log]:
-    """The log of each disk, by how its paths begin in the outcome ("" where all nodes share one).
+def build(outcome: Outcome, recorder: Recorder) -> Log:
+    """What a run did; below the root is what all nodes share, or a directory for each node's disk, called as it is in
+    paths of the outcome.
 
     ``recorder`` was there when the outcome came about.  Raises `LookupError` where it does not know everything.
     """
     if recorder.problem:
         raise LookupError(recorder.problem)
     disks = storage.make(outcome.world)
-    if not disks.crashes:
-        raise LookupError(f"what is durable on storage {outcome.world.storage} is not modelled")
-    order = moments(outcome)
-    prefixes = [prefix for prefix in recorder.roots if prefix != "TMPDIR/"]
-    own, sent = disks.per_node, disks.sent(outcome.trace)
-    found = {}
-    for prefix in prefixes:
-        entries = tuple(
-            entry
-            for event, op in enumerate(outcome.trace)
-            if isinstance(op, Op) and (not own or prefix == f"node{outcome.world.node(op.rank)}/")
-            for entry in _entries(
-                op, recorder.changes.get(event, _NOTHING), sent.get(event, ()), _maker(outcome, event, op), disks
-            )
-        )
-        found[prefix] = Log(_start(recorder, recorder.roots[prefix]), entries, order)
-    return found
+    sent = disks.sent(outcome.trace)
+    entries: list[Entry] = []
+    for event, op in enumerate(outcome.trace):
+        if not isinstance(op, Op):
+            continue
+        make = _maker(outcome, event, op)
+        if disks.mirrored:
+            entries += _published(recorder.published.get(event, Published()), recorder.things, make)
+        else:
+            entries += _entries(op, recorder.changes.get(event, _NOTHING), sent.get(event, ()), make, disks)
+    return Log(_start(recorder), tuple(entries), moments(outcome), disks.per_node)
 
 
-def _start(recorder: Recorder, root: int) -> Tree:
+def _start(recorder: Recorder) -> Tree:
     inodes = {number: _inode(thing) for number, thing in recorder.things.items()}
-    return Tree(inodes, dict(recorder.names), root)
+    roots = {prefix: root for prefix, root in recorder.roots.items() if prefix != "TMPDIR/"}
+    if "" in roots:
+        return Tree(inodes, dict(recorder.names), roots[""])
+    names = {(_ABOVE, prefix.rstrip("/")): root for prefix, root in roots.items()}
+    return Tree({**inodes, _ABOVE: Inode("directory")}, {**recorder.names, **names}, _ABOVE)
 
 
 def _inode(thing: Thing) -> Inode:
@@ -99,6 +96,33 @@ def _parts(span: Span) -> Iterator[tuple[int, int]]:
     first = min(-span.offset % PAGE, span.length)
     last = max(first, span.length - (span.offset + span.length) % PAGE)
     yield from ((start, end) for start, end in ((0, first), (first, last), (last, span.length)) if start < end)
+
+
+def _published(published: Published, things: Mapping[int, Thing], make: _Make) -> Iterator[Entry]:
+    """What became of the objects, and all at once: of a tree the topmost name comes last, and goes first."""
+    gone, come = dict(published.gone), dict(published.come)
+    places = {inode: name for name, inode in gone.items()}
+    for (directory, name), inode in sorted(come.items(), key=lambda each: -_depth(each[0][0], come)):
+        if inode in places:
+            old = places[inode]
+            yield make(
+                "rename", inode=inode, directory=old[0], name=old[1], to_directory=directory, to_name=name,
+                replaced=gone.get((directory, name), 0),
+            )  # fmt: skip
+            del gone[old]
+        else:
+            kind = {"directory": "mkdir", "symlink": "symlink"}.get(things[inode].kind, "link")
+            yield make(kind, inode=inode, directory=directory, name=name, target=things[inode].target)
+    for (directory, name), inode in sorted(gone.items(), key=lambda each: _depth(each[0][0], gone)):
+        if (directory, name) not in come:
+            kind = "rmdir" if things[inode].kind == "directory" else "unlink"
+            yield make(kind, inode=inode, directory=directory, name=name)
+
+
+def _depth(directory: int, names: Mapping[tuple[int, str], int]) -> int:
+    """How far a directory is below one that is not among these."""
+    above = next((name[0] for name, inode in names.items() if inode == directory), None)
+    return 0 if above is None else 1 + _depth(above, names)
 
 
 def _opened(op: Op, change: Change, make: _Make) -> Iterator[Entry]:

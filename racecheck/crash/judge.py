@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from racecheck.crash.build import build
-from racecheck.crash.changes import Changes, Choice, mask_of
 from racecheck.crash.cutting import Cutting, uncut
 from racecheck.crash.groups import Group, Groups, Witness, plain
 from racecheck.crash.log import Disk, Log
@@ -71,7 +70,7 @@ class Crashes:
     reasons: Sequence[str] = ()
     disks: int = 0
     seconds: float = 0.0
-    logs: Mapping[str, Log] = field(default_factory=dict)
+    log: Log | None = None
     notes: Sequence[str] = ()
     interrupted: bool = False
 
@@ -119,16 +118,16 @@ def judge_crashes(
     """
     started = time.perf_counter()
     try:
-        logs = build(outcome, recorder)
+        log = build(outcome, recorder)
     except LookupError as error:
         reason = f"what a crash leaves cannot be told: {error.args[0]}"
         return Crashes(outcome, dict.fromkeys(models, Count()), reasons=(reason,))
     until = started + seconds if seconds > 0 else 0.0
     for alone in (False, True):
-        judging = _Judging(session, scenario, outcome, recorder, logs, invariants, seed, until, alone=alone)
+        judging = _Judging(session, scenario, outcome, recorder, log, invariants, seed, until, alone=alone)
         judging.most = most
         try:
-            found = judging.judge(logs, models, progress, only)
+            found = judging.judge(log, models, progress, only)
             if alone or found.interrupted or judging.confirm(found):
                 break
         finally:
@@ -153,22 +152,21 @@ def judge_repairs(
     """
     until = time.perf_counter() + seconds if seconds > 0 else 0.0
     found = {AS_IT_IS: crashes}
-    repaired = {prefix: repairs(log) for prefix, log in crashes.logs.items()}
-    names = list(dict.fromkeys(name for each in repaired.values() for name in each))
-    judging = _Judging(session, scenario, crashes.run, recorder, crashes.logs, invariants, seed, until)
+    if crashes.log is None:
+        return found
+    judging = _Judging(session, scenario, crashes.run, recorder, crashes.log, invariants, seed, until)
     try:
-        for name in names:
+        for name, log in repairs(crashes.log).items():
             if 0 < until <= time.perf_counter():
                 break
-            logs = {prefix: repaired[prefix].get(name, log) for prefix, log in crashes.logs.items()}
-            found[name] = judging.judge(logs, tuple(crashes.counts))
+            found[name] = judging.judge(log, tuple(crashes.counts))
     finally:
         judging.close()
     return found
 
 
 class _Judging:
-    """Judges the states of logs of one run.  ``alone``: each is loaded in a process of its own.
+    """Judges the states of the log of a run, as it is or repaired.  ``alone``: each is loaded in a process of its own.
 
     ``seen`` is what came of each state of the disk, ``order`` the one in which they were asked for; ``doubts`` are what
     is wrong with that.
@@ -180,7 +178,7 @@ class _Judging:
         scenario: Scenario,
         outcome: Outcome,
         recorder: Recorder,
-        logs: Mapping[str, Log],
+        log: Log,
         invariants: Sequence[Invariant],
         seed: str,
         until: float,
@@ -189,7 +187,7 @@ class _Judging:
     ) -> None:
         self.invariants, self.until, self.alone = invariants or scenario.invariants, until, alone
         self.cutting = Cutting(outcome, recorder)
-        ages = Ages.of(outcome, recorder, logs)
+        ages = Ages.of(outcome, recorder, log)
         self.recoveries = Recoveries(session, scenario, outcome.world, recorder, ages, self.invariants, seed)
         self.seen: dict[Disks, Recovered] = {}
         self.order: list[Disks] = []
@@ -203,19 +201,19 @@ class _Judging:
 
     def judge(
         self,
-        logs: Mapping[str, Log],
+        log: Log,
         models: Sequence[str],
         progress: Progress | None = None,
         only: Crash | None = None,
     ) -> Crashes:
-        """All states of these logs, by disk; or one of them."""
+        """All states of a log, by disk; or one of them."""
         started, before = time.perf_counter(), len(self.seen)
-        under = _Pass(self, logs, progress, started)
+        under = _Pass(self, log, progress, started)
         is_whole = all(under.judge(model, only) for model in models)
         counts = {model: under.counts.get(model, Count(truncated="interrupted")) for model in models}
         return Crashes(
             self.cutting.outcome, counts, under.groups.plainest(), tuple(under.reasons),
-            len(self.seen) - before, time.perf_counter() - started, logs, self.notes, interrupted=not is_whole,
+            len(self.seen) - before, time.perf_counter() - started, log, self.notes, interrupted=not is_whole,
         )  # fmt: skip
 
     def recovered(self, pending: Sequence[Disks], left_out: list[str]) -> Iterator[int]:
@@ -271,15 +269,14 @@ class _Judging:
 
 
 class _Pass:
-    """The states of some logs, model by model."""
+    """The states of a log, model by model."""
 
-    def __init__(self, judging: _Judging, logs: Mapping[str, Log], progress: Progress | None, started: float) -> None:
-        self.judging, self.logs, self.progress, self.started = judging, logs, progress, started
+    def __init__(self, judging: _Judging, log: Log, progress: Progress | None, started: float) -> None:
+        self.judging, self.log, self.progress, self.started = judging, log, progress, started
         self.groups = Groups()
         self._doubted: dict[str, tuple[int, CrashState]] = {}
         self._asked = 0
         self.counts: dict[str, Count] = {}
-        self._changes = {prefix: Changes(log) for prefix, log in logs.items()} if len(logs) > 1 else {}
 
     @property
     def reasons(self) -> list[str]:
@@ -299,29 +296,17 @@ class _Pass:
         return "interrupted" not in left_out
 
     def _judge_all(self, model: str, only: Crash | None, left_out: list[str]) -> None:
-        for prefix, log in self.logs.items():
-            enumeration = states(log, model, acks=self.judging.cutting.acks, most=self.judging.most)
-            asked = [state for state in enumeration.states if only in {None, state.crash}]
-            pending = [(state, self._disks(prefix, state)) for state in asked]
-            total = self.counts[model]
-            self.counts[model] = replace(total, states=total.states + len(pending), cuts=total.cuts + enumeration.cuts)
-            for place in self.judging.recovered([disks for _, disks in pending], left_out):
-                bad, total = self._judge(*pending[place], self._asked + place), self.counts[model]
-                total = self.counts[model] = replace(total, judged=total.judged + 1, bad=total.bad + bad)
-                if self.progress is not None and total.judged % _OFTEN == 0:
-                    self.progress(total.judged, total.states, time.perf_counter() - self.started, model)
-            self._asked += len(pending)
-            left_out += [enumeration.truncated] if enumeration.truncated else []
-
-    def _disks(self, prefix: str, state: CrashState) -> Disks:
-        """The disks after a crash of the node with one of them: what the others did by then is all there."""
-        found = {prefix: state.disk}
-        for other, changes in self._changes.items():
-            if other != prefix:
-                happened = frozenset(state.crash.happened)
-                entries = mask_of(index for index, each in enumerate(changes.log.entries) if each.event in happened)
-                found[other] = changes.disk(Choice(changes.of_entries(entries)))
-        return tuple(sorted(found.items(), key=lambda each: each[0]))
+        enumeration = states(self.log, model, acks=self.judging.cutting.acks, most=self.judging.most)
+        asked = [state for state in enumeration.states if only in {None, state.crash}]
+        pending = [(state, self.log.split(state.disk)) for state in asked]
+        self.counts[model] = Count(states=len(pending), cuts=enumeration.cuts)
+        for place in self.judging.recovered([disks for _, disks in pending], left_out):
+            bad, total = self._judge(*pending[place], self._asked + place), self.counts[model]
+            total = self.counts[model] = replace(total, judged=total.judged + 1, bad=total.bad + bad)
+            if self.progress is not None and total.judged % _OFTEN == 0:
+                self.progress(total.judged, total.states, time.perf_counter() - self.started, model)
+        self._asked += len(pending)
+        left_out += [enumeration.truncated] if enumeration.truncated else []
 
     def _judge(self, state: CrashState, disks: Disks, number: int) -> bool:
         """Whether a state, the ``number``-th of all, broke anything.  They come in any order."""

@@ -8,6 +8,7 @@ from itertools import islice, pairwise, product
 
 from racecheck.crash.changes import Changes, Choice, bits, mask_of
 from racecheck.crash.models import Model
+from racecheck.crash.models.apart import apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class Limits:
     """What a model allows for one log, wherever that is cut."""
 
     def __init__(self, changes: Changes, model: Model) -> None:
-        self.rules = model.rules(changes)
+        self.rules = apart(model.rules, changes) if changes.log.per_node else model.rules(changes)
         self.changes = changes
         self.model = model
         self._known: dict[tuple[int, ...], Sequence[tuple[int, int] | None]] = {}

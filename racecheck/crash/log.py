@@ -110,12 +110,20 @@ class Log:
 
     Only calls that succeeded, and of these only such as changed or promised something.  ``moments`` are all events of
     the trace, in order (`racecheck.crash.cuts.moments`); without them the ranks are only ever cut in the order of the
-    trace.
+    trace.  ``per_node``: the entries of each node are about a disk of its own, which is a directory below the root.
     """
 
     start: Tree
     entries: tuple[Entry, ...]
     moments: tuple[Moment, ...] = ()
+    per_node: bool = False
+
+    def split(self, disk: Disk) -> tuple[tuple[str, Disk], ...]:
+        """What is below the root as disks, each with how its paths begin in an outcome: one, or that of each node."""
+        if not self.per_node:
+            return (("", disk),)
+        nodes = sorted(name for directory, name in self.start.names if directory == self.start.root)
+        return tuple((f"{node}/", disk.below(f"{node}/")) for node in nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +147,10 @@ class Disk:
 
     def __getitem__(self, path: str) -> Stored:
         return dict(self.paths)[path]
+
+    def below(self, prefix: str) -> Disk:
+        """Of what is there all whose paths begin so, without that beginning."""
+        return Disk(tuple((path[len(prefix) :], each) for path, each in self.paths if path.startswith(prefix)))
 
 
 def merged(extents: Iterable[Extent], size: int) -> tuple[Extent, ...]:

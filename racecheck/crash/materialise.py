@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from racecheck.crash.log import Disk, Log, Stored
@@ -34,7 +33,7 @@ class Ages:
     names: dict[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, outcome: Outcome, recorder: Recorder, logs: Mapping[str, Log]) -> Ages:
+    def of(cls, outcome: Outcome, recorder: Recorder, log: Log) -> Ages:
         """The ages of all that was there at the start, or was made in the run."""
         ages = cls(EPOCH + max((op.time for op in outcome.ops), default=0))
         for thing in recorder.things.values():
@@ -43,7 +42,7 @@ class Ages:
         for (_, name), number in recorder.names.items():
             ages.names[name] = recorder.things[number].time
         times = {index: EPOCH + getattr(event, "time", 0) for index, event in enumerate(outcome.trace)}
-        for entry in (entry for log in logs.values() for entry in log.entries if entry.event >= 0):
+        for entry in (each for each in log.entries if each.event >= 0):
             if entry.data is not None:
                 ages.bytes[entry.data.digest] = times[entry.event]
             if entry.kind in _MAKES:

@@ -20,6 +20,7 @@ NAMES: Mapping[str, str] = {
     "ordered": "strictly ordered",
     "nfs": "NFS clients",
     "nfs-server": "NFS server (async)",
+    "object": "object storage",
 }
 """What people call the models."""
 

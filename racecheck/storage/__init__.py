@@ -35,7 +35,7 @@ class Storage(Protocol):
     ``per_node``: every node has a disk of its own.  ``has_views``: what a node sees may be what was there before.
     ``mirrored``: every node has a mirror of the one disk, which shows what others have published.  ``crashes`` are the
     models that can say what a crash leaves on it (`racecheck.crash.models`), ``usual_crashes`` those of a crash that
-    names none; without any, that is not known.  ``by_page``: what was written comes there page by page, each as it is
+    names none.  ``by_page``: what was written comes there page by page, each as it is
     then.
     """
 

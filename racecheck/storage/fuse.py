@@ -11,8 +11,9 @@ barrier a node that has not looked before sees what is there.
 Such failures are reported of shared FUSE mounts, without their cause being proved (NVIDIA-NeMo/Automodel#3686); the
 kernel's NFS client does not do this.
 
-Everything else is as on one file system for all.  What nodes see beyond what is there is tried out: no claim to have
-covered everything covers it.
+Everything else is as on one file system for all; so is what a crash takes, as if every write and fsync went to the
+server's disk at once (FUSE without writeback caching, which was not held against a real mount).  What nodes see beyond
+what is there is tried out: no claim to have covered everything covers it.
 """
 
 from __future__ import annotations
@@ -43,8 +44,6 @@ class IncoherentFuse(Shared):
     """One file system, with a cache of names on every node."""
 
     has_views = True
-    crashes: tuple[str, ...] = ()
-    usual_crashes: tuple[str, ...] = ()
 
     def __init__(self, world: World, given: tuple[str, ...] = ()) -> None:
         super().__init__(world)

@@ -34,6 +34,8 @@ Left out: mountpoint-s3 on directory buckets, which can rename; close by another
 uploads end with the last descriptor of a file, not with the first; locks of files that both nodes have open to read
 exclude each other, as they would not there.
 
+When machines lose power what has been uploaded is there, whole; of an upload that was under way nothing is.
+
 A claim to have covered everything means: every order of the ops, each seeing what is there.
 """
 
@@ -43,7 +45,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from racecheck.dependence import Footprint, Location, Mode
-from racecheck.model import Op, World
+from racecheck.model import Event, Op, World
 from racecheck.storage import options
 from racecheck.storage.options import Option
 from racecheck.storage.shared import Shared
@@ -91,13 +93,18 @@ class Objects(Shared):
 
     has_views = True
     mirrored = True
-    crashes: tuple[str, ...] = ()
-    usual_crashes: tuple[str, ...] = ()
+    crashes: tuple[str, ...] = ("object",)
+    usual_crashes = crashes
 
     def __init__(self, world: World, given: tuple[str, ...] = ()) -> None:
         super().__init__(world)
         read = options.read("object", given, OPTIONS)
         self.settings = replace(PROFILES[read.pop("profile", "gcsfuse")], **read)
+
+    def sent(self, trace: Sequence[Event]) -> Mapping[int, Sequence[int]]:
+        """Nothing: what is published lasts without being asked for."""
+        del trace
+        return {}
 
     def visible(self, op: Op) -> bool:
         return "FLUSH" in op.flags or super().visible(op)

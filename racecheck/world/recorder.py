@@ -2,6 +2,8 @@
 
 The supervisor tells it of each op that has been performed.  What an op has written is read back from the file at once,
 while nobody else can have changed it: so it is what is there, however the call came about.
+
+Of a storage of objects only what has been published lasts: there the recorder looks after each op for what has changed.
 """
 
 from __future__ import annotations
@@ -71,14 +73,23 @@ class Change:
     lasting: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Which names, as (directory, name), went from a storage of objects, and which came; with what they lead to."""
+
+    gone: Mapping[tuple[int, str], int] = field(default_factory=dict)
+    come: Mapping[tuple[int, str], int] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class Recorder:
     """The record of one run.  Blobs lie one after the other in the file ``spool``, each once.
 
     ``things`` are what was on the disks at the start, by identity, ``names`` their identities by (directory, name), and
     ``roots`` the identities of the disks' own directories, by how their paths begin in an outcome.  ``changes`` are
-    by the op's index in the trace.  ``blobs`` says where in the spool a blob begins.  ``problem`` says why the record
-    is not complete, "" if it is; what it has is then no ground to judge on.
+    by the op's index in the trace; of a storage of objects there are ``published`` instead, with the new objects among
+    the things.  ``blobs`` says where in the spool a blob begins.  ``problem`` says why the record is not complete, ""
+    if it is; what it has is then no ground to judge on.
     """
 
     spool: Path
@@ -88,35 +99,61 @@ class Recorder:
     names: dict[tuple[int, str], int] = field(default_factory=dict)
     roots: dict[str, int] = field(default_factory=dict)
     changes: dict[int, Change] = field(default_factory=dict)
+    published: dict[int, Published] = field(default_factory=dict)
     blobs: dict[str, int] = field(default_factory=dict)
     size: int = 0
+    _store: Path | None = None
+    _stored: dict[tuple[int, str], int] = field(default_factory=dict)
 
-    def begin(self, disks: Mapping[str, Path], scratch: Path, identities: Identities) -> None:
-        """Take in what is on the disks (by prefix), and in the ranks' scratch directories."""
+    def begin(self, disks: Mapping[str, Path], scratch: Path, identities: Identities, *, objects: bool) -> None:
+        """Take in what is on the disks (by prefix), and in the ranks' scratch directories.
+
+        ``objects``: the one disk has only what is published.
+        """
         self.spool.write_bytes(b"")
-        for prefix, root in [*disks.items(), ("TMPDIR/", scratch)]:
+        if objects:
+            (self._store,) = disks.values()
+        for prefix, root in [*disks.items(), *([] if objects else [("TMPDIR/", scratch)])]:
             self.roots[prefix] = self._take_in(root, identities)
+            self.names.update(self._names(root, identities))
+        self._stored = dict(self.names)
+
+    def look(self, event: int, identities: Identities) -> None:
+        """Record what has been published by the end of an op, which will be the event ``event`` of the trace."""
+        if self._store is None:
+            return
+        before, self._stored = self._stored, dict(self._names(self._store, identities))
+        if before != self._stored:
+            gone, come = before.items() - self._stored.items(), self._stored.items() - before.items()
+            self.published[event] = Published(dict(gone), dict(come))
+
+    def _names(self, directory: Path, identities: Identities) -> Iterator[tuple[tuple[int, str], int]]:
+        """All names below a directory, with what they lead to, which is taken in."""
+        above = identities.of(directory.lstat())
+        for entry in sorted(os.scandir(directory), key=lambda each: each.name):
+            yield (above, entry.name), self._take_in(Path(entry.path), identities)
+            if entry.is_dir(follow_symlinks=False):
+                yield from self._names(Path(entry.path), identities)
 
     def _take_in(self, path: Path, identities: Identities) -> int:
         status = path.lstat()
         identity, when = identities.of(status), status.st_mtime_ns
+        if identity in self.things:
+            return identity
         if stat.S_ISDIR(status.st_mode):
             self.things[identity] = Thing("directory", time=when)
-            for name in sorted(os.listdir(path)):
-                self.names[identity, name] = self._take_in(path / name, identities)
         elif stat.S_ISLNK(status.st_mode):
             self.things[identity] = Thing("symlink", target=os.readlink(path), time=when)
         elif stat.S_ISREG(status.st_mode):
-            if identity not in self.things:
-                spans = self._read(str(path), 0, status.st_size)
-                self.things[identity] = Thing("file", spans, status.st_size, time=when)
+            spans = self._read(str(path), 0, status.st_size)
+            self.things[identity] = Thing("file", spans, status.st_size, time=when)
         else:
             self._fail(f"{path.name} is neither a file, nor a directory, nor a link")
         return identity
 
     def performed(self, event: int, request: Request, answer: Answer, identities: Identities) -> None:
         """Record what an op, which will be the event ``event`` of the trace, has done, before the rank hears of it."""
-        if answer.errno:
+        if answer.errno or self._store is not None:
             return
         op = request.op
         if not self._is_change(request):

@@ -120,8 +120,8 @@ class Supervisor:
         self._injector = Injector(self._state)
         self._viewer, self._fairness = Viewer(self._state), Fairness()
         if self._recorder is not None:
-            slot = self._session.slot
-            self._recorder.begin(slot.disks(self._world), slot.scratch, self._state.identities)
+            slot, objects = self._session.slot, self._state.storage.mirrored
+            self._recorder.begin(slot.disks(self._world), slot.scratch, self._state.identities, objects=objects)
         self._quiet = Quiet(self._session, self._state, Intake(self._state))
         for rank in members.ranks:
             rank.names = self._names
@@ -372,6 +372,8 @@ class Supervisor:
             errno=libc.errno_name(result.errno), value=result.value, size=result.size, digest=result.digest,
             text=result.text, known=not result.carry_on,
         )  # fmt: skip
+        if self._recorder is not None:
+            self._recorder.look(len(state.trace), state.identities)
         state.trace.append(replace(request.op, result=ended, clock=request.task.tick(), time=state.time.elapsed))
         state.changes += 1
 

@@ -79,7 +79,7 @@ def exhausted(bench: Bench, session: Session) -> None:
 def enumeration(bench: Bench, session: Session) -> None:
     """Without loading."""
     outcome, recorder = record(session, measuring.load("crashes.py::parts"))
-    (log,) = build(outcome, recorder).values()
+    log = build(outcome, recorder)
     started = time.process_time()
     found = sum(len(states(log, model).states) for model in MODELS)
     bench.row("states enumerated in a second of processor time", f"{found / (time.process_time() - started):.0f}")

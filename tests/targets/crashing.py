@@ -368,6 +368,109 @@ def in_three_pages(rank: Rank) -> None:
             file.writelines(b"x" * length for length in (1, 8192, 1))
 
 
+on_objects = racecheck.scenario(
+    ranks=2, nodes=2, storage="object(gcsfuse)", faults=("crash",), invariants=(new_once_acked,)
+)
+
+
+def uploads(ends: Callable[[int, Path], None], name: str) -> racecheck.Scenario:
+    """Rank 0 writes a file anew, and says that it is done; before that something happens to it."""
+
+    def run(rank: Rank) -> None:
+        if rank.rank == 0:
+            step = rank.path / "step"
+            descriptor = os.open(step, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.write(descriptor, b"2")
+            ends(descriptor, step)
+            rank.acked(step=2)
+
+    made = on_objects(run)
+    made.name = name
+    made.setup(publish_old)
+    made.recover(published, ranks=1)
+    return made
+
+
+upload_begun = uploads(lambda descriptor, step: None, "upload_begun")
+upload_synced = uploads(lambda descriptor, step: os.fsync(descriptor), "upload_synced")
+upload_closed = uploads(lambda descriptor, step: os.close(descriptor), "upload_closed")
+
+
+@on_objects
+def trees_of_objects(rank: Rank) -> None:
+    """Makes, replaces, moves and removes objects and directories, some of them open at the end."""
+    import torch.distributed as dist
+
+    own = rank.path / f"of {rank.rank}" / "deep"
+    own.mkdir(parents=True)
+    (own / "kept").write_text("new")
+    (own / "replaced").write_text("old")
+    (own / "replaced").write_text("new")
+    (own / "gone").write_text("old")
+    (own / "moved").write_text("old")
+    os.rename(own / "moved", rank.path / f"moved by {rank.rank}")
+    (own / "gone").unlink()
+    os.symlink("kept", own / "link")
+    (rank.path / f"empty of {rank.rank}").mkdir()
+    dist.barrier()
+    if rank.rank == 0:
+        (rank.path / "empty of 1").rmdir()
+        (rank.path / "step").unlink()
+
+
+@racecheck.scenario(ranks=1, storage="object(mountpoint-s3,allow-delete)")
+def one_object_in_a_tree(rank: Rank) -> None:
+    """Its directories come with it, and go with it."""
+    path = rank.path / "a" / "b" / "object"
+    path.parent.mkdir(parents=True)
+    path.write_text("1")
+    path.unlink()
+
+
+trees_of_objects.setup(publish_old)
+
+
+def both_copies(rank: Rank) -> int:
+    """The step that the better of two copies has."""
+    import torch
+    import torch.distributed as dist
+
+    path = rank.path / "step"
+    found = torch.tensor(2 if path.exists() and path.read_text() == "2" else 1)
+    dist.all_reduce(found, dist.ReduceOp.MAX)
+    return int(found)
+
+
+def copies(synced: int, name: str) -> racecheck.Scenario:
+    """Two nodes have a copy each; those of the first ``synced`` ranks last."""
+
+    def run(rank: Rank) -> None:
+        with open(rank.path / "step", "w", encoding="utf-8") as file:
+            file.write("2")
+            file.flush()
+            if rank.rank < synced:
+                os.fsync(file.fileno())
+                sync_and_close(os.open(rank.path, os.O_RDONLY), rank.path)
+        rank.acked(step=2)
+
+    made = racecheck.scenario(ranks=2, nodes=2, storage="node-local", invariants=(a_copy_is_left,))(run)
+    made.name = name
+    made.recover(both_copies)
+    return made
+
+
+@judges_crashes
+def a_copy_is_left(outcome: Outcome) -> Iterator[Violation]:
+    """Where both ranks have said that they are done, somebody has what they wrote."""
+    assert outcome.recovery is not None
+    acked = {said.rank for said in outcome.weights if said.kind == "acked"}
+    if acked == {0, 1} and outcome.recovery.results != (Returned(2), Returned(2)):
+        yield Violation("a-copy-is-left", "both copies are gone", (0, 1))
+
+
+no_copy_synced, one_copy_synced = copies(0, "no_copy_synced"), copies(1, "one_copy_synced")
+
+
 in_three_pages.setup(publish_old)
 in_three_pages.recover(published, ranks=1)
 both_write.setup(publish_old)

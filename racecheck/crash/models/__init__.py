@@ -47,5 +47,9 @@ MODELS: Mapping[str, Model] = {
     "ordered": Ordered(),
     "nfs": NfsClients(),
     "nfs-server": NfsServer(),
+    "object": Kill(),
 }
-"""By name; "ext4" stands for ext4 with data=ordered, and for XFS; "nfs" is what its clients can lose."""
+"""By name; "ext4" stands for ext4 with data=ordered, and for XFS; "nfs" is what its clients can lose.
+
+Of "object" the log has only what had been published (`racecheck.world.recorder`): all of it lasts.
+"""

@@ -1,0 +1,30 @@
+"""Disks of which each keeps what it keeps whatever the others do: the nodes of a job all lose power at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from racecheck.crash.changes import Changes, bits, mask_of
+from racecheck.crash.models.common import Rules
+
+
+def apart(rules: Callable[[Changes], Rules], changes: Changes) -> Rules:
+    """What a model's ``rules`` say of each disk by itself, of the changes of all of them."""
+    requires = [0] * len(changes.every)
+    promises, may, revokes, implies = dict[int, int](), dict[int, int](), dict[int, int](), list[tuple[int, int, int]]()
+    for node in {entry.node for entry in changes.log.entries}:
+        places = [place for place, entry in enumerate(changes.log.entries) if entry.node == node]
+        numbers = [number for place in places for number in bits(changes.of_entry[place])]
+        entries = tuple(changes.log.entries[place] for place in places)
+        own = rules(Changes(replace(changes.log, entries=entries, per_node=False), changes.split, changes.tails))
+
+        def all_of(mask: int, numbers: list[int] = numbers) -> int:
+            return mask_of(numbers[each] for each in bits(mask))
+
+        for number, mask in zip(numbers, own.requires, strict=True):
+            requires[number] = all_of(mask)
+        for whole, part in ((promises, own.promises), (may, own.may), (revokes, own.revokes)):
+            whole.update({places[place]: all_of(mask) for place, mask in part.items()})
+        implies += [(all_of(cause), all_of(unless), all_of(effect)) for cause, unless, effect in own.implies]
+    return Rules(requires, promises, may, revokes, implies)
