@@ -82,6 +82,10 @@ class Calls:
         named = self._named(path)
         self._add("unlink", inode=self.names.pop(path), **named)
 
+    def rmdir(self, path: str) -> None:
+        named = self._named(path)
+        self._add("rmdir", inode=self.names.pop(path), **named)
+
     def fsync(self, path: str) -> None:
         self._add("fsync", inode=self.names[path])
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from racecheck import config
+from racecheck import config, targets
 from racecheck.crash.groups import Groups
 from racecheck.crash.judge import Crashes, Group, judge_crashes, judge_repairs
 from racecheck.crash.log import Data, Disk, Stored
@@ -24,6 +24,7 @@ from racecheck.world.supervisor import Supervisor
 from tests.conftest import TARGETS, target
 from tests.targets import crashing
 
+SCENARIOS = TARGETS.parents[1] / "scenarios"
 MODELS = ("kill", "ext4", "btrfs")
 
 
@@ -291,14 +292,26 @@ def test_the_repair_table_says_what_helps(session: Session) -> None:
     assert repairs_text(table).splitlines()[1].split("  ")[0] in {"fsync files", "fsync files, fsync directories"}
 
 
-def test_no_repair_of_these_helps_who_overwrites(session: Session) -> None:
-    """What is emptied in place is lost by a kill: that takes a directory for each step."""
+def test_who_overwrites_needs_a_directory_for_each_step(session: Session) -> None:
+    """What is emptied in place is lost by a kill, whatever is synced."""
     scenario = target("crashing", "dcp_twice")
     outcome, recorder = run(session, scenario)
     crashes = judge_crashes(session, scenario, outcome, recorder, ["kill"])
     table = judge_repairs(session, scenario, crashes, recorder)
     assert {"flush before fsync", "replace instead of unlink and rename", "fsync files"} <= table.keys()
-    assert all(bad(each)["kill"] > 0 for each in table.values())
+    held = {name for name, each in table.items() if not each.bad}
+    assert held == {name for name in table if "fresh directory per step" in name}
+    assert "fresh directory per step" in held
+
+
+def test_where_no_two_repairs_are_enough_a_third_is_tried(session: Session) -> None:
+    """The whole recipe for who saves over what there is: nothing less holds."""
+    scenario = targets.load(f"{SCENARIOS / 'test_dcp_resave.py'}::overwritten")
+    outcome, recorder = run(session, scenario)
+    crashes = judge_crashes(session, scenario, outcome, recorder, ["ext4"])
+    table = judge_repairs(session, scenario, crashes, recorder)
+    held = {name for name, each in table.items() if not each.bad}
+    assert held == {"fresh directory per step, flush before fsync, fsync directories"}
 
 
 def test_a_finding_as_text(session: Session) -> None:

@@ -13,6 +13,7 @@ from racecheck.crash import build, litmus
 from racecheck.crash.changes import PAGE
 from racecheck.crash.contains import contains
 from racecheck.crash.cuts import cuts, moments
+from racecheck.crash.fresh import fresh_directories
 from racecheck.crash.log import Data, Disk, Log, Stored, merged, overwritten, shortened
 from racecheck.crash.repair import repairs
 from racecheck.crash.states import MODELS, CrashState, states
@@ -198,6 +199,74 @@ def test_a_kill_in_a_save_over_a_checkpoint_loses_both():
     replaced = repairs(log)["replace instead of unlink and rename"]
     assert "ckpt/.metadata is missing" not in classes(replaced, "kill", load_dcp)
     assert [each.kind for each in replaced.entries].count("unlink") == 0
+
+
+def disks(log: Log) -> set[tuple[tuple[str, str], ...]]:
+    """What a kill may leave."""
+    return {tuple(shown(each.disk).items()) for each in states(log, "kill").states}
+
+
+def test_a_directory_for_each_step_has_the_old_checkpoint_until_the_new_one_is_done():
+    log = dcp(before=True).log()
+    fresh = repairs(log)["fresh directory per step"]
+    assert classes(fresh, "kill", load_dcp) == {"one", "two"}
+    assert len(disks(fresh)) == 2
+    assert states(fresh, "kill").states[0].disk == states(log, "kill").states[0].disk
+    assert {each.event for each in fresh.entries} < {each.event for each in log.entries}, "it removes nothing"
+
+
+def test_of_two_saves_in_one_run_the_second_has_a_directory_of_its_own():
+    calls = Calls(2)
+    calls.mkdir("ckpt")
+    dcp_save(calls, "ckpt", "one")
+    first = calls.last
+    dcp_save(calls, "ckpt", "two")
+    log = calls.log()
+    assert fresh_directories(log) == log, "nobody says that there were two"
+
+    def after_one(log: Log) -> set[str]:
+        every = states(log, "kill", acks=(first,)).states
+        return {load_dcp(shown(each.disk)) for each in every if len(each.crash.happened) > first + 1}
+
+    assert after_one(log) > {"ckpt/.metadata is missing", "mixed"}
+    assert after_one(fresh_directories(replace(log, acks=dict.fromkeys((0, 1), (first,))))) == {"one", "two"}
+
+
+def test_so_has_one_that_removes_the_directory_first():
+    calls = Calls()
+    calls.mkdir("ckpt")
+    calls.mkdir("ckpt/sub")
+    calls.create("ckpt/sub/old")
+    calls.settle()
+    calls.unlink("ckpt/sub/old")
+    calls.rmdir("ckpt/sub")
+    calls.rmdir("ckpt")
+    calls.mkdir("ckpt")
+    calls.mkdir("ckpt/part")
+    calls.create("ckpt/part/new")
+    calls.create("after")
+    old, new = ["ckpt/", "ckpt/sub/", "ckpt/sub/old"], ["ckpt/", "ckpt/part/", "ckpt/part/new"]
+    fresh = disks(repairs(calls.log())["fresh directory per step"])
+    assert sorted([path for path, _ in disk] for disk in fresh) == [["after", *new], new, old]
+
+
+@pytest.mark.parametrize("way", ["in the watched directory", "from the end", "moves what is there"])
+def test_where_a_fresh_directory_cannot_be_told_of_nothing_is_said(way: str):
+    calls = Calls()
+    calls.mkdir("ckpt")
+    for name in ("here", "ckpt/state"):
+        calls.create(name)
+        calls.write(name, "old")
+    calls.settle()
+    if way == "in the watched directory":
+        calls.open_w("here")
+    elif way == "from the end":
+        calls.write("ckpt/state", "more")
+    else:
+        calls.rename("ckpt/state", "ckpt/state.old")
+        calls.create("ckpt/state")
+        calls.open_w("ckpt/state.old")
+    assert fresh_directories(calls.log()) == calls.log()
 
 
 def test_one_rank_may_be_far_behind_when_the_other_is_killed():

@@ -8,6 +8,7 @@ from functools import partial
 from racecheck import storage
 from racecheck.crash.changes import PAGE
 from racecheck.crash.cuts import moments
+from racecheck.crash.cutting import last_before
 from racecheck.crash.log import Data, Entry, Extent, Inode, Log, Tree, merged
 from racecheck.model import Op, Outcome
 from racecheck.world.recorder import Change, Published, Recorder, Span, Thing
@@ -38,7 +39,15 @@ def build(outcome: Outcome, recorder: Recorder) -> Log:
             entries += _published(recorder.published.get(event, Published()), recorder.things, make)
         else:
             entries += _entries(op, recorder.changes.get(event, _NOTHING), sent.get(event, ()), make, disks)
-    return Log(_start(recorder), tuple(entries), moments(outcome), disks.per_node)
+    return Log(_start(recorder), tuple(entries), moments(outcome), disks.per_node, _acks(outcome))
+
+
+def _acks(outcome: Outcome) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for said in outcome.weights:
+        if said.kind == "acked":
+            found.setdefault(said.rank, []).append(last_before(outcome, said))
+    return found
 
 
 def _start(recorder: Recorder) -> Tree:

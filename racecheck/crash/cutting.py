@@ -24,7 +24,7 @@ class Cutting:
     _entries: dict[Stored, DiskEntry] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._said = [(each, _last_before(self.outcome, each)) for each in self.outcome.weights]
+        self._said = [(each, last_before(self.outcome, each)) for each in self.outcome.weights]
 
     @property
     def acks(self) -> tuple[int, ...]:
@@ -80,7 +80,7 @@ def uncut(violation: Violation, crash: Crash) -> Violation:
     return replace(violation, events=tuple(whole[event] for event in violation.events if 0 <= event < len(whole)))
 
 
-def _last_before(outcome: Outcome, said: Weights) -> int:
+def last_before(outcome: Outcome, said: Weights) -> int:
     """The last event of its rank before a rank said something, -1 for none: once that had happened it could say it."""
     for index in range(min(said.event, len(outcome.trace)) - 1, -1, -1):
         event = outcome.trace[index]

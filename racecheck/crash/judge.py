@@ -15,7 +15,7 @@ from racecheck.crash.groups import Group, Groups, Witness, plain
 from racecheck.crash.log import Disk, Log
 from racecheck.crash.materialise import Ages
 from racecheck.crash.recovering import Recovered, Recoveries
-from racecheck.crash.repair import repairs
+from racecheck.crash.repair import repairs, with_one_more
 from racecheck.crash.states import ALL, CrashState, states
 from racecheck.invariants import judge
 from racecheck.model import Crash, Died, Event, Invariant, Op, Outcome, Raised, RankResult, Stopped, Verdict
@@ -79,6 +79,10 @@ class Crashes:
         if self.groups:
             return Verdict.FAIL
         return Verdict.UNKNOWN if self.reasons else Verdict.PASS
+
+    @property
+    def bad(self) -> int:
+        return sum(count.bad for count in self.counts.values())
 
     @property
     def judged(self) -> int:
@@ -148,18 +152,26 @@ def judge_repairs(
     """What crashes could leave had the code been written otherwise: by the repair's name, "as it is" first.
 
     Each repair, and each two together, is made in the log of the run that has been judged, and its states are judged
-    in their turn.  Those that are not reached in so many ``seconds`` are left out (0: no limit).
+    in their turn; where something breaks under all of these, what is best gets one more.  Those that are not reached in
+    so many ``seconds`` are left out (0: no limit).
     """
     until = time.perf_counter() + seconds if seconds > 0 else 0.0
     found = {AS_IT_IS: crashes}
     if crashes.log is None:
         return found
     judging = _Judging(session, scenario, crashes.run, recorder, crashes.log, invariants, seed, until)
-    try:
-        for name, log in repairs(crashes.log).items():
+
+    def judge_all(repaired: Mapping[str, Log]) -> None:
+        for name, log in repaired.items():
             if 0 < until <= time.perf_counter():
                 break
             found[name] = judging.judge(log, tuple(crashes.counts))
+
+    try:
+        judge_all(repairs(crashes.log))
+        best = min(found, key=lambda name: (found[name].bad, name.count(",")))
+        if found[best].bad and best != AS_IT_IS:
+            judge_all(with_one_more(crashes.log, best))
     finally:
         judging.close()
     return found

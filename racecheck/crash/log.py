@@ -5,7 +5,7 @@ Objects are known by number, never by path: a name may lead to another object la
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -111,12 +111,14 @@ class Log:
     Only calls that succeeded, and of these only such as changed or promised something.  ``moments`` are all events of
     the trace, in order (`racecheck.crash.cuts.moments`); without them the ranks are only ever cut in the order of the
     trace.  ``per_node``: the entries of each node are about a disk of its own, which is a directory below the root.
+    ``acks`` are for each rank the events right after which it said that a save had returned.
     """
 
     start: Tree
     entries: tuple[Entry, ...]
     moments: tuple[Moment, ...] = ()
     per_node: bool = False
+    acks: Mapping[int, Sequence[int]] = field(default_factory=dict)
 
     def split(self, disk: Disk) -> tuple[tuple[str, Disk], ...]:
         """What is below the root as disks, each with how its paths begin in an outcome: one, or that of each node."""

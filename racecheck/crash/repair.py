@@ -1,16 +1,17 @@
 """A log as it would be had the code been written otherwise: which repair helps is a question that has an answer.
 
-What a repair cannot be told from a log is left out: that each step has a directory of its own takes a reader that looks
-there, and bytes that a process had not yet given to the kernel are only seen once it does.
+What cannot be told from a log is left out: bytes that a process had not yet given to the kernel are only seen once it
+does.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
+from racecheck.crash.fresh import fresh_directories
 from racecheck.crash.log import SYNCS, Entry, Log
 
 Repair = Callable[[Log], Log]
@@ -24,15 +25,24 @@ def repairs(log: Log, most: int = 2) -> dict[str, Log]:
 
     ``most``: how many at once.
     """
+    useful = [name for name, repair in REPAIRS.items() if repair(log) != log]
+    return _distinct(log, (names for count in range(1, most + 1) for names in combinations(useful, count)))
+
+
+def with_one_more(log: Log, names: str) -> dict[str, Log]:
+    """The log under these repairs ("a, b") and each of the others that changes it then, by name."""
+    have = {*names.split(", ")}
+    return _distinct(log, ([each for each in REPAIRS if each in have or each == more] for more in {*REPAIRS} - have))
+
+
+def _distinct(log: Log, ways: Iterable[Sequence[str]]) -> dict[str, Log]:
     found: dict[str, Log] = {}
-    useful = {name: repair for name, repair in REPAIRS.items() if repair(log) != log}
-    for count in range(1, most + 1):
-        for names in combinations(useful, count):
-            repaired = log
-            for name in names:
-                repaired = useful[name](repaired)
-            if all(repaired != other for other in found.values()):
-                found[", ".join(names)] = repaired
+    for names in ways:
+        repaired = log
+        for name in names:
+            repaired = REPAIRS[name](repaired)
+        if all(repaired != other for other in found.values()):
+            found[", ".join(names)] = repaired
     return found
 
 
@@ -102,6 +112,7 @@ def fsync_directories(log: Log) -> Log:
 
 
 REPAIRS: Mapping[str, Repair] = {
+    "fresh directory per step": fresh_directories,
     "flush before fsync": flush_before_fsync,
     "replace instead of unlink and rename": replace_instead,
     "barrier before publish": barrier_before_publish,

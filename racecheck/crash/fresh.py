@@ -1,0 +1,155 @@
+"""A log as it would be had each save gone to a directory of its own, which gets the old one's name when it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+from racecheck.crash.log import Entry, Inode, Log
+
+Name = tuple[int, str]
+
+_REMOVES = frozenset({"unlink", "rmdir"})
+_CONTENTS = frozenset({"write", "truncate"})
+
+
+def fresh_directories(log: Log) -> Log:
+    """Where a save writes over what an earlier one has left in a directory, or removes that directory and makes it
+    anew, it fills a new one, and nothing happens to the old one until the last thing that the save does there is done.
+
+    Whoever loads is to take the newest directory that is complete: so here the new one then gets the old one's name.
+    The same log where that cannot be told: in the watched directory itself, and where a file is not written from its
+    beginning.
+    """
+    for save in range(1 + max((_save(log, each) for each in log.entries), default=0)):
+        for directory, name in _reused(log, save):
+            with suppress(_CannotTell):
+                log = _Moving(log, save, directory, name).log()
+    return log
+
+
+def _save(log: Log, entry: Entry) -> int:
+    """How many saves had returned to its rank before (where ranks do not say so: to one that does)."""
+    own = log.acks.get(entry.rank) or next(iter(log.acks.values()), ())
+    return sum(event < entry.event for event in own)
+
+
+def _before(log: Log, save: int) -> dict[Name, int]:
+    """The names that there are when the first rank begins a save."""
+    names = dict(log.start.names)
+    for entry in log.entries:
+        if _save(log, entry) >= save:
+            break
+        _apply(entry, names)
+    return names
+
+
+def _apply(entry: Entry, names: dict[Name, int]) -> None:
+    if entry.kind in _REMOVES or entry.kind == "rename":
+        names.pop((entry.directory, entry.name), None)
+    if entry.kind == "rename":
+        names[entry.to_directory, entry.to_name] = entry.inode
+    elif entry.name and entry.kind not in _REMOVES:
+        names[entry.directory, entry.name] = entry.inode
+
+
+def _made(entry: Entry) -> Name | None:
+    """The name that an entry makes."""
+    if entry.kind == "rename":
+        return entry.to_directory, entry.to_name
+    return (entry.directory, entry.name) if entry.name and entry.kind not in _REMOVES else None
+
+
+def _reused(log: Log, save: int) -> list[tuple[int, Name]]:
+    """The directories that a save destroys something in, each with its name."""
+    names = _before(log, save)
+    places = {inode: name for name, inode in names.items()}
+    found: dict[int, None] = {}
+    removed: set[Name] = set()
+    for entry in (each for each in log.entries if _save(log, each) == save):
+        made = _made(entry)
+        if entry.kind in _REMOVES:
+            removed.add((entry.directory, entry.name))
+        elif made in removed and made in names:
+            found[names[made] if entry.kind == "mkdir" else made[0]] = None
+        elif entry.kind in _CONTENTS and entry.inode in places:
+            found[places[entry.inode][0]] = None
+    return [(each, places[each]) for each in found if each in places]
+
+
+class _CannotTell(Exception):
+    """What the save does with the old directory has no counterpart in a new one."""
+
+
+class _Moving:
+    """Moves what a save does in a ``directory`` called ``name`` into another one.
+
+    ``_old`` are the names of what is in it before; ``_inside`` the objects in the new one, ``_fresh`` that itself, and
+    ``_instead`` the new files by the old ones that the save writes over.
+    """
+
+    def __init__(self, log: Log, save: int, directory: int, name: Name) -> None:
+        self._log, self._save, self._directory, self._name = log, save, directory, name
+        names = _before(log, save)
+        self._old = {inode: own[1] for own, inode in names.items() if own[0] == directory}
+        self._below = {directory, *_below(directory, names)}
+        self._last = max((*log.start.inodes, *(each.inode for each in log.entries)))
+        remade = (each for each in log.entries if _save(log, each) == save and each.kind == "mkdir")
+        self._remade = next((each for each in remade if _made(each) == name), None)
+        self._fresh = self._number() if self._remade is None else self._remade.inode
+        self._inside = {self._fresh}
+        self._instead: dict[int, int] = {}
+
+    def _number(self) -> int:
+        self._last += 1
+        return self._last
+
+    def log(self) -> Log:
+        """Raises `_CannotTell`."""
+        entries: list[Entry] = []
+        last, place = None, 0
+        for entry in self._log.entries:
+            if _save(self._log, entry) != self._save:
+                entries.append(entry)
+            elif changed := self._changed(entry):
+                entries.append(changed)
+                if {changed.inode, changed.directory, changed.to_directory} & self._inside:
+                    self._inside.add(changed.inode)
+                    last, place = changed, len(entries)
+        if last is not None:
+            done = Entry(last.event, "link", self._fresh, *self._name, rank=last.rank, node=last.node, clock=last.clock)
+            entries.insert(place, done)
+        start = self._log.start
+        inodes = {**start.inodes, self._fresh: Inode("directory")}
+        return replace(self._log, start=replace(start, inodes=inodes), entries=tuple(entries))
+
+    def _changed(self, entry: Entry) -> Entry | None:
+        """What the save does instead, if anything."""
+        if entry is self._remade:
+            return None
+        if entry.inode in self._below and entry.inode not in self._instead and entry.kind != "fsync":
+            if entry.kind in _REMOVES:
+                return None
+            if entry.kind != "truncate" or entry.length or entry.inode not in self._old:
+                raise _CannotTell
+            self._instead[entry.inode] = self._number()
+            return replace(
+                entry, kind="create", inode=self._instead[entry.inode], directory=self._fresh,
+                name=self._old[entry.inode],
+            )  # fmt: skip
+        return replace(
+            entry, inode=self._there(entry.inode), directory=self._there(entry.directory),
+            to_directory=self._there(entry.to_directory), replaced=self._instead.get(entry.replaced, 0)
+            if entry.replaced in self._old else entry.replaced,
+        )  # fmt: skip
+
+    def _there(self, inode: int) -> int:
+        return self._fresh if inode == self._directory else self._instead.get(inode, inode)
+
+
+def _below(directory: int, names: Mapping[Name, int]) -> Iterator[int]:
+    for (above, _), inode in names.items():
+        if above == directory:
+            yield inode
+            yield from _below(inode, names)
