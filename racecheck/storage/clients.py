@@ -64,13 +64,17 @@ class Client:
 
 @dataclass(slots=True)
 class Dirty:
-    """A file with bytes that its writers have not sent yet: who they are, since when, and what the server has."""
+    """A file with bytes that its writers have not sent yet: who they are, since when, and what the server has.
+
+    ``open_files`` are those through which they wrote.
+    """
 
     since: int
     attributes: object
     content: object
     nodes: set[int] = field(default_factory=set)
     ranks: set[int] = field(default_factory=set)
+    open_files: set[int] = field(default_factory=set)
 
 
 @dataclass(slots=True)

@@ -213,6 +213,7 @@ _THROUGH_FILES = frozenset({"close", "fstat", "fsync", "list", "read", "write"})
 _WRITING = ("O_CREAT", "O_WRONLY")
 _OPS: Mapping[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "open": (("open", ("O_RDONLY",)),),
+    "peek": (("open", ("O_RDONLY",)), ("close", ())),
     "openw": (("open", _WRITING),),
     "create": (("open", (*_WRITING, "O_TRUNC")), ("write", ()), ("close", ())),
     "excl": (("open", (*_WRITING, "O_EXCL")), ("write", ()), ("close", ())),

@@ -8,7 +8,7 @@ said that they could not be sent are dropped, and a later close says nothing of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from racecheck.model import Event, Op, World
@@ -74,10 +74,11 @@ def _sent(op: Op, node: int, unsent: dict[int, _Unsent], settings: Settings) -> 
         waits.open_files.add(place.open_file)
         if settings.sync:
             yield place.inode
-    elif op.call == "fsync" or (waits is not None and waits.node == node and _is_sending(op, waits)):
+    elif op.call == "fsync" or (waits is not None and waits.node == node and sends(op, waits.open_files)):
         yield place.inode
 
 
-def _is_sending(op: Op, waits: _Unsent) -> bool:
-    closes = op.call in {"close", "dup"} and op.places[-1].open_file in waits.open_files
+def sends(op: Op, written: Collection[int]) -> bool:
+    """Whether an op of a node on a file sends what the node has written to it, through the open files ``written``."""
+    closes = op.call in {"close", "dup"} and op.places[-1].open_file in written
     return closes or op.call in _SENDS or "O_TRUNC" in op.flags

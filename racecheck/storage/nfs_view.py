@@ -8,7 +8,7 @@ from racecheck.model import Op, Place, World
 from racecheck.storage.clients import Client, Dirty, Name, Pages
 from racecheck.storage.footprints import names
 from racecheck.storage.nfs_caches import Caches
-from racecheck.storage.nfs_sending import SETS, WRITES
+from racecheck.storage.nfs_sending import SETS, WRITES, sends
 from racecheck.storage.nfs_settings import Settings
 from racecheck.storage.views import FRESH, Seen, Truth, ago, is_watched
 
@@ -18,6 +18,8 @@ _LOOKS = frozenset({
 })  # fmt: skip
 """Families that look their path up (of two, the first) as it is cached."""
 _MAKES = frozenset({"link", "mkdir", "mknod", "symlink"})
+_NO_POINT = frozenset({"close", "dup", "fsync", "stat"})
+"""Families that nobody else could notice if they did not send what was written."""
 KEPT = "SILLY_RENAME"
 """The flag of an op that has renamed a file instead of removing it."""
 _USES = frozenset({"fsync", "list", "read", "stat", "truncate"})
@@ -62,12 +64,9 @@ class NFSView:
             self._went(op, now, truth)
 
     def flushes(self, op: Op) -> bool:
-        node, dirty = self._node(op), self._server.dirty
         if op.call == "sync":
-            return any(node in each.nodes for each in dirty.values())
-        return op.call in {"close", "fsync", "dup", "stat"} and any(
-            place.inode in dirty and node in dirty[place.inode].nodes for place in op.places
-        )
+            return any(self._node(op) in each.nodes for each in self._server.dirty.values())
+        return op.call in _NO_POINT and self._sends(op)
 
     def ended(self, rank: int) -> None:
         for inode, dirty in [*self._server.dirty.items()]:
@@ -167,6 +166,7 @@ class NFSView:
         if op.call in WRITES and not failed:
             dirty.nodes.add(self._node(op))
             dirty.ranks.add(op.rank)
+            dirty.open_files.add(place.open_file)
         elif not dirty.nodes:
             del self._server.dirty[place.inode]
         source = self._server.dirty.get(_looked_up(op).inode)
@@ -175,11 +175,10 @@ class NFSView:
         if self._settings.sync and place.inode in self._server.dirty:
             self._caches.send(place.inode)
 
-    def _send(self, inode: int, node: int) -> None:
-        """What a node has written to a file comes to the server."""
-        dirty = self._server.dirty.get(inode)
-        if dirty is not None and node in dirty.nodes:
-            self._caches.send(inode)
+    def _sends(self, op: Op) -> bool:
+        """Whether what the op's node has written to the file comes to the server with it."""
+        dirty = self._server.dirty.get(op.places[-1].inode) if op.places else None
+        return dirty is not None and self._node(op) in dirty.nodes and sends(op, dirty.open_files)
 
     # What is learnt.
 
@@ -195,8 +194,8 @@ class NFSView:
         """A call on an open file went well."""
         node, place = self._node(op), op.places[-1]
         client, inode = self._clients[node], place.inode
-        if op.call in {"close", "dup", "flock", "fsync", "stat"}:
-            self._send(inode, node)
+        if self._sends(op):
+            self._caches.send(inode)
         if op.call == "flock":
             client.forget_object(inode)
         elif op.call in {"read", "list"}:
@@ -227,8 +226,8 @@ class NFSView:
         elif op.call in SETS:
             self._set(op, node)
         elif op.call in _LOOKS:
-            if op.call == "stat":
-                self._send(place.inode, node)
+            if self._sends(op):
+                self._caches.send(place.inode)
             self._caches.look(client, place, now)
             self._caches.fetch(client, place, now, truth)
 

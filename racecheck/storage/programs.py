@@ -29,6 +29,7 @@ CALLS: Mapping[str, str] = {
     "fstat": "the size, through the kept descriptor",
     "open": "to read; the descriptor is kept under the path",
     "read": "all that the kept descriptor gives from the start",
+    "peek": "open to read, and close; the last use of what is kept",
     "openw": "make, to write; the descriptor is kept",
     "write": "a text, through the kept descriptor",
     "fsync": "the kept descriptor",
@@ -95,6 +96,8 @@ def _act(step: Step, path: str, base: str, files: dict[str, int]) -> str:
         file = os.open(path, _OPENS[step.call], 0o644)
         if step.call in {"open", "openw"}:
             files[step.path] = file
+        elif step.call == "peek":
+            os.close(file)
         else:
             os.write(file, step.more.encode())
             os.close(file)
@@ -120,6 +123,7 @@ _LOOKS: Mapping[str, Callable[[str, int], str]] = {
 """Calls that say more than "ok", of a path and the descriptor that is kept for it."""
 _OPENS: Mapping[str, int] = {
     "open": os.O_RDONLY,
+    "peek": os.O_RDONLY,
     "openw": os.O_WRONLY | os.O_CREAT,
     "create": os.O_WRONLY | os.O_CREAT | os.O_TRUNC,
     "excl": os.O_WRONLY | os.O_CREAT | os.O_EXCL,
@@ -305,6 +309,13 @@ PROGRAMS = (
         B open f: ok
         B read f: abc
         B stat f: 3
+    """),
+    Program("a close of who has only read does not send", "nfs", """
+        A openw f: ok
+        A write f abc: ok
+        A peek f: ok
+        B open f: ok
+        B read f: abc | nothing*
     """),
     Program("asking for the size sends", "nfs", """
         A openw f: ok
