@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from functools import cache
 from random import Random
 
 import pytest
 
 from racecheck import checkpointers, runner, targets
-from racecheck.checkpointers import protocol
 from racecheck.compare import first_difference
-from racecheck.model import Op, Outcome, Point, Verdict, Weights, World
-from racecheck.scenarios import Scenario, make_world
-from racecheck.search import Report, Search, explore
+from racecheck.model import Op, Outcome, Verdict, World
+from racecheck.scenarios import Scenario
+from racecheck.search import Report
 from racecheck.strategies import RandomWalk, Replay
-from racecheck.strategies.switches import Switches
 from racecheck.world.session import Session
-from racecheck.world.supervisor import Supervisor
+from tests.resharding import PATIENT, assert_resharded, explored, loaded
 
 REPLAYS = 20
 PLAIN = ("torch-in-place", "torch-barrier", "torch-filelock", "torch-rename")
@@ -36,25 +33,10 @@ EVERY = (*PLAIN, *DCP, BY_PROCESS)
 TELLING = ("dcp", "dcp-fsdp2", "dcp-safetensors")
 """One of each kind: the others are ``slow``."""
 RESHARDED = [name if name in TELLING else pytest.param(name, marks=pytest.mark.slow) for name in (*PLAIN, *DCP)]
-PATIENT = 120.0
-"""Seconds that a daemon may take to come up."""
-
-
-def explored(session: Session, target: str, *faults: str, schedules: int = 1) -> Report:
-    """A search of a check, with these faults instead of its own."""
-    scenario = targets.load(target)
-    world = make_world(scenario.world, faults=faults or None, timeout=PATIENT)
-    return explore(session, Search(scenario, world, scenario.invariants, schedules=schedules))
 
 
 def broken(report: Report) -> set[str]:
     return {each.violation.invariant for ending in report.endings for each in ending.violations}
-
-
-def loaded(outcome: Outcome | None, step: int) -> list[Weights]:
-    assert outcome is not None
-    found = [each for each in outcome.weights if each.kind == "loaded" and each.step == step]
-    return sorted(found, key=lambda each: each.rank)
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -69,45 +51,7 @@ def test_a_save_repeats_and_loads_what_was_saved(session: Session, name: str) ->
 @pytest.mark.parametrize("name", [*RESHARDED, BY_PROCESS])
 def test_all_load_the_same_weights_resharded_from_4_ranks_to_2_and_to_4(session: Session, name: str) -> None:
     """Bit for bit what any other one loads, on every rank."""
-    two, four = resharded(session, name)
-    wanted_two, wanted_four = reference(session)
-    parts = tuple(f"{part}." for part in protocol.parts_of(targets.checkpointer(name)))
-    for found, wanted in ((two, wanted_two), (four, wanted_four)):
-        due = {key: digest for key, digest in wanted.items() if key.startswith(parts)}
-        assert len(due) >= 4
-        assert [dict(each.tensors) for each in found] == [due] * len(found)
-    assert (len(two), len(four)) == (2, 4)
-
-
-def resharded(session: Session, name: str) -> tuple[list[Weights], list[Weights]]:
-    """Four ranks save step 2, two load it and save the next one, which four load: what the two and the four loaded."""
-    scenario = targets.load(f"{name}[kill]")
-    scenario.recovering = {"ranks": 2, "nodes": 1}
-    world = make_world(scenario.world, ranks=4, faults=(), timeout=PATIENT)
-    saved = runner.run_once(session, scenario, world, tamest(world.ranks), seed="0", stacks=False)
-    again = Supervisor(session, scenario.reference, world, first, seed="0", stacks=False, recovering=True).run()
-    return loaded(saved.recovery, step=2), loaded(again, step=LATER)
-
-
-LATER = 100
-"""The step that the recovery of the check "kill" saves."""
-
-
-@cache
-def reference(session: Session) -> tuple[dict[str, str], dict[str, str]]:
-    """What is to be loaded of both steps, as the plainest saver that waits does."""
-    two, four = resharded(session, "torch-rename")
-    return dict(two[0].tensors), dict(four[0].tensors)
-
-
-def tamest(ranks: int) -> Switches:
-    strategy = Switches().within(ranks)
-    strategy.begin(Random(0))
-    return strategy
-
-
-def first(_: Point) -> int:
-    return 0
+    assert_resharded(session, name)
 
 
 @pytest.mark.parametrize(
