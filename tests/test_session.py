@@ -92,6 +92,36 @@ def test_what_ranks_import_is_imported_once_for_all_but_what_starts_a_thread(
         assert fresh.imported == {"threaded", "threaded.inner"}
 
 
+ROLLED = """
+import os
+import random
+import racecheck
+
+DRAWN = os.urandom(8).hex(), random.Random().random()
+
+@racecheck.scenario(ranks=1)
+def rolled(rank):
+    from safetensors.torch import save_file
+    import torch
+
+    save_file({"one": torch.zeros(1)}, rank.path / "file", {str(key): "" for key in range(16)})
+    return list(DRAWN)
+"""
+
+
+def test_what_is_drawn_by_chance_at_import_is_the_same_in_every_session(tmp_path: Path) -> None:
+    """Python's numbers, and the order of Rust's hash maps: safetensors writes one of those."""
+    (tmp_path / "rolled.py").write_text(ROLLED)
+    scenario = targets.load(f"{tmp_path / 'rolled.py'}::rolled")
+    left = []
+    for _ in range(2):
+        with Session(tmp_path / "runs") as fresh:
+            ran = runner.warm_up(fresh, scenario, scenario.world, seed="0")
+            assert ran is not None
+            left.append((ran.results, ran.disk["file"].digest))
+    assert left[0] == left[1]
+
+
 def test_a_setup_is_kept_only_if_a_copy_is_the_same(tmp_path: Path) -> None:
     slot = Slot(tmp_path)
     slot.reset(World(ranks=1))

@@ -1,7 +1,8 @@
 """The zygote: a process with torch and the scenario imported, which forks the ranks of every world.
 
-It must have one thread (a fork copies only the calling one), the same hash seed and addresses in every run, and
-memory in huge pages, which makes a fork several times cheaper.  It is a subreaper: at the end of a world it kills
+It must have one thread (a fork copies only the calling one), the same hash seed and addresses in every run, the same
+random numbers for what modules draw when they are imported, and memory in huge pages, which makes a fork several times
+cheaper.  It is a subreaper: at the end of a world it kills
 and reaps whatever the ranks left.
 
 The requests of its client come as JSON over a socket pair and are served one at a time, in order; the sockets
@@ -32,12 +33,13 @@ from typing import Any
 
 from racecheck import targets
 from racecheck.errors import CannotRun, RacecheckError, UsageError
-from racecheck.kernel import libc, proc, seccomp
+from racecheck.kernel import libc, proc, randomness, seccomp
 from racecheck.scenarios import Scenario
 from racecheck.world import agent
 from racecheck.world.agent import Job
 
 _TRAINING, _LATE = (b"torch.optim", b"torch.nn", b"fully_shard"), ("torch._dynamo",)
+_SEED = "import"
 _PR_SET_CHILD_SUBREAPER = 36
 _MADV_COLLAPSE = 25
 _HUGE = 2 << 20
@@ -112,7 +114,8 @@ class Zygote:
     def _import(self, target: str) -> dict[str, Any]:
         """Import the module of a scenario, once, and what its functions import."""
         before = len(sys.modules)
-        found = targets.load(target)
+        with randomness.repeatable(_SEED):
+            found = targets.load(target)
         if len(sys.modules) > before:
             self._own = [name for name in sys.modules if agent.is_own(name)]
             if not self._learn(_imported_below(found.file))["learnt"]:
@@ -125,7 +128,8 @@ class Zygote:
         Only installed ones: a module of the user's may do something at import that belongs to the run.
         """
         wanted = [each for each in modules if each not in sys.modules and _installed(each)]
-        learnt = _import_harmless(wanted, [])
+        with randomness.repeatable(_SEED):
+            learnt = _import_harmless(wanted, [])
         if learnt:
             _settle()
         return {"learnt": learnt}
@@ -350,7 +354,8 @@ def main(client: int) -> None:
         agent.take_over_signals()
         linecache.checkcache = lambda filename=None: None  # noqa: ARG005  (torch asks for stacks often; no source changes)
         try:
-            hooks = importlib.import_module("racecheck.world.hooks")
+            with randomness.repeatable(_SEED):
+                hooks = importlib.import_module("racecheck.world.hooks")
         except ImportError as error:
             talk.send(json.dumps({"cannot": f"{error}: install torch (pip install torch)"}).encode())
             return
