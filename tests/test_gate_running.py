@@ -109,6 +109,9 @@ class TestGate:
         assert "not held against it: the manual says: not while it is killed" in cli.out
         assert "racecheck replay .racecheck/Excused_kill_/" in cli.out
 
+    def test_what_is_staged_in_tmpdir_is_not_held_against_it(self, cli: Cli) -> None:
+        assert cli("gate", f"{FILE}::InTemporary", *only("save")) == 0
+
     @pytest.mark.parametrize(
         ("name", "status", "said"),
         [
@@ -121,6 +124,7 @@ class TestGate:
             ("Uninstalled", 3, "needs there_is_no_such_package, which is not installed: pip install "),
             ("Polling", 3, "hangs: it was still going after 200 ops (a loop that polls?)"),
             ("Outside", 1, "nothing-outside: "),
+            ("Beside", 1, "seen: written outside the watched directory: ../marks (rank 0 mkdir), ../marks/checkpoint"),
         ],
     )
     def test_bad_input(self, cli: Cli, name: str, status: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 
 from racecheck.errors import CannotRun
@@ -25,10 +26,12 @@ _NOT_MODELLED = {
 
 
 class Ledger:
-    """Counts what passes.  ``own`` is our own directory: what ranks print there is not "written outside"."""
+    """Counts what passes.  ``own`` is our directory for what ranks print, which is not "written outside"; it lies
+    beside the watched one.
+    """
 
     def __init__(self, own: str) -> None:
-        self._own = own
+        self._own, self._above = f"{own}/", f"{os.path.dirname(own)}/"
         self._passed = 0
         self._holes: Counter[str] = Counter()
         self._notes: Counter[str] = Counter()
@@ -89,7 +92,13 @@ class Ledger:
         return path.startswith((*_ALLOWED, self._own)) or any(each in parts for each in _ALLOWED_PARTS)
 
     def outside(self) -> dict[str, str]:
-        return {path: ", ".join(sorted(who)) for path, who in sorted(self._outside.items())}
+        """Who wrote what; what lies beside the watched directory as seen from there, for where that is differs."""
+        beside = len(self._above)
+        shown = {
+            f"../{path[beside:]}" if path.startswith(self._above) else path: ", ".join(sorted(who))
+            for path, who in self._outside.items()
+        }
+        return dict(sorted(shown.items()))
 
     def coverage(self, ops: int) -> Coverage:
         return Coverage(ops, self._passed, dict(sorted(self._holes.items())), dict(sorted(self._notes.items())))

@@ -126,7 +126,7 @@ class _Faulted(_Plain):
         self.number, self.ranks = self._crew.number, self._crew.ranks
         try:
             self._crew.boot()
-            self._rules = Rules(self._crew, world, str(session.slot.path), choose)
+            self._rules = Rules(self._crew, world, str(session.slot.output), choose)
         except BaseException:
             self._crew.end()
             raise

@@ -35,7 +35,7 @@ class Rules:
     """What is done with the calls of a crew's ranks."""
 
     def __init__(self, crew: Crew, world: World, own: str, choose: Callable[[Point], int]) -> None:
-        """``own`` is our own directory; ``choose`` answers points of kind "fault"."""
+        """``own`` is our directory for what ranks print; ``choose`` answers points of kind "fault"."""
         self._started = time.monotonic_ns()
         page = VirtualTime(mmap.mmap(-1, 8))
         self.state = State(crew, world, storage.make(world), choose, Ledger(own), False, page)

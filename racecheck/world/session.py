@@ -30,6 +30,8 @@ from racecheck.world.virtual import age
 _GUARDIAN = Path(__file__).with_name("guardian.py")
 _SERVE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from racecheck.world.zygote import main; "
 _MESSAGE = 1 << 20
+_OURS = frozenset({"disk", "nodes", "tmp", "output", "setup", "record", "crash"})
+"""What there is in a slot."""
 
 
 class Slot:
@@ -106,8 +108,12 @@ class Slot:
             self.watched.mkdir()
 
     def reset(self, world: World) -> None:
-        """Make the slot as it is before a run: empty, with a scratch directory for each rank."""
-        for each in (self.watched, self.nodes, self.scratch):
+        """Make the slot as it is before a run: empty, with a scratch directory for each rank.
+
+        What ranks have left beside the watched directory goes too, for the next run is to do the same.
+        """
+        strays = [self.path / name for name in os.listdir(self.path) if name not in _OURS]
+        for each in (self.watched, self.nodes, self.scratch, *strays):
             wipe(each)
         self.make_room(world)
 

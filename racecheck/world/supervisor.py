@@ -111,7 +111,7 @@ class Supervisor:
         return replace(self._names.cover(replace(outcome, names=())), names=outcome.names)
 
     def _begin(self, members: crew.Crew) -> None:
-        ledger = Ledger(str(self._session.slot.path))
+        ledger = Ledger(str(self._session.slot.output))
         time_ = VirtualTime(members.clock, self._job.ahead)
         self._state = State(
             members, self._world, storage.make(self._world), self._choose, ledger, self._stacks, time_,

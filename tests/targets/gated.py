@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 import time
 from pathlib import Path
 from typing import Any, ClassVar
@@ -101,6 +102,26 @@ class Outside(InPlace):
     def write(self, path: Path, text: str) -> None:
         super().write(path, text)
         Path(__file__).open("a").close()
+
+
+class Beside(Careful):
+    """Also marks in a directory beside the root that there is something to load."""
+
+    def write(self, path: Path, text: str) -> None:
+        super().write(path, text)
+        marks = path.parent.parent / "marks"
+        marks.mkdir()
+        (marks / path.name).touch()
+
+
+class InTemporary(Careful):
+    """Makes the file in TMPDIR first, as Lightning does."""
+
+    def write(self, path: Path, text: str) -> None:
+        with tempfile.NamedTemporaryFile("w+") as staged:
+            staged.write(text)
+            staged.seek(0)
+            super().write(path, staged.read())
 
 
 class TestCareful(racecheck.CheckpointerSuite):
