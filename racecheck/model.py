@@ -436,6 +436,33 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class Tried:
+    """How many of the faults or stale views of the tamest schedule, each alone, or of the crash states were tried.
+
+    ``of`` is how many there are, 0 if that is not known.
+    """
+
+    what: str
+    done: int
+    of: int
+
+    def __str__(self) -> str:
+        noun = f"{self.what}{'s' * (max(self.done, self.of) != 1)}"
+        if self.is_all:
+            return f"all {self.done} {noun}"
+        return f"{self.done} of {self.of} {noun}" if self.of else f"{self.done} {noun}, not all"
+
+    @property
+    def is_all(self) -> bool:
+        return self.done == self.of
+
+    @property
+    def is_scant(self) -> bool:
+        """Whether more were left out than tried."""
+        return 2 * self.done < self.of
+
+
+@dataclass(frozen=True, slots=True)
 class Violation:
     """An invariant that does not hold: on which ranks, and the trace indices of the events that show it."""
 

@@ -23,13 +23,13 @@ from racecheck.errors import CannotRun, UsageError
 from racecheck.explain import Explanation, explain
 from racecheck.invariants import judge, name_of, wants_contents
 from racecheck.minimise import Fails, same_failure
-from racecheck.model import Coverage, Invariant, Judgement, Outcome, Verdict, Violation, World
+from racecheck.model import Coverage, Invariant, Judgement, Outcome, Tried, Verdict, Violation, World
 from racecheck.predict import Prediction, Race, predict
 from racecheck.record import Finding, Reference, save, source_hash, versions
 from racecheck.resume import Cut, cut
 from racecheck.runner import Progress, confirm, run_free, run_once, warm_up
 from racecheck.scenarios import Scenario
-from racecheck.strategies import DPOR, Auto, Diverged, Enough, Replay, Strategy
+from racecheck.strategies import DPOR, Auto, Diverged, Enough, Replay, Strategy, Sweep
 from racecheck.world.recorder import Recorder
 from racecheck.world.session import Session
 
@@ -68,7 +68,7 @@ class Report:
     """What a search came to.
 
     ``claim`` is what the strategy says of it, ``exhaustive`` whether that is that every interleaving was covered; from
-    ``cut`` a search that was not can go on.
+    ``cut`` a search that was not can go on.  ``tried`` is how far it came with what it tries one by one.
     ``endings`` are the ways in which runs ended, in the order in which they were met.  ``reasons`` say why the verdict
     is UNKNOWN; ``outcome`` is the first failing run's, else the last one's.  ``crashes`` are what crashes of runs left,
     ``repaired`` what those of the first failing one would leave under each repair.
@@ -85,6 +85,7 @@ class Report:
     ops: int
     exhaustive: bool = False
     claim: str = ""
+    tried: Sequence[Tried] = ()
     interrupted: bool = False
     endings: Sequence[Ending] = ()
     violations: Sequence[Found] = ()
@@ -339,6 +340,7 @@ class _Exploration:
             ops=outcome.coverage.ops if outcome else 0,
             exhaustive=(self.is_only or self.strategy.is_proof) and not self.crashing.is_cut,
             claim="; ".join(filter(None, [self.strategy.claim(), self.crashing.claim()])),
+            tried=(*(self.strategy.tried if isinstance(self.strategy, Sweep) else ()), *self.crashing.tried),
             crashes=tuple(self.crashing.judged),
             crashes_total=self.crashing.total,
             interrupted=self.interrupted,

@@ -310,9 +310,11 @@ def test_a_sweep_tries_every_single_one(session: Session) -> None:
     report = search(session, "renamed", "EIO on open|write|rename nth=each", schedules=6)
     assert report.verdict is Verdict.PASS
     assert report.claim.startswith("every single fault or stale view of the tamest schedule: 3 tried")
+    assert [*map(str, report.tried)] == ["all 3 faults"]
     assert report.schedules == 6
     short = search(session, "renamed", "EIO on open|write|rename nth=each", schedules=3)
-    assert short.claim.startswith("not every single fault or stale view of the tamest schedule: 2 tried")
+    assert short.claim.startswith("not every single fault or stale view of the tamest schedule: 2 of 3 tried")
+    assert [*map(str, short.tried)] == ["2 of 3 faults"]
 
 
 def test_what_was_never_reached_is_not_known(session: Session, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,11 +17,11 @@ from racecheck.gate import baseline, junit, layouts, matrix, pages, plan, subjec
 from racecheck.gate.baseline import Baseline, Comparison
 from racecheck.gate.cells import Broken, Cell
 from racecheck.gate.judging import Judging, Terms
-from racecheck.gate.result import Result
+from racecheck.gate.result import Result, data
 from racecheck.gate.store import Store
 from racecheck.gate.subjects import Subject
 from racecheck.invariants import name_of
-from racecheck.model import Frame, Outcome, Raised, Returned, Stopped, Verdict, World
+from racecheck.model import Frame, Outcome, Raised, Returned, Stopped, Tried, Verdict, World
 from racecheck.scenarios import make_world
 from racecheck.sessions import Sessions
 from tests.targets import gated
@@ -55,6 +55,29 @@ class TestCells:
             assert (both.verdict, both.schedules) == (verdict, 8)
         assert cell(exhaustive=True).deepened(cell()).exhaustive
 
+    @pytest.mark.parametrize(
+        ("more", "extent", "is_part"),
+        [
+            ({}, "3 schedules", False),
+            ({"exhaustive": True}, "all, in 3 schedules", False),
+            ({"tried": (Tried("fault", 41, 41),), "schedules": 55}, "all 41 faults, 55 schedules", False),
+            ({"tried": (Tried("fault", 1, 41),)}, "1 of 41 faults, 3 schedules", True),
+            (
+                {"tried": (Tried("stale view", 1, 1), Tried("crash state", 5, 0)), "schedules": 1},
+                "all 1 stale view, 5 crash states, not all, 1 schedule",
+                True,
+            ),
+            ({"schedules": 0}, "nothing", False),
+        ],
+    )
+    def test_how_much_was_tried(self, more: dict[str, Any], extent: str, is_part: bool) -> None:
+        assert (cell(**more).extent, cell(**more).is_part) == (extent, is_part)
+
+    def test_the_longer_search_says_how_far_both_came(self) -> None:
+        far, near = (replace(cell(), tried=(Tried("fault", each, 41),)) for each in (30, 4))
+        for both in (far.deepened(near), near.deepened(far)):
+            assert both.extent == "30 of 41 faults, 6 schedules"
+
     def test_a_row_is_the_same_in_whatever_order_its_versions_come(self) -> None:
         """A cell that was kept has them in alphabetical order."""
         one, other = ({"torchsnapshot": "0.1.0", "torch": "2.13.0"}, {"torch": "2.13.0", "torchsnapshot": "0.1.0"})
@@ -76,6 +99,8 @@ class TestMatrix:
         [
             ([cell(exhaustive=True), cell("kill", exhaustive=True)], "exhausted", "PASS"),
             ([cell(exhaustive=True), cell("kill")], "budget", "pass 6"),
+            ([cell(), cell("kill", tried=(Tried("fault", 41, 41),))], "budget", "pass 6"),
+            ([cell(), cell("kill", tried=(Tried("fault", 40, 41),))], "budget", "pass 6*"),
             ([cell(), cell("kill", FAIL, "recovers")], "fail", "FAIL"),
             ([cell(), cell("kill", FAIL, "old-survives")], "budget", "pass 6"),
             ([cell(), cell("kill", UNKNOWN, reasons=("it hangs",))], "unknown", "?"),
@@ -361,6 +386,26 @@ class TestPages:
         assert "racecheck run &#x27;mine[kill]&#x27;" in page
         assert "kill &lt;&amp;&gt;" in page
         assert "| recovers | FAIL |" in layouts.markdown(blocks)
+
+    def test_each_page_says_how_much_was_tried(self) -> None:
+        part = cell("kill", tried=(Tried("fault", 3, 41),), schedules=4)
+        whole = cell("error", tried=(Tried("fault", 41, 41),), schedules=42)
+        made = result(cell("save", exhaustive=True), part, whole)
+        blocks = [*pages.blocks(made)]
+        for page in (layouts.text(blocks), layouts.markdown(blocks), layouts.page(blocks)):
+            for said in ("all, in 3 schedules", "3 of 41 faults, 4 schedules", "all 41 faults, 42 schedules"):
+                assert said in page
+        rows = {line.split()[0]: line.split()[1:3] for line in layouts.text(blocks).splitlines() if line.strip()}
+        assert (rows["save"], rows["kill"], rows["error"]) == (["PASS", "all,"], ["pass*", "3"], ["pass", "all"])
+        assert rows["recovers"] == ["pass", "49*"]
+        assert [each["extent"] for each in data(made)["cells"]] == [each.extent for each in made.cells]
+        said = [each.text for each in ET.fromstring(junit.xml(made.cells, made.comparison)).iter("system-out")]
+        assert said == [f"tried: {each.extent}" for each in made.cells]
+
+    def test_where_there_is_no_table_of_checks_a_line_says_what_was_tried_in_part(self) -> None:
+        part = cell("kill", tried=(Tried("fault", 3, 41),), schedules=4)
+        made = layouts.text(pages.blocks(result(cell(), part, replace(cell(), checkpointer="other"))))
+        assert "mine (torch 2.13.0): kill: 3 of 41 faults, 4 schedules" in made
 
     def test_several_checkpointers_are_a_table_for_each_storage(self) -> None:
         other = replace(cell("saves@nfs", storage="nfs"), checkpointer="other")

@@ -73,6 +73,21 @@ class TestGate:
         assert found["kill"]["schedules"] > 24, "before each op that changes something, and in other schedules"
         assert [each["storage"] for each in cli.data["matrix"]] == ["shared", "nfs"]
 
+    @pytest.mark.parametrize(
+        ("schedules", "status", "kind", "said"), [(5, 3, "unknown", "left out"), (10, 0, "budget", "9 of 12 faults")]
+    )
+    def test_a_sweep_that_is_cut(
+        self, cli: Cli, monkeypatch: pytest.MonkeyPatch, schedules: int, status: int, kind: str, said: str
+    ) -> None:
+        """Four of twelve are no ground for a PASS; of nine the cell says so."""
+        monkeypatch.setattr(plan, "LONG", schedules)
+        assert cli("gate", f"{FILE}::Careful", *only("kill"), "--json") == status
+        (found,) = cli.data["cells"]
+        assert found["tried"] == [{"what": "fault", "done": schedules - 1, "of": 12}]
+        (entries,) = cli.data["matrix"][0]["rows"].values()
+        assert {each["kind"] for each in entries.values()} == {kind}
+        assert all(said in each["about"] for each in entries.values())
+
     def test_a_bad_one(self, cli: Cli, lasting: _Lasting, monkeypatch: pytest.MonkeyPatch) -> None:
         files = ["--junit", "j.xml", "--markdown", "m.md", "--html", "h.html"]
         assert cli("gate", f"{FILE}::InPlace", *only("kill", "power-loss"), *files) == 1

@@ -9,7 +9,7 @@ from racecheck import storage
 from racecheck.crash.judge import OUT_OF_TIME, Count, Crashes, judge_crashes, judge_repairs
 from racecheck.errors import UsageError
 from racecheck.invariants import wants_contents
-from racecheck.model import Collective, Invariant, Op, Outcome, World
+from racecheck.model import Collective, Invariant, Op, Outcome, Tried, World
 from racecheck.scenarios import Scenario
 from racecheck.world.recorder import Recorder
 from racecheck.world.session import Session
@@ -108,6 +108,13 @@ class Runs:
                 sum(each.cuts for each in every), next((each.truncated for each in every if each.truncated), ""),
             )  # fmt: skip
         return found
+
+    @property
+    def tried(self) -> tuple[Tried, ...]:
+        """How many of the states were judged; of a bounded set it is not known how many there are."""
+        counts = self.counts.values() if self.judged else ()
+        done, due = sum(each.judged for each in counts), sum(each.states for each in counts)
+        return (Tried("crash state", done, 0 if self.is_cut and done == due else due),) if counts else ()
 
     def claim(self) -> str:
         """How many states were judged, and whether these are all, in one line."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from racecheck.model import Verdict
+from racecheck.model import Tried, Verdict
+from racecheck.report.words import count
 
 NO_TIME = "no schedule was run"
+SCANT = "more was left out than tried"
 TOO_LITTLE = "too little time"
-_SHORT = ("not triggered: ", NO_TIME)
+_SHORT = ("not triggered: ", NO_TIME, SCANT)
 """How a reason for UNKNOWN begins that more time may do away with."""
 
 
@@ -29,7 +31,7 @@ class Cell:
     ``versions`` are of the packages that the checkpointer takes and of torch: the same checkpointer with others is
     another row.  ``asked`` are the names of the invariants.  ``against`` says why what is found here is not held
     against the checkpointer, "" if it is.  ``text`` is a failing run as people read it.  ``is_done`` is False while a
-    longer search is still to come.
+    longer search is still to come.  ``tried`` is how far the search came with the faults, stale views and crash states.
     """
 
     checkpointer: str
@@ -43,6 +45,7 @@ class Cell:
     schedules: int = 0
     exhaustive: bool = False
     claim: str = ""
+    tried: tuple[Tried, ...] = ()
     seconds: float = 0.0
     against: str = ""
     text: str = field(default="", repr=False)
@@ -66,6 +69,19 @@ class Cell:
         return not self.against
 
     @property
+    def is_part(self) -> bool:
+        """Whether some of the faults, stale views or crash states were left out."""
+        return not all(each.is_all for each in self.tried)
+
+    @property
+    def extent(self) -> str:
+        """How much was tried, in words: "all, in 3 schedules", "2 of 41 faults, 3 schedules"."""
+        if not self.schedules:
+            return "nothing"
+        schedules = count(self.schedules, "schedule")
+        return ", ".join(["all", f"in {schedules}"] if self.exhaustive else [*map(str, self.tried), schedules])
+
+    @property
     def is_short(self) -> bool:
         """Whether it is UNKNOWN for want of time alone."""
         return self.verdict is Verdict.UNKNOWN and all(each.startswith(_SHORT) for each in self.reasons)
@@ -73,7 +89,8 @@ class Cell:
     @property
     def why(self) -> str:
         """Why it is UNKNOWN, in words."""
-        return TOO_LITTLE if self.is_short else "; ".join(self.reasons)
+        scant = f": {SCANT}" if SCANT in self.reasons else ""
+        return f"{TOO_LITTLE}{scant}" if self.is_short else "; ".join(self.reasons)
 
     def deepened(self, other: Cell) -> Cell:
         """This cell and a longer search for the same, as one.
@@ -83,10 +100,12 @@ class Cell:
         both = (self, other)
         told = [each for each in both if not each.is_short] or [other]
         grave = max(reversed(told), key=lambda each: each.verdict)
+        farthest = max(both, key=lambda each: sum(one.done for one in each.tried))
         return replace(
             grave,
             schedules=self.schedules + other.schedules,
             seconds=self.seconds + other.seconds,
             exhaustive=any(each.exhaustive for each in both),
+            tried=farthest.tried,
             is_done=other.is_done,
         )

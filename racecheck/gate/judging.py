@@ -12,7 +12,7 @@ from random import Random
 from racecheck.checkpointers import CHECKS, Check
 from racecheck.errors import CannotRun, InternalError, UsageError
 from racecheck.gate import plan, trial
-from racecheck.gate.cells import NO_TIME, Broken, Cell
+from racecheck.gate.cells import NO_TIME, SCANT, Broken, Cell
 from racecheck.gate.plan import Budget
 from racecheck.gate.subjects import Subject
 from racecheck.invariants import name_of
@@ -24,6 +24,7 @@ from racecheck.runner import Progress, run_once
 from racecheck.search import Report, Search, explained, explore
 from racecheck.sessions import Sessions
 from racecheck.strategies import RoundRobin
+from racecheck.strategies.sweep import STALE_VIEW
 from racecheck.world.session import Session
 
 Show = Callable[[str], None]
@@ -179,13 +180,18 @@ class Judging:
         )  # fmt: skip
 
     def _of(self, check: Check, report: Report) -> Cell:
+        # Where most faults were left out, that nothing was found says little.  (Stale views are sampled, as schedules.)
+        is_scant = report.verdict is Verdict.PASS and any(
+            each.is_scant for each in report.tried if each.what != STALE_VIEW
+        )
         return replace(
-            self._cell(check, tuple(report.reasons)),
-            verdict=report.verdict,
+            self._cell(check, (*report.reasons, *[SCANT] * is_scant)),
+            verdict=Verdict.UNKNOWN if is_scant else report.verdict,
             broken=_broken(report),
             schedules=report.schedules,
             exhaustive=report.exhaustive,
             claim=report.claim,
+            tried=tuple(report.tried),
             seconds=report.seconds,
             text=_text(report) if report.verdict is Verdict.FAIL else "",
         )

@@ -16,7 +16,7 @@ _ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 def xml(cells: Sequence[Cell], comparison: Comparison) -> str:
     """A failure has the interleaving; what is known, or not held against the checkpointer, is skipped with the
-    reason; UNKNOWN is an error.
+    reason; UNKNOWN is an error.  Each case says how much was tried.
     """
     root = ET.Element("testsuites", name="racecheck gate")
     for row in dict.fromkeys(each.row for each in cells):
@@ -27,6 +27,7 @@ def xml(cells: Sequence[Cell], comparison: Comparison) -> str:
                 suite, "testcase", classname=_legal(cell.checkpointer), name=cell.check, time=f"{cell.seconds:.3f}"
             )
             _end(case, cell, comparison)
+            ET.SubElement(case, "system-out").text = f"tried: {cell.extent}"
         for what in ("failure", "error", "skipped"):
             key = {"failure": "failures", "error": "errors"}.get(what, what)
             suite.set(key, str(len(suite.findall(f"testcase/{what}"))))

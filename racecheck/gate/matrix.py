@@ -15,6 +15,8 @@ Kind = Literal["fail", "unknown", "exhausted", "budget", "not held", "not asked"
 MARKS: dict[Kind, str] = {
     "fail": "FAIL", "unknown": "?", "exhausted": "PASS", "budget": "pass", "not held": "n/a", "not asked": "-",
 }  # fmt: skip
+PART = "*"
+"""Marks a pass for which not all was tried that could have been, one by one."""
 LEGEND: dict[Kind, str] = {
     "exhausted": "held in every interleaving of every check that asked",
     "budget": "held as far as the budget went, in so many schedules",
@@ -27,16 +29,21 @@ LEGEND: dict[Kind, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What is known of a checkpointer, an invariant and a storage, and what it rests on."""
+    """What is known of a checkpointer, an invariant and a storage, and what it rests on.
+
+    ``is_part``: some of the faults, stale views or crash states were left out.
+    """
 
     kind: Kind
     about: str = ""
     schedules: int = 0
+    is_part: bool = False
 
     @property
     def text(self) -> str:
         """The mark, of a pass by budget with how many schedules that was."""
-        return f"{MARKS[self.kind]} {self.schedules}" if self.kind == "budget" else MARKS[self.kind]
+        schedules = f" {self.schedules}{PART * self.is_part}"
+        return MARKS[self.kind] + (schedules if self.kind == "budget" else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +87,9 @@ def entry(cells: Sequence[Cell], invariant: str) -> Entry:
     if doubts:
         return Entry("unknown", "; ".join(f"{check}: {why}" for check, why in doubts))
     schedules = sum(each.schedules for each in held)
-    return Entry(
-        "exhausted" if all(each.exhaustive for each in held) else "budget", count(schedules, "schedule"), schedules
-    )
+    about = f"{count(schedules, 'schedule')}: {'; '.join(f'{each.check}: {each.extent}' for each in held)}"
+    kind: Kind = "exhausted" if all(each.exhaustive for each in held) else "budget"
+    return Entry(kind, about, schedules, any(each.is_part for each in held))
 
 
 def expected(invariant: str) -> str:

@@ -9,7 +9,7 @@ import racecheck
 from racecheck.checkpointers import CHECKS
 from racecheck.gate import matrix
 from racecheck.gate.cells import TOO_LITTLE, Broken, Cell
-from racecheck.gate.matrix import LEGEND, MARKS, Entry, Kind, Table
+from racecheck.gate.matrix import LEGEND, MARKS, PART, Entry, Kind, Table
 from racecheck.gate.result import Result
 from racecheck.model import Verdict
 from racecheck.report.words import count
@@ -75,7 +75,10 @@ def blocks(result: Result) -> Iterator[Block]:
         yield from _single(tables)
     else:
         yield from _several(tables)
-    yield from _legend(result, {each.kind for table in tables for _, row in table.rows for each in row})
+    entries = [each for table in tables for _, row in table.rows for each in row]
+    yield from _legend(result, {each.kind for each in entries}, is_part=any(each.is_part for each in entries))
+    if len(result.rows) > 1:
+        yield from _in_part(result)
     yield from _found(result)
     yield from _doubted(result)
 
@@ -126,19 +129,31 @@ def _checks(cells: Sequence[Cell]) -> Grid:
         kind: Kind = "not held" if cell.against else "exhausted" if cell.exhaustive else _KINDS[cell.verdict]
         kind = "fail" if cell.verdict is Verdict.FAIL and not cell.against else kind
         broken = ", ".join(each.invariant for each in cell.broken) or cell.why
+        part = PART * (kind == "budget" and cell.is_part)
         return (
-            Item(cell.check), Item(MARKS[kind], kind, cell.against), Item(str(cell.schedules)),
+            Item(cell.check), Item(MARKS[kind] + part, kind, cell.against), Item(cell.extent),
             Item(broken or CHECKS[cell.check].about),
         )  # fmt: skip
 
-    return Grid(("check", "verdict", "schedules", ""), tuple(map(row, cells)))
+    return Grid(("check", "verdict", "tried", ""), tuple(map(row, cells)))
 
 
-def _legend(result: Result, used: set[Kind]) -> Iterator[Block]:
+def _in_part(result: Result) -> Iterator[Block]:
+    """What is behind the marks; of a single checkpointer the table of the checks says it."""
+    part = [each for each in result.cells if each.verdict is Verdict.PASS and each.is_part]
+    if part:
+        yield Heading("What was tried in part")
+    for row in dict.fromkeys(each.row for each in part):
+        yield Line(f"{row}: {'; '.join(f'{each.check}: {each.extent}' for each in part if each.row == row)}")
+
+
+def _legend(result: Result, used: set[Kind], *, is_part: bool) -> Iterator[Block]:
     yield Heading("How to read it")
     for kind, text in LEGEND.items():
         if kind in used:
             yield Line(f"{MARKS[kind]}{' N' * (kind == 'budget')}: {text}")
+    if is_part:
+        yield Line(f"{PART}: of the faults, stale views or crash states some were left out, for want of time")
     versions = {f"{name} {each}" for cell in result.cells for name, each in cell.versions.items()}
     yield Line(f"Versions: {', '.join([f'racecheck {racecheck.__version__}', *sorted(versions)])}")
 

@@ -64,6 +64,12 @@ def data(result: Result) -> dict[str, Any]:
 
 
 def _cell(cell: Cell) -> dict[str, Any]:
-    made = {**asdict(cell), "target": cell.target, "verdict": cell.verdict.name, "seconds": round(cell.seconds, 3)}
+    made = {
+        **asdict(cell),
+        "target": cell.target,
+        "extent": cell.extent,
+        "verdict": cell.verdict.name,
+        "seconds": round(cell.seconds, 3),
+    }
     del made["is_done"]
     return made

@@ -10,10 +10,14 @@ the runs that follow, one point of each being drawn.
 
 from __future__ import annotations
 
+from collections import Counter
 from random import Random
 
-from racecheck.model import Outcome, Point
+from racecheck.model import Outcome, Point, Tried
 from racecheck.strategies.protocol import Strategy
+
+STALE_VIEW = "stale view"
+_NOUNS = {"fault": "fault", "view": STALE_VIEW}
 
 
 class Sweep(Strategy):
@@ -23,12 +27,15 @@ class Sweep(Strategy):
         self._inner = inner
         self._place, self._option = -1, 0
         self._is_first = True
-        self._points = self._tried = self._hunted = self._met = self._options = 0
+        self._points = self._hunted = self._met = self._options = 0
+        self._due: Counter[str] = Counter()
+        self._done: Counter[str] = Counter()
+        self._kind = ""
         self._draw = 0.0
         self.is_swept = False
 
     def begin(self, rng: Random) -> bool:
-        self._met, self._options = 0, 0
+        self._met, self._options, self._kind = 0, 0, ""
         if not self.is_swept:
             return True
         self._place, self._draw = rng.randrange(max(1, self._points)), rng.random()
@@ -39,9 +46,11 @@ class Sweep(Strategy):
         if point.kind == "next":
             return self._inner.choose(point) if self.is_swept else 0
         place, self._met = self._met, self._met + 1
+        if self._is_first:
+            self._due[point.kind] += len(point.options) - 1
         if place != self._place:
             return 0
-        self._options = len(point.options)
+        self._options, self._kind = len(point.options), point.kind
         return 1 + int(self._draw * (self._options - 1)) if self.is_swept else self._option
 
     def end(self, outcome: Outcome) -> None:
@@ -51,15 +60,21 @@ class Sweep(Strategy):
         self._points = max(self._points, self._met)
         if self._is_first:
             self._is_first, self._place = False, self._met
-        else:
-            self._tried += 1
+        elif self._kind:
+            self._done[self._kind] += 1
         if self._option + 1 < self._options:
             self._option += 1
         else:
             self._place, self._option = self._place - 1, 1
         self.is_swept = self._place < 0
 
+    @property
+    def tried(self) -> tuple[Tried, ...]:
+        """How far the first runs came."""
+        return tuple(Tried(_NOUNS.get(kind, kind), self._done[kind], due) for kind, due in self._due.items())
+
     def claim(self) -> str:
         more = f"; {self._hunted} more in other schedules" if self._hunted else ""
-        how_many = "every" if self.is_swept else "not every"
-        return f"{how_many} single fault or stale view of the tamest schedule: {self._tried} tried{more}"
+        done, due = self._done.total(), self._due.total()
+        how_many, far = ("every", f"{done}") if self.is_swept else ("not every", f"{done} of {due}")
+        return f"{how_many} single fault or stale view of the tamest schedule: {far} tried{more}"
