@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -334,9 +335,32 @@ class TestStore:
         assert not store.good(self.MINE), "none was made with what is installed here"
 
     def test_a_damaged_file_is_a_line(self, tmp_path: Path) -> None:
-        (tmp_path / "gate.json").write_text("{")
+        store, file = Store(tmp_path, Terms()), tmp_path / "gate.json"
+        file.write_text("{")
         with pytest.raises(UsageError, match=r"gate.json: not a gate's cells: .* remove it, or begin anew with --anew"):
-            Store(tmp_path, Terms()).good(self.MINE)
+            store.good(self.MINE)
+        store.clear()
+        assert not store.good(self.MINE)
+        store.keep(self.MINE, cell(versions=self.MINE.versions))
+        store.clear()
+        assert [*store.good(self.MINE)] == ["save"], "one that can be read stays"
+
+    def test_what_is_changed_beside_the_class_counts(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "mypackage").mkdir()
+        texts = {
+            "mysaver.py": "import myhelp, mypackage.files\nclass Mine: ...",
+            "myhelp.py": "", "mypackage/files.py": "", "mypackage/mine.py": "import mypackage.files\nclass Mine: ...",
+        }  # fmt: skip
+        for name, text in texts.items():
+            (tmp_path / name).write_text(text)
+        monkeypatch.syspath_prepend(tmp_path)
+        for name in ("mysaver", "mypackage.mine"):
+            kind = importlib.import_module(name).Mine
+            helper = tmp_path / ("myhelp.py" if name == "mysaver" else "mypackage/files.py")
+            before = subjects.fingerprint(Subject("mine", kind))
+            assert subjects.fingerprint(Subject("mine", kind)) == before
+            helper.write_text("CHANGED = True")
+            assert subjects.fingerprint(Subject("mine", kind)) != before
 
 
 class TestPages:
@@ -398,6 +422,7 @@ class TestPages:
         rows = {line.split()[0]: line.split()[1:3] for line in layouts.text(blocks).splitlines() if line.strip()}
         assert (rows["save"], rows["kill"], rows["error"]) == (["PASS", "all,"], ["pass*", "3"], ["pass", "all"])
         assert rows["recovers"] == ["pass", "49*"]
+        assert "*: of the faults, stale views or crash states some were left out" in layouts.text(blocks)
         assert [each["extent"] for each in data(made)["cells"]] == [each.extent for each in made.cells]
         said = [each.text for each in ET.fromstring(junit.xml(made.cells, made.comparison)).iter("system-out")]
         assert said == [f"tried: {each.extent}" for each in made.cells]

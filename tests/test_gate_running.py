@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -149,6 +149,36 @@ class TestGate:
         assert said in (cli.err if status == 2 else cli.out)
         assert cli.err.count("\n") == 1, "one line, of the check or of what is wrong"
 
+    def test_an_interrupted_one_goes_on(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+        """And one that has come to its end begins anew."""
+        ask = ["gate", f"{FILE}::Careful", *only("save", "saves", "load")]
+        original = Judging.cells
+        monkeypatch.setattr(Judging, "cells", _interrupted_after(f"{FILE}::Careful[saves]"))
+        assert cli(*ask) == 130
+        assert re.match(r"UNKNOWN .*: 2 checks; interrupted; ", cli.out)
+        assert "interrupted: the same command goes on from here" in cli.out
+        assert re.findall(r"^  (\w+) +PASS  +all, ", cli.out, re.MULTILINE) == ["save", "saves"]
+        monkeypatch.setattr(Judging, "cells", original)
+        for kept, made in ((2, ["load"]), (0, ["save", "saves", "load"])):
+            assert cli(*ask) == 0
+            assert (f"{kept} cells kept from an earlier time (--anew makes them again)" in cli.err) == bool(kept)
+            assert re.findall(r"\[(\w+)\] PASS", cli.err) == made
+            assert cli.out.count("all, in ") == 3
+            assert not [*Path(".racecheck").glob("gate-*")]
+
+    def test_anew_what_was_interrupted_is_forgotten(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+        ask = ["gate", f"{FILE}::Careful", *only("save", "load")]
+        original = Judging.cells
+        monkeypatch.setattr(Judging, "cells", _interrupted_after(f"{FILE}::Careful[save]"))
+        assert cli(*ask) == 130
+        monkeypatch.setattr(Judging, "cells", original)
+        (kept,) = Path(".racecheck").glob("gate-*.json")
+        kept.write_text("{")
+        assert cli(*ask) == 2
+        assert "remove it, or begin anew with --anew" in cli.err
+        assert cli(*ask, "--anew") == 0
+        assert re.findall(r"\[(\w+)\] PASS", cli.err) == ["save", "load"]
+
     def test_a_class_in_a_module_here(self, cli: Cli) -> None:
         Path("mysaver.py").write_text(FILE.read_text())
         assert cli("gate", "mysaver:Careful", *only("save")) == 0
@@ -197,14 +227,7 @@ class TestAll:
     def test_an_interrupted_one_goes_on(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
         ask = ["gate", "--all", *only("save", "kill"), "--json"]
         original = Judging.cells
-
-        def until(self: Judging, *given: Any) -> Iterator[Cell]:
-            for made in original(self, *given):
-                yield made
-                if made.target == "bad[save]":
-                    raise KeyboardInterrupt
-
-        monkeypatch.setattr(Judging, "cells", until)
+        monkeypatch.setattr(Judging, "cells", _interrupted_after("bad[save]"))
         assert cli(*ask) == 130
         assert cli.data["interrupted"]
         assert [each["target"] for each in cli.data["cells"]] == ["good[save]", "good[kill]", "bare[save]", "bad[save]"]
@@ -217,6 +240,19 @@ class TestAll:
         assert [each["target"] for each in cli.data["cells"]] == [
             "good[save]", "good[kill]", "bare[save]", "bad[save]", "bad[kill]",
         ]  # fmt: skip
+
+
+def _interrupted_after(target: str) -> Callable[..., Iterator[Cell]]:
+    """`Judging.cells` with Ctrl-C when this one has been made."""
+    original = Judging.cells
+
+    def cells(self: Judging, *given: Any) -> Iterator[Cell]:
+        for made in original(self, *given):
+            yield made
+            if made.target == target:
+                raise KeyboardInterrupt
+
+    return cells
 
 
 _TRY = Judging._try

@@ -39,7 +39,9 @@ _CHECKS = "\n".join(["\b", "The checks:", *(f"  {name:<28}{check.about}" for nam
 @click.option("--seed", default="0", show_default=True, help="What everything random is drawn from.")
 @click.option("--baseline", "known", type=_FILE, metavar="FILE", help="Findings that are known do not fail.")
 @click.option("--update-baseline", "update", is_flag=True, help="Write what was found to the baseline.")
-@click.option("--anew", is_flag=True, help="With --all: make also the cells that an earlier gate has made.")
+@click.option(
+    "--anew", is_flag=True, help="Make also the cells that an earlier gate, interrupted or of --all, has made."
+)
 @click.option("--junit", "junit_", type=_FILE, metavar="FILE", help="Write JUnit XML.")
 @click.option("--markdown", type=_FILE, metavar="FILE", help="Write Markdown; - for standard output.")
 @click.option("--html", "html_", type=_FILE, metavar="FILE", help="Write one HTML file.")

@@ -64,6 +64,8 @@ Block = Heading | Line | Grid | Listing
 def blocks(result: Result) -> Iterator[Block]:
     """The verdict; the checks (of a single checkpointer) and the matrix; what was found, and how to see it again."""
     yield Heading(f"{result.verdict.name}  {_headline(result)}")
+    if result.interrupted:
+        yield Line("interrupted: the same command goes on from here (--anew begins from the start)")
     for each in result.wrong:
         yield Line(f"UNKNOWN  {each}")
     if not any(each.schedules for each in result.cells):
@@ -75,10 +77,11 @@ def blocks(result: Result) -> Iterator[Block]:
         yield from _single(tables)
     else:
         yield from _several(tables)
-    entries = [each for table in tables for _, row in table.rows for each in row]
-    yield from _legend(result, {each.kind for each in entries}, is_part=any(each.is_part for each in entries))
-    if len(result.rows) > 1:
-        yield from _in_part(result)
+    part = [each for each in result.cells if each.verdict is Verdict.PASS and each.is_part]
+    used = {each.kind for table in tables for _, row in table.rows for each in row}
+    yield from _legend(result, used, is_part=bool(part))
+    if part and len(result.rows) > 1:
+        yield from _in_part(part)
     yield from _found(result)
     yield from _doubted(result)
 
@@ -138,11 +141,9 @@ def _checks(cells: Sequence[Cell]) -> Grid:
     return Grid(("check", "verdict", "tried", ""), tuple(map(row, cells)))
 
 
-def _in_part(result: Result) -> Iterator[Block]:
+def _in_part(part: Sequence[Cell]) -> Iterator[Block]:
     """What is behind the marks; of a single checkpointer the table of the checks says it."""
-    part = [each for each in result.cells if each.verdict is Verdict.PASS and each.is_part]
-    if part:
-        yield Heading("What was tried in part")
+    yield Heading("What was tried in part")
     for row in dict.fromkeys(each.row for each in part):
         yield Line(f"{row}: {'; '.join(f'{each.check}: {each.extent}' for each in part if each.row == row)}")
 

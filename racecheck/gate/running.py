@@ -27,8 +27,8 @@ from racecheck.sessions import Sessions
 class Asked:
     """What is to be judged: checkpointers by name, and which checks on which storages (none: all).
 
-    ``goes_on``: one that cannot be asked does not end the gate, and what an earlier one has done stays done, but if it
-    is to be done ``anew``.
+    ``goes_on``: one that cannot be asked does not end the gate, and what an earlier one has done stays done; else only
+    what one did that was interrupted.  ``anew``: all is done again.
     """
 
     names: Sequence[str]
@@ -43,8 +43,8 @@ class Gate:
 
     def __init__(self, asked: Asked, terms: Terms, say: Callable[[str], None], show: Show) -> None:
         self._asked, self._terms, self._say, self._show = asked, terms, say, show
-        keeps = asked.goes_on and terms.findings is not None
-        self._store = Store(terms.findings, terms) if keeps and terms.findings is not None else None
+        named = "" if asked.goes_on else asked.names[0]
+        self._store = Store(terms.findings, terms, named) if terms.findings is not None else None
         self._cells: dict[tuple[str, str], Cell] = {}
         self._wrong: list[str] = []
 
@@ -61,7 +61,10 @@ class Gate:
             interrupted = True
         cells = [*self._cells.values()]
         if self._store is not None and not interrupted:
-            cells += self._store.others(self._asked.names, cells)
+            if self._asked.goes_on:
+                cells += self._store.others(self._asked.names, cells)
+            else:
+                self._store.end()
         return Result(
             tuple(cells), baseline.compare(cells, known), self._terms, time.perf_counter() - begun,
             tuple(self._wrong), interrupted,
@@ -98,7 +101,10 @@ class Gate:
             sessions.close()
 
     def _kept(self, subject: Subject) -> dict[str, Cell]:
-        if self._store is None or self._asked.anew:
+        if self._store is None:
+            return {}
+        if self._asked.anew:
+            self._store.clear() if self._asked.goes_on else self._store.end()
             return {}
         kept = self._store.good(subject)
         if kept:

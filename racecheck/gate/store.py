@@ -2,10 +2,14 @@
 
 The file is versioned JSON, read strictly and written as a whole.  A cell is good for as long as what it follows from is
 the same (`Kept.source`, the versions, the terms): else it is made again, and replaces the old one.
+
+The gate of all has one file, which stays.  The gate of one checkpointer has a file of its own, and ends it when it has
+come to its end: who asks again then wants to know it anew.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +18,15 @@ from typing import cast
 from filelock import FileLock
 
 from racecheck import record
+from racecheck.errors import UsageError
 from racecheck.gate.cells import Cell
 from racecheck.gate.judging import Terms
 from racecheck.gate.subjects import Subject, fingerprint
 from racecheck.record import Format
 
-FORMAT = Format("racecheck-gate", 1, "a gate's cells", "remove it, or begin anew with --anew")
-_NAME = "gate.json"
+FORMAT = Format("racecheck-gate", 2, "a gate's cells", "remove it, or begin anew with --anew")
+_LONGEST = 100
+_ALL, _ONE, _LOCK = "gate.json", "gate-{}.json", "gate.lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +49,11 @@ class _File:
 
 
 class Store:
-    """The cells below a directory."""
+    """The cells below a directory, of the gate of all, or of the checkpointer that is ``named``."""
 
-    def __init__(self, directory: Path, terms: Terms) -> None:
-        self._path, self._terms = directory / _NAME, terms
+    def __init__(self, directory: Path, terms: Terms, named: str = "") -> None:
+        self._path = directory / (_ONE.format(re.sub(r"\W", "_", named)[-_LONGEST:]) if named else _ALL)
+        self._terms = terms
         self._fingerprints: dict[str, str] = {}
 
     def good(self, subject: Subject) -> dict[str, Cell]:
@@ -71,10 +78,21 @@ class Store:
         terms = self._terms
         fresh = Kept(cell, self._fingerprint(subject), terms.seed, terms.seconds, terms.ranks)
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(self._path.with_suffix(".lock")):
+        with FileLock(self._path.with_name(_LOCK)):
             old = [each for each in self._read() if _address(each.cell) != _address(cell)]
             text = FORMAT.encode(_File((*old, fresh)))
             record.write(text, self._path.parent, self._path.name)
+
+    def clear(self) -> None:
+        """Forget a file that cannot be read."""
+        try:
+            self._read()
+        except UsageError:
+            self.end()
+
+    def end(self) -> None:
+        """Forget all cells."""
+        self._path.unlink(missing_ok=True)
 
     def _read(self) -> tuple[Kept, ...]:
         return cast("_File", FORMAT.load(self._path, _File)).cells if self._path.exists() else ()

@@ -87,15 +87,25 @@ def lacking(subject: Subject, names: Sequence[str]) -> str:
 
 
 def fingerprint(subject: Subject) -> str:
-    """SHA-256 of the file of the class and of racecheck's own: what the outcome follows from, besides versions."""
+    """SHA-256 of the file of the class, of what it has imported from its package and from beside it, and of racecheck's
+    own: what the outcome follows from, besides versions.
+    """
     found = hashlib.sha256(_own().encode())
-    with suppress(OSError, TypeError):
-        found.update(Path(_file(subject.kind)).read_bytes())
+    for path in _files(subject.kind.__module__):
+        with suppress(OSError):
+            found.update(path.read_bytes())
     return found.hexdigest()
 
 
-def _file(kind: type) -> str:
-    return getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+def _files(module: str) -> list[Path]:
+    package, loaded = module.partition(".")[0], {**sys.modules}
+    files = {name: Path(file) for name, each in loaded.items() if (file := getattr(each, "__file__", None))}
+    own = files.get(module)
+    if own is None or package == racecheck.__name__:
+        return [own] if own is not None else []
+    return sorted(
+        file for name, file in files.items() if name.partition(".")[0] == package or file.parent == own.parent
+    )
 
 
 @cache
