@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,7 +13,8 @@ import pytest
 from racecheck import config
 from racecheck.checkpointers import CHECKS, applicable, protocol, reason_against, scenario
 from racecheck.errors import UsageError
-from racecheck.gate import baseline, layouts, pages, subjects
+from racecheck.gate import baseline as baselines
+from racecheck.gate import judging, layouts, pages, subjects
 from racecheck.gate.baseline import Baseline
 from racecheck.gate.cells import Cell
 from racecheck.gate.judging import Judging, Terms
@@ -32,15 +36,18 @@ def check_checkpointer(
     ranks: int | None = None,
     seconds: float = 300.0,
     seed: int | str = 0,
+    baseline: str | Path | None = None,
 ) -> tuple[Cell, ...]:
     """Judge a checkpointer (`racecheck.checkpointers.protocol` says what that is) by the checks of the suite.
 
-    ``checks`` and ``storages`` are names, by default all; ``seconds`` is about how long that may take.  Gives what came
-    of each check.  Raises `AssertionError`, with the matrix and the interleaving, unless all are PASS, and `UsageError`
-    for what is no checkpointer.
+    ``checks`` and ``storages`` are names, by default all; ``seconds`` is about how long that may take.  ``baseline`` is
+    a file that ``racecheck gate --update-baseline`` has written: what is known there does not fail, and of what is
+    fixed there is a warning.  Gives what came of each check.  Raises `AssertionError`, with the matrix and the
+    interleaving, unless all are PASS, and `UsageError` for what is no checkpointer.
     """
     __tracebackhide__ = True  # of pytest: what it shows is the matrix
     subject = Subject(_name(checkpointer), checkpointer)
+    known = _known(subject, baseline)
     terms = Terms(ranks, str(seed), seconds, config.read().findings)
     asked = subjects.checks(subject, checks, storages)
     if not asked:
@@ -49,14 +56,17 @@ def check_checkpointer(
     for cell in Judging(subject, HERE, terms).cells(asked):
         found[cell.check] = cell
     cells = tuple(found.values())
-    result = Result(cells, baseline.compare(cells, Baseline()), terms, sum(each.seconds for each in cells))
+    result = Result(cells, baselines.compare(cells, known), terms, sum(each.seconds for each in cells))
     if result.verdict is not Verdict.PASS:
         raise AssertionError(layouts.text(pages.blocks(result)))
+    for line in result.comparison.fixed:
+        warnings.warn(baselines.fixed(line), stacklevel=2)
     return cells
 
 
 class CheckpointerSuite:
-    """The suite as tests: derive a class ``Test...`` and set ``checkpointer``; ``checks`` may name fewer than all.
+    """The suite as tests: derive a class ``Test...`` and set ``checkpointer``; ``checks`` may name fewer than all, and
+    ``baseline`` a file of known findings, as in `check_checkpointer` (relative to pytest's root directory).
 
     Each check is a test, ``TestMine::test_check[kill]``, for which the options and the marker of the plugin count.
     What the checkpointer's ``not_for`` names is skipped, with the reason.
@@ -64,6 +74,7 @@ class CheckpointerSuite:
 
     checkpointer: type
     checks: Sequence[str] = ()
+    baseline: str | Path | None = None
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """A test for each check that there are methods for."""
@@ -77,7 +88,18 @@ class CheckpointerSuite:
         given: dict[str, Any] = {} if says else {"schedules": FIRST}
         if is_swept(made.world):
             given = {"strategy": "round-robin", **({} if says else {"schedules": None})}
-        racecheck.check(made, **given)
+        if self.baseline is None:
+            racecheck.check(made, **given)
+            return
+        report, text = racecheck.explored(made, **given)
+        subject = Subject(_name(self.checkpointer), self.checkpointer)
+        cells = [judging.cell(subject, CHECKS[check], report)]
+        compared = baselines.compare(cells, _known(subject, request.config.rootpath / self.baseline))
+        if baselines.verdict(cells, compared) is not Verdict.PASS:
+            pytest.fail("\n".join([*(f"new: {line}" for line in compared.new), text]), pytrace=False)
+        request.node.add_report_section("call", "racecheck", text)
+        for line in compared.fixed:
+            warnings.warn(baselines.fixed(line), stacklevel=1)
 
     def _asked(self) -> list[str]:
         _name(self.checkpointer)
@@ -91,6 +113,20 @@ class CheckpointerSuite:
         # What its documentation does not promise is not applicable: the gate shows it, a test has nothing to assert.
         marks = [pytest.mark.skip(reason=f"{name} is not held against it: {against}")] if against else []
         return pytest.param(name, id=name, marks=marks)
+
+
+def _known(subject: Subject, path: str | Path | None) -> Baseline:
+    """What is known of a checkpointer; a line may also name it by its file, as the command line does."""
+    if path is None:
+        return Baseline()
+    own = Path(inspect.getfile(subject.kind)).resolve()
+    known = []
+    for line in baselines.load(Path(path)).known:
+        target, bracket, rest = line.partition("[")
+        file, _, name = target.partition("::")
+        is_own = name == subject.kind.__qualname__ and Path(file).resolve() == own
+        known.append(f"{subject.name if is_own else target}{bracket}{rest}")
+    return Baseline(tuple(known))
 
 
 def _name(checkpointer: type) -> str:

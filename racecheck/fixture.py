@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -112,6 +113,12 @@ class Racecheck:
         search = self._single(scenario, None, {"ranks": ranks, "seed": seed, "world": world})
         return racecheck.run(scenario, schedule=schedule, world=search.world, seed=search.seed, contents=contents)
 
+    def explored(
+        self, scenario: Scenario, *, schedules: int | None = None, strategy: str | None = None
+    ) -> tuple[Report, str]:
+        """What comes of a scenario, all that it breaks, and that as text."""
+        return self._explore(scenario, None, {"schedules": schedules, "strategy": strategy}, keep_going=True)
+
     def _single(self, scenario: Scenario, invariants: Sequence[Invariant] | None, given: dict[str, Any]) -> Search:
         """The world, invariants and seed of one run."""
         try:
@@ -128,11 +135,16 @@ class Racecheck:
         return report
 
     def _explore(
-        self, scenario: Scenario, invariants: Sequence[Invariant] | None, given: dict[str, Any]
+        self,
+        scenario: Scenario,
+        invariants: Sequence[Invariant] | None,
+        given: dict[str, Any],
+        *,
+        keep_going: bool = False,
     ) -> tuple[Report, str]:
         """The report and its text; where there is none, the test fails."""
         try:
-            search = self._search(scenario, invariants, given)
+            search = replace(self._search(scenario, invariants, given), keep_going=keep_going)
             with HERE.use() as session:
                 report = explore(session, search)
         except UsageError as error:

@@ -19,7 +19,7 @@ from racecheck import checkpointers, doctor
 from racecheck.checkpointers import CHECKS
 from racecheck.cli import main
 from racecheck.errors import UsageError
-from racecheck.gate import command, plan, running
+from racecheck.gate import baseline, command, plan, running
 from racecheck.gate.cells import Cell
 from racecheck.gate.judging import Judging
 from racecheck.gate.subjects import Subject
@@ -110,7 +110,9 @@ class TestGate:
     def test_what_is_known_does_not_fail_and_what_is_fixed_is_said(self, cli: Cli) -> None:
         ask = ["gate", f"{FILE}::InPlace", *only("kill"), "--baseline", "known.json"]
         assert cli(*ask) == 2
-        assert cli.err == "racecheck: there is no baseline known.json: write one with --update-baseline\n"
+        assert (
+            cli.err == "racecheck: there is no baseline known.json: write one with racecheck gate --update-baseline\n"
+        )
         assert cli(*ask, "--update-baseline") == 0
         known = json.loads(Path("known.json").read_text())
         assert f"{FILE}::InPlace[kill] recovers" in known["known"]
@@ -272,6 +274,44 @@ class TestInTests:
         assert [each.verdict for each in found] == [Verdict.PASS] * 2
         with pytest.raises(AssertionError, match=r"(?s)FAIL.*recovers: Every rank.*racecheck replay "):
             racecheck.check_checkpointer(gated.InPlace, checks=["kill"])
+
+    @pytest.mark.usefixtures("_project")
+    def test_what_is_known_does_not_fail(self) -> None:
+        name = "tests.targets.gated:InPlace[kill]"
+        known = baseline.Baseline((f"{name} no-deadlock", f"{FILE}::InPlace[kill] recovers"))
+        baseline.save(known, Path("known.json"))
+        with pytest.raises(AssertionError, match=r"(?s)1 new finding; 1 known finding; .*known, recovers: "):
+            racecheck.check_checkpointer(gated.InPlace, checks=["kill"], baseline="known.json")
+        baseline.save(baseline.Baseline((*known.known, f"{name} old-survives")), Path("known.json"))
+        with pytest.warns(match=r"fixed: tests.targets.gated:InPlace\[kill\] no-deadlock: take it out"):
+            (found,) = racecheck.check_checkpointer(gated.InPlace, checks=["kill"], baseline=Path("known.json"))
+        assert found.verdict is Verdict.FAIL
+        with pytest.raises(UsageError, match="there is no baseline none"):
+            racecheck.check_checkpointer(gated.InPlace, checks=["kill"], baseline="none.json")
+
+    def test_what_is_known_does_not_fail_a_class(self, pytester: pytest.Pytester) -> None:
+        baseline.save(
+            baseline.Baseline(("gated:InPlace[kill] no-deadlock", "gated:InPlace[kill] recovers")),
+            pytester.path / "known.json",
+        )
+        pytester.makepyfile(gated=FILE.read_text(), test_mine="""
+            import racecheck
+            from gated import Careful, InPlace
+
+            class TestInPlace(racecheck.CheckpointerSuite):
+                checkpointer = InPlace
+                checks = ("save", "kill")
+                baseline = "known.json"
+            """)  # fmt: skip
+        done = run_pytest(pytester, "test_mine.py")
+        done.assert_outcomes(passed=1, failed=1)
+        done.stdout.fnmatch_lines(["new: gated:InPlace?kill? old-survives"])
+        known = json.loads((pytester.path / "known.json").read_text())
+        known["known"].append("gated:InPlace[kill] old-survives")
+        (pytester.path / "known.json").write_text(json.dumps(known))
+        done = run_pytest(pytester, "test_mine.py")
+        done.assert_outcomes(passed=2, warnings=1)
+        done.stdout.fnmatch_lines(["*fixed: gated:InPlace?kill? no-deadlock: take it out of the baseline*"])
 
     def test_bad_input(self) -> None:
         class Local(gated.InPlace):

@@ -38,7 +38,7 @@ class Comparison:
 def load(path: Path) -> Baseline:
     """Raises `UsageError` for a file that is missing or no baseline."""
     if not path.is_file():
-        raise UsageError(f"there is no baseline {path}: write one with --update-baseline")
+        raise UsageError(f"there is no baseline {path}: write one with racecheck gate --update-baseline")
     return cast("Baseline", FORMAT.load(path, Baseline))
 
 
@@ -65,6 +65,11 @@ def compare(cells: Sequence[Cell], baseline: Baseline) -> Comparison:
 def updated(baseline: Baseline, comparison: Comparison) -> Baseline:
     """With what is new, and without what is fixed."""
     return Baseline(tuple(sorted({*baseline.known, *comparison.new} - {*comparison.fixed})))
+
+
+def fixed(line: str) -> str:
+    """What to say of a finding that is gone."""
+    return f"fixed: {line}: take it out of the baseline with --update-baseline"
 
 
 def verdict(cells: Sequence[Cell], comparison: Comparison) -> Verdict:

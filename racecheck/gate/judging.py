@@ -171,30 +171,39 @@ class Judging:
     def _left(self) -> float:
         return self._terms.seconds - (time.perf_counter() - self._begun)
 
-    def _cell(self, check: Check, reasons: tuple[str, ...] = ()) -> Cell:
-        """One of which nothing is known."""
-        return Cell(
-            self._subject.name, check.name, check.storage, self._subject.versions, Verdict.UNKNOWN,
-            asked=tuple(name_of(each) for each in check.invariants), reasons=reasons,
-            against=self._subject.against(check),
-        )  # fmt: skip
+    def _cell(self, check: Check, reasons: tuple[str, ...]) -> Cell:
+        return _unknown(self._subject, check, reasons)
 
     def _of(self, check: Check, report: Report) -> Cell:
+        made = cell(self._subject, check, report)
         # Where most faults were left out, that nothing was found says little.  (Stale views are sampled, as schedules.)
-        is_scant = report.verdict is Verdict.PASS and any(
-            each.is_scant for each in report.tried if each.what != STALE_VIEW
-        )
-        return replace(
-            self._cell(check, (*report.reasons, *[SCANT] * is_scant)),
-            verdict=Verdict.UNKNOWN if is_scant else report.verdict,
-            broken=_broken(report),
-            schedules=report.schedules,
-            exhaustive=report.exhaustive,
-            claim=report.claim,
-            tried=tuple(report.tried),
-            seconds=report.seconds,
-            text=_text(report) if report.verdict is Verdict.FAIL else "",
-        )
+        is_scant = any(each.is_scant for each in made.tried if each.what != STALE_VIEW)
+        if made.verdict is Verdict.PASS and is_scant:
+            return replace(made, verdict=Verdict.UNKNOWN, reasons=(*made.reasons, SCANT))
+        return made
+
+
+def cell(subject: Subject, check: Check, report: Report) -> Cell:
+    """What a search came to."""
+    return replace(
+        _unknown(subject, check, tuple(report.reasons)),
+        verdict=report.verdict,
+        broken=_broken(report),
+        schedules=report.schedules,
+        exhaustive=report.exhaustive,
+        claim=report.claim,
+        tried=tuple(report.tried),
+        seconds=report.seconds,
+        text=_text(report) if report.verdict is Verdict.FAIL else "",
+    )
+
+
+def _unknown(subject: Subject, check: Check, reasons: tuple[str, ...]) -> Cell:
+    """One of which nothing is known."""
+    return Cell(
+        subject.name, check.name, check.storage, subject.versions, Verdict.UNKNOWN,
+        asked=tuple(name_of(each) for each in check.invariants), reasons=reasons, against=subject.against(check),
+    )  # fmt: skip
 
 
 def _urgency(cell: Cell) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import racecheck
 from racecheck.checkpointers import CHECKS
-from racecheck.gate import matrix
+from racecheck.gate import baseline, matrix
 from racecheck.gate.cells import TOO_LITTLE, Broken, Cell
 from racecheck.gate.matrix import LEGEND, MARKS, PART, Entry, Kind, Table
 from racecheck.gate.result import Result
@@ -176,7 +176,7 @@ def _found(result: Result) -> Iterator[Block]:
         if cell.text:
             yield Listing(cell.text, is_first=number == 0)
     for gone in result.comparison.fixed:
-        yield Line(f"fixed: {gone}: take it out of the baseline with --update-baseline")
+        yield Line(baseline.fixed(gone))
 
 
 def _broken(cell: Cell, broken: Broken, result: Result) -> Iterator[Block]:
