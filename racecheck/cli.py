@@ -274,17 +274,21 @@ def _skews(given: Sequence[str]) -> tuple[float, ...]:
             rank = -1
         if rank < 0:
             raise UsageError(f"--skew takes RANK=SECONDS, such as 1=0.5, not {each!r}")
+        if rank in found:
+            raise UsageError(f"--skew says twice how far the clock of rank {rank} goes ahead: leave one out")
         found[rank] = seconds
     return tuple(found.get(rank, 0.0) for rank in range(max(found) + 1))
 
 
 def _numbers(given: Sequence[str]) -> dict[str, int]:
     """Sizes by name; raises `UsageError` for what is no NAME=NUMBER."""
-    found = {}
+    found: dict[str, int] = {}
     for each in given:
         match = re.fullmatch(r"(\w+)=(\d{1,9})", each, re.ASCII)
         if match is None:
             raise UsageError(f"--size takes NAME=NUMBER, such as steps=3, not {each!r}")
+        if match[1] in found:
+            raise UsageError(f"--size says twice how many {match[1]} there are: leave one out")
         found[match[1]] = int(match[2])
     return found
 

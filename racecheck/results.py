@@ -280,7 +280,7 @@ def _crashes(report: Report, page: Page) -> Iterator[str]:
             yield f"\n{crash_text(group, hurt, width=page.width)}"
         if len(shown) < len(hurt.groups):
             yield f"\nand {count(len(hurt.groups) - len(shown), 'more way', 'more ways')} (--full shows all)"
-        if len(report.repaired) > 1:
+        if report.repaired:
             yield f"\n{repairs_text(report.repaired)}"
     shown_counts = hurt or report.crashes_total
     if shown_counts is not None:

@@ -283,6 +283,8 @@ WRONG = [
     ("run FILE::racing --nodes 0", "among 0 nodes"),
     ("run FILE::racing --skew 1", "--skew takes RANK=SECONDS, such as 1=0.5, not '1'"),
     ("run FILE::racing --skew 1=1.2.3", "--skew takes RANK=SECONDS"),
+    ("run FILE::racing --skew 1=1 --skew 1=2", "--skew says twice how far the clock of rank 1 goes ahead"),
+    ("run FILE::sized --size steps=2 --size steps=3", "--size says twice how many steps there are: leave one out"),
     ("run FILE::racing --size steps", "--size takes NAME=NUMBER, such as steps=3, not 'steps'"),
     ("run FILE::racing --size steps=2", "the scenario has no size 'steps'; it has: none"),
     ("run FILE::sized --size step=2", "the scenario has no size 'step'; it has: steps, shards"),

@@ -43,6 +43,19 @@ def test_a_failure_is_made_small_in_sizes_and_faults_too(cli: Cli) -> None:
     assert cli.data["world"]["sizes"] == {"steps": 1, "shards": 3}
 
 
+@pytest.mark.parametrize("mode", ["controlled", "free"])
+def test_a_size_that_there_is_not_is_wrong_usage(cli: Cli, mode: str) -> None:
+    Path(f"missized_{mode}.py").write_text("""
+import racecheck
+
+@racecheck.scenario(ranks=2, sizes={"steps": 4, "shards": 3})
+def missized(rank):
+    (rank.path / "x").write_text("x" * rank.sizes["step"])
+""")
+    assert cli("run", f"missized_{mode}.py::missized", "--mode", mode) == 2
+    assert cli.err == "racecheck: the scenario asks for the size 'step'; it has: steps, shards\n"
+
+
 def test_the_explanation_as_data(cli: Cli) -> None:
     assert cli("run", f"{FILE}::racing", "--json") == 1
     data = cli.data["explanation"]

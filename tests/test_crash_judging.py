@@ -289,6 +289,7 @@ def test_the_repair_table_says_what_helps(session: Session) -> None:
     assert next(iter(table)) == "as it is"
     assert not table["fsync files"].groups
     assert bad(table["fsync directories"])["ext4"] > 0
+    assert "None of" not in repairs_text(table)
     assert repairs_text(table).splitlines()[1].split("  ")[0] in {"fsync files", "fsync files, fsync directories"}
 
 
@@ -312,6 +313,19 @@ def test_where_no_two_repairs_are_enough_a_third_is_tried(session: Session) -> N
     table = judge_repairs(session, scenario, crashes, recorder)
     held = {name for name, each in table.items() if not each.bad}
     assert held == {"fresh directory per step, flush before fsync, fsync directories"}
+
+
+def test_where_no_repair_helps_that_is_said(session: Session) -> None:
+    """In the watched directory itself, what is emptied in place is lost by a kill."""
+    scenario = target("crashing", "overwriting")
+    outcome, recorder = run(session, scenario)
+    crashes = judge_crashes(session, scenario, outcome, recorder, ["kill"])
+    table = judge_repairs(session, scenario, crashes, recorder)
+    assert len(table) > 1
+    assert all(bad(each)["kill"] > 0 for each in table.values())
+    assert repairs_text(table).splitlines()[-1] == "None of these repairs makes it hold, alone or together."
+    alone = repairs_text({"as it is": table["as it is"]})
+    assert alone == "None of the repairs that are known here would change what this run does."
 
 
 def test_a_finding_as_text(session: Session) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from racecheck import storage
 from racecheck.crash.judge import OUT_OF_TIME, Count, Crashes, judge_crashes, judge_repairs
+from racecheck.crash.repair import repairs
 from racecheck.errors import UsageError
 from racecheck.invariants import wants_contents
 from racecheck.model import Collective, Invariant, Op, Outcome, Tried, World
@@ -68,8 +69,8 @@ class Runs:
     def repaired(self, crashes: Crashes, tell: Tell, *, seconds: float) -> Mapping[str, Crashes]:
         """What crashes leave under each repair; must be of the run that was recorded last.
 
-        Only what could be judged as far as the run itself can be compared with it: there is no other once so many
-        ``seconds`` (0: a minute) are over.
+        Of the run alone where no repair changes it.  Only what could be judged as far as the run itself can be compared
+        with it: there is no other once so many ``seconds`` (0: a minute) are over.
         """
         if OUT_OF_TIME in crashes.truncated or crashes.interrupted:
             return {}
@@ -78,7 +79,8 @@ class Runs:
             self._session, self._scenario, crashes, self._recorder, self._invariants, seconds=seconds or _REPAIRING,
             seed=self._seed,
         )  # fmt: skip
-        return {name: each for name, each in found.items() if OUT_OF_TIME not in each.truncated}
+        told = {name: each for name, each in found.items() if OUT_OF_TIME not in each.truncated}
+        return told if len(told) > 1 or not any(map(repairs, crashes.logs.values())) else {}
 
     @property
     def total(self) -> Crashes | None:

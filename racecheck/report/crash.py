@@ -65,12 +65,19 @@ def counts_text(crashes: Crashes) -> str:
 def repairs_text(repaired: Mapping[str, Crashes]) -> str:
     """The repair table: for each repair, by its name, how many states are still bad, and in how many ways.
 
-    A line for each repair, a column for each model; those that leave nothing first.
+    A line for each repair, a column for each model; those that leave nothing first.  Where none does a line says so.
     """
+    if len(repaired) == 1:
+        return "None of the repairs that are known here would change what this run does."
     models = list(dict.fromkeys(model for crashes in repaired.values() for model in crashes.counts))
-    rows = sorted(repaired.items(), key=lambda row: sum(count.bad for count in row[1].counts.values()))
+    rows = sorted(repaired.items(), key=lambda row: _bad(row[1]))
     cells = [[name, *(_cell(crashes, model) for model in models)] for name, crashes in rows]
-    return _table([["bad states / ways", *(NAMES.get(model, model) for model in models)], *cells])
+    table = _table([["bad states / ways", *(NAMES.get(model, model) for model in models)], *cells])
+    return table if not _bad(rows[0][1]) else f"{table}\nNone of these repairs makes it hold, alone or together."
+
+
+def _bad(crashes: Crashes) -> int:
+    return sum(count.bad for count in crashes.counts.values())
 
 
 def _cell(crashes: Crashes, model: str) -> str:

@@ -79,8 +79,21 @@ class Job:
     def rank(self, number: int, channel: socket.socket) -> Rank:
         """What the scenario gets to know."""
         node, local = divmod(number, self.ranks // self.nodes)
-        tell, sizes = functools.partial(_tell, self, channel), MappingProxyType(dict(self.sizes))
+        tell, sizes = functools.partial(_tell, self, channel), MappingProxyType(_Sizes(self.sizes, channel))
         return Rank(number, self.ranks, Path(self.watched), node, local, sizes, tell)
+
+
+class _Sizes(dict[str, int]):
+    """Sizes by name; to ask for one that there is not is wrong usage, which is not the target's bug."""
+
+    def __init__(self, sizes: Mapping[str, int], channel: socket.socket) -> None:
+        super().__init__(sizes)
+        self._channel = channel
+
+    def __missing__(self, name: str) -> int:
+        known = ", ".join(self) or "none"
+        send(self._channel, {"usage": f"the scenario asks for the size {name!r}; it has: {known}"})
+        raise KeyError(name)
 
 
 SHOWN = "RACECHECK_CUDA_VISIBLE_DEVICES"
