@@ -334,6 +334,16 @@ class TestStore:
         assert other.versions == then
         assert not store.good(self.MINE), "none was made with what is installed here"
 
+    def test_the_gate_of_one_has_a_file_of_its_own(self, tmp_path: Path) -> None:
+        for named in ("", "mine"):
+            Store(tmp_path, Terms(), named).keep(
+                self.MINE, cell("kill" if named else "save", versions=self.MINE.versions)
+            )
+        assert [*Store(tmp_path, Terms(), "mine").good(self.MINE)] == ["kill"]
+        Store(tmp_path, Terms(), "mine").end()
+        assert not Store(tmp_path, Terms(), "mine").good(self.MINE)
+        assert [*Store(tmp_path, Terms()).good(self.MINE)] == ["save"]
+
     def test_a_damaged_file_is_a_line(self, tmp_path: Path) -> None:
         store, file = Store(tmp_path, Terms()), tmp_path / "gate.json"
         file.write_text("{")

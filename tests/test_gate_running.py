@@ -159,6 +159,7 @@ class TestGate:
         assert cli(*ask) == 130
         assert re.match(r"UNKNOWN .*: 2 checks; interrupted; ", cli.out)
         assert "interrupted: the same command goes on from here" in cli.out
+        assert not Path(".racecheck/gate.json").exists(), "that is of all"
         assert re.findall(r"^  (\w+) +PASS  +all, ", cli.out, re.MULTILINE) == ["save", "saves"]
         monkeypatch.setattr(Judging, "cells", original)
         for kept, made in ((2, ["load"]), (0, ["save", "saves", "load"])):
