@@ -432,10 +432,16 @@ class TestPages:
         rows = {line.split()[0]: line.split()[1:3] for line in layouts.text(blocks).splitlines() if line.strip()}
         assert (rows["save"], rows["kill"], rows["error"]) == (["PASS", "all,"], ["pass*", "3"], ["pass", "all"])
         assert rows["recovers"] == ["pass", "49*"]
-        assert "*: of the faults, stale views or crash states some were left out" in layouts.text(blocks)
+        assert "*: some of the faults, stale views or crash states were left out" in layouts.text(blocks)
         assert [each["extent"] for each in data(made)["cells"]] == [each.extent for each in made.cells]
         said = [each.text for each in ET.fromstring(junit.xml(made.cells, made.comparison)).iter("system-out")]
         assert said == [f"tried: {each.extent}" for each in made.cells]
+
+    def test_what_a_failing_check_left_out_is_marked_too(self) -> None:
+        part = cell("power-loss", FAIL, "old-survives", tried=(Tried("crash state", 749, 0),))
+        made = layouts.text(pages.blocks(result(part)))
+        assert re.search(r"^  recovers +pass 3\*$", made, re.MULTILINE)
+        assert "*: some of the faults" in made
 
     def test_where_there_is_no_table_of_checks_a_line_says_what_was_tried_in_part(self) -> None:
         part = cell("kill", tried=(Tried("fault", 3, 41),), schedules=4)

@@ -77,7 +77,7 @@ def blocks(result: Result) -> Iterator[Block]:
         yield from _single(tables)
     else:
         yield from _several(tables)
-    part = [each for each in result.cells if each.verdict is Verdict.PASS and each.is_part]
+    part = [each for each in result.cells if each.verdict is not Verdict.UNKNOWN and each.is_held and each.is_part]
     used = {each.kind for table in tables for _, row in table.rows for each in row}
     yield from _legend(result, used, is_part=bool(part))
     if part and len(result.rows) > 1:
@@ -154,7 +154,7 @@ def _legend(result: Result, used: set[Kind], *, is_part: bool) -> Iterator[Block
         if kind in used:
             yield Line(f"{MARKS[kind]}{' N' * (kind == 'budget')}: {text}")
     if is_part:
-        yield Line(f"{PART}: of the faults, stale views or crash states some were left out, for want of time")
+        yield Line(f"{PART}: some of the faults, stale views or crash states were left out")
     versions = {f"{name} {each}" for cell in result.cells for name, each in cell.versions.items()}
     yield Line(f"Versions: {', '.join([f'racecheck {racecheck.__version__}', *sorted(versions)])}")
 
