@@ -198,6 +198,15 @@ class TestPlan:
         assert plan.longer(left=10, after=4, spent=1.5, least=1) == plan.Budget("auto", plan.LONG, 2.0)
         assert plan.longer(left=10, after=4, spent=2.5, least=1) is None
 
+    def test_a_sweep_has_as_many_schedules_as_it_takes(self) -> None:
+        """Else a check with more faults would not be judged however much time there is."""
+        budget = plan.first(self.FAULTY, left=1e6, after=0, total=1, seconds=1e6, run=0.1)
+        assert budget is not None
+        assert budget.schedules > 10 * plan.LONG
+        again = plan.longer(left=1e6, after=0, spent=1, due=500)
+        assert again is not None
+        assert again.schedules == plan.LONG + 500
+
     def test_the_second_pass_explains_and_then_goes_where_nothing_is_known(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -358,15 +367,15 @@ class TestStore:
     def test_what_is_changed_beside_the_class_counts(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "mypackage").mkdir()
         texts = {
-            "mysaver.py": "import myhelp, mypackage.files\nclass Mine: ...",
+            "helped.py": "import myhelp, mypackage.files\nclass Mine: ...",
             "myhelp.py": "", "mypackage/files.py": "", "mypackage/mine.py": "import mypackage.files\nclass Mine: ...",
         }  # fmt: skip
         for name, text in texts.items():
             (tmp_path / name).write_text(text)
         monkeypatch.syspath_prepend(tmp_path)
-        for name in ("mysaver", "mypackage.mine"):
+        for name in ("helped", "mypackage.mine"):
             kind = importlib.import_module(name).Mine
-            helper = tmp_path / ("myhelp.py" if name == "mysaver" else "mypackage/files.py")
+            helper = tmp_path / ("myhelp.py" if name == "helped" else "mypackage/files.py")
             before = subjects.fingerprint(Subject("mine", kind))
             assert subjects.fingerprint(Subject("mine", kind)) == before
             helper.write_text("CHANGED = True")

@@ -18,6 +18,8 @@ from racecheck.world.session import Session
 _REPAIRING = 60.0
 """Seconds that the repair table may take."""
 
+CRASH_STATE = "crash state"
+
 Tell = Callable[[str], None]
 
 
@@ -116,7 +118,7 @@ class Runs:
         """How many of the states were judged; of a bounded set it is not known how many there are."""
         counts = self.counts.values() if self.judged else ()
         done, due = sum(each.judged for each in counts), sum(each.states for each in counts)
-        return (Tried("crash state", done, 0 if self.is_cut and done == due else due),) if counts else ()
+        return (Tried(CRASH_STATE, done, 0 if self.is_cut and done == due else due),) if counts else ()
 
     def claim(self) -> str:
         """How many states were judged, and whether these are all, in one line."""

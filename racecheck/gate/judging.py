@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 
 from racecheck.checkpointers import CHECKS, Check
+from racecheck.crash.runs import CRASH_STATE
 from racecheck.errors import CannotRun, InternalError, UsageError
 from racecheck.gate import plan, trial
 from racecheck.gate.cells import NO_TIME, SCANT, Broken, Cell
@@ -24,7 +25,6 @@ from racecheck.runner import Progress, run_once
 from racecheck.search import Report, Search, explained, explore
 from racecheck.sessions import Sessions
 from racecheck.strategies import RoundRobin
-from racecheck.strategies.sweep import STALE_VIEW
 from racecheck.world.session import Session
 
 Show = Callable[[str], None]
@@ -107,7 +107,10 @@ class Judging:
         note = f"once more, {count(after, 'check')} to go"
         if cell.verdict is Verdict.FAIL:
             return self._explained(check, cell, plan.explaining(left=self._left(), after=after), note)
-        budget = plan.longer(left=self._left(), after=after, spent=cell.seconds, least=1 if cell.is_short else 2)
+        budget = plan.longer(
+            left=self._left(), after=after, spent=cell.seconds, least=1 if cell.is_short else 2,
+            due=sum(each.of for each in cell.tried if each.what != CRASH_STATE),
+        )  # fmt: skip
         if budget is None:
             return replace(cell, is_done=True)
         both = cell.deepened(self._explored(check, budget, note))
@@ -176,9 +179,8 @@ class Judging:
 
     def _of(self, check: Check, report: Report) -> Cell:
         made = cell(self._subject, check, report)
-        # Where most faults were left out, that nothing was found says little.  (Stale views are sampled, as schedules.)
-        is_scant = any(each.is_scant for each in made.tried if each.what != STALE_VIEW)
-        if made.verdict is Verdict.PASS and is_scant:
+        # Of a fault or a stale view that was hardly tried, that nothing was found says little.
+        if made.verdict is Verdict.PASS and any(each.is_scant for each in made.tried):
             return replace(made, verdict=Verdict.UNKNOWN, reasons=(*made.reasons, SCANT))
         return made
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from racecheck.model import World
 
 FIRST, LONG = 30, 200
+MOST = 10_000
+"""Single faults are as many as they are: it is the time that ends a sweep."""
 _RESERVED = 3
 """So many plain runs are kept for each check that is still to come: its first run happens twice."""
 _PARTS = 8
@@ -39,16 +41,16 @@ def first(world: World, *, left: float, after: int, total: int, seconds: float, 
     share = max(least, min(seconds / min(_PARTS, total), left - least * after))
     if left <= 0:
         return None
-    return Budget("round-robin", LONG, share) if is_swept(world) else Budget("auto", FIRST, share)
+    return Budget("round-robin", MOST, share) if is_swept(world) else Budget("auto", FIRST, share)
 
 
-def longer(*, left: float, after: int, spent: float, least: float = 2) -> Budget | None:
+def longer(*, left: float, after: int, spent: float, least: float = 2, due: int = 0) -> Budget | None:
     """Of the second pass; None if there is not ``least`` times as much time as the first one ``spent``.
 
-    A longer search begins with the same runs.
+    A longer search begins with the same runs, and with those ``due`` that sweep faults or stale views.
     """
     share = left / (after + 1)
-    return Budget("auto", LONG, share) if share > least * spent else None
+    return Budget("auto", LONG + due, share) if share > least * spent else None
 
 
 def explaining(*, left: float, after: int) -> float:

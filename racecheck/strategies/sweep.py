@@ -16,8 +16,7 @@ from random import Random
 from racecheck.model import Outcome, Point, Tried
 from racecheck.strategies.protocol import Strategy
 
-STALE_VIEW = "stale view"
-_NOUNS = {"fault": "fault", "view": STALE_VIEW}
+_NOUNS = {"fault": "fault", "view": "stale view"}
 
 
 class Sweep(Strategy):
