@@ -104,7 +104,8 @@ def test_ops_of_threads_carry_their_stacks(session: Session) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("destroyed_groups", None), ("polled_child", 0), ("queue_of_processes", 7)]
+    ("name", "value"),
+    [("destroyed_groups", None), ("polled_child", 0), ("queue_of_processes", 7), ("unseen_grandchild", 0)],
 )
 def test_nothing_is_found_where_nothing_is_wrong(session: Session, name: str, value: object) -> None:
     scenario = target("threads", name)

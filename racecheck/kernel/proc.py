@@ -60,6 +60,20 @@ def starts_one(call: int) -> bool:
     return call in {syscalls.number(name, libc.MACHINE) for name in _FORKS}
 
 
+def may_be_starting_one(pid: int, thread: int) -> bool:
+    """Whether a thread is in such a call, or runs and may come to it."""
+    call = stopped_call(pid, thread)
+    return starts_one(call[0]) if call is not None else not _has_ended(pid, thread)
+
+
+def _has_ended(pid: int, thread: int) -> bool:
+    try:
+        stat = _read(f"/proc/{pid}/task/{thread}/stat")
+    except _GONE:
+        return True
+    return stat[stat.rindex(b")") + 2 :][:1] in b"ZX"
+
+
 def threads(pid: int) -> list[int]:
     """The thread numbers of a process; empty once it is gone."""
     try:

@@ -188,12 +188,12 @@ class Rank:
 
     def await_birth(self, waiting: Task) -> None:
         """``waiting`` is about to start another one: what is being started now has to be met before, or be gone again
-        already, for the next to turn up would be taken for it.
+        already, for the next to turn up would be taken for it.  (It may have done nothing that is seen, and its parent
+        may have ended, too.)
         """
         while self.unborn is not None:
             parent = self.unborn[1]
-            call = proc.stopped_call(parent.process.pid, parent.tid)
-            is_starting = parent is not waiting and (call is None or proc.starts_one(call[0]))
+            is_starting = parent is not waiting and proc.may_be_starting_one(parent.process.pid, parent.tid)
             found = [*proc.threads(self.pid), *(proc.descendants(self.pid) if self.forked else ())]
             fresh = [tid for tid in found if tid not in self.tasks and tid not in self.background]
             if fresh:

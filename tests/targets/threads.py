@@ -193,6 +193,13 @@ def queue_of_processes(rank: Rank) -> int:
 
 
 @scenario(ranks=1)
+def unseen_grandchild(rank: Rank) -> int:
+    """A shell starts another, which does nothing that is seen; both have ended before the rank starts the next."""
+    subprocess.run(["sh", "-c", "(:); :"], check=True)
+    return subprocess.run(["touch", rank.path / "later"], check=True).returncode
+
+
+@scenario(ranks=1)
 def limit_beside_work(rank: Rank) -> bool:
     """A wait of 50 ms while a thread of the same rank works for longer."""
     done = threading.Event()
