@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import click
 import pytest
+import yaml
 
 from racecheck.cli import commands
 
@@ -63,6 +65,25 @@ def test_every_command_and_option_is_in_the_readme() -> None:
         for parameter in command.params:
             if isinstance(parameter, click.Option):
                 assert all(option in text for option in parameter.opts), parameter.opts
+
+
+def test_the_workflow_says_what_the_command_line_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = re.search(r"```yaml\n(# \.github/workflows/.*?)```", README.read_text(), re.DOTALL)
+    assert found is not None
+    steps = yaml.safe_load(found.group(1))["jobs"]["gate"]["steps"]
+    run = [shlex.split(step["run"]) for step in steps if "run" in step]
+    (upload,) = (step["with"] for step in steps if step.get("uses", "").startswith("actions/upload-artifact@"))
+    monkeypatch.chdir(tmp_path)
+    assert isinstance(commands, click.Group)
+    known = commands.commands
+    asked = {words[1]: known[words[1]].make_context(words[1], words[2:]) for words in run if words[0] == "racecheck"}
+    assert asked.keys() == {"doctor", "gate"}
+    names = {each.opts[0]: each.name for each in known["gate"].params}
+    junit, html, markdown = (str(asked["gate"].params[names[each]]) for each in ("--junit", "--html", "--markdown"))
+    assert set(upload["path"].split()) == {junit, html, ".racecheck/"}
+    assert markdown in next(words for words in run if words[0] == "cat")
+    # On PyPI that name is another project's.
+    assert not any("racecheck" in words for words in run if words[:2] == ["pip", "install"])
 
 
 def test_the_marked_commands_name_what_there_is() -> None:
