@@ -82,7 +82,7 @@ class Runs:
             seed=self._seed,
         )  # fmt: skip
         told = {name: each for name, each in found.items() if OUT_OF_TIME not in each.truncated}
-        return told if len(told) > 1 or not any(map(repairs, crashes.logs.values())) else {}
+        return told if len(told) > 1 or crashes.log is None or not repairs(crashes.log) else {}
 
     @property
     def total(self) -> Crashes | None:

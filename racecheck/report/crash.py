@@ -70,14 +70,10 @@ def repairs_text(repaired: Mapping[str, Crashes]) -> str:
     if len(repaired) == 1:
         return "None of the repairs that are known here would change what this run does."
     models = list(dict.fromkeys(model for crashes in repaired.values() for model in crashes.counts))
-    rows = sorted(repaired.items(), key=lambda row: _bad(row[1]))
+    rows = sorted(repaired.items(), key=lambda row: row[1].bad)
     cells = [[name, *(_cell(crashes, model) for model in models)] for name, crashes in rows]
     table = _table([["bad states / ways", *(NAMES.get(model, model) for model in models)], *cells])
-    return table if not _bad(rows[0][1]) else f"{table}\nNone of these repairs makes it hold, alone or together."
-
-
-def _bad(crashes: Crashes) -> int:
-    return sum(count.bad for count in crashes.counts.values())
+    return table if not rows[0][1].bad else f"{table}\nNone of these repairs makes it hold, alone or together."
 
 
 def _cell(crashes: Crashes, model: str) -> str:
