@@ -115,6 +115,12 @@ def test_nothing_is_found_where_nothing_is_wrong(session: Session, name: str, va
     assert {str(each) for each in report.outcome.results} == {str(Returned(value))}
 
 
+def test_a_thread_without_python_has_no_stack_and_keeps_nobody_waiting(session: Session) -> None:
+    found = {op.call: op.stack for op in run(session, "thread_of_c", file="threads").ops}
+    assert found["mkdir"]
+    assert found["rmdir"] == ()
+
+
 def test_a_wait_that_only_time_ends_is_no_deadlock(session: Session) -> None:
     outcome = run(session, "waits_for_a_time", file="threads")
     assert outcome.results == (Returned(False), Returned(False))

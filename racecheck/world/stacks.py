@@ -30,11 +30,12 @@ def capture(pid: int, tid: int, pipe: int, listener: int = -1, call: int = -1) -
     that runs or sleeps (-1).  ``call``, where the process has several threads: the number of the call that it is
     stopped in, for the listener may have something to say of another.
 
-    None if none came within a second, or the pipe has ended: the thread blocks the signal, or is gone.
+    None if none came within a second, or the pipe has ended: the thread blocks the signal, or is gone.  Empty if the
+    thread has none, as those that C++ starts.
     """
     tgkill = syscalls.number("tgkill", libc.MACHINE)
     assert tgkill is not None
-    if libc.syscall(tgkill, pid, tid, int(STACK_SIGNAL))[1] or not _readable(pipe, _PATIENCE):
+    if libc.syscall(tgkill, pid, tid, int(STACK_SIGNAL))[1] or not _is_told(pid, tid, pipe):
         return None
     if listener >= 0 and not (_readable(listener, _PATIENCE) and (call < 0 or _is_back(pid, tid, call))):
         return None
@@ -42,6 +43,24 @@ def capture(pid: int, tid: int, pipe: int, listener: int = -1, call: int = -1) -
     while _readable(pipe, 0 if listener >= 0 else 20) and (piece := os.read(pipe, 1 << 16)):
         text += piece
     return parse(text.decode(errors="replace"))
+
+
+def _is_told(pid: int, tid: int, pipe: int) -> bool:
+    """Wait until the thread has written its stack, or sleeps again and has written none."""
+    deadline = time.monotonic() + _PATIENCE / 1000
+    while not _readable(pipe, 1):
+        if _has_handled(tid) and proc.stopped_call(pid, tid) is not None:
+            return True
+        if time.monotonic() > deadline:
+            return False
+    return True
+
+
+def _has_handled(tid: int) -> bool:
+    """Whether the signal neither waits for the thread nor is being handled by it."""
+    known = proc.status(tid)
+    masks = [int(known.get(each, "0"), 16) for each in ("SigPnd", "SigBlk")]
+    return not any(mask >> (int(STACK_SIGNAL) - 1) & 1 for mask in masks)
 
 
 def _is_back(pid: int, tid: int, call: int) -> bool:

@@ -1,5 +1,6 @@
 """Scenarios whose ranks have threads and child processes.  Not collected by pytest."""
 
+import ctypes
 import multiprocessing
 import os
 import random
@@ -217,3 +218,13 @@ def limit_beside_work(rank: Rank) -> bool:
     (rank.path / "waited").touch()
     thread.join()
     return in_time
+
+
+@scenario(ranks=1)
+def thread_of_c(rank: Rank) -> None:
+    """A thread that knows nothing of Python removes a directory."""
+    (rank.path / "old").mkdir()
+    process, thread = ctypes.CDLL(None), ctypes.c_ulong()
+    path = ctypes.create_string_buffer(os.fsencode(rank.path / "old"))
+    process.pthread_create(ctypes.byref(thread), None, process.remove, path)  # unlink, then rmdir
+    process.pthread_join(thread, None)
