@@ -121,6 +121,13 @@ def test_a_thread_without_python_has_no_stack_and_keeps_nobody_waiting(session: 
     assert found["rmdir"] == ()
 
 
+def test_what_waits_for_a_time_ends_with_its_process(session: Session) -> None:
+    outcome = run(session, "waits_beyond_the_end", file="threads")
+    assert outcome.results == (Returned(None), Returned(None))
+    assert sorted(outcome.disk) == ["f0", "f1"]
+    assert not outcome.coverage.holes
+
+
 def test_a_wait_that_only_time_ends_is_no_deadlock(session: Session) -> None:
     outcome = run(session, "waits_for_a_time", file="threads")
     assert outcome.results == (Returned(False), Returned(False))

@@ -146,7 +146,7 @@ class Supervisor:
                     self._state.cause = self._state.trace[-1].clock
                 elif held := [task for task in self._state.stopped_tasks() if self._is_held(task)]:
                     self._execute(held[0])
-                elif not self._injector.expire(idle=True) and not self._quiet.wait_for_timers():
+                elif not self._injector.expire(idle=True) and (self._all_exit() or not self._quiet.wait_for_timers()):
                     return ""
         except Over as over:
             return over.why
@@ -262,14 +262,20 @@ class Supervisor:
         closes while a peer is still on its way out of a collective.  The last ones are not waited for: nothing can come
         of their end any more.
         """
-        ranks = self._state.ranks
+        if self._all_exit():
+            return False
         exiting = [task for task in self._state.stopped_tasks() if _announces(task, "exit")]
         closing = [task for task in self._state.stopped_tasks() if _announces(task, "shutdown")]
-        if len(exiting) == sum(not rank.gone for rank in ranks) and not any(rank.forked for rank in ranks):
-            return False
         for task in exiting + closing:
             reply(task)
         return bool(exiting or closing)
+
+    def _all_exit(self) -> bool:
+        """Whether every rank that is left stands at its end, which is the end of its threads too."""
+        ranks = self._state.ranks
+        return all(rank.gone or _announces(rank.main, "exit") for rank in ranks) and not any(
+            rank.forked for rank in ranks
+        )
 
     # What is chosen.
 

@@ -228,3 +228,18 @@ def thread_of_c(rank: Rank) -> None:
     path = ctypes.create_string_buffer(os.fsencode(rank.path / "old"))
     process.pthread_create(ctypes.byref(thread), None, process.remove, path)  # unlink, then rmdir
     process.pthread_join(thread, None)
+
+
+@scenario(ranks=2)
+def waits_beyond_the_end(rank: Rank) -> None:
+    """A daemon thread would wait for an hour: it ends with its process."""
+
+    def wait() -> None:
+        (rank.path / f"f{rank.rank}").touch()
+        begun.set()
+        threading.Event().wait(3600)
+        (rank.path / "never").touch()
+
+    begun = threading.Event()
+    threading.Thread(target=wait, daemon=True).start()
+    begun.wait()
