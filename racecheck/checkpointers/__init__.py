@@ -48,6 +48,8 @@ NAMES = {
     "deepspeed-zero1": "racecheck.checkpointers.deepspeed:Zero1",
     "deepspeed-zero3": "racecheck.checkpointers.deepspeed:Zero3",
     "deepspeed-nvme": "racecheck.checkpointers.deepspeed:Nvme",
+    "ray": "racecheck.checkpointers.ray_train:Ray",
+    "ray-dcp": "racecheck.checkpointers.ray_train:RayDcp",
     "torchtitan": "racecheck.checkpointers.torchtitan:Titan",
     "torchtitan-async": "racecheck.checkpointers.torchtitan:TitanAsync",
     "torchtune": "racecheck.checkpointers.torchtune:TorchTune",
