@@ -315,6 +315,8 @@ def test_a_sweep_tries_every_single_one(session: Session) -> None:
     short = search(session, "renamed", "EIO on open|write|rename nth=each", schedules=3)
     assert short.claim.startswith("not every single fault or stale view of the tamest schedule: 2 of 3 tried")
     assert [*map(str, short.tried)] == ["2 of 3 faults"]
+    nothing = search(session, "renamed", "EIO on symlink nth=each", schedules=3)
+    assert nothing.claim.startswith("in the tamest schedule no fault or stale view is possible")
 
 
 def test_what_was_never_reached_is_not_known(session: Session, capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,5 +75,8 @@ class Sweep(Strategy):
     def claim(self) -> str:
         more = f"; {self._hunted} more in other schedules" if self._hunted else ""
         done, due = self._done.total(), self._due.total()
+        if self.is_swept and not due:
+            others = f"; {self._hunted} others tried" if self._hunted else ""
+            return f"in the tamest schedule no fault or stale view is possible{others}"
         how_many, far = ("every", f"{done}") if self.is_swept else ("not every", f"{done} of {due}")
         return f"{how_many} single fault or stale view of the tamest schedule: {far} tried{more}"
