@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 import pytest
 
 from racecheck import runner
 from racecheck.compare import first_difference
+from racecheck.kernel import proc
 from racecheck.model import Outcome, Returned, Stopped, Verdict
 from racecheck.search import Search, explore
 from racecheck.strategies import RandomWalk, Replay
@@ -126,6 +128,24 @@ def test_what_waits_for_a_time_ends_with_its_process(session: Session) -> None:
     assert outcome.results == (Returned(None), Returned(None))
     assert sorted(outcome.disk) == ["f0", "f1"]
     assert not outcome.coverage.holes
+
+
+def test_a_process_that_is_started_while_somebody_looks_is_not_missed(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is started behind the list of processes, and who has started it sleeps by the time at which that is asked."""
+    shown: set[int] = set()
+
+    def late(pid: int, now: Callable[[int], list[int]] = proc.descendants) -> list[int]:
+        found = now(pid)
+        fresh = {*found} - shown
+        if proc.stopped_call(pid, pid) is not None:
+            shown.update(fresh)
+        return [each for each in found if each not in fresh]
+
+    monkeypatch.setattr(proc, "descendants", late)
+    outcome = run(session, "busy_child", file="threads")
+    assert outcome.schedule[0].count == 2, "what the rank does next, and what the process does"
 
 
 def test_a_wait_that_only_time_ends_is_no_deadlock(session: Session) -> None:

@@ -124,15 +124,11 @@ class Quiet:
         """
         ranks = self._state.ranks
         waiting = any(rank.asleep or not rank.has_stopped for rank in ranks if not rank.gone)
-        pids = self._processes([rank for rank in ranks if waiting or rank.running])
         stopped = frozenset(task.tid for task in self._state.stopped_tasks())
         if not waiting:
             stopped = stopped.union(*(rank.background for rank in ranks))
-        awaited = frozenset(rank.pid for rank in self._state.ranks)
-        first = proc.asleep(pids, stopped, awaited)
-        if first is None or self._poll.poll(0) or proc.asleep(pids, stopped, awaited) != first:
-            return False
-        if not self._is_sound(dict(first)):
+        sleep = self._asleep([rank for rank in ranks if waiting or rank.running], stopped)
+        if sleep is None or not self._is_sound(dict(sleep)):
             return False
         for rank in self._state.ranks:
             if rank.running:
@@ -146,6 +142,19 @@ class Quiet:
                     known = [each for each in (task.deadline, _deadline(task)) if each]
                     task.deadline = min(known, default=0)
         return True
+
+    def _asleep(self, ranks: list[Rank], stopped: frozenset[int]) -> proc.Sleep | None:
+        """How the threads of these ranks sleep that are not known to have ``stopped``; None if one of them does not.
+
+        Processes are listed twice: one that was started behind the first list, by a thread that sleeps since, would not
+        be looked at.
+        """
+        pids = self._processes(ranks)
+        awaited = frozenset(rank.pid for rank in self._state.ranks)
+        first = proc.asleep(pids, stopped, awaited)
+        if first is None or self._poll.poll(0) or self._processes(ranks) != pids:
+            return None
+        return first if proc.asleep(pids, stopped, awaited) == first else None
 
     def _is_sound(self, sleep: dict[int, bytes]) -> bool:
         """Whether no rank sleeps only until a thread of a library (gloo's loop) looks around by itself again: each of

@@ -201,6 +201,18 @@ def unseen_grandchild(rank: Rank) -> int:
 
 
 @scenario(ranks=1)
+def busy_child(rank: Rank) -> None:
+    """A process that works for a while before it does anything that is seen; the rank does something meanwhile."""
+    child = os.fork()
+    if child == 0:
+        sum(range(10_000_000))
+    (rank.path / f"of {'child' if child == 0 else 'rank'}").touch()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+@scenario(ranks=1)
 def limit_beside_work(rank: Rank) -> bool:
     """A wait of 50 ms while a thread of the same rank works for longer."""
     done = threading.Event()
