@@ -38,7 +38,10 @@ def test_what_was_saved_is_loaded(racecheck: Any, name: str) -> None:
 
 @pytest.mark.slow
 def test_the_real_swapper(racecheck: Any) -> None:
-    """With the extension that DeepSpeed compiles for it, which takes libaio-dev and some minutes (DS_BUILD_AIO=1)."""
+    """With the extension that DeepSpeed compiles for it, which takes libaio-dev and some minutes (DS_BUILD_AIO=1).
+
+    Compiled by the ranks when they first need it, its lock is a file that they write outside, and waits by real time.
+    """
     if AFFECTED:
         racecheck.finds(swapping, "no-file-errors", within=20)
     else:
