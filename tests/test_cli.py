@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -396,15 +396,9 @@ def test_the_process_of_the_command_line_imports_no_torch() -> None:
 
 def test_interrupted_in_its_search_it_shows_what_it_has_and_leaves_nothing(tmp_path: Path) -> None:
     """More runs than it takes to warm up are under way or over."""
-    runs, seen = tmp_path / "runs", set[int]()
+    runs = tmp_path / "runs"
     process = _run_for_ever(f"{FILE}::guarded", runs)
-
-    def is_searching() -> bool:
-        with suppress(FileNotFoundError):  # between two runs it is made anew
-            seen.update(path.stat().st_ctime_ns for path in runs.glob("*/*/disk"))
-        return len(seen) >= 20
-
-    _wait(process, is_searching)
+    _wait(process, lambda: any(int(path.name) >= 20 for path in runs.glob("*/*/output/[0-9]*")))
     out, err = _interrupt(process, runs)
     assert re.match(r"UNKNOWN  after (\d+) of 1000000 schedules\n +interrupted after \1 of 1000000 schedules\n", out)
     assert "interrupted" not in err

@@ -229,10 +229,11 @@ def _duration(request: Request, now: VirtualTime) -> int:
 
 
 def _round_up(nanoseconds: int) -> int:
-    """To two digits, and to hundredths of a second at least."""
-    digits = len(str(max(nanoseconds, 1)))
-    step = max(_COARSE, int("1" + "0" * max(digits - 2, 0)))
-    return max(step, -(-nanoseconds // step) * step)
+    """To the next of 10 ms, 20 ms, 50 ms, 100 ms, ...: what people write, however late the program comes to it."""
+    step = _COARSE
+    while nanoseconds > 5 * step:
+        step *= 10
+    return next(each * step for each in (1, 2, 5) if nanoseconds <= each * step)
 
 
 def _inode(request: Request) -> int:

@@ -158,12 +158,14 @@ class Quiet:
 
     def _is_sound(self, sleep: dict[int, bytes]) -> bool:
         """Whether no rank sleeps only until a thread of a library (gloo's loop) looks around by itself again: each of
-        those has done so since the rank fell asleep.
+        those has done so since the rank fell asleep, and since the others have left the collective that it is in: what
+        they sent may be on its way while nobody runs, where the kernel is busy.
         """
         for rank in self._state.ranks:
-            if rank.gone or rank.stopped_tasks():
+            arriving = self._arriving(rank)
+            if rank.gone or (rank.stopped_tasks() and not arriving):
                 continue
-            stamp = sleep.get(rank.pid, b"")
+            stamp = sleep.get(rank.pid, b"") + arriving
             if self._sound.get(rank.pid) == stamp:
                 continue
             if self._since.get(rank.pid, (b"", {}))[0] != stamp:
@@ -174,6 +176,12 @@ class Quiet:
                 return False
             self._sound[rank.pid] = stamp
         return True
+
+    def _arriving(self, rank: Rank) -> bytes:
+        """The collectives that threads of a rank are in, and who else has not shown yet to be out of them."""
+        inside = [task.inside for task in rank.tasks.values() if task.inside is not None]
+        tasks = [task for each in self._state.ranks for task in each.tasks.values()]
+        return "".join(f"{each} {[task.name for task in tasks if task.inside is each]}" for each in inside).encode()
 
     def _forget_ended(self, rank: Rank) -> None:
         """Threads of the rank that are gone; it may be a single one again."""
