@@ -250,6 +250,61 @@ def test_so_has_one_that_removes_the_directory_first():
     assert sorted([path for path, _ in disk] for disk in fresh) == [["after", *new], new, old]
 
 
+def saves_in_place(times: int, way: str = "truncates") -> Log:
+    """A file in a directory, written over and over, with an acknowledgement behind each time."""
+    calls, acks = Calls(), []
+    calls.mkdir("ckpt")
+    for step in range(times):
+        if way == "unlinks" and step:
+            calls.unlink("ckpt/state")
+        calls.open_w("ckpt/state")
+        calls.write("ckpt/state", f"s{step}", 0)
+        acks.append(calls.last)
+    return replace(calls.log(), acks={0: acks})
+
+
+@pytest.mark.parametrize("way", ["truncates", "unlinks"])
+def test_each_of_many_saves_has_a_directory_of_its_own(way: str):
+    log = saves_in_place(4, way)
+    fresh = fresh_directories(log)
+    whole = [shown(each.disk) for each in states(fresh, "kill").states]
+    assert whole[0] == {"ckpt/": "", "ckpt/state": "s3"}
+    assert {tuple(each.values()) for each in whole} == {(), ("",), ("", ""), *(("", f"s{step}") for step in range(4))}
+
+
+def test_what_only_one_rank_has_filled_is_not_taken():
+    """Nothing but the name that the new directory gets has the ranks wait for each other."""
+    calls = Calls(2)
+    calls.mkdir("ckpt")
+    for rank in (0, 1):
+        calls.create(f"ckpt/of {rank}")
+        calls.write(f"ckpt/of {rank}", "old")
+    calls.settle()
+    for rank in (0, 1):
+        calls.at(rank).open_w(f"ckpt/of {rank}")
+        calls.write(f"ckpt/of {rank}", "new", 0)
+    kept = {tuple(disk.values()) for disk in map(dict, disks(fresh_directories(calls.log())))}
+    assert kept == {("", "old", "old"), ("", "new", "new")}
+    assert len(disks(calls.log())) > 2
+
+
+@pytest.mark.parametrize("name", ["ckpt/config", "ckpt/sub/state"])
+def test_what_is_to_stay_or_is_deeper_down_is_not_told_of(name: str):
+    calls = Calls()
+    calls.mkdir("ckpt")
+    calls.mkdir("ckpt/sub")
+    for each in ("ckpt/state", name):
+        calls.create(each)
+        calls.write(each, "old")
+    calls.settle()
+    calls.open_w("ckpt/state")
+    calls.write("ckpt/state", "new", 0)
+    if "sub" in name:
+        calls.unlink(name)
+        calls.create(name)
+    assert fresh_directories(calls.log()) == calls.log()
+
+
 @pytest.mark.parametrize("way", ["in the watched directory", "from the end", "moves what is there"])
 def test_where_a_fresh_directory_cannot_be_told_of_nothing_is_said(way: str):
     calls = Calls()

@@ -66,20 +66,24 @@ def effect(outcome: Outcome) -> object:
     return compare.effect(replace(outcome, disk=disk))
 
 
-def explored(session: Session, scenario: Scenario, world: World) -> Iterator[object]:
-    """The effects of `BUDGET` schedules, one after another."""
+def explored(session: Session, scenario: Scenario, world: World) -> Iterator[Outcome]:
+    """The outcomes of `BUDGET` schedules, one after another."""
     strategy = Bursts()
     for number in range(BUDGET):
         strategy.begin(Random(f"uncontrolled:{number}"))
-        yield effect(runner.run_once(session, scenario, world, strategy, seed="0", stacks=False))
+        yield runner.run_once(session, scenario, world, strategy, seed="0", stacks=False)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_a_free_run_is_among_the_explored(session: Session, scenario: Scenario) -> None:
     world = make_world(scenario.world, ranks=2, timeout=10)
     session.request("import", target=scenario.reference)
-    happened = effect(free.run(session, scenario.reference, world, seed="0"))
-    assert happened in explored(session, scenario, world)
+    ran = free.run(session, scenario.reference, world, seed="0")
+    happened, has_failed = effect(ran), not all(isinstance(each, Returned) for each in ran.results)
+    assert any(
+        effect(outcome) == happened or (outcome.mismatch and has_failed)  # what gloo makes of that is stopped before
+        for outcome in explored(session, scenario, world)
+    )
 
 
 @pytest.mark.parametrize(("gpus", "backend"), [(0, "gloo"), (1, "gloo"), (2, "nccl")])

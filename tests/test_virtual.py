@@ -9,6 +9,7 @@ import pytest
 
 from racecheck.compare import first_difference
 from racecheck.kernel import vdso
+from racecheck.world.bookkeeping import _round_up
 from racecheck.world.session import Session
 from racecheck.world.virtual import EPOCH
 from tests.test_nodes import values
@@ -50,6 +51,14 @@ def test_a_file_lock_excludes_whatever_the_order(session: Session, seed: int) ->
     outcome = run(session, "filelock_excludes", file="times", seed=seed)
     assert values(outcome) == [1] * 8
     assert not outcome.coverage.holes
+
+
+@pytest.mark.parametrize("seconds", [0.01, 0.05, 0.1, 0.25, 0.5, 1, 1.5, 2, 3, 5, 10, 30, 60, 600])
+def test_a_sleep_to_a_real_deadline_is_as_long_as_it_was_written(seconds: float) -> None:
+    """Whoever comes to it late has a little less before it."""
+    wanted = round(seconds * 1e9)
+    assert {_round_up(round(wanted * late)) for late in (1, 0.999, 0.95)} == {wanted}
+    assert _round_up(round(wanted * 1.01)) <= 1.34 * wanted
 
 
 def test_the_code_that_replaces_a_vdso_entry() -> None:

@@ -16,16 +16,18 @@ _CONTENTS = frozenset({"write", "truncate"})
 
 def fresh_directories(log: Log) -> Log:
     """Where a save writes over what an earlier one has left in a directory, or removes that directory and makes it
-    anew, it fills a new one, and nothing happens to the old one until the last thing that the save does there is done.
+    anew, it fills a new one, and nothing happens to the old one until all that the ranks do there is done.
 
     Whoever loads is to take the newest directory that is complete: so here the new one then gets the old one's name.
-    The same log where that cannot be told: in the watched directory itself, and where a file is not written from its
-    beginning.
+    Nothing changes where that cannot be told: in the watched directory itself, where a file is not written from its
+    beginning, and where something in the directory is to stay as it is.
     """
     for save in range(1 + max((_save(log, each) for each in log.entries), default=0)):
-        for directory, name in _reused(log, save):
-            with suppress(_CannotTell):
-                log = _Moving(log, save, directory, name).log()
+        moved = log
+        with suppress(_CannotTell):
+            for directory, name in _reused(log, save):
+                moved = _Moving(moved, save, directory, name).log()
+            log = moved
     return log
 
 
@@ -85,8 +87,9 @@ class _CannotTell(Exception):
 class _Moving:
     """Moves what a save does in a ``directory`` called ``name`` into another one.
 
-    ``_old`` are the names of what is in it before; ``_inside`` the objects in the new one, ``_fresh`` that itself, and
-    ``_instead`` the new files by the old ones that the save writes over.
+    ``_old`` are the names of what is in it before, ``_gone`` what of that the save does not leave as it is; ``_inside``
+    are the objects in the new one, ``_fresh`` is that itself, and ``_instead`` has the new files by the old ones that
+    the save writes over.
     """
 
     def __init__(self, log: Log, save: int, directory: int, name: Name) -> None:
@@ -100,6 +103,7 @@ class _Moving:
         self._fresh = self._number() if self._remade is None else self._remade.inode
         self._inside = {self._fresh}
         self._instead: dict[int, int] = {}
+        self._gone: set[int] = set()
 
     def _number(self) -> int:
         self._last += 1
@@ -108,27 +112,38 @@ class _Moving:
     def log(self) -> Log:
         """Raises `_CannotTell`."""
         entries: list[Entry] = []
-        last, place = None, 0
+        filling: list[Entry] = []
+        place = 0
         for entry in self._log.entries:
-            if _save(self._log, entry) != self._save:
-                entries.append(entry)
-            elif changed := self._changed(entry):
-                entries.append(changed)
-                if {changed.inode, changed.directory, changed.to_directory} & self._inside:
-                    self._inside.add(changed.inode)
-                    last, place = changed, len(entries)
-        if last is not None:
+            number = _save(self._log, entry)
+            changed = entry if number < self._save else self._later(entry) if number > self._save else self._own(entry)
+            if changed is None:
+                continue
+            entries.append(changed)
+            if number == self._save and {changed.inode, changed.directory, changed.to_directory} & self._inside:
+                self._inside.add(changed.inode)
+                filling.append(changed)
+                place = len(entries)
+        if self._remade is None and self._old.keys() - self._gone:
+            raise _CannotTell
+        moments = list(self._log.moments)
+        if filling:
+            last = filling[-1]
             done = Entry(last.event, "link", self._fresh, *self._name, rank=last.rank, node=last.node, clock=last.clock)
             entries.insert(place, done)
-        start = self._log.start
-        inodes = {**start.inodes, self._fresh: Inode("directory")}
-        return replace(self._log, start=replace(start, inodes=inodes), entries=tuple(entries))
+            if 0 <= last.event < len(moments):
+                others = (each.event for each in filling if each.rank != last.rank and each.event >= 0)
+                moments[last.event] = replace(moments[last.event], after=(*moments[last.event].after, *others))
+        inodes = {**self._log.start.inodes, self._fresh: Inode("directory")}
+        start = replace(self._log.start, inodes=inodes)
+        return replace(self._log, start=start, entries=tuple(entries), moments=tuple(moments))
 
-    def _changed(self, entry: Entry) -> Entry | None:
+    def _own(self, entry: Entry) -> Entry | None:
         """What the save does instead, if anything."""
         if entry is self._remade:
             return None
         if entry.inode in self._below and entry.inode not in self._instead and entry.kind != "fsync":
+            self._gone.add(entry.inode)
             if entry.kind in _REMOVES:
                 return None
             if entry.kind != "truncate" or entry.length or entry.inode not in self._old:
@@ -138,10 +153,20 @@ class _Moving:
                 entry, kind="create", inode=self._instead[entry.inode], directory=self._fresh,
                 name=self._old[entry.inode],
             )  # fmt: skip
+        if {entry.directory, entry.to_directory} & (self._below - {self._directory}):
+            raise _CannotTell
+        if entry.replaced in self._old:
+            self._gone.add(entry.replaced)
+            entry = replace(entry, replaced=self._instead.get(entry.replaced, 0))
+        return self._later(entry)
+
+    def _later(self, entry: Entry) -> Entry:
+        """The same, where the new directory is in the place of the old one."""
+        if self._remade is not None:
+            return entry
         return replace(
             entry, inode=self._there(entry.inode), directory=self._there(entry.directory),
-            to_directory=self._there(entry.to_directory), replaced=self._instead.get(entry.replaced, 0)
-            if entry.replaced in self._old else entry.replaced,
+            to_directory=self._there(entry.to_directory), replaced=self._there(entry.replaced),
         )  # fmt: skip
 
     def _there(self, inode: int) -> int:

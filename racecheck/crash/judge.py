@@ -152,7 +152,7 @@ def judge_repairs(
     """What crashes could leave had the code been written otherwise: by the repair's name, "as it is" first.
 
     Each repair, and each two together, is made in the log of the run that has been judged, and its states are judged
-    in their turn; where something breaks under all of these, what is best gets one more.  Those that are not reached in
+    in their turn; where something breaks under all of these, the best two get one more.  Those that are not reached in
     so many ``seconds`` are left out (0: no limit).
     """
     until = time.perf_counter() + seconds if seconds > 0 else 0.0
@@ -169,9 +169,9 @@ def judge_repairs(
 
     try:
         judge_all(repairs(crashes.log))
-        best = min(found, key=lambda name: (found[name].bad, name.count(",")))
-        if found[best].bad and best != AS_IT_IS:
-            judge_all(with_one_more(crashes.log, best))
+        pairs = [name for name in found if "," in name]
+        if pairs and all(each.bad for each in found.values()):
+            judge_all(with_one_more(crashes.log, min(pairs, key=lambda name: found[name].bad)))
     finally:
         judging.close()
     return found

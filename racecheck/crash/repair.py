@@ -31,19 +31,25 @@ def repairs(log: Log, most: int = 2) -> dict[str, Log]:
 
 def with_one_more(log: Log, names: str) -> dict[str, Log]:
     """The log under these repairs ("a, b") and each of the others that changes it then, by name."""
-    have = {*names.split(", ")}
-    return _distinct(log, ([each for each in REPAIRS if each in have or each == more] for more in {*REPAIRS} - have))
+    have = names.split(", ")
+    ways = ([each for each in REPAIRS if each in have or each == more] for more in REPAIRS if more not in have)
+    without = _repaired(log, have)
+    return {name: repaired for name, repaired in _distinct(log, ways).items() if repaired != without}
 
 
 def _distinct(log: Log, ways: Iterable[Sequence[str]]) -> dict[str, Log]:
     found: dict[str, Log] = {}
     for names in ways:
-        repaired = log
-        for name in names:
-            repaired = REPAIRS[name](repaired)
+        repaired = _repaired(log, names)
         if all(repaired != other for other in found.values()):
             found[", ".join(names)] = repaired
     return found
+
+
+def _repaired(log: Log, names: Sequence[str]) -> Log:
+    for name in names:
+        log = REPAIRS[name](log)
+    return log
 
 
 def flush_before_fsync(log: Log) -> Log:

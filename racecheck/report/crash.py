@@ -73,7 +73,7 @@ def repairs_text(repaired: Mapping[str, Crashes]) -> str:
     rows = sorted(repaired.items(), key=lambda row: row[1].bad)
     cells = [[name, *(_cell(crashes, model) for model in models)] for name, crashes in rows]
     table = _table([["bad states / ways", *(NAMES.get(model, model) for model in models)], *cells])
-    return table if not rows[0][1].bad else f"{table}\nNone of these repairs makes it hold, alone or together."
+    return table if not rows[0][1].bad else f"{table}\nNone of these repairs makes it hold."
 
 
 def _cell(crashes: Crashes, model: str) -> str:

@@ -34,7 +34,8 @@ Left out: mountpoint-s3 on directory buckets, which can rename; close by another
 uploads end with the last descriptor of a file, not with the first; locks of files that both nodes have open to read
 exclude each other, as they would not there.
 
-When machines lose power what has been uploaded is there, whole; of an upload that was under way nothing is.
+When machines lose power what has been uploaded is there, whole; of an upload that was under way nothing is.  (What a
+process leaves open is uploaded when it ends, and counts with the next op of anybody.)
 
 A claim to have covered everything means: every order of the ops, each seeing what is there.
 """

@@ -478,8 +478,10 @@ def is_installed(file: str) -> bool:
 
     Racecheck is one, wherever it lies.
     """
-    installed = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[1]))
-    return file.startswith(installed) or not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
+    installed = tuple(f"{each}{os.sep}" for each in (sys.prefix, sys.base_prefix, Path(__file__).parents[1]))
+    return f"{file}{os.sep}".startswith(installed) or not {"site-packages", "dist-packages"}.isdisjoint(
+        Path(file).parts
+    )
 
 
 def _clear(module: ModuleType) -> None:

@@ -41,7 +41,7 @@ _FIOCLEX, _FIONCLEX = 0x5451, 0x5450
 _HARMLESS_IOCTL = frozenset({termios.TCGETS, _FIOCLEX, _FIONCLEX, termios.FIONREAD, termios.TIOCGWINSZ})
 _CLONE_RANGE = frozenset({0x40049409, 0x4020940D})
 _MILLISECOND = 1_000_000
-_COARSE = 10 * _MILLISECOND
+_LADDER = (10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100)
 _GIL_INTERVAL = 6 * _MILLISECOND
 _FUTEX_COMMAND, _FUTEX_REALTIME = 0x7F, 0x100
 _ABSOLUTE = 1
@@ -229,11 +229,13 @@ def _duration(request: Request, now: VirtualTime) -> int:
 
 
 def _round_up(nanoseconds: int) -> int:
-    """To the next of 10 ms, 20 ms, 50 ms, 100 ms, ...: what people write, however late the program comes to it."""
-    step = _COARSE
-    while nanoseconds > 5 * step:
+    """To 10, 12, 15, 20, 25, 30, 40, 50, 60 or 80 ms, or ten times that, and so on: what people write, or near it, also
+    where the program comes to it late.
+    """
+    step = _MILLISECOND
+    while nanoseconds > 100 * step:
         step *= 10
-    return next(each * step for each in (1, 2, 5) if nanoseconds <= each * step)
+    return next(each * step for each in _LADDER if nanoseconds <= each * step)
 
 
 def _inode(request: Request) -> int:

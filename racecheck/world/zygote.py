@@ -39,7 +39,6 @@ from racecheck.world import agent
 from racecheck.world.agent import Job
 
 _TRAINING, _LATE = (b"torch.optim", b"torch.nn", b"fully_shard"), ("torch._dynamo",)
-_SEED = "import"
 _PR_SET_CHILD_SUBREAPER = 36
 _MADV_COLLAPSE = 25
 _HUGE = 2 << 20
@@ -114,7 +113,7 @@ class Zygote:
     def _import(self, target: str) -> dict[str, Any]:
         """Import the module of a scenario, once, and what its functions import."""
         before = len(sys.modules)
-        with randomness.repeatable(_SEED):
+        with randomness.repeatable(target.rpartition("/")[2]):
             found = targets.load(target)
         if len(sys.modules) > before:
             self._own = [name for name in sys.modules if agent.is_own(name)]
@@ -128,7 +127,7 @@ class Zygote:
         Only installed ones: a module of the user's may do something at import that belongs to the run.
         """
         wanted = [each for each in modules if each not in sys.modules and _installed(each)]
-        with randomness.repeatable(_SEED):
+        with randomness.repeatable(" ".join(wanted)):
             learnt = _import_harmless(wanted, [])
         if learnt:
             _settle()
@@ -354,7 +353,7 @@ def main(client: int) -> None:
         agent.take_over_signals()
         linecache.checkcache = lambda filename=None: None  # noqa: ARG005  (torch asks for stacks often; no source changes)
         try:
-            with randomness.repeatable(_SEED):
+            with randomness.repeatable("torch"):
                 hooks = importlib.import_module("racecheck.world.hooks")
         except ImportError as error:
             talk.send(json.dumps({"cannot": f"{error}: install torch (pip install torch)"}).encode())
