@@ -478,10 +478,9 @@ def is_installed(file: str) -> bool:
 
     Racecheck is one, wherever it lies.
     """
-    installed = tuple(f"{each}{os.sep}" for each in (sys.prefix, sys.base_prefix, Path(__file__).parents[1]))
-    return f"{file}{os.sep}".startswith(installed) or not {"site-packages", "dist-packages"}.isdisjoint(
-        Path(file).parts
-    )
+    place, packages = Path(file), {"site-packages", "dist-packages"}
+    installed = (sys.prefix, sys.base_prefix, Path(__file__).parents[1])
+    return any(map(place.is_relative_to, installed)) or not packages.isdisjoint(place.parts)
 
 
 def _clear(module: ModuleType) -> None:
