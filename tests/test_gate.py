@@ -353,6 +353,24 @@ class TestStore:
         assert not Store(tmp_path, Terms(), "mine").good(self.MINE)
         assert [*Store(tmp_path, Terms()).good(self.MINE)] == ["save"]
 
+    def test_what_is_asked_otherwise_has_another_file(self, tmp_path: Path) -> None:
+        kept = cell("kill", versions=self.MINE.versions)
+        Store(tmp_path, Terms(), "a.b:C", ("kill", "save"), ("nfs",)).keep(self.MINE, kept)
+        for terms, named, checks, storages in (
+            (Terms(), "a_b:C", ("kill", "save"), ("nfs",)),
+            (Terms(), f"{'long' * 50}a.b:C", ("kill", "save"), ("nfs",)),
+            (Terms(), "a.b:C", ("kill",), ("nfs",)),
+            (Terms(), "a.b:C", ("kill", "save"), ()),
+            (Terms(seconds=60), "a.b:C", ("kill", "save"), ("nfs",)),
+            (Terms(seed="1"), "a.b:C", ("kill", "save"), ("nfs",)),
+            (Terms(ranks=3), "a.b:C", ("kill", "save"), ("nfs",)),
+        ):
+            other = Store(tmp_path, terms, named, checks, storages)
+            assert not other.good(self.MINE)
+            other.end()
+        again = Store(tmp_path, Terms(), "a.b:C", ("save", "kill", "save"), ("nfs",))
+        assert [*again.good(self.MINE)] == ["kill"], "the order in which checks are named says nothing"
+
     def test_a_damaged_file_is_a_line(self, tmp_path: Path) -> None:
         store, file = Store(tmp_path, Terms()), tmp_path / "gate.json"
         file.write_text("{")

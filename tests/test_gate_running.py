@@ -170,6 +170,17 @@ class TestGate:
             assert cli.out.count("all, in ") == 3
             assert not [*Path(".racecheck").glob("gate-*")]
 
+    def test_one_that_asks_less_leaves_what_was_interrupted(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+        ask = ["gate", f"{FILE}::Careful", *only("save", "saves", "load")]
+        original = Judging.cells
+        monkeypatch.setattr(Judging, "cells", _interrupted_after(f"{FILE}::Careful[saves]"))
+        assert cli(*ask) == 130
+        monkeypatch.setattr(Judging, "cells", original)
+        assert cli("gate", f"{FILE}::Careful", *only("load")) == 0
+        assert cli(*ask) == 0
+        assert "2 cells kept from an earlier time" in cli.err
+        assert re.findall(r"\[(\w+)\] PASS", cli.err) == ["load"]
+
     def test_anew_what_was_interrupted_is_forgotten(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
         ask = ["gate", f"{FILE}::Careful", *only("save", "load")]
         original = Judging.cells

@@ -44,7 +44,9 @@ class Gate:
     def __init__(self, asked: Asked, terms: Terms, say: Callable[[str], None], show: Show) -> None:
         self._asked, self._terms, self._say, self._show = asked, terms, say, show
         named = "" if asked.goes_on else asked.names[0]
-        self._store = Store(terms.findings, terms, named) if terms.findings is not None else None
+        self._store = (
+            Store(terms.findings, terms, named, asked.checks, asked.storages) if terms.findings is not None else None
+        )
         self._cells: dict[tuple[str, str], Cell] = {}
         self._wrong: list[str] = []
 

@@ -3,14 +3,16 @@
 The file is versioned JSON, read strictly and written as a whole.  A cell is good for as long as what it follows from is
 the same (`Kept.source`, the versions, the terms): else it is made again, and replaces the old one.
 
-The gate of all has one file, which stays.  The gate of one checkpointer has a file of its own, and ends it when it has
-come to its end: who asks again then wants to know it anew.
+The gate of all has one file, which stays.  The gate of one checkpointer has a file for all that it was asked, and ends
+that when it has come to its end: who asks the same again then wants to know it anew, and what was asked otherwise and
+interrupted is still to be gone on with.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -26,7 +28,7 @@ from racecheck.record import Format
 
 FORMAT = Format("racecheck-gate", 2, "a gate's cells", "remove it, or begin anew with --anew")
 _LONGEST = 100
-_ALL, _ONE, _LOCK = "gate.json", "gate-{}.json", "gate.lock"
+_ALL, _ONE, _LOCK = "gate.json", "gate-{}-{}.json", "gate.lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +51,12 @@ class _File:
 
 
 class Store:
-    """The cells below a directory, of the gate of all, or of the checkpointer that is ``named``."""
+    """The cells below a directory, of the gate of all, or of the checkpointer that is ``named`` and these checks."""
 
-    def __init__(self, directory: Path, terms: Terms, named: str = "") -> None:
-        self._path = directory / (_ONE.format(re.sub(r"\W", "_", named)[-_LONGEST:]) if named else _ALL)
+    def __init__(
+        self, directory: Path, terms: Terms, named: str = "", checks: Sequence[str] = (), storages: Sequence[str] = ()
+    ) -> None:
+        self._path = directory / (_one(terms, named, checks, storages) if named else _ALL)
         self._terms = terms
         self._fingerprints: dict[str, str] = {}
 
@@ -102,6 +106,13 @@ class Store:
 
     def _fingerprint(self, subject: Subject) -> str:
         return self._fingerprints.setdefault(subject.name, fingerprint(subject))
+
+
+def _one(terms: Terms, named: str, checks: Sequence[str], storages: Sequence[str]) -> str:
+    """The file of a gate of one: the name as people know it, and ten digits that stand for all that is asked."""
+    asked = [named, sorted({*checks}), sorted({*storages}), terms.seed, float(terms.seconds), terms.ranks]
+    digits = hashlib.sha256(repr(asked).encode()).hexdigest()[:10]
+    return _ONE.format(re.sub(r"\W", "_", named)[-_LONGEST:], digits)
 
 
 def _address(cell: Cell) -> tuple[str, str]:
