@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from racecheck.checkpointers import CHECKS, applicable, protocol, reason_against
 from racecheck.errors import UsageError
 from racecheck.gate import baseline as baselines
 from racecheck.gate import judging, layouts, pages, subjects
-from racecheck.gate.baseline import Baseline
+from racecheck.gate.baseline import Baseline, Comparison
 from racecheck.gate.cells import Cell
 from racecheck.gate.judging import Judging, Terms
 from racecheck.gate.plan import FIRST, is_swept
@@ -42,12 +43,13 @@ def check_checkpointer(
 
     ``checks`` and ``storages`` are names, by default all; ``seconds`` is about how long that may take.  ``baseline`` is
     a file that ``racecheck gate --update-baseline`` has written: what is known there does not fail, and of what is
-    fixed there is a warning.  Gives what came of each check.  Raises `AssertionError`, with the matrix and the
-    interleaving, unless all are PASS, and `UsageError` for what is no checkpointer.
+    fixed there is a warning; paths in it begin in the current directory, as on the command line.  Gives what came of
+    each check.  Raises `AssertionError`, with the matrix and the interleaving, unless all are PASS, and `UsageError`
+    for what is no checkpointer, or no baseline.
     """
     __tracebackhide__ = True  # of pytest: what it shows is the matrix
     subject = Subject(_name(checkpointer), checkpointer)
-    known = _known(subject, baseline)
+    known = _known(subject, baseline, Path())
     terms = Terms(ranks, str(seed), seconds, config.read().findings)
     asked = subjects.checks(subject, checks, storages)
     if not asked:
@@ -56,7 +58,7 @@ def check_checkpointer(
     for cell in Judging(subject, HERE, terms).cells(asked):
         found[cell.check] = cell
     cells = tuple(found.values())
-    result = Result(cells, baselines.compare(cells, known), terms, sum(each.seconds for each in cells))
+    result = Result(cells, _compared(cells, known), terms, sum(each.seconds for each in cells))
     if result.verdict is not Verdict.PASS:
         raise AssertionError(layouts.text(pages.blocks(result)))
     for line in result.comparison.fixed:
@@ -66,7 +68,8 @@ def check_checkpointer(
 
 class CheckpointerSuite:
     """The suite as tests: derive a class ``Test...`` and set ``checkpointer``; ``checks`` may name fewer than all, and
-    ``baseline`` a file of known findings, as in `check_checkpointer` (relative to pytest's root directory).
+    ``baseline`` a file of known findings, as in `check_checkpointer`; it, and paths in it, begin in pytest's root
+    directory.
 
     Each check is a test, ``TestMine::test_check[kill]``, for which the options and the marker of the plugin count.
     What the checkpointer's ``not_for`` names is skipped, with the reason.
@@ -91,15 +94,24 @@ class CheckpointerSuite:
         if self.baseline is None:
             racecheck.check(made, **given)
             return
-        report, text = racecheck.explored(made, **given)
         subject = Subject(_name(self.checkpointer), self.checkpointer)
+        known = self._baseline(subject, request.config.rootpath)
+        report, text = racecheck.explored(made, **given)
         cells = [judging.cell(subject, CHECKS[check], report)]
-        compared = baselines.compare(cells, _known(subject, request.config.rootpath / self.baseline))
+        compared = _compared(cells, known)
         if baselines.verdict(cells, compared) is not Verdict.PASS:
             pytest.fail("\n".join([*(f"new: {line}" for line in compared.new), text]), pytrace=False)
         request.node.add_report_section("call", "racecheck", text)
         for line in compared.fixed:
             warnings.warn(baselines.fixed(line), stacklevel=1)
+
+    def _baseline(self, subject: Subject, root: Path) -> Mapping[str, str]:
+        """What is known of it; the test fails where that cannot be read."""
+        try:
+            return _known(subject, self.baseline, root)
+        except UsageError as error:
+            wrong = f"racecheck: {error}"
+        pytest.fail(wrong, pytrace=False)
 
     def _asked(self) -> list[str]:
         _name(self.checkpointer)
@@ -115,18 +127,28 @@ class CheckpointerSuite:
         return pytest.param(name, id=name, marks=marks)
 
 
-def _known(subject: Subject, path: str | Path | None) -> Baseline:
-    """What is known of a checkpointer; a line may also name it by its file, as the command line does."""
+def _known(subject: Subject, path: str | Path | None, root: Path) -> Mapping[str, str]:
+    """The lines of a baseline, each with how it names the checkpointer here: by its module.
+
+    A line may also name it by its file, as the command line does.  The path and those in the lines begin in ``root``.
+    Raises `UsageError`.
+    """
     if path is None:
-        return Baseline()
+        return {}
     own = Path(inspect.getfile(subject.kind)).resolve()
-    known = []
-    for line in baselines.load(Path(path)).known:
+    known = {}
+    for line in baselines.load(root / path).known:
         target, bracket, rest = line.partition("[")
         file, _, name = target.partition("::")
-        is_own = name == subject.kind.__qualname__ and Path(file).resolve() == own
-        known.append(f"{subject.name if is_own else target}{bracket}{rest}")
-    return Baseline(tuple(known))
+        is_own = name == subject.kind.__qualname__ and (root / file).resolve() == own
+        known[line] = f"{subject.name if is_own else target}{bracket}{rest}"
+    return known
+
+
+def _compared(cells: Sequence[Cell], known: Mapping[str, str]) -> Comparison:
+    """What is new, known and fixed; what is fixed is to be looked for in the file, so it is said as it is there."""
+    found = baselines.compare(cells, Baseline(tuple(known.values())))
+    return replace(found, fixed=tuple(line for line, named in known.items() if named in found.fixed))
 
 
 def _name(checkpointer: type) -> str:

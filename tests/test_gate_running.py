@@ -278,6 +278,17 @@ def _not_for_good(self: Judging) -> str:
     return _TRY(self)
 
 
+_SUITE = """
+import racecheck
+from gated import InPlace
+
+class TestInPlace(racecheck.CheckpointerSuite):
+    checkpointer = InPlace
+    checks = ("kill",)
+    baseline = "known.json"
+"""
+
+
 class TestInTests:
     @pytest.mark.slow
     @pytest.mark.usefixtures("_project")
@@ -325,6 +336,45 @@ class TestInTests:
         done = run_pytest(pytester, "test_mine.py")
         done.assert_outcomes(passed=2, warnings=1)
         done.stdout.fnmatch_lines(["*fixed: gated:InPlace?kill? no-deadlock: take it out of the baseline*"])
+
+    def test_paths_in_a_baseline_begin_where_the_baseline_does(
+        self, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Wherever pytest is called; what is fixed is said as the line is in the file."""
+        lines = [f"inner/gated.py::InPlace[kill] {each}" for each in ("no-deadlock", "old-survives", "recovers")]
+        baseline.save(baseline.Baseline(tuple(lines)), pytester.path / "known.json")
+        pytester.makeini("[pytest]")
+        inner = pytester.mkdir("inner")
+        (inner / "gated.py").write_text(FILE.read_text())
+        (inner / "test_mine.py").write_text(_SUITE)
+        monkeypatch.chdir(inner)
+        done = run_pytest(pytester, "test_mine.py")
+        done.assert_outcomes(passed=1, warnings=1)
+        done.stdout.fnmatch_lines(["*fixed: inner/gated.py::InPlace?kill? no-deadlock: take it out of the baseline*"])
+
+    @pytest.mark.parametrize(
+        ("text", "said"), [(None, "*there is no baseline *known.json: write one*"), ("{}", "*not a baseline*")]
+    )
+    def test_a_baseline_that_cannot_be_read_is_a_line(
+        self, pytester: pytest.Pytester, text: str | None, said: str
+    ) -> None:
+        """And is read before anything is tried."""
+        if text is not None:
+            (pytester.path / "known.json").write_text(text)
+        pytester.makeconftest("""
+            from racecheck.fixture import Racecheck
+
+            def explored(*_, **given):
+                raise AssertionError("explored")
+
+            Racecheck.explored = explored
+            """)
+        pytester.makepyfile(gated=FILE.read_text(), test_mine=_SUITE)
+        done = run_pytest(pytester, "test_mine.py")
+        done.assert_outcomes(failed=1)
+        done.stdout.fnmatch_lines([f"racecheck: {said}"])
+        assert "Traceback" not in done.stdout.str()
+        assert "Error" not in done.stdout.str()
 
     def test_bad_input(self) -> None:
         class Local(gated.InPlace):
