@@ -454,7 +454,7 @@ class Tried:
 
     @property
     def is_all(self) -> bool:
-        return self.done == self.of
+        return 0 < self.of == self.done
 
     @property
     def is_scant(self) -> bool:

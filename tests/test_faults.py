@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from random import Random
 from typing import Any
 
 import pytest
@@ -12,14 +13,18 @@ from hypothesis import strategies as st
 
 from racecheck import cli, faults, storage
 from racecheck.crash import models
+from racecheck.crash.judge import Count, Crashes
+from racecheck.crash.log import Log
 from racecheck.crash.recovering import Recoveries
+from racecheck.crash.runs import Runs
 from racecheck.errors import UsageError
 from racecheck.faults.grammar import CALLS, MODELS
-from racecheck.model import Fault, Op, Outcome, Verdict, World
+from racecheck.model import Fault, Op, Outcome, Point, Verdict, World
 from racecheck.record import load
 from racecheck.runner import replay
 from racecheck.scenarios import make_world
 from racecheck.search import Report, Search, explore
+from racecheck.strategies import RoundRobin, Sweep
 from racecheck.world.session import Session
 from tests.builders import op
 from tests.conftest import TARGETS, target
@@ -317,6 +322,34 @@ def test_a_sweep_tries_every_single_one(session: Session) -> None:
     assert [*map(str, short.tried)] == ["2 of 3 faults"]
     nothing = search(session, "renamed", "EIO on symlink nth=each", schedules=3)
     assert nothing.claim.startswith("in the tamest schedule no fault or stale view is possible")
+
+
+def test_a_sweep_that_has_not_met_a_place_again_has_not_tried_every_single_one() -> None:
+    sweep = Sweep(RoundRobin())
+    options = (op("0 write f"), op("0 write f", fault="EIO"))
+    for places in (3, 3, 1, 1):
+        assert sweep.begin(Random(0))
+        for _ in range(places):
+            sweep.choose(Point("fault", options, ()))
+        sweep.end(Outcome(World(), (), (), ()))
+    assert sweep.is_swept
+    assert [*map(str, sweep.tried)] == ["2 of 3 faults"]
+    assert sweep.claim() == "not every single fault or stale view of the tamest schedule: 2 of 3 tried"
+
+
+def test_where_nothing_can_be_told_of_a_run_not_all_crash_states_were_tried(session: Session) -> None:
+    scenario = target("faulty", "renamed")
+    world, outcome = make_world(scenario.world, faults=["crash model=kill"]), Outcome(World(), (), (), ())
+    runs = Runs(session, scenario, world, scenario.invariants, "0")
+    untold = Crashes(outcome, {"kill": Count()}, reasons=["what a crash leaves cannot be told"])
+    told = Crashes(outcome, {"kill": Count(5, 5)}, log=Log({}, ()))
+    for judged, tried in (
+        ([told], ["all 5 crash states"]),
+        ([untold], ["0 crash states, not all"]),
+        ([told, untold], ["5 crash states, not all"]),
+    ):
+        runs.judged = judged
+        assert [*map(str, runs.tried)] == tried
 
 
 def test_what_was_never_reached_is_not_known(session: Session, capsys: pytest.CaptureFixture[str]) -> None:

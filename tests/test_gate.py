@@ -68,6 +68,7 @@ class TestCells:
                 "all 1 stale view, 5 crash states, not all, 1 schedule",
                 True,
             ),
+            ({"tried": (Tried("crash state", 0, 0),)}, "0 crash states, not all, 3 schedules", True),
             ({"schedules": 0}, "nothing", False),
         ],
     )

@@ -115,10 +115,13 @@ class Runs:
 
     @property
     def tried(self) -> tuple[Tried, ...]:
-        """How many of the states were judged; of a bounded set it is not known how many there are."""
+        """How many of the states were judged; of a bounded set, or a run of which nothing can be told, it is not known
+        how many there are.
+        """
         counts = self.counts.values() if self.judged else ()
         done, due = sum(each.judged for each in counts), sum(each.states for each in counts)
-        return (Tried(CRASH_STATE, done, 0 if self.is_cut and done == due else due),) if counts else ()
+        is_part = self.is_cut or any(each.log is None for each in self.judged)
+        return (Tried(CRASH_STATE, done, 0 if is_part and done == due else due),) if counts else ()
 
     def claim(self) -> str:
         """How many states were judged, and whether these are all, in one line."""

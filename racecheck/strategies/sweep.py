@@ -78,5 +78,6 @@ class Sweep(Strategy):
         if self.is_swept and not due:
             others = f"; {self._hunted} others tried" if self._hunted else ""
             return f"in the tamest schedule no fault or stale view is possible{others}"
-        how_many, far = ("every", f"{done}") if self.is_swept else ("not every", f"{done} of {due}")
+        is_all = self.is_swept and self._done == self._due  # of each kind; a run may not have met its place again
+        how_many, far = ("every", f"{done}") if is_all else ("not every", f"{done} of {due}")
         return f"{how_many} single fault or stale view of the tamest schedule: {far} tried{more}"
