@@ -480,7 +480,7 @@ def is_installed(file: str) -> bool:
     """
     place, packages = Path(file), {"site-packages", "dist-packages"}
     installed = (sys.prefix, sys.base_prefix, Path(__file__).parents[1])
-    return any(map(place.is_relative_to, installed)) or not packages.isdisjoint(place.parts)
+    return any(place.is_relative_to(each) for each in installed) or not packages.isdisjoint(place.parts)
 
 
 def _clear(module: ModuleType) -> None:
