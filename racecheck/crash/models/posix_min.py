@@ -12,7 +12,8 @@ from racecheck.crash.models.common import Rules, bytes_after_truncation, content
 class PosixMin:
     """Names last in any order, each on its own: a rename comes apart.  Bytes come apart anywhere.
 
-    An fsync of a file promises no name, one of a directory the names in it.
+    An fsync of a file promises no name, one of a directory the names in it.  (A file that is longer than its bytes ends
+    in zeros here; POSIX would have anything there.)
     """
 
     split = True
