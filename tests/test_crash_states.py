@@ -250,6 +250,41 @@ def test_so_has_one_that_removes_the_directory_first():
     assert sorted([path for path, _ in disk] for disk in fresh) == [["after", *new], new, old]
 
 
+def test_what_one_disk_makes_last_says_nothing_of_another():
+    """ext4 writes one journal: on one disk the fsync would make both names last."""
+    calls = Calls(2)
+    calls.mkdir("node0")
+    calls.mkdir("node1")
+    calls.settle()
+    calls.at(1).create("node1/file")
+    calls.barrier()
+    calls.at(0).create("node0/file")
+    calls.fsync("node0/file")
+    apart = tuple(replace(entry, node=entry.rank) for entry in calls.log().entries)
+
+    def left(log: Log) -> set[tuple[str, ...]]:
+        every = states(log, "ext4", acks=(calls.last,)).states
+        return {tuple(shown(each.disk)) for each in every if len(each.crash.happened) == len(log.moments)}
+
+    alone = ("node0/", "node0/file", "node1/")
+    assert alone not in left(replace(calls.log(), entries=apart))
+    assert alone in left(replace(calls.log(), entries=apart, per_node=True))
+
+
+def test_what_a_save_makes_in_the_old_directory_is_not_told_of():
+    calls = Calls()
+    calls.mkdir("ckpt")
+    calls.mkdir("ckpt/sub")
+    calls.settle()
+    calls.create("ckpt/sub/made")
+    calls.unlink("ckpt/sub/made")
+    calls.rmdir("ckpt/sub")
+    calls.rmdir("ckpt")
+    calls.mkdir("ckpt")
+    calls.create("ckpt/new")
+    assert fresh_directories(calls.log()) == calls.log()
+
+
 def saves_in_place(times: int, way: str = "truncates") -> Log:
     """A file in a directory, written over and over, with an acknowledgement behind each time."""
     calls, acks = Calls(), []

@@ -115,6 +115,15 @@ def test_objects_come_and_go_with_their_directories_at_once(session: Session) ->
     assert [entry.kind for entry in log.entries] == ["link", "mkdir", "mkdir", "rmdir", "rmdir", "unlink"]
 
 
+def test_an_object_moves_in_one_step(session: Session) -> None:
+    log = build(*recorded(session, "crashing", "one_object_moved"))
+    assert {tuple(path for path, _ in state.disk.paths) for state in states(log, "object").states} == {
+        (),
+        ("a",),
+        ("b",),
+    }
+
+
 def test_bytes_are_kept_once_and_zeros_not_at_all(session: Session) -> None:
     _, recorder = recorded(session, "recording", "everything")
     sizes = sorted(recorder.blobs.values())

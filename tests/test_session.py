@@ -56,7 +56,7 @@ def test_a_place_that_cannot_be_written_is_named() -> None:
 
 PACKAGES = {
     "plain_part.py": "",
-    "threaded/__init__.py": "from threading import Timer\nTimer(60, print).start()",
+    "threaded/__init__.py": "import threading as t\nt.Thread(target=t.Event().wait, daemon=True).start()",
     "threaded/inner.py": "",
     "without_init/inner.py": "",
 }

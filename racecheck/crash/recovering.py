@@ -71,7 +71,8 @@ class Recoveries:
     def slow(self) -> str:
         if not self._is_needed or self._is_single:
             return ""
-        return f"the recovery has {self._world.ranks} ranks or disks of its own: each state takes a world"
+        has = f"{self._world.ranks} ranks" if self._world.ranks > 1 else "a disk for each node"
+        return f"the recovery has {has}: each state takes a world"
 
     def recover(self, disks: Iterable[Disks], *, alone: bool = False) -> Iterator[tuple[Disks, Recovered]]:
         """Let the recovery load each of these; in any order, and without those that are too large to be had.

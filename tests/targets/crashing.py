@@ -427,6 +427,13 @@ def one_object_in_a_tree(rank: Rank) -> None:
     path.unlink()
 
 
+@racecheck.scenario(ranks=1, storage="object(gcsfuse)")
+def one_object_moved(rank: Rank) -> None:
+    """It is never there twice, nor gone."""
+    (rank.path / "a").write_text("1")
+    (rank.path / "a").rename(rank.path / "b")
+
+
 trees_of_objects.setup(publish_old)
 
 
