@@ -296,6 +296,14 @@ def publish_old(path: Path) -> None:
 on_nfs = racecheck.scenario(ranks=2, nodes=2, storage="nfs", faults=("crash",), invariants=(new_once_acked,))
 
 
+def called(made: racecheck.Scenario, name: str) -> racecheck.Scenario:
+    """With an old step to begin with, and a recovery that reads which one is there."""
+    made.name = name
+    made.setup(publish_old)
+    made.recover(published, ranks=1)
+    return made
+
+
 def publishes(sends: Callable[[int, Path], None], name: str) -> racecheck.Scenario:
     """Rank 0 publishes a file that is still open, and says that it is done; before that something happens to it."""
 
@@ -317,11 +325,7 @@ def publishes(sends: Callable[[int, Path], None], name: str) -> racecheck.Scenar
             os.replace(new, step)
             rank.acked(step=2)
 
-    made = on_nfs(run)
-    made.name = name
-    made.setup(publish_old)
-    made.recover(published, ranks=1)
-    return made
+    return called(on_nfs(run), name)
 
 
 def write_in_a_child(descriptor: int, new: Path) -> None:
@@ -384,11 +388,7 @@ def uploads(ends: Callable[[int, Path], None], name: str) -> racecheck.Scenario:
             ends(descriptor, step)
             rank.acked(step=2)
 
-    made = on_objects(run)
-    made.name = name
-    made.setup(publish_old)
-    made.recover(published, ranks=1)
-    return made
+    return called(on_objects(run), name)
 
 
 upload_begun = uploads(lambda descriptor, step: None, "upload_begun")
