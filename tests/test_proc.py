@@ -1,0 +1,54 @@
+"""What ``/proc`` tells, asked of real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from racecheck.kernel import proc
+
+# Most of a wait among that many children is spent in a loop over them, in which the kernel already calls the waiting
+# thread asleep.
+ASKS_FOR_CHILDREN = """
+import os, signal
+for _ in range(100):
+    if not os.fork():
+        signal.pause()
+print(flush=True)
+while True:
+    os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG)
+"""
+PAUSES = "import signal; print(flush=True); signal.pause()"
+
+
+def test_who_sleeps_is_asleep() -> None:
+    with running(PAUSES) as pid:
+        deadline = time.monotonic() + 60
+        while not is_asleep(pid):  # it is on its way
+            assert time.monotonic() < deadline
+
+
+def test_who_is_about_to_look_whether_there_is_anything_to_wait_for_is_not_asleep() -> None:
+    with running(ASKS_FOR_CHILDREN) as pid:
+        assert not any(is_asleep(pid) for _ in range(20_000))
+
+
+@contextmanager
+def running(program: str) -> Iterator[int]:
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, start_new_session=True)
+    with process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            yield process.pid
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def is_asleep(pid: int) -> bool:
+    return proc.asleep([pid], frozenset(), frozenset()) is not None
