@@ -102,7 +102,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What to explore and how far: ``schedules`` runs, and no new one after so many ``seconds`` (0: no limit).
+    """What to explore and how far: ``schedules`` runs, and no second one after so many ``seconds`` (0: no limit).
 
     ``keep_going``: also after a violation; ``earlier`` is a search that was cut short, to go on with.  ``findings`` is
     where findings go; None keeps none.  ``names`` are patterns of names that are known to differ from run to run.
@@ -199,7 +199,7 @@ class _Exploration:
         if self.judged.verdict is not Verdict.PASS and not (self.search.keep_going and self.judged.violations):
             return True
         late = 0 < self.search.seconds <= self.seconds
-        return self.done >= self.search.schedules or late
+        return self.done >= self.search.schedules or (late and self.done > 0)
 
     def _begin(self) -> bool:
         self.begun += 1

@@ -56,6 +56,11 @@ def missized(rank):
     assert cli.err == "racecheck: the scenario asks for the size 'step'; it has: steps, shards\n"
 
 
+def test_too_little_time_is_enough_for_one_schedule(cli: Cli) -> None:
+    assert cli("run", f"{FILE}::racing", "--seconds", 1e-6, "--strategy", "dpor", "--json") == 0
+    assert cli.data["schedules"] == 1
+
+
 def test_the_explanation_as_data(cli: Cli) -> None:
     assert cli("run", f"{FILE}::racing", "--json") == 1
     data = cli.data["explanation"]
