@@ -350,6 +350,7 @@ def test_where_nothing_can_be_told_of_a_run_not_all_crash_states_were_tried(sess
     ):
         runs.judged = judged
         assert [*map(str, runs.tried)] == tried
+        assert runs.is_cut == (untold in judged)
 
 
 def test_what_was_never_reached_is_not_known(session: Session, capsys: pytest.CaptureFixture[str]) -> None:

@@ -98,8 +98,8 @@ class Runs:
 
     @property
     def is_cut(self) -> bool:
-        """Whether some states were not judged."""
-        return any(each.truncated for each in self.counts.values())
+        """Whether some states were not judged; of a run of which nothing can be told none was."""
+        return any(each.log is None for each in self.judged) or any(each.truncated for each in self.counts.values())
 
     @property
     def counts(self) -> dict[str, Count]:
@@ -120,8 +120,7 @@ class Runs:
         """
         counts = self.counts.values() if self.judged else ()
         done, due = sum(each.judged for each in counts), sum(each.states for each in counts)
-        is_part = self.is_cut or any(each.log is None for each in self.judged)
-        return (Tried(CRASH_STATE, done, 0 if is_part and done == due else due),) if counts else ()
+        return (Tried(CRASH_STATE, done, 0 if self.is_cut and done == due else due),) if counts else ()
 
     def claim(self) -> str:
         """How many states were judged, and whether these are all, in one line."""
