@@ -76,7 +76,7 @@ class Sweep(Strategy):
         more = f"; {self._hunted} more in other schedules" if self._hunted else ""
         done, due = self._done.total(), self._due.total()
         if self.is_swept and not due:
-            others = f"; {self._hunted} others tried" if self._hunted else ""
+            others = f"; {self._hunted} more tried" if self._hunted else ""
             return f"in the tamest schedule no fault or stale view is possible{others}"
         is_all = self.is_swept and self._done == self._due  # of each kind; a run may not have met its place again
         how_many, far = ("every", f"{done}") if is_all else ("not every", f"{done} of {due}")
