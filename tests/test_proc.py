@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -10,7 +11,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from racecheck.kernel import proc
+import pytest
+
+from racecheck.kernel import libc, proc, syscalls
 
 # Most of a wait among that many children is spent in a loop over them, in which the kernel already calls the waiting
 # thread asleep.
@@ -36,6 +39,18 @@ def test_who_sleeps_is_asleep() -> None:
 def test_who_is_about_to_look_whether_there_is_anything_to_wait_for_is_not_asleep() -> None:
     with running(ASKS_FOR_CHILDREN) as pid:
         assert not any(is_asleep(pid) for _ in range(20_000))
+
+
+@pytest.mark.parametrize(
+    ("call", "flags", "awaits"),
+    [("clone", 0x1200011, False), ("clone", 0x4111, True), ("clone3", 0x1200000, False), ("clone3", 0x4100, True)],
+)
+def test_only_a_vfork_waits_for_its_child(monkeypatch: pytest.MonkeyPatch, call: str, flags: int, awaits: bool) -> None:
+    """A fork that is in "disk sleep" waits for memory, and will go on."""
+    arguments = ctypes.c_uint64(flags)
+    first = ctypes.addressof(arguments) if call == "clone3" else flags
+    monkeypatch.setattr(proc, "stopped_call", lambda *_: (syscalls.number(call, libc.MACHINE), (first, 0, 0, 0, 0, 0)))
+    assert proc._awaits_its_child(os.getpid(), os.getpid()) is awaits
 
 
 @contextmanager

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from racecheck.kernel import libc, syscalls
+from racecheck.kernel.memory import Memory
 
 _GONE = (FileNotFoundError, ProcessLookupError)
-_FORKS = ("clone", "clone3", "fork", "vfork")
+_FORKS = {syscalls.number(name, libc.MACHINE): name for name in ("clone", "clone3", "fork", "vfork")}
+_CLONE_VFORK = 0x4000
 
 Sleep = tuple[tuple[int, bytes], ...]
 """Threads that sleep, each with its scheduling statistics, which change whenever it runs."""
@@ -62,14 +65,32 @@ def _is_off(base: str) -> bool:
 
 
 def _awaits_its_child(pid: int, thread: int) -> bool:
-    """Whether a thread is in vfork(2): its wait for the child to execute a program counts as "disk sleep"."""
+    """Whether a thread is in vfork(2): its wait for the child to execute a program counts as "disk sleep".
+
+    So does the wait of any fork for a lock of the kernel's, which is over by itself.
+    """
     call = stopped_call(pid, thread)
-    return call is not None and starts_one(call[0])
+    if call is None or not starts_one(call[0]):
+        return False
+    memory = Memory(pid)
+    try:
+        return bool(clone_flags(_FORKS[call[0]], call[1], memory) & _CLONE_VFORK)
+    except OSError:
+        return False
+    finally:
+        memory.forget()
 
 
 def starts_one(call: int) -> bool:
     """Whether a call of this number starts a thread or a process."""
-    return call in {syscalls.number(name, libc.MACHINE) for name in _FORKS}
+    return call in _FORKS
+
+
+def clone_flags(call: str, arguments: Sequence[int], memory: Memory) -> int:
+    """The flags of a call that starts a thread or a process (clone(2)).  Raises `OSError`: it has no such memory."""
+    if call == "clone3":
+        return int.from_bytes(memory.read(arguments[0], 8), sys.byteorder)
+    return {"clone": arguments[0], "vfork": _CLONE_VFORK}.get(call, 0)
 
 
 def may_be_starting_one(pid: int, thread: int) -> bool:

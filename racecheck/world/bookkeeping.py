@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from racecheck.kernel import libc, syscalls
+from racecheck.kernel import libc, proc, syscalls
 from racecheck.kernel.memory import Memory
 from racecheck.kernel.seccomp import CLOCKS, FIRST_DESCRIPTOR
 from racecheck.world import locks
@@ -92,9 +92,7 @@ def _arm(request: Request, ledger: Ledger) -> Answer:
 
 def _starts_thread(request: Request) -> bool:
     """Whether a clone makes a thread rather than a process."""
-    if request.call.name == "clone3":
-        return bool(struct.unpack("Q", request.task.process.memory.read(request.arguments[0], 8))[0] & _CLONE_THREAD)
-    return "CLONE_THREAD" in request.flags
+    return bool(proc.clone_flags(request.call.name, request.arguments, request.task.process.memory) & _CLONE_THREAD)
 
 
 def _draw(request: Request, rng: random.Random) -> Answer | None:
