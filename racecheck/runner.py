@@ -57,7 +57,7 @@ def run_once(
     )  # fmt: skip
     outcome = supervisor.run()
     strategy.end(outcome)
-    if scenario.recovery is None:
+    if not scenario.has_recovery:
         return outcome
     resumed = _recovery(session, scenario, world, seed=seed, stacks=stacks, names=names).run()
     return replace(outcome, recovery=resumed)
@@ -67,7 +67,7 @@ def run_free(session: Session, scenario: Scenario, world: World, strategy: Strat
     """One run at full speed, and the recovery; the strategy, which has begun already, chooses faults alone."""
     session.request("import", target=scenario.reference)
     outcome = free.run(session, scenario.reference, world, seed=seed, choose=strategy.choose)
-    if scenario.recovery is None:
+    if not scenario.has_recovery:
         return outcome
     fresh = scenario.fresh_world(world)
     return replace(outcome, recovery=free.run(session, scenario.reference, fresh, seed=seed, recovering=True))

@@ -80,7 +80,7 @@ class Scenario:
         self.expected = expected
         self.breaks = breaks
         self.before: Callable[[Path], Any] | None = None
-        self.recovery: Callable[[Rank], Any] | None = None
+        self._recovery: Callable[[Rank], Any] | None = None
         self.recovering: dict[str, int | None] = {}
         self.name: str = run.__name__
         self.module: str = run.__module__
@@ -107,15 +107,20 @@ class Scenario:
         """
 
         def decorate(function: Callable[[Rank], Any]) -> Callable[[Rank], Any]:
-            self.recovery, self.recovering = function, {"ranks": ranks, "nodes": nodes}
+            self._recovery, self.recovering = function, {"ranks": ranks, "nodes": nodes}
             return function
 
         return decorate if function is None else decorate(function)
 
+    @property
+    def has_recovery(self) -> bool:
+        """Whether something runs after it."""
+        return self._recovery is not None
+
     def resume(self, rank: Rank) -> Any:
         """Call the recovery."""
-        assert self.recovery is not None
-        return self.recovery(rank)
+        assert self._recovery is not None
+        return self._recovery(rank)
 
     def fresh_world(self, world: World) -> World:
         """The world of the recovery after a run in that one: without faults, and as large unless the recovery says how

@@ -49,7 +49,7 @@ class Recoveries:
     ) -> None:
         self._session, self._scenario, self._recorder, self._ages, self._seed = session, scenario, recorder, ages, seed
         self._reading = wants_contents(after_crash(invariants))
-        fresh = scenario.fresh_world(world) if scenario.recovery is not None else None
+        fresh = scenario.fresh_world(world) if scenario.has_recovery else None
         self._world = fresh or make_world(world, faults=(), ranks=1, nodes=1)
         self._is_needed = fresh is not None or self._reading
         self._is_single = self._world.ranks == 1 and not storage.make(self._world).per_node
@@ -107,7 +107,7 @@ class Recoveries:
             yield found
 
     def _outcome(self, loaded: Loaded) -> Outcome | None:
-        if self._scenario.recovery is None:
+        if not self._scenario.has_recovery:
             return None
         coverage = Coverage(notes={_UNCONTROLLED: 1})
         return Outcome(self._world, (), (), (loaded.result,), weights=loaded.weights, coverage=coverage)
@@ -136,7 +136,7 @@ class Recoveries:
         return self._placed[prefix]
 
     def _resumed(self) -> Outcome | None:
-        if self._scenario.recovery is None:
+        if not self._scenario.has_recovery:
             return None
         target = self._scenario.reference
         return Supervisor(self._session, target, self._world, _tamest, seed=self._seed, recovering=True).run()

@@ -129,7 +129,7 @@ class Runs:
 
 
 def _check(scenario: Scenario, world: World, invariants: Sequence[Invariant], models: Sequence[str]) -> None:
-    if scenario.recovery is None and not wants_contents(invariants):
+    if not scenario.has_recovery and not wants_contents(invariants):
         raise UsageError(f"a crash needs somebody who loads what it leaves: give {scenario.name} a recovery")
     known = storage.make(world).crashes
     for model in models:

@@ -96,7 +96,7 @@ def forks(bench: Bench, session: Session) -> None:
     bench.row(
         "a fork that reads the checkpoint, here and now", f"{(time.perf_counter() - started) / times * 1e3:.1f} ms"
     )
-    assert scenario.recovery is not None
+    assert scenario.has_recovery
 
 
 def main() -> int:
