@@ -100,8 +100,6 @@ class Judging:
         if budget is None:
             return self._cell(check, reasons=(f"{NO_TIME} in {seconds:g} seconds",))
         cell = self._explored(check, budget, f"{number + 1} of {total} checks")
-        if cell.schedules:  # the plain run may have imported much
-            self._run = min(self._run, cell.seconds / cell.schedules)
         return replace(cell, is_done=not (cell.verdict is Verdict.FAIL or _is_open(cell)))
 
     def _again(self, check: Check, cell: Cell, after: int) -> Cell:

@@ -35,9 +35,9 @@ def first(world: World, *, left: float, after: int, total: int, seconds: float, 
     """Of the first pass; None if no time is left.
 
     ``left`` seconds of so many are there, ``after`` of ``total`` checks come after this one, and a plain run takes
-    ``run`` seconds.  Where that is too little for all of them it is enough for the first ones.
+    ``run`` seconds.
     """
-    least = _RESERVED * run
+    least = min(_RESERVED * run, left / (after + 1))
     share = max(least, min(seconds / min(_PARTS, total), left - least * after))
     if left <= 0:
         return None
