@@ -161,7 +161,7 @@ def _table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
 @click.option("--size", "sizes", multiple=True, metavar="NAME=NUMBER", help="One of the scenario's sizes; repeatable.")
 @click.option("--strategy", metavar="NAME", help=f"What chooses: {', '.join(strategies.NAMES)} (default: auto).")
 @click.option("--schedules", type=click.IntRange(1), default=100, show_default=True, help="The most to run.")
-@click.option("--seconds", type=float, help="Begin no second schedule after so long.")
+@click.option("--seconds", type=float, help="After so long begin no other schedule.")
 @click.option("--keep-going", is_flag=True, help="Go on after a violation, and list each way in which runs end.")
 @click.option(
     "--resume", type=click.Path(path_type=Path), metavar="FILE", help="Go on with a search that was cut short."

@@ -102,7 +102,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What to explore and how far: ``schedules`` runs, and no second one after so many ``seconds`` (0: no limit).
+    """What to explore and how far: ``schedules`` runs, and after so many ``seconds`` no other one (0: no limit).
 
     ``keep_going``: also after a violation; ``earlier`` is a search that was cut short, to go on with.  ``findings`` is
     where findings go; None keeps none.  ``names`` are patterns of names that are known to differ from run to run.

@@ -30,13 +30,15 @@ PAUSES = "import signal; print(flush=True); signal.pause()"
 
 
 def test_who_sleeps_is_asleep() -> None:
+    """No event tells that a process has fallen asleep; so the question is repeated until it has."""
     with running(PAUSES) as pid:
         deadline = time.monotonic() + 60
-        while not is_asleep(pid):  # it is on its way
-            assert time.monotonic() < deadline
+        while not is_asleep(pid):
+            assert time.monotonic() < deadline, "it pauses and is not called asleep"
 
 
-def test_who_is_about_to_look_whether_there_is_anything_to_wait_for_is_not_asleep() -> None:
+def test_who_runs_is_not_asleep_whatever_its_state_is_called() -> None:
+    """It never sleeps; preempted in the loop over its children it is called so, which takes some looks to meet."""
     with running(ASKS_FOR_CHILDREN) as pid:
         assert not any(is_asleep(pid) for _ in range(20_000))
 
@@ -46,7 +48,7 @@ def test_who_is_about_to_look_whether_there_is_anything_to_wait_for_is_not_aslee
     [("clone", 0x1200011, False), ("clone", 0x4111, True), ("clone3", 0x1200000, False), ("clone3", 0x4100, True)],
 )
 def test_only_a_vfork_waits_for_its_child(monkeypatch: pytest.MonkeyPatch, call: str, flags: int, awaits: bool) -> None:
-    """A fork that is in "disk sleep" waits for memory, and will go on."""
+    """A fork that is in "disk sleep" waits for a lock of the kernel's, and will go on."""
     arguments = ctypes.c_uint64(flags)
     first = ctypes.addressof(arguments) if call == "clone3" else flags
     monkeypatch.setattr(proc, "stopped_call", lambda *_: (syscalls.number(call, libc.MACHINE), (first, 0, 0, 0, 0, 0)))

@@ -44,7 +44,7 @@ def asleep(pids: Iterable[int], stopped: frozenset[int], awaited: frozenset[int]
                     continue
                 if state != b"S" and not (state == b"D" and _awaits_its_child(pid, thread)):
                     return None
-                if not _is_off(base):
+                if _is_queued(base):
                     return None
                 found.append((thread, _read(f"{base}/schedstat")))
             except _GONE:
@@ -54,14 +54,14 @@ def asleep(pids: Iterable[int], stopped: frozenset[int], awaited: frozenset[int]
     return tuple(found)
 
 
-def _is_off(base: str) -> bool:
-    """Whether a thread that calls itself asleep has left the processor, and waits for none.
+def _is_queued(base: str) -> bool:
+    """Whether a thread whose state is "sleeping" runs all the same, or waits for the processor.
 
-    It calls itself so before it has looked whether there is anything to sleep for (wait4(2) even while it buries a
-    child), and may be interrupted there for as long as others have more right to the processor.  The kernel tells the
-    call of nobody who is still in a run queue (proc_pid_syscall(5)).
+    It takes that state before it has looked whether there is anything to sleep for (in wait4(2) it keeps it while it
+    releases a child), and may be preempted there for as long as others have more right to the processor.  The kernel
+    tells the call only of who has left the run queue (proc_pid_syscall(5)).
     """
-    return _read(f"{base}/syscall") != b"running\n"
+    return _read(f"{base}/syscall") == b"running\n"
 
 
 def _awaits_its_child(pid: int, thread: int) -> bool:
