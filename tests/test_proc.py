@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -41,6 +42,16 @@ def test_who_runs_is_not_asleep_whatever_its_state_is_called() -> None:
     """It never sleeps; preempted in the loop over its children it is called so, which takes some looks to meet."""
     with running(ASKS_FOR_CHILDREN) as pid:
         assert not any(is_asleep(pid) for _ in range(20_000))
+
+
+def test_where_the_kernel_does_not_tell_the_call_the_state_has_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(path: str, original: Callable[[str], bytes] = proc._read) -> bytes:
+        if path.endswith("/syscall"):
+            raise PermissionError(errno.EPERM, path)
+        return original(path)
+
+    monkeypatch.setattr(proc, "_read", read)
+    test_who_sleeps_is_asleep()
 
 
 @pytest.mark.parametrize(

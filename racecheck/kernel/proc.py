@@ -59,9 +59,12 @@ def _is_queued(base: str) -> bool:
 
     It takes that state before it has looked whether there is anything to sleep for (in wait4(2) it keeps it while it
     releases a child), and may be preempted there for as long as others have more right to the processor.  The kernel
-    tells the call only of who has left the run queue (proc_pid_syscall(5)).
+    tells the call only of who has left the run queue (proc_pid_syscall(5)), and not of a program that its user may
+    not read: there the state has to do.
     """
-    return _read(f"{base}/syscall") == b"running\n"
+    with suppress(PermissionError):
+        return _read(f"{base}/syscall") == b"running\n"
+    return False
 
 
 def _awaits_its_child(pid: int, thread: int) -> bool:
