@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -196,10 +196,8 @@ def make_world(base: World, **changes: Any) -> World:
         changes["faults"] = tuple(each if isinstance(each, Fault) else faults.parse(str(each)) for each in every)
     if changes.get("sizes") is not None:
         changes["sizes"] = _resized(base.sizes, _sizes(changes["sizes"]))
-    try:
-        world = replace(base, **{name: value for name, value in changes.items() if value is not None})
-    except TypeError as error:
-        raise UsageError(f"a world has no such field: {error}") from None
+    _check_names(changes)
+    world = replace(base, **{name: value for name, value in changes.items() if value is not None})
     if world.backend not in BACKENDS:
         raise UsageError(f"there is no backend {world.backend!r}; there are: {', '.join(BACKENDS)}")
     if world.ranks < 1:
@@ -216,6 +214,13 @@ def make_world(base: World, **changes: Any) -> World:
     if world.max_ops < 1:
         raise UsageError(f"max_ops must be at least 1, not {world.max_ops}")
     return world
+
+
+def _check_names(changes: Iterable[str]) -> None:
+    known = [each.name for each in fields(World)]
+    for name in changes:
+        if name not in known:
+            raise UsageError(f"a world has no {name!r}; it has: {', '.join(known)}")
 
 
 def _check_skew(world: World) -> None:

@@ -267,6 +267,7 @@ WRONG = [
     ("run torch-rename", "torch-rename is a class: racecheck gate torch-rename judges a checkpointer"),
     ("run FILE::nothing", "has no scenario 'nothing'; it has: broken_setup, differing, guarded, named_by_pid, racing"),
     ("run syntax.py::x", "syntax does not import: SyntaxError"),
+    ("run unknown.py::x", "unknown: a world has no 'rank'; it has: ranks, nodes, storage, skew, faults, backend,"),
     ("run misspelt.py::x", "misspelt does not import: AttributeError: 'Scenario' object has no attribute 'recovery'"),
     ("run raises.py::x", "raises does not import: ValueError: two lines"),
     ("run quits.py::x", "quits.py::x does not import: it calls sys.exit"),
@@ -321,6 +322,7 @@ def test_wrong_usage_is_one_line_with_the_mend(
     Path("directory").mkdir()
     texts = {"syntax.py": "def (", "raises.py": "raise ValueError('two\\nlines')", "quits.py": QUITS}
     texts["unfit.py"] = "from racecheck import scenario; scenario(backend='mpi')(print)"
+    texts["unknown.py"] = "from racecheck import scenario; scenario(rank=2)(print)"
     texts["misspelt.py"] = "import racecheck; racecheck.scenario()(lambda rank: None).recovery(print)"
     texts |= {"leaves.py": "import os; os._exit(0)", "foreign.json": "{}"}
     for name, text in texts.items():

@@ -486,7 +486,7 @@ def test_on_nfs_two_nodes_that_write_one_file_are_not_told_apart(session: Sessio
 @pytest.mark.parametrize(
     ("name", "changes", "words"),
     [
-        ("patient", {}, "give patient a recovery"),
+        ("patient", {}, r"give patient a recovery \(@patient\.recover\)"),
         (
             "renamed",
             {"storage": "object", "model": "ext4"},

@@ -130,7 +130,8 @@ class Runs:
 
 def _check(scenario: Scenario, world: World, invariants: Sequence[Invariant], models: Sequence[str]) -> None:
     if not scenario.has_recovery and not wants_contents(invariants):
-        raise UsageError(f"a crash needs somebody who loads what it leaves: give {scenario.name} a recovery")
+        name = scenario.name
+        raise UsageError(f"a crash needs somebody who loads what it leaves: give {name} a recovery (@{name}.recover)")
     known = storage.make(world).crashes
     for model in models:
         if model not in known:
