@@ -33,17 +33,25 @@ MACHINES = sorted(AUDIT)
 PAGE = mmap.PAGESIZE
 
 
-def verdict(machine: str, call: int, arguments: tuple[int, ...] = (0,) * 6, arch: int | None = None) -> int:
+def verdict(
+    machine: str,
+    call: int,
+    arguments: tuple[int, ...] = (0,) * 6,
+    arch: int | None = None,
+    runtime: range = range(0),  # noqa: B008
+) -> int:
     """What the filter says, by an interpreter of classic BPF on a ``struct seccomp_data`` (seccomp(2))."""
     padded = [each & (1 << 64) - 1 for each in (*arguments, *(0,) * 6)][:6]
     data = struct.pack("=iIQ6Q", call, AUDIT[machine] if arch is None else arch, 0, *padded)
-    code, at, register = program(machine), 0, 0
+    code, at, register = program(machine, runtime), 0, 0
     while True:
         operation, jump_if, jump_else, operand = code[at]
         at += 1
         if operation == 0x20:  # BPF_LD | BPF_W | BPF_ABS
             assert operand % 4 == 0, "the kernel takes no other offset"
             (register,) = struct.unpack_from("=I", data, operand)
+        elif operation == 0x54:  # BPF_ALU | BPF_AND | BPF_K
+            register &= operand
         elif operation == 0x06:  # BPF_RET | BPF_K
             return operand
         else:
@@ -88,6 +96,27 @@ def test_a_clock_stops_where_it_is_virtual(machine: str) -> None:
 
 
 @pytest.mark.parametrize("machine", MACHINES)
+def test_a_futex_stops_where_it_waits_with_a_time_limit_for_anything_but_the_gil(machine: str) -> None:
+    known, limit, high = NUMBERS[machine]["futex"], 0x7FFC_0000_0000, 0x7F9D << 32
+    runtime = range(high + 0x4000, high + 0x8000)
+
+    def says(operation: int, limit: int, word: int = high) -> int:
+        return verdict(machine, known, (word, operation, 1, limit, 0, 0xFFFFFFFF), runtime=runtime)
+
+    private, realtime = 128, 256
+    for operation in range(14):
+        waits = operation in {0, 9}  # FUTEX_WAIT, FUTEX_WAIT_BITSET
+        for more in (0, private, realtime, private | realtime):
+            assert says(operation | more, 0) == ALLOW
+            for there in (limit, 1, 1 << 32):
+                assert says(operation | more, there) == (NOTIFY if waits else ALLOW)
+    for word in (high + 0x4000, high + 0x7FFC):
+        assert says(9, limit, word) == ALLOW
+    for word in (high + 0x3FFC, high + 0x8000, 0x4000, high + (1 << 32) + 0x4000):
+        assert says(9, limit, word) == NOTIFY
+
+
+@pytest.mark.parametrize("machine", MACHINES)
 def test_each_call_of_the_kernel_stops_or_passes_as_the_table_says(machine: str) -> None:
     for name, known in NUMBERS[machine].items():
         if name in UNTOUCHED:
@@ -108,7 +137,7 @@ def test_what_the_table_does_not_know_stops(machine: str) -> None:
 @pytest.mark.parametrize("machine", MACHINES)
 def test_the_kernel_would_load_the_filter(machine: str) -> None:
     """At most 4096 instructions, jumps that fit into a byte and stay inside."""
-    code = program(machine)
+    code = program(machine, range(1 << 40, (1 << 40) + 100))
     assert len(code) < 4096
     for at, (operation, jump_if, jump_else, _) in enumerate(code):
         if operation in (0x15, 0x25, 0x35):

@@ -148,20 +148,8 @@ def test_a_process_that_is_started_while_somebody_looks_is_not_missed(
     assert outcome.schedule[0].count == 2, "what the rank does next, and what the process does"
 
 
-def test_a_wait_that_only_time_ends_is_no_deadlock(session: Session) -> None:
-    outcome = run(session, "waits_for_a_time", file="threads")
-    assert outcome.results == (Returned(False), Returned(False))
-    assert set(outcome.coverage.holes) == {"a wait with a time limit in real time"}
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_a_long_sleep_uses_up_nobodys_time_limit(session: Session, seed: int) -> None:
     assert run(session, "lock_beside_a_sleeper", file="threads", seed=seed).results == (
         Returned(1), Returned(1), Returned(0),
     )  # fmt: skip
-
-
-def test_a_time_limit_that_runs_out_beside_work_is_told(session: Session) -> None:
-    outcome = run(session, "limit_beside_work", file="threads")
-    assert outcome.results == (Returned(False),)
-    assert set(outcome.coverage.holes) == {"a wait with a time limit in real time"}

@@ -9,7 +9,7 @@ import pytest
 
 from racecheck.compare import first_difference
 from racecheck.kernel import vdso
-from racecheck.world.bookkeeping import _round_up
+from racecheck.world.bookkeeping import round_up
 from racecheck.world.session import Session
 from racecheck.world.virtual import EPOCH
 from tests.test_nodes import values
@@ -57,8 +57,8 @@ def test_a_file_lock_excludes_whatever_the_order(session: Session, seed: int) ->
 def test_a_sleep_to_a_real_deadline_is_as_long_as_it_was_written(seconds: float) -> None:
     """Whoever comes to it late has a little less before it."""
     wanted = round(seconds * 1e9)
-    assert {_round_up(round(wanted * late)) for late in (1, 0.999, 0.95)} == {wanted}
-    assert _round_up(round(wanted * 1.01)) <= 1.34 * wanted
+    assert {round_up(round(wanted * late)) for late in (1, 0.999, 0.95)} == {wanted}
+    assert round_up(round(wanted * 1.01)) <= 1.34 * wanted
 
 
 def test_the_code_that_replaces_a_vdso_entry() -> None:

@@ -127,6 +127,17 @@ def status(pid: int) -> dict[str, str]:
     return dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
 
 
+def has_signal(pid: int, thread: int) -> bool:
+    """Whether a signal waits for a thread that would take it: its own, or one of the process's."""
+    known = status(thread)
+    pending, shared, blocked, ignored = (
+        int(known.get(each, "0"), 16) for each in ("SigPnd", "ShdPnd", "SigBlk", "SigIgn")
+    )
+    if thread != pid:  # the kernel gives those to the main thread where it can
+        shared = 0
+    return bool((pending | shared) & ~blocked & ~ignored)
+
+
 def stopped_call(pid: int, thread: int) -> tuple[int, tuple[int, ...]] | None:
     """The number and arguments of the call that a sleeping thread is in; None if it runs or is gone."""
     try:

@@ -21,7 +21,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from racecheck.kernel import libc
+from racecheck.kernel import interpreter, libc
 from racecheck.kernel.syscalls import HIGHEST, TABLE, Call, Notify, Role, number
 
 FIRST_DESCRIPTOR = 256
@@ -40,10 +40,13 @@ _PR_SET_NO_NEW_PRIVS = 38
 _SET_MODE_FILTER = 1
 _NEW_LISTENER, _WAIT_KILLABLE_RECV = 1 << 3, 1 << 5
 _ALLOW, _NOTIFY = 0x7FFF0000, 0x7FC00000
-_LOAD, _EQUAL, _AT_LEAST, _GREATER, _RETURN = 0x20, 0x15, 0x35, 0x25, 0x06
+_LOAD, _EQUAL, _AT_LEAST, _GREATER, _AND, _RETURN = 0x20, 0x15, 0x35, 0x25, 0x54, 0x06
 _OFFSET_NUMBER, _OFFSET_ARCH, _OFFSET_ARGUMENTS = 0, 4, 16
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-_NO_DESCRIPTOR = 0xFFFFFFFF
+_NO_DESCRIPTOR = _LOW = 0xFFFFFFFF
+
+FUTEX_COMMAND, FUTEX_WAIT, FUTEX_WAIT_BITSET = 0x7F, 0, 9
+"""The bits of futex(2)'s operation that say what it does; those that wait for a word to change."""
 
 _RECEIVE, _SEND, _ID_VALID, _ADD_DESCRIPTOR, _SET_FLAGS = (
     0xC0502100, 0xC0182101, 0x40082102, 0x40182103, 0x40082104,
@@ -111,8 +114,9 @@ class Notification:
 _Code = tuple[int, int, int, int]
 
 
-def program(machine: str) -> list[_Code]:
-    """The filter for a machine ("x86_64" or "aarch64") as (code, jump if true, jump if false, operand).
+def program(machine: str, runtime: range = range(0)) -> list[_Code]:
+    """The filter for a machine ("x86_64" or "aarch64") as (code, jump if true, jump if false, operand); ``runtime`` is
+    where the GIL is.
 
     What it lets pass: the calls that the table does not name, and those on descriptors that cannot be of a
     watched file.  What stops: the rest, and any call newer than the table or of another architecture.
@@ -128,12 +132,12 @@ def program(machine: str) -> list[_Code]:
     for call in TABLE.values():
         known = number(call.name, machine)
         if known is not None:
-            block = list(_block(call))
+            block = list(_block(call, runtime))
             code += [(_EQUAL, 0, len(block), known), *block]
     return [*code, (_RETURN, 0, 0, _ALLOW)]
 
 
-def _block(call: Call) -> Iterator[_Code]:
+def _block(call: Call, runtime: range) -> Iterator[_Code]:
     if call.notify is Notify.DESCRIPTOR:
         for index in descriptor_arguments(call):
             yield (_LOAD, 0, 0, _OFFSET_ARGUMENTS + 8 * index)
@@ -148,8 +152,34 @@ def _block(call: Call) -> Iterator[_Code]:
             yield (_EQUAL, left, 0, clock)
         yield (_RETURN, 0, 0, _ALLOW)
         yield (_RETURN, 0, 0, _NOTIFY)
+    elif call.notify is Notify.LIMIT:
+        yield from _limited_wait(runtime)
     else:
         yield (_RETURN, 0, 0, _NOTIFY)
+
+
+def _limited_wait(runtime: range) -> Iterator[_Code]:
+    """A futex that may wait and has a time limit stops, unless its word is in ``runtime``."""
+    word, operation, limit = (_OFFSET_ARGUMENTS + 8 * index for index in (0, 1, 3))
+    yield (_LOAD, 0, 0, operation)
+    yield (_AND, 0, 0, FUTEX_COMMAND)
+    yield (_EQUAL, 2, 0, FUTEX_WAIT)
+    yield (_EQUAL, 1, 0, FUTEX_WAIT_BITSET)
+    yield (_RETURN, 0, 0, _ALLOW)
+    yield (_LOAD, 0, 0, limit)
+    yield (_EQUAL, 0, 3, 0)
+    yield (_LOAD, 0, 0, limit + 4)
+    yield (_EQUAL, 0, 1, 0)
+    yield (_RETURN, 0, 0, _ALLOW)
+    high, first, last = runtime.start >> 32, runtime.start & _LOW, (runtime.stop - 1) & _LOW
+    if runtime and high == runtime.stop - 1 >> 32:
+        yield (_LOAD, 0, 0, word + 4)
+        yield (_EQUAL, 0, 4, high)
+        yield (_LOAD, 0, 0, word)
+        yield (_AT_LEAST, 0, 2, first)
+        yield (_GREATER, 1, 0, last)
+        yield (_RETURN, 0, 0, _ALLOW)
+    yield (_RETURN, 0, 0, _NOTIFY)
 
 
 def descriptor_arguments(call: Call) -> list[int]:
@@ -160,7 +190,7 @@ def descriptor_arguments(call: Call) -> list[int]:
 @functools.cache
 def assembled() -> _Program:
     """The filter of this machine as the kernel takes it; made once, before ranks are forked."""
-    codes = program(libc.MACHINE)
+    codes = program(libc.MACHINE, interpreter.runtime())
     instructions = (_Instruction * len(codes))(*(_Instruction(*each) for each in codes))
     return _Program(len(codes), instructions)
 

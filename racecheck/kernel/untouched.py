@@ -28,7 +28,7 @@ _REASONS = {
         rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtimedwait rt_sigqueueinfo
         rt_tgsigqueueinfo rt_sigsuspend sigaltstack kill tkill tgkill pause restart_syscall""",
     "lock in memory": """
-        futex futex_waitv futex_wake futex_wait futex_requeue set_robust_list get_robust_list rseq""",
+        futex_waitv futex_wake futex_wait futex_requeue set_robust_list get_robust_list rseq""",
     "process": """
         exit exit_group getpid getppid gettid getpgrp getpgid setpgid getsid setsid
         set_tid_address prctl arch_prctl personality set_thread_area get_thread_area modify_ldt unshare

@@ -144,6 +144,7 @@ def take_over_time() -> None:
         since = int.from_bytes(_page[:8], "little") + count * virtual.TICK
         return since + (virtual.EPOCH + _ahead if clock in of_day else virtual.BOOTED)
 
+    before = dict(vars(time))
     names = {"time": time.CLOCK_REALTIME, "monotonic": time.CLOCK_MONOTONIC, "perf_counter": time.CLOCK_MONOTONIC}
     names |= {"process_time": time.CLOCK_PROCESS_CPUTIME_ID, "thread_time": time.CLOCK_THREAD_CPUTIME_ID}
     for name, clock in names.items():
@@ -152,6 +153,15 @@ def take_over_time() -> None:
     time.clock_gettime_ns = read
     time.clock_gettime = lambda clock: read(clock) / 1e9
     time.sleep = sleep
+    _replace({id(before[name]): now for name, now in vars(time).items() if before[name] is not now})
+
+
+def _replace(functions: Mapping[int, Any]) -> None:
+    """In modules that have them under names of their own (``from time import monotonic``), by identity of the old."""
+    for module in [module for name, module in sys.modules.items() if name != "time"]:
+        for name, value in [*vars(module).items()]:
+            if id(value) in functions:
+                setattr(module, name, functions[id(value)])
 
 
 def _watch_clock(job: Job, rank: int) -> None:
@@ -166,6 +176,12 @@ def take_over_threads() -> None:
         setattr(owner, method, wrap(getattr(owner, method)))
 
 
+def take_over_limits() -> None:
+    """Announce how long a thread is about to wait at most: from the wait itself only a point in time can be told."""
+    for owner, method in (threading.Condition, "wait"), (threading.Thread, "join"):
+        setattr(owner, method, _announcing(getattr(owner, method)))
+
+
 def take_over_signals() -> None:
     """Leave `STACK_SIGNAL` alone: a program that puts back all handlers as Python knows them (Lightning's Trainer, when
     a fit ends) would end its process with the next stack that is asked for, since faulthandler's is none of them.
@@ -176,6 +192,16 @@ def take_over_signals() -> None:
         return signal.SIG_DFL if signalnum == STACK_SIGNAL else original(signalnum, handler)
 
     signal.signal = set_handler
+
+
+def _announcing(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def wait(self: Any, timeout: float | None = None) -> Any:
+        if timeout is not None and timeout > 0:
+            announce({"is": "limit", "nanoseconds": round(timeout * 1e9)})
+        return original(self, timeout)
+
+    return wait
 
 
 def _starting(original: Callable[..., None]) -> Callable[..., None]:

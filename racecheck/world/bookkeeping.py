@@ -222,11 +222,11 @@ def _duration(request: Request, now: VirtualTime) -> int:
         if clock in CLOCKS:
             return max(0, wanted - now.read(request.task.rank.number, request.task.name))
         wanted -= time.clock_gettime_ns(clock) - (time.monotonic_ns() - request.received)
-        return _round_up(wanted)
+        return round_up(wanted)
     return max(0, wanted)
 
 
-def _round_up(nanoseconds: int) -> int:
+def round_up(nanoseconds: int) -> int:
     """To 10, 12, 15, 20, 25, 30, 40, 50, 60 or 80 ms, or ten times that, and so on: what people write, or near it, also
     where the program comes to it late.
     """

@@ -109,4 +109,6 @@ def stack_now(rank: Rank) -> tuple[Frame, ...]:
             return frames(task.announcement.message.get("stack"))
         if task.request is not None:
             return task.request.op.stack or ()
+    if not rank.gone and rank.main.wait is not None:
+        return rank.main.wait.op.stack or ()
     return () if rank.gone or rank.replaced else stacks.capture(rank.pid, rank.pid, rank.stack_pipe) or ()

@@ -17,6 +17,7 @@ from racecheck.world import bookkeeping, stacks
 from racecheck.world.answers import answer, reply
 from racecheck.world.calls import Request, Unreachable
 from racecheck.world.crew import announcement
+from racecheck.world.limits import Limits, may_be_held
 from racecheck.world.perform import CARRY_ON, Answer
 from racecheck.world.state import State
 from racecheck.world.store import RACING
@@ -28,8 +29,8 @@ _SPIN = 100
 class Intake:
     """Receives the calls of a run's ranks.  ``asked`` counts how often one has asked for the time."""
 
-    def __init__(self, state: State) -> None:
-        self._state = state
+    def __init__(self, state: State, limits: Limits) -> None:
+        self._state, self._limits = state, limits
         self._calls = syscalls.calls(libc.MACHINE)
         self.asked = 0
 
@@ -54,7 +55,7 @@ class Intake:
 
         Of several threads it cannot be told whose it is: so all are looked at that are stopped and not received yet.
         """
-        own = [task for task in rank.tasks.values() if task.process.is_main and not task.stopped]
+        own = [task for task in rank.tasks.values() if task.process.is_main and not task.is_held]
         for _ in range(_SPIN):  # it may still be on its way to sleep
             found = [(task, call) for task in own if (call := proc.stopped_call(rank.pid, task.tid)) is not None]
             if found or not rank.single:
@@ -78,6 +79,8 @@ class Intake:
         except (OSError, Unreachable):
             return None
         seen = request.touches and not bookkeeping.moves_alone(request)
+        if row.family == "wait":
+            seen = may_be_held(task)
         if seen or row.family in bookkeeping.WITHOUT_PLACE:
             rank, call = task.rank, -1 if task.rank.single else number(row.name, libc.MACHINE) or -1
             assert rank.listener is not None
@@ -90,6 +93,9 @@ class Intake:
         row = None if notification.foreign else self._calls.get(notification.number)
         if row is None:
             self._state.ledger.hole(f"an unknown system call, number {notification.number}")
+            rank.listener.carry_on(notification.id)
+            return
+        if row.family == "wait" and not may_be_held(rank.tasks.get(notification.thread)):
             rank.listener.carry_on(notification.id)
             return
         task = rank.task(notification.thread)
@@ -105,7 +111,18 @@ class Intake:
             rank.listener.carry_on(notification.id)
             return
         request.id, request.received = notification.id, time.monotonic_ns()
-        self._dispatch(request)
+        if row.family == "wait":
+            self._hold(request)
+        else:
+            self._dispatch(request)
+
+    def _hold(self, request: Request) -> None:
+        try:
+            held = self._limits.hold(request)
+        except OSError:
+            held = False
+        if not held:
+            answer(request, CARRY_ON, self._state.crew.files)
 
     def _tell_time(self, task: Task, row: Call, notification: Notification) -> None:
         assert task.rank.listener is not None
@@ -204,9 +221,15 @@ def _end_item(task: Task, message: dict[str, Any]) -> None:
     task.name = task.own_name
 
 
+def _limit(task: Task, message: dict[str, Any]) -> None:
+    """A thread is about to wait, for so long at most."""
+    task.limit = message["nanoseconds"]
+
+
 _OWN_AFFAIRS: Mapping[str, Callable[[Task, dict[str, Any]], Any]] = {
     "submit": _submit,
     "submitted": _submitted,
     "end of item": _end_item,
+    "limit": _limit,
 }
 """Announcements that concern the thread alone and are answered at once."""

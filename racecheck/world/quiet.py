@@ -124,7 +124,7 @@ class Quiet:
         """
         ranks = self._state.ranks
         waiting = any(rank.asleep or not rank.has_stopped for rank in ranks if not rank.gone)
-        stopped = frozenset(task.tid for task in self._state.stopped_tasks())
+        stopped = frozenset(task.tid for task in [*self._state.stopped_tasks(), *self._state.held_tasks()])
         if not waiting:
             stopped = stopped.union(*(rank.background for rank in ranks))
         sleep = self._asleep([rank for rank in ranks if waiting or rank.running], stopped)
@@ -133,12 +133,12 @@ class Quiet:
         for rank in self._state.ranks:
             if rank.running:
                 rank.running, rank.asleep = False, not rank.stopped_tasks()
-                if rank.asleep and all(task.inside is None for task in rank.tasks.values()):
+                if rank.asleep and all(task.inside is None and task.wait is None for task in rank.tasks.values()):
                     self._state.ledger.note(_UNEXPLAINED)
             if not rank.single and not rank.gone:
                 self._forget_ended(rank)
             for task in rank.tasks.values():
-                if task.started and not task.stopped and not rank.gone:
+                if task.started and not task.is_held and not rank.gone:
                     known = [each for each in (task.deadline, _deadline(task)) if each]
                     task.deadline = min(known, default=0)
         return True
@@ -165,10 +165,11 @@ class Quiet:
             arriving = self._arriving(rank)
             if rank.gone or (rank.stopped_tasks() and not arriving):
                 continue
-            stamp = sleep.get(rank.pid, b"") + arriving
+            held = b"" if rank.main.wait is None else str(rank.main.wait.id).encode()
+            stamp = sleep.get(rank.pid, held) + arriving
             if self._sound.get(rank.pid) == stamp:
                 continue
-            if self._since.get(rank.pid, (b"", {}))[0] != stamp:
+            if rank.pid not in self._since or self._since[rank.pid][0] != stamp:
                 hidden = [tid for tid in proc.threads(rank.pid) if tid in sleep and tid not in rank.tasks]
                 hidden += [tid for tid, each in rank.tasks.items() if tid in sleep and not each.started]
                 self._since[rank.pid] = stamp, {tid: sleep[tid] for tid in hidden if _ticks(rank.pid, tid)}
@@ -218,7 +219,7 @@ class Quiet:
 
 def _is_timed(task: Task) -> bool:
     """Whether a thread of the program sleeps in a call that has a time limit."""
-    if task.stopped or task.inside is not None or not task.started:
+    if task.is_held or task.inside is not None or not task.started:
         return False
     return _sleeps_for_a_time(task.process.pid, task.tid)
 

@@ -28,7 +28,7 @@ from racecheck.world.state import State
 from racecheck.world.tasks import Rank
 from racecheck.world.virtual import VirtualTime
 
-_OWN_AFFAIRS = bookkeeping.NEVER_OPS | {"exec", "reap", "sleep", "sync"}
+_OWN_AFFAIRS = bookkeeping.NEVER_OPS | {"exec", "reap", "sleep", "sync", "wait"}
 
 
 class Rules:

@@ -8,6 +8,7 @@ in the order of ranks; the rest is a point.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -28,6 +29,7 @@ from racecheck.world.ending import conclude
 from racecheck.world.fairness import Fairness
 from racecheck.world.injecting import Injector
 from racecheck.world.intake import Intake, issuing
+from racecheck.world.limits import Limits
 from racecheck.world.names import Names
 from racecheck.world.perform import CARRY_ON, Answer, creates, perform
 from racecheck.world.quiet import Quiet
@@ -122,7 +124,8 @@ class Supervisor:
         if self._recorder is not None:
             slot, objects = self._session.slot, self._state.storage.mirrored
             self._recorder.begin(slot.disks(self._world), slot.scratch, self._state.identities, objects=objects)
-        self._quiet = Quiet(self._session, self._state, Intake(self._state))
+        self._limits = Limits(self._state)
+        self._quiet = Quiet(self._session, self._state, Intake(self._state, self._limits))
         for rank in members.ranks:
             rank.names = self._names
             rank.background = frozenset(proc.threads(rank.pid)) - {rank.pid}
@@ -134,22 +137,34 @@ class Supervisor:
         try:
             while True:
                 self._quiet.wait()
+                if self._limits.end_some():
+                    continue
                 self._place()
                 if self._settle():
                     continue
                 if self._injector.expire(idle=False):
                     continue
                 options = self._options()
+                if self._limits.run_out(self._soonest(options)):
+                    continue
                 if options:
                     self._state.current = self._next(options)
                     self._execute(self._state.current)
                     self._state.cause = self._state.trace[-1].clock
                 elif held := [task for task in self._state.stopped_tasks() if self._is_held(task)]:
                     self._execute(held[0])
-                elif not self._injector.expire(idle=True) and (self._all_exit() or not self._quiet.wait_for_timers()):
+                elif not self._injector.expire(idle=True) and (self._all_exit() or not self._waits_for_a_time()):
                     return ""
         except Over as over:
             return over.why
+
+    def _soonest(self, options: list[Task]) -> float:
+        """When an option goes on by itself: at once, or when it has slept; who asks in vain never does."""
+        going = [task for task in options if task.op is not None and not self._fairness.is_vain(task.op)]
+        return min(map(_until, going), default=math.inf) if options else 0
+
+    def _waits_for_a_time(self) -> bool:
+        return self._limits.run_out(math.inf) or self._quiet.wait_for_timers()
 
     def _place(self) -> None:
         """What has stopped since gets its place and its description, in the order of ranks."""

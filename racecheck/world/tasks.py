@@ -68,7 +68,8 @@ class Task:
     Its ``name`` is its parent's with the number of the child; while it works on an item of a thread pool it is the
     item's, and ``own_name`` its own.  At most one of ``request`` and ``announcement`` is what it is stopped at;
     ``fresh``: it has just stopped.  ``inside`` is the collective that it was let into and has not been seen to leave.
-    ``deadline`` is when the wait that it was seen in would end by itself (CLOCK_MONOTONIC, 0 for never).
+    ``deadline`` is when the wait that it was seen in would end by itself (CLOCK_MONOTONIC, 0 for never); ``wait`` the
+    call with a time limit that it is held in (`limits`), ``limit`` how many nanoseconds it has announced for the next.
     ``started``: it has shown itself as one of the program's own, by a call or an announcement.  ``hiring``: a thread
     that it starts now is a worker of a pool.
     """
@@ -84,6 +85,8 @@ class Task:
     started: bool = False
     fresh: bool = False
     deadline: int = 0
+    limit: int = 0
+    wait: Request | None = None
     request: Request | None = None
     announcement: Announcement | None = None
     inside: Instance | None = None
@@ -95,6 +98,11 @@ class Task:
     @property
     def stopped(self) -> bool:
         return self.request is not None or self.announcement is not None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it stands still until we answer."""
+        return self.stopped or self.wait is not None
 
     @property
     def op(self) -> Op | None:

@@ -156,14 +156,6 @@ def polled_child(rank: Rank) -> int:
     return child.returncode
 
 
-@scenario(ranks=2)
-def waits_for_a_time(rank: Rank) -> bool:
-    """Nothing has happened yet, and nothing but time ends the wait."""
-    ended = threading.Event().wait(0.1)
-    (rank.path / f"f{rank.rank}").touch()
-    return ended
-
-
 @scenario(ranks=3)
 def lock_beside_a_sleeper(rank: Rank) -> int:
     """A rank that sleeps for an hour lets no time limit of the others run out."""
@@ -210,26 +202,6 @@ def busy_child(rank: Rank) -> None:
     if child == 0:
         os._exit(0)
     os.waitpid(child, 0)
-
-
-@scenario(ranks=1)
-def limit_beside_work(rank: Rank) -> bool:
-    """A wait of 50 ms while a thread of the same rank works for longer."""
-    done = threading.Event()
-
-    def work() -> None:
-        for number in range(40):
-            (rank.path / f"f{number}").write_text("x")
-        sum(range(5_000_000))
-        (rank.path / "last").touch()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    (rank.path / "begun").touch()
-    in_time = done.wait(0.05)
-    (rank.path / "waited").touch()
-    thread.join()
-    return in_time
 
 
 @scenario(ranks=1)

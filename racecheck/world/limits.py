@@ -1,0 +1,122 @@
+"""Waits with a time limit (``Event.wait(1)``), in virtual time.
+
+All such waits of user space come down to futex(2): wait until a word in memory is no longer what it was, or the time is
+over.  A thread of the program's own that calls it is held, as if it were late to call: then its word is looked at
+whenever the world is quiet, and once it has changed the call ends as it would have, with EAGAIN.  Its time is over only
+where nothing else can go on, or all others sleep for longer: virtual time passes by itself then.
+
+Threads that are not known (gloo's) and those inside a collective are let pass, and so is who wants the GIL (`seccomp`).
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+import sys
+
+from racecheck.kernel import proc
+from racecheck.kernel.seccomp import FUTEX_COMMAND, FUTEX_WAIT
+from racecheck.world.answers import answer
+from racecheck.world.bookkeeping import round_up
+from racecheck.world.calls import Request
+from racecheck.world.perform import Answer
+from racecheck.world.state import State
+from racecheck.world.tasks import Task, join
+
+_MOST = 500
+"""So many limits in a row, and nothing else done: who loops like that waits for what never comes."""
+_REALTIME = 0x100
+
+
+class Limits:
+    """The threads of a run that are held in such waits."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._over, self._events = 0, 0
+        self._limits: dict[Task, bytes] = {}
+        self._run_out: dict[Task, bytes] = {}
+
+    def hold(self, request: Request) -> bool:
+        """A thread calls futex(2); whether it is held.  Raises `OSError` where its memory cannot be read.
+
+        C++ asks the clock whether the time is really over, which goes on by itself, and waits again: then in real time.
+        """
+        task, limit = request.task, request.task.process.memory.read(request.arguments[3], 16)
+        if request.arguments[1] & FUTEX_COMMAND != FUTEX_WAIT and self._run_out.get(task) == limit:
+            return False
+        request.until = self._state.time.elapsed + self._length(request, limit)
+        task.wait, task.limit, self._limits[task] = request, 0, limit
+        return True
+
+    def _length(self, request: Request, limit: bytes) -> int:
+        """Nanoseconds that the thread would wait.
+
+        What Python's own functions are asked for is announced.  Else it is rounded up: a point in time of a real clock
+        is as far off as the thread is fast.
+        """
+        task, operation = request.task, request.arguments[1]
+        seconds, rest = struct.unpack("qq", limit)
+        length: int = seconds * 1_000_000_000 + rest
+        if operation & FUTEX_COMMAND != FUTEX_WAIT:  # until a point in time
+            if operation & _REALTIME:
+                return max(0, length - self._state.time.read(task.rank.number, task.name))
+            length -= request.received
+        announced = task.limit
+        return announced if announced // 2 < length <= announced else round_up(max(0, length))
+
+    def end_some(self) -> bool:
+        """Let those go on whose word has changed, one of each rank at a time; whether there was one."""
+        ended: set[int] = set()
+        for task in self._state.held_tasks():
+            if task.rank.number not in ended and (reason := _news(task)):
+                self._end(task, reason)
+                ended.add(task.rank.number)
+        return bool(ended)
+
+    def run_out(self, before: float) -> bool:
+        """Let the time of one be over, if that is ``before`` then; whether it was."""
+        if len(self._state.trace) > self._events:
+            self._over, self._events = 0, len(self._state.trace)
+        first = min(self._state.held_tasks(), key=_end_of, default=None)
+        if first is None or first.wait is None or first.wait.until >= before or self._over >= _MOST:
+            return False
+        self._over += 1
+        self._state.time.tick(first.wait.until)
+        self._state.ledger.note("waits with a time limit: it runs out only where nothing else can go on")
+        join(first.clock, *(task.clock for rank in self._state.ranks for task in rank.tasks.values()))
+        self._run_out[first] = self._limits[first]
+        self._end(first, errno.ETIMEDOUT)
+        return True
+
+    def _end(self, task: Task, error: int) -> None:
+        request, rank = task.wait, task.rank
+        assert request is not None
+        if rank.last is not None:
+            join(task.clock, rank.last.clock)
+        join(task.clock, self._state.cause)
+        task.wait, rank.last, rank.running = None, task, True
+        answer(request, Answer(errno=error), self._state.crew.files)
+
+
+def may_be_held(task: Task | None) -> bool:
+    """Whether a thread, if it is known, is one of the program's own, outside of collectives."""
+    return task is not None and task.started and task.inside is None
+
+
+def _end_of(task: Task) -> int:
+    assert task.wait is not None
+    return task.wait.until
+
+
+def _news(task: Task) -> int:
+    """The errno with which the kernel would end the wait now; 0 if it goes on."""
+    assert task.wait is not None
+    word, _, expected = task.wait.arguments[:3]
+    try:
+        now = int.from_bytes(task.process.memory.read(word, 4), sys.byteorder)
+    except OSError:
+        return errno.EFAULT
+    if now != expected & 0xFFFFFFFF:
+        return errno.EAGAIN
+    return errno.EINTR if proc.has_signal(task.process.pid, task.tid) else 0

@@ -1,0 +1,101 @@
+"""Waits with a time limit run out in virtual time, and only where nothing else can go on."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from racecheck import runner
+from racecheck.compare import first_difference
+from racecheck.model import Outcome, Returned, Stopped
+from racecheck.strategies import Replay
+from racecheck.world.session import Session
+from tests.conftest import target
+from tests.test_world import run
+
+REAL = "a wait with a time limit in real time"
+
+
+def controlled(session: Session, name: str) -> Outcome:
+    """A run in which nothing went by the real clock."""
+    outcome = run(session, name, file="limits")
+    assert not outcome.coverage.holes
+    return outcome
+
+
+def made(outcome: Outcome) -> list[str]:
+    return [op.path for op in outcome.ops if op.call == "open" and "O_CREAT" in op.flags]
+
+
+def test_it_takes_as_long_as_was_asked_for_and_no_real_time(session: Session) -> None:
+    began = time.monotonic()
+    outcome = controlled(session, "runs_out")
+    assert outcome.results == (Returned([False, 20.0]),) * 2
+    assert time.monotonic() - began < 15
+    assert any(note.startswith("waits with a time limit") for note in outcome.coverage.notes)
+
+
+def test_who_is_told_goes_on_however_long_that_took(session: Session) -> None:
+    """Only the thread that works can go on, so the time does not pass."""
+    outcome = controlled(session, "is_told")
+    assert outcome.results == (Returned([True, 0.0]),) * 2
+    assert not any(note.startswith("waits with a time limit") for note in outcome.coverage.notes)
+
+
+def test_it_does_not_run_out_while_another_thread_works(session: Session) -> None:
+    """50 ms; the other one takes longer than that by any clock, and says nothing."""
+    outcome = controlled(session, "limit_beside_work")
+    assert outcome.results == (Returned(False),)
+    assert made(outcome)[-2:] == ["last", "waited"]
+
+
+def test_the_shorter_wait_ends_first(session: Session) -> None:
+    assert made(controlled(session, "sooner_first")) == ["f1", "f0"]
+
+
+def test_a_sleep_that_is_longer_comes_later(session: Session) -> None:
+    outcome = controlled(session, "beside_a_sleeper")
+    assert outcome.results == (Returned(1.0), Returned(600.0))
+    assert made(outcome) == ["f0", "f1"]
+
+
+def test_queues_joins_and_locks(session: Session) -> None:
+    assert controlled(session, "empty_queue").results == (Returned(["empty", True, False, False]),)
+
+
+def test_who_waits_over_and_over_hides_no_deadlock(session: Session) -> None:
+    outcome = controlled(session, "heartbeat")
+    assert isinstance(outcome.results[0], Stopped)
+    assert outcome.results[0].kind == "collective"
+    assert outcome.results[1] == Returned(None)
+
+
+@pytest.mark.parametrize("name", ["polls_for_a_file", "polls_without_a_pause"])
+def test_who_polls_is_not_waited_for(session: Session, name: str) -> None:
+    outcome = controlled(session, name)
+    assert all(isinstance(each, Returned) and each.value in {None, True} for each in outcome.results)
+
+
+def test_a_signal_ends_the_wait_of_who_handles_it(session: Session) -> None:
+    outcome = controlled(session, "signalled")
+    assert outcome.results == (Returned(True),)
+    assert not any(note.startswith("waits with a time limit") for note in outcome.coverage.notes), "nothing ran out"
+
+
+def test_who_asks_the_real_clock_again_is_told_of(session: Session) -> None:
+    outcome = run(session, "asks_the_clock", file="limits")
+    assert outcome.results == (Returned(2),), "once in virtual time, once in real time"
+    assert outcome.coverage.holes.keys() == {REAL}
+
+
+@pytest.mark.parametrize(
+    "name", ["runs_out", "is_told", "sooner_first", "beside_a_sleeper", "empty_queue", "signalled"]
+)
+def test_a_schedule_repeats(session: Session, name: str) -> None:
+    scenario = target("limits", name)
+    first = runner.run_once(session, scenario, scenario.world, Replay(()), seed="0")
+    for _ in range(3):
+        again = runner.run_once(session, scenario, scenario.world, Replay(first.schedule), seed="0", stacks=False)
+        assert first_difference(first, again) == ""
+        assert [op.time for op in first.ops] == [op.time for op in again.ops]
