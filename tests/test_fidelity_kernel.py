@@ -38,7 +38,7 @@ def verdict(
     call: int,
     arguments: tuple[int, ...] = (0,) * 6,
     arch: int | None = None,
-    runtime: range = range(0),  # noqa: B008
+    runtime: range = range(0),
 ) -> int:
     """What the filter says, by an interpreter of classic BPF on a ``struct seccomp_data`` (seccomp(2))."""
     padded = [each & (1 << 64) - 1 for each in (*arguments, *(0,) * 6)][:6]
