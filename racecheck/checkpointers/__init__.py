@@ -53,4 +53,5 @@ NAMES = {
     "torchtitan": "racecheck.checkpointers.torchtitan:Titan",
     "torchtitan-async": "racecheck.checkpointers.torchtitan:TitanAsync",
     "torchtune": "racecheck.checkpointers.torchtune:TorchTune",
+    "orbax": "racecheck.checkpointers.orbax:Orbax",
 }

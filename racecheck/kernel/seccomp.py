@@ -251,13 +251,16 @@ class Listener:
         response.id, response.value, response.error, response.flags = id_, value, error, flags
         return libc.ioctl(self.descriptor, _SEND, ctypes.byref(response)) >= 0
 
-    def give(self, id_: int, descriptor: int, number_: int, *, close_on_exec: bool) -> int:
-        """End the call with a duplicate of ``descriptor`` under ``number_``; gives that, or minus the errno.
+    def give(self, id_: int, descriptor: int, number_: int = -1, *, close_on_exec: bool) -> int:
+        """End the call with a duplicate of ``descriptor`` under ``number_`` (-1: the lowest that is free); gives that,
+        or minus the errno.
 
         EMFILE or EBADF where the rank's limit on open files is below the number.
         """
         add = self._add
-        add.id, add.flags, add.source, add.number = id_, _ADD_SET | _ADD_SEND, descriptor, number_
+        add.id, add.flags, add.source, add.number = id_, _ADD_SEND, descriptor, 0
+        if number_ >= 0:
+            add.flags, add.number = _ADD_SET | _ADD_SEND, number_
         add.descriptor_flags = os.O_CLOEXEC if close_on_exec else 0
         return libc.ioctl(self.descriptor, _ADD_DESCRIPTOR, ctypes.byref(add))
 

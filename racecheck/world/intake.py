@@ -13,7 +13,7 @@ from racecheck.kernel.seccomp import ANNOUNCE, Notification
 from racecheck.kernel.signature import Call, Treatment
 from racecheck.kernel.syscalls import number
 from racecheck.model import Op, Place
-from racecheck.world import bookkeeping, stacks
+from racecheck.world import bookkeeping, machine, stacks
 from racecheck.world.answers import answer, reply
 from racecheck.world.calls import Request, Unreachable
 from racecheck.world.crew import announcement
@@ -157,6 +157,9 @@ class Intake:
             result = Answer(errno=getattr(errno, request.call.errno))
         if result is None and not request.touches and request.call.family not in bookkeeping.WITHOUT_PLACE:
             state.ledger.passed_by(request)
+            if machine.is_asked(request) and machine.tell(request):
+                request.close()
+                return
             result = CARRY_ON
         if result is not None:
             answer(request, result, state.crew.files)

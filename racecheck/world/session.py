@@ -30,6 +30,8 @@ from racecheck.world.virtual import age
 _GUARDIAN = Path(__file__).with_name("guardian.py")
 _SERVE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from racecheck.world.zygote import main; "
 _MESSAGE = 1 << 20
+_NO_RDRAND = "~0x4000000000000000"
+"""Bit 30 of what cpuid(1) says in ECX is cleared (OPENSSL_ia32cap(3))."""
 _OURS = frozenset({"disk", "nodes", "tmp", "output", "setup", "record", "crash"})
 """What there is in a slot."""
 
@@ -376,7 +378,8 @@ def _is_ours(pid: int, slot: Path) -> bool:
 
 def _environment() -> dict[str, str]:
     """What makes forks of the zygote alike in every session: hash seed, one thread, no GPU.  (What ranks with NCCL may
-    see of these has another name: `racecheck.world.agent.show_gpus`.)
+    see of these has another name: `racecheck.world.agent.show_gpus`.)  And no random numbers that OpenSSL, or BoringSSL
+    in tensorstore, draws from the processor: nobody can intercept that.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     return {
@@ -388,4 +391,5 @@ def _environment() -> dict[str, str]:
         "NUMEXPR_NUM_THREADS": "1",
         "CUDA_VISIBLE_DEVICES": "",
         "GLOO_SOCKET_IFNAME": "lo",
+        "OPENSSL_ia32cap": _NO_RDRAND,
     }

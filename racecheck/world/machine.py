@@ -1,0 +1,42 @@
+"""What racecheck says of the machine in the kernel's place.
+
+Abseil (in tensorstore, gRPC, TensorFlow) wants to know how fast the processor counts.  Where the kernel does not tell
+(it seldom does) it finds out by sleeping for a millisecond, several times, in whichever thread comes first; and a sleep
+takes no time here.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from pathlib import Path
+
+from racecheck.world.calls import Request
+
+_FREQUENCY = b"/sys/devices/system/cpu/cpu0/tsc_freq_khz"
+
+
+def is_asked(request: Request) -> bool:
+    """Whether a call opens the file that would say it."""
+    return request.call.family == "open" and _FREQUENCY in request.paths.values() and not os.path.exists(_FREQUENCY)
+
+
+def tell(request: Request) -> bool:
+    """Open a file for the thread that says it; whether that could be done."""
+    listener = request.task.rank.listener
+    assert listener is not None
+    answer = os.memfd_create("tsc_freq_khz")
+    try:
+        os.write(answer, b"%d\n" % frequency())
+        os.lseek(answer, 0, os.SEEK_SET)
+        return listener.give(request.id, answer, close_on_exec="O_CLOEXEC" in request.flags) >= 0
+    finally:
+        os.close(answer)
+
+
+@functools.cache
+def frequency() -> int:
+    """How often the time stamp counter is raised in a millisecond, about."""
+    found = re.search(r"^cpu MHz\s*: (\d+)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return 1000 * int(found[1]) if found else 1_000_000

@@ -1,0 +1,28 @@
+"""The adapter of orbax, in an environment that has it (``orbax-checkpoint==0.12.8``, ``jax==0.10.2``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from racecheck import config, runner, targets
+from racecheck.compare import first_difference
+from racecheck.strategies import Replay
+from racecheck.world.session import Session
+
+
+@pytest.mark.parametrize("check", ["save", "load"])
+def test_what_was_saved_is_loaded(racecheck: Any, check: str) -> None:
+    racecheck.check(targets.load(f"orbax[{check}]"), schedules=2)
+
+
+def test_a_schedule_repeats_with_the_threads_of_tensorstore() -> None:
+    """They wait with time limits, and what they draw is in the files."""
+    saves = targets.load("orbax[save]")
+    with Session(config.read().runs) as session:
+        runner.warm_up(session, saves, saves.world, seed="0")
+        first = runner.run_once(session, saves, saves.world, Replay(()), seed="0")
+        again = runner.run_once(session, saves, saves.world, Replay(first.schedule), seed="0", stacks=False)
+    assert not first.coverage.holes
+    assert first_difference(first, again) == ""
