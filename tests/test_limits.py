@@ -50,6 +50,11 @@ def test_it_does_not_run_out_while_another_thread_works(session: Session) -> Non
     assert made(outcome)[-2:] == ["last", "waited"]
 
 
+def test_who_has_not_shown_itself_yet_is_held_too(session: Session) -> None:
+    """As the threads of a pool of C++, whose waits would else end at a real time in the middle of anything."""
+    assert set(made(controlled(session, "unknown_thread"))[-2:]) == {"late0", "late1"}
+
+
 def test_the_shorter_wait_ends_first(session: Session) -> None:
     assert made(controlled(session, "sooner_first")) == ["f1", "f0"]
 

@@ -127,6 +127,14 @@ def status(pid: int) -> dict[str, str]:
     return dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
 
 
+def name(thread: int) -> str:
+    """What a thread is called, as far as the first 15 bytes tell; "" once it is gone (pthread_setname_np(3))."""
+    try:
+        return _read(f"/proc/{thread}/comm").decode(errors="replace").rstrip("\n")
+    except _GONE:
+        return ""
+
+
 def has_signal(pid: int, thread: int) -> bool:
     """Whether a signal waits for a thread that would take it: its own, or one of the process's."""
     known = status(thread)

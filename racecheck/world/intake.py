@@ -80,7 +80,7 @@ class Intake:
             return None
         seen = request.touches and not bookkeeping.moves_alone(request)
         if row.family == "wait":
-            seen = may_be_held(task)
+            seen = may_be_held(task.rank, task.tid)
         if seen or row.family in bookkeeping.WITHOUT_PLACE:
             rank, call = task.rank, -1 if task.rank.single else number(row.name, libc.MACHINE) or -1
             assert rank.listener is not None
@@ -95,7 +95,7 @@ class Intake:
             self._state.ledger.hole(f"an unknown system call, number {notification.number}")
             rank.listener.carry_on(notification.id)
             return
-        if row.family == "wait" and not may_be_held(rank.tasks.get(notification.thread)):
+        if row.family == "wait" and not may_be_held(rank, notification.thread):
             rank.listener.carry_on(notification.id)
             return
         task = rank.task(notification.thread)

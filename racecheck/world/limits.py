@@ -5,7 +5,7 @@ over.  A thread of the program's own that calls it is held, as if it were late t
 whenever the world is quiet, and once it has changed the call ends as it would have, with EAGAIN.  Its time is over only
 where nothing else can go on, or all others sleep for longer: virtual time passes by itself then.
 
-Threads that are not known (gloo's) and those inside a collective are let pass, and so is who wants the GIL (`seccomp`).
+Threads of gloo's and those inside a collective are let pass, and so is who wants the GIL (`seccomp`).
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from racecheck.world.bookkeeping import round_up
 from racecheck.world.calls import Request
 from racecheck.world.perform import Answer
 from racecheck.world.state import State
-from racecheck.world.tasks import Task, join
+from racecheck.world.tasks import Rank, Task, join
 
 _MOST = 500
 """So many limits in a row, and nothing else done: who loops like that waits for what never comes."""
 _REALTIME = 0x100
+_PYTORCH = "pt_"
 
 
 class Limits:
@@ -47,6 +48,7 @@ class Limits:
             return False
         request.until = self._state.time.elapsed + self._length(request, limit)
         task.wait, task.limit, self._limits[task] = request, 0, limit
+        task.started = True
         return True
 
     def _length(self, request: Request, limit: bytes) -> int:
@@ -99,9 +101,16 @@ class Limits:
         answer(request, Answer(errno=error), self._state.crew.files)
 
 
-def may_be_held(task: Task | None) -> bool:
-    """Whether a thread, if it is known, is one of the program's own, outside of collectives."""
-    return task is not None and task.started and task.inside is None
+def may_be_held(rank: Rank, tid: int) -> bool:
+    """Whether a thread is one of the program's own, outside of collectives.
+
+    One that has not shown itself yet may be C++'s: a pool that starts a thread when some milliseconds have passed would
+    do so in the middle of anything.  Those of gloo, for groups that are made on the way, have names of PyTorch's.
+    """
+    task = rank.tasks.get(tid)
+    if task is not None and task.started:
+        return task.inside is None
+    return tid not in rank.background and not proc.name(tid).startswith(_PYTORCH)
 
 
 def _end_of(task: Task) -> int:

@@ -1,5 +1,6 @@
 """Scenarios whose threads wait for so long at most.  Not collected by pytest."""
 
+import _thread
 import ctypes
 import os
 import queue
@@ -165,3 +166,20 @@ def limit_beside_work(rank: Rank) -> bool:
     (rank.path / "waited").touch()
     thread.join()
     return in_time
+
+
+@scenario(ranks=2)
+def unknown_thread(rank: Rank) -> None:
+    """A thread that nobody has announced waits for 20 ms before it does anything; the main one works for longer."""
+    taken, over = threading.Lock(), threading.Event()
+    taken.acquire()
+
+    def work() -> None:
+        taken.acquire(timeout=0.02)
+        (rank.path / f"late{rank.rank}").touch()
+        over.set()
+
+    _thread.start_new_thread(work, ())
+    for number in range(20):
+        (rank.path / f"{rank.rank}{number}").write_text("x" * 1000)
+    over.wait()
