@@ -76,6 +76,13 @@ def test_who_waits_over_and_over_hides_no_deadlock(session: Session) -> None:
     assert outcome.results[1] == Returned(None)
 
 
+def test_who_looks_again_and_again_for_ever_is_stopped_and_shown(session: Session) -> None:
+    outcome = controlled(session, "waits_for_ever")
+    assert isinstance(outcome.results[0], Stopped)
+    assert outcome.results[0].kind == "asleep"
+    assert "waits_for_ever" in {frame.function for frame in outcome.results[0].stack}
+
+
 @pytest.mark.parametrize("name", ["polls_for_a_file", "polls_without_a_pause"])
 def test_who_polls_is_not_waited_for(session: Session, name: str) -> None:
     outcome = controlled(session, name)

@@ -183,3 +183,10 @@ def unknown_thread(rank: Rank) -> None:
     for number in range(20):
         (rank.path / f"{rank.rank}{number}").write_text("x" * 1000)
     over.wait()
+
+
+@scenario(ranks=2)
+def waits_for_ever(rank: Rank) -> None:
+    """Rank 0 looks every ten seconds whether something has happened that never does."""
+    while rank.rank == 0:
+        threading.Event().wait(10)
