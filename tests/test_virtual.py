@@ -30,6 +30,12 @@ def test_every_clock_is_virtual_and_skewed(session: Session) -> None:
     assert 1.4e9 < found[1]["exact"] - found[0]["exact"] < 1.6e9
 
 
+def test_the_time_of_day_does_not_depend_on_how_often_the_other_clock_was_asked(session: Session) -> None:
+    """An event loop asks as often as it is woken, and the time of day goes into files."""
+    first, second = values(run(session, "asks_often", file="times"))
+    assert first == second
+
+
 def test_times_of_files_are_virtual(session: Session) -> None:
     first, second = (run(session, "file_times", file="times") for _ in range(2))
     (found,) = values(first)

@@ -131,8 +131,10 @@ def show_gpus() -> None:
 def take_over_time() -> None:
     """Make the clocks ones that the supervisor answers for.
 
-    Python's read the virtual time from a page of memory that the supervisor writes.  The time of day of C++ and Rust
-    comes from the C library, whose vDSO is diverted; their monotonic clocks stay real, since the kernel waits by them.
+    Python's read the virtual time from a page of memory that the supervisor writes.  Each reading is later than the one
+    before; those of the time of day are counted by themselves, for it goes into files, and how often an event loop asks
+    for the other is its own affair.  The time of day of C++ and Rust comes from the C library, whose vDSO is diverted;
+    their monotonic clocks stay real, since the kernel waits by them.
     """
     vdso.divert()
     real, of_day = time.clock_gettime_ns, {time.CLOCK_REALTIME, time.CLOCK_TAI}
@@ -140,9 +142,10 @@ def take_over_time() -> None:
     def read(clock: int) -> int:
         if _page is None:
             return int(real(clock))
-        _reads.count = count = int(getattr(_reads, "count", 0)) + 1
-        since = int.from_bytes(_page[:8], "little") + count * virtual.TICK
-        return since + (virtual.EPOCH + _ahead if clock in of_day else virtual.BOOTED)
+        kind, begins = ("of_day", virtual.EPOCH + _ahead) if clock in of_day else ("since", virtual.BOOTED)
+        count = int(getattr(_reads, kind, 0)) + 1
+        setattr(_reads, kind, count)
+        return begins + int.from_bytes(_page[:8], "little") + count * virtual.TICK
 
     before = dict(vars(time))
     names = {"time": time.CLOCK_REALTIME, "monotonic": time.CLOCK_MONOTONIC, "perf_counter": time.CLOCK_MONOTONIC}

@@ -54,16 +54,17 @@ class Limits:
     def _length(self, request: Request, limit: bytes) -> int:
         """Nanoseconds that the thread would wait.
 
-        What Python's own functions are asked for is announced.  Else it is rounded up: a point in time of a real clock
-        is as far off as the thread is fast.
+        What Python's own functions are asked for is announced.  Else it is rounded up: how far off a point in time is
+        depends on how fast the thread was, or how often it has looked at the clock.
         """
         task, operation = request.task, request.arguments[1]
         seconds, rest = struct.unpack("qq", limit)
         length: int = seconds * 1_000_000_000 + rest
         if operation & FUTEX_COMMAND != FUTEX_WAIT:  # until a point in time
             if operation & _REALTIME:
-                return max(0, length - self._state.time.read(task.rank.number, task.name))
-            length -= request.received
+                length -= self._state.time.read(task.rank.number, task.name)
+            else:
+                length -= request.received
         announced = task.limit
         return announced if announced // 2 < length <= announced else round_up(max(0, length))
 

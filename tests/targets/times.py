@@ -95,3 +95,11 @@ def filelock_excludes(rank: Rank) -> int:
         time.sleep(1)
         inside.unlink()
     return 1
+
+
+@scenario(ranks=2)
+def asks_often(rank: Rank) -> int:
+    """Rank 1 asks for the other clock a few times more before it asks for the time of day."""
+    for _ in range(100 * rank.rank):
+        time.monotonic()
+    return time.time_ns()
