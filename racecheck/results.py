@@ -31,6 +31,11 @@ EXIT = {Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.UNKNOWN: 3}
 
 _STYLES = {Verdict.PASS: "bold green", Verdict.FAIL: "bold red", Verdict.UNKNOWN: "bold yellow"}
 _INDENT = " " * 6
+_LEFT_OUT = {
+    "threads:": "for the observed order of locks in memory",
+    "waits with a time limit:": "no time limit ran out early",
+}
+"""What a claim leaves out, by the note that says so."""
 _WAYS = 3
 """In so many ways a crash may hurt before it is enough to read."""
 _MENDS = {
@@ -198,14 +203,14 @@ def _passed(report: Report) -> str:
     world, free = report.world, report.strategy == "free"
     size = _size(world, report.outcome)
     if report.exhaustive and report.outcome is not None and not report.outcome.schedule:
-        return f"the only schedule of {size}: nothing was ever to be chosen; {report.seconds:.1f} s{_order(report)}"
+        return f"the only schedule of {size}: nothing was ever to be chosen; {report.seconds:.1f} s{_left_out(report)}"
     if report.exhaustive:
-        return f"{report.claim}: every interleaving of {size}; {report.seconds:.1f} s{_order(report)}"
+        return f"{report.claim}: every interleaving of {size}; {report.seconds:.1f} s{_left_out(report)}"
     runs = count(report.schedules, "run") + " in free mode" if free else count(report.schedules, "schedule")
     distinct = "" if free else f" ({report.distinct_schedules} distinct)"
     return (
         f"{runs}{distinct} of {_size(world, None if free else report.outcome)}; {report.seconds:.1f} s; "
-        f"no violation; {_caveat(report)}{_order(report)}"
+        f"no violation; {_caveat(report)}{_left_out(report)}"
     )
 
 
@@ -216,10 +221,13 @@ def _caveat(report: Report) -> str:
     return report.claim or f"{report.strategy} schedules: not a proof"
 
 
-def _order(report: Report) -> str:
-    """What the claim leaves out, where ranks had several threads."""
-    lax = any(each.startswith("threads:") for each in report.coverage.notes)
-    return "; for the observed order of locks in memory" if lax else ""
+def _left_out(report: Report) -> str:
+    """What the claim leaves out, where ranks had several threads or waited for so long at most."""
+    return "".join(
+        f"; {said}"
+        for noted, said in _LEFT_OUT.items()
+        if any(each.startswith(noted) for each in report.coverage.notes)
+    )
 
 
 def _where(report: Report, budget: int) -> str:

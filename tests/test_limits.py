@@ -9,6 +9,8 @@ import pytest
 from racecheck import runner
 from racecheck.compare import first_difference
 from racecheck.model import Outcome, Returned, Stopped
+from racecheck.results import Page, search_text
+from racecheck.search import Search, explore
 from racecheck.strategies import Replay
 from racecheck.world.session import Session
 from tests.conftest import target
@@ -34,6 +36,13 @@ def test_it_takes_as_long_as_was_asked_for_and_no_real_time(session: Session) ->
     assert outcome.results == (Returned([False, 20.0]),) * 2
     assert time.monotonic() - began < 15
     assert any(note.startswith("waits with a time limit") for note in outcome.coverage.notes)
+
+
+def test_a_claim_says_that_no_limit_ran_out_early(session: Session) -> None:
+    scenario = target("limits", "runs_out")
+    report = explore(session, Search(scenario, scenario.world, scenario.invariants, schedules=50))
+    assert report.exhaustive
+    assert search_text(report, 50, Page()).partition("\n")[0].endswith("; no time limit ran out early")
 
 
 def test_who_is_told_goes_on_however_long_that_took(session: Session) -> None:
