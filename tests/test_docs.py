@@ -44,6 +44,15 @@ def test_the_repair_table_is_what_comes_out() -> None:
     assert alike(block("crash", "text")) in alike(run("as_it_is", "test_dcp_power_loss.py"))
 
 
+def test_the_crash_example_is_the_scenario_and_what_helps_is_what_comes_out() -> None:
+    example = re.search(r"```python\n# scenarios/test_readme_crash.py\n(.*?)```", README.read_text(), re.DOTALL)
+    assert example is not None
+    shipped = (ROOT / "scenarios" / "test_readme_crash.py").read_text()
+    details = '    expected=racecheck.Verdict.FAIL,\n    breaks="durable-after-ack",\n'
+    assert shipped.replace(details, "").startswith(example.group(1).rstrip())
+    assert block("publish", "text") in run("publish", "test_readme_crash.py")
+
+
 @pytest.mark.parametrize("name", SHOWN)
 def test_the_output_is_what_comes_out(name: str) -> None:
     assert alike(run(SHOWN[name])) == alike(block(name, "text"))

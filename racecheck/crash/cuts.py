@@ -99,7 +99,14 @@ class _Plan:
             found.add((sum(key < place for key in self.keys), place))
         for entries, place in sorted(found, reverse=True):
             done = (1 << entries) - 1
-            yield Cut(done, (1 << place) - 1, self._reached((1 << place) - 1), self._last(done, {}))
+            events = (1 << place) - 1
+            yield Cut(done, events, self._reached(events & ~self._under_way(entries)), self._last(done, {}))
+
+    def _under_way(self, entries: int) -> int:
+        """The event behind which a repair has put the next entry, an fsync: what it acknowledges waits for that."""
+        if not entries or entries == len(self.keys) or self.log.entries[entries].event >= 0:
+            return 0
+        return 1 << self.keys[entries - 1]
 
     def _around_acks(self) -> Iterator[int]:
         for event in self.acks:
