@@ -162,7 +162,7 @@ def take_over_time() -> None:
 def _replace(functions: Mapping[int, Any]) -> None:
     """In modules that have them under names of their own (``from time import monotonic``), by identity of the old."""
     for module in [module for name, module in sys.modules.items() if name != "time"]:
-        for name, value in [*vars(module).items()]:
+        for name, value in [*getattr(module, "__dict__", {}).items()]:
             if id(value) in functions:
                 setattr(module, name, functions[id(value)])
 
