@@ -9,33 +9,27 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from racecheck.checkpointers.controls import RankZero
 from racecheck.checkpointers.protocol import State
 
 
-class Orbax:
+class Orbax(RankZero):
     """Written to a temporary directory with everything synced, then renamed."""
 
     requires = ("orbax.checkpoint", "jax")
     timeout = 120.0
 
     def save(self, state: State, root: Path, step: int) -> None:
-        import torch.distributed as dist
-
-        failed: list[Any] = [None]
-        if dist.get_rank() == 0:
-            try:
-                with _checkpointer() as saver:
-                    saver.save((root / f"step_{step}").absolute(), _arrays(state), force=True)
-            except Exception as error:  # noqa: BLE001  (the others have to hear of it, whatever it is)
-                failed = [error]
-        dist.broadcast_object_list(failed)
-        if failed[0] is not None:
-            raise failed[0]
+        self._on_rank_0(lambda: self._write(state, root, step))
 
     def load(self, root: Path, state: State) -> tuple[State, int]:
         step = self.latest(root) or 0
         with _checkpointer() as saver:
             return _tensors(saver.restore((root / f"step_{step}").absolute())), step
+
+    def _write(self, state: State, root: Path, step: int) -> None:
+        with _checkpointer() as saver:
+            saver.save((root / f"step_{step}").absolute(), _arrays(state), force=True)
 
     def latest(self, root: Path) -> int | None:
         from orbax.checkpoint import utils

@@ -43,7 +43,7 @@ _ALLOW, _NOTIFY = 0x7FFF0000, 0x7FC00000
 _LOAD, _EQUAL, _AT_LEAST, _GREATER, _AND, _RETURN = 0x20, 0x15, 0x35, 0x25, 0x54, 0x06
 _OFFSET_NUMBER, _OFFSET_ARCH, _OFFSET_ARGUMENTS = 0, 4, 16
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-_NO_DESCRIPTOR = _LOW = 0xFFFFFFFF
+_NO_DESCRIPTOR = 0xFFFFFFFF
 
 FUTEX_COMMAND, FUTEX_WAIT, FUTEX_WAIT_BITSET = 0x7F, 0, 9
 """The bits of futex(2)'s operation that say what it does; those that wait for a word to change."""
@@ -171,8 +171,8 @@ def _limited_wait(runtime: range) -> Iterator[_Code]:
     yield (_LOAD, 0, 0, limit + 4)
     yield (_EQUAL, 0, 1, 0)
     yield (_RETURN, 0, 0, _ALLOW)
-    high, first, last = runtime.start >> 32, runtime.start & _LOW, (runtime.stop - 1) & _LOW
-    if runtime and high == runtime.stop - 1 >> 32:
+    (high, first), (last_high, last) = divmod(runtime.start, 1 << 32), divmod(runtime.stop - 1, 1 << 32)
+    if runtime and high == last_high:
         yield (_LOAD, 0, 0, word + 4)
         yield (_EQUAL, 0, 4, high)
         yield (_LOAD, 0, 0, word)

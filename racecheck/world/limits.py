@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import struct
 import sys
+from contextlib import suppress
 
 from racecheck.kernel import proc
 from racecheck.kernel.seccomp import FUTEX_COMMAND, FUTEX_WAIT
@@ -35,7 +36,6 @@ class Limits:
     def __init__(self, state: State) -> None:
         self._state = state
         self._over, self._events = 0, 0
-        self._limits: dict[Task, bytes] = {}
         self._run_out: dict[Task, bytes] = {}
 
     def hold(self, request: Request) -> bool:
@@ -43,12 +43,11 @@ class Limits:
 
         C++ asks the clock whether the time is really over, which goes on by itself, and waits again: then in real time.
         """
-        task, limit = request.task, request.task.process.memory.read(request.arguments[3], 16)
+        task, limit = request.task, _limit(request)
         if request.arguments[1] & FUTEX_COMMAND != FUTEX_WAIT and self._run_out.get(task) == limit:
             return False
         request.until = self._state.time.elapsed + self._length(request, limit)
-        task.wait, task.limit, self._limits[task] = request, 0, limit
-        task.started = True
+        task.wait, task.limit, task.started = request, 0, True
         return True
 
     def _length(self, request: Request, limit: bytes) -> int:
@@ -88,7 +87,8 @@ class Limits:
         self._state.time.tick(first.wait.until)
         self._state.ledger.note("waits with a time limit: it runs out only where nothing else can go on")
         join(first.clock, *(task.clock for rank in self._state.ranks for task in rank.tasks.values()))
-        self._run_out[first] = self._limits[first]
+        with suppress(OSError):
+            self._run_out[first] = _limit(first.wait)
         self._end(first, errno.ETIMEDOUT)
         return True
 
@@ -112,6 +112,11 @@ def may_be_held(rank: Rank, tid: int) -> bool:
     if task is not None and task.started:
         return task.inside is None
     return tid not in rank.background and not proc.name(tid).startswith(_PYTORCH)
+
+
+def _limit(request: Request) -> bytes:
+    """The ``struct timespec`` of a wait, in the thread's memory."""
+    return request.task.process.memory.read(request.arguments[3], 16)
 
 
 def _end_of(task: Task) -> int:
