@@ -47,7 +47,7 @@ def sooner_first(rank: Rank) -> None:
 
 @scenario(ranks=2)
 def beside_a_sleeper(rank: Rank) -> float:
-    """The one waits for a second, the other sleeps for ten minutes."""
+    """The one waits for a second, the other sleeps for ten minutes (of virtual time, as all that is slept here)."""
     before = time.monotonic()
     if rank.rank:
         time.sleep(600)

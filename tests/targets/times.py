@@ -103,3 +103,11 @@ def asks_often(rank: Rank) -> int:
     for _ in range(100 * rank.rank):
         time.monotonic()
     return time.time_ns()
+
+
+@scenario(ranks=1)
+def frequency(rank: Rank) -> int:
+    """How often the processor counts in a millisecond, as Abseil asks for it; few kernels have this file."""
+    with open("/sys/devices/system/cpu/cpu0/tsc_freq_khz", "rb") as file:
+        assert file.fileno() < 256, "it is none of the watched files'"
+        return int(file.read())
