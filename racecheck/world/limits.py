@@ -21,11 +21,11 @@ from racecheck.world.answers import answer
 from racecheck.world.bookkeeping import round_up
 from racecheck.world.calls import Request
 from racecheck.world.perform import Answer
-from racecheck.world.state import State
+from racecheck.world.state import Over, State
 from racecheck.world.tasks import Rank, Task, join
 
 _MOST = 500
-"""So many limits in a row, and nothing else done: who loops like that waits for what never comes."""
+"""So many limits in a row, and nothing else done: who loops like that may wait for what never comes."""
 _REALTIME = 0x100
 _PYTORCH = "pt_"
 
@@ -77,12 +77,17 @@ class Limits:
         return bool(ended)
 
     def run_out(self, before: float) -> bool:
-        """Let the time of one be over, if that is ``before`` then; whether it was."""
+        """Let the time of one be over, if that is ``before`` then; whether it was.
+
+        Raises `Over` where nothing else happens any more.
+        """
         if len(self._state.trace) > self._events:
             self._over, self._events = 0, len(self._state.trace)
         first = min(self._state.held_tasks(), key=_end_of, default=None)
-        if first is None or first.wait is None or first.wait.until >= before or self._over >= _MOST:
+        if first is None or first.wait is None or first.wait.until >= before:
             return False
+        if self._over == _MOST:
+            raise Over(f"{_MOST} waits with a time limit ran out in a row, and nothing else happened (a loop?)")
         self._over += 1
         self._state.time.tick(first.wait.until)
         self._state.ledger.note("waits with a time limit: it runs out only where nothing else can go on")

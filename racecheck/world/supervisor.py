@@ -153,7 +153,9 @@ class Supervisor:
                     self._state.cause = self._state.trace[-1].clock
                 elif held := [task for task in self._state.stopped_tasks() if self._is_held(task)]:
                     self._execute(held[0])
-                elif not self._injector.expire(idle=True) and (self._all_exit() or not self._waits_for_a_time()):
+                elif not self._injector.expire(idle=True) and (
+                    self._all_exit() or self._is_stuck() or not self._waits_for_a_time()
+                ):
                     return ""
         except Over as over:
             return over.why
@@ -162,6 +164,16 @@ class Supervisor:
         """When an option goes on by itself: at once, or when it has slept; who asks in vain never does."""
         going = [task for task in options if task.op is not None and not self._fairness.is_vain(task.op)]
         return min(map(_until, going), default=math.inf) if options else 0
+
+    def _is_stuck(self) -> bool:
+        """Whether every rank has ended or waits for others, and one of them for a rank that has ended: it does so for
+        ever, whatever the threads beside it do when their time is over.
+        """
+        ended = {rank.number for rank in self._state.ranks if rank.gone or _announces(rank.main, "exit")}
+        waiting = [rank.main.announcement for rank in self._state.ranks if rank.number not in ended]
+        tickets = [each.message["ticket"] for each in waiting if each is not None and each.message["is"] == "wait"]
+        missing = (self._state.collectives.instance(each).missing for each in tickets)
+        return len(tickets) == len(waiting) and not all(ended.isdisjoint(each) for each in missing)
 
     def _waits_for_a_time(self) -> bool:
         return self._limits.run_out(math.inf) or self._quiet.wait_for_timers()
