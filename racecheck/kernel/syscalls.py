@@ -220,6 +220,7 @@ TABLE: Mapping[str, Call] = _table(
     _row("timerfd_settime", "timer", CONTINUE, ALWAYS, "- - - -"),
     _row("nanosleep", "sleep", PERFORM, ALWAYS, "in:timespec out:timespec"),
     _row("clock_nanosleep", "sleep", PERFORM, ALWAYS, "int:clock int:flags in:timespec out:timespec"),
+    _row("connect", "connect", CONTINUE, ALWAYS, "- - int:length"),
     _row("futex", "wait", CONTINUE, LIMIT, "long:word int:operation int:expected in:timespec - -"),
     _row("clock_gettime", "clock", PERFORM, CLOCK, "int:clock out:timespec"),
     _row("gettimeofday", "clock", PERFORM, ALWAYS, "out:timeval out:timezone"),

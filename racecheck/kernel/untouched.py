@@ -20,7 +20,7 @@ _REASONS = {
     "wait for descriptors": """
         poll ppoll select pselect6 epoll_wait epoll_pwait epoll_pwait2""",
     "socket": """
-        socket socketpair connect accept accept4 listen shutdown sendto recvfrom sendmsg recvmsg sendmmsg
+        socket socketpair accept accept4 listen shutdown sendto recvfrom sendmsg recvmsg sendmmsg
         recvmmsg getsockname getpeername setsockopt getsockopt""",
     "asynchronous I/O, seen at io_submit": """
         io_setup io_destroy io_getevents io_pgetevents io_cancel""",

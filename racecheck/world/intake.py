@@ -17,7 +17,7 @@ from racecheck.world import bookkeeping, machine, stacks
 from racecheck.world.answers import answer, reply
 from racecheck.world.calls import Request, Unreachable
 from racecheck.world.crew import announcement
-from racecheck.world.limits import Limits, may_be_held
+from racecheck.world.limits import HELD, Limits, may_be_held
 from racecheck.world.perform import CARRY_ON, Answer
 from racecheck.world.state import State
 from racecheck.world.store import RACING
@@ -79,8 +79,8 @@ class Intake:
         except (OSError, Unreachable):
             return None
         seen = request.touches and not bookkeeping.moves_alone(request)
-        if row.family == "wait":
-            seen = may_be_held(task.rank, task.tid)
+        if row.family in HELD:
+            seen = may_be_held(task.rank, task.tid, row.family)
         if seen or row.family in bookkeeping.WITHOUT_PLACE:
             rank, call = task.rank, -1 if task.rank.single else number(row.name, libc.MACHINE) or -1
             assert rank.listener is not None
@@ -95,7 +95,7 @@ class Intake:
             self._state.ledger.hole(f"an unknown system call, number {notification.number}")
             rank.listener.carry_on(notification.id)
             return
-        if row.family == "wait" and not may_be_held(rank, notification.thread):
+        if row.family in HELD and not may_be_held(rank, notification.thread, row.family):
             rank.listener.carry_on(notification.id)
             return
         task = rank.task(notification.thread)
@@ -111,7 +111,7 @@ class Intake:
             rank.listener.carry_on(notification.id)
             return
         request.id, request.received = notification.id, time.monotonic_ns()
-        if row.family == "wait":
+        if row.family in HELD:
             self._hold(request)
         else:
             self._dispatch(request)

@@ -1,9 +1,13 @@
-"""Waits with a time limit (``Event.wait(1)``), in virtual time.
+"""Waits that threads are held in: those with a time limit (``Event.wait(1)``), in virtual time, and connecting.
 
 All such waits of user space come down to futex(2): wait until a word in memory is no longer what it was, or the time is
 over.  A thread of the program's own that calls it is held, as if it were late to call: then its word is looked at
 whenever the world is quiet, and once it has changed the call ends as it would have, with EAGAIN.  Its time is over only
 where nothing else can go on, or all others sleep for longer: virtual time passes by itself then.
+
+Who connects to somebody on this machine waits until that one listens, or nothing else can go on (`connecting`).
+
+Who connects to another process is held in the same way until somebody listens (`connecting`).
 
 Threads of gloo's and those inside a collective are let pass, and so is who wants the GIL (`seccomp`).
 """
@@ -11,19 +15,23 @@ Threads of gloo's and those inside a collective are let pass, and so is who want
 from __future__ import annotations
 
 import errno
+import math
 import struct
 import sys
 from contextlib import suppress
 
 from racecheck.kernel import proc
 from racecheck.kernel.seccomp import FUTEX_COMMAND, FUTEX_WAIT
+from racecheck.world import connecting
 from racecheck.world.answers import answer
 from racecheck.world.bookkeeping import round_up
 from racecheck.world.calls import Request
-from racecheck.world.perform import Answer
+from racecheck.world.perform import CARRY_ON, Answer
 from racecheck.world.state import Over, State
 from racecheck.world.tasks import Rank, Task, join
 
+HELD = frozenset({"wait", "connect"})
+"""The families of calls that a thread may be held in."""
 _MOST = 500
 """So many limits in a row, and nothing else done: who loops like that may wait for what never comes."""
 _REALTIME = 0x100
@@ -39,11 +47,16 @@ class Limits:
         self._run_out: dict[Task, bytes] = {}
 
     def hold(self, request: Request) -> bool:
-        """A thread calls futex(2); whether it is held.  Raises `OSError` where its memory cannot be read.
+        """A thread calls futex(2) or connect(2); whether it is held.  Raises `OSError` where its memory cannot be read.
 
         C++ asks the clock whether the time is really over, which goes on by itself, and waits again: then in real time.
         """
-        task, limit = request.task, _limit(request)
+        task = request.task
+        if _connects(request):
+            if connecting.port(request):
+                task.wait, task.started, task.inside = request, True, None
+            return task.wait is not None
+        limit = _limit(request)
         if request.arguments[1] & FUTEX_COMMAND != FUTEX_WAIT and self._run_out.get(task) == limit:
             return False
         request.until = self._state.time.elapsed + self._length(request, limit)
@@ -68,54 +81,58 @@ class Limits:
         return announced if announced // 2 < length <= announced else round_up(max(0, length))
 
     def end_some(self) -> bool:
-        """Let those go on whose word has changed, one of each rank at a time; whether there was one."""
-        ended: set[int] = set()
+        """Let the first one go on that what it waits for has come to; whether there was one."""
         for task in self._state.held_tasks():
-            if task.rank.number not in ended and (reason := _news(task)):
-                self._end(task, reason)
-                ended.add(task.rank.number)
-        return bool(ended)
+            if (result := _news(task)) is not None:
+                self._end(task, result)
+                return True
+        return False
 
     def run_out(self, before: float) -> bool:
-        """Let the time of one be over, if that is ``before`` then; whether it was.
+        """Let the time of one be over, if that is ``before`` then; whether it was.  Before infinity is for who connects
+        and will be refused, too.
 
         Raises `Over` where nothing else happens any more.
         """
         if len(self._state.trace) > self._events:
             self._over, self._events = 0, len(self._state.trace)
         first = min(self._state.held_tasks(), key=_end_of, default=None)
-        if first is None or first.wait is None or first.wait.until >= before:
+        if first is None or first.wait is None or _end_of(first) >= before < math.inf:
             return False
         if self._over == _MOST:
             raise Over(f"{_MOST} waits with a time limit ran out in a row, and nothing else happened (a loop?)")
         self._over += 1
+        if _connects(first.wait):
+            self._end(first, CARRY_ON)
+            return True
         self._state.time.tick(first.wait.until)
         self._state.ledger.note("waits with a time limit: it runs out only where nothing else can go on")
         join(first.clock, *(task.clock for rank in self._state.ranks for task in rank.tasks.values()))
         with suppress(OSError):
             self._run_out[first] = _limit(first.wait)
-        self._end(first, errno.ETIMEDOUT)
+        self._end(first, Answer(errno=errno.ETIMEDOUT))
         return True
 
-    def _end(self, task: Task, error: int) -> None:
+    def _end(self, task: Task, result: Answer) -> None:
         request, rank = task.wait, task.rank
         assert request is not None
         if rank.last is not None:
             join(task.clock, rank.last.clock)
         join(task.clock, self._state.cause)
         task.wait, rank.last, rank.running = None, task, True
-        answer(request, Answer(errno=error), self._state.crew.files)
+        answer(request, result, self._state.crew.files)
 
 
-def may_be_held(rank: Rank, tid: int) -> bool:
-    """Whether a thread is one of the program's own, outside of collectives.
+def may_be_held(rank: Rank, tid: int, family: str) -> bool:
+    """Whether a thread that comes to such a call is one of the program's own, outside of collectives (in which none
+    connects: PyTorch's own threads do so for it).
 
     One that has not shown itself yet may be C++'s: a pool that starts a thread when some milliseconds have passed would
     do so in the middle of anything.  Those of gloo, for groups that are made on the way, have names of PyTorch's.
     """
     task = rank.tasks.get(tid)
     if task is not None and task.started:
-        return task.inside is None
+        return task.inside is None or family == "connect"
     return tid not in rank.background and not proc.name(tid).startswith(_PYTORCH)
 
 
@@ -124,19 +141,26 @@ def _limit(request: Request) -> bytes:
     return request.task.process.memory.read(request.arguments[3], 16)
 
 
-def _end_of(task: Task) -> int:
-    assert task.wait is not None
-    return task.wait.until
+def _connects(request: Request) -> bool:
+    return request.call.family == "connect"
 
 
-def _news(task: Task) -> int:
-    """The errno with which the kernel would end the wait now; 0 if it goes on."""
+def _end_of(task: Task) -> float:
     assert task.wait is not None
+    return math.inf if _connects(task.wait) else task.wait.until
+
+
+def _news(task: Task) -> Answer | None:
+    """With what the wait ends now; None if it goes on."""
+    assert task.wait is not None
+    signalled = proc.has_signal(task.process.pid, task.tid)
+    if _connects(task.wait):
+        return CARRY_ON if signalled or connecting.is_awaited(task.wait) else None
     word, _, expected = task.wait.arguments[:3]
     try:
         now = int.from_bytes(task.process.memory.read(word, 4), sys.byteorder)
     except OSError:
-        return errno.EFAULT
+        return Answer(errno=errno.EFAULT)
     if now != expected & 0xFFFFFFFF:
-        return errno.EAGAIN
-    return errno.EINTR if proc.has_signal(task.process.pid, task.tid) else 0
+        return Answer(errno=errno.EAGAIN)
+    return Answer(errno=errno.EINTR) if signalled else None

@@ -1,0 +1,51 @@
+"""Connections to this machine: made one at a time, when the world is quiet and once somebody listens.
+
+Who of two comes first would else depend on how fast the machine is, and so would whether one that comes before there is
+anybody to listen is refused, and tries again after a time that it draws.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import struct
+from collections.abc import Mapping
+
+from racecheck.kernel import proc
+from racecheck.world.calls import Request, signed
+
+_ADDRESSES: Mapping[int, slice] = {socket.AF_INET: slice(4, 8), socket.AF_INET6: slice(8, 24)}
+"""Where a ``struct sockaddr_in`` or ``sockaddr_in6`` has the address (ip(7), ipv6(7)); the port is before it."""
+
+
+def port(request: Request) -> int:
+    """The port of TCP on this machine that a connect(2) is for; 0 for any other.
+
+    Raises `OSError` where its memory cannot be read, or its socket not be shared.
+    """
+    process = request.task.process
+    length = min(28, max(0, request.op.args["length"]))
+    address = process.memory.read(request.arguments[1], length)
+    family = struct.unpack_from("H", address)[0] if length > 2 else 0
+    if family not in _ADDRESSES or length < _ADDRESSES[family].stop:
+        return 0
+    with socket.socket(fileno=process.descriptors.fetch(signed(request.arguments[0]))) as kind:
+        if kind.type != socket.SOCK_STREAM or not is_here(family, address[_ADDRESSES[family]]):
+            return 0
+    found: int = struct.unpack_from("!H", address, 2)[0]
+    return found
+
+
+def is_here(family: int, address: bytes) -> bool:
+    """Whether an address is one of this machine's: only those can be bound to."""
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((str(ipaddress.ip_address(address)), 0))
+        except OSError:
+            return False
+    return True
+
+
+def is_awaited(request: Request) -> bool:
+    """Whether somebody listens where a held call wants to connect to."""
+    return proc.listens(request.task.process.pid, port(request))

@@ -1,0 +1,79 @@
+"""Ranks that find one another over sockets do so in one order, and never too early."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from racecheck import runner
+from racecheck.compare import first_difference
+from racecheck.model import Outcome, Returned
+from racecheck.search import Search, explore
+from racecheck.strategies import Replay
+from racecheck.world.connecting import is_here
+from racecheck.world.session import Session
+from tests.conftest import target
+from tests.test_world import run
+
+
+def controlled(session: Session, name: str) -> Outcome:
+    """A run in which nothing went by the real clock."""
+    outcome = run(session, name, file="connections")
+    assert not outcome.coverage.holes
+    return outcome
+
+
+def made(outcome: Outcome) -> list[str]:
+    return [op.path for op in outcome.ops if op.call == "open" and "O_CREAT" in op.flags]
+
+
+def test_who_connects_too_early_waits_until_somebody_listens(session: Session) -> None:
+    """Whatever comes first: in every interleaving."""
+    scenario = target("connections", "too_early")
+    results = set()
+
+    def keep(outcome: Outcome) -> None:
+        results.add(outcome.results)
+
+    report = explore(session, Search(scenario, scenario.world, scenario.invariants, schedules=200))
+    assert report.exhaustive
+    for seed in range(5):
+        keep(run(session, "too_early", file="connections", seed=seed))
+    assert results == {(Returned("took one"), Returned("taken"))}
+
+
+def test_who_connects_to_nobody_is_refused_when_nothing_else_can_go_on(session: Session) -> None:
+    outcome = controlled(session, "nobody")
+    assert outcome.results == (Returned("never listens"), Returned("refused"))
+    assert made(outcome) == ["beside", "refused"]
+
+
+def test_connections_are_made_in_the_order_of_ranks(session: Session) -> None:
+    """And not in that in which ranks are ready for it."""
+    assert controlled(session, "one_after_the_other").results[0] == Returned("123")
+
+
+def test_who_listens_may_be_another_thread_of_the_rank(session: Session) -> None:
+    assert controlled(session, "two_threads").results == (Returned(["taken", "x"]),)
+
+
+def test_who_sends_datagrams_does_not_have_to_wait(session: Session) -> None:
+    """In the tamest schedule rank 0 goes first."""
+    scenario = target("connections", "no_connection")
+    outcome = runner.run_once(session, scenario, scenario.world, Replay(()), seed="0")
+    assert made(outcome) == ["f0", "g0", "f1", "g1"]
+
+
+@pytest.mark.parametrize(("host", "here"), [("127.0.0.1", True), ("0.0.0.0", True), ("240.0.0.1", False)])
+def test_only_a_server_on_this_machine_is_waited_for(host: str, here: bool) -> None:
+    assert is_here(socket.AF_INET, socket.inet_aton(host)) is here
+
+
+@pytest.mark.parametrize("name", ["too_early", "nobody", "one_after_the_other", "two_threads"])
+def test_a_schedule_repeats(session: Session, name: str) -> None:
+    scenario = target("connections", name)
+    first = runner.run_once(session, scenario, scenario.world, Replay(()), seed="0")
+    for _ in range(3):
+        again = runner.run_once(session, scenario, scenario.world, Replay(first.schedule), seed="0", stacks=False)
+        assert first_difference(first, again) == ""
