@@ -38,11 +38,12 @@ _LEFT_OUT = {
 """What a claim leaves out, by the note that says so."""
 _WAYS = 3
 """In so many ways a crash may hurt before it is enough to read."""
+_UNSAID = "could not judge: LookupError"
 _MENDS = {
     "not under control:": "keep these out of the scenario, or away from the watched directory",
     "two runs of the same schedule differ": "let nothing depend on real time, addresses or threads",
     "did not end:": "bound the loop that polls, or allow a longer timeout",
-    "could not judge: LookupError": "let ranks say what they saved and loaded, or leave the invariant out",
+    _UNSAID: "let ranks say what they saved and loaded, or leave the invariant out",
     "could not judge: ": "mend the invariant",
     "no invariant was given": "give the scenario invariants",
     "not triggered:": "let the scenario come to such an op; with nth=each the first run is without it: allow more",
@@ -70,7 +71,7 @@ def search_text(report: Report, budget: int, page: Page, cut: Path | None = None
         lines = list(_violations(report.violations, _where(report, budget), page))
     else:
         lines = [_headline(Verdict.UNKNOWN, f"after {_schedules(report.schedules, budget)}", "", page)]
-    lines += _reasons(report.reasons)
+    lines += _doubts(report.verdict, report.reasons)
     if report.outcome is not None:
         shown = [] if report.verdict is Verdict.PASS else _run(report.outcome, _bare(report), page)
         shown += _crashes(report, page)
@@ -127,7 +128,7 @@ def unrun_data(target: str, world: World, seed: str, so_far: tuple[int, int, flo
 def prediction_text(found: Foreseen, page: Page) -> str:
     """The races of a passing run, what came of them the other way, and what its collectives are for."""
     if found.prediction is None:
-        return "\n".join([_headline(found.verdict, found.target, "", page), *_reasons(found.reasons)])
+        return "\n".join([_headline(found.verdict, found.target, "", page), *_doubts(found.verdict, found.reasons)])
     outcome = found.prediction.outcome
     said = f"{_size(outcome.world, outcome)}; {found.seconds:.1f} s; from one passing run: not a proof"
     lines = [_headline(found.verdict, said, "", page), "", render_prediction(found.prediction, width=page.width)]
@@ -306,11 +307,12 @@ def _endings(report: Report) -> Iterator[str]:
         yield f"{each.runs:>{len(_INDENT) - 1}} {broken}"
 
 
-def _reasons(reasons: Sequence[str]) -> Iterator[str]:
-    """One line each, and then what to do about them."""
+def _doubts(verdict: Verdict, reasons: Sequence[str]) -> Iterator[str]:
+    """One line each, and then what to do about them.  Who has failed says no more what it saved: that is not amiss."""
     for each in reasons:
         yield f"{_INDENT}{escape(each)}"
-    mends = (next((mend for words, mend in _MENDS.items() if words in each), "") for each in reasons)
+    own = [each for each in reasons if verdict is not Verdict.FAIL or _UNSAID not in each]
+    mends = (next((mend for words, mend in _MENDS.items() if words in each), "") for each in own)
     for mend in filter(None, dict.fromkeys(mends)):
         yield f"{_INDENT}-> {mend}"
 

@@ -338,7 +338,9 @@ class _Exploration:
             distinct_schedules=len(self.seen),
             seconds=self.seconds,
             ops=outcome.coverage.ops if outcome else 0,
-            exhaustive=(self.is_only or self.strategy.is_proof) and not self.crashing.is_cut,
+            exhaustive=(self.is_only or self.strategy.is_proof)
+            and self.judged.verdict is not Verdict.UNKNOWN
+            and not self.crashing.is_cut,
             claim="; ".join(filter(None, [self.strategy.claim(), self.crashing.claim()])),
             tried=(*(self.strategy.tried if isinstance(self.strategy, Sweep) else ()), *self.crashing.tried),
             crashes=tuple(self.crashing.judged),

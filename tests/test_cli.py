@@ -508,6 +508,12 @@ def test_reasons_of_a_failure_are_shown_too() -> None:
     assert lines[2] == "      -> keep these out of the scenario, or away from the watched directory"
 
 
+@pytest.mark.parametrize(("verdict", "advised"), [(Verdict.FAIL, False), (Verdict.UNKNOWN, True)])
+def test_who_failed_is_not_told_to_say_what_was_saved(verdict: Verdict, advised: bool) -> None:
+    silent = report(verdict=verdict, reasons=["liveness could not judge: LookupError: no save comes after the faults"])
+    assert ("-> let ranks say what they saved" in search_text(silent, 9, Page())) is advised
+
+
 def test_colour_is_on_the_verdict_alone() -> None:
     plain = search_text(report(), 9, Page())
     coloured = search_text(report(), 9, Page(colour=True))

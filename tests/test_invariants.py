@@ -136,6 +136,14 @@ def test_file_errors_are_left_to_the_other_invariant() -> None:
     assert messages(no_unexpected_errors, outcome(returned(), MISSING)) == []
 
 
+@pytest.mark.parametrize(("errno", "about_files"), [("", False), ("ETIMEDOUT", True)])
+def test_a_time_that_is_over_is_about_files_if_the_system_says_so(errno: str, about_files: bool) -> None:
+    """A future that is not done, a lock that others have: these are OSErrors by their class alone."""
+    late = outcome(returned(), raised("TimeoutError", "late", errno=errno))
+    assert bool(messages(no_file_errors, late)) is about_files
+    assert bool(messages(no_unexpected_errors, late)) is not about_files
+
+
 @pytest.mark.parametrize("echo", [ECHO, stopped("echo"), raised("ConnectionError", errno="EPIPE", echo=True)])
 @pytest.mark.parametrize("cause", [MISSING, died(signal="SIGKILL"), stopped("collective"), stopped("running")])
 def test_an_echo_does_not_count_where_a_cause_is_known(echo: Any, cause: Any) -> None:

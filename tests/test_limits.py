@@ -8,7 +8,7 @@ import pytest
 
 from racecheck import runner
 from racecheck.compare import first_difference
-from racecheck.model import Outcome, Returned, Stopped
+from racecheck.model import Outcome, Returned, Stopped, Verdict
 from racecheck.results import Page, search_text
 from racecheck.search import Search, explore
 from racecheck.strategies import Replay
@@ -93,6 +93,13 @@ def test_who_looks_again_and_again_for_ever_is_stopped_and_shown(session: Sessio
     assert outcome.results[0].kind == "running", "whether it would ever end is not known"
     assert "500 waits with a time limit ran out in a row" in outcome.results[0].why
     assert "waits_for_ever" in {frame.function for frame in outcome.results[0].stack}
+
+
+def test_a_run_that_was_stopped_is_not_every_interleaving(session: Session) -> None:
+    """Also where it is the only schedule."""
+    scenario = target("limits", "waits_for_ever")
+    report = explore(session, Search(scenario, scenario.world, scenario.invariants, schedules=5))
+    assert (report.verdict, report.schedules, report.exhaustive) == (Verdict.UNKNOWN, 1, False)
 
 
 @pytest.mark.parametrize("name", ["polls_for_a_file", "polls_without_a_pause"])

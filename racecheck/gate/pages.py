@@ -171,7 +171,7 @@ def _found(result: Result) -> Iterator[Block]:
         for each in cell.broken:
             yield from _broken(cell, each, result)
         for why in cell.reasons:
-            yield Line(f"could not be judged: {why}", level=1)
+            yield Line(why, level=1)
         yield Line("run again: ", f"racecheck run '{cell.target}'{_options(result)}", level=1)
         if cell.text:
             yield Listing(cell.text, is_first=number == 0)

@@ -16,7 +16,8 @@ def no_file_errors(outcome: Outcome) -> Iterator[Violation]:
 
     These are what a check-then-act race between ranks ends in: both see that a directory is missing and one
     ``mkdir`` fails with EEXIST; one lists what the other is removing and finds ENOENT.  One violation for
-    each such rank, with the op that the error came from.
+    each such rank, with the op that the error came from.  (A TimeoutError of no system call, which a queue, a future or
+    a file lock raises, is not about files, although an ``OSError``.)
     """
     for rank, failure in unexcused(outcome):
         if isinstance(failure, Raised) and _is_file_error(failure):
@@ -67,7 +68,8 @@ def equal_collectives(outcome: Outcome) -> Iterator[Violation]:
 
 
 def _is_file_error(failure: Raised) -> bool:
-    return "OSError" in (failure.type, *failure.bases)
+    classes = {failure.type, *failure.bases}
+    return "OSError" in classes and not ("TimeoutError" in classes and not failure.errno)
 
 
 def _type(failure: Raised) -> str:
