@@ -13,6 +13,9 @@ from racecheck.checkpointers import protocol
 from racecheck.errors import UsageError
 from racecheck.scenarios import Scenario
 
+_SHOWN = 5
+"""So many names are enough of a hint."""
+
 
 def load(target: str) -> Scenario:
     """The scenario that ``path/to/file.py::name``, ``package.module:name`` or ``CHECKPOINTER[check]`` names.
@@ -45,9 +48,17 @@ def checkpointer(target: str) -> type:
     module, name = _module(checkpointers.NAMES.get(target, target))
     found = getattr(module, name, None)
     if found is None:
-        raise UsageError(f"{module.__name__} has no class {name!r}")
+        there = _checkpointers_in(module)
+        others = f": it has {', '.join(there[:_SHOWN])}{', ...' * (len(there) > _SHOWN)}" if there else ""
+        raise UsageError(f"{module.__name__} has no class {name!r}{others}")
     protocol.check(found, name)
     return cast("type", found)
+
+
+def _checkpointers_in(module: ModuleType) -> list[str]:
+    """The names of the classes that a module defines with the methods of a checkpointer."""
+    own = {name: each for name, each in vars(module).items() if getattr(each, "__module__", "") == module.__name__}
+    return [name for name, each in own.items() if all(hasattr(each, method) for method in protocol.REQUIRED)]
 
 
 def _module(target: str) -> tuple[ModuleType, str]:

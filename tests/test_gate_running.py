@@ -136,7 +136,7 @@ class TestGate:
             ("NoLatest", 2, "racecheck: NoLatest has no method latest: a checkpointer has save(state, root, step), "),
             ("OtherShapes", 2, "racecheck: OtherShapes.load gave model.0.weight as (128,), saved was (16, 8)"),
             ("NoPair", 2, "racecheck: NoPair.load gave dict: it has to give the state and its step"),
-            ("Nothing", 2, "racecheck: gated has no class 'Nothing'"),
+            ("Nothing", 2, "racecheck: gated has no class 'Nothing': it has InPlace, Careful, Excused, "),
             ("Unmade", 3, "its constructor raises ValueError: no settings anywhere"),
             ("OnDevice", 3, "needs a device that is not here: RuntimeError: Found no NVIDIA driver on your system."),
             ("Uninstalled", 3, "needs there_is_no_such_package, which is not installed: pip install "),
@@ -235,7 +235,7 @@ class TestAll:
         assert cli(*ask) == 1
         assert [each["checkpointer"] for each in cli.data["cells"]] == ["good", "good", "bare", "bad", "bad"]
         assert cli.data["wrong"] == [
-            "gone: gated has no class 'Nothing'",
+            "gone: gated has no class 'Nothing': it has InPlace, Careful, Excused, Unmade, OnDevice, ...",
             "odd: NoPair.load gave dict: it has to give the state and its step, an int",
         ]
 
