@@ -35,6 +35,11 @@ def test_a_check_notices_what_it_is_for(session: Session, saver: str, check: str
     assert invariant in broken
 
 
+@pytest.mark.parametrize("saver", ["RemovesFirst", "Once"])
+def test_who_resumes_saves_anew_what_may_be_and_that_nobody_loads_any_more(session: Session, saver: str) -> None:
+    assert found(session, f"{TARGETS / 'flawed.py'}::{saver}[shrink]") == (Verdict.PASS, set())
+
+
 @pytest.mark.parametrize("check", ["load-behind", "saves", "saves@node-local", "shrink"])
 def test_the_control_holds(session: Session, check: str) -> None:
     assert found(session, f"control[{check}]") == (Verdict.PASS, set())

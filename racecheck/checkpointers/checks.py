@@ -75,13 +75,16 @@ def _resume_and_save(job: Driver) -> int:
 
 
 def _resume_and_overwrite(job: Driver) -> int:
-    """Save the last step anew, and the next one, and load both: what a larger world has left must not be in them."""
+    """Save the last step anew, if that is promised, and the next one, and load both: what a larger world has left must
+    not be in them.
+    """
     first = job.load()
-    for step in (first or LATER - 1, LATER):
+    anew = [first or LATER - 1] if job.may_overwrite else []
+    for step in (*anew, LATER):
+        job.train()
         job.save(step)
         job.train()
         job.load()
-        job.train()
     return first
 
 
@@ -189,8 +192,8 @@ _ON_SHARED = (
             "ENOSPC on open|write|mkdir|fsync nth=each", run=_async, needs="save_async"),
     Check("slow", "one op takes a minute, each in turn", _save, _resume, (*_SURVIVES, no_torn_files),
           {"faults": (f"slow on {_CHANGES} seconds=60 nth=each",)}),
-    Check("shrink", "saved by four ranks, loaded by two, which save that step anew", _save, _resume_and_overwrite,
-          _SOUND, {"ranks": 4}, recovering=2),
+    Check("shrink", "saved by four ranks, loaded by two, which save that step anew (if that is promised) and the next",
+          _save, _resume_and_overwrite, _SOUND, {"ranks": 4}, recovering=2),
     Check("grow", "saved by two ranks, loaded by four", _save, _resume, _SOUND, {"ranks": 2}, recovering=4),
 )  # fmt: skip
 

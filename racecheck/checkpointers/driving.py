@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from racecheck.checkpointers.protocol import Handle, layout_of, parts_of
+from racecheck.checkpointers.protocol import Handle, layout_of, not_for, parts_of
 from racecheck.errors import UsageError
 from racecheck.scenarios import Rank
 
 
 class Driver:
-    """A rank of a job with a checkpointer of its own; the watched directory is the root of its checkpoints."""
+    """A rank of a job with a checkpointer of its own; the watched directory is the root of its checkpoints.
+
+    ``may_overwrite``: the checkpointer promises that a step can be saved again.
+    """
 
     def __init__(self, rank: Rank, kind: type) -> None:
         self.rank, self.root = rank, rank.path
         self._parts, self._sharded = parts_of(kind), layout_of(kind) == "sharded"
-        self._name = kind.__name__
+        self._name, self.may_overwrite = kind.__name__, "overwrite" not in not_for(kind)
         from racecheck.checkpointers import state
 
         self._states = state

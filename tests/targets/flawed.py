@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from racecheck.checkpointers.controls import Recipe
 from racecheck.checkpointers.protocol import State
@@ -41,6 +42,32 @@ class EachForItself(Recipe):
 
     def load(self, root: Path, state: State) -> tuple[State, int]:
         return self._read(root)
+
+
+class RemovesFirst(EachForItself):
+    """Before a step is saved again it is removed, for a while; rank 1 is late to load."""
+
+    def load(self, root: Path, state: State) -> tuple[State, int]:
+        import torch.distributed as dist
+
+        time.sleep(dist.get_rank())
+        return super().load(root, state)
+
+    def _write(self, state: State, root: Path, step: int) -> None:
+        (root / f"step-{step}.pt").unlink(missing_ok=True)
+        time.sleep(60)
+        super()._write(state, root, step)
+
+
+class Once(Recipe):
+    """Refuses to save a step again, and says so."""
+
+    not_for: ClassVar = {**Recipe.not_for, "overwrite": "a step is saved once"}
+
+    def _write(self, state: State, root: Path, step: int) -> None:
+        if step in self._steps(root):
+            raise FileExistsError(step)
+        super()._write(state, root, step)
 
 
 class Parts(Recipe):
