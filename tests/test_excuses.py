@@ -53,6 +53,16 @@ def test_what_had_failed_before_is_not_excused() -> None:
     assert blamed(outcome(missing, FULL, trace=[HIT, early])) == []
 
 
+def test_a_fault_may_keep_a_rank_from_getting_over_what_it_had_met() -> None:
+    """``makedirs(exist_ok=True)`` after EEXIST, where the question what is there is made to fail."""
+    there = raised("FileExistsError", errno="EEXIST", path="ckpt")
+    met = op("1 mkdir ckpt", errno="EEXIST")
+    assert blamed(outcome(returned(), there, trace=[met, op("1 stat ckpt", errno="EIO", fault="EIO")])) == []
+    assert blamed(outcome(returned(), there, trace=[met, op("0 stat ckpt", errno="EIO", fault="EIO")])) == [
+        ("no-file-errors", (1,))
+    ]
+
+
 def test_a_process_that_breaks_down_is_not_excused() -> None:
     assert blamed(outcome(returned(), died(signal="SIGSEGV"), trace=[HIT])) == [("no-unexpected-errors", (1,))]
     assert blamed(outcome(returned(), died(signal="SIGKILL"), trace=[HIT])) == [("no-unexpected-errors", (1,))]

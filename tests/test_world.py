@@ -263,3 +263,8 @@ def test_a_root_whose_peers_never_come_waits_for_them(session: Session) -> None:
 def test_the_name_that_is_taken_is_the_errors_path(session: Session) -> None:
     failed = [each for each in run(session, "link_twice").results if isinstance(each, Raised)]
     assert [(each.path, each.message) for each in failed] == [("link", "[Errno 17] File exists: 'target' -> 'link'")]
+
+
+def test_an_errors_path_is_as_places_show_it(session: Session) -> None:
+    failed = run(session, "fails_at_the_top").results
+    assert [each.path for each in failed if isinstance(each, Raised)] == [".", "TMPDIR/1/none"]

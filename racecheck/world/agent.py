@@ -388,7 +388,7 @@ def raised(error: BaseException, rank: int, job: Job) -> Raised:
         message=_shown(str(cause), job)[:2000],
         bases=tuple(_name(each) for each in type(cause).__mro__[1:-1]),
         errno=libc.errno_name(number or 0),
-        path=_below(job.watched, _name_of(cause)) if isinstance(cause, OSError) else "",
+        path=_path(cause, job) if isinstance(cause, OSError) else "",
         stack=_traceback(cause.__traceback__),
         echo=echo,
     )
@@ -430,9 +430,14 @@ def _name_of(error: OSError) -> Any:
     return error.filename2 if taken and error.filename2 is not None else error.filename
 
 
-def _below(watched: str, filename: Any) -> str:
-    text = os.fsdecode(filename) if isinstance(filename, (str, bytes)) else ""
-    return os.path.relpath(text, watched) if text.startswith(f"{watched}/") else text
+def _path(error: OSError, job: Job) -> str:
+    """What an error is about, as places show it."""
+    name = _name_of(error)
+    text = os.fsdecode(name) if isinstance(name, (str, bytes)) else ""
+    for root, shown in ((job.watched, "."), (job.scratch, "TMPDIR")):
+        if f"{text}/".startswith(f"{root}/"):
+            return os.path.normpath(f"{shown}/{os.path.relpath(text, root)}")
+    return text
 
 
 def _traceback(trace: TracebackType | None) -> tuple[Frame, ...]:

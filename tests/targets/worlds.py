@@ -301,6 +301,15 @@ def broadcast_to_nobody(rank: Rank) -> None:
 
 
 @scenario(ranks=2)
+def fails_at_the_top(rank: Rank) -> None:
+    """Rank 0 makes the watched directory, rank 1 removes what there is not in its TMPDIR."""
+    if rank.rank == 0:
+        os.mkdir(rank.path)
+    else:
+        os.unlink(os.path.join(os.environ["TMPDIR"], "none"))
+
+
+@scenario(ranks=2)
 def link_twice(rank: Rank) -> None:
     os.symlink("target", rank.path / "link")
 
