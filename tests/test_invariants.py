@@ -239,6 +239,15 @@ def test_left_overs_can_be_called_otherwise() -> None:
     assert only(staged, judged).message == "left over: step_2.staging"
 
 
+@pytest.mark.parametrize(
+    ("where", "path", "blamed"), [("TMPDIR/0/x", "/tmp/x", False), ("TMPDIR/0/x", "/x", True), ("x", "/tmp/x", True)]
+)
+def test_who_cannot_write_to_tmpdir_may_turn_to_tmp(where: str, path: str, blamed: bool) -> None:
+    hit = op(f"0 open {where}", errno="EIO", fault="EIO")
+    judged = outcome(returned(), trace=[hit], outside={path: "rank 0 open"})
+    assert bool(messages(nothing_outside, judged)) is blamed
+
+
 def test_what_is_written_outside_is_named_with_who_did_it() -> None:
     found = only(nothing_outside, outcome(returned(), outside={"/b": "rank 1 mkdir", "/a": "rank 0 open"}))
     assert found.message == "written outside the watched directory: /a (rank 0 open), /b (rank 1 mkdir)"

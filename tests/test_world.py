@@ -100,6 +100,14 @@ def test_crossed_receives_are_a_deadlock(session: Session) -> None:
     assert judgement.violations[0].ranks == (0, 1)
 
 
+def test_an_echo_in_ddps_backward_is_one_too(session: Session) -> None:
+    echo, cause = run(session, "fails_before_backward").results
+    assert isinstance(cause, Raised)
+    assert not cause.echo
+    assert isinstance(echo, Raised)
+    assert (echo.type, echo.echo) == ("RuntimeError", True)
+
+
 def test_the_cause_of_a_failure_is_told_from_its_echo(session: Session) -> None:
     outcome = run(session, "one_raises")
     echo, cause = outcome.results

@@ -47,6 +47,7 @@ signal from the end; by its number, since `signal` names none elsewhere than on 
 
 _PR_SET_PDEATHSIG = 1
 _HERE = (str(Path(__file__).parent), scenarios.__file__)
+_GLOO = "gloo/transport/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,10 +405,12 @@ def _cause(error: BaseException, rank: int) -> tuple[BaseException, bool]:
 
 
 def _from_collective(error: BaseException | None) -> bool:
-    """Whether a collective's failure is behind this exception (`hooks` marks those)."""
+    """Whether a collective's failure is behind this exception: `hooks` marks those that Python calls, and of C++'s (in
+    DDP's backward) the text tells.
+    """
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
-        if getattr(error, "racecheck_collective", False):
+        if getattr(error, "racecheck_collective", False) or (type(error) is RuntimeError and _GLOO in str(error)):
             return True
         seen.add(id(error))
         error = error.__cause__ or error.__context__

@@ -310,6 +310,18 @@ def fails_at_the_top(rank: Rank) -> None:
 
 
 @scenario(ranks=2)
+def fails_before_backward(rank: Rank) -> None:
+    """Rank 1 never comes to the all-reduce that is in DDP's backward."""
+    import torch
+
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+    loss = model(torch.ones(1, 4)).sum()
+    if rank.rank:
+        raise ValueError("no such thing")
+    loss.backward()
+
+
+@scenario(ranks=2)
 def link_twice(rank: Rank) -> None:
     os.symlink("target", rank.path / "link")
 
