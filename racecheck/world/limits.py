@@ -7,8 +7,6 @@ where nothing else can go on, or all others sleep for longer: virtual time passe
 
 Who connects to somebody on this machine waits until that one listens, or nothing else can go on (`connecting`).
 
-Who connects to another process is held in the same way until somebody listens (`connecting`).
-
 Threads of gloo's and those inside a collective are let pass, and so is who wants the GIL (`seccomp`).
 """
 
@@ -54,6 +52,7 @@ class Limits:
         task = request.task
         if _connects(request):
             if connecting.port(request):
+                self._state.ledger.note("connections: made once somebody listens, one at a time")
                 task.wait, task.started, task.inside = request, True, None
             return task.wait is not None
         limit = _limit(request)

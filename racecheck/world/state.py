@@ -75,7 +75,7 @@ class State:
         return [task for rank in self.ranks for task in sorted(rank.stopped_tasks(), key=lambda each: each.name)]
 
     def held_tasks(self) -> list[Task]:
-        """The threads that are held in a wait with a time limit, in the order of ranks."""
+        """The threads that are held in a wait with a time limit, or before they connect, in the order of ranks."""
         held = ([task for task in rank.tasks.values() if task.wait is not None] for rank in self.ranks)
         return [task for each in held for task in sorted(each, key=lambda task: task.name)]
 

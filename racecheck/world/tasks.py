@@ -69,7 +69,7 @@ class Task:
     item's, and ``own_name`` its own.  At most one of ``request`` and ``announcement`` is what it is stopped at;
     ``fresh``: it has just stopped.  ``inside`` is the collective that it was let into and has not been seen to leave.
     ``deadline`` is when the wait that it was seen in would end by itself (CLOCK_MONOTONIC, 0 for never); ``wait`` the
-    call with a time limit that it is held in (`limits`), ``limit`` how many nanoseconds it has announced for the next.
+    call that it is held in (`limits`), ``limit`` how many nanoseconds it has announced for the next.
     ``started``: it has shown itself as one of the program's own, by a call or an announcement.  ``hiring``: a thread
     that it starts now is a worker of a pool.
     """

@@ -39,7 +39,9 @@ def too_early(rank: Rank) -> str:
     with bound(rank) as (server, port):
         if rank.rank:
             (rank.path / "first").touch()
-            return connect(port)
+            said = connect(port)
+            assert said == "taken"
+            return said
         for number in range(3):
             (rank.path / f"f{number}").touch()
         server.listen()
