@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 
 import pytest
@@ -12,7 +13,7 @@ from racecheck.model import Outcome, Returned
 from racecheck.results import Page, search_text
 from racecheck.search import Search, explore
 from racecheck.strategies import Replay
-from racecheck.world.connecting import is_here
+from racecheck.world.connecting import is_here, is_stream
 from racecheck.world.session import Session
 from tests.conftest import target
 from tests.test_world import run
@@ -65,6 +66,18 @@ def test_who_sends_datagrams_does_not_have_to_wait(session: Session) -> None:
 @pytest.mark.parametrize(("host", "here"), [("127.0.0.1", True), ("0.0.0.0", True), ("240.0.0.1", False)])
 def test_only_a_server_on_this_machine_is_waited_for(host: str, here: bool) -> None:
     assert is_here(socket.AF_INET, socket.inet_aton(host)) is here
+
+
+def test_what_is_connected_is_looked_at_and_closed() -> None:
+    pipe = os.pipe()
+    with socket.socket() as stream, socket.socket(type=socket.SOCK_DGRAM) as datagram:
+        copies = [os.dup(each) for each in (stream.fileno(), datagram.fileno(), pipe[0])]
+        assert [is_stream(each) for each in copies] == [True, False, False]
+    for each in copies:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(each)
+    for each in pipe:
+        os.close(each)
 
 
 @pytest.mark.parametrize("name", ["too_early", "nobody", "one_after_the_other", "two_threads"])

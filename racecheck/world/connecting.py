@@ -7,7 +7,9 @@ anybody to listen is refused, and tries again after a time that it draws.
 from __future__ import annotations
 
 import ipaddress
+import os
 import socket
+import stat
 import struct
 from collections.abc import Mapping
 
@@ -29,16 +31,24 @@ def port(request: Request) -> int:
     family = struct.unpack_from("H", address)[0] if length > 2 else 0
     if family not in _ADDRESSES or length < _ADDRESSES[family].stop:
         return 0
-    with socket.socket(fileno=process.descriptors.fetch(signed(request.arguments[0]))) as kind:
-        if kind.type != socket.SOCK_STREAM or not is_here(family, address[_ADDRESSES[family]]):
-            return 0
+    if not is_stream(process.descriptors.fetch(signed(request.arguments[0]))):
+        return 0
     found: int = struct.unpack_from("!H", address, 2)[0]
-    return found
+    return found if is_here(family, address[_ADDRESSES[family]]) else 0
+
+
+def is_stream(descriptor: int) -> bool:
+    """Whether it is a socket of TCP's kind; closes it."""
+    if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        return False
+    with socket.socket(fileno=descriptor) as found:
+        return found.type == socket.SOCK_STREAM
 
 
 def is_here(family: int, address: bytes) -> bool:
-    """Whether an address is one of this machine's: only those can be bound to."""
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+    """Whether an address is one of this machine's: only those can be bound to (nothing listens there for that)."""
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
         try:
             probe.bind((str(ipaddress.ip_address(address)), 0))
         except OSError:
@@ -47,5 +57,8 @@ def is_here(family: int, address: bytes) -> bool:
 
 
 def is_awaited(request: Request) -> bool:
-    """Whether somebody listens where a held call wants to connect to."""
-    return proc.listens(request.task.process.pid, port(request))
+    """Whether somebody listens where a held call wants to connect to, or the thread is gone."""
+    try:
+        return proc.listens(request.task.process.pid, port(request))
+    except OSError:
+        return True
