@@ -34,7 +34,7 @@ _INDENT = " " * 6
 _LEFT_OUT = {
     "threads:": "for the observed order of locks in memory",
     "waits with a time limit:": "no time limit ran out early",
-    "connections:": "nobody connected before the other listened",
+    "connections:": "no connection was refused early",
 }
 """What a claim leaves out, by the note that says so."""
 _WAYS = 3

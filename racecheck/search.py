@@ -23,7 +23,7 @@ from racecheck.errors import CannotRun, UsageError
 from racecheck.explain import Explanation, explain
 from racecheck.invariants import judge, name_of, wants_contents
 from racecheck.minimise import Fails, same_failure
-from racecheck.model import Coverage, Invariant, Judgement, Outcome, Tried, Verdict, Violation, World
+from racecheck.model import Coverage, Invariant, Judgement, Outcome, Stopped, Tried, Verdict, Violation, World
 from racecheck.predict import Prediction, Race, predict
 from racecheck.record import Finding, Reference, save, source_hash, versions
 from racecheck.resume import Cut, cut
@@ -142,7 +142,7 @@ class _Exploration:
         self.crashing = Runs(session, search.scenario, search.world, search.invariants, search.seed)
         if self.crashing.models and search.free:
             raise UsageError("what a crash leaves takes control of the run: leave --mode free or the crash out")
-        self.is_only = self.interrupted = False
+        self.is_only = self.interrupted = self.stopped = False
         self.rehearsal: Outcome | None = None
 
     def rehearse(self) -> None:
@@ -244,6 +244,7 @@ class _Exploration:
         else:
             self.endings[way] = replace(known, runs=known.runs + 1)
         self.judged = _merge(self.judged, judgement)
+        self.stopped |= any(isinstance(each, Stopped) and each.kind == "running" for each in outcome.results)
         self.seen.add(fingerprint(outcome))
         self.fired = [sum(each) for each in zip(self.fired, outcome.fired, strict=False)]
         self.done += 1
@@ -338,9 +339,7 @@ class _Exploration:
             distinct_schedules=len(self.seen),
             seconds=self.seconds,
             ops=outcome.coverage.ops if outcome else 0,
-            exhaustive=(self.is_only or self.strategy.is_proof)
-            and self.judged.verdict is not Verdict.UNKNOWN
-            and not self.crashing.is_cut,
+            exhaustive=(self.is_only or self.strategy.is_proof) and not self.stopped and not self.crashing.is_cut,
             claim="; ".join(filter(None, [self.strategy.claim(), self.crashing.claim()])),
             tried=(*(self.strategy.tried if isinstance(self.strategy, Sweep) else ()), *self.crashing.tried),
             crashes=tuple(self.crashing.judged),

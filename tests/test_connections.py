@@ -13,7 +13,7 @@ from racecheck.model import Outcome, Returned
 from racecheck.results import Page, search_text
 from racecheck.search import Search, explore
 from racecheck.strategies import Replay
-from racecheck.world.connecting import is_here, is_stream
+from racecheck.world.connecting import is_own, is_stream
 from racecheck.world.session import Session
 from tests.conftest import target
 from tests.test_world import run
@@ -36,7 +36,7 @@ def test_who_connects_too_early_waits_until_somebody_listens(session: Session) -
     report = explore(session, Search(scenario, scenario.world, scenario.invariants, schedules=200))
     assert report.exhaustive
     said = search_text(report, 200, Page()).partition("\n")[0]
-    assert said.endswith("; nobody connected before the other listened")
+    assert said.endswith("; no connection was refused early")
     results = {run(session, "too_early", file="connections", seed=seed).results for seed in range(5)}
     assert results == {(Returned("took one"), Returned("taken"))}
 
@@ -45,6 +45,24 @@ def test_who_connects_to_nobody_is_refused_when_nothing_else_can_go_on(session: 
     outcome = controlled(session, "nobody")
     assert outcome.results == (Returned("never listens"), Returned("refused"))
     assert made(outcome) == ["beside", "refused"]
+
+
+@pytest.mark.parametrize(
+    ("name", "results"), [("nobody_beside_a_monitor", [["refused"]]), ("nobody_beside_a_poller", ["refused", "done"])]
+)
+def test_it_is_refused_although_others_go_on_for_ever(session: Session, name: str, results: list[object]) -> None:
+    assert controlled(session, name).results == tuple(map(Returned, results))
+
+
+def test_a_socket_that_does_not_block_is_connected_too(session: Session) -> None:
+    assert controlled(session, "without_waiting").results == (Returned([]), Returned([True, True]))
+
+
+def test_who_selects_right_behind_a_collective_is_not_in_it_any_more(session: Session) -> None:
+    """It goes by the real clock, and that is told of; it is no deadlock."""
+    outcome = run(session, "selects_behind_a_collective", file="connections")
+    assert outcome.results == (Returned("over"),) * 2
+    assert outcome.coverage.holes.keys() == {"a wait with a time limit in real time"}
 
 
 def test_connections_are_made_in_the_order_of_ranks(session: Session) -> None:
@@ -65,7 +83,7 @@ def test_who_sends_datagrams_does_not_have_to_wait(session: Session) -> None:
 
 @pytest.mark.parametrize(("host", "here"), [("127.0.0.1", True), ("0.0.0.0", True), ("240.0.0.1", False)])
 def test_only_a_server_on_this_machine_is_waited_for(host: str, here: bool) -> None:
-    assert is_here(socket.AF_INET, socket.inet_aton(host)) is here
+    assert is_own(socket.AF_INET, socket.inet_aton(host)) is here
 
 
 def test_what_is_connected_is_looked_at_and_closed() -> None:

@@ -240,11 +240,16 @@ def test_left_overs_can_be_called_otherwise() -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "path", "blamed"), [("TMPDIR/0/x", "/tmp/x", False), ("TMPDIR/0/x", "/x", True), ("x", "/tmp/x", True)]
+    ("hit", "path", "who", "blamed"),
+    [
+        ("0 open TMPDIR/0/x", "/tmp/x", "rank 0 open", False),
+        ("0 open TMPDIR/0/x", "/tmp/x", "rank 0 open, rank 1 open", True),
+        ("0 open TMPDIR/0/x", "/x", "rank 0 open", True),
+        ("0 open x", "/tmp/x", "rank 0 open", True),
+    ],
 )
-def test_who_cannot_write_to_tmpdir_may_turn_to_tmp(where: str, path: str, blamed: bool) -> None:
-    hit = op(f"0 open {where}", errno="EIO", fault="EIO")
-    judged = outcome(returned(), trace=[hit], outside={path: "rank 0 open"})
+def test_who_cannot_write_to_tmpdir_may_turn_to_tmp(hit: str, path: str, who: str, blamed: bool) -> None:
+    judged = outcome(returned(), trace=[op(hit, errno="EIO", fault="EIO")], outside={path: who})
     assert bool(messages(nothing_outside, judged)) is blamed
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 
@@ -37,8 +38,12 @@ def nothing_outside(outcome: Outcome) -> Iterator[Violation]:
     Such a file is shared by all ranks of a node, is seen by no other node, and its races are not under
     control here.  Who is kept from writing to TMPDIR by a fault may turn to ``/tmp``, as Python's ``tempfile`` does.
     """
-    allowed = _FALLBACKS if any(op.path.startswith("TMPDIR/") for _, op in faults(outcome)) else ()
-    written = [f"{path} ({who})" for path, who in sorted(outcome.outside.items()) if not path.startswith(allowed)]
+    kept = {f"rank {op.rank}" for _, op in faults(outcome) if op.call != "kill" and op.path.startswith("TMPDIR/")}
+    written = [
+        f"{path} ({who})"
+        for path, who in sorted(outcome.outside.items())
+        if not (path.startswith(_FALLBACKS) and kept.issuperset(re.findall(r"rank \d+", who)))
+    ]
     if written:
         yield Violation("nothing-outside", f"written outside the watched directory: {listed(written)}")
 

@@ -6,11 +6,11 @@ A rank whose call is made to fail has to fail, or how would anybody know?  So fr
 2. so are those of its peers, who learn of it in whatever way their protocol has;
 3. so is a death by the signal that was sent.
 
-What is not excused: an error that an op had met before a fault came, unless one then came to the same rank, which may
-have kept it from getting over that (``makedirs`` asks with stat(2) what is there after EEXIST); a process that breaks
-down (SIGSEGV, SIGABRT) where an error code would have had to be handled; ranks that wait for each other for good.
-Whether a failure was an *honest* one is what `error_honesty` judges.  Slow ops and stale views are no excuse: they
-happen on a healthy cluster.
+What is not excused: an error that an op had met before a fault came, unless one then came to the same rank and file,
+which may have kept it from getting over that (``makedirs`` asks with stat(2) what is there after EEXIST); a process
+that breaks down (SIGSEGV, SIGABRT) where an error code would have had to be handled; ranks that wait for each other
+for good.  Whether a failure was an *honest* one is what `error_honesty` judges.  Slow ops and stale views are no
+excuse: they happen on a healthy cluster.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ def _is_excused(outcome: Outcome, rank: int, failure: Failure, since: int) -> bo
         return not failure.signal or failure.signal in {op.syscall for _, op in faults(outcome) if op.call == "kill"}
     if isinstance(failure, Raised):
         met = source(outcome, rank, failure)
-        own = [index for index, op in faults(outcome) if op.rank == rank]
-        return not met or met[0] >= since or max(own, default=-1) > met[0]
+        if not met or met[0] >= since:
+            return True
+        later = [op for index, op in faults(outcome) if op.rank == rank and index > met[0]]
+        return any(place.path == failure.path for op in later for place in op.places)
     return False

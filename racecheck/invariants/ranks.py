@@ -16,8 +16,8 @@ def no_file_errors(outcome: Outcome) -> Iterator[Violation]:
 
     These are what a check-then-act race between ranks ends in: both see that a directory is missing and one
     ``mkdir`` fails with EEXIST; one lists what the other is removing and finds ENOENT.  One violation for
-    each such rank, with the op that the error came from.  (A TimeoutError of no system call, which a queue, a future or
-    a file lock raises, is not about files, although an ``OSError``.)
+    each such rank, with the op that the error came from.  (A TimeoutError of no system call, which a future or a
+    file lock raises, is not about files, although an ``OSError``.)
     """
     for rank, failure in unexcused(outcome):
         if isinstance(failure, Raised) and _is_file_error(failure):

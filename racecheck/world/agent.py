@@ -19,6 +19,7 @@ import json
 import mmap
 import os
 import random
+import re
 import resource
 import signal
 import socket
@@ -47,7 +48,8 @@ signal from the end; by its number, since `signal` names none elsewhere than on 
 
 _PR_SET_PDEATHSIG = 1
 _HERE = (str(Path(__file__).parent), scenarios.__file__)
-_GLOO = "gloo/transport/"
+_LOST = re.compile(r"gloo/transport/.*(closed by peer|reset by peer|Broken pipe|Timed out)", re.DOTALL)
+"""What gloo says of a peer that is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,7 +412,7 @@ def _from_collective(error: BaseException | None) -> bool:
     """
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
-        if getattr(error, "racecheck_collective", False) or (type(error) is RuntimeError and _GLOO in str(error)):
+        if getattr(error, "racecheck_collective", False) or (type(error) is RuntimeError and _LOST.search(str(error))):
             return True
         seen.add(id(error))
         error = error.__cause__ or error.__context__

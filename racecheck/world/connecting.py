@@ -12,16 +12,18 @@ import socket
 import stat
 import struct
 from collections.abc import Mapping
+from dataclasses import replace
 
 from racecheck.kernel import proc
 from racecheck.world.calls import Request, signed
 
+_BIND_ADDRESS_NO_PORT = 24
 _ADDRESSES: Mapping[int, slice] = {socket.AF_INET: slice(4, 8), socket.AF_INET6: slice(8, 24)}
 """Where a ``struct sockaddr_in`` or ``sockaddr_in6`` has the address (ip(7), ipv6(7)); the port is before it."""
 
 
-def port(request: Request) -> int:
-    """The port of TCP on this machine that a connect(2) is for; 0 for any other.
+def is_here(request: Request) -> bool:
+    """Whether a connect(2) is for TCP on this machine: then its op says the port.
 
     Raises `OSError` where its memory cannot be read, or its socket not be shared.
     """
@@ -30,11 +32,11 @@ def port(request: Request) -> int:
     address = process.memory.read(request.arguments[1], length)
     family = struct.unpack_from("H", address)[0] if length > 2 else 0
     if family not in _ADDRESSES or length < _ADDRESSES[family].stop:
-        return 0
+        return False
     if not is_stream(process.descriptors.fetch(signed(request.arguments[0]))):
-        return 0
-    found: int = struct.unpack_from("!H", address, 2)[0]
-    return found if is_here(family, address[_ADDRESSES[family]]) else 0
+        return False
+    request.op = replace(request.op, args={"port": struct.unpack_from("!H", address, 2)[0]})
+    return is_own(family, address[_ADDRESSES[family]])
 
 
 def is_stream(descriptor: int) -> bool:
@@ -46,10 +48,11 @@ def is_stream(descriptor: int) -> bool:
         return found.type == socket.SOCK_STREAM
 
 
-def is_here(family: int, address: bytes) -> bool:
-    """Whether an address is one of this machine's: only those can be bound to (nothing listens there for that)."""
+def is_own(family: int, address: bytes) -> bool:
+    """Whether an address is one of this machine's: only those can be bound to (no port is taken for that)."""
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         try:
+            probe.setsockopt(socket.IPPROTO_IP, _BIND_ADDRESS_NO_PORT, 1)
             probe.bind((str(ipaddress.ip_address(address)), 0))
         except OSError:
             return False
@@ -57,8 +60,5 @@ def is_here(family: int, address: bytes) -> bool:
 
 
 def is_awaited(request: Request) -> bool:
-    """Whether somebody listens where a held call wants to connect to, or the thread is gone."""
-    try:
-        return proc.listens(request.task.process.pid, port(request))
-    except OSError:
-        return True
+    """Whether somebody listens where a held call wants to connect to."""
+    return proc.listens(request.task.process.pid, request.op.args["port"])

@@ -119,8 +119,10 @@ class Intake:
     def _hold(self, request: Request) -> None:
         try:
             held = self._limits.hold(request)
-        except OSError:
+        except OSError as error:
             held = False
+            if error.errno in {errno.EPERM, errno.EACCES}:
+                self._state.ledger.hole("a connection whose socket cannot be shared: pidfd_getfd is forbidden")
         if not held:
             answer(request, CARRY_ON, self._state.crew.files)
 

@@ -5,7 +5,8 @@ over.  A thread of the program's own that calls it is held, as if it were late t
 whenever the world is quiet, and once it has changed the call ends as it would have, with EAGAIN.  Its time is over only
 where nothing else can go on, or all others sleep for longer: virtual time passes by itself then.
 
-Who connects to somebody on this machine waits until that one listens, or nothing else can go on (`connecting`).
+Who connects to somebody on this machine waits until that one listens (`connecting`); it is refused where nothing else
+can go on, or others only wait for long.
 
 Threads of gloo's and those inside a collective are let pass, and so is who wants the GIL (`seccomp`).
 """
@@ -13,7 +14,6 @@ Threads of gloo's and those inside a collective are let pass, and so is who want
 from __future__ import annotations
 
 import errno
-import math
 import struct
 import sys
 from contextlib import suppress
@@ -32,6 +32,8 @@ HELD = frozenset({"wait", "connect"})
 """The families of calls that a thread may be held in."""
 _MOST = 500
 """So many limits in a row, and nothing else done: who loops like that may wait for what never comes."""
+_PATIENCE = 10 * 10**9
+"""Nanoseconds of virtual time that others may take before somebody is refused who connects."""
 _REALTIME = 0x100
 _PYTORCH = "pt_"
 
@@ -51,8 +53,9 @@ class Limits:
         """
         task = request.task
         if _connects(request):
-            if connecting.port(request):
-                self._state.ledger.note("connections: made once somebody listens, one at a time")
+            if connecting.is_here(request):
+                self._state.ledger.note("connections: made one at a time, once somebody listens if anybody does")
+                request.until = self._state.time.elapsed + _PATIENCE
                 task.wait, task.started, task.inside = request, True, None
             return task.wait is not None
         limit = _limit(request)
@@ -88,15 +91,14 @@ class Limits:
         return False
 
     def run_out(self, before: float) -> bool:
-        """Let the time of one be over, if that is ``before`` then; whether it was.  Before infinity is for who connects
-        and will be refused, too.
+        """Let the time of one be over, if that is ``before`` then; whether it was.  (Being refused takes no time.)
 
         Raises `Over` where nothing else happens any more.
         """
         if len(self._state.trace) > self._events:
             self._over, self._events = 0, len(self._state.trace)
         first = min(self._state.held_tasks(), key=_end_of, default=None)
-        if first is None or first.wait is None or _end_of(first) >= before < math.inf:
+        if first is None or first.wait is None or first.wait.until >= before:
             return False
         if self._over == _MOST:
             raise Over(f"{_MOST} waits with a time limit ran out in a row, and nothing else happened (a loop?)")
@@ -144,17 +146,16 @@ def _connects(request: Request) -> bool:
     return request.call.family == "connect"
 
 
-def _end_of(task: Task) -> float:
+def _end_of(task: Task) -> int:
     assert task.wait is not None
-    return math.inf if _connects(task.wait) else task.wait.until
+    return task.wait.until
 
 
 def _news(task: Task) -> Answer | None:
     """With what the wait ends now; None if it goes on."""
     assert task.wait is not None
-    signalled = proc.has_signal(task.process.pid, task.tid)
     if _connects(task.wait):
-        return CARRY_ON if signalled or connecting.is_awaited(task.wait) else None
+        return CARRY_ON if connecting.is_awaited(task.wait) else None
     word, _, expected = task.wait.arguments[:3]
     try:
         now = int.from_bytes(task.process.memory.read(word, 4), sys.byteorder)
@@ -162,4 +163,4 @@ def _news(task: Task) -> Answer | None:
         return Answer(errno=errno.EFAULT)
     if now != expected & 0xFFFFFFFF:
         return Answer(errno=errno.EAGAIN)
-    return Answer(errno=errno.EINTR) if signalled else None
+    return Answer(errno=errno.EINTR) if proc.has_signal(task.process.pid, task.tid) else None

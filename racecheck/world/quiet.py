@@ -25,6 +25,7 @@ _LOOK_AFTER, _LOOK_AGAIN = 1, 8
 """Milliseconds without news after which the kernel is asked; and at most so long between two looks, for whoever looks
 all the time takes the processor away from those that are looked at.
 """
+_FUTEX = syscalls.number("futex", libc.MACHINE)
 _EPOLL_WAIT, _TICK = syscalls.number("epoll_wait", libc.MACHINE), 100
 _UNEXPLAINED = "waits that nothing explains (locks in memory, or collectives that no hook sees)"
 
@@ -218,10 +219,9 @@ class Quiet:
 
 
 def _is_timed(task: Task) -> bool:
-    """Whether a thread of the program sleeps in a call that has a time limit."""
-    if task.is_held or task.inside is not None or not task.started:
-        return False
-    return _sleeps_for_a_time(task.process.pid, task.tid)
+    """Whether a thread of the program sleeps in a call that has a time limit, other than a collective's, a futex."""
+    call = proc.stopped_call(task.process.pid, task.tid) if task.started and not task.is_held else None
+    return call is not None and bookkeeping.has_timeout(*call) and (task.inside is None or call[0] != _FUTEX)
 
 
 def _sleeps_for_a_time(pid: int, tid: int) -> bool:

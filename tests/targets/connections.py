@@ -1,7 +1,10 @@
 """Scenarios whose ranks find one another over sockets.  Not collected by pytest."""
 
+import errno
+import select
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -100,3 +103,69 @@ def no_connection(rank: Rank) -> None:
                 client.connect((HOST, port))
         (rank.path / f"f{rank.rank}").touch()
         (rank.path / f"g{rank.rank}").touch()
+
+
+@scenario(ranks=1)
+def nobody_beside_a_monitor(rank: Rank) -> list[str]:
+    """A thread that waits again and again for a second is no reason not to be refused."""
+    over = threading.Event()
+
+    def monitor() -> None:
+        while not over.wait(1):
+            pass
+
+    thread = threading.Thread(target=monitor)
+    thread.start()
+    with bound(rank) as (_, port):
+        said = connect(port)
+    over.set()
+    thread.join()
+    return [said]
+
+
+@scenario(ranks=2)
+def nobody_beside_a_poller(rank: Rank) -> str:
+    """Rank 1 polls for what rank 0 does when it has been refused."""
+    done = rank.path / "done"
+    with bound(rank) as (_, port):
+        if rank.rank == 0:
+            said = connect(port)
+            done.touch()
+            return said
+        while not done.exists():
+            time.sleep(0.5)
+        return "done"
+
+
+@scenario(ranks=2)
+def without_waiting(rank: Rank) -> list[bool]:
+    """Rank 1 connects a socket that does not block, by IPv6 if there is that, and waits until it may write."""
+    with bound(rank) as (server, port):
+        if rank.rank == 0:
+            (rank.path / "first").touch()
+            server.listen()
+            server.accept()[0].close()
+            return []
+        with socket.socket(socket.AF_INET6 if _has_ipv6() else socket.AF_INET) as client:
+            client.setblocking(False)
+            begun = client.connect_ex((f"::ffff:{HOST}" if _has_ipv6() else HOST, port)) in {0, errno.EINPROGRESS}
+            select.select([], [client], [])
+            return [begun, client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0]
+
+
+def _has_ipv6() -> bool:
+    try:
+        socket.socket(socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+@scenario(ranks=2)
+def selects_behind_a_collective(rank: Rank) -> str:
+    """Who waits for a descriptor, as soon as it is out of a broadcast, does not wait for that any more."""
+    ends = socket.socketpair()
+    with bound(rank):
+        if rank.rank == 0:
+            select.select([ends[0]], [], [], 0.3)
+    return "over"
