@@ -9,25 +9,14 @@ import pytest
 
 from racecheck import runner
 from racecheck.compare import first_difference
-from racecheck.model import Outcome, Returned
+from racecheck.model import Returned
 from racecheck.results import Page, search_text
 from racecheck.search import Search, explore
 from racecheck.strategies import Replay
 from racecheck.world.connecting import is_own, is_stream
 from racecheck.world.session import Session
 from tests.conftest import target
-from tests.test_world import run
-
-
-def controlled(session: Session, name: str) -> Outcome:
-    """A run in which nothing went by the real clock."""
-    outcome = run(session, name, file="connections")
-    assert not outcome.coverage.holes
-    return outcome
-
-
-def made(outcome: Outcome) -> list[str]:
-    return [op.path for op in outcome.ops if op.call == "open" and "O_CREAT" in op.flags]
+from tests.test_world import controlled, made, run
 
 
 def test_who_connects_too_early_waits_until_somebody_listens(session: Session) -> None:
@@ -42,7 +31,7 @@ def test_who_connects_too_early_waits_until_somebody_listens(session: Session) -
 
 
 def test_who_connects_to_nobody_is_refused_when_nothing_else_can_go_on(session: Session) -> None:
-    outcome = controlled(session, "nobody")
+    outcome = controlled(session, "connections", "nobody")
     assert outcome.results == (Returned("never listens"), Returned("refused"))
     assert made(outcome) == ["beside", "refused"]
 
@@ -51,11 +40,11 @@ def test_who_connects_to_nobody_is_refused_when_nothing_else_can_go_on(session: 
     ("name", "results"), [("nobody_beside_a_monitor", [["refused"]]), ("nobody_beside_a_poller", ["refused", "done"])]
 )
 def test_it_is_refused_although_others_go_on_for_ever(session: Session, name: str, results: list[object]) -> None:
-    assert controlled(session, name).results == tuple(map(Returned, results))
+    assert controlled(session, "connections", name).results == tuple(map(Returned, results))
 
 
 def test_a_socket_that_does_not_block_is_connected_too(session: Session) -> None:
-    assert controlled(session, "without_waiting").results == (Returned([]), Returned([True, True]))
+    assert controlled(session, "connections", "without_waiting").results == (Returned([]), Returned([True, True]))
 
 
 def test_who_selects_right_behind_a_collective_is_not_in_it_any_more(session: Session) -> None:
@@ -67,11 +56,11 @@ def test_who_selects_right_behind_a_collective_is_not_in_it_any_more(session: Se
 
 def test_connections_are_made_in_the_order_of_ranks(session: Session) -> None:
     """And not in that in which ranks are ready for it."""
-    assert controlled(session, "one_after_the_other").results[0] == Returned("123")
+    assert controlled(session, "connections", "one_after_the_other").results[0] == Returned("123")
 
 
 def test_who_listens_may_be_another_thread_of_the_rank(session: Session) -> None:
-    assert controlled(session, "two_threads").results == (Returned(["taken", "x"]),)
+    assert controlled(session, "connections", "two_threads").results == (Returned(["taken", "x"]),)
 
 
 def test_who_sends_datagrams_does_not_have_to_wait(session: Session) -> None:

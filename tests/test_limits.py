@@ -8,32 +8,21 @@ import pytest
 
 from racecheck import runner
 from racecheck.compare import first_difference
-from racecheck.model import Outcome, Returned, Stopped, Verdict
+from racecheck.model import Returned, Stopped, Verdict
 from racecheck.results import Page, search_text
 from racecheck.search import Search, explore
 from racecheck.strategies import Replay
 from racecheck.world.session import Session
 from tests.conftest import target
-from tests.test_world import run
+from tests.test_world import controlled, made, run
 
 THREADS = "threads: the order of their locks and of the GIL in a rank is as it was observed"
 REAL = "a wait with a time limit in real time"
 
 
-def controlled(session: Session, name: str) -> Outcome:
-    """A run in which nothing went by the real clock."""
-    outcome = run(session, name, file="limits")
-    assert not outcome.coverage.holes
-    return outcome
-
-
-def made(outcome: Outcome) -> list[str]:
-    return [op.path for op in outcome.ops if op.call == "open" and "O_CREAT" in op.flags]
-
-
 def test_it_takes_as_long_as_was_asked_for_and_no_real_time(session: Session) -> None:
     began = time.monotonic()
-    outcome = controlled(session, "runs_out")
+    outcome = controlled(session, "limits", "runs_out")
     assert outcome.results == (Returned([False, 20.0]),) * 2
     assert time.monotonic() - began < 15
     assert any(note.startswith("waits with a time limit") for note in outcome.coverage.notes)
@@ -48,39 +37,39 @@ def test_a_claim_says_that_no_limit_ran_out_early(session: Session) -> None:
 
 def test_who_is_told_goes_on_however_long_that_took(session: Session) -> None:
     """Only the thread that works can go on, so the time does not pass."""
-    outcome = controlled(session, "is_told")
+    outcome = controlled(session, "limits", "is_told")
     assert outcome.results == (Returned([True, 0.0]),) * 2
     assert not any(note.startswith("waits with a time limit") for note in outcome.coverage.notes)
 
 
 def test_it_does_not_run_out_while_another_thread_works(session: Session) -> None:
     """50 ms; the other one takes longer than that by any clock, and says nothing."""
-    outcome = controlled(session, "limit_beside_work")
+    outcome = controlled(session, "limits", "limit_beside_work")
     assert outcome.results == (Returned(False),)
     assert made(outcome)[-2:] == ["last", "waited"]
 
 
 def test_who_has_not_shown_itself_yet_is_held_too(session: Session) -> None:
     """As the threads of a pool of C++, whose waits would else end at a real time in the middle of anything."""
-    assert set(made(controlled(session, "unknown_thread"))[-2:]) == {"late0", "late1"}
+    assert set(made(controlled(session, "limits", "unknown_thread"))[-2:]) == {"late0", "late1"}
 
 
 def test_the_shorter_wait_ends_first(session: Session) -> None:
-    assert made(controlled(session, "sooner_first")) == ["f1", "f0"]
+    assert made(controlled(session, "limits", "sooner_first")) == ["f1", "f0"]
 
 
 def test_a_sleep_that_is_longer_comes_later(session: Session) -> None:
-    outcome = controlled(session, "beside_a_sleeper")
+    outcome = controlled(session, "limits", "beside_a_sleeper")
     assert outcome.results == (Returned(1.0), Returned(600.0))
     assert made(outcome) == ["f0", "f1"]
 
 
 def test_queues_joins_and_locks(session: Session) -> None:
-    assert controlled(session, "empty_queue").results == (Returned(["empty", True, False, False]),)
+    assert controlled(session, "limits", "empty_queue").results == (Returned(["empty", True, False, False]),)
 
 
 def test_who_waits_over_and_over_hides_no_deadlock(session: Session) -> None:
-    outcome = controlled(session, "heartbeat")
+    outcome = controlled(session, "limits", "heartbeat")
     assert isinstance(outcome.results[0], Stopped)
     assert outcome.results[0].kind == "collective"
     assert outcome.results[1] == Returned(None)
@@ -88,7 +77,7 @@ def test_who_waits_over_and_over_hides_no_deadlock(session: Session) -> None:
 
 
 def test_who_looks_again_and_again_for_ever_is_stopped_and_shown(session: Session) -> None:
-    outcome = controlled(session, "waits_for_ever")
+    outcome = controlled(session, "limits", "waits_for_ever")
     assert isinstance(outcome.results[0], Stopped)
     assert outcome.results[0].kind == "running", "whether it would ever end is not known"
     assert "500 waits with a time limit ran out in a row" in outcome.results[0].why
@@ -104,12 +93,12 @@ def test_a_run_that_was_stopped_is_not_every_interleaving(session: Session) -> N
 
 @pytest.mark.parametrize("name", ["polls_for_a_file", "polls_without_a_pause"])
 def test_who_polls_is_not_waited_for(session: Session, name: str) -> None:
-    outcome = controlled(session, name)
+    outcome = controlled(session, "limits", name)
     assert all(isinstance(each, Returned) and each.value in {None, True} for each in outcome.results)
 
 
 def test_a_signal_ends_the_wait_of_who_handles_it(session: Session) -> None:
-    outcome = controlled(session, "signalled")
+    outcome = controlled(session, "limits", "signalled")
     assert outcome.results == (Returned(True),)
     assert not any(note.startswith("waits with a time limit") for note in outcome.coverage.notes), "nothing ran out"
 

@@ -29,6 +29,18 @@ def run(session: Session, name: str, *, seed: int = 0, file: str = "worlds", ran
     return runner.run_once(session, scenario, world, strategy, seed="0")
 
 
+def controlled(session: Session, file: str, name: str) -> Outcome:
+    """A run in which nothing went by the real clock."""
+    outcome = run(session, name, file=file)
+    assert not outcome.coverage.holes
+    return outcome
+
+
+def made(outcome: Outcome) -> list[str]:
+    """The files that were opened to be made, in order."""
+    return [op.path for op in outcome.ops if op.call == "open" and "O_CREAT" in op.flags]
+
+
 def collectives(outcome: Outcome) -> list[Collective]:
     return [event for event in outcome.trace if isinstance(event, Collective)]
 

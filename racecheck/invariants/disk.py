@@ -13,7 +13,7 @@ PATTERNS = ("*.tmp", "tmp*", ".tmp*", "*.lock", "*.partial", "*.part")
 """Names that look temporary, or like locks."""
 
 _SHOWN = 5
-_FALLBACKS = ("/tmp/", "/var/tmp/", "/usr/tmp/")  # noqa: S108 - nothing is made there
+_FALLBACKS = ("/tmp/", "/var/tmp/", "/usr/tmp/")  # noqa: S108 - compared with, not used
 
 
 def nothing_left_over(outcome: Outcome, patterns: Sequence[str] = PATTERNS) -> Iterator[Violation]:

@@ -1,4 +1,4 @@
-"""Scenarios whose ranks find one another over sockets.  Not collected by pytest."""
+"""Scenarios whose ranks find one another over sockets.  What is slept takes virtual time.  Not collected by pytest."""
 
 import errno
 import select

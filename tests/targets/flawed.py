@@ -45,7 +45,7 @@ class EachForItself(Recipe):
 
 
 class RemovesFirst(EachForItself):
-    """Before a step is saved again it is removed, for a while; rank 1 is late to load."""
+    """Before a step is saved again it is removed, for a minute; rank 1 is a second late to load (of virtual time)."""
 
     def load(self, root: Path, state: State) -> tuple[State, int]:
         import torch.distributed as dist
