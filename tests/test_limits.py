@@ -32,7 +32,7 @@ def test_a_claim_says_that_no_limit_ran_out_early(session: Session) -> None:
     scenario = target("limits", "runs_out")
     report = explore(session, Search(scenario, scenario.world, scenario.invariants, schedules=50))
     assert report.exhaustive
-    assert search_text(report, 50, Page()).partition("\n")[0].endswith("; no time limit ran out early")
+    assert search_text(report, 50, Page()).partition("\n")[0].endswith("; not tried: a time limit that runs out early")
 
 
 def test_who_is_told_goes_on_however_long_that_took(session: Session) -> None:

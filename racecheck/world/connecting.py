@@ -18,6 +18,7 @@ from racecheck.kernel import proc
 from racecheck.world.calls import Request, signed
 
 _BIND_ADDRESS_NO_PORT = 24
+"""Of ip(7); `socket` has no name for it before Python 3.12."""
 _ADDRESSES: Mapping[int, slice] = {socket.AF_INET: slice(4, 8), socket.AF_INET6: slice(8, 24)}
 """Where a ``struct sockaddr_in`` or ``sockaddr_in6`` has the address (ip(7), ipv6(7)); the port is before it."""
 

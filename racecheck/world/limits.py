@@ -83,7 +83,7 @@ class Limits:
         return announced if announced // 2 < length <= announced else round_up(max(0, length))
 
     def end_some(self) -> bool:
-        """Let the first one go on that what it waits for has come to; whether there was one."""
+        """Let the first one go on whose wait is over, before its time; whether there was one."""
         for task in self._state.held_tasks():
             if (result := _news(task)) is not None:
                 self._end(task, result)
