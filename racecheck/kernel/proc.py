@@ -13,7 +13,6 @@ from racecheck.kernel.memory import Memory
 _GONE = (FileNotFoundError, ProcessLookupError)
 _FORKS = {syscalls.number(name, libc.MACHINE): name for name in ("clone", "clone3", "fork", "vfork")}
 _CLONE_VFORK = 0x4000
-_LISTENS = "0A"
 
 Sleep = tuple[tuple[int, bytes], ...]
 """Threads that sleep, each with its scheduling statistics, which change whenever it runs."""
@@ -145,16 +144,6 @@ def has_signal(pid: int, thread: int) -> bool:
     if thread != pid:  # the kernel gives those to the main thread where it can
         shared = 0
     return bool((pending | shared) & ~blocked & ~ignored)
-
-
-def listens(pid: int, port: int) -> bool:
-    """Whether, where a process is, anybody takes connections at a port of TCP (proc_pid_net(5))."""
-    for table in "tcp", "tcp6":
-        with suppress(OSError), open(f"/proc/{pid}/net/{table}", encoding="ascii") as file:
-            for _, local, _, state, *_ in map(str.split, file):
-                if state == _LISTENS and local.endswith(f":{port:04X}"):
-                    return True
-    return False
 
 
 def stopped_call(pid: int, thread: int) -> tuple[int, tuple[int, ...]] | None:

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import replace
 
-from racecheck.kernel import proc
+from racecheck.kernel import sockets
 from racecheck.world.calls import Request, signed
 
 _BIND_ADDRESS_NO_PORT = 24
@@ -62,4 +62,4 @@ def is_own(family: int, address: bytes) -> bool:
 
 def is_awaited(request: Request) -> bool:
     """Whether somebody listens where a held call wants to connect to."""
-    return proc.listens(request.task.process.pid, request.op.args["port"])
+    return sockets.listens(request.task.process.pid, request.op.args["port"])

@@ -53,6 +53,7 @@ class Limits:
         """
         task = request.task
         if _connects(request):
+            task.rank.connects = True
             if connecting.is_here(request):
                 self._state.ledger.note("connections: made one at a time, once somebody listens if anybody does")
                 request.until = self._state.time.elapsed + _PATIENCE

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import select
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 
 from racecheck.kernel import libc, proc, syscalls
@@ -17,6 +18,7 @@ from racecheck.model import Died
 from racecheck.world import bookkeeping, disk
 from racecheck.world.ending import hear
 from racecheck.world.intake import Intake
+from racecheck.world.outside import Outside
 from racecheck.world.session import Session
 from racecheck.world.state import Over, State
 from racecheck.world.tasks import Process, Rank, Task
@@ -41,6 +43,7 @@ class Quiet:
         for descriptor in self._ranks:
             self._poll.register(descriptor, select.POLLIN)
         self._children: dict[int, list[int]] = {}
+        self._outside = Outside(state.ranks)
         self._sound: dict[int, bytes] = {}
         self._since: dict[int, tuple[bytes, dict[int, bytes]]] = {}
 
@@ -138,10 +141,8 @@ class Quiet:
                     self._state.ledger.note(_UNEXPLAINED)
             if not rank.single and not rank.gone:
                 self._forget_ended(rank)
-            for task in rank.tasks.values():
-                if task.started and not task.is_held and not rank.gone:
-                    known = [each for each in (task.deadline, _deadline(task)) if each]
-                    task.deadline = min(known, default=0)
+            if not rank.gone:
+                _note_deadlines(task for task in rank.tasks.values() if task.started and not task.is_held)
         return True
 
     def _asleep(self, ranks: list[Rank], stopped: frozenset[int]) -> proc.Sleep | None:
@@ -154,6 +155,9 @@ class Quiet:
         awaited = frozenset(rank.pid for rank in self._state.ranks)
         first = proc.asleep(pids, stopped, awaited)
         if first is None or self._poll.poll(0) or self._processes(ranks) != pids:
+            return None
+        if waiting := self._outside.who_waits(first):
+            _note_deadlines(waiting)
             return None
         return first if proc.asleep(pids, stopped, awaited) == first else None
 
@@ -216,6 +220,11 @@ class Quiet:
         for file in process.descriptors.drop_all():
             locks.release(file)
         process.memory.forget()
+
+
+def _note_deadlines(sleepers: Iterable[Task]) -> None:
+    for task in sleepers:
+        task.deadline = min((each for each in (task.deadline, _deadline(task)) if each), default=0)
 
 
 def _is_timed(task: Task) -> bool:

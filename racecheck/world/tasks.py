@@ -132,7 +132,7 @@ class Rank:
     ``running``: it may run, and has to be waited for; ``asleep``: the kernel says that it sleeps, in a wait that we do
     not know.  ``single``: it has no thread or process but the main one and those of the ``background`` (gloo's, from
     before the run), so that it is quiet as soon as that has stopped; ``forked``: it has started a process; ``alarmed``:
-    it has armed a timer.
+    it has armed a timer; ``connects``: it has connected a socket.
     ``unborn`` is the name of a thread or process that is being started, with its parent: one at a time, so that what
     turns up next is it.  ``items`` are the clocks with which work was given to pools.  ``ahead`` holds the calls of
     threads that were looked at before they were received.  ``mount``: it has a disk that other nodes do not see.
@@ -150,6 +150,7 @@ class Rank:
     single: bool = True
     forked: bool = False
     alarmed: bool = False
+    connects: bool = False
     background: frozenset[int] = frozenset()
     unborn: tuple[str, Task] | None = None
     items: dict[str, Clock] = field(default_factory=dict)
