@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -298,14 +299,16 @@ def _crashes(report: Report, page: Page) -> Iterator[str]:
 
 
 def _endings(report: Report) -> Iterator[str]:
-    """Each way in which runs ended, where they were not all to end at the first violation."""
+    """Each way in which runs ended, as far as invariants tell them apart, where they went on after a violation."""
     failing = [each for each in report.endings if each.violations and each.outcome.crash is None]
     if not failing or (len(failing) == 1 and failing[0] is report.endings[-1]):
         return
-    yield f"\nThe runs ended in {len(report.endings)} ways:"
+    ways = Counter[str]()
     for each in report.endings:
-        broken = "; ".join(_line(found.violation) for found in each.violations) or "no violation"
-        yield f"{each.runs:>{len(_INDENT) - 1}} {broken}"
+        ways["; ".join(_line(found.violation) for found in each.violations) or "no violation"] += each.runs
+    yield f"\nThe runs ended in {count(len(ways), 'way', 'ways')}:"
+    for broken, runs in ways.items():
+        yield f"{runs:>{len(_INDENT) - 1}} {broken}"
 
 
 def _doubts(verdict: Verdict, reasons: Sequence[str]) -> Iterator[str]:

@@ -130,6 +130,32 @@ def test_each_way_in_which_runs_end(cli: Cli) -> None:
     assert sum(each["runs"] for each in cli.data["endings"]) == cli.data["schedules"] == 4
 
 
+SIGNED = """
+from racecheck import Rank, scenario
+
+
+@scenario(ranks=2)
+def signed(rank: Rank) -> None:
+    if not (rank.path / "ckpt").exists():
+        (rank.path / "ckpt").mkdir()
+    (rank.path / "last").write_text(str(rank.rank))
+"""
+
+
+def test_ways_that_differ_in_nothing_that_was_asked_about_are_one(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "signed.py").write_text(SIGNED)
+    target = f"{tmp_path / 'signed.py'}::signed"
+    assert cli("run", target, "--keep-going", "--strategy", "dpor") == 1
+    ways = re.findall(
+        r"^ +(\d+) ((?:no violation|no-file-errors).*)$", cli.out.partition("The runs ended")[2], re.MULTILINE
+    )
+    assert f"The runs ended in {len(ways)} ways:" in cli.out
+    assert len({text for _, text in ways}) == len(ways) == 3
+    assert cli("run", target, "--keep-going", "--strategy", "dpor", "--json") == 1
+    assert len(cli.data["endings"]) > 3
+    assert sum(int(runs) for runs, _ in ways) == cli.data["schedules"]
+
+
 def test_a_search_goes_on(cli: Cli) -> None:
     assert cli("run", f"{FILE}::guarded", "--schedules", 1) == 0
     assert "; no violation; INCOMPLETE: 1 branch left to try, about 50% done; 1 trace, 0 redundant\n" in cli.out

@@ -29,7 +29,7 @@ all the time takes the processor away from those that are looked at.
 """
 _FUTEX = syscalls.number("futex", libc.MACHINE)
 _EPOLL_WAIT, _TICK = syscalls.number("epoll_wait", libc.MACHINE), 100
-_UNEXPLAINED = "waits that nothing explains (locks in memory, or collectives that no hook sees)"
+_UNEXPLAINED = "waits that nothing explains (locks in memory, sockets, or collectives that no hook sees)"
 
 
 class Quiet:
