@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from racecheck import checkpointers
+from racecheck import checkpointers, targets
 from racecheck.checkpointers import CHECKS, controls
 from racecheck.errors import UsageError
 from racecheck.gate import baseline, junit, layouts, matrix, pages, plan, subjects, trial
@@ -290,6 +290,11 @@ class TestSubjects:
         mine = Subject("mine", gated.InPlace)
         assert subjects.lacking(mine, ("async",)) == "mine has no save_async, which the check async is about"
         assert "leave one out" in subjects.lacking(mine, ("save",))
+
+    def test_what_is_not_asked_is_told(self) -> None:
+        said = subjects.left_out(Subject("mine", gated.InPlace))
+        assert said == ["mine has no save_async, so not asked: async, async-overlap, async-kill, async-error"]
+        assert subjects.left_out(Subject("dcp-async", targets.checkpointer("dcp-async"))) == []
 
     @pytest.mark.parametrize(
         ("attribute", "value", "wrong"),

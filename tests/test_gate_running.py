@@ -170,6 +170,14 @@ class TestGate:
             assert cli.out.count("all, in ") == 3
             assert not [*Path(".racecheck").glob("gate-*")]
 
+    def test_what_is_not_asked_is_told(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Judging, "cells", lambda *_: iter(()))
+        told = f"{FILE}::Careful has no save_async, so not asked: async, "
+        cli("gate", f"{FILE}::Careful")
+        assert told in cli.err
+        cli("gate", f"{FILE}::Careful", *only("save"))
+        assert told not in cli.err
+
     def test_one_that_asks_less_leaves_what_was_interrupted(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
         ask = ["gate", f"{FILE}::Careful", *only("save", "saves", "load")]
         original = Judging.cells

@@ -86,6 +86,18 @@ def lacking(subject: Subject, names: Sequence[str]) -> str:
     return "none of the checks is both among those named and on a storage named: leave one out"
 
 
+def left_out(subject: Subject) -> list[str]:
+    """Which checks a checkpointer lacks the methods for, a line for each method."""
+    have = checkpointers.applicable(subject.kind)
+    lacks: dict[str, list[str]] = {}
+    for name in CHECKS.keys() - have.keys():
+        lacks.setdefault(CHECKS[name].needs, []).append(name)
+    return [
+        f"{subject.name} has no {method}, so not asked: {', '.join(each for each in CHECKS if each in names)}"
+        for method, names in sorted(lacks.items())
+    ]
+
+
 def fingerprint(subject: Subject) -> str:
     """SHA-256 of the file of the class, of what it has imported from its package and from beside it, and of racecheck's
     own: what the outcome follows from, besides versions.
