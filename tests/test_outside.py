@@ -2,48 +2,125 @@
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 
 from racecheck import runner
+from racecheck.kernel import proc
 from racecheck.model import Returned
 from racecheck.strategies import Replay
+from racecheck.world.connecting import open_socket
+from racecheck.world.outside import Outside, leads_out
 from racecheck.world.session import Session
 from tests.conftest import target
 from tests.targets import outside
 from tests.test_world import controlled, made, run
 
+REAL_TIME = {"a wait with a time limit in real time"}
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether anybody outside was waited for, at each look at sleepers."""
+    looks: list[bool] = []
+    original = Outside.is_awaited
+
+    def is_awaited(self: Outside, sleep: proc.Sleep) -> bool:
+        looks.append(original(self, sleep))
+        return looks[-1]
+
+    monkeypatch.setattr(Outside, "is_awaited", is_awaited)
+    return looks
+
 
 @pytest.mark.parametrize("name", ["by_name", "by_tcp", "by_udp"])
-def test_an_answer_is_waited_for(session: Session, name: str) -> None:
+def test_an_answer_is_waited_for(session: Session, waits: list[bool], name: str) -> None:
     """In the tamest schedule rank 0 goes first."""
     scenario = target("outside", name)
     with slow_server():
         outcome = runner.run_once(session, scenario, scenario.world, Replay(()), seed="0")
+    assert any(waits)
     assert not outcome.coverage.holes
     assert made(outcome) == ["f0", "g0", "f1", "g1"]
 
 
-def test_that_of_a_rank_is_not(session: Session) -> None:
+@pytest.mark.parametrize("kind", ["a_rank_by_udp", "a_rank_by_tcp", "a_rank_by_name", "another_thread"])
+def test_that_of_a_rank_is_not(session: Session, waits: list[bool], kind: str) -> None:
     """It comes when that rank has been let go on."""
-    before = time.monotonic()
-    outcome = controlled(session, "outside", "of_a_rank")
-    assert outcome.results == (Returned("answer"), Returned(""))
-    assert time.monotonic() - before < 10
+    outcome = controlled(session, "outside", f"of_{kind}")
+    assert outcome.results[0] == Returned("answer")
+    assert waits
+    assert not any(waits)
 
 
-def test_nobody_is_waited_for_for_ever(session: Session) -> None:
-    """That nothing came in time is told of: it goes by the real clock."""
+def test_what_may_come_some_time_is_not(session: Session, waits: list[bool]) -> None:
     with slow_server():
-        outcome = run(session, "of_nobody", file="outside")
-    assert outcome.results == (Returned("no answer"), Returned(""))
-    assert outcome.coverage.holes.keys() == {"a wait with a time limit in real time"}
+        assert controlled(session, "outside", "without_a_limit").results == (Returned("done"),)
+    assert waits
+    assert not any(waits)
+
+
+def test_that_nothing_came_in_time_is_told_of(session: Session) -> None:
+    """It goes by the real clock, and only the rank's own clock knows by how much."""
+    with slow_server():
+        for _ in range(5):
+            outcome = run(session, "of_nobody", file="outside")
+            assert outcome.results == (Returned("no answer"), Returned(""))
+            assert outcome.coverage.holes.keys() == REAL_TIME
+
+
+def test_nobody_is_waited_for_for_ever(session: Session, waits: list[bool]) -> None:
+    """Patience is for a run, not for each question, and shorter than what the run has."""
+    with slow_server():
+        outcome = run(session, "again_and_again", file="outside")
+    assert any(waits)
+    assert outcome.results == (Returned("done"),)
+    assert outcome.coverage.holes.keys() == REAL_TIME
+
+
+def test_who_is_connected_to_and_does_not_answer_yet_is_outside() -> None:
+    """The queue of a server that takes nobody is full sooner or later, and it does not answer any more."""
+    with ExitStack() as stack:
+        server = stack.enter_context(socket.create_server((outside.HOST, 0), backlog=0))
+        assert not leads_out(stack.enter_context(socket.socket()), os.getpid(), set())
+        while True:
+            client = stack.enter_context(socket.socket())
+            client.setblocking(False)
+            with suppress(BlockingIOError):
+                client.connect(server.getsockname())
+            if not select.select([], [client], [], 0.2)[1]:
+                break
+        assert leads_out(client, os.getpid(), set())
+
+
+def test_who_is_not_of_the_run_is_outside_and_so_is_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server((outside.HOST, 0)) as server, socket.create_connection(server.getsockname()) as client:
+        assert not leads_out(client, os.getpid(), {os.getpid()})
+        assert leads_out(client, os.getpid(), set())
+        monkeypatch.setattr("racecheck.world.outside.is_own", lambda *_: False)
+        assert leads_out(client, os.getpid(), {os.getpid()})
+
+
+@pytest.mark.parametrize("limit", [None, 1.0])
+def test_what_is_looked_at_blocks_as_before(limit: float | None) -> None:
+    with socket.socket() as end:
+        before = socket.getdefaulttimeout()
+        socket.setdefaulttimeout(limit)
+        try:
+            found = open_socket(os.dup(end.fileno()))
+            assert socket.getdefaulttimeout() == limit
+        finally:
+            socket.setdefaulttimeout(before)
+        assert found is not None
+        found.close()
+        assert os.get_blocking(end.fileno())
 
 
 @contextmanager

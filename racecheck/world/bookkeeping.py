@@ -24,6 +24,7 @@ from racecheck.world.coverage import Ledger
 from racecheck.world.files import OpenFile
 from racecheck.world.locks import Lock, Locks
 from racecheck.world.perform import CARRY_ON, Answer
+from racecheck.world.tasks import Task
 from racecheck.world.virtual import VirtualTime
 
 NEVER_OPS = frozenset({"clock", "clone", "timer", "random", "dup", "ioctl", "advise"})
@@ -384,11 +385,17 @@ def _limit(number: int, arguments: tuple[int, ...]) -> tuple[str, int] | None:
     return None
 
 
-def deadline(number: int, arguments: tuple[int, ...], memory: Memory) -> int:
-    """When the wait that a thread sleeps in ends by itself, in nanoseconds of CLOCK_MONOTONIC; 0 for never, or soon.
-
-    (Soon is as soon as somebody who waits for the GIL looks again.)  Raises `OSError` where its memory cannot be read.
+def deadline(task: Task) -> int:
+    """When the wait that a thread sleeps in ends by itself, in nanoseconds of CLOCK_MONOTONIC; 0 for never, or soon, or
+    unknown.  (Soon is as soon as somebody who waits for the GIL looks again.)
     """
+    call = proc.stopped_call(task.process.pid, task.tid)
+    with suppress(OSError):
+        return _end(*call, task.process.memory) if call is not None else 0
+    return 0
+
+
+def _end(number: int, arguments: tuple[int, ...], memory: Memory) -> int:
     found, now = _limit(number, arguments), time.monotonic_ns()
     if found is None or found[0] in {"clock_nanosleep", "nanosleep"}:
         return 0

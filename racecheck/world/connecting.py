@@ -42,11 +42,27 @@ def is_here(request: Request) -> bool:
 
 def is_stream(descriptor: int) -> bool:
     """Whether it is a socket of TCP's kind; closes it."""
+    found = open_socket(descriptor)
+    if found is None:
+        return False
+    with found:
+        return found.type == socket.SOCK_STREAM
+
+
+def open_socket(descriptor: int) -> socket.socket | None:
+    """The socket that a duplicate of a rank's descriptor is for; None, and it is closed, if that is no socket.
+
+    Python would have one with a default time limit not block any more: the rank's neither.
+    """
     if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        return False
-    with socket.socket(fileno=descriptor) as found:
-        return found.type == socket.SOCK_STREAM
+        return None
+    limit = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(None)
+    try:
+        return socket.socket(fileno=descriptor)
+    finally:
+        socket.setdefaulttimeout(limit)
 
 
 def is_own(family: int, address: bytes) -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import select
 import time
-from collections.abc import Iterable
 from dataclasses import replace
 
 from racecheck.kernel import libc, proc, syscalls
@@ -43,7 +42,7 @@ class Quiet:
         for descriptor in self._ranks:
             self._poll.register(descriptor, select.POLLIN)
         self._children: dict[int, list[int]] = {}
-        self._outside = Outside(state.ranks)
+        self._outside = Outside(state.ranks, state.world.timeout)
         self._sound: dict[int, bytes] = {}
         self._since: dict[int, tuple[bytes, dict[int, bytes]]] = {}
 
@@ -141,8 +140,10 @@ class Quiet:
                     self._state.ledger.note(_UNEXPLAINED)
             if not rank.single and not rank.gone:
                 self._forget_ended(rank)
-            if not rank.gone:
-                _note_deadlines(task for task in rank.tasks.values() if task.started and not task.is_held)
+            for task in rank.tasks.values():
+                if task.started and not task.is_held and not rank.gone:
+                    known = [each for each in (task.deadline, bookkeeping.deadline(task)) if each]
+                    task.deadline = min(known, default=0)
         return True
 
     def _asleep(self, ranks: list[Rank], stopped: frozenset[int]) -> proc.Sleep | None:
@@ -156,8 +157,7 @@ class Quiet:
         first = proc.asleep(pids, stopped, awaited)
         if first is None or self._poll.poll(0) or self._processes(ranks) != pids:
             return None
-        if waiting := self._outside.who_waits(first):
-            _note_deadlines(waiting)
+        if self._outside.is_awaited(first):
             return None
         return first if proc.asleep(pids, stopped, awaited) == first else None
 
@@ -222,11 +222,6 @@ class Quiet:
         process.memory.forget()
 
 
-def _note_deadlines(sleepers: Iterable[Task]) -> None:
-    for task in sleepers:
-        task.deadline = min((each for each in (task.deadline, _deadline(task)) if each), default=0)
-
-
 def _is_timed(task: Task) -> bool:
     """Whether a thread of the program sleeps in a call that has a time limit, other than a collective's, a futex."""
     call = proc.stopped_call(task.process.pid, task.tid) if task.started and not task.is_held else None
@@ -236,14 +231,6 @@ def _is_timed(task: Task) -> bool:
 def _sleeps_for_a_time(pid: int, tid: int) -> bool:
     call = proc.stopped_call(pid, tid)
     return call is not None and bookkeeping.has_timeout(*call)
-
-
-def _deadline(task: Task) -> int:
-    call = proc.stopped_call(task.process.pid, task.tid)
-    try:
-        return bookkeeping.deadline(*call, task.process.memory) if call is not None else 0
-    except OSError:
-        return 0
 
 
 def _ticks(pid: int, tid: int) -> bool:

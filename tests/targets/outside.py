@@ -2,6 +2,8 @@
 
 import os
 import socket
+import threading
+from contextlib import suppress
 
 from racecheck import Rank, scenario
 
@@ -48,22 +50,79 @@ def by_udp(rank: Rank) -> None:
 
 
 @scenario(ranks=2)
-def of_a_rank(rank: Rank) -> str:
+def of_a_rank_by_udp(rank: Rank) -> str:
     """Rank 0 asks rank 1, which does something before it answers."""
-    import torch
-    import torch.distributed as dist
-
     with socket.socket(type=socket.SOCK_DGRAM) as end:
         end.bind((HOST, 0))
-        port = torch.tensor([end.getsockname()[1]])
-        dist.broadcast(port, src=1)
+        port = told(end.getsockname()[1])
         if rank.rank == 0:
-            return ask(socket.AF_INET, socket.SOCK_DGRAM, (HOST, int(port))).decode()
+            return ask(socket.AF_INET, socket.SOCK_DGRAM, (HOST, port)).decode()
         (rank.path / "before").touch()
         _, who = end.recvfrom(100)
         (rank.path / "between").touch()
         end.sendto(b"answer", who)
         return ""
+
+
+@scenario(ranks=2)
+def of_a_rank_by_tcp(rank: Rank) -> str:
+    with socket.socket() as end:
+        end.bind((HOST, 0))
+        port = told(end.getsockname()[1])
+        return answers(rank, end) if rank.rank else ask(socket.AF_INET, socket.SOCK_STREAM, (HOST, port)).decode()
+
+
+@scenario(ranks=2)
+def of_a_rank_by_name(rank: Rank) -> str:
+    name = f"{server_name()}.inside"
+    with socket.socket(socket.AF_UNIX) as end:
+        if rank.rank:
+            end.bind(name)
+            end.listen()
+        told(0)
+        return answers(rank, end) if rank.rank else ask(socket.AF_UNIX, socket.SOCK_STREAM, name).decode()
+
+
+def told(port: int) -> int:
+    """What rank 1 says."""
+    import torch
+    import torch.distributed as dist
+
+    found = torch.tensor([port])
+    dist.broadcast(found, src=1)
+    return int(found)
+
+
+def answers(rank: Rank, end: socket.socket) -> str:
+    """It, too, waits for a limited time at most."""
+    (rank.path / "before").touch()
+    end.listen()
+    with end.accept()[0] as taken:
+        taken.settimeout(30)
+        taken.recv(100)
+        (rank.path / "between").touch()
+        taken.send(b"answer")
+    return ""
+
+
+@scenario(ranks=1)
+def of_another_thread(rank: Rank) -> str:
+    """Over a pair of sockets, and there is a connection besides."""
+    here, there = socket.socketpair()
+    with socket.socket(type=socket.SOCK_DGRAM) as end, here, there:
+        end.connect((HOST, 9))
+
+        def answer() -> None:
+            (rank.path / "before").touch()
+            there.send(there.recv(100))
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        here.settimeout(30)
+        here.send(b"answer")
+        found = here.recv(100).decode()
+        thread.join()
+        return found
 
 
 @scenario(ranks=2)
@@ -73,9 +132,46 @@ def of_nobody(rank: Rank) -> str:
         (rank.path / "beside").touch()
         return ""
     with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(1)
+        client.settimeout(0.5)
         client.connect(server_name())
         try:
             return client.recv(100).decode()
         except TimeoutError:
             return "no answer"
+
+
+@scenario(ranks=1, timeout=6)
+def again_and_again(rank: Rank) -> str:
+    """Beside what is done, somebody is asked who never answers."""
+    over = threading.Event()
+
+    def ask_for_ever() -> None:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(0.1)
+            client.connect(server_name())
+            while not over.is_set():
+                with suppress(TimeoutError):
+                    client.recv(100)
+
+    thread = threading.Thread(target=ask_for_ever)
+    thread.start()
+    for number in range(5):
+        (rank.path / f"f{number}").touch()
+    over.set()
+    thread.join()
+    return "done"
+
+
+@scenario(ranks=1)
+def without_a_limit(rank: Rank) -> str:
+    """A thread waits, for ever if need be, for what somebody may say some time."""
+    client = socket.socket(socket.AF_UNIX)
+    client.connect(server_name())
+    thread = threading.Thread(target=client.recv, args=(100,), daemon=True)
+    thread.start()
+    for number in range(5):
+        (rank.path / f"f{number}").touch()
+    client.shutdown(socket.SHUT_RDWR)
+    thread.join()
+    client.close()
+    return "done"
