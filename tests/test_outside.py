@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,11 +17,15 @@ import pytest
 
 from racecheck import runner
 from racecheck.kernel import proc
+from racecheck.kernel.memory import Memory
 from racecheck.model import Returned
 from racecheck.strategies import Replay
 from racecheck.world.connecting import open_socket
-from racecheck.world.outside import Outside, leads_out
+from racecheck.world.files import Descriptors, OpenFiles
+from racecheck.world.outside import Outside, leads_out, processes
+from racecheck.world.resolve import Watched
 from racecheck.world.session import Session
+from racecheck.world.tasks import Process, Rank
 from tests.conftest import target
 from tests.targets import outside
 from tests.test_world import controlled, made, run
@@ -106,6 +113,32 @@ def test_who_is_not_of_the_run_is_outside_and_so_is_another_machine(monkeypatch:
         assert leads_out(client, os.getpid(), set())
         monkeypatch.setattr("racecheck.world.outside.is_own", lambda *_: False)
         assert leads_out(client, os.getpid(), {os.getpid()})
+
+
+def test_a_pair_is_not_whoever_made_it() -> None:
+    """It may have been there before the run."""
+    here, there = socket.socketpair()
+    with here, there:
+        assert not leads_out(here, os.getpid(), set())
+
+
+def test_who_has_lost_its_parent_is_of_the_run() -> None:
+    """It is no descendant of its rank any more, and neither is what it starts."""
+    script = "import subprocess; child = subprocess.Popen(['sleep', '60']); print(child.pid, flush=True); child.wait()"
+    with (
+        subprocess.Popen(["sleep", "60"]) as main,
+        subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as orphan,
+        socket.socket() as channel,
+    ):
+        assert orphan.stdout is not None
+        child = int(orphan.stdout.readline())
+        rank = Rank(0, channel, OpenFiles(Watched({})), main.pid)
+        rank.process(main.pid)
+        assert processes([rank]) == {main.pid}
+        rank.processes[orphan.pid] = Process(rank, orphan.pid, Memory(orphan.pid), Descriptors(orphan.pid, rank.files))
+        assert processes([rank]) == {main.pid, orphan.pid, child}
+        os.kill(child, signal.SIGKILL)
+        main.kill()
 
 
 @pytest.mark.parametrize("limit", [None, 1.0])

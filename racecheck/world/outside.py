@@ -65,12 +65,13 @@ class Outside:
         if end is None:
             return False
         with end:
-            return leads_out(end, process.pid, self._pids())
+            return leads_out(end, process.pid, processes(self._ranks))
 
-    def _pids(self) -> set[int]:
-        """All processes of the run, also those whose parents have ended."""
-        known = {each for rank in self._ranks for each in (rank.pid, *rank.processes)}
-        return known.union(*map(proc.descendants, known))
+
+def processes(ranks: Sequence[Rank]) -> set[int]:
+    """All processes of some ranks, also those whose parents have ended."""
+    known = {each for rank in ranks for each in (rank.pid, *rank.processes)}
+    return known.union(*map(proc.descendants, known))
 
 
 def _awaited(task: Task) -> list[int]:

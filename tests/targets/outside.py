@@ -1,6 +1,7 @@
 """Scenarios in which rank 0 asks somebody who is not of the run.  Not collected by pytest."""
 
 import os
+import select
 import socket
 import threading
 from contextlib import suppress
@@ -167,7 +168,14 @@ def without_a_limit(rank: Rank) -> str:
     """A thread waits, for ever if need be, for what somebody may say some time."""
     client = socket.socket(socket.AF_UNIX)
     client.connect(server_name())
-    thread = threading.Thread(target=client.recv, args=(100,), daemon=True)
+    poll = select.poll()
+    poll.register(client, select.POLLIN)
+
+    def wait() -> None:
+        (rank.path / "begun").touch()
+        poll.poll()
+
+    thread = threading.Thread(target=wait)
     thread.start()
     for number in range(5):
         (rank.path / f"f{number}").touch()
