@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+import traceback
 from pathlib import Path
 from types import ModuleType
 from typing import cast
@@ -13,6 +15,7 @@ from racecheck.checkpointers import protocol
 from racecheck.errors import UsageError
 from racecheck.scenarios import Scenario
 
+_IMPORTING = (__file__, importlib.__file__)
 _SHOWN = 5
 """So many names are enough of a hint."""
 
@@ -106,4 +109,11 @@ def import_name(name: str) -> ModuleType:
     except UsageError as error:
         raise UsageError(f"{name}: {error}") from error
     except Exception as error:
-        raise UsageError(f"{name} does not import: {type(error).__name__}: {error}") from error
+        raise UsageError(f"{name} does not import: {type(error).__name__}: {error}{_place(error)}") from error
+
+
+def _place(error: Exception) -> str:
+    """The last line of a file that was come to; none where what was to be imported is not there."""
+    frames = traceback.extract_tb(error.__traceback__)
+    reached = [each for each in frames if each.filename not in _IMPORTING and not each.filename.startswith("<frozen")]
+    return f" ({os.path.relpath(reached[-1].filename)}:{reached[-1].lineno})" if reached else ""

@@ -262,14 +262,15 @@ WRONG = [
     ("run nowhere", "names no scenario: write path/to/file.py::name or package.module:name"),
     ("run nowhere.py::x", "no such file: nowhere.py"),
     ("run directory::x", "no such file: directory"),
-    ("run no.module:x", "no.module does not import: ModuleNotFoundError"),
+    ("run no.module:x", "no.module does not import: ModuleNotFoundError: No module named 'no'\n"),
     ("run unfit.py::x", "unfit: there is no backend 'mpi'; there are: gloo, nccl, auto"),
     ("run torch-rename", "torch-rename is a class: racecheck gate torch-rename judges a checkpointer"),
     ("run FILE::nothing", "has no scenario 'nothing'; it has: broken_setup, differing, guarded, named_by_pid, racing"),
     ("run syntax.py::x", "syntax does not import: SyntaxError"),
+    ("run needs.py::x", "No module named 'nothere' (needs.py:2)\n"),
     ("run unknown.py::x", "unknown: a world has no 'rank'; it has: ranks, nodes, storage, skew, faults, backend,"),
     ("run misspelt.py::x", "misspelt does not import: AttributeError: 'Scenario' object has no attribute 'recovery'"),
-    ("run raises.py::x", "raises does not import: ValueError: two lines"),
+    ("run raises.py::x", "raises does not import: ValueError: two lines (raises.py:1)\n"),
     ("run quits.py::x", "quits.py::x does not import: it calls sys.exit"),
     ("run FILE::racing --ranks 0", "ranks must be at least 1, not 0"),
     ("run FILE::racing --ranks many", "'many' is not a valid integer"),
@@ -324,6 +325,7 @@ def test_wrong_usage_is_one_line_with_the_mend(
     texts["unfit.py"] = "from racecheck import scenario; scenario(backend='mpi')(print)"
     texts["unknown.py"] = "from racecheck import scenario; scenario(rank=2)(print)"
     texts["misspelt.py"] = "import racecheck; racecheck.scenario()(lambda rank: None).recovery(print)"
+    texts["needs.py"] = "import os\nimport nothere\n"
     texts |= {"leaves.py": "import os; os._exit(0)", "foreign.json": "{}"}
     for name, text in texts.items():
         Path(name).write_text(text)
