@@ -437,6 +437,14 @@ class TestPages:
             is not None
         )
 
+    @pytest.mark.parametrize(
+        ("found", "helps"),
+        [(cell("kill", FAIL, "recovers"), True), (cell("saves@object(mountpoint-s3)", FAIL, "recovers"), False)],
+    )
+    def test_a_saver_to_copy_is_named_where_there_is_one(self, found: Cell, helps: bool) -> None:
+        """A bucket that cannot rename is not for them."""
+        assert ("pydoc racecheck.checkpointers.controls" in layouts.text([*pages.blocks(result(found))])) is helps
+
     def test_each_page_says_what_was_found_and_how_to_see_it(self) -> None:
         blocks = [*pages.blocks(result(*self.CELLS))]
         for made in (layouts.text(blocks), layouts.markdown(blocks), layouts.page(blocks)):

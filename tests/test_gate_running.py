@@ -94,6 +94,7 @@ class TestGate:
         assert cli("gate", f"{FILE}::InPlace", *only("kill", "power-loss"), *files) == 1
         assert cli.out.startswith(f"FAIL  {FILE}::InPlace")
         assert "recovers: Every rank of the recovery returns" in cli.out
+        assert "python -m pydoc racecheck.checkpointers.controls" in cli.out
         assert re.search(r"minimised: \d+", cli.out), "the first failing run is explained"
         failures = ET.parse("j.xml").getroot().findall("testsuite/testcase/failure")
         assert len(failures) == 2
