@@ -18,7 +18,7 @@ import pytest
 from racecheck import runner
 from racecheck.kernel import proc
 from racecheck.kernel.memory import Memory
-from racecheck.model import Returned
+from racecheck.model import Returned, Stopped
 from racecheck.strategies import Replay
 from racecheck.world.connecting import open_socket
 from racecheck.world.files import Descriptors, OpenFiles
@@ -90,6 +90,13 @@ def test_nobody_is_waited_for_for_ever(session: Session, waits: list[bool]) -> N
     assert any(waits)
     assert outcome.results == (Returned("done"),)
     assert outcome.coverage.holes.keys() == REAL_TIME
+
+
+def test_who_waits_in_real_time_again_and_again_is_stopped(session: Session) -> None:
+    with slow_server():
+        (found,) = run(session, "for_ever", file="outside").results
+    assert isinstance(found, Stopped)
+    assert (found.kind, found.why) == ("running", "waits with a time limit in real time took more than 2 s")
 
 
 def test_who_is_connected_to_and_does_not_answer_yet_is_outside() -> None:

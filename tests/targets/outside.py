@@ -163,6 +163,18 @@ def again_and_again(rank: Rank) -> str:
     return "done"
 
 
+@scenario(ranks=1, timeout=2)
+def for_ever(rank: Rank) -> None:
+    """What it waits for never comes, and every now and then it looks at something else."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(0.3)
+        client.connect(server_name())
+        while True:
+            with suppress(TimeoutError):
+                client.recv(100)
+            rank.path.exists()
+
+
 @scenario(ranks=1)
 def without_a_limit(rank: Rank) -> str:
     """A thread waits, for ever if need be, for what somebody may say some time."""
