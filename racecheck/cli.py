@@ -176,7 +176,11 @@ def _table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
     metavar="SPEC",
     help=f"What goes wrong, as in 'EIO on fsync nth=each': {faults.GRAMMAR}; repeatable.",
 )
-@click.option("--timeout", type=float, help="Seconds that a world may go without coming to its next op.")
+@click.option(
+    "--timeout",
+    type=float,
+    help="Seconds that a world may go without coming to its next op, or wait by the real clock in all.",
+)
 @click.option("--full", is_flag=True, help="Show every op of the interleaving.")
 @_JSON
 def run(

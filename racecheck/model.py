@@ -59,9 +59,10 @@ class World:
 
     ``nodes`` share the ranks out evenly, in order.  ``skew`` is how many seconds the clock of each rank goes ahead
     (ranks that it does not name: 0).  ``timeout`` is in seconds of real time and bounds how long the world may go
-    without reaching its next op; ``max_ops`` bounds the ops of one run, so that a poll loop ends.  ``sizes`` is how
-    much the ranks do, where a scenario leaves that to its world.  ``backend`` is "gloo", or, for ranks that nobody
-    controls, "nccl" (each takes a GPU) or "auto" (that where there are as many GPUs, else gloo).
+    without reaching its next op, and how long all its waits by the real clock may take; ``max_ops`` bounds the ops of
+    one run, so that a poll loop ends.  ``sizes`` is how much the ranks do, where a scenario leaves that to its world.
+    ``backend`` is "gloo", or, for ranks that nobody controls, "nccl" (each takes a GPU) or "auto" (that where there are
+    as many GPUs, else gloo).
     """
 
     ranks: int = 2

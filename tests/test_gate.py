@@ -439,10 +439,14 @@ class TestPages:
 
     @pytest.mark.parametrize(
         ("found", "helps"),
-        [(cell("kill", FAIL, "recovers"), True), (cell("saves@object(mountpoint-s3)", FAIL, "recovers"), False)],
+        [
+            (cell("kill", FAIL, "recovers"), True),
+            (cell("saves@object(mountpoint-s3)", FAIL, "recovers"), False),
+            (cell("async-kill", FAIL, "recovers"), False),
+        ],
     )
     def test_a_saver_to_copy_is_named_where_there_is_one(self, found: Cell, helps: bool) -> None:
-        """A bucket that cannot rename is not for them."""
+        """A bucket that cannot rename is not for them, and they do not save asynchronously."""
         assert ("pydoc racecheck.checkpointers.controls" in layouts.text([*pages.blocks(result(found))])) is helps
 
     def test_each_page_says_what_was_found_and_how_to_see_it(self) -> None:

@@ -92,9 +92,11 @@ def test_nobody_is_waited_for_for_ever(session: Session, waits: list[bool]) -> N
     assert outcome.coverage.holes.keys() == REAL_TIME
 
 
-def test_who_waits_in_real_time_again_and_again_is_stopped(session: Session) -> None:
+@pytest.mark.parametrize("name", ["for_ever", "for_ever_in_little_bits"])
+def test_who_waits_in_real_time_again_and_again_is_stopped(session: Session, name: str) -> None:
+    """It is no deadlock either, whenever the supervisor looks."""
     with slow_server():
-        (found,) = run(session, "for_ever", file="outside").results
+        (found,) = run(session, name, file="outside").results
     assert isinstance(found, Stopped)
     assert (found.kind, found.why) == ("running", "waits with a time limit in real time took more than 2 s")
 

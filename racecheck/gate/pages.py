@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import racecheck
-from racecheck.checkpointers import CHECKS, controls, reason_against
+from racecheck.checkpointers import CHECKS, Check, applicable, controls, reason_against
 from racecheck.gate import baseline, matrix
 from racecheck.gate.cells import TOO_LITTLE, Broken, Cell
 from racecheck.gate.matrix import LEGEND, MARKS, PART, Entry, Kind, Table
@@ -175,12 +175,17 @@ def _found(result: Result) -> Iterator[Block]:
         yield Line("run again: ", f"racecheck run '{cell.target}'{_options(result)}", level=1)
         if cell.text:
             yield Listing(cell.text, is_first=number == 0)
-    if any(each.is_held and not reason_against(controls.Recipe, CHECKS[each.check]) for each in failing):
+    if any(each.is_held and _is_stood(CHECKS[each.check]) for each in failing):
         yield Line(
             "a saver that stands this, to copy, with what each step is for: ", f"python -m pydoc {controls.__name__}"
         )
     for gone in result.comparison.fixed:
         yield Line(baseline.fixed(gone))
+
+
+def _is_stood(check: Check) -> bool:
+    """Whether the saver to copy is asked it, and stands it."""
+    return check.name in applicable(controls.Recipe) and not reason_against(controls.Recipe, check)
 
 
 def _broken(cell: Cell, broken: Broken, result: Result) -> Iterator[Block]:

@@ -89,7 +89,7 @@ class Gate:
         asked = subjects.checks(subject, self._asked.checks, self._asked.storages)
         if not asked and not self._asked.goes_on:
             raise UsageError(subjects.lacking(subject, self._asked.checks))
-        if not self._asked.checks and not self._asked.goes_on:
+        if not self._asked.checks and not self._asked.storages and not self._asked.goes_on:
             for text in subjects.left_out(subject):
                 self._say(text)
         kept = self._kept(subject)

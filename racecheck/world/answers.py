@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ def answer(request: Request, result: Answer, files: OpenFiles) -> Answer:
     """Answer a call, which ends it; gives the result as the rank got it."""
     listener = request.task.rank.listener
     assert listener is not None
+    request.task.released = time.monotonic_ns()
     if result.opened >= 0:
         result = _hand_out(request, result, files)
     if result.opened < 0:

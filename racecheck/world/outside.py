@@ -35,20 +35,22 @@ class Outside:
         self._ranks = ranks
         self._known: dict[Task, tuple[bytes, bool]] = {}
         self._left, self._looked = min(_PATIENCE, timeout / 2), 0.0
+        self._waiting: set[tuple[Task, bytes]] = set()
 
     def is_awaited(self, sleep: proc.Sleep) -> bool:
         """Whether a thread of the program's, of those that ``sleep``, waits for an answer, and there is patience left.
 
-        When half of its limit is over, it has perhaps been over: how long it has slept is not known exactly.
+        How long it has slept is not known: its limit counts from when it was last let go on.
         """
         known = {tid: task for rank in self._ranks if rank.connects for tid, task in rank.tasks.items()}
-        waiting = [known[tid] for tid, ran in sleep if tid in known and self._waits(known[tid], ran)]
-        for task in waiting:
+        waiting = {(known[tid], ran) for tid, ran in sleep if tid in known and self._waits(known[tid], ran)}
+        for task, _ in waiting:
             now, ends = time.monotonic_ns(), bookkeeping.deadline(task)
-            task.deadline = task.deadline or (ends and now + (ends - now) // 2)
-        last, self._looked = self._looked, time.monotonic() if waiting else 0.0
-        if waiting and last:
+            task.deadline = task.deadline or (ends and ends - now + (task.released or now))
+        last, self._looked = self._looked, time.monotonic()
+        if not waiting.isdisjoint(self._waiting):
             self._left -= min(_LOOK, self._looked - last)
+        self._waiting = waiting
         return bool(waiting) and self._left > 0
 
     def _waits(self, task: Task, ran: bytes) -> bool:

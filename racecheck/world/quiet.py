@@ -42,7 +42,7 @@ class Quiet:
         for descriptor in self._ranks:
             self._poll.register(descriptor, select.POLLIN)
         self._children: dict[int, list[int]] = {}
-        self._timed = 0
+        self._timed, self._now, self._events = 0, 0, -1
         self._outside = Outside(state.ranks, state.world.timeout)
         self._sound: dict[int, bytes] = {}
         self._since: dict[int, tuple[bytes, dict[int, bytes]]] = {}
@@ -71,7 +71,8 @@ class Quiet:
         return _LOOK_AFTER if going else 0
 
     def wait_for_timers(self) -> bool:
-        """A sleeper whose wait has a limit in real time will wake; whether there was one, and something happened.
+        """A sleeper whose wait has a limit in real time will wake; whether there was one, and something happened.  (Or
+        one has woken since all were asleep.)
 
         Raises `Over` when such waits have taken as long as the world's timeout: who asks somebody for ever goes by
         virtual time in all else, and would for weeks.
@@ -81,18 +82,25 @@ class Quiet:
         met = {task.tid for task in tasks if task.started}
         children = [pid for rank in ranks for pid in self._children.get(rank.pid, ()) if pid not in met]
         timed = any(map(_is_timed, tasks)) or any(_sleeps_for_a_time(pid, pid) for pid in children)
+        self._let_pass()
         if not timed and not any(rank.alarmed for rank in ranks):
-            return False
-        timeout = self._state.world.timeout
+            return any(map(_is_awake, tasks)) or self._pump(0)
         self._state.ledger.hole("a wait with a time limit in real time")
-        last = time.monotonic_ns()
-        while not self._pump(10):
-            last, before = time.monotonic_ns(), last
-            self._state.time.tick(self._state.time.elapsed + last - before)
-            self._timed += last - before
-            if self._timed > timeout * 1e9:
-                raise Over(f"waits with a time limit in real time took more than {timeout:g} s")
+        news = False
+        while not news:
+            news = self._pump(10)
+            self._let_pass()
         return True
+
+    def _let_pass(self) -> None:
+        """Real time has passed: since this was last called, if nothing was done since but to wait."""
+        timeout, events, now = self._state.world.timeout, len(self._state.trace), time.monotonic_ns()
+        passed = now - self._now if events == self._events else 0
+        self._events, self._now = events, now
+        self._state.time.tick(self._state.time.elapsed + passed)
+        self._timed += passed
+        if self._timed > timeout * 1e9:
+            raise Over(f"waits with a time limit in real time took more than {timeout:g} s")
 
     def _pump(self, milliseconds: int) -> bool:
         """Take in what has happened; whether anything has in this world."""
@@ -231,6 +239,12 @@ def _is_timed(task: Task) -> bool:
     """Whether a thread of the program sleeps in a call that has a time limit, other than a collective's, a futex."""
     call = proc.stopped_call(task.process.pid, task.tid) if task.started and not task.is_held else None
     return call is not None and bookkeeping.has_timeout(*call) and (task.inside is None or call[0] != _FUTEX)
+
+
+def _is_awake(task: Task) -> bool:
+    """Whether a thread of the program's runs."""
+    is_free = task.started and not task.is_held and proc.threads(task.process.pid).count(task.tid) > 0
+    return is_free and proc.stopped_call(task.process.pid, task.tid) is None
 
 
 def _sleeps_for_a_time(pid: int, tid: int) -> bool:

@@ -68,10 +68,10 @@ class Task:
     Its ``name`` is its parent's with the number of the child; while it works on an item of a thread pool it is the
     item's, and ``own_name`` its own.  At most one of ``request`` and ``announcement`` is what it is stopped at;
     ``fresh``: it has just stopped.  ``inside`` is the collective that it was let into and has not been seen to leave.
-    ``deadline`` is when the wait that it was seen in would end by itself (CLOCK_MONOTONIC, 0 for never); ``wait`` the
-    call that it is held in (`limits`), ``limit`` how many nanoseconds it has announced for the next.
-    ``started``: it has shown itself as one of the program's own, by a call or an announcement.  ``hiring``: a thread
-    that it starts now is a worker of a pool.
+    ``deadline`` is when the wait that it was seen in would end by itself (CLOCK_MONOTONIC, 0 for never), ``released``
+    when a call of its was last answered; ``wait`` is the call that it is held in (`limits`), ``limit`` how many
+    nanoseconds it has announced for the next.  ``started``: it has shown itself as one of the program's own, by a call
+    or an announcement.  ``hiring``: a thread that it starts now is a worker of a pool.
     """
 
     process: Process
@@ -85,6 +85,7 @@ class Task:
     started: bool = False
     fresh: bool = False
     deadline: int = 0
+    released: int = 0
     limit: int = 0
     wait: Request | None = None
     request: Request | None = None

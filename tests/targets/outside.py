@@ -9,11 +9,12 @@ from contextlib import suppress
 from racecheck import Rank, scenario
 
 HOST = "127.0.0.1"
+os.environ.setdefault("RACECHECK_TESTS", str(os.getpid()))  # that of the tests: it is imported there first
 
 
 def server_name() -> str:
     """Where a process that is not of the run tells the ports of its other sockets."""
-    return "\0racecheck." + ".".join(os.environ.get(f"PYTEST_XDIST_{each}", "") for each in ("TESTRUNUID", "WORKER"))
+    return f"\0racecheck.{os.environ['RACECHECK_TESTS']}"
 
 
 def ask(family: int, kind: int, address: str | tuple[str, int]) -> bytes:
@@ -173,6 +174,16 @@ def for_ever(rank: Rank) -> None:
             with suppress(TimeoutError):
                 client.recv(100)
             rank.path.exists()
+
+
+@scenario(ranks=1, timeout=2)
+def for_ever_in_little_bits(rank: Rank) -> None:
+    """The same with waits that are shorter than the supervisor takes to look, and something outside."""
+    here, there = socket.socketpair()
+    with here, there:
+        while True:
+            select.select([here], [], [], 0.008)
+            os.path.exists("/nowhere")
 
 
 @scenario(ranks=1)
