@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
@@ -33,14 +32,23 @@ from tests.test_world import controlled, made, run
 REAL_TIME = {"a wait with a time limit in real time"}
 
 
+class Looks(list[bool]):
+    """Whether anybody outside was waited for, at each look at sleepers; and the moment at which it is so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.awaited = threading.Event()
+
+
 @pytest.fixture
-def waits(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether anybody outside was waited for, at each look at sleepers."""
-    looks: list[bool] = []
+def waits(monkeypatch: pytest.MonkeyPatch) -> Looks:
     original = Outside.is_awaited
+    looks = Looks()
 
     def is_awaited(self: Outside, sleep: proc.Sleep) -> bool:
         looks.append(original(self, sleep))
+        if looks[-1]:
+            looks.awaited.set()
         return looks[-1]
 
     monkeypatch.setattr(Outside, "is_awaited", is_awaited)
@@ -48,10 +56,10 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 @pytest.mark.parametrize("name", ["by_name", "by_tcp", "by_udp"])
-def test_an_answer_is_waited_for(session: Session, waits: list[bool], name: str) -> None:
+def test_an_answer_is_waited_for(session: Session, waits: Looks, name: str) -> None:
     """In the tamest schedule rank 0 goes first."""
     scenario = target("outside", name)
-    with slow_server():
+    with slow_server(waits.awaited):
         outcome = runner.run_once(session, scenario, scenario.world, Replay(()), seed="0")
     assert any(waits)
     assert not outcome.coverage.holes
@@ -59,7 +67,7 @@ def test_an_answer_is_waited_for(session: Session, waits: list[bool], name: str)
 
 
 @pytest.mark.parametrize("kind", ["a_rank_by_udp", "a_rank_by_tcp", "a_rank_by_name", "another_thread"])
-def test_that_of_a_rank_is_not(session: Session, waits: list[bool], kind: str) -> None:
+def test_that_of_a_rank_is_not(session: Session, waits: Looks, kind: str) -> None:
     """It comes when that rank has been let go on."""
     outcome = controlled(session, "outside", f"of_{kind}")
     assert outcome.results[0] == Returned("answer")
@@ -67,7 +75,7 @@ def test_that_of_a_rank_is_not(session: Session, waits: list[bool], kind: str) -
     assert not any(waits)
 
 
-def test_what_may_come_some_time_is_not(session: Session, waits: list[bool]) -> None:
+def test_what_may_come_some_time_is_not(session: Session, waits: Looks) -> None:
     with slow_server():
         assert controlled(session, "outside", "without_a_limit").results == (Returned("done"),)
     assert waits
@@ -83,7 +91,7 @@ def test_that_nothing_came_in_time_is_told_of(session: Session) -> None:
             assert outcome.coverage.holes.keys() == REAL_TIME
 
 
-def test_nobody_is_waited_for_for_ever(session: Session, waits: list[bool]) -> None:
+def test_nobody_is_waited_for_for_ever(session: Session, waits: Looks) -> None:
     """Patience is for a run, not for each question, and shorter than what the run has."""
     with slow_server():
         outcome = run(session, "again_and_again", file="outside")
@@ -166,9 +174,10 @@ def test_what_is_looked_at_blocks_as_before(limit: float | None) -> None:
 
 
 @contextmanager
-def slow_server() -> Iterator[None]:
-    """A thread of this process that takes its time for each question, and answers with its ports."""
+def slow_server(awaited: threading.Event | None = None) -> Iterator[None]:
+    """A thread of this process that answers questions with its ports, each when it is known to be ``awaited``."""
     over = threading.Event()
+    awaited = awaited or threading.Event()
     with socket.socket(socket.AF_UNIX) as here, socket.socket() as tcp, socket.socket(type=socket.SOCK_DGRAM) as udp:
         here.bind(outside.server_name())
         tcp.bind((outside.HOST, 0))
@@ -178,13 +187,16 @@ def slow_server() -> Iterator[None]:
         def serve() -> None:
             while not over.is_set():
                 for end in select.select([here, tcp, udp], [], [], 0.05)[0]:
-                    time.sleep(0.2)
                     if end is udp:
-                        udp.sendto(ports, udp.recvfrom(100)[1])
+                        _, who = udp.recvfrom(100)
+                        awaited.wait(10)
+                        udp.sendto(ports, who)
                     else:
                         with end.accept()[0] as taken:
                             if taken.recv(100):
+                                awaited.wait(10)
                                 taken.send(ports)
+                    awaited.clear()
 
         here.listen()
         tcp.listen()

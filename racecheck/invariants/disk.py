@@ -13,7 +13,8 @@ PATTERNS = ("*.tmp", "tmp*", ".tmp*", "*.lock", "*.partial", "*.part")
 """Names that look temporary, or like locks."""
 
 _SHOWN = 5
-_FALLBACKS = ("/tmp/", "/var/tmp/", "/usr/tmp/")  # noqa: S108 - compared with, not used
+_FALLBACKS = ("/tmp/", "/var/tmp/", "/usr/tmp/")  # noqa: S108 - what a run wrote is looked up here; nothing is made there
+"""Where Python's ``tempfile`` turns to when it cannot write to TMPDIR."""
 
 
 def nothing_left_over(outcome: Outcome, patterns: Sequence[str] = PATTERNS) -> Iterator[Violation]:

@@ -125,7 +125,7 @@ def nobody_beside_a_monitor(rank: Rank) -> list[str]:
 
 @scenario(ranks=2)
 def nobody_beside_a_poller(rank: Rank) -> str:
-    """Rank 1 polls for what rank 0 does when it has been refused."""
+    """Rank 1 polls, in virtual time, for what rank 0 does when it has been refused."""
     done = rank.path / "done"
     with bound(rank) as (_, port):
         if rank.rank == 0:
