@@ -243,7 +243,7 @@ def _is_timed(task: Task) -> bool:
 
 def _is_awake(task: Task) -> bool:
     """Whether a thread of the program's runs."""
-    is_free = task.started and not task.is_held and proc.threads(task.process.pid).count(task.tid) > 0
+    is_free = task.started and not task.is_held and task.tid in proc.threads(task.process.pid)
     return is_free and proc.stopped_call(task.process.pid, task.tid) is None
 
 
