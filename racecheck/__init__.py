@@ -29,6 +29,7 @@ The modules, from the top; imports go down this list, never up:
     world               processes: zygote, guardian, the agent in a rank, the supervisor's loop
     strategies          what to choose at a point, one small file each
     happens_before      the order of a run, and its races
+    relation            what the ops of a world touch: files, and the memory that threads share
     storage             what a node sees of the files, and what an op touches of them
     targets             how a target on the command line names a scenario
     checkpointers       savers under test: their protocol, what they must stand, and the ones that everybody uses

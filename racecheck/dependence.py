@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Hashable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
+
+from racecheck.model import Op
 
 
 class Mode(enum.Enum):
@@ -28,6 +30,18 @@ class Location(NamedTuple):
 
 
 Footprint = Mapping[Location, Mode]
+
+
+class Dependence(Protocol):
+    """Which ops are steps, and what each of them touches: a storage model alone, or all of a world (`relation`)."""
+
+    def visible(self, op: Op) -> bool:
+        """Whether another thread could tell when this op happens."""
+        ...
+
+    def footprint(self, op: Op) -> Footprint:
+        """What an op touches; of a pending op, what it might touch at most."""
+        ...
 
 
 def depends(one: Footprint, other: Footprint) -> bool:

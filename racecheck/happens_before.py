@@ -10,9 +10,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from racecheck.dependence import Footprint, Location, Mode, only_reads
+from racecheck.dependence import Dependence, Footprint, Location, Mode, only_reads
 from racecheck.model import Event, Op
-from racecheck.storage import Storage
 
 _Holder = tuple[int, int]
 
@@ -50,8 +49,8 @@ class _Thread:
 class Order:
     """The steps of a run, added one by one.  ``has_polls``: that a thread asked in vain was taken for no race."""
 
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
+    def __init__(self, relation: Dependence) -> None:
+        self._relation = relation
         self.steps: list[Step] = []
         self.has_polls = False
         self._threads: dict[str, _Thread] = {}
@@ -81,7 +80,7 @@ class Order:
     def extend(self, events: Iterable[Event]) -> None:
         """Add what of these events could have gone at another time."""
         for event in events:
-            if isinstance(event, Op) and is_step(event, self._storage):
+            if isinstance(event, Op) and is_step(event, self._relation):
                 self.add(event)
 
     def before(self, first: int, second: int) -> bool:
@@ -110,10 +109,10 @@ class Order:
     def is_vain(self, op: Op) -> bool:
         """Whether a pending op would only ask again what its thread has asked before, and get the same answer."""
         asked = self._asked(op)
-        return asked >= 0 and not self._conflicts(op.thread, self._storage.footprint(op), after=asked)
+        return asked >= 0 and not self._conflicts(op.thread, self._relation.footprint(op), after=asked)
 
     def _step(self, op: Op) -> Step:
-        footprint = self._storage.footprint(op)
+        footprint = self._relation.footprint(op)
         free = self._free(op)
         conflicts = self._conflicts(op.thread, footprint)
         clock = dict(free)
@@ -206,9 +205,9 @@ class Order:
         return own[step.number - 1] if step.number <= len(own) else len(self.steps)
 
 
-def is_step(op: Op, storage: Storage) -> bool:
+def is_step(op: Op, relation: Dependence) -> bool:
     """Whether an op could have gone at another time: all but what nobody else could notice."""
-    return storage.visible(op) or releases(op)
+    return relation.visible(op) or releases(op)
 
 
 def waits(op: Op) -> bool:

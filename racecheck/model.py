@@ -140,7 +140,8 @@ class Op:
     ``call`` is the family ("stat"), ``syscall`` the call itself ("newfstatat").  ``args`` are the
     numbers that matter (offset, length, mode, nanoseconds).  ``clock`` is the vector clock after the
     op: for each thread how many of its events happen before or are this one.  ``time`` is virtual, in
-    nanoseconds since the start of the run.  ``fault`` is what went wrong on purpose, "" for nothing.
+    nanoseconds since the start of the run.  ``fault`` is what went wrong on purpose, "" for nothing.  ``alone``: up to
+    then its rank has had no thread and no process but this one.
     """
 
     rank: int
@@ -155,6 +156,7 @@ class Op:
     time: int = 0
     stack: tuple[Frame, ...] | None = None
     fault: str = ""
+    alone: bool = True
 
     @property
     def path(self) -> str:
@@ -377,12 +379,14 @@ class Coverage:
 
     ``passed`` counts calls that went on untouched because they are outside the watched directory.
     ``holes`` name what makes a PASS impossible (a refused call, a second thread, ...), each with how
-    often it was met; ``notes`` are honest remarks that do not.
+    often it was met.  ``untried`` name what could have gone otherwise and was not tried: no search that has met one
+    of these covers every interleaving.  ``notes`` are remarks that change neither verdict nor claim.
     """
 
     ops: int = 0
     passed: int = 0
     holes: Mapping[str, int] = field(default_factory=dict)
+    untried: Mapping[str, int] = field(default_factory=dict)
     notes: Mapping[str, int] = field(default_factory=dict)
 
 

@@ -36,7 +36,7 @@ from racecheck.errors import UsageError
 from racecheck.model import Constraint, Event, Judgement, Outcome, RankResult
 
 FORMAT = "racecheck-finding"
-VERSION = 5
+VERSION = 6
 _LARGEST = 256 << 20
 _TAGGED = frozenset({*get_args(Event), *get_args(RankResult)})
 _EXPANDED = 3

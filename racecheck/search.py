@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from racecheck import faults, storage, strategies
+from racecheck import faults, strategies
 from racecheck.compare import effect, fingerprint
 from racecheck.crash.judge import Crashes
 from racecheck.crash.runs import Runs
@@ -26,6 +26,7 @@ from racecheck.minimise import Fails, same_failure
 from racecheck.model import Coverage, Invariant, Judgement, Outcome, Stopped, Tried, Verdict, Violation, World
 from racecheck.predict import Prediction, Race, predict
 from racecheck.record import Finding, Reference, save, source_hash, versions
+from racecheck.relation import Relation
 from racecheck.resume import Cut, cut
 from racecheck.runner import Progress, confirm, run_free, run_once, warm_up
 from racecheck.scenarios import Scenario
@@ -489,7 +490,7 @@ def foresee(session: Session, search: Search, progress: Progress | None = None) 
     """
     search = replace(search, world=replace(search.world, faults=()))
     first = explore(session, replace(search, strategy="dpor", schedules=1, findings=None))
-    exploration, model = _Exploration(session, search), storage.make(search.world)
+    exploration, model = _Exploration(session, search), Relation(search.world)
     exploration.search = search = replace(search, names=first.outcome.names if first.outcome else ())
     if first.outcome is None or first.verdict is not Verdict.PASS:
         broken = (f"{each.violation.invariant}: {each.violation.message}" for each in first.violations)

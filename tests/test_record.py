@@ -306,6 +306,7 @@ TABLES = {
     "outside",
     "holes",
     "notes",
+    "untried",
     "tensors",
     "value",
     "issued",

@@ -538,7 +538,7 @@ def test_large_values_are_not_printed() -> None:
 
 def test_coverage() -> None:
     holes = {"a writable shared mapping of a watched file": 2, "io_uring": 1}
-    assert coverage_text(Coverage(1, 431, holes, {"a mapping": 3})) == (
+    assert coverage_text(Coverage(1, 431, holes, notes={"a mapping": 3})) == (
         "coverage: 1 op controlled; 431 calls outside passed; "
         "not controlled: a writable shared mapping of a watched file (2), io_uring (1)\nnotes: a mapping (3)"
     )

@@ -15,7 +15,7 @@ from racecheck.crash.changes import bits, mask_of
 from racecheck.crash.log import SYNCS, Log, Moment
 from racecheck.happens_before import Order, is_step
 from racecheck.model import Collective, Outcome
-from racecheck.storage import make
+from racecheck.relation import Relation
 
 MOST, TRIED = 256, 10_000
 """The most cuts between two collectives, and of how many it is tried whether they are possible."""
@@ -39,8 +39,8 @@ class Cut:
 
 def moments(outcome: Outcome) -> tuple[Moment, ...]:
     """The events of a run as what decides which cuts of it are possible."""
-    storage = make(outcome.world)
-    order = Order(storage)
+    relation = Relation(outcome.world)
+    order = Order(relation)
     places: dict[str, list[int]] = {}
     found: list[Moment] = []
     for index, event in enumerate(outcome.trace):
@@ -48,7 +48,7 @@ def moments(outcome: Outcome) -> tuple[Moment, ...]:
             found.append(Moment(event.ranks, "", event.clock))
             continue
         after: tuple[int, ...] = ()
-        if is_step(event, storage):
+        if is_step(event, relation):
             step = order.add(event)
             seen = ((places.get(thread, []), count) for thread, count in step.clock.items() if thread != event.thread)
             after = tuple(sorted(own[count - 1] for own, count in seen if 0 < count <= len(own)))

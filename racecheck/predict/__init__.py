@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from racecheck.dependence import Dependence
 from racecheck.model import Invariant, Outcome
 from racecheck.predict.needs import Need, needs
 from racecheck.predict.pairs import Pair
 from racecheck.predict.races import Attempt, Race, candidates, force
-from racecheck.storage import Storage
 
 __all__ = ["Attempt", "Need", "Pair", "Prediction", "Race", "candidates", "force", "needs", "predict"]
 
@@ -36,7 +36,7 @@ def predict(
     outcome: Outcome,
     attempt: Attempt,
     invariants: Sequence[Invariant],
-    storage: Storage,
+    relation: Dependence,
     *,
     goes_on: Callable[[Sequence[Race]], bool] = lambda _: True,
 ) -> Prediction:
@@ -45,16 +45,16 @@ def predict(
     ``goes_on`` is asked before each run, with the races tried so far, whether to make it.  Those that are left then, or
     at Ctrl-C, are "untried".
     """
-    pairs = candidates(outcome.trace, storage)
+    pairs = candidates(outcome.trace, relation)
     tried: list[Race] = []
     try:
         for pair in pairs:
             if not goes_on(tried):
                 break
-            tried.append(force(pair, outcome, attempt, invariants, storage))
+            tried.append(force(pair, outcome, attempt, invariants, relation))
     except KeyboardInterrupt:
         pass
-    return Prediction(outcome, (*tried, *_untried(pairs[len(tried) :])), tuple(needs(outcome.trace, storage)))
+    return Prediction(outcome, (*tried, *_untried(pairs[len(tried) :])), tuple(needs(outcome.trace, relation)))
 
 
 def _untried(pairs: Sequence[Pair]) -> Iterator[Race]:

@@ -11,12 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 
-from racecheck.dependence import Footprint, Location, Mode
+from racecheck.dependence import Dependence, Footprint, Location, Mode
 from racecheck.happens_before import is_step, releases, waits
 from racecheck.model import Collective, Event, Op
 from racecheck.predict.clocks import clocks
 from racecheck.predict.pairs import Pair, pairs_of
-from racecheck.storage import Storage
 
 Clock = Mapping[str, int]
 
@@ -42,10 +41,10 @@ class Need:
         return bool(self.pairs) and not self.stand_ins
 
 
-def needs(trace: Sequence[Event], storage: Storage) -> list[Need]:
+def needs(trace: Sequence[Event], relation: Dependence) -> list[Need]:
     """What each collective of a run is needed for."""
     every = {index: event for index, event in enumerate(trace) if isinstance(event, Collective)}
-    ops = _Ops(trace, storage, every.keys())
+    ops = _Ops(trace, relation, every.keys())
     kept = {index: [*ops.kept(index)] for index in every}
     idle = {index for index in every if not kept[index]}
     kept |= {index: [*ops.kept(index, idle - {index})] for index in idle}
@@ -68,13 +67,13 @@ class _Uses:
 class _Ops:
     """The ops of a run, what they touch, and how they are ordered."""
 
-    def __init__(self, trace: Sequence[Event], storage: Storage, collectives: Iterable[int]) -> None:
-        self._ops = {each: op for each, op in enumerate(trace) if isinstance(op, Op) and is_step(op, storage)}
+    def __init__(self, trace: Sequence[Event], relation: Dependence, collectives: Iterable[int]) -> None:
+        self._ops = {each: op for each, op in enumerate(trace) if isinstance(op, Op) and is_step(op, relation)}
         self._clocks = lru_cache(maxsize=2)(partial(clocks, trace))
         self._footprints: dict[int, Footprint] = {}
         self._uses: dict[tuple[Location, Mode], dict[str, _Uses]] = defaultdict(dict)
         for index, op in self._ops.items():
-            self._footprints[index] = storage.footprint(op)
+            self._footprints[index] = relation.footprint(op)
             for touched in self._footprints[index].items():
                 uses = self._uses[touched].setdefault(op.thread, _Uses())
                 uses.ops.append(index)

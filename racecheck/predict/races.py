@@ -9,6 +9,7 @@ from random import Random
 from typing import Literal
 
 from racecheck.compare import effect
+from racecheck.dependence import Dependence
 from racecheck.happens_before import Order, is_step
 from racecheck.invariants import judge
 from racecheck.model import (
@@ -24,7 +25,6 @@ from racecheck.model import (
     Violation,
 )
 from racecheck.predict.pairs import Pair, pairs_of
-from racecheck.storage import Storage
 from racecheck.strategies.forcing import Forcing
 from racecheck.strategies.protocol import Diverged, Strategy
 
@@ -51,20 +51,22 @@ class Race:
     outcome: Outcome | None = None
 
 
-def candidates(trace: Sequence[Event], storage: Storage) -> list[Pair]:
+def candidates(trace: Sequence[Event], relation: Dependence) -> list[Pair]:
     """The races of a run that could be reversed, in the order in which the earlier ops went."""
-    steps = [index for index, event in enumerate(trace) if isinstance(event, Op) and is_step(event, storage)]
-    order = Order(storage)
+    steps = [index for index, event in enumerate(trace) if isinstance(event, Op) and is_step(event, relation)]
+    order = Order(relation)
     order.extend(trace)
     found = [(steps[first], steps[second]) for second, step in enumerate(order.steps) for first in step.races]
     return pairs_of(trace, sorted(found))
 
 
-def force(pair: Pair, outcome: Outcome, attempt: Attempt, invariants: Sequence[Invariant], storage: Storage) -> Race:
+def force(
+    pair: Pair, outcome: Outcome, attempt: Attempt, invariants: Sequence[Invariant], relation: Dependence
+) -> Race:
     """Run the world again with the two ops of a race the other way round, and all else as in ``outcome`` as far as that
     goes: a run that has passed.
     """
-    strategy = Forcing(storage, outcome.trace, *pair.events)
+    strategy = Forcing(relation, outcome.trace, *pair.events)
     strategy.begin(Random(0))
     try:
         other = attempt(strategy)

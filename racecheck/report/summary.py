@@ -136,6 +136,7 @@ def coverage_text(coverage: Coverage) -> str:
         f"coverage: {words.count(coverage.ops, 'op')} controlled",
         f"{words.count(coverage.passed, 'call')} outside passed",
         f"not controlled: {_counted(coverage.holes) or 'nothing'}",
+        *([f"not tried: {_counted(coverage.untried)}"] if coverage.untried else []),
     ]
     notes = _counted(coverage.notes)
     return "; ".join(parts) + (f"\nnotes: {notes}" if notes else "")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from racecheck import storage
 from racecheck.errors import UsageError
 from racecheck.faults import is_local
 from racecheck.model import Outcome, Point, World
-from racecheck.storage import Storage
+from racecheck.relation import Relation
 from racecheck.strategies.auto import Auto
 from racecheck.strategies.dpor import DPOR, Progress
 from racecheck.strategies.pct import PCT
@@ -30,11 +29,11 @@ __all__ = [
 
 DEFAULT = "auto"
 _DEPTH, _DEEPEST = 3, 9
-_PROVING: dict[str, Callable[[Storage, Progress | None], Strategy]] = {"auto": Auto, "dpor": DPOR}
-_BY_NAME: dict[str, Callable[[Storage], Strategy]] = {
-    "portfolio": lambda storage: Portfolio(storage.footprint),
+_PROVING: dict[str, Callable[[Relation, Progress | None], Strategy]] = {"auto": Auto, "dpor": DPOR}
+_BY_NAME: dict[str, Callable[[Relation], Strategy]] = {
+    "portfolio": lambda relation: Portfolio(relation.footprint),
     "pct": lambda _: PCT(_DEPTH),
-    "pos": lambda storage: POS(storage.footprint),
+    "pos": lambda relation: POS(relation.footprint),
     "urw": lambda _: URW(),
     "random": lambda _: RandomWalk(),
     "round-robin": lambda _: RoundRobin(),
@@ -49,19 +48,19 @@ def make(name: str, world: World, progress: Progress | None = None) -> Strategy:
     swept first; and what proves something takes part only if faults leave ops as independent as they were.  Raises
     `UsageError` for a strategy that does not exist, that has no such progress, or that could not prove anything.
     """
-    model = storage.make(world)
-    swept = any(not fault.nth for fault in world.faults) or model.has_views
+    relation = Relation(world)
+    swept = any(not fault.nth for fault in world.faults) or relation.storage.has_views
     if name in _PROVING and (swept or not all(map(is_local, world.faults))):
         if name == "dpor" or progress is not None:
             raise UsageError("dpor proves nothing with faults, unless each is an errno on calls of one rank: use auto")
         name = "portfolio"
-    made = _make(name, model, progress)
+    made = _make(name, relation, progress)
     return Sweep(made) if swept else made
 
 
-def _make(name: str, model: Storage, progress: Progress | None) -> Strategy:
+def _make(name: str, relation: Relation, progress: Progress | None) -> Strategy:
     if name in _PROVING:
-        return _PROVING[name](model, progress)
+        return _PROVING[name](relation, progress)
     if progress is not None:
         raise UsageError(f"only {' and '.join(_PROVING)} can go on with a search, not {name}")
     plain, colon, depth = name.partition(":")
@@ -69,7 +68,7 @@ def _make(name: str, model: Storage, progress: Progress | None) -> Strategy:
         raise UsageError(f"there is no strategy {name!r}; there is: {', '.join(NAMES)}")
     if colon and not (depth.isdecimal() and 1 <= int(depth) <= _DEEPEST):
         raise UsageError(f"the depth of PCT is from 1 to {_DEEPEST}, as in pct:3, not {depth!r}")
-    return PCT(int(depth)) if colon else _BY_NAME[plain](model)
+    return PCT(int(depth)) if colon else _BY_NAME[plain](relation)
 
 
 def check_strategy(make_strategy: Callable[[], Strategy], points: list[Point]) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from random import Random
 
+from racecheck.dependence import Dependence
 from racecheck.model import Outcome, Point
-from racecheck.storage import Storage
 from racecheck.strategies.dpor import DPOR, Progress
 from racecheck.strategies.portfolio import Portfolio
 from racecheck.strategies.protocol import Strategy
@@ -21,9 +21,9 @@ _PROOF_FIRST = 6
 class Auto(Strategy):
     """DPOR, and from the seventh run on a portfolio of samplers in turns with it."""
 
-    def __init__(self, storage: Storage, progress: Progress | None = None) -> None:
-        self.proof = DPOR(storage, progress)
-        self._hunt = Portfolio(storage.footprint)
+    def __init__(self, relation: Dependence, progress: Progress | None = None) -> None:
+        self.proof = DPOR(relation, progress)
+        self._hunt = Portfolio(relation.footprint)
         self._now: Strategy = self.proof
         self._begun = self._hunted = 0
 

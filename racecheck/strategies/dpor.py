@@ -15,11 +15,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from racecheck.dependence import Footprint, depends
+from racecheck.dependence import Dependence, Footprint, depends
 from racecheck.errors import InternalError
 from racecheck.happens_before import Order, Step, is_step, yields
 from racecheck.model import Event, Op, Outcome, Point
-from racecheck.storage import Storage
 from racecheck.strategies.protocol import Diverged, Enough, Strategy
 
 _PATIENCE = "who polls is taken to wait as long as it takes"
@@ -93,9 +92,9 @@ class DPOR(Strategy):
     ``progress`` may be that of an earlier search, to go on with.
     """
 
-    def __init__(self, storage: Storage, progress: Progress | None = None) -> None:
+    def __init__(self, relation: Dependence, progress: Progress | None = None) -> None:
         self.progress = progress or Progress()
-        self._storage = storage
+        self._relation = relation
 
     def begin(self, rng: Random) -> bool:
         del rng
@@ -106,7 +105,7 @@ class DPOR(Strategy):
             if not nodes:
                 return False
             nodes[-1].chosen = nodes[-1].left[0]
-        self._order = Order(self._storage)
+        self._order = Order(self._relation)
         self._seen, self._depth, self._first_new = 0, 0, nodes[-1].step if nodes else 0
         self._at: Node | None = None
         self._asleep: dict[str, Footprint] = {}
@@ -131,6 +130,7 @@ class DPOR(Strategy):
 
     def end(self, outcome: Outcome) -> None:
         self._follow(outcome.trace)
+        self.progress.doubts |= {f"not tried: {each}" for each in outcome.coverage.untried}
         self._look_back(outcome.pending)
 
     @property
@@ -161,7 +161,7 @@ class DPOR(Strategy):
         for event in trace[self._seen :]:
             if isinstance(event, Op):
                 self.progress.doubts |= {_ASKS[each] for each in (event.call, event.syscall) if each in _ASKS}
-                if is_step(event, self._storage):
+                if is_step(event, self._relation):
                     self._take(self._order.add(event))
         self._seen = len(trace)
 

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Sequence
 from random import Random
 
+from racecheck.dependence import Dependence
 from racecheck.happens_before import Order, Step, is_step, yields
 from racecheck.model import Event, Op, Outcome, Point
-from racecheck.storage import Storage
 from racecheck.strategies.protocol import Diverged, Strategy
 
 
@@ -24,10 +24,10 @@ class Forcing(Strategy):
     short with it.
     """
 
-    def __init__(self, storage: Storage, trace: Sequence[Event], first: int, second: int) -> None:
-        self._storage = storage
-        steps = [index for index, event in enumerate(trace) if isinstance(event, Op) and is_step(event, storage)]
-        order = Order(storage)
+    def __init__(self, relation: Dependence, trace: Sequence[Event], first: int, second: int) -> None:
+        self._relation = relation
+        steps = [index for index, event in enumerate(trace) if isinstance(event, Op) and is_step(event, relation)]
+        order = Order(relation)
         order.extend(trace)
         earlier, later = steps.index(first), steps.index(second)
         between = range(earlier + 1, later)
@@ -40,7 +40,7 @@ class Forcing(Strategy):
 
     def begin(self, rng: Random) -> bool:
         del rng
-        self._order, self._seen, self._next = Order(self._storage), 0, 0
+        self._order, self._seen, self._next = Order(self._relation), 0, 0
         self._counts: Counter[str] = Counter()
         self._decided, self.problem = False, f"{self._later.op.label} did not come"
         return True
@@ -63,7 +63,7 @@ class Forcing(Strategy):
     def _follow(self, trace: Sequence[Event]) -> None:
         """Take in what has happened since the last point."""
         for event in trace[self._seen :]:
-            if isinstance(event, Op) and is_step(event, self._storage):
+            if isinstance(event, Op) and is_step(event, self._relation):
                 self._take(self._order.add(event))
         self._seen = len(trace)
 

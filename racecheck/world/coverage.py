@@ -34,12 +34,17 @@ class Ledger:
         self._own, self._above = f"{own}/", f"{os.path.dirname(own)}/"
         self._passed = 0
         self._holes: Counter[str] = Counter()
+        self._untried: Counter[str] = Counter()
         self._notes: Counter[str] = Counter()
         self._outside: dict[str, set[str]] = {}
 
     def hole(self, what: str) -> None:
         """Something that makes a PASS impossible."""
         self._holes[what] += 1
+
+    def untried(self, what: str) -> None:
+        """Something that could have gone otherwise, which no schedule tries: a search that meets it proves nothing."""
+        self._untried[what] += 1
 
     def note(self, what: str) -> None:
         self._notes[what] += 1
@@ -101,7 +106,8 @@ class Ledger:
         return dict(sorted(shown.items()))
 
     def coverage(self, ops: int) -> Coverage:
-        return Coverage(ops, self._passed, dict(sorted(self._holes.items())), dict(sorted(self._notes.items())))
+        holes, untried, notes = (dict(sorted(each.items())) for each in (self._holes, self._untried, self._notes))
+        return Coverage(ops, self._passed, holes, untried, notes)
 
 
 def _only_the_kernel(request: Request) -> bool:
