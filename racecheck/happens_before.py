@@ -15,11 +15,12 @@ from racecheck.model import Event, Op
 
 _Holder = tuple[int, int]
 
-_YIELDS = frozenset({"sleep", "test"})
-_LOCKING = frozenset({"flock", "close"})
+_YIELDS = frozenset({"sleep", "test", "poll", "wait"})
+_LOCKING = frozenset({"flock", "close", "exit"})
 _ASKS = frozenset({"F_GETLK", "F_OFD_GETLK"})
-_IN_VAIN = 10
-"""Who has asked the same so often without a pause is taken to poll; with a pause, once is enough."""
+_IN_VAIN, _WITH_PAUSES = 10, 3
+"""A thread that has asked the same so often is taken to poll; fewer questions are enough where it pauses between."""
+_AWAITS_KEYS = frozenset({"get", "wait"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +65,9 @@ class Order:
         thread = self._thread(op)
         for location, mode in step.footprint.items():
             self._touched.setdefault((location, mode), {}).setdefault(op.thread, []).append(len(self.steps))
-        if op.call in _LOCKING:
+        if op.call in _LOCKING and op.places:
             self._lock(op)
-        if not only_reads(step.footprint):
+        if not only_reads(_without_memory(step.footprint)):
             thread.idle_since = step.number
         thread.steps.append(len(self.steps))
         thread.ticks.append(op.clock[op.thread])
@@ -138,6 +139,8 @@ class Order:
         if waits(op):  # it could not have gone as long as somebody else had the lock
             every = self._conflicts(op.thread, footprint, after=0)
             conflicts = {index for index in every if not self._held.get(index, frozenset()) - {_holder(op)}}
+        if op.call == "store" and op.syscall in _AWAITS_KEYS:
+            conflicts = {index for index in self._conflicts(op.thread, footprint, after=0) if self._had_keys(op, index)}
         asked = self._asked(op)
         for index in sorted(conflicts, reverse=True):
             other = self.steps[index]
@@ -149,6 +152,14 @@ class Order:
             found.append(index)
             _join(seen, other.clock)
         return found
+
+    def _had_keys(self, op: Op, index: int) -> bool:
+        """Whether an operation that waits for keys could have gone before a step that touches one of them."""
+        known = {place.name: bool(place.inode) for place in op.places}
+        for step in reversed(self.steps[index:]):
+            if step.op.call == "store":
+                known |= {place.name: bool(place.inode) for place in step.op.places if place.name in known}
+        return all(known.values())
 
     def _lock(self, op: Op) -> None:
         """Keep account of who has a lock: before this step, and after it."""
@@ -171,7 +182,7 @@ class Order:
             pauses |= yields(before)
             if (before.label, before.syscall, before.stack) == (op.label, op.syscall, op.stack):
                 times += 1
-                if pauses or times >= _IN_VAIN:
+                if times >= (_WITH_PAUSES if pauses else _IN_VAIN):
                     return index
         return -1
 
@@ -203,6 +214,10 @@ class Order:
     def _index(self, step: Step) -> int:
         own = self._thread(step.op).steps
         return own[step.number - 1] if step.number <= len(own) else len(self.steps)
+
+
+def _without_memory(footprint: Footprint) -> Footprint:
+    return {location: mode for location, mode in footprint.items() if location.kind != "memory"}
 
 
 def is_step(op: Op, relation: Dependence) -> bool:

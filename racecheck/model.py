@@ -413,6 +413,7 @@ class Outcome:
     for it.  ``recovery`` is what came of the scenario's recovery, in a fresh world on the disk that this run left.
     ``names`` are the patterns of names that differ between two runs of one schedule, and that are shown as who came
     with them: ".tmp<0:1>".  ``pending`` are ops that never went: of ranks that were still going when the run ended.
+    ``cut`` are those of threads that ended with their process, each with the index of the event that ended it.
     ``fired`` says how often each of the world's faults has happened.  After a ``crash`` disk, contents and recovery are
     of what that left; trace and results are of the run that it cut.
     """
@@ -429,6 +430,7 @@ class Outcome:
     mismatch: Mismatch | None = None
     names: tuple[str, ...] = ()
     pending: tuple[Op, ...] = ()
+    cut: tuple[tuple[int, Op], ...] = ()
     fired: tuple[int, ...] = ()
     crash: Crash | None = None
     coverage: Coverage = field(default_factory=Coverage)

@@ -33,8 +33,7 @@ EXIT = {Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.UNKNOWN: 3}
 _STYLES = {Verdict.PASS: "bold green", Verdict.FAIL: "bold red", Verdict.UNKNOWN: "bold yellow"}
 _INDENT = " " * 6
 _LEFT_OUT = {
-    "threads:": "for the observed order of locks in memory",
-    "waits with a time limit:": "not tried: a time limit that runs out early",
+    "threads of a rank switch": "threads of a rank switch at their ops only",
     "connections:": "not tried: a connection that is refused for coming early",
 }
 """What a claim leaves out, by the note that says so."""

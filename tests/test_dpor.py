@@ -137,8 +137,8 @@ def test_loops_that_poll_come_to_an_end(wait: Callable[[], Generator[Do, Seen, N
     """What matters is not how often they ask in vain, but whether they do, and who is first when it is there."""
     maker = (Do("mkdir", "c"), Do("stat", "b"), Do("mkdir", "a"), Do("stat", "b"))
     strategy, found = searched(Program((maker, wait, wait), max_ops=300))
-    assert strategy.is_proof
-    assert strategy.claim().endswith("; who polls is taken to wait as long as it takes")
+    assert not strategy.is_proof
+    assert strategy.claim().startswith("INCOMPLETE: a thread asks the same again and again, and what it does when it")
     assert all(isinstance(result, Returned) for outcome in found for result in outcome.results)
     seen = {repr(outcome.results) for outcome in found}
     assert len(seen) >= 4, "either poller makes it, before or after the maker looks"

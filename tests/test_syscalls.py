@@ -65,7 +65,7 @@ HEADERS = {
 FAMILIES = """
     open close read write fsync sync stat statfs access list mkdir rmdir unlink rename link symlink
     readlink mknod truncate allocate chmod chown utime getxattr setxattr listxattr removexattr copy mmap
-    flock fcntl dup seek chdir exec watch clone clock sleep wait connect reap timer random bind mount submit handle
+    flock fcntl dup seek chdir exec watch clone clock sleep wait connect reap exit kill timer random bind mount submit handle
     ioctl advise admin landlock"""
 
 RELATIVES = """

@@ -17,7 +17,7 @@ from racecheck.world.session import Session
 from tests.conftest import target
 from tests.test_world import run
 
-NOTE = "threads: the order of their locks and of the GIL in a rank is as it was observed"
+NOTE = "threads of a rank switch at their ops only: locks in memory and the GIL go as they were observed"
 
 
 def names(outcome: Outcome, call: str = "write") -> set[str]:

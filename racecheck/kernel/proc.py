@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -155,6 +156,18 @@ def stopped_call(pid: int, thread: int) -> tuple[int, tuple[int, ...]] | None:
     if len(fields) < 7:
         return None
     return int(fields[0]), tuple(int(each, 16) for each in fields[1:7])
+
+
+def is_dying(pid: int) -> bool:
+    """Whether a process has been killed and is not gone yet."""
+    found = status(pid)
+    masks = int(found.get("SigPnd", "0"), 16) | int(found.get("ShdPnd", "0"), 16)
+    return bool(masks >> (signal.SIGKILL - 1) & 1) and not has_ended(pid)
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a process is gone, or waits for its parent to hear of its end."""
+    return all(_has_ended(pid, thread) for thread in threads(pid))
 
 
 def descendants(pid: int) -> list[int]:

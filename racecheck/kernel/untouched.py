@@ -15,7 +15,7 @@ _REASONS = {
         mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr""",
     "descriptor of no file: pipe, event, memory, process": """
         pipe pipe2 eventfd eventfd2 signalfd signalfd4 timerfd_create timerfd_gettime
-        memfd_create memfd_secret pidfd_open pidfd_send_signal epoll_create epoll_create1 epoll_ctl
+        memfd_create memfd_secret pidfd_open epoll_create epoll_create1 epoll_ctl
         inotify_init inotify_init1 inotify_rm_watch""",
     "wait for descriptors": """
         poll ppoll select pselect6 epoll_wait epoll_pwait epoll_pwait2""",
@@ -25,12 +25,12 @@ _REASONS = {
     "asynchronous I/O, seen at io_submit": """
         io_setup io_destroy io_getevents io_pgetevents io_cancel""",
     "signal": """
-        rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtimedwait rt_sigqueueinfo
-        rt_tgsigqueueinfo rt_sigsuspend sigaltstack kill tkill tgkill pause restart_syscall""",
+        rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtimedwait
+        rt_sigsuspend sigaltstack pause restart_syscall""",
     "lock in memory": """
         futex_waitv futex_wake futex_wait futex_requeue set_robust_list get_robust_list rseq""",
     "process": """
-        exit exit_group getpid getppid gettid getpgrp getpgid setpgid getsid setsid
+        exit getpid getppid gettid getpgrp getpgid setpgid getsid setsid
         set_tid_address prctl arch_prctl personality set_thread_area get_thread_area modify_ldt unshare
         kcmp""",
     "umask and working directory, read from /proc": """

@@ -40,7 +40,7 @@ _OWN_OFFSET = frozenset({
 """Calls that begin where the last one through the same open file ended (or may do so)."""
 _OFFSET_OR_OWN = frozenset({"preadv2", "pwritev2"})
 _ASKING = frozenset({"F_GETLK", "F_OFD_GETLK"})
-_ASKING_STORE = frozenset({"check", "count"})
+_ASKING_STORE = frozenset({"get", "wait", "check"})
 
 
 class _Touched(dict[Location, Mode]):
@@ -238,6 +238,8 @@ def _use_key(touched: _Touched, op: Op) -> None:
     rank = op.rank if op.call == "issue" else -1
     for place in op.places:
         touched(op.call, (rank, place.name), READ if op.syscall in _ASKING_STORE else WRITE)
+    if op.call == "store" and op.syscall not in _ASKING_STORE:
+        touched("keys", "store", READ if op.syscall == "count" else ADD)
 
 
 def _anything(touched: _Touched, op: Op) -> None:
@@ -287,9 +289,10 @@ FAMILIES: Mapping[str, _Family] = {
     **_each(("access", "getxattr", "listxattr", "chdir"), _GETS),
     **_each(("chmod", "chown", "utime", "setxattr", "removexattr"), _SETS),
     **_each(("flock", "fcntl"), _LOCKS),
-    **_each(("close", "dup"), _CLOSES),
+    **_each(("close", "dup", "exit"), _CLOSES),
     **_each(("issue", "store"), _KEYS),
     **_each(("readlink", "fsync", "sync", "statfs", "advise", "sleep", "reap", "test"), _NOBODY),
+    **_each(("begin", "start", "poll", "leave", "tell", "shutdown", "finalise", "kill"), _NOBODY),
     **_each(("clone", "clock", "timer", "random", "ioctl", "wait", "connect"), _NOBODY),
     **_each(("watch", "handle", "submit", "mount", "landlock", "admin"), _UNKNOWN),
 }

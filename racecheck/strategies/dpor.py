@@ -21,12 +21,10 @@ from racecheck.happens_before import Order, Step, is_step, yields
 from racecheck.model import Event, Op, Outcome, Point
 from racecheck.strategies.protocol import Diverged, Enough, Strategy
 
-_PATIENCE = "who polls is taken to wait as long as it takes"
+_POLLS = "a thread asks the same again and again, and what it does when it stops asking was not tried"
 _SLEEPS = "a sleep overtakes the others by 5 s at most"
 _ASKS = {
     "test": "ranks ask whether a collective is done, and what else they could have been told was not tried",
-    "check": "ranks ask what is in the store, and what else they could have been told was not tried",
-    "reap": "ranks ask whether a process of theirs has ended, and what else they could have been told was not tried",
 }
 _TURN = 300
 """After so many steps in a row without a choice of ours it is another thread's turn: it may wait for that."""
@@ -132,6 +130,10 @@ class DPOR(Strategy):
         self._follow(outcome.trace)
         self.progress.doubts |= {f"not tried: {each}" for each in outcome.coverage.untried}
         self._look_back(outcome.pending)
+        for index, op in outcome.cut:
+            order = Order(self._relation)
+            order.extend(outcome.trace[: index + 1])
+            self._reverse_all(order, order.imagine(op))
 
     @property
     def is_proof(self) -> bool:
@@ -189,7 +191,10 @@ class DPOR(Strategy):
     def _is_told(self, options: dict[str, Op]) -> bool:
         """Whether all who could go on sleep, but for those who wait for one of them by asking again and again."""
         awake = [op for thread, op in options.items() if thread not in self._asleep]
-        return len(awake) < len(options) and all(self._order.is_vain(op) for op in awake)
+        is_told = len(awake) < len(options) and all(self._order.is_vain(op) for op in awake)
+        if is_told and awake:
+            self.progress.doubts.add(_POLLS)
+        return is_told
 
     def _enter(self, options: dict[str, Op]) -> Node:
         """A new point: go on with the thread that went last, unless it only waits."""
@@ -206,19 +211,22 @@ class DPOR(Strategy):
     def _look_back(self, pending: Iterable[Op]) -> None:
         """Enter who has to go first where, for each race that this run was the first to have."""
         progress = self.progress
-        at = {node.step: node for node in progress.nodes}
         steps = [*self._order.steps[self._first_new :], *(self._order.imagine(op) for op in pending)]
         for step in steps:
-            for index in step.races:
-                self._reverse(at.get(index), index, step)
-        progress.bounds |= {_PATIENCE} if self._order.has_polls else set()
+            self._reverse_all(self._order, step)
+        progress.doubts |= {_POLLS} if self._order.has_polls else set()
         progress.traces += not self._repeats
         progress.redundant += self._repeats
         progress.steps = max(progress.steps, len(self._order.steps))
 
-    def _reverse(self, node: Node | None, index: int, step: Step) -> None:
+    def _reverse_all(self, order: Order, step: Step) -> None:
+        at = {node.step: node for node in self.progress.nodes}
+        for index in step.races:
+            self._reverse(order, at.get(index), index, step)
+
+    def _reverse(self, order: Order, node: Node | None, index: int, step: Step) -> None:
         """Have the race of a step with an earlier one go the other way in a run to come, if none has had it so."""
-        initials = self._order.initials(index, step)
+        initials = order.initials(index, step)
         able = [each for each in initials if node is not None and each in node.options]
         if node is None or not able:
             if not any(self._sleeps(each, index) for each in initials):

@@ -7,6 +7,7 @@ channel, and the order of announcements and ops is the order in which the thread
 
 from __future__ import annotations
 
+import _posixsubprocess
 import atexit
 import ctypes
 import errno as errno_module
@@ -18,6 +19,7 @@ import itertools
 import json
 import mmap
 import os
+import queue
 import random
 import re
 import resource
@@ -28,7 +30,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -182,6 +184,29 @@ def take_over_threads() -> None:
         setattr(owner, method, wrap(getattr(owner, method)))
 
 
+def take_over_processes() -> None:
+    """Announce that a process is about to start, that it has begun, and that its parent goes on.
+
+    ``subprocess`` and ``multiprocessing`` start programs by a function in C, which runs no hook of ``os.fork``.
+    """
+    os.register_at_fork(before=_about_to_start, after_in_parent=_started, after_in_child=_begun)
+    start = _posixsubprocess.fork_exec
+    _replace({id(start): _starting_program(start)})
+
+
+def take_over_polls() -> None:
+    """Announce each question about another thread that does not wait: its answer depends on who goes first."""
+    polls: tuple[tuple[type, tuple[str, ...]], ...] = (
+        (threading.Thread, ("is_alive",)),
+        (threading.Event, ("is_set",)),
+        (Future, ("done", "running", "cancelled")),
+        (queue.Queue, ("empty", "full", "qsize")),
+    )
+    for owner, methods in polls:
+        for method in methods:
+            setattr(owner, method, _polling(getattr(owner, method), f"{owner.__name__}.{method}"))
+
+
 def take_over_limits() -> None:
     """Announce how long a thread is about to wait at most: from the wait itself only a point in time can be told."""
     for owner, method in (threading.Condition, "wait"), (threading.Thread, "join"):
@@ -214,9 +239,51 @@ def _starting(original: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(original)
     def start(self: threading.Thread) -> None:
         vars(self)["run"] = functools.partial(_begin, self, self.run)
+        _about_to_start()
         original(self)
+        _started()
 
     return start
+
+
+def _starting_program(original: Callable[..., int]) -> Callable[..., int]:
+    @functools.wraps(original)
+    def start(*arguments: Any) -> int:
+        _about_to_start()
+        pid = original(*arguments)
+        _started()
+        return pid
+
+    return start
+
+
+def _about_to_start() -> None:
+    """From now on the rank has several threads or processes."""
+    announce({"is": "starting"})
+
+
+def _started() -> None:
+    """A thread or process has been started: it may run first, or its parent may."""
+    announce({"is": "started", "stack": stack()})
+
+
+def _begun() -> None:
+    announce({"is": "begun", "stack": stack()})
+
+
+def _polling(original: Callable[..., Any], name: str) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def poll(*arguments: Any, **named: Any) -> Any:
+        if len(threading._active) == 1 or getattr(_replies, "polls", False):  # type: ignore[attr-defined]
+            return original(*arguments, **named)
+        announce({"is": "poll", "at": name, "stack": stack()})
+        _replies.polls = True  # one question may ask another
+        try:
+            return original(*arguments, **named)
+        finally:
+            _replies.polls = False
+
+    return poll
 
 
 def _submitting(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -226,19 +293,19 @@ def _submitting(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return original(self, item, *given, **named)
         finally:
-            announce({"is": "submitted"})
+            announce({"is": "submitted", "stack": stack()})
 
     return submit
 
 
 def _begin(thread: threading.Thread, run: Callable[[], None]) -> None:
     del vars(thread)["run"]
-    announce({"is": "thread"})
+    announce({"is": "thread", "stack": stack()})
     run()
 
 
 def _work(name: str | None, function: Callable[..., Any], /, *given: Any, **named: Any) -> Any:
-    announce({"is": "item", "name": name})
+    announce({"is": "item", "name": name, "stack": stack()})
     try:
         return function(*given, **named)
     finally:
@@ -464,7 +531,7 @@ def _tell(job: Job, channel: socket.socket, kind: str, state: Any, step: int, at
     where = os.path.relpath(at, job.watched) if at else ""
     said = {"kind": kind, "step": step, "checkpoint": where, "tensors": weights.digests(state)}
     if job.controlled:
-        announce({"is": "weights", "said": said})
+        announce({"is": "weights", "said": said, "stack": stack()})
     else:
         send(channel, {"weights": said})
 
@@ -484,6 +551,7 @@ def _finalise(error: BaseException | None, own: Sequence[str]) -> None:
     with suppress(Exception):
         threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
+    announce({"is": "finalise"})  # from here on daemon threads run no Python code any more
     if error is not None:
         error.__traceback__ = None
     del error

@@ -62,5 +62,6 @@ def reply(task: Task, data: Any = None) -> None:
     except OSError:
         raw, error = b"", errno.EFAULT
     task.announcement = None
+    task.released = time.monotonic_ns()
     task.rank.running = True
     listener.answer(announced.id, len(raw), error)

@@ -24,13 +24,13 @@ from racecheck.world.coverage import Ledger
 from racecheck.world.files import OpenFile
 from racecheck.world.locks import Lock, Locks
 from racecheck.world.perform import CARRY_ON, Answer
-from racecheck.world.tasks import Task
+from racecheck.world.tasks import Process, Task
 from racecheck.world.virtual import VirtualTime
 
 NEVER_OPS = frozenset({"clock", "clone", "timer", "random", "dup", "ioctl", "advise"})
 """Families that concern the calling process alone."""
 
-WITHOUT_PLACE = frozenset({"sleep", "sync", "reap"})
+WITHOUT_PLACE = frozenset({"sleep", "sync", "reap", "exit", "kill"})
 """Families that are ops although they are about no file."""
 
 _RECORD_LOCKS = frozenset({"F_SETLK", "F_SETLKW", "F_GETLK", "F_OFD_SETLK", "F_OFD_SETLKW", "F_OFD_GETLK"})
@@ -84,6 +84,12 @@ def _reap(request: Request) -> Answer | None:
     return None if request.number("options") & os.WNOHANG else CARRY_ON
 
 
+def _exit(request: Request) -> Answer | None:
+    """The end of a process is an op: its parent, its other threads and those that wait for its locks notice it."""
+    leaves = request.task.process.is_main and request.task.rank.leaving
+    return CARRY_ON if leaves else None
+
+
 def _arm(request: Request, ledger: Ledger) -> Answer:
     if request.op.args.get("seconds", 1):
         request.task.rank.alarmed = True
@@ -120,6 +126,8 @@ _OF_PROCESSES: Mapping[str, Callable[[Request, Ledger, random.Random], Answer | 
     "exec": lambda request, *_: _execute(request),
     "timer": lambda request, ledger, _: _arm(request, ledger),
     "reap": lambda request, *_: _reap(request),
+    "exit": lambda request, *_: _exit(request),
+    "kill": lambda request, *_: None if request.task.rank.shared else CARRY_ON,
     "sleep": lambda request, *_: None if _can_sleep(request) else CARRY_ON,
 }
 """By family: the calls that are about no file."""
@@ -327,7 +335,27 @@ def perform(request: Request, held: Locks) -> Answer | None:
     if family == "exec":
         request.task.process.memory.forget()
         return CARRY_ON
+    if family == "exit":
+        end(request.task.process, held)
+        return CARRY_ON
     return None
+
+
+def kept(process: Process, held: Locks, identity: Callable[[OpenFile], int]) -> list[OpenFile]:
+    """The open files whose locks the end of a process gives back; ``identity`` returns the number of a file's."""
+    own = process.descriptors.alone_with()
+    return [
+        file
+        for file in process.descriptors.files()
+        if held.holds(process, identity(file)) or (file in own and held.holds(file))
+    ]
+
+
+def end(process: Process, held: Locks) -> None:
+    """A process ends: its locks are given back."""
+    held.release(process)
+    for file in process.descriptors.alone_with():
+        held.release(file)
 
 
 def _close(request: Request, held: Locks) -> Answer:

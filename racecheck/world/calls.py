@@ -214,7 +214,7 @@ class Decoder:
     def _places(self, request: Request) -> tuple[Place, ...]:
         """The places of a request's paths and files: the source before the target."""
         found = {index: self._place(located, request.view) for index, located in request.located.items()}
-        found |= {index: self._file_place(file) for index, file in request.files.items()}
+        found |= {index: self.file_place(file) for index, file in request.files.items()}
         targets = [index for index, arg in enumerate(request.call.args) if arg.name == "to"]
         return tuple(found[index] for index in sorted(found, key=lambda each: (each in targets, each)))
 
@@ -239,7 +239,8 @@ class Decoder:
         except OSError:
             return 0
 
-    def _file_place(self, file: OpenFile) -> Place:
+    def file_place(self, file: OpenFile) -> Place:
+        """The place of an open file, wherever its name is now."""
         path, status = file.path(), file.status()
         inode = self.identities.of(status)
         shown, name = _without_number(self.names.show(self.watched.shown(path) or path), status, inode)

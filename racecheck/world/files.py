@@ -12,6 +12,7 @@ import errno
 import os
 import resource
 import stat
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -143,6 +144,16 @@ class Descriptors:
     def among(self, first: int, last: int) -> list[OpenFile]:
         """The files of a range's numbers, in the same order."""
         return [self._table[number] for number in self.between(first, last)]
+
+    def alone_with(self) -> list[OpenFile]:
+        """The files that no other process has open."""
+        counts = Counter(file.number for file in self._table.values())
+        files = {file.number: file for file in self._table.values()}
+        return [file for number, file in sorted(files.items()) if file.holders == counts[number]]
+
+    def files(self) -> list[OpenFile]:
+        """Each watched file that the process has open, once."""
+        return [file for _, file in sorted({file.number: file for file in self._table.values()}.items())]
 
     def drop_all(self) -> list[OpenFile]:
         """The process has ended; gives the files of which it had the last descriptors."""

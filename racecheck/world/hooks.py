@@ -10,11 +10,13 @@ sight: so these are held until they are certain to complete when they are issued
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from random import Random
+from types import FrameType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -22,7 +24,11 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint  # imported for the ranks, which nearly all save through it
 from torch._C._distributed_c10d import ProcessGroup, Work
-from torch.distributed.distributed_c10d import _resolve_process_group, get_process_group_ranks
+from torch.distributed.distributed_c10d import (
+    _new_process_group_helper,
+    _resolve_process_group,
+    get_process_group_ranks,
+)
 
 from racecheck.world.agent import Job, announce, show_gpus, stack
 
@@ -98,7 +104,8 @@ class SupervisedStore(dist.Store):  # type: ignore[misc]
     """
 
     def _ask(self, do: str, *arguments: Any) -> Any:
-        answer = announce({"is": "store", "do": do, "arguments": arguments, "stack": stack()}, room=1 << 20)
+        message = {"is": "store", "do": do, "arguments": arguments, "stack": stack(), "makes_group": _makes_group()}
+        answer = announce(message, room=1 << 20)
         if isinstance(answer, dict) and "error" in answer:
             raise dist.DistStoreError(answer["error"])
         return answer
@@ -139,6 +146,16 @@ class SupervisedStore(dist.Store):  # type: ignore[misc]
 
     def has_extended_api(self) -> bool:
         return True
+
+
+def _makes_group() -> bool:
+    """Whether the calling thread makes a process group: gloo's keys for one are each written once, by one rank."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is _new_process_group_helper.__code__:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _hex(value: bytes | str) -> str:
@@ -198,6 +215,23 @@ def install() -> None:
 
 
 @contextmanager
+def _awaited(ticket: int | None, *, leaves: bool = True) -> Iterator[None]:
+    """Announce that a thread waits for a collective, and that it has left it.
+
+    ``leaves``: once all ranks have issued their parts it leaves by itself.  (A part that is carried out only in the
+    wait, as C++ does, does not count until its rank is let go on.)
+    """
+    if ticket is None:
+        yield
+        return
+    announce({"is": "wait", "ticket": ticket, "stack": stack(), "leaves": leaves})
+    try:
+        yield
+    finally:
+        announce({"is": "left", "ticket": ticket, "stack": stack()})
+
+
+@contextmanager
 def _marked() -> Iterator[None]:
     """Mark what a collective raises, so that an echo of a peer's failure can be told from a cause."""
     try:
@@ -248,11 +282,10 @@ def _issuing(original: Callable[..., Any], kind: str) -> Callable[..., Any]:
     @functools.wraps(original)
     def issue(self: ProcessGroup, *arguments: Any, **named: Any) -> Any:
         ticket = _issue(self, kind, arguments, named)
-        if kind == "monitored_barrier":  # blocks in C++ and gives no Work
-            announce({"is": "wait", "ticket": ticket})
+        blocks = kind == "monitored_barrier"  # in C++, and it returns no Work
         _announced.already = True
         try:
-            with _marked():
+            with _awaited(ticket if blocks else None, leaves=False), _marked():
                 work = original(self, *arguments, **named)
         finally:
             _announced.already = False
@@ -266,7 +299,7 @@ def _issuing(original: Callable[..., Any], kind: str) -> Callable[..., Any]:
 def _closing(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def shutdown(self: ProcessGroup) -> Any:
-        announce({"is": "shutdown"})
+        announce({"is": "shutdown", "stack": stack()})
         return original(self)
 
     return shutdown
@@ -275,10 +308,7 @@ def _closing(original: Callable[..., Any]) -> Callable[..., Any]:
 def _waiting(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def wait(self: Any, *arguments: Any, **named: Any) -> Any:
-        ticket = _tickets.get(self)
-        if ticket is not None:
-            announce({"is": "wait", "ticket": ticket, "stack": stack()})
-        with _marked():
+        with _awaited(_tickets.get(self)), _marked():
             return original(self, *arguments, **named)
 
     return wait
@@ -326,9 +356,7 @@ def _functional(op: Any, kind: str) -> Callable[..., Any]:
 def _functional_wait(op: Any) -> Callable[[Any], Any]:
     def call(tensor: Any) -> Any:
         ticket = _by_storage.pop(tensor.untyped_storage().data_ptr(), None)
-        if ticket is not None:
-            announce({"is": "wait", "ticket": ticket, "stack": stack()})
-        with torch._C._AutoDispatchBelowAutograd(), _marked():
+        with _awaited(ticket), torch._C._AutoDispatchBelowAutograd(), _marked():
             return op(tensor)
 
     return call

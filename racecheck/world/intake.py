@@ -12,7 +12,6 @@ from racecheck.kernel import libc, proc, syscalls
 from racecheck.kernel.seccomp import ANNOUNCE, Notification
 from racecheck.kernel.signature import Call, Treatment
 from racecheck.kernel.syscalls import number
-from racecheck.model import Op, Place
 from racecheck.world import bookkeeping, machine, stacks
 from racecheck.world.answers import answer, reply
 from racecheck.world.calls import Request, Unreachable
@@ -20,8 +19,7 @@ from racecheck.world.crew import announcement
 from racecheck.world.limits import HELD, Limits, may_be_held
 from racecheck.world.perform import CARRY_ON, Answer
 from racecheck.world.state import State
-from racecheck.world.store import RACING
-from racecheck.world.tasks import Rank, Task, frames
+from racecheck.world.tasks import Rank, Task
 
 _SPIN = 100
 
@@ -40,7 +38,7 @@ class Intake:
         if self._state.stacks and not rank.replaced:
             self._look_ahead(rank)
         notification = rank.listener.receive()
-        if notification is None:
+        if notification is None or notification.thread in rank.dropped:
             return
         rank.running, rank.asleep = True, False
         if notification.number == ANNOUNCE:
@@ -185,25 +183,9 @@ class Intake:
         message = task.announcement.message
         if message["is"] in _OWN_AFFAIRS:
             reply(task, _OWN_AFFAIRS[message["is"]](task, message))
-        elif message["is"] == "test":
-            task.announcement.op = self._announced_op(task, "test", "is_completed", ())
-        elif message["is"] == "store" and message["do"] in RACING:
-            places = tuple(Place(f"store:{key}", 0, str(key), 0, "") for key in message["arguments"][:1])
-            task.announcement.op = self._announced_op(task, "store", message["do"], places)
-
-    def _announced_op(self, task: Task, family: str, name: str, places: tuple[Place, ...]) -> Op:
-        assert task.announcement is not None
-        stack = frames(task.announcement.message.get("stack"))
-        return Op(task.rank.number, task.name, family, name, places, stack=stack)
-
-
-def issuing(task: Task) -> Op:
-    """The op of issuing a collective, where another thread of the rank may come first."""
-    assert task.announcement is not None
-    message = task.announcement.message
-    place = Place(f"{message['kind']} of group {message['group']}", 0, message["group"], 0, "")
-    stack = frames(message.get("stack"))
-    return Op(task.rank.number, task.name, "issue", message["kind"], (place,), stack=stack)
+            return
+        task.hiring &= message["is"] != "submitted"
+        task.leaves &= message["is"] != "left"
 
 
 def _submit(task: Task, message: dict[str, Any]) -> str:
@@ -215,9 +197,10 @@ def _submit(task: Task, message: dict[str, Any]) -> str:
     return name
 
 
-def _submitted(task: Task, message: dict[str, Any]) -> None:
+def _share(task: Task, message: dict[str, Any]) -> None:
+    """A thread is about to start another one, or a process."""
     del message
-    task.hiring = False
+    task.rank.shared = True
 
 
 def _end_item(task: Task, message: dict[str, Any]) -> None:
@@ -233,7 +216,7 @@ def _limit(task: Task, message: dict[str, Any]) -> None:
 
 _OWN_AFFAIRS: Mapping[str, Callable[[Task, dict[str, Any]], Any]] = {
     "submit": _submit,
-    "submitted": _submitted,
+    "starting": _share,
     "end of item": _end_item,
     "limit": _limit,
 }

@@ -1,9 +1,9 @@
-"""Waits that threads are held in: those with a time limit (``Event.wait(1)``), in virtual time, and connecting.
+"""Waits with a time limit (``Event.wait(1)``), in virtual time, and connecting.
 
 All such waits of user space come down to futex(2): wait until a word in memory is no longer what it was, or the time is
-over.  A thread of the program's own that calls it is held, as if it were late to call: then its word is looked at
-whenever the world is quiet, and once it has changed the call ends as it would have, with EAGAIN.  Its time is over only
-where nothing else can go on, or all others sleep for longer: virtual time passes by itself then.
+over.  A thread of the program's own that calls it stops, as if it were late to call, and the wait is an op: once the
+word has changed the call ends as it would have, with EAGAIN; before that it can end as a sleep ends, when its time is
+over.  Which of the two comes first is a choice.
 
 Who connects to somebody on this machine waits until that one listens (`connecting`); it is refused where nothing else
 can go on, or others only wait for long.
@@ -17,9 +17,11 @@ import errno
 import struct
 import sys
 from contextlib import suppress
+from dataclasses import replace
 
 from racecheck.kernel import proc
 from racecheck.kernel.seccomp import FUTEX_COMMAND, FUTEX_WAIT
+from racecheck.model import Op
 from racecheck.world import connecting
 from racecheck.world.answers import answer
 from racecheck.world.bookkeeping import round_up
@@ -39,15 +41,17 @@ _PYTORCH = "pt_"
 
 
 class Limits:
-    """The threads of a run that are held in such waits."""
+    """The waits of a run that end by time, and the threads that are held before they connect."""
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._over, self._events = 0, 0
+        self._over = 0
         self._run_out: dict[Task, bytes] = {}
 
     def hold(self, request: Request) -> bool:
-        """A thread calls futex(2) or connect(2); whether it is held.  Raises `OSError` where its memory cannot be read.
+        """A thread calls futex(2) or connect(2); whether it is held, or has stopped at an op.
+
+        Raises `OSError` where its memory cannot be read.
 
         C++ asks the clock whether the time is really over, which goes on by itself, and waits again: then in real time.
         """
@@ -62,8 +66,10 @@ class Limits:
         limit = _limit(request)
         if request.arguments[1] & FUTEX_COMMAND != FUTEX_WAIT and self._run_out.get(task) == limit:
             return False
-        request.until = self._state.time.elapsed + self._length(request, limit)
-        task.wait, task.limit, task.started = request, 0, True
+        length = self._length(request, limit)
+        request.until = self._state.time.elapsed + length
+        request.op = replace(request.op, args={"nanoseconds": length})
+        task.request, task.limit, task.started, task.fresh = request, 0, True, True
         return True
 
     def _length(self, request: Request, limit: bytes) -> int:
@@ -84,44 +90,52 @@ class Limits:
         return announced if announced // 2 < length <= announced else round_up(max(0, length))
 
     def end_some(self) -> bool:
-        """Let the first one go on whose wait is over, before its time; whether there was one."""
-        for task in self._state.held_tasks():
-            if (result := _news(task)) is not None:
-                self._end(task, result)
+        """Let the first one go on whose wait is over without a choice of ours; whether there was one.
+
+        In a rank with one thread only a thread of a library can end a wait, and does so whoever goes first.
+        """
+        waiting = [task for task in self._state.stopped_tasks() if task.waits and not task.rank.shared]
+        for task in [*self._state.held_tasks(), *waiting]:
+            request = task.wait or task.request
+            if request is not None and (result := _news(request)) is not None:
+                self._end(task, request, result)
                 return True
         return False
 
     def run_out(self, before: float) -> bool:
-        """Let the time of one be over, if that is ``before`` then; whether it was.  (Being refused takes no time.)
-
-        Raises `Over` where nothing else happens any more.
-        """
-        if len(self._state.trace) > self._events:
-            self._over, self._events = 0, len(self._state.trace)
+        """Refuse one connect that nobody listens to, if its patience ends ``before`` then; whether there was one."""
         first = min(self._state.held_tasks(), key=_end_of, default=None)
         if first is None or first.wait is None or first.wait.until >= before:
             return False
-        if self._over == _MOST:
-            raise Over(f"{_MOST} waits with a time limit ran out in a row, and nothing else happened (a loop?)")
-        self._over += 1
-        if _connects(first.wait):
-            self._end(first, CARRY_ON)
-            return True
-        self._state.time.tick(first.wait.until)
-        self._state.ledger.note("waits with a time limit: it runs out only where nothing else can go on")
-        join(first.clock, *(task.clock for rank in self._state.ranks for task in rank.tasks.values()))
-        with suppress(OSError):
-            self._run_out[first] = _limit(first.wait)
-        self._end(first, Answer(errno=errno.ETIMEDOUT))
+        self._end(first, first.wait, CARRY_ON)
         return True
 
-    def _end(self, task: Task, result: Answer) -> None:
-        request, rank = task.wait, task.rank
-        assert request is not None
+    def _time_out(self, request: Request) -> Answer:
+        self._state.time.tick(request.until)
+        with suppress(OSError):
+            self._run_out[request.task] = _limit(request)
+        return Answer(errno=errno.ETIMEDOUT)
+
+    def perform(self, request: Request) -> Answer:
+        """End a wait that is an op: its word has changed, or its time is over.
+
+        Raises `Over` where such waits run out and nothing else happens any more.
+        """
+        if (result := _news(request)) is not None:
+            return result
+        last = self._state.trace[-1] if self._state.trace else None
+        self._over = self._over + 1 if isinstance(last, Op) and last.call == "wait" else 0
+        if self._over == _MOST:
+            raise Over(f"{_MOST} waits with a time limit ran out in a row, and nothing else happened (a loop?)")
+        return self._time_out(request)
+
+    def _end(self, task: Task, request: Request, result: Answer) -> None:
+        rank = task.rank
         if rank.last is not None:
             join(task.clock, rank.last.clock)
         join(task.clock, self._state.cause)
-        task.wait, rank.last, rank.running = None, task, True
+        task.wait = task.request = None
+        rank.last, rank.running = task, True
         answer(request, result, self._state.crew.files)
 
 
@@ -152,12 +166,17 @@ def _end_of(task: Task) -> int:
     return task.wait.until
 
 
-def _news(task: Task) -> Answer | None:
-    """With what the wait ends now; None if it goes on."""
-    assert task.wait is not None
-    if _connects(task.wait):
-        return CARRY_ON if connecting.is_awaited(task.wait) else None
-    word, _, expected = task.wait.arguments[:3]
+def has_news(request: Request) -> bool:
+    """Whether a wait ends now, before its time."""
+    return _news(request) is not None
+
+
+def _news(request: Request) -> Answer | None:
+    """With what a wait ends now; None if it goes on."""
+    task = request.task
+    if _connects(request):
+        return CARRY_ON if connecting.is_awaited(request) else None
+    word, _, expected = request.arguments[:3]
     try:
         now = int.from_bytes(task.process.memory.read(word, 4), sys.byteorder)
     except OSError:

@@ -7,7 +7,6 @@ wakes a sleeper may be on its way.
 
 from __future__ import annotations
 
-import os
 import select
 import time
 from dataclasses import replace
@@ -26,6 +25,7 @@ _LOOK_AFTER, _LOOK_AGAIN = 1, 8
 """Milliseconds without news after which the kernel is asked; and at most so long between two looks, for whoever looks
 all the time takes the processor away from those that are looked at.
 """
+_ON_ITS_WAY = 2 * 10**9
 _FUTEX = syscalls.number("futex", libc.MACHINE)
 _EPOLL_WAIT, _TICK = syscalls.number("epoll_wait", libc.MACHINE), 100
 _UNEXPLAINED = "waits that nothing explains (locks in memory, sockets, or collectives that no hook sees)"
@@ -128,6 +128,7 @@ class Quiet:
         rank.end(status)
         if rank.pid in rank.processes:
             self._release(rank.processes[rank.pid])
+        self._state.end(task for task in rank.tasks.values() if task.process.is_main)
         rank.tasks = {tid: task for tid, task in rank.tasks.items() if not task.process.is_main}
         rank.asleep = False
         if isinstance(rank.result, Died):
@@ -139,6 +140,8 @@ class Quiet:
         Where a rank sleeps and nothing explains it, any other may be about to wake it; else each matters for itself.
         """
         ranks = self._state.ranks
+        if self._is_leaving() or self._is_killing():
+            return False
         waiting = any(rank.asleep or not rank.has_stopped for rank in ranks if not rank.gone)
         stopped = frozenset(task.tid for task in [*self._state.stopped_tasks(), *self._state.held_tasks()])
         if not waiting:
@@ -148,8 +151,8 @@ class Quiet:
             return False
         for rank in self._state.ranks:
             if rank.running:
-                rank.running, rank.asleep = False, not rank.stopped_tasks()
-                if rank.asleep and all(task.inside is None and task.wait is None for task in rank.tasks.values()):
+                rank.running, rank.asleep = False, not any(task.stands for task in rank.tasks.values())
+                if rank.asleep and all(task.inside is None and not task.is_held for task in rank.tasks.values()):
                     self._state.ledger.note(_UNEXPLAINED)
             if not rank.single and not rank.gone:
                 self._forget_ended(rank)
@@ -158,6 +161,29 @@ class Quiet:
                     known = [each for each in (task.deadline, bookkeeping.deadline(task)) if each]
                     task.deadline = min(known, default=0)
         return True
+
+    def _is_leaving(self) -> bool:
+        """Whether a thread is on its way out of a collective that all ranks have come to and none has left for good.
+
+        What it waits for is on its way, be it in the kernel.  It is asked for `_ON_ITS_WAY` seconds at most: a program
+        may break gloo's connections by means of its own.
+        """
+        leaving = [task for rank in self._state.ranks if not rank.gone for task in rank.tasks.values() if task.leaves]
+        for task in leaving:
+            instance = task.inside
+            lost = instance is None or instance.missing or any(self._state.ranks[each].gone for each in instance.ranks)
+            if not lost and time.monotonic_ns() < task.released + _ON_ITS_WAY:
+                return True
+        return False
+
+    def _is_killing(self) -> bool:
+        """Whether a process that a rank has just killed is not gone yet."""
+        killing = [rank for rank in self._state.ranks if rank.kills and not rank.gone]
+        if any(proc.is_dying(pid) for rank in killing for pid in rank.processes):
+            return True
+        for rank in killing:
+            rank.kills = False
+        return False
 
     def _asleep(self, ranks: list[Rank], stopped: frozenset[int]) -> proc.Sleep | None:
         """How the threads of these ranks sleep that are not known to have ``stopped``; None if one of them does not.
@@ -181,9 +207,10 @@ class Quiet:
         """
         for rank in self._state.ranks:
             arriving = self._arriving(rank)
-            if rank.gone or (rank.stopped_tasks() and not arriving):
+            if rank.gone or (any(task.stands for task in rank.tasks.values()) and not arriving):
                 continue
-            held = b"" if rank.main.wait is None else str(rank.main.wait.id).encode()
+            waits = [each for task in rank.tasks.values() for each in (task.request, task.wait) if each is not None]
+            held = " ".join(str(each.id) for each in waits).encode()
             stamp = sleep.get(rank.pid, held) + arriving
             if self._sound.get(rank.pid) == stamp:
                 continue
@@ -216,16 +243,18 @@ class Quiet:
             if rank.forked:
                 children = self._children[rank.pid] = proc.descendants(rank.pid)
                 found += children
-                self._bury(rank, {rank.pid, *children})
+                self._bury(rank)
         return found
 
-    def _bury(self, rank: Rank, alive: set[int]) -> None:
+    def _bury(self, rank: Rank) -> None:
         """Child processes that have ended give back their descriptors and locks."""
         for pid, process in list(rank.processes.items()):
-            if pid not in alive and not os.path.exists(f"/proc/{pid}"):
+            if pid != rank.pid and proc.has_ended(pid):
                 self._release(process)
                 del rank.processes[pid]
-                rank.tasks = {tid: task for tid, task in rank.tasks.items() if task.process is not process}
+                ended = [task for task in rank.tasks.values() if task.process is process]
+                self._state.end(ended)
+                rank.drop(ended)
 
     def _release(self, process: Process) -> None:
         locks = self._state.locks

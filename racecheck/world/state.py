@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from racecheck.model import Choice, Event, Mismatch, Op, Point, PointKind, Weights, World
 from racecheck.storage import Storage
@@ -23,7 +23,8 @@ from racecheck.world.virtual import VirtualTime
 class State:
     """``choose`` answers points, ``changes`` counts the ops performed, ``current`` is the thread chosen last, and
     ``stacks`` says whether ops carry the stack that made them.  ``cause`` is the clock of the last op that was chosen:
-    until the next one is, whatever happens comes of that.
+    until the next one is, whatever happens comes of that.  ``cut`` are the ops at which threads were that ended
+    with their process, each with the index of the event that ended it.
     """
 
     crew: Crew
@@ -46,6 +47,7 @@ class State:
     current: Task | None = None
     cause: Mapping[str, int] = field(default_factory=dict)
     changes: int = 0
+    cut: list[tuple[int, Op]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.identities.meet(self.crew.files.watched.roots)
@@ -69,6 +71,22 @@ class State:
         if thread not in self._randomness:
             self._randomness[thread] = random.Random(f"{self.seed}:{thread}")
         return self._randomness[thread]
+
+    def end(self, tasks: Iterable[Task]) -> None:
+        """These threads have ended with the last event, at whatever op each of them was."""
+        ordered = sorted(tasks, key=lambda task: task.name)
+        self.cut += [(len(self.trace) - 1, op) for op in self.pending(ordered)]
+
+    def pending(self, tasks: Iterable[Task]) -> list[Op]:
+        """The ops at which threads are, with the clocks that they would have."""
+        return [replace(self.with_keys(task.op), clock=task.tick()) for task in tasks if task.op is not None]
+
+    def with_keys(self, op: Op) -> Op:
+        """An operation on the store, with which of its keys there are: their "inode" is 1."""
+        if op.call != "store":
+            return op
+        there = self.crew.store
+        return replace(op, places=tuple(replace(place, inode=int(place.name in there)) for place in op.places))
 
     def stopped_tasks(self) -> list[Task]:
         """The threads that wait for us, in the order of ranks."""

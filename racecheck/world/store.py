@@ -7,9 +7,6 @@ from typing import Any
 
 from racecheck.world.tasks import Clock, join
 
-RACING = frozenset({"add", "check", "append", "compare_set", "delete", "count"})
-"""Operations whose result depends on which rank comes first.  The others only wait for what is certain to come."""
-
 
 class Store:
     """Values are hexadecimal text, as they travel.  What a rank reads happens after what was written."""
@@ -28,6 +25,9 @@ class Store:
             "delete": lambda key: self._data.pop(key, None) is not None,
             "count": lambda: len(self._data),
         }
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._data
 
     def missing(self, do: str, arguments: Sequence[Any]) -> list[str]:
         """The keys that an operation has to wait for."""

@@ -20,15 +20,16 @@ from racecheck.errors import CannotRun
 from racecheck.kernel import libc, proc
 from racecheck.kernel.signature import Treatment
 from racecheck.model import Op, Outcome, Point, Result, Weights, World
-from racecheck.world import bookkeeping, crew, disk
+from racecheck.world import bookkeeping, crew, disk, limits, stops
 from racecheck.world.answers import answer, reply
 from racecheck.world.calls import Request
 from racecheck.world.collectives import Mismatched
 from racecheck.world.coverage import Ledger
 from racecheck.world.ending import conclude
 from racecheck.world.fairness import Fairness
+from racecheck.world.files import OpenFile
 from racecheck.world.injecting import Injector
-from racecheck.world.intake import Intake, issuing
+from racecheck.world.intake import Intake
 from racecheck.world.limits import Limits
 from racecheck.world.names import Names
 from racecheck.world.perform import CARRY_ON, Answer, creates, perform
@@ -36,13 +37,13 @@ from racecheck.world.quiet import Quiet
 from racecheck.world.recorder import Recorder
 from racecheck.world.session import Session
 from racecheck.world.state import Over, State
-from racecheck.world.tasks import Task, join
+from racecheck.world.tasks import Announcement, Task, frames, join
 from racecheck.world.view import Viewer
 from racecheck.world.virtual import VirtualTime
 
 _STALL = 5 * 10**9
 """Nanoseconds that a rank may be held up while others sleep: else a sleep of an hour would use every time limit up."""
-_YIELDS = frozenset({"sleep", "test"})
+_YIELDS = frozenset({"sleep", "test", "poll"})
 _OURS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM, errno.ENFILE})
 """What goes wrong with the machine, not with the code under test."""
 
@@ -94,6 +95,8 @@ class Supervisor:
         finally:
             members.end()
         state = self._state
+        if any(rank.shared for rank in state.ranks):
+            state.ledger.note(stops.CONDITION)
         outcome = Outcome(
             world=self._world,
             trace=tuple(state.trace),
@@ -106,7 +109,8 @@ class Supervisor:
             mismatch=state.mismatch,
             names=tuple(self._names.patterns),
             fired=self._injector.fired,
-            pending=tuple(replace(task.op, clock=task.tick()) for task in state.stopped_tasks() if task.op is not None),
+            pending=tuple(state.pending(state.stopped_tasks())),
+            cut=tuple(state.cut),
             coverage=state.ledger.coverage(sum(isinstance(event, Op) for event in state.trace)),
             seconds=time.perf_counter() - started,
         )
@@ -147,12 +151,10 @@ class Supervisor:
                 options = self._options()
                 if self._limits.run_out(self._soonest(options)):
                     continue
-                if options:
+                if options and not (all(map(_only_waits, options)) and self._is_stuck()):
                     self._state.current = self._next(options)
                     self._execute(self._state.current)
                     self._state.cause = self._state.trace[-1].clock
-                elif held := [task for task in self._state.stopped_tasks() if self._is_held(task)]:
-                    self._execute(held[0])
                 elif not self._injector.expire(idle=True) and (
                     self._all_exit() or self._is_stuck() or not self._waits_for_a_time()
                 ):
@@ -186,14 +188,39 @@ class Supervisor:
                 if last is not None and last is not task:
                     join(task.clock, last.clock)  # of one rank one thread goes on at a time: so that woke it up
                 join(task.clock, self._state.cause)
+                task.rank.shared |= task.rank.has_threads
+                if task.announcement is not None:
+                    self._place_announcement(task, task.announcement)
             task.fresh = False
-            if task.request is not None and task.request.seen < 0:
-                self._state.decoder.place(task.request)
+            if task.request is None:
+                continue
+            if task.request.seen < 0:
+                self._place_request(task.request)
                 bookkeeping.describe(task.request, self._state.time)
                 self._injector.delay(task.request)
-                task.request.seen = self._state.changes
-            elif task.announcement is not None and task.announcement.message["is"] == "issue" and task.rank.has_threads:
-                task.announcement.op = issuing(task)
+            if task.rank.shared and task.request.op.alone:
+                task.request.op = replace(task.request.op, alone=False)
+
+    def _place_request(self, request: Request) -> None:
+        self._state.decoder.place(request)
+        request.seen = self._state.changes
+        if request.call.family == "exit":
+            request.op = self._ending(request.op, request.task)
+
+    def _place_announcement(self, task: Task, announcement: Announcement) -> None:
+        announcement.op = stops.announced_op(task)
+        if announcement.message["is"] == "exit":
+            stack = frames(announcement.message.get("stack"))
+            op = Op(task.rank.number, task.name, "exit", "exit_group", stack=stack, alone=not task.rank.shared)
+            op = self._ending(op, task)
+            announcement.op = op if op.places or task.rank.shared else None
+
+    def _ending(self, op: Op, task: Task) -> Op:
+        """The end of a process, with the files whose locks it gives back."""
+        identity: Callable[[OpenFile], int] = lambda file: self._state.identities.of(file.status())  # noqa: E731
+        files = bookkeeping.kept(task.process, self._state.locks, identity)
+        places = tuple(self._state.decoder.file_place(file) for file in files)
+        return replace(op, places=places, flags=("LOCK_UN",) if places else ())
 
     # What goes on without a choice.
 
@@ -211,20 +238,17 @@ class Supervisor:
                 if self._try_announcement(task, task.announcement.message):
                     task.rank.last = task
                     answered.add(number)
-            elif task.request is not None and not self._is_visible(task.request) and not self._is_held(task):
+            elif task.request is not None and not self._is_visible(task.request):
                 self._execute(task)
                 answered.add(number)
         return bool(answered) or self._let_leave()
-
-    def _is_held(self, task: Task) -> bool:
-        """Whether a thread asks in vain whether a child of its has ended: that one goes first."""
-        return task.op is not None and task.op.call == "reap" and self._fairness.is_vain(task.op)
 
     def _is_visible(self, request: Request) -> bool:
         if self._viewer.flushes(request):
             request.op = replace(request.op, flags=tuple(sorted({*request.op.flags, "FLUSH"})))
         if not bookkeeping.releases(request, self._state.locks):
-            return self._state.storage.visible(request.op)
+            op = request.op
+            return not op.alone or "LOCK_UN" in op.flags or self._state.storage.visible(op)
         request.op = replace(request.op, flags=tuple(sorted({*request.op.flags, "LOCK_UN"})))
         return True
 
@@ -232,18 +256,22 @@ class Supervisor:
         if message["is"] == "issue":
             return self._issue(task, message)
         if message["is"] == "wait":
-            return self._wait(task, message["ticket"])
+            return self._wait(task, message)
         if message["is"] == "store":
             return self._use_store(task, message)
-        if message["is"] in {"thread", "item"}:
-            self._begin_work(task, message)
+        if message["is"] in stops.AMONG_THREADS and message["is"] != "shutdown":
+            self._answer(task, message)
             return True
+        return False
+
+    def _answer(self, task: Task, message: dict[str, Any]) -> None:
+        """Answer what waits for nothing."""
         if message["is"] == "weights":
             said = message["said"]
             self._state.weights.append(Weights(rank=task.rank.number, event=len(self._state.trace), **said))
-            reply(task)
-            return True
-        return False
+        elif message["is"] == "finalise":
+            self._cut(task)
+        reply(task)
 
     def _issue(self, task: Task, message: dict[str, Any]) -> bool:
         try:
@@ -257,9 +285,9 @@ class Supervisor:
         reply(task, ticket)
         return True
 
-    def _wait(self, task: Task, ticket: int) -> bool:
+    def _wait(self, task: Task, message: dict[str, Any]) -> bool:
         """Let a rank into a collective that will complete, or whose failure it has to hear of."""
-        instance, number = self._state.collectives.instance(ticket), task.rank.number
+        instance, number = self._state.collectives.instance(message["ticket"]), task.rank.number
         if instance.may_return(number):
             join(task.clock, *(instance.clocks[each] for each in instance.before(number)))
             instance.left.setdefault(task.name, task.clock.get(task.name, 0))
@@ -267,6 +295,7 @@ class Supervisor:
             return False
         reply(task)
         task.inside = instance
+        task.leaves = instance.may_return(number) and message.get("leaves", False)
         return True
 
     def _use_store(self, task: Task, message: dict[str, Any]) -> bool:
@@ -276,14 +305,6 @@ class Supervisor:
         reply(task, store.do(do, arguments, task.clock))
         return True
 
-    def _begin_work(self, task: Task, message: dict[str, Any]) -> None:
-        """A thread begins, or the worker of a pool takes an item."""
-        self._state.ledger.note("threads: the order of their locks and of the GIL in a rank is as it was observed")
-        if message["is"] == "item":
-            task.name = message["name"]
-            join(task.clock, task.rank.items.get(task.name, {}))
-        reply(task)
-
     def _let_leave(self) -> bool:
         """Ranks end, and shut process groups down, only when nothing else goes on by itself: so nobody's connection
         closes while a peer is still on its way out of a collective.  The last ones are not waited for: nothing can come
@@ -291,8 +312,11 @@ class Supervisor:
         """
         if self._all_exit():
             return False
-        exiting = [task for task in self._state.stopped_tasks() if _announces(task, "exit")]
-        closing = [task for task in self._state.stopped_tasks() if _announces(task, "shutdown")]
+        leaving = [task for task in self._state.stopped_tasks() if task.op is None]
+        exiting = [task for task in leaving if _announces(task, "exit")]
+        closing = [task for task in leaving if _announces(task, "shutdown")]
+        for task in exiting:
+            task.rank.leaving = True
         for task in exiting + closing:
             reply(task)
         return bool(exiting or closing)
@@ -309,21 +333,27 @@ class Supervisor:
     def _options(self) -> list[Task]:
         """The threads whose pending op may go, the tamest first; last who would only ask again."""
         stopped = [task for task in self._state.stopped_tasks() if task.op is not None]
-        able = [task for task in stopped if self._is_enabled(task) and not self._is_held(task)]
+        able = [task for task in stopped if self._is_enabled(task)]
         yielding = sorted(filter(self._yields, able), key=_until)
         going = [task for task in able if task not in yielding]
-        if going:
-            yielding = [task for task in yielding if _until(task) <= self._state.time.elapsed + _STALL]
+        if yielding:
+            begins = self._state.time.elapsed if going else max(self._state.time.elapsed, _until(yielding[0]))
+            yielding = [task for task in yielding if _until(task) <= begins + _STALL]
         if self._state.current in going:
             going.remove(self._state.current)
             going.insert(0, self._state.current)
         return sorted(going + yielding, key=lambda task: task.op is not None and self._fairness.is_vain(task.op))
 
     def _yields(self, task: Task) -> bool:
+        if task.waits:
+            return _only_waits(task)
         is_late = task.request is not None and task.request.until > self._state.time.elapsed
         return is_late or (task.op is not None and task.op.call in _YIELDS)
 
     def _is_enabled(self, task: Task) -> bool:
+        if task.announcement is not None and task.announcement.message["is"] == "store":
+            message = task.announcement.message
+            return not self._state.crew.store.missing(message["do"], message["arguments"])
         return task.request is None or bookkeeping.is_enabled(task.request, self._state.locks)
 
     def _next(self, options: list[Task]) -> Task:
@@ -348,7 +378,7 @@ class Supervisor:
     def _execute_request(self, task: Task, request: Request) -> None:
         if request.seen != self._state.changes:
             self._state.decoder.resolve(request)
-            self._state.decoder.place(request)
+            self._place_request(request)
         fault = self._injector.draw(request)
         if self._injector.ends(task, request, fault):
             return
@@ -364,6 +394,9 @@ class Supervisor:
         task.rank.running = True
         result = answer(request, result, self._state.crew.files)
         self._record(request, result)
+        task.rank.kills |= request.call.family == "kill"
+        if request.call.family == "exit":
+            self._cut(task)
 
     def _look(self, request: Request) -> Answer:
         return self._viewer.perform(request, self._perform)
@@ -372,6 +405,8 @@ class Supervisor:
         makes = creates(request)
         try:
             result = bookkeeping.perform(request, self._state.locks)
+            if result is None and request.call.family == "wait":
+                result = self._limits.perform(request)
             if result is None:
                 result = CARRY_ON if request.call.treatment is Treatment.CONTINUE else perform(request)
         except OSError:
@@ -411,26 +446,44 @@ class Supervisor:
         state.changes += 1
 
     def _execute_announced(self, task: Task) -> None:
-        assert task.announcement is not None
-        message, op, state = task.announcement.message, task.announcement.op, self._state
-        assert op is not None
-        value: Any
-        if message["is"] == "issue":
-            state.trace.append(replace(op, result=Result(), clock=task.tick(), time=state.time.elapsed))
-            self._issue(task, message)
-            return
+        """The clock of the op itself knows nothing yet of what the thread learns with it."""
+        announcement, state = task.announcement, self._state
+        assert announcement is not None
+        assert announcement.op is not None
+        message, op = announcement.message, announcement.op
+        op, clock = state.with_keys(op), task.tick()
+        value: Any = None
         if message["is"] == "test":
             value = state.collectives.instance(message["ticket"]).may_return(task.rank.number)
-        else:
+        elif message["is"] == "store":
             value = state.crew.store.do(message["do"], message["arguments"], task.clock)
         ended = Result(value=value if isinstance(value, int) else 0)
-        state.trace.append(replace(op, result=ended, clock=task.tick(), time=state.time.elapsed))
-        reply(task, value)
+        state.trace.append(replace(op, result=ended, clock=clock, time=state.time.elapsed))
+        if message["is"] == "issue":
+            self._issue(task, message)
+        elif message["is"] == "exit":
+            bookkeeping.end(task.process, state.locks)
+            announcement.op = None
+        elif message["is"] in stops.AMONG_THREADS:
+            self._answer(task, message)
+        else:
+            reply(task, value)
+
+    def _cut(self, last: Task) -> None:
+        """The other threads of a process end with it, at whatever op each of them is."""
+        others = [task for task in last.rank.tasks.values() if task.process is last.process and task is not last]
+        self._state.end(others)
+        last.rank.drop(others)
 
 
 def _until(task: Task) -> int:
     """When a thread that yields goes on by itself."""
     return task.request.until if task.request is not None else 0
+
+
+def _only_waits(task: Task) -> bool:
+    """Whether a thread could only hear that its wait with a time limit is over."""
+    return task.request is not None and task.waits and not limits.has_news(task.request)
 
 
 def _announces(task: Task, what: str) -> bool:

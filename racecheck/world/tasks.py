@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -69,9 +69,10 @@ class Task:
     item's, and ``own_name`` its own.  At most one of ``request`` and ``announcement`` is what it is stopped at;
     ``fresh``: it has just stopped.  ``inside`` is the collective that it was let into and has not been seen to leave.
     ``deadline`` is when the wait that it was seen in would end by itself (CLOCK_MONOTONIC, 0 for never), ``released``
-    when a call of its was last answered; ``wait`` is the call that it is held in (`limits`), ``limit`` how many
+    when a call of its was last answered; ``wait`` is the connect that it is held before (`limits`), ``limit`` how many
     nanoseconds it has announced for the next.  ``started``: it has shown itself as one of the program's own, by a call
-    or an announcement.  ``hiring``: a thread that it starts now is a worker of a pool.
+    or an announcement.  ``hiring``: a thread that it starts now is a worker of a pool.  ``leaves``: it has been let
+    into a collective, and will announce that it has left it.
     """
 
     process: Process
@@ -91,6 +92,7 @@ class Task:
     request: Request | None = None
     announcement: Announcement | None = None
     inside: Instance | None = None
+    leaves: bool = False
 
     @property
     def rank(self) -> Rank:
@@ -99,6 +101,16 @@ class Task:
     @property
     def stopped(self) -> bool:
         return self.request is not None or self.announcement is not None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is stopped in a wait with a time limit, which another thread may end."""
+        return self.request is not None and self.request.call.family == "wait"
+
+    @property
+    def stands(self) -> bool:
+        """Whether it is stopped, whatever other threads do."""
+        return self.stopped and not self.waits
 
     @property
     def is_held(self) -> bool:
@@ -137,7 +149,9 @@ class Rank:
     ``unborn`` is the name of a thread or process that is being started, with its parent: one at a time, so that what
     turns up next is it.  ``items`` are the clocks with which work was given to pools.  ``ahead`` holds the calls of
     threads that were looked at before they were received.  ``mount``: it has a disk that other nodes do not see.
-    ``last`` is the thread that was let go on last.
+    ``last`` is the thread that was let go on last.  ``shared``: it has, or has had, several threads or processes, which
+    share its memory.  ``dropped`` are threads that the end of their interpreter has cut.
+    ``leaving``: its main process has been told to end.  ``kills``: it has just sent a signal to a process.
     """
 
     number: int
@@ -159,6 +173,10 @@ class Rank:
     gone: bool = False
     mount: Mount | None = None
     last: Task | None = None
+    shared: bool = False
+    leaving: bool = False
+    kills: bool = False
+    dropped: set[int] = field(default_factory=set)
     names: Names = field(default_factory=Names)
     replaced: bool = False
     result: RankResult | None = None
@@ -214,10 +232,20 @@ class Rank:
     def stopped_tasks(self) -> list[Task]:
         return [task for task in self.tasks.values() if task.stopped]
 
+    def drop(self, tasks: Iterable[Task]) -> None:
+        """These threads do nothing any more: what they stopped at is never answered."""
+        for task in tasks:
+            for request in (task.request, task.wait):
+                if request is not None:
+                    request.close()
+            self.dropped.add(task.tid)
+            del self.tasks[task.tid]
+        self.background |= self.dropped
+
     @property
     def is_quiet(self) -> bool:
         """Whether it is known, without asking the kernel, that nothing of this rank runs."""
-        return self.gone or (self.single and self.main.stopped)
+        return self.gone or (self.single and self.main.stands)
 
     @property
     def has_threads(self) -> bool:
@@ -227,7 +255,7 @@ class Rank:
     @property
     def has_stopped(self) -> bool:
         """Whether every thread has stopped that has shown itself to be the program's."""
-        return self.gone or all(task.stopped for task in self.tasks.values() if task.started)
+        return self.gone or all(task.stands for task in self.tasks.values() if task.started)
 
     @property
     def failed(self) -> bool:

@@ -350,6 +350,8 @@ def main(client: int) -> None:
             talk.send(json.dumps({"cannot": why}).encode())
             return
         agent.take_over_threads()
+        agent.take_over_processes()
+        agent.take_over_polls()
         agent.take_over_limits()
         agent.take_over_signals()
         linecache.checkcache = lambda filename=None: None  # noqa: ARG005  (torch asks for stacks often; no source changes)

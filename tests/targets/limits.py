@@ -38,6 +38,22 @@ def is_told(rank: Rank) -> tuple[bool, float]:
     return ended, round(time.monotonic() - before, 2)
 
 
+@scenario(ranks=1)
+def told_or_not(rank: Rank) -> bool:
+    """A wait of a second for a thread that creates a file first."""
+    told = threading.Event()
+
+    def work() -> None:
+        (rank.path / "file").mkdir()
+        told.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    ended = told.wait(1)
+    thread.join()
+    return ended
+
+
 @scenario(ranks=2)
 def sooner_first(rank: Rank) -> None:
     """Who waits for a shorter time goes on first, whatever its number."""
