@@ -20,7 +20,7 @@ _LOCKING = frozenset({"flock", "close", "exit"})
 _ASKS = frozenset({"F_GETLK", "F_OFD_GETLK"})
 _IN_VAIN, _WITH_PAUSES = 10, 3
 """A thread that has asked the same so often is taken to poll; fewer questions are enough where it pauses between."""
-_AWAITS_KEYS = frozenset({"get", "wait"})
+_AWAITS_KEYS = frozenset({"get", "multi_get", "wait"})
 
 
 @dataclass(frozen=True, slots=True)

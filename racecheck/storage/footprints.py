@@ -40,7 +40,7 @@ _OWN_OFFSET = frozenset({
 """Calls that begin where the last one through the same open file ended (or may do so)."""
 _OFFSET_OR_OWN = frozenset({"preadv2", "pwritev2"})
 _ASKING = frozenset({"F_GETLK", "F_OFD_GETLK"})
-_ASKING_STORE = frozenset({"get", "wait", "check"})
+_ASKING_STORE = frozenset({"get", "multi_get", "wait", "check", "count"})
 
 
 class _Touched(dict[Location, Mode]):
@@ -238,7 +238,7 @@ def _use_key(touched: _Touched, op: Op) -> None:
     rank = op.rank if op.call == "issue" else -1
     for place in op.places:
         touched(op.call, (rank, place.name), READ if op.syscall in _ASKING_STORE else WRITE)
-    if op.call == "store" and op.syscall not in _ASKING_STORE:
+    if op.syscall == "count" or (op.call == "store" and op.syscall not in _ASKING_STORE):
         touched("keys", "store", READ if op.syscall == "count" else ADD)
 
 

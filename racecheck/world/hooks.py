@@ -10,13 +10,10 @@ sight: so these are held until they are certain to complete when they are issued
 from __future__ import annotations
 
 import functools
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from random import Random
-from types import FrameType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -25,11 +22,11 @@ import torch.distributed as dist
 import torch.distributed.checkpoint  # imported for the ranks, which nearly all save through it
 from torch._C._distributed_c10d import ProcessGroup, Work
 from torch.distributed.distributed_c10d import (
-    _new_process_group_helper,
     _resolve_process_group,
     get_process_group_ranks,
 )
 
+from racecheck.world import stores
 from racecheck.world.agent import Job, announce, show_gpus, stack
 
 _METHODS = {
@@ -92,74 +89,9 @@ _SAME_SIZE = frozenset({"all_reduce", "broadcast", "reduce"})
 
 _tickets: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 _by_storage: dict[int, int] = {}
-_stores: list[dist.Store] = []
+_made: list[dist.Store] = []
 _libraries: list[torch.library.Library] = []
 _announced = threading.local()
-
-
-class SupervisedStore(dist.Store):  # type: ignore[misc]
-    """A key-value store that the supervisor keeps: reads and writes are announcements.
-
-    So what ranks learn from one another through the store is known, too, and no port is opened for it.
-    """
-
-    def _ask(self, do: str, *arguments: Any) -> Any:
-        message = {"is": "store", "do": do, "arguments": arguments, "stack": stack(), "makes_group": _makes_group()}
-        answer = announce(message, room=1 << 20)
-        if isinstance(answer, dict) and "error" in answer:
-            raise dist.DistStoreError(answer["error"])
-        return answer
-
-    def set(self, key: str, value: bytes | str) -> None:
-        self._ask("set", key, _hex(value))
-
-    def get(self, key: str) -> bytes:
-        return bytes.fromhex(self._ask("get", key))
-
-    def add(self, key: str, amount: int) -> int:
-        return int(self._ask("add", key, amount))
-
-    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:  # noqa: ARG002  (a deadlock is seen at once)
-        self._ask("wait", *keys)
-
-    def check(self, keys: list[str]) -> bool:
-        return bool(self._ask("check", *keys))
-
-    def append(self, key: str, value: bytes | str) -> None:
-        self._ask("append", key, _hex(value))
-
-    def compare_set(self, key: str, expected: bytes | str, desired: bytes | str) -> bytes:
-        return bytes.fromhex(self._ask("compare_set", key, _hex(expected), _hex(desired)))
-
-    def deleteKey(self, key: str) -> bool:  # noqa: N802  (c10d's own name)
-        return bool(self._ask("delete", key))
-
-    def getNumKeys(self) -> int:  # noqa: N802
-        return int(self._ask("count"))
-
-    def multi_get(self, keys: list[str]) -> list[bytes]:
-        return [self.get(key) for key in keys]
-
-    def multi_set(self, keys: list[str], values: list[bytes | str]) -> None:
-        for key, value in zip(keys, values, strict=True):
-            self.set(key, value)
-
-    def has_extended_api(self) -> bool:
-        return True
-
-
-def _makes_group() -> bool:
-    """Whether the calling thread makes a process group: gloo's keys for one are each written once, by one rank."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code is _new_process_group_helper.__code__:
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _hex(value: bytes | str) -> str:
-    return (value.encode() if isinstance(value, str) else bytes(value)).hex()
 
 
 def connect(job: Job, rank: int) -> None:
@@ -167,10 +99,12 @@ def connect(job: Job, rank: int) -> None:
     supervisor lets them go.  (A new process's torch begins with a seed that is its own; so does a rank's, out of the
     run's.)
     """
+    if not job.controlled:
+        stores.restore()
     torch.set_num_threads(1)
     torch.default_generator.manual_seed(Random(f"{job.seed}:{rank}").getrandbits(63))
-    store = SupervisedStore() if job.controlled else dist.FileStore(f"{job.output}/store", job.ranks)
-    _stores.append(store)  # C++ does not keep the Python half of a store alive
+    store = stores.SupervisedStore() if job.controlled else dist.FileStore(f"{job.output}/store", job.ranks)
+    _made.append(store)  # C++ does not keep the Python half of a store alive
     backend = "gloo"
     if job.backend == "nccl":
         show_gpus()
@@ -210,6 +144,7 @@ def install() -> None:
         if packet is not None:
             below.impl(name, _from_cpp(packet.default, kind), "AutogradCPU")
     _libraries.append(below)
+    stores.install()
     library.impl("wait_tensor", _functional_wait(torch.ops._c10d_functional.wait_tensor.default), "AutogradCPU")
     _libraries.append(library)
 

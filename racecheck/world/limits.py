@@ -107,6 +107,8 @@ class Limits:
         first = min(self._state.held_tasks(), key=_end_of, default=None)
         if first is None or first.wait is None or first.wait.until >= before:
             return False
+        if any(key.startswith("TCPStore/") for key in self._state.crew.store):
+            self._state.ledger.hole("a refused connection, in a run whose TCPStore only its ranks can connect to")
         self._end(first, first.wait, CARRY_ON)
         return True
 

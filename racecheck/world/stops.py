@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from racecheck.model import Op, Place
+from racecheck.world.store import keys_of
 from racecheck.world.tasks import Task, frames, join
 
 AMONG_THREADS: Mapping[str, str] = {
@@ -37,8 +38,8 @@ def announced_op(task: Task) -> Op | None:
     kind = message["is"]
     if kind == "test":
         return _op(task, "test", "is_completed")
-    if kind == "store" and not message["makes_group"]:
-        keys = message["arguments"] if message["do"] in {"wait", "check"} else message["arguments"][:1]
+    if kind == "store" and not message["settled"]:
+        keys = keys_of(message["do"], message["arguments"]) or ["*"]
         return _op(task, "store", message["do"], *(Place(f"store:{key}", 0, str(key), 0, "") for key in keys))
     if not task.rank.shared:
         return None

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from racecheck.world.tasks import Clock, join
+
+AWAIT_KEYS = frozenset({"get", "multi_get", "wait"})
+"""Operations that wait until their keys are there."""
+
+
+def keys_of(do: str, arguments: Sequence[Any]) -> Sequence[str]:
+    """The keys that an operation is about; none where it is about all."""
+    if do == "multi_set":
+        return arguments[::2]
+    if do == "count":
+        return []
+    return arguments if do in {"check", "multi_get", "wait"} else arguments[:1]
 
 
 class Store:
@@ -22,25 +34,29 @@ class Store:
             "check": lambda *keys: all(key in self._data for key in keys),
             "append": lambda key, value: self._set(key, self._data.get(key, "") + value),
             "compare_set": self._compare_set,
+            "multi_get": lambda *keys: [self._data[key] for key in keys],
+            "multi_set": lambda *pairs: self._data.update(zip(pairs[::2], pairs[1::2], strict=True)),
             "delete": lambda key: self._data.pop(key, None) is not None,
-            "count": lambda: len(self._data),
+            "count": lambda prefix: sum(key.startswith(prefix) for key in self._data),
         }
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._data)
 
     def __contains__(self, key: str) -> bool:
         return key in self._data
 
     def missing(self, do: str, arguments: Sequence[Any]) -> list[str]:
         """The keys that an operation has to wait for."""
-        return [key for key in arguments if key not in self._data] if do in {"get", "wait"} else []
+        return [key for key in keys_of(do, arguments) if key not in self._data] if do in AWAIT_KEYS else []
 
     def do(self, do: str, arguments: Sequence[Any], clock: Clock) -> Any:
         """Carry an operation out; ``clock`` is the caller's, which learns from what it reads."""
-        keys = arguments if do in {"wait", "check"} else arguments[:1]
-        for key in keys:
+        for key in keys_of(do, arguments):
             known = self._clocks.setdefault(key, {})
-            if do != "set":
+            if do not in {"set", "multi_set"}:
                 join(clock, known)
-            if do not in {"get", "wait", "check"}:
+            if do not in {"check", *AWAIT_KEYS}:
                 join(known, clock)
         return self._operations[do](*arguments)
 

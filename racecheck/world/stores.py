@@ -1,0 +1,148 @@
+"""The key-value stores of controlled ranks: the supervisor keeps them, so that each operation is an op."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import sys
+from datetime import timedelta
+from types import FrameType, ModuleType
+from typing import Any
+
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import _new_process_group_helper
+
+from racecheck.world.agent import announce, stack
+
+_FIRST_PORT = 29500
+_RealTCPStore = dist.TCPStore
+_KEEPS = frozenset({__name__, "torch._C._distributed_c10d"})
+
+
+class SupervisedStore(dist.Store):  # type: ignore[misc]
+    """A key-value store that the supervisor keeps: reads and writes are announcements.
+
+    So what ranks learn from one another through the store is known, too, and no port is opened for it.  The supervisor
+    knows each key with the store's ``prefix``.
+    """
+
+    def __init__(self, prefix: str = "") -> None:
+        super().__init__()
+        self._prefix = prefix
+
+    def _ask(self, do: str, *arguments: Any, settled: bool = False) -> Any:
+        """``settled``: whatever the order of these operations, their outcome is the same."""
+        settled = settled or _makes_group()
+        message = {"is": "store", "do": do, "arguments": arguments, "stack": stack(), "settled": settled}
+        answer = announce(message, room=1 << 20)
+        if isinstance(answer, dict) and "error" in answer:
+            raise dist.DistStoreError(answer["error"])
+        return answer
+
+    def set(self, key: str, value: bytes | str) -> None:
+        self._ask("set", self._prefix + key, _hex(value))
+
+    def get(self, key: str) -> bytes:
+        return bytes.fromhex(self._ask("get", self._prefix + key))
+
+    def add(self, key: str, amount: int) -> int:
+        return int(self._ask("add", self._prefix + key, amount))
+
+    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:  # noqa: ARG002  (a deadlock is seen at once)
+        self._ask("wait", *(self._prefix + key for key in keys))
+
+    def check(self, keys: list[str]) -> bool:
+        return bool(self._ask("check", *(self._prefix + key for key in keys)))
+
+    def append(self, key: str, value: bytes | str) -> None:
+        self._ask("append", self._prefix + key, _hex(value))
+
+    def compare_set(self, key: str, expected: bytes | str, desired: bytes | str) -> bytes:
+        return bytes.fromhex(self._ask("compare_set", self._prefix + key, _hex(expected), _hex(desired)))
+
+    def deleteKey(self, key: str) -> bool:  # noqa: N802  (c10d's own name)
+        return bool(self._ask("delete", self._prefix + key))
+
+    def getNumKeys(self) -> int:  # noqa: N802
+        return int(self._ask("count", self._prefix))
+
+    def multi_get(self, keys: list[str]) -> list[bytes]:
+        return [bytes.fromhex(each) for each in self._ask("multi_get", *(self._prefix + key for key in keys))]
+
+    def multi_set(self, keys: list[str], values: list[bytes | str]) -> None:
+        pairs = ((self._prefix + key, _hex(value)) for key, value in zip(keys, values, strict=True))
+        self._ask("multi_set", *itertools.chain.from_iterable(pairs))
+
+    def has_extended_api(self) -> bool:
+        return True
+
+
+class SupervisedTCPStore(SupervisedStore):
+    """What a program that makes a ``torch.distributed.TCPStore`` gets in a controlled world.
+
+    As the real one does, it waits until the master has made its half, and the master until ``world_size`` processes
+    have (TCPStore.cpp of PyTorch 2.13).  No port is opened: a process that does not inherit this class cannot connect.
+    """
+
+    libuvBackend = True  # noqa: N815  (c10d's own name)
+
+    def __init__(
+        self,
+        host_name: str,
+        port: int,
+        world_size: int | None = None,
+        is_master: bool = False,
+        timeout: timedelta | None = None,  # noqa: ARG002  (a deadlock is seen at once)
+        wait_for_workers: bool = True,
+        multi_tenant: bool = False,
+        master_listen_fd: int | None = None,  # noqa: ARG002
+        use_libuv: bool = True,  # noqa: ARG002
+    ) -> None:
+        if not port:
+            port = _FIRST_PORT + int(self._ask("add", "TCPStore/ports", 1))
+        super().__init__(f"TCPStore/{host_name}:{port}/")
+        self.host, self.port = host_name, port
+        own = f"TCPStore/{host_name}:{port} "
+        if is_master and self._ask("add", f"{own}masters", 1) > 1 and not multi_tenant:
+            raise dist.DistNetworkError(f"The server socket has failed to listen on port {port}: EADDRINUSE")
+        self._ask("wait", f"{own}masters", settled=True)
+        if wait_for_workers and world_size is not None:
+            if self._ask("add", f"{own}workers", 1, settled=True) == world_size:
+                self._ask("set", f"{own}complete", "", settled=True)
+            if is_master:
+                self._ask("wait", f"{own}complete", settled=True)
+
+
+_replaced: list[tuple[ModuleType, str]] = []
+
+
+def install() -> None:
+    """Have programs make supervised stores, under whatever name their modules know ``TCPStore``.
+
+    Done once, in the zygote: a rank that nobody controls calls `restore`.
+    """
+    for module in [*sys.modules.values()]:
+        for name, value in [*getattr(module, "__dict__", {}).items()]:
+            if value is _RealTCPStore and module.__name__ not in _KEEPS:
+                _replaced.append((module, name))
+                setattr(module, name, SupervisedTCPStore)
+
+
+def restore() -> None:
+    """Have a program make real stores again."""
+    for module, name in _replaced:
+        setattr(module, name, _RealTCPStore)
+
+
+def _makes_group() -> bool:
+    """Whether the calling thread makes a process group: gloo's keys for one are each written once, by one rank."""
+    frame: FrameType | None = inspect.currentframe()
+    while frame is not None:
+        if frame.f_code is _new_process_group_helper.__code__:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _hex(value: bytes | str) -> str:
+    return (value.encode() if isinstance(value, str) else bytes(value)).hex()

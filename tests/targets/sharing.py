@@ -1,0 +1,191 @@
+"""Programs whose outcome depends on the order of one rank's threads and processes, or on the store."""
+
+from __future__ import annotations
+
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import torch.distributed as dist
+
+from racecheck import Rank, scenario
+
+
+def _thread(rank: Rank, name: str = "file") -> threading.Thread:
+    """A thread that makes a directory."""
+    thread = threading.Thread(target=(rank.path / name).mkdir)
+    thread.start()
+    return thread
+
+
+@scenario(ranks=1)
+def is_alive(rank: Rank) -> bool:
+    thread = _thread(rank)
+    alive = thread.is_alive()
+    thread.join()
+    return alive
+
+
+@scenario(ranks=1)
+def future_done(rank: Rank) -> bool:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit((rank.path / "file").mkdir).done()
+
+
+@scenario(ranks=1)
+def event_is_set(rank: Rank) -> bool:
+    told = threading.Event()
+    thread = threading.Thread(target=lambda: ((rank.path / "file").mkdir(), told.set()))
+    thread.start()
+    was_told = told.is_set()
+    thread.join()
+    return was_told
+
+
+@scenario(ranks=1)
+def queue_empty(rank: Rank) -> bool:
+    items: queue.Queue[None] = queue.Queue()
+    thread = threading.Thread(target=lambda: items.put((rank.path / "file").mkdir()))
+    thread.start()
+    empty = items.empty()
+    thread.join()
+    return empty
+
+
+@scenario(ranks=1)
+def process_poll(rank: Rank) -> bool:
+    child = subprocess.Popen([sys.executable, "-S", "-c", f"import os; os.mkdir({str(rank.path / 'file')!r})"])
+    running = child.poll() is None
+    child.wait()
+    return running
+
+
+@scenario(ranks=1)
+def waited_without_hang(rank: Rank) -> bool:
+    child = os.fork()
+    if not child:
+        (rank.path / "file").mkdir()
+        os._exit(0)
+    running = os.waitpid(child, os.WNOHANG) == (0, 0)
+    if running:
+        os.waitpid(child, 0)
+    return running
+
+
+@scenario(ranks=1)
+def two_threads(rank: Rank) -> bool:
+    """Which of two ops of one rank comes first is a choice."""
+    thread = _thread(rank)
+    seen = (rank.path / "file").exists()
+    thread.join()
+    return seen
+
+
+@scenario(ranks=1)
+def changed_beside_a_sleep(rank: Rank) -> bool:
+    """The main thread sleeps, then changes what its other thread names its second directory after."""
+    changed = [False]
+
+    def work() -> None:
+        (rank.path / "first").mkdir()
+        (rank.path / f"{changed[0]}").mkdir()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    time.sleep(0.5)
+    changed[0] = True
+    thread.join()
+    return (rank.path / "True").exists()
+
+
+@scenario(ranks=1)
+def daemon_cut(rank: Rank) -> None:
+    """The interpreter may end before, between and after the two ops of a daemon thread."""
+    threading.Thread(
+        target=lambda: ((rank.path / "first").mkdir(), (rank.path / "second").mkdir()), daemon=True
+    ).start()
+
+
+@scenario(ranks=1)
+def killed_child(rank: Rank) -> None:
+    child = os.fork()
+    if not child:
+        (rank.path / "first").mkdir()
+        (rank.path / "second").mkdir()
+        os._exit(0)
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+
+
+@scenario(ranks=2)
+def steers_a_collective(rank: Rank) -> None:
+    """Rank 0 goes into a barrier only if its thread is done in time; rank 1 always does."""
+    thread = _thread(rank, f"file{rank.rank}")
+    if rank.rank or not thread.is_alive():
+        dist.barrier()
+    thread.join()
+
+
+@scenario(ranks=1)
+def unchanged_for_a_second(rank: Rank) -> bool:
+    """A file whose size stays the same for a second is taken for complete: it may not be."""
+    path = rank.path / "file"
+    path.write_bytes(b"x")
+    thread = threading.Thread(target=lambda: path.write_bytes(b"xy"))
+    thread.start()
+    before = path.stat().st_size
+    time.sleep(1)
+    stable = path.stat().st_size == before
+    whole = path.stat().st_size == 2
+    thread.join()
+    return stable and not whole
+
+
+@scenario(ranks=2)
+def gives_up(rank: Rank) -> bool:
+    """Rank 1 asks three times whether rank 0 has made a directory, and then does without."""
+    if rank.rank == 0:
+        (rank.path / "file").mkdir()
+        return True
+    for _ in range(3):
+        if (rank.path / "file").exists():
+            return True
+        time.sleep(0.1)
+    return False
+
+
+@scenario(ranks=3)
+def two_sets(rank: Rank) -> str:
+    store = dist.distributed_c10d._get_default_store()
+    if rank.rank < 2:
+        store.set("key", str(rank.rank))
+        return ""
+    return str(store.get("key").decode())
+
+
+@scenario(ranks=3)
+def two_sets_of_a_tcp_store(rank: Rank) -> str:
+    store = dist.TCPStore("localhost", 29501, 3, rank.rank == 0)
+    if rank.rank < 2:
+        store.multi_set(["key", f"other{rank.rank}"], [str(rank.rank), ""])
+        return ""
+    return str(store.get("key").decode())
+
+
+@scenario(ranks=2)
+def compared(rank: Rank) -> str:
+    store = dist.distributed_c10d._get_default_store()
+    return str(store.compare_set("key", "", str(rank.rank)).decode())
+
+
+@scenario(ranks=2)
+def deleted(rank: Rank) -> bool:
+    store = dist.distributed_c10d._get_default_store()
+    if rank.rank == 0:
+        store.set("key", "")
+        return store.delete_key("key")
+    return store.check(["key"])

@@ -1,0 +1,74 @@
+"""The order of one rank's threads and processes, and that of operations on the store, is explored like any other."""
+
+from __future__ import annotations
+
+import pytest
+
+from racecheck.model import Outcome, Returned, Stopped, Violation
+from racecheck.search import Report, Search, explore
+from racecheck.world.session import Session
+from tests.conftest import target
+
+BOTH = {"[True]", "[False]"}
+EITHER_WAY = {
+    "is_alive": BOTH,
+    "future_done": BOTH,
+    "event_is_set": BOTH,
+    "queue_empty": BOTH,
+    "process_poll": BOTH,
+    "waited_without_hang": BOTH,
+    "two_threads": BOTH,
+    "changed_beside_a_sleep": BOTH,
+    "unchanged_for_a_second": BOTH,
+    "gives_up": {"[True, True]", "[True, False]"},
+    "two_sets": {"['', '', '0']", "['', '', '1']"},
+    "two_sets_of_a_tcp_store": {"['', '', '0']", "['', '', '1']"},
+    "compared": {"['0', '0']", "['1', '1']"},
+    "deleted": {"[True, True]", "[True, False]"},
+}
+"""By scenario: what its ranks return, in some order of their ops."""
+
+
+def searched(session: Session, name: str) -> tuple[list[Outcome], Report]:
+    """The outcomes of a search with "dpor"."""
+    found: list[Outcome] = []
+
+    def collect(outcome: Outcome) -> list[Violation]:
+        found.append(outcome)
+        return []
+
+    scenario = target("sharing", name)
+    asked = Search(scenario, scenario.world, (collect,), strategy="dpor", schedules=2000, keep_going=True)
+    return found, explore(session, asked)
+
+
+def returned(outcome: Outcome) -> str:
+    return str([each.value if isinstance(each, Returned) else each for each in outcome.results])
+
+
+@pytest.mark.parametrize("name", EITHER_WAY)
+def test_both_orders_are_explored(session: Session, name: str) -> None:
+    found, report = searched(session, name)
+    assert {returned(outcome) for outcome in found} == EITHER_WAY[name]
+    assert report.exhaustive
+
+
+@pytest.mark.parametrize("name", ["daemon_cut", "killed_child"])
+def test_an_end_cuts_a_thread_at_each_op(session: Session, name: str) -> None:
+    found, report = searched(session, name)
+    assert {frozenset(outcome.disk) for outcome in found} == {
+        frozenset[str](),
+        frozenset({"first"}),
+        frozenset({"first", "second"}),
+    }
+    assert report.exhaustive
+
+
+def test_a_poll_that_steers_a_collective_deadlocks(session: Session) -> None:
+    found, _ = searched(session, "steers_a_collective")
+    assert {isinstance(outcome.results[1], Stopped) for outcome in found} == {True, False}
+
+
+def test_what_threads_share_is_said_with_the_claim(session: Session) -> None:
+    _, report = searched(session, "two_threads")
+    assert any(note.startswith("threads of a rank switch at their ops only") for note in report.coverage.notes)
