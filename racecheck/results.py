@@ -34,7 +34,6 @@ _STYLES = {Verdict.PASS: "bold green", Verdict.FAIL: "bold red", Verdict.UNKNOWN
 _INDENT = " " * 6
 _LEFT_OUT = {
     "threads of a rank switch": "threads of a rank switch at their ops only",
-    "connections:": "not tried: a connection that is refused for coming early",
 }
 """What a claim leaves out, by the note that says so."""
 _WAYS = 3

@@ -165,6 +165,13 @@ def is_dying(pid: int) -> bool:
     return bool(masks >> (signal.SIGKILL - 1) & 1) and not has_ended(pid)
 
 
+def is_caught(pid: int, number: int) -> bool:
+    """Whether a process has a handler for a signal, or ignores it."""
+    found = status(pid)
+    masks = int(found.get("SigCgt", "0"), 16) | int(found.get("SigIgn", "0"), 16)
+    return bool(masks >> (number - 1) & 1)
+
+
 def has_ended(pid: int) -> bool:
     """Whether a process is gone, or waits for its parent to hear of its end."""
     return all(_has_ended(pid, thread) for thread in threads(pid))

@@ -292,7 +292,7 @@ FAMILIES: Mapping[str, _Family] = {
     **_each(("close", "dup", "exit"), _CLOSES),
     **_each(("issue", "store"), _KEYS),
     **_each(("readlink", "fsync", "sync", "statfs", "advise", "sleep", "reap", "test"), _NOBODY),
-    **_each(("begin", "start", "poll", "leave", "tell", "shutdown", "finalise", "kill"), _NOBODY),
+    **_each(("begin", "end", "start", "poll", "leave", "tell", "shutdown", "finalise", "kill"), _NOBODY),
     **_each(("clone", "clock", "timer", "random", "ioctl", "wait", "connect"), _NOBODY),
     **_each(("watch", "handle", "submit", "mount", "landlock", "admin"), _UNKNOWN),
 }

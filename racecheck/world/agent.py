@@ -105,6 +105,8 @@ SHOWN = "RACECHECK_CUDA_VISIBLE_DEVICES"
 """CUDA_VISIBLE_DEVICES as the session's own process has it; the zygote and most ranks see no GPU."""
 
 _replies = threading.local()
+_THREADING = frozenset({"threading", "queue", "concurrent.futures._base", "concurrent.futures.thread"})
+"""Modules whose own questions come with ops of their callers."""
 
 
 def sleep(seconds: SupportsFloat | SupportsIndex, /) -> None:
@@ -195,10 +197,12 @@ def take_over_processes() -> None:
 
 
 def take_over_polls() -> None:
-    """Announce each question about another thread that does not wait: its answer depends on who goes first."""
+    """Announce each question about another thread that does not wait, and that an event is about to be set: the answer
+    depends on who goes first.
+    """
     polls: tuple[tuple[type, tuple[str, ...]], ...] = (
         (threading.Thread, ("is_alive",)),
-        (threading.Event, ("is_set",)),
+        (threading.Event, ("is_set", "set", "clear")),
         (Future, ("done", "running", "cancelled")),
         (queue.Queue, ("empty", "full", "qsize")),
     )
@@ -274,14 +278,10 @@ def _begun() -> None:
 def _polling(original: Callable[..., Any], name: str) -> Callable[..., Any]:
     @functools.wraps(original)
     def poll(*arguments: Any, **named: Any) -> Any:
-        if len(threading._active) == 1 or getattr(_replies, "polls", False):  # type: ignore[attr-defined]
-            return original(*arguments, **named)
-        announce({"is": "poll", "at": name, "stack": stack()})
-        _replies.polls = True  # one question may ask another
-        try:
-            return original(*arguments, **named)
-        finally:
-            _replies.polls = False
+        caller = sys._getframe(1).f_globals.get("__name__")
+        if len(threading._active) > 1 and caller not in _THREADING:  # type: ignore[attr-defined]
+            announce({"is": "poll", "at": name, "stack": stack()})
+        return original(*arguments, **named)
 
     return poll
 
@@ -301,7 +301,10 @@ def _submitting(original: Callable[..., Any]) -> Callable[..., Any]:
 def _begin(thread: threading.Thread, run: Callable[[], None]) -> None:
     del vars(thread)["run"]
     announce({"is": "thread", "stack": stack()})
-    run()
+    try:
+        run()
+    finally:
+        announce({"is": "end of thread"})
 
 
 def _work(name: str | None, function: Callable[..., Any], /, *given: Any, **named: Any) -> Any:

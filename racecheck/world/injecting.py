@@ -114,7 +114,7 @@ class Injector:
     def _terminate(self, task: Task, request: Request, fault: Fault) -> bool:
         """Announce the end: a handler hears of it when the call has been answered; who has none ends now."""
         self._record(task, request.op, "SIGTERM", "term", "before")
-        if not _is_caught(task.rank.pid, signal.SIGTERM):
+        if not proc.is_caught(task.rank.pid, signal.SIGTERM):
             self._end(task.rank, signal.SIGTERM)
             return True
         os.kill(task.rank.pid, signal.SIGTERM)
@@ -154,10 +154,3 @@ class Injector:
                 task.request.close()
             task.request = task.announcement = None
         rank.running = True
-
-
-def _is_caught(pid: int, number: int) -> bool:
-    """Whether a process has a handler for a signal, or ignores it."""
-    status = proc.status(pid)
-    masks = int(status.get("SigCgt", "0"), 16) | int(status.get("SigIgn", "0"), 16)
-    return bool(masks >> (number - 1) & 1)

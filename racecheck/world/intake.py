@@ -203,12 +203,6 @@ def _share(task: Task, message: dict[str, Any]) -> None:
     task.rank.shared = True
 
 
-def _end_item(task: Task, message: dict[str, Any]) -> None:
-    """A worker has done its work."""
-    del message
-    task.name = task.own_name
-
-
 def _limit(task: Task, message: dict[str, Any]) -> None:
     """A thread is about to wait, for so long at most."""
     task.limit = message["nanoseconds"]
@@ -217,7 +211,6 @@ def _limit(task: Task, message: dict[str, Any]) -> None:
 _OWN_AFFAIRS: Mapping[str, Callable[[Task, dict[str, Any]], Any]] = {
     "submit": _submit,
     "starting": _share,
-    "end of item": _end_item,
     "limit": _limit,
 }
 """Announcements that concern the thread alone and are answered at once."""

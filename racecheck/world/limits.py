@@ -36,6 +36,8 @@ _MOST = 500
 """So many limits in a row, and nothing else done: who loops like that may wait for what never comes."""
 _PATIENCE = 10 * 10**9
 """Nanoseconds of virtual time that others may take before somebody is refused who connects."""
+_SLOWEST = 10 * 10**9
+"""Nanoseconds that a thread may take from announcing a limit until it waits, on a machine that is busy."""
 _REALTIME = 0x100
 _PYTORCH = "pt_"
 
@@ -59,7 +61,7 @@ class Limits:
         if _connects(request):
             task.rank.connects = True
             if connecting.is_here(request):
-                self._state.ledger.note("connections: made one at a time, once somebody listens if anybody does")
+                self._state.ledger.untried("a connection that is refused because nobody listens yet")
                 request.until = self._state.time.elapsed + _PATIENCE
                 task.wait, task.started, task.inside = request, True, None
             return task.wait is not None
@@ -87,7 +89,8 @@ class Limits:
             else:
                 length -= request.received
         announced = task.limit
-        return announced if announced // 2 < length <= announced else round_up(max(0, length))
+        slack = max(announced // 2, _SLOWEST)
+        return announced if announced - slack < length <= announced else round_up(max(0, length))
 
     def end_some(self) -> bool:
         """Let the first one go on whose wait is over without a choice of ours; whether there was one.

@@ -241,10 +241,18 @@ class Quiet:
             if not rank.gone:
                 found.append(rank.pid)
             if rank.forked:
-                children = self._children[rank.pid] = proc.descendants(rank.pid)
-                found += children
                 self._bury(rank)
+                children = self._children[rank.pid] = self._descendants(rank)
+                found += children
         return found
+
+    def _descendants(self, rank: Rank) -> list[int]:
+        """The processes of a rank, those among them whose parent has ended."""
+        found = dict.fromkeys(proc.descendants(rank.pid))
+        for pid in rank.processes:
+            if pid != rank.pid and pid not in found:
+                found.update(dict.fromkeys([pid, *proc.descendants(pid)]))
+        return [*found]
 
     def _bury(self, rank: Rank) -> None:
         """Child processes that have ended give back their descriptors and locks."""

@@ -9,6 +9,7 @@ or processes; in any other they are answered at once.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from racecheck.model import Op, Place
 from racecheck.world.store import keys_of
@@ -21,6 +22,8 @@ AMONG_THREADS: Mapping[str, str] = {
     "started": "start",
     "submitted": "start",
     "poll": "poll",
+    "end of item": "end",
+    "end of thread": "end",
     "left": "leave",
     "weights": "tell",
     "shutdown": "shutdown",
@@ -31,8 +34,13 @@ AMONG_THREADS: Mapping[str, str] = {
 CONDITION = "threads of a rank switch at their ops only: locks in memory and the GIL go as they were observed"
 
 
-def announced_op(task: Task) -> Op | None:
-    """The op that a thread's announcement is; None for one that is answered without a choice."""
+def announced_op(task: Task, *, stacks: bool) -> Op | None:
+    """The op that a thread's announcement is, with its stack if ``stacks``; None if it is answered without a choice."""
+    op = _found(task)
+    return op if op is None or stacks else replace(op, stack=None)
+
+
+def _found(task: Task) -> Op | None:
     assert task.announcement is not None
     message = task.announcement.message
     kind = message["is"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import math
 import os
+import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -37,7 +38,7 @@ from racecheck.world.quiet import Quiet
 from racecheck.world.recorder import Recorder
 from racecheck.world.session import Session
 from racecheck.world.state import Over, State
-from racecheck.world.tasks import Announcement, Task, frames, join
+from racecheck.world.tasks import Announcement, Rank, Task, join
 from racecheck.world.view import Viewer
 from racecheck.world.virtual import VirtualTime
 
@@ -208,11 +209,9 @@ class Supervisor:
             request.op = self._ending(request.op, request.task)
 
     def _place_announcement(self, task: Task, announcement: Announcement) -> None:
-        announcement.op = stops.announced_op(task)
+        announcement.op = stops.announced_op(task, stacks=self._state.stacks)
         if announcement.message["is"] == "exit":
-            stack = frames(announcement.message.get("stack"))
-            op = Op(task.rank.number, task.name, "exit", "exit_group", stack=stack, alone=not task.rank.shared)
-            op = self._ending(op, task)
+            op = self._ending(Op(task.rank.number, task.name, "exit", "exit_group", alone=not task.rank.shared), task)
             announcement.op = op if op.places or task.rank.shared else None
 
     def _ending(self, op: Op, task: Task) -> Op:
@@ -269,6 +268,8 @@ class Supervisor:
         if message["is"] == "weights":
             said = message["said"]
             self._state.weights.append(Weights(rank=task.rank.number, event=len(self._state.trace), **said))
+        elif message["is"] == "end of item":
+            task.name = task.own_name
         elif message["is"] == "finalise":
             self._cut(task)
         reply(task)
@@ -394,9 +395,17 @@ class Supervisor:
         task.rank.running = True
         result = answer(request, result, self._state.crew.files)
         self._record(request, result)
-        task.rank.kills |= request.call.family == "kill"
+        if request.call.family == "kill":
+            task.rank.kills = True
+            self._note_handlers(task.rank, request.number("signal"))
         if request.call.family == "exit":
+            self._note_handlers(task.rank, signal.SIGCHLD)
             self._cut(task)
+
+    def _note_handlers(self, rank: Rank, number: int) -> None:
+        """A signal has been sent to a process of a rank: its handler runs before that one's next op, never later."""
+        if number > 0 and any(proc.is_caught(pid, number) for pid in rank.processes):
+            self._state.ledger.untried("another moment at which a handler of a signal runs")
 
     def _look(self, request: Request) -> Answer:
         return self._viewer.perform(request, self._perform)
