@@ -99,14 +99,16 @@ class _Plan:
             found.add((sum(key < place for key in self.keys), place))
         for entries, place in sorted(found, reverse=True):
             done = (1 << entries) - 1
-            events = (1 << place) - 1
-            yield Cut(done, events, self._reached(events & ~self._under_way(entries)), self._last(done, {}))
+            events = (1 << place) - 1 & ~self._under_way(entries)
+            yield Cut(done, events, self._reached(events), self._last(done, {}))
 
     def _under_way(self, entries: int) -> int:
-        """The event behind which a repair has put the next entry, an fsync: what it acknowledges waits for that."""
-        if not entries or entries == len(self.keys) or self.log.entries[entries].event >= 0:
+        """The event that the next entry belongs to as well, or behind which a repair has put it, if a rank says right
+        after it that a save has returned: that waits for the entry.
+        """
+        if not entries or entries == len(self.keys) or self.keys[entries] != self.keys[entries - 1]:
             return 0
-        return 1 << self.keys[entries - 1]
+        return 1 << self.keys[entries] if self.keys[entries] in self.acks else 0
 
     def _around_acks(self) -> Iterator[int]:
         for event in self.acks:

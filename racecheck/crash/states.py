@@ -15,7 +15,7 @@ from racecheck.crash.models import Model
 from racecheck.model import Crash
 
 MODELS = tuple(_MODELS)
-"""The names of the models; "ext4" stands for ext4 with data=ordered, and for XFS."""
+"""The names of the models; "ext4" stands for ext4 with data=ordered, and what "xfs" can lose is among what it can."""
 
 ALL, APART, MOST = 4096, 4, 100_000
 """All states are enumerated where a crash at one place leaves no more than so many (where ranks are apart: than a part

@@ -10,14 +10,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from racecheck.crash.changes import PAGE, Changes, Name, bits, mask_of
-from racecheck.crash.models.common import Rules, bytes_after_truncation, contents_of, names_in, names_of, per_sync
+from racecheck.crash.models.common import (
+    Rules,
+    bytes_after_truncation,
+    contents_of,
+    names_in,
+    names_of,
+    per_sync,
+    written_by,
+)
 
 
 class Btrfs:
     """Names and truncations last in order, up to the last transaction; behind it what fsyncs have promised.
 
-    An fsync of a file promises its bytes, its present names, and that the old ones are gone; one of a directory the
-    names in it.  Both promise the directories above.  Who had such a name in the last transaction is not lost for it.
+    An fsync of a file promises its bytes, its present names, and that those from before a rename are gone (a name that
+    an unlink, or the rename of another file, takes from a file that has more of them may be back); one of a directory
+    the names in it.  An fdatasync is an fsync.  Both promise the directories above.  What had such a name in the last
+    transaction is not lost for it.
     What else is in the log tree depends on what it holds already: the names of what was in it before, and those in the
     directories around, may last too, with sizes that are newer than the bytes.
     """
@@ -48,7 +58,8 @@ class _Logged:
 
     def promise(self, index: int, before: int) -> int:
         inode = self.changes.log.entries[index].inode
-        return contents_of(self.changes, inode, before) | self._named(inode, before) | self._inside(inode, before)
+        written = written_by(self.changes, index, before)
+        return written | self._named(inode, before) | self._inside(inode, before)
 
     def may(self, index: int, before: int) -> int:
         """The names of all that was in the log tree before, and in the directories around."""
@@ -120,7 +131,7 @@ class _Logged:
         return mask_of(n for n in range(start, len(every)) if every[n].inode == inode and name in every[n].removes)
 
     def _named(self, inode: int, before: int) -> int:
-        """The present names of an object and that its old ones are gone, and the same for the directories above."""
+        """The present names of an object, that those from before a rename are gone, and so on for what is above."""
         changes = self.changes
         names: dict[tuple[int, str], int] = {}
         found = 0
@@ -129,12 +140,18 @@ class _Logged:
                 names[name] = number
             for name in changes.every[number].removes:
                 names.pop(name, None)
-                found |= 1 << number
+                found |= 1 << number if self._is_moved(number) else 0
         if not names and inode not in changes.log.start.inodes:
             return 0
         for (directory, _), number in names.items():
             found |= 1 << number | self._named(directory, before)
         return found
+
+    def _is_moved(self, number: int) -> bool:
+        """Whether a change takes an object's name away because it has another one instead."""
+        change = self.changes.every[number]
+        entry = self.changes.log.entries[change.entry]
+        return entry.kind == "rename" and entry.inode == change.inode
 
     def _inside(self, directory: int, before: int) -> int:
         """The names in a directory as they are, and that others are gone."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from racecheck.crash.changes import PAGE, Changes, mask_of
+from racecheck.crash.changes import PAGE, Changes, bits, mask_of
+
+_MAKES = frozenset({"create", "mkdir", "symlink"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,63 @@ def bytes_after_truncation(changes: Changes) -> list[int]:
 def contents_of(changes: Changes, inode: int, before: int) -> int:
     """The bytes and sizes of a file, as far as they came before."""
     return changes.of_inode.get(inode, 0) & before
+
+
+def written_by(changes: Changes, index: int, before: int, page: int = PAGE) -> int:
+    """The bytes that an fsync writes, and the sizes that it makes last; of one that is about some bytes alone the
+    bytes in their pages.
+    """
+    entry = changes.log.entries[index]
+    contents = contents_of(changes, entry.inode, before)
+    if not entry.length:
+        return contents
+    first, end = entry.offset // page * page, -(-(entry.offset + entry.length) // page) * page
+    return mask_of(number for number in bits(contents) if _is_within(changes, number, first, end))
+
+
+def _is_within(changes: Changes, number: int, first: int, end: int) -> bool:
+    """Whether a change is of a size, or of no bytes but those from ``first`` to ``end``."""
+    change = changes.every[number]
+    entry = changes.log.entries[change.entry]
+    if entry.kind == "truncate":  # it fills the rest of its last page with zeros
+        return change.kind == "size" or first <= entry.length < end
+    return first <= entry.offset and entry.offset + entry.length <= end
+
+
+def birth_of(changes: Changes, inode: int, before: int) -> int:
+    """The change that has made an object."""
+    every = bits(names_of(changes, inode, before))
+    return mask_of(each for each in every if changes.log.entries[changes.every[each].entry].kind in _MAKES)
+
+
+def about(changes: Changes, index: int, before: int, *, passes_names: bool) -> int:
+    """The names and sizes that an fsync makes last on a file system with a journal.
+
+    ``passes_names``: of the names of a file an fdatasync makes last only that the file has come to be, and of its
+    truncations only those that the journal has for certain.
+    """
+    entry = changes.log.entries[index]
+    inside = names_in(changes, entry.inode, before)
+    if entry.datasync and passes_names:
+        return inside | birth_of(changes, entry.inode, before) | certain_sizes(changes, entry.inode, before)
+    sizes = contents_of(changes, entry.inode, before) & changes.kinds["size"]
+    return inside | names_of(changes, entry.inode, before) | sizes
+
+
+def certain_sizes(changes: Changes, inode: int, before: int) -> int:
+    """The truncations of a file that change the size on the disk, whatever has been written back by then.
+
+    (A file that was empty, was written to and is truncated again may have been empty on the disk all the time.)
+    """
+    found, sizes = 0, {changes.start_size(inode)}
+    for number in bits(contents_of(changes, inode, before)):
+        entry = changes.log.entries[changes.every[number].entry]
+        if changes.every[number].kind == "size":
+            found |= 0 if entry.length in sizes else 1 << number
+            sizes = {entry.length}
+        elif entry.kind == "write":
+            sizes |= {max(size, entry.offset + entry.length) for size in sizes}
+    return found
 
 
 def names_of(changes: Changes, inode: int, before: int) -> int:

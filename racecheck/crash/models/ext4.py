@@ -8,15 +8,7 @@ documentation of ext4; Mohan et al., "CrashMonkey and ACE", OSDI 2018, on what f
 from __future__ import annotations
 
 from racecheck.crash.changes import PAGE, Changes, bits
-from racecheck.crash.models.common import (
-    Rules,
-    bytes_after_truncation,
-    contents_of,
-    names_in,
-    names_of,
-    per_sync,
-    up_to,
-)
+from racecheck.crash.models.common import Rules, about, bytes_after_truncation, per_sync, up_to, written_by
 
 
 class Ext4:
@@ -25,6 +17,9 @@ class Ext4:
     An fsync writes the bytes and forces the journal as far as it is about the file: through the last change of its
     names or its size, and through whatever came before a write that made it longer, since the new size is in the
     journal behind that.  An fsync of a file about which the journal has nothing forces nothing.
+
+    An fdatasync of a file passes over a new name of it (``i_datasync_tid`` in the kernel's fs/ext4: a rename or a link
+    does not set it).  Of a directory it forces what an fsync forces (since Linux 5.10).
     """
 
     split = False
@@ -32,6 +27,8 @@ class Ext4:
     sizes = True
     tails = True
     keeps_all = False
+    passes_names = True
+    """Whether an fdatasync passes over a new name."""
 
     def rules(self, changes: Changes) -> Rules:
         journal = changes.kinds["name"] | changes.kinds["size"]
@@ -39,11 +36,11 @@ class Ext4:
 
         def promise(index: int, before: int) -> int:
             inode = changes.log.entries[index].inode
-            contents = contents_of(changes, inode, before)
+            contents = written_by(changes, index, before)
             fresh = contents & ~written.get(inode, 0)
-            written[inode] = contents
-            about = names_of(changes, inode, before) | names_in(changes, inode, before) | contents & journal
-            return contents | up_to(about | _longer(changes, fresh)) & journal & before
+            written[inode] = written.get(inode, 0) | contents
+            forced = about(changes, index, before, passes_names=self.passes_names) | _longer(changes, fresh)
+            return contents | up_to(forced) & journal & before
 
         requires = bytes_after_truncation(changes)
         for number in bits(journal):
@@ -52,10 +49,23 @@ class Ext4:
         return Rules(requires, per_sync(changes, promise))
 
 
+class Xfs(Ext4):
+    """The same, but an fdatasync of a file keeps a new name of it: whatever changes a file logs all of its inode.
+
+    (Only times do not count: ``xfs_fsync_seq`` in the kernel's fs/xfs.)
+    """
+
+    passes_names = False
+
+
 def _longer(changes: Changes, mask: int) -> int:
-    """The last of some changes that made its file longer by writing to it; none: 0."""
-    found = 0
+    """The last of some changes of a file that made it longer by writing to it, and that is still there; none: 0."""
+    found: list[tuple[int, int]] = []
     for number in bits(mask):
-        if changes.every[number].extends:
-            found = 1 << number
-    return found
+        change = changes.every[number]
+        entry = changes.log.entries[change.entry]
+        if change.extends:
+            found.append((number, entry.offset))
+        elif change.shrinks:
+            found = [(each, offset) for each, offset in found if offset < entry.length]
+    return 1 << found[-1][0] if found else 0

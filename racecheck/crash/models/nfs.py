@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from racecheck.crash.changes import PAGE, Changes, mask_of
-from racecheck.crash.models.common import Rules, contents_of
+from racecheck.crash.models.common import Rules, contents_of, written_by
 from racecheck.crash.models.ext4 import Ext4
 
 _SENDS = frozenset({"fsync", "truncate"})
@@ -65,4 +65,7 @@ def _sent(changes: Changes, index: int) -> int:
     entry = changes.log.entries[index]
     if entry.kind not in _SENDS:
         return changes.of_entry[index]
-    return changes.of_entry[index] | contents_of(changes, entry.inode, changes.before(index))
+    before = changes.before(index)
+    is_size = entry.kind == "truncate"
+    sends = contents_of(changes, entry.inode, before) if is_size else written_by(changes, index, before)
+    return changes.of_entry[index] | sends
