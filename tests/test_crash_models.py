@@ -8,9 +8,10 @@ import pytest
 from crash_logs import Calls, shown
 
 from racecheck.crash import litmus
-from racecheck.crash.changes import PAGE, Changes, bits
+from racecheck.crash.changes import PAGE, Changes
 from racecheck.crash.legal import Legal, Limits
 from racecheck.crash.models import MODELS
+from racecheck.crash.sets import bits
 from racecheck.crash.states import states
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from racecheck.crash.changes import PAGE, Changes, bits, mask_of
+from racecheck.crash.changes import PAGE, Changes
+from racecheck.crash.log import SYNCS
+from racecheck.crash.sets import bits, mask_of
 
 _MAKES = frozenset({"create", "mkdir", "symlink"})
 
@@ -28,19 +30,15 @@ class Rules:
 
 
 Promise = Callable[[int, int], int]
-"""What an fsync promises: given its place in the log, and the changes before it."""
+"""What an fsync promises: given its place in the log, and the changes that come before it in every order."""
 
 
 def per_sync(changes: Changes, promise: Promise, synced: Promise = lambda _, before: before) -> dict[int, int]:
     """The promises of every fsync, and of every sync: all that came before."""
     found: dict[int, int] = {}
-    before = 0
     for index, entry in enumerate(changes.log.entries):
-        if entry.kind == "sync":
-            found[index] = synced(index, before)
-        elif entry.kind == "fsync":
-            found[index] = promise(index, before)
-        before |= changes.of_entry[index]
+        if entry.kind in SYNCS:
+            found[index] = (synced if entry.kind == "sync" else promise)(index, changes.before(index))
     return found
 
 
@@ -139,8 +137,3 @@ def names_in(changes: Changes, directory: int, before: int) -> int:
         if before >> number & 1 and any(each[0] == directory for each in change.names):
             found |= 1 << number
     return found
-
-
-def up_to(mask: int) -> int:
-    """All changes up to the last of a set."""
-    return (1 << mask.bit_length()) - 1

@@ -7,12 +7,19 @@ documentation of ext4; Mohan et al., "CrashMonkey and ACE", OSDI 2018, on what f
 
 from __future__ import annotations
 
-from racecheck.crash.changes import PAGE, Changes, bits
-from racecheck.crash.models.common import Rules, about, bytes_after_truncation, per_sync, up_to, written_by
+from racecheck.crash.changes import PAGE, Changes
+from racecheck.crash.models.common import Rules, about, bytes_after_truncation, per_sync, written_by
+from racecheck.crash.sets import bits
 
 
 class Ext4:
     """Names and truncations last in order; bytes as soon as, or later than, the truncations of their file.
+
+    That is the order of the run, but for ops that could have gone in another one: what lasts of the journal is closed
+    under what comes before in every order, and has, closed likewise, what each fsync is about.  That is exact.  Let L
+    be a set like that: the order that does L first, with all that comes before it, is one of the run's orders; L is
+    then what its journal begins with, and no fsync forces more than that beginning.  (Where an fsync is about what
+    may come before or after it, see `racecheck.crash.possible`.)
 
     An fsync writes the bytes and forces the journal as far as it is about the file: through the last change of its
     names or its size, and through whatever came before a write that made it longer, since the new size is in the
@@ -32,20 +39,16 @@ class Ext4:
 
     def rules(self, changes: Changes) -> Rules:
         journal = changes.kinds["name"] | changes.kinds["size"]
-        written: dict[int, int] = {}
 
         def promise(index: int, before: int) -> int:
-            inode = changes.log.entries[index].inode
             contents = written_by(changes, index, before)
-            fresh = contents & ~written.get(inode, 0)
-            written[inode] = written.get(inode, 0) | contents
-            forced = about(changes, index, before, passes_names=self.passes_names) | _longer(changes, fresh)
-            return contents | up_to(forced) & journal & before
+            forced = about(changes, index, before, passes_names=self.passes_names) | _longer(changes, contents)
+            return contents | changes.closed(forced) & journal
 
         requires = bytes_after_truncation(changes)
         for number in bits(journal):
             own = changes.of_entry[changes.every[number].entry]
-            requires[number] = (journal | own) & ((1 << number) - 1)
+            requires[number] = (journal | own) & changes.earlier[number]
         return Rules(requires, per_sync(changes, promise))
 
 

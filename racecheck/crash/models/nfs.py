@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from racecheck.crash.changes import PAGE, Changes, mask_of
+from racecheck.crash.changes import PAGE, Changes
 from racecheck.crash.models.common import Rules, contents_of, written_by
 from racecheck.crash.models.ext4 import Ext4
+from racecheck.crash.sets import mask_of
 
 _SENDS = frozenset({"fsync", "truncate"})
 

@@ -7,7 +7,7 @@ as it does on ext4, also with data=journal, and not on XFS and btrfs.
 from __future__ import annotations
 
 from racecheck.crash.changes import PAGE, Changes
-from racecheck.crash.models.common import Rules, about, per_sync, up_to, written_by
+from racecheck.crash.models.common import Rules, about, per_sync, written_by
 
 
 class Ordered:
@@ -22,7 +22,6 @@ class Ordered:
     def rules(self, changes: Changes) -> Rules:
         def promise(index: int, before: int) -> int:
             own = written_by(changes, index, before) | about(changes, index, before, passes_names=True)
-            return up_to(own) & before
+            return changes.closed(own)
 
-        requires = [(1 << number) - 1 for number in range(len(changes.every))]
-        return Rules(requires, per_sync(changes, promise))
+        return Rules(changes.earlier, per_sync(changes, promise))
