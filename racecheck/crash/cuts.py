@@ -137,8 +137,9 @@ class _Plan:
         """
         stops = {rank: set(self._events(rank, promises)) for rank in self.ranks}
         for happened in self._apart(stops, LOSSY):
-            entries = self._entries(self.needs.under_way(happened)) & ~promises
-            yield self._cut(happened, self._entries(happened) | entries)
+            said = mask_of(each for each in self.acks if each >= 0)
+            begun = self._entries(self.needs.under_way(happened) & ~said) & ~promises & ~self._entries(happened)
+            yield self._cut(happened | mask_of(self.own[each] for each in bits(begun)), self._entries(happened) | begun)
 
     def _apart(self, stops: Mapping[int, set[int]], most: int) -> Iterator[int]:
         """Between two collectives of all ranks the ways in which each is at one of its stops, as sets of events."""

@@ -155,7 +155,8 @@ class _Enumerator:
         torn |= {self._grown(inode, size) for inode, size in choice.sizes}
         kept = self._events(self.changes.entries_of(choice.lasts & self.changes.kinds["data"]))
         torn |= {each for each in lost if self.log.entries[each].event in kept}
-        crash = Crash(self.name, tuple(bits(cut.events)), self._events(lost - torn), self._events(torn))
+        gone = (tuple(each for each in self._events(kind) if cut.events >> each & 1) for kind in (lost - torn, torn))
+        crash = Crash(self.name, tuple(bits(cut.events)), *gone)
         return CrashState(self.changes.disk(choice), crash)
 
     def _grown(self, inode: int, size: int) -> int:
