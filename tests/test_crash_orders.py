@@ -100,6 +100,21 @@ def test_each_rank_may_be_at_any_of_its_writes(model: str):
         assert {"a": "one", **there} in texts
 
 
+def test_what_two_fsyncs_promise_cannot_both_be_lost_where_one_of_them_comes_first():
+    """Each rank makes a name and then fsyncs the directory of the other's: whichever is last finds the other name."""
+    calls = Calls(2)
+    calls.mkdir("X")
+    calls.mkdir("Y")
+    calls.settle()
+    both = Calls(2, dict(calls.names), start=calls.start, _inodes=9)
+    for rank, name, other in ((0, "Y/a", "X"), (1, "X/b", "Y")):
+        both.at(rank).mkdir(name)
+        both.at(rank).fsync(other)
+    for model in (*JOURNALS, "posix-min"):
+        found = {tuple(each for each in paths if len(each) > 2) for paths in left(both.log(), model, (1, 3))}
+        assert found == {("Y/a/",), ("X/b/",), ("X/b/", "Y/a/")}, model
+
+
 # Brute force.
 
 
@@ -175,7 +190,7 @@ NAMES = ("mkdir", "create", "rename", "fsync", "fdatasync")
 ALL = (*NAMES, "write", "write", "fsync")
 
 
-@pytest.mark.parametrize("model", JOURNALS)
+@pytest.mark.parametrize("model", [*JOURNALS, "posix-min"])
 @pytest.mark.parametrize("kinds", [NAMES, ALL])
 def test_the_states_of_one_run_are_those_of_all_its_orders(model: str, kinds: Sequence[str]):
     several = 0
@@ -184,10 +199,10 @@ def test_the_states_of_one_run_are_those_of_all_its_orders(model: str, kinds: Se
         one, every = texts(log, model), of_all_orders(log, model)
         assert one == every, (seed, log.entries, one - every, every - one)
         several += one != texts(replace(log, moments=()), model)
-    assert several > 20
+    assert several > 20 or model == "posix-min"
 
 
-@pytest.mark.parametrize("model", ["btrfs", "posix-min", "kill"])
+@pytest.mark.parametrize("model", ["btrfs", "nfs-server", "kill"])
 def test_the_states_of_one_run_have_those_of_all_its_orders(model: str):
     for seed in range(100):
         log = drawn(Random(f"orders {seed}"), 2 + seed % 2, 7, ALL)

@@ -60,7 +60,7 @@ class Changes:
 
     ``split``: a rename is the loss of what it replaces, the new name, and the loss of the old one.  ``tails``: to cut
     a file off inside a page is also to write zeros into the rest of that page.  ``earlier`` are for each change those
-    that come before it in every order of the run (`racecheck.crash.order`).
+    that come before it in every order of the run, and ``order`` has the same of entries (`racecheck.crash.order`).
     """
 
     log: Log
@@ -72,7 +72,7 @@ class Changes:
     of_inode: dict[int, int] = field(default_factory=dict)
     earlier: list[int] = field(default_factory=list)
     _before: list[int] = field(default_factory=list)
-    _order: list[int] = field(default_factory=list)
+    order: list[int] = field(default_factory=list)
     _trees: dict[int, tuple[tuple[str, int], ...]] = field(default_factory=dict)
     _contents: dict[tuple[object, ...], Stored] = field(default_factory=dict)
     _inodes: dict[int, Inode] = field(default_factory=dict)
@@ -89,8 +89,8 @@ class Changes:
                 self.kinds[change.kind] |= 1 << number
                 if change.kind != "name":
                     self.of_inode[change.inode] = self.of_inode.get(change.inode, 0) | 1 << number
-        self._order = before_entries(self.log)
-        self._before = [self.of_entries(entries) for entries in self._order]
+        self.order = before_entries(self.log)
+        self._before = [self.of_entries(entries) for entries in self.order]
         for number, change in enumerate(self.every):
             self.earlier.append(self._before[change.entry] | self.of_entry[change.entry] & ((1 << number) - 1))
 
@@ -144,12 +144,12 @@ class Changes:
 
     def is_before(self, one: int, other: int) -> bool:
         """Whether an entry comes before another in every order."""
-        return bool(self._order[other] >> one & 1)
+        return bool(self.order[other] >> one & 1)
 
     def not_after(self, index: int) -> int:
         """The changes that come before an entry in some order."""
-        later = mask_of(place for place, before in enumerate(self._order) if before >> index & 1)
-        return self.of_entries(((1 << len(self._order)) - 1) & ~later & ~(1 << index))
+        later = mask_of(place for place, before in enumerate(self.order) if before >> index & 1)
+        return self.of_entries(((1 << len(self.order)) - 1) & ~later & ~(1 << index))
 
     def closed(self, mask: int) -> int:
         """Changes, and all that come before them."""

@@ -12,6 +12,7 @@ from racecheck.crash.legal import Legal, Limits, bounded, tears
 from racecheck.crash.log import Disk, Log
 from racecheck.crash.models import MODELS as _MODELS
 from racecheck.crash.models import Model
+from racecheck.crash.possible import Possible
 from racecheck.crash.sets import bits, mask_of
 from racecheck.model import Crash
 
@@ -67,6 +68,7 @@ class _Enumerator:
         self.model: Model = _MODELS[name]
         self.changes = Changes(log, self.model.split, self.model.tails)
         self.limits = Limits(self.changes, self.model)
+        self.possible = Possible(self.changes, self.limits.rules)
         self.acks = frozenset(acks)
         self.most = most
         self.candidates = 0
@@ -193,9 +195,8 @@ class _Enumerator:
         if len(everything) > most:
             self.bounded += 1
             self._cut_short.add(key)
-            yield from bounded(self.limits, legal)
-        else:
-            yield from everything
+            everything = list(bounded(self.limits, legal))
+        yield from (each for each in everything if self.possible.allows(cut.entries, each.lasts))
         yield from self._torn(legal)
 
     def _torn(self, legal: Legal) -> Iterator[Choice]:

@@ -20,6 +20,9 @@ class Rules:
     sync, by its place in the log, the set of changes that last once it has returned, whatever they require; ``may``
     those that may then last without what they require, ``revokes`` those of which it takes the promise back.
     ``implies``: where all of the first last and none of the second, all of the third do.
+
+    ``late`` are for each fsync and sync the changes that it is about where they come before it, which they do in some
+    orders only; ``journals`` are sets of changes that last in one order.
     """
 
     requires: Sequence[int]
@@ -27,6 +30,8 @@ class Rules:
     may: Mapping[int, int] = field(default_factory=dict)
     revokes: Mapping[int, int] = field(default_factory=dict)
     implies: Sequence[tuple[int, int, int]] = ()
+    late: Mapping[int, int] = field(default_factory=dict)
+    journals: Sequence[int] = ()
 
 
 Promise = Callable[[int, int], int]
@@ -39,6 +44,16 @@ def per_sync(changes: Changes, promise: Promise, synced: Promise = lambda _, bef
     for index, entry in enumerate(changes.log.entries):
         if entry.kind in SYNCS:
             found[index] = (synced if entry.kind == "sync" else promise)(index, changes.before(index))
+    return found
+
+
+def lates(changes: Changes, asks: Promise) -> dict[int, int]:
+    """What each fsync and sync is about in some orders only."""
+    found = {}
+    for index, entry in enumerate(changes.log.entries):
+        if entry.kind in SYNCS:
+            some = changes.not_after(index)
+            found[index] = (some if entry.kind == "sync" else asks(index, some)) & ~changes.before(index)
     return found
 
 

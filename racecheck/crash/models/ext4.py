@@ -8,7 +8,7 @@ documentation of ext4; Mohan et al., "CrashMonkey and ACE", OSDI 2018, on what f
 from __future__ import annotations
 
 from racecheck.crash.changes import PAGE, Changes
-from racecheck.crash.models.common import Rules, about, bytes_after_truncation, per_sync, written_by
+from racecheck.crash.models.common import Rules, about, bytes_after_truncation, lates, per_sync, written_by
 from racecheck.crash.sets import bits
 
 
@@ -40,16 +40,20 @@ class Ext4:
     def rules(self, changes: Changes) -> Rules:
         journal = changes.kinds["name"] | changes.kinds["size"]
 
+        def asks(index: int, before: int) -> int:
+            own = about(changes, index, before, passes_names=self.passes_names)
+            return own | _longer(changes, written_by(changes, index, before))
+
         def promise(index: int, before: int) -> int:
-            contents = written_by(changes, index, before)
-            forced = about(changes, index, before, passes_names=self.passes_names) | _longer(changes, contents)
-            return contents | changes.closed(forced) & journal
+            return written_by(changes, index, before) | changes.closed(asks(index, before)) & journal
+
+        late = lates(changes, lambda index, before: asks(index, before) | written_by(changes, index, before))
 
         requires = bytes_after_truncation(changes)
         for number in bits(journal):
             own = changes.of_entry[changes.every[number].entry]
             requires[number] = (journal | own) & changes.earlier[number]
-        return Rules(requires, per_sync(changes, promise))
+        return Rules(requires, per_sync(changes, promise), late=late, journals=(journal,))
 
 
 class Xfs(Ext4):

@@ -40,7 +40,8 @@ class NfsServer(Ext4):
     """A server that exports with ``async`` loses power: its disk is an ext4 on which no fsync ever came."""
 
     def rules(self, changes: Changes) -> Rules:
-        return Rules(super().rules(changes).requires)
+        rules = super().rules(changes)
+        return Rules(rules.requires, journals=rules.journals)
 
 
 def _in_pages(changes: Changes) -> Iterator[int]:

@@ -7,7 +7,7 @@ as it does on ext4, also with data=journal, and not on XFS and btrfs.
 from __future__ import annotations
 
 from racecheck.crash.changes import PAGE, Changes
-from racecheck.crash.models.common import Rules, about, per_sync, written_by
+from racecheck.crash.models.common import Rules, about, lates, per_sync, written_by
 
 
 class Ordered:
@@ -20,8 +20,9 @@ class Ordered:
     keeps_all = False
 
     def rules(self, changes: Changes) -> Rules:
-        def promise(index: int, before: int) -> int:
-            own = written_by(changes, index, before) | about(changes, index, before, passes_names=True)
-            return changes.closed(own)
+        def asks(index: int, before: int) -> int:
+            return written_by(changes, index, before) | about(changes, index, before, passes_names=True)
 
-        return Rules(changes.earlier, per_sync(changes, promise))
+        promises = per_sync(changes, lambda index, before: changes.closed(asks(index, before)))
+        everything = (1 << len(changes.every)) - 1
+        return Rules(changes.earlier, promises, late=lates(changes, asks), journals=(everything,))
