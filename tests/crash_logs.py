@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from racecheck.crash.changes import settled
@@ -88,6 +88,15 @@ class Calls:
 
     def fsync(self, path: str) -> None:
         self._add("fsync", inode=self.names[path])
+
+    def fdatasync(self, path: str) -> None:
+        self._add("fsync", inode=self.names[path], datasync=True)
+
+    def write_now(self, path: str, text: str, offset: int, *, datasync: bool = False) -> None:
+        """A write through a descriptor with O_SYNC, or with O_DSYNC."""
+        self.write(path, text, offset)
+        own = {"offset": offset, "length": len(text), "datasync": datasync}
+        self.entries.append(replace(self.entries[-1], kind="fsync", data=None, **own))
 
     def sync(self) -> None:
         self._add("sync")

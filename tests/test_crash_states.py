@@ -111,7 +111,7 @@ def test_what_had_been_acknowledged_tells_equal_disks_apart():
 
 
 def test_a_model_that_there_is_not():
-    with pytest.raises(ValueError, match="no model 'fat'; there are: kill, ext4, btrfs, posix-min, ordered"):
+    with pytest.raises(ValueError, match="no model 'fat'; there are: kill, ext4, xfs, btrfs, posix-min, ordered"):
         states(dcp().log(), "fat")
 
 
@@ -136,6 +136,24 @@ def test_the_crash_of_a_state_says_what_was_lost():
     assert by_disk[("tmp", "new"),].lost == ()
 
 
+def under_way(log: Log) -> Log:
+    """The same with the last call not yet over: it promises nothing."""
+    last = max(each.event for each in log.entries)
+    return replace(log, entries=tuple(each for each in log.entries if each.event < last or each.kind != "fsync"))
+
+
+def test_a_synchronous_write_that_has_returned_is_not_lost():
+    """It is two entries of the log, and only behind the second has it returned."""
+    calls = Calls()
+    calls.create("a")
+    calls.fsync("a")
+    calls.write_now("a", "new", 0)
+    for model in ("kill", "ext4", "xfs", "btrfs", "ordered"):
+        enumeration = states(calls.log(), model, acks=[calls.last])
+        acked = {shown(each.disk).get("a") for each in enumeration.states if calls.last in each.crash.happened}
+        assert acked == {"new"}, model
+
+
 @pytest.mark.parametrize("model", ["ext4", "btrfs"])
 def test_the_crash_of_every_state_leaves_it(model: str):
     """A state that is said to be left when only so much had happened is allowed of just that."""
@@ -145,7 +163,7 @@ def test_the_crash_of_every_state_leaves_it(model: str):
         for state in states(log, model, most=300).states[:150]:
             happened = set(state.crash.happened)
             cut = replace(log, entries=tuple(each for each in log.entries if each.event in happened))
-            assert allowed(cut, model, state) or state.crash.torn
+            assert allowed(cut, model, state) or allowed(under_way(cut), model, state) or state.crash.torn
             checked += 1
     assert checked > 500
 
@@ -407,7 +425,7 @@ def test_cuts_that_are_left_out_are_reported():
         for name in "abc":
             calls.at(rank).create(f"{name}{rank}")
     found, left_out = cuts(calls.log())
-    assert len(found) <= 300
+    assert len(found) <= 1100
     assert "not all the ways" in left_out
     assert left_out in states(calls.log(), "kill").truncated
 

@@ -28,6 +28,7 @@ from racecheck.strategies import RoundRobin, Sweep
 from racecheck.world.session import Session
 from tests.builders import op
 from tests.conftest import TARGETS, target
+from tests.targets import crashing
 
 # How faults are written.
 
@@ -231,6 +232,19 @@ def test_who_is_naive_fails_of_it_and_who_is_right_does_not(
     assert held.schedules > 1 or held.exhaustive
     without = search(session, naive, schedules=1)
     assert without.verdict is Verdict.PASS, without.violations
+
+
+@pytest.mark.parametrize("name", ["first_makes_a", "first_makes_b"])
+@pytest.mark.parametrize(("model", "verdict"), [("ext4", Verdict.FAIL), ("kill", Verdict.PASS)])
+def test_a_crash_is_judged_in_every_order_of_independent_ops(
+    session: Session, name: str, model: str, verdict: Verdict
+) -> None:
+    """DPOR runs one order of the two ranks, and which of the two directories comes first in it does not matter."""
+    scenario = target("crashing", name)
+    world = make_world(scenario.world, faults=[f"crash model={model}"])
+    found = explore(session, Search(scenario, world, (crashing.only_b_once_acked,), strategy="dpor", schedules=30))
+    assert found.verdict is verdict, (found.claim, found.reasons)
+    assert "of every order of independent ops" in found.claim
 
 
 def test_an_fsync_that_succeeds_after_one_that_failed_promises_nothing(session: Session) -> None:

@@ -45,7 +45,7 @@ def test_what_is_missing_is_said(broken, reason: str, monkeypatch: pytest.Monkey
     broken(monkeypatch)
     result = selftest.selftest(["xfs"], 5)
     assert result.verdict is Verdict.UNKNOWN
-    assert result.certificates == (Certificate("xfs", "ext4", 0, 0, (), reason),)
+    assert result.certificates == (Certificate("xfs", "xfs", 0, 0, (), reason),)
     assert reason in result.text
 
 
@@ -59,7 +59,7 @@ def test_a_process_that_dies_is_unknown(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def test_verdicts_and_text(monkeypatch: pytest.MonkeyPatch):
-    outside = Certificate("xfs", "ext4", 9, 5, ("program 3:\n  create(a)\nleft:\n  nothing",))
+    outside = Certificate("xfs", "xfs", 9, 5, ("program 3:\n  create(a)\nleft:\n  nothing",))
     found = {"ext4": Certificate("ext4", "ext4", 9, 7), "xfs": outside}
     monkeypatch.setattr(selftest, "certify", lambda fs, *_: found[fs])
     assert selftest.selftest(["ext4"], 9).verdict is Verdict.PASS
@@ -67,7 +67,7 @@ def test_verdicts_and_text(monkeypatch: pytest.MonkeyPatch):
     assert failed.verdict is Verdict.FAIL
     assert failed.text.splitlines() == [
         "ext4 (model ext4): 9 programs, 7 crashes that lost something, 0 outside",
-        "xfs (model ext4): 9 programs, 5 crashes that lost something, 1 outside",
+        "xfs (model xfs): 9 programs, 5 crashes that lost something, 1 outside",
         "  the first that the model does not allow:",
         "  program 3:",
         "    create(a)",

@@ -87,7 +87,7 @@ def _entries(op: Op, change: Change, sent: Sequence[int], make: _Make, disks: st
     elif op.call == "sync":
         yield make("sync")
     for inode in sent:
-        yield make("fsync", inode=inode)
+        yield make("fsync", inode=inode, datasync=op.syscall == "fdatasync")
 
 
 def _writes(op: Op, change: Change, make: _Make, disks: storage.Storage) -> Iterator[Entry]:
@@ -97,7 +97,8 @@ def _writes(op: Op, change: Change, make: _Make, disks: storage.Storage) -> Iter
             data = Data(span.digest, start, end - start) if span.digest else None
             yield make("write", inode=inode, offset=span.offset + start, length=end - start, data=data)
     if change.lasting:
-        yield make("fsync", inode=inode)
+        start, end = change.spans[0].offset, change.spans[-1].offset + change.spans[-1].length
+        yield make("fsync", inode=inode, offset=start, length=end - start, datasync=change.lasting == "data")
 
 
 def _parts(span: Span) -> Iterator[tuple[int, int]]:

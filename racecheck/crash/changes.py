@@ -6,11 +6,13 @@ cheap: file systems have few states and files have few contents, each of which i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from racecheck.crash.log import SYNCS, Disk, Entry, Extent, Inode, Log, Stored, Tree, merged, overwritten, shortened
+from racecheck.crash.order import before_entries
+from racecheck.crash.sets import bits, mask_of
 
 Name = tuple[int, str]
 PAGE = 4096
@@ -57,7 +59,8 @@ class Changes:
     """The changes of a log, and the disks that they make.
 
     ``split``: a rename is the loss of what it replaces, the new name, and the loss of the old one.  ``tails``: to cut
-    a file off inside a page is also to write zeros into the rest of that page.
+    a file off inside a page is also to write zeros into the rest of that page.  ``earlier`` are for each change those
+    that come before it in every order of the run, and ``order`` has the same of entries (`racecheck.crash.order`).
     """
 
     log: Log
@@ -67,6 +70,9 @@ class Changes:
     of_entry: list[int] = field(default_factory=list)
     kinds: dict[str, int] = field(default_factory=lambda: {"data": 0, "size": 0, "name": 0})
     of_inode: dict[int, int] = field(default_factory=dict)
+    earlier: list[int] = field(default_factory=list)
+    _before: list[int] = field(default_factory=list)
+    order: list[int] = field(default_factory=list)
     _trees: dict[int, tuple[tuple[str, int], ...]] = field(default_factory=dict)
     _contents: dict[tuple[object, ...], Stored] = field(default_factory=dict)
     _inodes: dict[int, Inode] = field(default_factory=dict)
@@ -83,6 +89,10 @@ class Changes:
                 self.kinds[change.kind] |= 1 << number
                 if change.kind != "name":
                     self.of_inode[change.inode] = self.of_inode.get(change.inode, 0) | 1 << number
+        self.order = before_entries(self.log)
+        self._before = [self.of_entries(entries) for entries in self.order]
+        for number, change in enumerate(self.every):
+            self.earlier.append(self._before[change.entry] | self.of_entry[change.entry] & ((1 << number) - 1))
 
     def _made(self, index: int, entry: Entry, sizes: dict[int, int]) -> Iterator[Change]:
         if entry.kind in SYNCS:
@@ -128,9 +138,25 @@ class Changes:
         """How long a file was in the beginning."""
         return self._inodes[inode].size if inode in self._inodes else 0
 
-    def before(self, entries: int) -> int:
-        """The changes that the first so many entries made."""
-        return self.of_entries((1 << entries) - 1)
+    def before(self, index: int) -> int:
+        """The changes that come before an entry in every order."""
+        return self._before[index]
+
+    def is_before(self, one: int, other: int) -> bool:
+        """Whether an entry comes before another in every order."""
+        return bool(self.order[other] >> one & 1)
+
+    def not_after(self, index: int) -> int:
+        """The changes that come before an entry in some order."""
+        later = mask_of(place for place, before in enumerate(self.order) if before >> index & 1)
+        return self.of_entries(((1 << len(self.order)) - 1) & ~later & ~(1 << index))
+
+    def closed(self, mask: int) -> int:
+        """Changes, and all that come before them."""
+        found = mask
+        for number in bits(mask):
+            found |= self.earlier[number]
+        return found
 
     def key(self, choice: Choice) -> tuple[tuple[tuple[str, int], ...], tuple[int, ...]]:
         """What two choices have in common exactly if they make equal disks."""
@@ -234,22 +260,6 @@ def shortened_to(entry: Entry, start: int, end: int) -> Extent:
     if start and data is not None:
         data = type(data)(data.digest, data.offset + start, length - start)
     return offset + start, length - start, data
-
-
-def bits(mask: int) -> Iterator[int]:
-    """The numbers in a set, from the lowest."""
-    while mask:
-        low = mask & -mask
-        yield low.bit_length() - 1
-        mask ^= low
-
-
-def mask_of(numbers: Iterable[int]) -> int:
-    """A set of these numbers."""
-    found = 0
-    for number in numbers:
-        found |= 1 << number
-    return found
 
 
 def _new(entry: Entry) -> Inode:

@@ -6,26 +6,27 @@ so far as others: as far as nothing that had happened depended on what had not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
 from math import prod
 
-from racecheck.crash.changes import bits, mask_of
-from racecheck.crash.log import SYNCS, Log, Moment
+from racecheck.crash.log import Log, Moment
+from racecheck.crash.order import before_events
+from racecheck.crash.sets import bits, mask_of
 from racecheck.happens_before import Order, is_step
 from racecheck.model import Collective, Outcome
 from racecheck.relation import Relation
 
-MOST, TRIED = 256, 10_000
-"""The most cuts between two collectives, and of how many it is tried whether they are possible."""
-_PUBLISHES = frozenset({"create", "link", "symlink", "unlink", "rmdir", "rename", "truncate"})
+MOST, LOSSY, FEW, TRIED = 1024, 256, 64, 10_000
+"""The most cuts between two collectives: where nothing is lost, where something may be, and where other cuts make up
+for them; and how many ways to have one are tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
     """A place to cut a run: which ``entries`` of the log and which ``events`` of the trace had happened, as sets (a
-    bit for each), and how many of the acknowledgements had been ``reached``.
+    bit for each), and which of the acknowledgements had been ``reached`` (likewise).
 
     ``last`` are the entries behind which the same rank had done nothing more.
     """
@@ -57,18 +58,23 @@ def moments(outcome: Outcome) -> tuple[Moment, ...]:
     return tuple(found)
 
 
-def cuts(log: Log, acks: Sequence[int] = ()) -> tuple[list[Cut], str]:
-    """All places to cut a run, the end first; and what was left out, "" for nothing."""
+def cuts(log: Log, acks: Sequence[int] = (), promises: int | None = None) -> tuple[list[Cut], str]:
+    """All places to cut a run, the end first; and what was left out, "" for nothing.
+
+    ``promises``: what has come may be lost, but for what these entries (a bit for each) promise.  Then the largest cuts
+    are enough, behind which there is a promise or an acknowledgement: what a crash may leave at another one it may
+    leave at one of these.
+    """
     plan = _Plan(log, acks)
     found: dict[tuple[int, int], Cut] = {}
-    for cut in plan.prefixes():
+    for cut in [*plan.prefixes(), *(() if promises is None else plan.watersheds(promises))]:
         found.setdefault((cut.entries, cut.reached), cut)
-    left_out = ""
-    for cut in plan.apart():
+    skipped = plan.skipped
+    for cut in plan.everywhere(MOST if promises is None else FEW):
         found.setdefault((cut.entries, cut.reached), cut)
-    if plan.skipped:
-        left_out = f"not all the ways in which ranks could be apart when the crash comes ({plan.skipped} more at most)"
-    return list(found.values()), left_out
+    skipped = plan.skipped if promises is None else skipped
+    left_out = "not all the ways in which ranks could be apart when the crash comes"
+    return list(found.values()), f"{left_out} ({skipped} more at most)" * bool(skipped)
 
 
 class _Plan:
@@ -80,6 +86,8 @@ class _Plan:
         self.moments = log.moments or _alone(log)
         self.keys: list[int] = []
         self.skipped = 0
+        self.ranks = sorted({rank for moment in self.moments for rank in moment.ranks})
+        self.needs = _Needs(self.moments, self.ranks)
         latest = -1
         last: dict[int, int] = {}
         self.own: list[int] = []
@@ -99,63 +107,74 @@ class _Plan:
             found.add((sum(key < place for key in self.keys), place))
         for entries, place in sorted(found, reverse=True):
             done = (1 << entries) - 1
-            events = (1 << place) - 1
-            yield Cut(done, events, self._reached(events & ~self._under_way(entries)), self._last(done, {}))
+            events = (1 << place) - 1 & ~self._under_way(entries)
+            yield Cut(done, events, self._reached(events), self._last(done, apart=False))
 
     def _under_way(self, entries: int) -> int:
-        """The event behind which a repair has put the next entry, an fsync: what it acknowledges waits for that."""
-        if not entries or entries == len(self.keys) or self.log.entries[entries].event >= 0:
+        """The event that the next entry belongs to as well, or behind which a repair has put it, if a rank says right
+        after it that a save has returned: that waits for the entry.
+        """
+        if not entries or entries == len(self.keys) or self.keys[entries] != self.keys[entries - 1]:
             return 0
-        return 1 << self.keys[entries - 1]
+        return 1 << self.keys[entries] if self.keys[entries] in self.acks else 0
 
     def _around_acks(self) -> Iterator[int]:
         for event in self.acks:
             if 0 <= event < len(self.moments):
                 yield from (event, event + 1)
 
-    def apart(self) -> Iterator[Cut]:
-        """Between two collectives of all ranks, every rank on its own: where it began, around what it published, where
-        it ended.
+    def everywhere(self, most: int) -> Iterator[Cut]:
+        """Every rank on its own: before or after all that it does to the disk, and its acknowledgements."""
+        places = {rank: set(self._events(rank)) for rank in self.ranks}
+        stops = {rank: {*own, *(event + 1 for event in own)} for rank, own in places.items()}
+        for happened in self._apart(stops, most):
+            yield self._cut(happened, self._entries(happened))
+
+    def watersheds(self, promises: int) -> Iterator[Cut]:
+        """Every rank on its own: before the promises that it gets, and its acknowledgements.
+
+        Of a call that is under way everything may have come but its promise.
         """
-        ranks = sorted({rank for moment in self.moments for rank in moment.ranks})
-        if not self.log.moments or len(ranks) < 2:
+        stops = {rank: set(self._events(rank, promises)) for rank in self.ranks}
+        for happened in self._apart(stops, LOSSY):
+            said = mask_of(each for each in self.acks if each >= 0)
+            begun = self._entries(self.needs.under_way(happened) & ~said) & ~promises & ~self._entries(happened)
+            yield self._cut(happened | mask_of(self.own[each] for each in bits(begun)), self._entries(happened) | begun)
+
+    def _apart(self, stops: Mapping[int, set[int]], most: int) -> Iterator[int]:
+        """Between two collectives of all ranks the ways in which each is at one of its stops, as sets of events."""
+        if not self.log.moments or len(self.ranks) < 2:
             return
-        needs = _Needs(self.moments, ranks)
-        together = [index for index, each in enumerate(self.moments) if len(each.ranks) == len(ranks)]
+        together = [index for index, each in enumerate(self.moments) if len(each.ranks) == len(self.ranks)]
         for begin, end in zip([0, *(index + 1 for index in together)], [*together, len(self.moments)], strict=True):
-            options = [self._stops(rank, begin, end) for rank in ranks]
+            inside = [{each for each in stops[rank] if begin <= each < end} for rank in self.ranks]
+            options = [sorted({begin, end} | own, reverse=True) for own in inside]
             ways = prod(map(len, options))
-            possible = ((stops, needs.happened(stops)) for stops in islice(_tamest_first(options), TRIED))
-            taken = list(islice((each for each in possible if each[1] is not None), MOST))
-            if len(taken) == MOST or ways > TRIED:
+            possible = (self.needs.happened(each) for each in islice(_tamest_first(options), TRIED))
+            taken = list(islice(dict.fromkeys(possible), most))
+            if len(taken) == most or ways > TRIED:
                 self.skipped += ways - len(taken)
-            for stops, happened in taken:
-                yield self._apart(dict(zip(ranks, stops, strict=True)), happened or 0)
+            yield from taken
 
-    def _apart(self, at: dict[int, int], happened: int) -> Cut:
-        entries = mask_of(i for i, each in enumerate(self.log.entries) if self.own[i] < at.get(each.rank, 0))
-        return Cut(entries, happened, self._reached(happened), self._last(entries, at), apart=True)
+    def _entries(self, events: int) -> int:
+        return mask_of(index for index, event in enumerate(self.own) if event < 0 or events >> event & 1)
 
-    def _stops(self, rank: int, begin: int, end: int) -> list[int]:
-        """Where a rank may stand, the end first."""
-        found = {begin, end}
-        written: dict[int, int] = {}
+    def _cut(self, happened: int, entries: int) -> Cut:
+        return Cut(entries, happened, self._reached(happened), self._last(entries, apart=True), apart=True)
+
+    def _events(self, rank: int, entries: int = -1) -> Iterator[int]:
+        """The events of a rank that these entries come from, and those that it acknowledges something after."""
         for index, entry in enumerate(self.log.entries):
-            place = self.own[index]
-            if entry.rank != rank or not begin <= place < end:
-                continue
-            if entry.kind in _PUBLISHES or entry.kind in SYNCS:
-                found |= {place, place + 1}
-            elif entry.kind == "write":
-                written[entry.inode] = place + 1
-        return sorted(found | set(written.values()), reverse=True)
+            if entry.rank == rank and entries >> index & 1:
+                yield self.own[index]
+        yield from (each for each in self.acks if 0 <= each < len(self.moments) and rank in self.moments[each].ranks)
 
     def _reached(self, events: int) -> int:
-        return sum(event < 0 or bool(events >> event & 1) for event in self.acks)
+        return mask_of(number for number, event in enumerate(self.acks) if event < 0 or events >> event & 1)
 
-    def _last(self, done: int, at: dict[int, int]) -> int:
-        """The last entry of each rank, if its event is the last that the rank did.  Of a prefix: the very last one."""
-        if not at:
+    def _last(self, done: int, *, apart: bool) -> int:
+        """The last entry of each rank.  Of a prefix: the very last one."""
+        if not apart:
             return 1 << (done.bit_length() - 1) if done else 0
         found: dict[int, int] = {}
         for index in bits(done):
@@ -164,59 +183,28 @@ class _Plan:
 
 
 class _Needs:
-    """Which events have to have happened if a rank has come to some place."""
+    """How far a run can have come if no rank is further than some place."""
 
     def __init__(self, moments: Sequence[Moment], ranks: Sequence[int]) -> None:
-        before = _before(moments)
+        self.before = before_events(moments)
         self.done: list[list[int]] = []
-        self.needs: list[list[int]] = []
         for rank in ranks:
-            done, needs = [0], [0]
+            done = [0]
             for index, moment in enumerate(moments):
-                mine = rank in moment.ranks
-                done.append(done[-1] | (1 << index if mine else 0))
-                needs.append(needs[-1] | (before[index] if mine else 0))
+                done.append(done[-1] | (1 << index if rank in moment.ranks else 0))
             self.done.append(done)
-            self.needs.append(needs)
 
-    def happened(self, stops: Sequence[int]) -> int | None:
-        """The events that have happened if the ranks stand there; None if they cannot."""
-        happened = needed = 0
-        for done, needs, stop in zip(self.done, self.needs, stops, strict=True):
-            happened |= done[stop]
-            needed |= needs[stop]
-        return happened if not needed & ~happened else None
+    def happened(self, stops: Sequence[int]) -> int:
+        """All events that can have happened if each rank stands there, or before."""
+        reached = 0
+        for done, stop in zip(self.done, stops, strict=True):
+            reached |= done[stop]
+        return mask_of(event for event in bits(reached) if not self.before[event] & ~reached)
 
-
-def _before(moments: Sequence[Moment]) -> list[int]:
-    """For each event the set of those that happen before it.  (A repair may have one wait for what came later.)"""
-    near = _just_before(moments)
-    found = [0] * len(moments)
-    is_complete = False
-    while not is_complete:
-        is_complete = True
-        for index, others in enumerate(near):
-            before = found[index]
-            for other in others:
-                before |= found[other] | 1 << other
-            is_complete &= before == found[index]
-            found[index] = before
-    return found
-
-
-def _just_before(moments: Sequence[Moment]) -> list[list[int]]:
-    """For each event those that come right before it, of each thread that it knows of."""
-    threads: dict[str, list[int]] = {}
-    found: list[list[int]] = []
-    for index, moment in enumerate(moments):
-        near = list(moment.after)
-        for thread, count in moment.clock.items():
-            own = (other for other in reversed(threads.get(thread, ())) if moments[other].clock.get(thread, 0) <= count)
-            near.extend(islice(own, 1))
-        found.append(near)
-        if moment.thread:
-            threads.setdefault(moment.thread, []).append(index)
-    return found
+    def under_way(self, happened: int) -> int:
+        """The events that can be next."""
+        every = range(len(self.before))
+        return mask_of(each for each in every if not (happened >> each & 1 or self.before[each] & ~happened))
 
 
 def _tamest_first(options: Sequence[Sequence[int]]) -> Iterator[tuple[int, ...]]:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Protocol
+from typing import Literal, Protocol
 
 from racecheck.crash.changes import PAGE, settled
 from racecheck.crash.log import ROOT, Data, Entry, Inode, Log, Stored, Tree
@@ -17,8 +17,10 @@ from racecheck.crash.log import ROOT, Data, Entry, Inode, Log, Stored, Tree
 OUTSIDE = 2
 """The number of a directory that is not looked at after the crash."""
 _FIRST = 3
-_DIRECTORIES = ("", "d", "e")
+_DIRECTORIES = ("", "d", "e", "d/f")
 _NAMES = ("a", "b", "c")
+_SYNCS = frozenset({"fsync", "fdatasync"})
+_HOW = {"O_SYNC": os.O_SYNC, "O_DSYNC": os.O_DSYNC, "": 0}
 _SIZES = (PAGE, PAGE, PAGE, 2 * PAGE, 100, 3000, 5000)
 
 
@@ -26,8 +28,10 @@ _SIZES = (PAGE, PAGE, PAGE, 2 * PAGE, 100, 3000, 5000)
 class Call:
     """One step of a program, with paths below its directory.
 
-    "write" puts ``length`` bytes of the value ``fill`` at ``offset``; "flush" is sync_file_range, and "commit" makes
-    the file system write its journal without a promise about any file of the program.
+    "write" puts ``length`` bytes of the value ``fill`` at ``offset``, through a descriptor with O_SYNC or O_DSYNC if
+    ``how`` says so; "flush" is sync_file_range, and "commit" makes the file system write its journal without a promise
+    about any file of the program.  "sync" and "syncfs" are the same call: what is done before the first is the start of
+    a log, the second is an entry of it.
     """
 
     kind: str
@@ -36,14 +40,16 @@ class Call:
     offset: int = 0
     length: int = 0
     fill: int = 0
+    how: Literal["", "O_SYNC", "O_DSYNC"] = ""
 
     def __str__(self) -> str:
+        how = f" {self.how}" * bool(self.how)
         return {
-            "write": f"pwrite({self.path}, {self.length} x {self.fill:#04x}, at {self.offset})",
+            "write": f"pwrite({self.path}, {self.length} x {self.fill:#04x}, at {self.offset}){how}",
             "truncate": f"truncate({self.path}, {self.length})",
             "rename": f"rename({self.path}, {self.to})",
             "link": f"link({self.path}, {self.to})",
-        }.get(self.kind, f"{self.kind}({self.path or ('.' if self.kind == 'fsync' else '')})")
+        }.get(self.kind, f"{self.kind}({self.path or ('.' if self.kind in _SYNCS else '')})")
 
 
 Program = tuple[Call, ...]
@@ -104,7 +110,7 @@ def perform(calls: Sequence[Call], directory: str, special: Special) -> None:
     for call in calls:
         if call.kind == "commit":
             special.commit()
-        elif call.kind == "sync":
+        elif call.kind in {"sync", "syncfs"}:
             special.sync()
         else:
             _perform(call, os.path.join(directory, call.path), os.path.join(directory, call.to), special)
@@ -118,13 +124,13 @@ def _perform(call: Call, path: str, to: str, special: Special) -> None:
     elif call.kind in {"mkdir", "unlink", "rmdir"}:
         {"mkdir": os.mkdir, "unlink": os.unlink, "rmdir": os.rmdir}[call.kind](path)
     else:
-        how = {"fsync": os.O_RDONLY, "create": os.O_WRONLY | os.O_CREAT | os.O_EXCL}.get(call.kind, os.O_WRONLY)
-        descriptor = os.open(path, how, 0o644)
+        how = os.O_WRONLY | (os.O_CREAT | os.O_EXCL if call.kind == "create" else _HOW[call.how])
+        descriptor = os.open(path, os.O_RDONLY if call.kind in _SYNCS else how, 0o644)
         try:
             if call.kind == "write":
                 os.pwrite(descriptor, bytes([call.fill]) * call.length, call.offset)
-            elif call.kind == "fsync":
-                os.fsync(descriptor)
+            elif call.kind in _SYNCS:
+                (os.fsync if call.kind == "fsync" else os.fdatasync)(descriptor)
             elif call.kind == "flush":
                 special.flush(descriptor)
         finally:
@@ -156,17 +162,17 @@ class _Disk:
     def apply(self, call: Call) -> list[Entry]:
         """Do it, and say what a log has of it."""
         kind, inode = call.kind, self.names.get(call.path, 0)
-        if kind == "sync":
+        if kind in {"sync", "syncfs"}:
             return [Entry(-1, "sync")]
-        if kind == "fsync":
-            return [Entry(-1, "fsync", inode)]
+        if kind in _SYNCS:
+            return [Entry(-1, "fsync", inode, datasync=kind == "fdatasync")]
         if kind == "flush":
             return []
         if kind == "commit":
             return self._commit() if self.shared_journal else []
         if kind == "write":
             self.sizes[inode] = max(self.sizes[inode], call.offset + call.length)
-            return list(_pages(inode, call))
+            return [*_pages(inode, call), *_lasting(inode, call)]
         if kind == "truncate":
             before, self.sizes[inode] = self.sizes[inode], call.length
             return [Entry(-1, "truncate", inode, length=call.length)] if call.length != before else []
@@ -214,6 +220,12 @@ def _pages(inode: int, call: Call) -> Iterator[Entry]:
         start = stop
 
 
+def _lasting(inode: int, call: Call) -> Iterator[Entry]:
+    """What a write promises by itself."""
+    if call.how:
+        yield Entry(-1, "fsync", inode, offset=call.offset, length=call.length, datasync=call.how == "O_DSYNC")
+
+
 def _drawn(random: Random, disk: _Disk, fill: int) -> Call:
     """A call that succeeds on this disk."""
     while True:
@@ -224,25 +236,27 @@ def _drawn(random: Random, disk: _Disk, fill: int) -> Call:
 
 def _tried(random: Random, disk: _Disk, kind: str, fill: int) -> Call | None:
     """A call of a kind, if there is something to make it on."""
-    if kind == "commit":
-        return Call("commit")
+    if kind in {"commit", "syncfs"}:
+        return Call(kind)
     if kind == "mkdir":
-        fresh = [each for each in _DIRECTORIES if each not in disk.names]
+        there = disk.directories
+        fresh = [each for each in _DIRECTORIES if each not in there and each.rpartition("/")[0] in there]
         return Call("mkdir", random.choice(fresh)) if fresh else None
     if kind == "create":
         free = disk.free()
         return Call("create", random.choice(free)) if free else None
-    if kind == "fsync directory":
-        return Call("fsync", random.choice(disk.directories))
+    if kind in {"fsync directory", "fdatasync directory"}:
+        return Call(kind.removesuffix(" directory"), random.choice(disk.directories))
     if not disk.files:
         return None
     path = random.choice(disk.files)
     size = disk.sizes[disk.names[path]]
     length = random.choice(_SIZES)
     if kind == "append":
-        return Call("write", path, offset=size, length=length, fill=fill)
+        return Call("write", path, offset=size, length=length, fill=fill, how=random.choice(_HOWS))
     if kind == "overwrite":
-        return Call("write", path, offset=random.randrange(0, size, PAGE), length=length, fill=fill) if size else None
+        offset = random.randrange(0, size, PAGE) if size else 0
+        return Call("write", path, offset=offset, length=length, fill=fill, how=random.choice(_HOWS)) if size else None
     if kind == "truncate":
         return Call("truncate", path, length=random.choice((0, 0, size // 2, size // PAGE * PAGE, size + PAGE)))
     if kind in {"rename", "link"}:
@@ -251,7 +265,8 @@ def _tried(random: Random, disk: _Disk, kind: str, fill: int) -> Call | None:
     return Call(kind, path)
 
 
-_WEIGHTS: Mapping[str, int] = {
-    "create": 6, "append": 7, "overwrite": 3, "truncate": 3, "rename": 6, "unlink": 2, "mkdir": 2, "link": 0,
-    "fsync": 4, "fsync directory": 3, "flush": 2, "commit": 2,
+_WEIGHTS: Mapping[str, float] = {
+    "create": 6, "append": 7, "overwrite": 3, "truncate": 3, "rename": 6, "unlink": 2, "mkdir": 2, "link": 2,
+    "fsync": 3, "fdatasync": 3, "fsync directory": 3, "fdatasync directory": 1, "flush": 2, "commit": 2, "syncfs": 0.5,
 }  # fmt: skip
+_HOWS: Sequence[Literal["", "O_SYNC", "O_DSYNC"]] = ("", "", "", "", "", "", "O_SYNC", "O_DSYNC")

@@ -68,7 +68,9 @@ class Entry:
     unlink, rmdir           ``inode``, which had the ``name`` in ``directory``
     rename                  ``inode`` from ``name`` in ``directory`` to ``to_name`` in ``to_directory``, where
                             ``replaced`` was before (0: nothing)
-    fsync                   of ``inode``, a file or a directory, when the call had returned
+    fsync                   of ``inode``, a file or a directory, when the call had returned; with a ``length`` it is
+                            about these bytes alone (a write with O_SYNC or O_DSYNC), and with ``datasync`` it need not
+                            write what it does not take to find the bytes again (fdatasync, O_DSYNC)
     sync                    of everything
     """
 
@@ -84,6 +86,7 @@ class Entry:
     length: int = 0
     data: Data | None = None
     target: str = ""
+    datasync: bool = False
     rank: int = 0
     node: int = 0
     clock: Mapping[str, int] = field(default_factory=dict)

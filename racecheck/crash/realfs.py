@@ -25,7 +25,7 @@ from racecheck.crash.loopfs import FILE_SYSTEMS, LoopFs, own_mounts, why_not
 
 __all__ = ["FILE_SYSTEMS", "Certificate", "certify"]
 
-_MODEL = {"ext4": "ext4", "xfs": "ext4", "btrfs": "btrfs"}
+_MODEL = {"ext4": "ext4", "xfs": "xfs", "btrfs": "btrfs"}
 _FRESH = 100
 """After so many crashes the file system is made anew."""
 
@@ -149,7 +149,7 @@ def allows(model: str, program: litmus.Program, found: Found) -> bool:
             return wanted is None and stored.kind == "directory"
         return litmus.content(stored) == wanted
 
-    log = litmus.log_of(program, shared_journal=model == "ext4")
+    log = litmus.log_of(program, shared_journal=model in {"ext4", "xfs"})
     return contains(log, model, sizes, matches)
 
 

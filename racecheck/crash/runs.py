@@ -6,11 +6,14 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 
 from racecheck import storage
+from racecheck.crash.cuts import moments
 from racecheck.crash.judge import OUT_OF_TIME, Count, Crashes, judge_crashes, judge_repairs
+from racecheck.crash.order import before_events
 from racecheck.crash.repair import repairs
+from racecheck.crash.sets import mask_of
 from racecheck.errors import UsageError
 from racecheck.invariants import wants_contents
-from racecheck.model import Collective, Invariant, Op, Outcome, Tried, World
+from racecheck.model import Collective, Event, Invariant, Outcome, Tried, World
 from racecheck.scenarios import Scenario
 from racecheck.world.recorder import Recorder
 from racecheck.world.session import Session
@@ -125,7 +128,7 @@ class Runs:
     def claim(self) -> str:
         """How many states were judged, and whether these are all, in one line."""
         parts = [f"{model} {each.judged}{' (not all)' * bool(each.truncated)}" for model, each in self.counts.items()]
-        return f"crash states judged: {', '.join(parts)}" if self.judged else ""
+        return f"crash states of every order of independent ops: {', '.join(parts)}" if self.judged else ""
 
 
 def _check(scenario: Scenario, world: World, invariants: Sequence[Invariant], models: Sequence[str]) -> None:
@@ -139,15 +142,26 @@ def _check(scenario: Scenario, world: World, invariants: Sequence[Invariant], mo
 
 
 def _deeds(outcome: Outcome) -> Hashable:
-    """What a run did, op by op, and what ranks said meanwhile."""
-    ops = tuple(
-        (event.label, event.result and (event.result.errno, event.result.size, event.result.digest))
-        if isinstance(event, Op)
-        else (event.kind, event.group, event.number)
-        for event in outcome.trace
+    """What a run did, op by op, which of it comes before which in every order, and what ranks said meanwhile."""
+    deeds = [
+        index
+        for index, event in enumerate(outcome.trace)
         if isinstance(event, Collective) or event.call not in _LOOKING
-    )
-    return ops, tuple((each.rank, each.kind, each.step) for each in outcome.weights)
+    ]
+    said = tuple((each.rank, each.kind, each.step) for each in outcome.weights)
+    return tuple(_deed(outcome.trace[index]) for index in deeds), _order(outcome, deeds), said
+
+
+def _deed(event: Event) -> Hashable:
+    if isinstance(event, Collective):
+        return event.kind, event.group, event.number
+    return event.label, event.result and (event.result.errno, event.result.size, event.result.digest)
+
+
+def _order(outcome: Outcome, events: Sequence[int]) -> Hashable:
+    """For each of these events which of them come before it: also because of what a rank has seen in between."""
+    before = before_events(moments(outcome))
+    return tuple(mask_of(place for place, other in enumerate(events) if before[each] >> other & 1) for each in events)
 
 
 _LOOKING = frozenset({"stat", "access", "read", "readlink", "list", "statfs", "getxattr", "listxattr", "sleep", "seek"})

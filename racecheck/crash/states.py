@@ -6,16 +6,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from racecheck.crash.changes import Changes, Choice, bits, mask_of
+from racecheck.crash.changes import Changes, Choice
 from racecheck.crash.cuts import Cut, cuts
 from racecheck.crash.legal import Legal, Limits, bounded, tears
 from racecheck.crash.log import Disk, Log
 from racecheck.crash.models import MODELS as _MODELS
 from racecheck.crash.models import Model
+from racecheck.crash.possible import Possible
+from racecheck.crash.sets import bits, mask_of
 from racecheck.model import Crash
 
 MODELS = tuple(_MODELS)
-"""The names of the models; "ext4" stands for ext4 with data=ordered, and for XFS."""
+"""The names of the models; "ext4" stands for ext4 with data=ordered, and what "xfs" can lose is among what it can."""
 
 ALL, APART, MOST = 4096, 4, 100_000
 """All states are enumerated where a crash at one place leaves no more than so many (where ranks are apart: than a part
@@ -66,21 +68,25 @@ class _Enumerator:
         self.model: Model = _MODELS[name]
         self.changes = Changes(log, self.model.split, self.model.tails)
         self.limits = Limits(self.changes, self.model)
+        self.possible = Possible(self.changes, self.limits.rules)
         self.acks = frozenset(acks)
-        self.cuts, self.left_out = cuts(log, acks)
         self.most = most
         self.candidates = 0
         self.bounded = 0
         self.skipped = 0
         self._syncs = mask_of(self.limits.rules.promises)
-        self._shorter = self._prefixes()
+        self.cuts, self.left_out = cuts(log, acks, None if self.model.keeps_all else self._syncs)
+        self._shorter = self._by_size(apart=False)
+        self._apart = self._by_size(apart=True)
+        self._watersheds = self._largest()
+        self._cut_short: set[tuple[int, int]] = set()
         self._found: dict[object, tuple[tuple[int, int, int], Cut, Choice]] = {}
 
     def enumerate(self, budget: int) -> Enumeration:
         """All of them, and of these as many as the budget allows."""
         for cut in self.cuts:
             self._add(cut, Choice(self.changes.of_entries(cut.entries)))
-        for cut in self.cuts:
+        for cut in sorted(self.cuts, key=lambda each: each not in self._watersheds):
             for choice in self._torn_now(cut) if self.model.keeps_all else self._lossy(cut):
                 self._add(cut, choice)
         ordered = sorted(self._found.values(), key=lambda each: each[0])
@@ -99,15 +105,25 @@ class _Enumerator:
             reasons.append(f"{found - budget} states beyond the budget of {budget}")
         return "; ".join(reasons)
 
-    def _prefixes(self) -> dict[int, list[tuple[int, Cut]]]:
-        """The prefixes, the shortest first, by what had been acknowledged."""
-        found: dict[int, list[tuple[int, Cut]]] = {}
-        for cut in self.cuts:
-            if not cut.apart:
-                found.setdefault(cut.reached, []).append((cut.entries.bit_length(), cut))
-        for prefixes in found.values():
-            prefixes.sort(key=lambda each: each[0])
+    def _by_size(self, *, apart: bool) -> dict[int, list[Cut]]:
+        """The prefixes of the run, or its other cuts, the smallest first, by what had been acknowledged."""
+        found: dict[int, list[Cut]] = {}
+        for cut in sorted(self.cuts, key=lambda each: each.entries.bit_count()):
+            if cut.apart == apart:
+                found.setdefault(cut.reached, []).append(cut)
         return found
+
+    def _largest(self) -> set[Cut]:
+        """The cuts behind which nothing can go on without a promise or an acknowledgement.
+
+        What a crash may leave at another cut it may leave at such a one.
+        """
+        groups: dict[tuple[int, int], list[Cut]] = {}
+        for cut in sorted(self.cuts, key=lambda each: (-each.entries.bit_count(), each.apart)):
+            group = groups.setdefault((cut.reached, cut.entries & self._syncs), [])
+            if all(cut.entries & ~each.entries for each in group):
+                group.append(cut)
+        return {cut for group in groups.values() for cut in group}
 
     def _add(self, cut: Cut, choice: Choice) -> None:
         """Keep a state, or the way to it that loses less."""
@@ -124,16 +140,14 @@ class _Enumerator:
             self._found[key] = (rank, cut, choice)
 
     def _earliest(self, cut: Cut, choice: Choice) -> Cut:
-        """The shortest prefix at which a crash may leave the same: what came behind, and was lost, need not have come.
+        """The smallest cut of its kind at which a crash may leave the same: what is lost need not have come.
 
         But what an fsync has promised had come.
         """
-        if cut.apart:
-            return cut
-        last = self.changes.every[choice.lasts.bit_length() - 1].entry + 1 if choice.lasts else 0
-        grown = max((self._grown(inode, size) + 1 for inode, size in choice.sizes), default=0)
-        least = max(last, grown, (cut.entries & self._syncs).bit_length())
-        return next(shorter for length, shorter in self._shorter[cut.reached] if length >= least)
+        needed = cut.entries & self._syncs | mask_of(self.changes.entries_of(choice.lasts))
+        needed |= mask_of(self._grown(inode, size) for inode, size in choice.sizes)
+        smaller = (self._apart if cut.apart else self._shorter)[cut.reached]
+        return next(each for each in smaller if not needed & ~each.entries)
 
     def _state(self, cut: Cut, choice: Choice) -> CrashState:
         lost = self.changes.entries_of(self.changes.of_entries(cut.entries) & ~choice.lasts)
@@ -143,7 +157,8 @@ class _Enumerator:
         torn |= {self._grown(inode, size) for inode, size in choice.sizes}
         kept = self._events(self.changes.entries_of(choice.lasts & self.changes.kinds["data"]))
         torn |= {each for each in lost if self.log.entries[each].event in kept}
-        crash = Crash(self.name, tuple(bits(cut.events)), self._events(lost - torn), self._events(torn))
+        gone = (tuple(each for each in self._events(kind) if cut.events >> each & 1) for kind in (lost - torn, torn))
+        crash = Crash(self.name, tuple(bits(cut.events)), *gone)
         return CrashState(self.changes.disk(choice), crash)
 
     def _grown(self, inode: int, size: int) -> int:
@@ -168,7 +183,8 @@ class _Enumerator:
                         yield choice
 
     def _lossy(self, cut: Cut) -> Iterator[Choice]:
-        if not cut.apart and not self._is_watershed(cut):
+        key = (cut.reached, cut.entries & self._syncs)
+        if cut not in self._watersheds and not (cut.apart and key in self._cut_short):
             return
         legal = self.limits.after(cut.entries)
         if self.candidates > MOST:
@@ -178,18 +194,10 @@ class _Enumerator:
         everything = list(islice(self.limits.choices(legal), most + 1))
         if len(everything) > most:
             self.bounded += 1
-            yield from bounded(self.limits, legal)
-        else:
-            yield from everything
+            self._cut_short.add(key)
+            everything = list(bounded(self.limits, legal))
+        yield from (each for each in everything if self.possible.allows(cut.entries, each.lasts))
         yield from self._torn(legal)
-
-    def _is_watershed(self, cut: Cut) -> bool:
-        """Whether the next thing is a promise.  Elsewhere what a crash leaves is among what it may leave later."""
-        return bool(self._syncs >> cut.entries.bit_length() & 1) or self._is_last(cut)
-
-    def _is_last(self, cut: Cut) -> bool:
-        """Whether nothing more had come before the next acknowledgement, or the end."""
-        return self._shorter[cut.reached][-1][1] is cut
 
     def _torn(self, legal: Legal) -> Iterator[Choice]:
         """The last write to each file that no fsync covers."""

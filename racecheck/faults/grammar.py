@@ -17,7 +17,7 @@ GRAMMAR = (
 )
 
 KILLS = ("kill", "kill-node", "kill-job")
-MODELS = ("kill", "ext4", "btrfs", "posix-min", "ordered", "nfs", "nfs-server", "object")
+MODELS = ("kill", "ext4", "xfs", "btrfs", "posix-min", "ordered", "nfs", "nfs-server", "object")
 """What may survive a crash: all that was called; or what a file system of this kind promises."""
 
 _OWN = frozenset({"clock", "clone", "timer", "random", "dup", "ioctl", "advise", "exec", "fcntl", "reap", "submit"})

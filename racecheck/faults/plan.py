@@ -27,8 +27,10 @@ def hits(fault: Fault, op: Op, node: int) -> bool:
 
 
 def is_local(fault: Fault) -> bool:
-    """Whether what it does follows from what its rank does alone, whenever the others go: it fails a call, no more.  (A
-    crash comes when all is over, as it were.)
+    """Whether what it does follows from what its rank does alone, whenever the others go: it fails a call, no more.
+
+    A crash depends on the order of ops that do not depend on each other: a journal keeps it.  But the crash states of a
+    run are those of all the orders that are equivalent to it (`racecheck.crash.order`).
     """
     return fault.what == "crash" or (fault.rank >= 0 and fault.what in errno.errorcode.values())
 

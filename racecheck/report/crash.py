@@ -14,7 +14,8 @@ from racecheck.report.summary import summary
 
 NAMES: Mapping[str, str] = {
     "kill": "killed processes",
-    "ext4": "ext4, XFS",
+    "ext4": "ext4",
+    "xfs": "XFS",
     "btrfs": "btrfs",
     "posix-min": "any POSIX file system",
     "ordered": "strictly ordered",

@@ -56,7 +56,7 @@ def _sent(op: Op, node: int, unsent: dict[int, _Unsent], settings: Settings) -> 
     assert op.result is not None
     if op.call == "sync":
         yield from [inode for inode, each in unsent.items() if each.node == node]
-    if not op.places:
+    if not op.places or op.syscall == "sync_file_range":  # it may send bytes, and it promises nothing
         return
     place, source = op.places[-1], op.places[0]
     waits = unsent.get(place.inode)

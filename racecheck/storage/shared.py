@@ -24,7 +24,7 @@ class Shared:
     has_views = False
     mirrored = False
     by_page = False
-    crashes: tuple[str, ...] = ("kill", "ext4", "btrfs", "posix-min", "ordered")
+    crashes: tuple[str, ...] = ("kill", "ext4", "xfs", "btrfs", "posix-min", "ordered")
     usual_crashes: tuple[str, ...] = ("kill", "ext4", "btrfs")
 
     def __init__(self, world: World) -> None:

@@ -62,7 +62,7 @@ class Change:
 
     ``inode`` is the identity of what it made, ``names`` the names that it was about as they are on the disk, ``spans``
     what it wrote, ``size`` how large the file was afterwards, ``target`` where a new link leads.  ``lasting``: what it
-    wrote was on the disk when it returned (O_SYNC, O_DSYNC).
+    wrote is on the disk when it returns, with what an fsync ("all": O_SYNC) or an fdatasync ("data": O_DSYNC) adds.
     """
 
     inode: int = 0
@@ -70,7 +70,7 @@ class Change:
     spans: tuple[Span, ...] = ()
     size: int = 0
     target: str = ""
-    lasting: bool = False
+    lasting: Literal["", "data", "all"] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +202,8 @@ class Recorder:
             start = size - moved
         else:
             start = _offset(request, descriptor, moved)
-        lasting = bool(flags & os.O_DSYNC or {"RWF_DSYNC", "RWF_SYNC"} & request.flags)
-        return Change(spans=self._read(f"/proc/self/fd/{descriptor}", start, moved), size=size, lasting=lasting)
+        spans = self._read(f"/proc/self/fd/{descriptor}", start, moved)
+        return Change(spans=spans, size=size, lasting=_lasting(flags, request.flags))
 
     def _allocated(self, request: Request) -> Change:
         op, kind = request.op, frozenset(request.flags) - {"FALLOC_FL_KEEP_SIZE"}
@@ -248,6 +248,13 @@ class Recorder:
     def close(self) -> None:
         """Give the room back."""
         self.spool.unlink(missing_ok=True)
+
+
+def _lasting(opened: int, given: frozenset[str]) -> Literal["", "data", "all"]:
+    """What a write makes last by itself, given how its file is opened and the flags of the call."""
+    if opened & os.O_SYNC == os.O_SYNC or "RWF_SYNC" in given:  # O_DSYNC is a part of O_SYNC
+        return "all"
+    return "data" if opened & os.O_DSYNC or "RWF_DSYNC" in given else ""
 
 
 def _is_made(op: Op, flags: frozenset[str]) -> bool:

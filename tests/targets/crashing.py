@@ -482,3 +482,39 @@ in_three_pages.setup(publish_old)
 in_three_pages.recover(published, ranks=1)
 both_write.setup(publish_old)
 both_write.recover(published, ranks=1)
+
+
+def _makes(rank: Rank, *names: str) -> None:
+    """Each rank makes a directory, and all wait."""
+    from torch import distributed
+
+    (rank.path / names[rank.rank]).mkdir()
+    distributed.barrier()
+    rank.acked(step=1)
+
+
+@racecheck.scenario(ranks=2)
+def first_makes_a(rank: Rank) -> None:
+    _makes(rank, "A", "B")
+
+
+@racecheck.scenario(ranks=2)
+def first_makes_b(rank: Rank) -> None:
+    _makes(rank, "B", "A")
+
+
+def names_left(rank: Rank) -> str:
+    return "".join(sorted(each.name for each in rank.path.iterdir()))
+
+
+@judges_crashes
+def only_b_once_acked(outcome: Outcome) -> Iterator[Violation]:
+    """Both ranks have said that they are done, and then only B is there."""
+    assert outcome.recovery is not None
+    acked = sum(said.kind == "acked" for said in outcome.weights)
+    if acked == 2 and outcome.recovery.results == (Returned("B"),):
+        yield Violation("only-b", "only B is left", (0,))
+
+
+for each in (first_makes_a, first_makes_b):
+    each.recover(ranks=1)(names_left)

@@ -134,6 +134,10 @@ def synchronous(rank: Rank) -> None:
     directory = os.open(".", os.O_RDONLY)
     os.fsync(directory)
     os.close(directory)
+    descriptor = os.open("file", os.O_WRONLY | os.O_SYNC)
+    os.pwrite(descriptor, b"part", 5)
+    assert ctypes.CDLL(None).sync_file_range(descriptor, ctypes.c_int64(0), ctypes.c_int64(0), 7) == 0
+    os.close(descriptor)
 
 
 @racecheck.scenario(ranks=1)

@@ -11,7 +11,7 @@ from typing import Protocol
 from racecheck.crash.changes import Changes
 from racecheck.crash.models.btrfs import Btrfs
 from racecheck.crash.models.common import Rules
-from racecheck.crash.models.ext4 import Ext4
+from racecheck.crash.models.ext4 import Ext4, Xfs
 from racecheck.crash.models.kill import Kill
 from racecheck.crash.models.nfs import NfsClients, NfsServer
 from racecheck.crash.models.ordered import Ordered
@@ -42,6 +42,7 @@ class Model(Protocol):
 MODELS: Mapping[str, Model] = {
     "kill": Kill(),
     "ext4": Ext4(),
+    "xfs": Xfs(),
     "btrfs": Btrfs(),
     "posix-min": PosixMin(),
     "ordered": Ordered(),
@@ -49,7 +50,8 @@ MODELS: Mapping[str, Model] = {
     "nfs-server": NfsServer(),
     "object": Kill(),
 }
-"""By name; "ext4" stands for ext4 with data=ordered, and for XFS; "nfs" is what its clients can lose.
+"""By name; "ext4" stands for ext4 with data=ordered, and what "xfs" can lose is among what it can lose; "nfs" is what
+its clients can lose.
 
 Of "object" the log has only what had been published (`racecheck.world.recorder`): all of it lasts.
 """

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from racecheck.crash.changes import Changes, bits, mask_of
+from racecheck.crash.changes import Changes
 from racecheck.crash.models.common import Rules
+from racecheck.crash.sets import bits, mask_of
 
 
 def apart(rules: Callable[[Changes], Rules], changes: Changes) -> Rules:
     """What a model's ``rules`` say of each disk by itself, of the changes of all of them."""
     requires = [0] * len(changes.every)
-    promises, may, revokes, implies = dict[int, int](), dict[int, int](), dict[int, int](), list[tuple[int, int, int]]()
+    promises, may, revokes, late = dict[int, int](), dict[int, int](), dict[int, int](), dict[int, int]()
+    implies, journals = list[tuple[int, int, int]](), list[int]()
     for node in {entry.node for entry in changes.log.entries}:
         places = [place for place, entry in enumerate(changes.log.entries) if entry.node == node]
         numbers = [number for place in places for number in bits(changes.of_entry[place])]
@@ -24,7 +26,9 @@ def apart(rules: Callable[[Changes], Rules], changes: Changes) -> Rules:
 
         for number, mask in zip(numbers, own.requires, strict=True):
             requires[number] = all_of(mask)
-        for whole, part in ((promises, own.promises), (may, own.may), (revokes, own.revokes)):
+        pairs = ((promises, own.promises), (may, own.may), (revokes, own.revokes), (late, own.late))
+        for whole, part in pairs:
             whole.update({places[place]: all_of(mask) for place, mask in part.items()})
         implies += [(all_of(cause), all_of(unless), all_of(effect)) for cause, unless, effect in own.implies]
-    return Rules(requires, promises, may, revokes, implies)
+        journals += [all_of(journal) for journal in own.journals]
+    return Rules(requires, promises, may, revokes, implies, late, journals)

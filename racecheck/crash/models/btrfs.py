@@ -9,17 +9,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from racecheck.crash.changes import PAGE, Changes, Name, bits, mask_of
-from racecheck.crash.models.common import Rules, bytes_after_truncation, contents_of, names_in, names_of, per_sync
+from racecheck.crash.changes import PAGE, Changes, Name
+from racecheck.crash.models.common import (
+    Rules,
+    bytes_after_truncation,
+    contents_of,
+    names_in,
+    names_of,
+    per_sync,
+    written_by,
+)
+from racecheck.crash.sets import bits, mask_of
 
 
 class Btrfs:
     """Names and truncations last in order, up to the last transaction; behind it what fsyncs have promised.
 
-    An fsync of a file promises its bytes, its present names, and that the old ones are gone; one of a directory the
-    names in it.  Both promise the directories above.  Who had such a name in the last transaction is not lost for it.
+    An fsync of a file promises its bytes, its present names, and that those from before a rename are gone (a name that
+    an unlink, or the rename of another file, takes from a file that has more of them may be back); one of a directory
+    the names in it.  An fdatasync is an fsync.  Both promise the directories above.  What had such a name in the last
+    transaction is not lost for it.
     What else is in the log tree depends on what it holds already: the names of what was in it before, and those in the
     directories around, may last too, with sizes that are newer than the bytes.
+
+    Of ops that could have gone in another order no promise is taken to be given that one of the orders does not give,
+    and all may last that may last in one of them: so every state of every order is there, and some that are of none.
     """
 
     split = True
@@ -33,7 +47,7 @@ class Btrfs:
         requires = bytes_after_truncation(changes)
         for number in bits(journal):  # all of a rename, but a file can come out shorter without zeros behind its end
             together = changes.of_entry[changes.every[number].entry] & ~(1 << number)
-            requires[number] = journal & ((1 << number) - 1 | together)
+            requires[number] = journal & (changes.earlier[number] | together)
         logged = _Logged(changes)
         promises = per_sync(changes, logged.promise)
         may, revokes = per_sync(changes, logged.may), per_sync(changes, logged.revokes, lambda *_: 0)
@@ -48,20 +62,22 @@ class _Logged:
 
     def promise(self, index: int, before: int) -> int:
         inode = self.changes.log.entries[index].inode
-        return contents_of(self.changes, inode, before) | self._named(inode, before) | self._inside(inode, before)
+        written = written_by(self.changes, index, before)
+        return written | self._named(inode, before) | self._inside(inode, before)
 
-    def may(self, index: int, before: int) -> int:
+    def may(self, index: int, _: int) -> int:
         """The names of all that was in the log tree before, and in the directories around."""
-        changes, found = self.changes, 0
-        for earlier in changes.log.entries[: index + 1]:
-            if earlier.kind == "fsync":
+        changes, found, before = self.changes, 0, self.changes.not_after(index)
+        for place, earlier in enumerate(changes.log.entries):
+            if earlier.kind == "fsync" and (place == index or not changes.is_before(index, place)):
                 found |= self._around(earlier.inode, before)
         for inode in {change.inode for change in changes.chosen(found)}:
             found |= contents_of(changes, inode, before) & changes.kinds["size"]
         return found
 
-    def revokes(self, index: int, before: int) -> int:
+    def revokes(self, index: int, _: int) -> int:
         """The names that objects have had since the last sync and have no more: the log tree is kept up to date."""
+        before = self.changes.not_after(index)
         fresh = before & self.changes.kinds["name"] & ~self._synced(index)
         return mask_of(number for number in bits(fresh) if self._gone(number) & before)
 
@@ -73,12 +89,20 @@ class _Logged:
             for later in bits(promised & self.changes.kinds["name"] & ~synced):
                 for name, _ in self.changes.every[later].adds:
                     for cause, other, gone in self._owners(name, later):
-                        if not gone & synced:
+                        if not gone & synced and self._is_settled(other, index) and self._is_ordered(cause, later):
                             before = self.changes.before(index)
                             unless = self._gone(later) | gone & ~promised | self._named_again(other, before) & ~cause
                             along = self._named(other, before)
                             found.append((cause | 1 << later, unless, along))
         return [*found, *self._moved()]
+
+    def _is_settled(self, inode: int, index: int) -> bool:
+        """Whether an object has the same names at an entry in every order."""
+        before, after = self.changes.before(index), self.changes.not_after(index)
+        return names_of(self.changes, inode, before) == names_of(self.changes, inode, after)
+
+    def _is_ordered(self, cause: int, later: int) -> bool:
+        return not cause & ~self.changes.earlier[later]
 
     def _moved(self) -> Iterator[tuple[int, int, int]]:
         """What has lost its name to a rename has the new one, or one that it got later."""
@@ -106,8 +130,11 @@ class _Logged:
 
     def _synced(self, index: int) -> int:
         """The changes before the last sync of everything."""
-        entries = self.changes.log.entries
-        return self.changes.before(max((place for place in range(index) if entries[place].kind == "sync"), default=0))
+        changes, found = self.changes, 0
+        for place, entry in enumerate(changes.log.entries):
+            if entry.kind == "sync" and changes.is_before(place, index):
+                found |= changes.before(place)
+        return found
 
     def _gone(self, number: int) -> int:
         """The changes that take a name away again from the object that one has given it."""
@@ -120,7 +147,7 @@ class _Logged:
         return mask_of(n for n in range(start, len(every)) if every[n].inode == inode and name in every[n].removes)
 
     def _named(self, inode: int, before: int) -> int:
-        """The present names of an object and that its old ones are gone, and the same for the directories above."""
+        """The present names of an object, that those from before a rename are gone, and so on for what is above."""
         changes = self.changes
         names: dict[tuple[int, str], int] = {}
         found = 0
@@ -129,12 +156,18 @@ class _Logged:
                 names[name] = number
             for name in changes.every[number].removes:
                 names.pop(name, None)
-                found |= 1 << number
+                found |= 1 << number if self._is_moved(number) else 0
         if not names and inode not in changes.log.start.inodes:
             return 0
         for (directory, _), number in names.items():
             found |= 1 << number | self._named(directory, before)
         return found
+
+    def _is_moved(self, number: int) -> bool:
+        """Whether a change takes an object's name away because it has another one instead."""
+        change = self.changes.every[number]
+        entry = self.changes.log.entries[change.entry]
+        return entry.kind == "rename" and entry.inode == change.inode
 
     def _inside(self, directory: int, before: int) -> int:
         """The names in a directory as they are, and that others are gone."""

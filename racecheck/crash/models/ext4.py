@@ -7,24 +7,26 @@ documentation of ext4; Mohan et al., "CrashMonkey and ACE", OSDI 2018, on what f
 
 from __future__ import annotations
 
-from racecheck.crash.changes import PAGE, Changes, bits
-from racecheck.crash.models.common import (
-    Rules,
-    bytes_after_truncation,
-    contents_of,
-    names_in,
-    names_of,
-    per_sync,
-    up_to,
-)
+from racecheck.crash.changes import PAGE, Changes
+from racecheck.crash.models.common import Rules, about, bytes_after_truncation, lates, per_sync, written_by
+from racecheck.crash.sets import bits
 
 
 class Ext4:
     """Names and truncations last in order; bytes as soon as, or later than, the truncations of their file.
 
+    That is the order of the run, but for ops that could have gone in another one: what lasts of the journal is closed
+    under what comes before in every order, and has, closed likewise, what each fsync is about.  That is exact.  Let L
+    be a set like that: the order that does L first, with all that comes before it, is one of the run's orders; L is
+    then what its journal begins with, and no fsync forces more than that beginning.  (Where an fsync is about what
+    may come before or after it, see `racecheck.crash.possible`.)
+
     An fsync writes the bytes and forces the journal as far as it is about the file: through the last change of its
     names or its size, and through whatever came before a write that made it longer, since the new size is in the
     journal behind that.  An fsync of a file about which the journal has nothing forces nothing.
+
+    An fdatasync of a file passes over a new name of it (``i_datasync_tid`` in the kernel's fs/ext4: a rename or a link
+    does not set it).  Of a directory it forces what an fsync forces (since Linux 5.10).
     """
 
     split = False
@@ -32,30 +34,45 @@ class Ext4:
     sizes = True
     tails = True
     keeps_all = False
+    passes_names = True
+    """Whether an fdatasync passes over a new name."""
 
     def rules(self, changes: Changes) -> Rules:
         journal = changes.kinds["name"] | changes.kinds["size"]
-        written: dict[int, int] = {}
+
+        def asks(index: int, before: int) -> int:
+            own = about(changes, index, before, passes_names=self.passes_names)
+            return own | _longer(changes, written_by(changes, index, before))
 
         def promise(index: int, before: int) -> int:
-            inode = changes.log.entries[index].inode
-            contents = contents_of(changes, inode, before)
-            fresh = contents & ~written.get(inode, 0)
-            written[inode] = contents
-            about = names_of(changes, inode, before) | names_in(changes, inode, before) | contents & journal
-            return contents | up_to(about | _longer(changes, fresh)) & journal & before
+            return written_by(changes, index, before) | changes.closed(asks(index, before)) & journal
+
+        late = lates(changes, lambda index, before: asks(index, before) | written_by(changes, index, before))
 
         requires = bytes_after_truncation(changes)
         for number in bits(journal):
             own = changes.of_entry[changes.every[number].entry]
-            requires[number] = (journal | own) & ((1 << number) - 1)
-        return Rules(requires, per_sync(changes, promise))
+            requires[number] = (journal | own) & changes.earlier[number]
+        return Rules(requires, per_sync(changes, promise), late=late, journals=(journal,))
+
+
+class Xfs(Ext4):
+    """The same, but an fdatasync of a file keeps a new name of it: whatever changes a file logs all of its inode.
+
+    (Only times do not count: ``xfs_fsync_seq`` in the kernel's fs/xfs.)
+    """
+
+    passes_names = False
 
 
 def _longer(changes: Changes, mask: int) -> int:
-    """The last of some changes that made its file longer by writing to it; none: 0."""
-    found = 0
+    """The last of some changes of a file that made it longer by writing to it, and that is still there; none: 0."""
+    found: list[tuple[int, int]] = []
     for number in bits(mask):
-        if changes.every[number].extends:
-            found = 1 << number
-    return found
+        change = changes.every[number]
+        entry = changes.log.entries[change.entry]
+        if change.extends:
+            found.append((number, entry.offset))
+        elif change.shrinks:
+            found = [(each, offset) for each, offset in found if offset < entry.length]
+    return 1 << found[-1][0] if found else 0

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from racecheck.crash.changes import PAGE, Changes, mask_of
-from racecheck.crash.models.common import Rules, contents_of
+from racecheck.crash.changes import PAGE, Changes
+from racecheck.crash.models.common import Rules, contents_of, written_by
 from racecheck.crash.models.ext4 import Ext4
+from racecheck.crash.sets import mask_of
 
 _SENDS = frozenset({"fsync", "truncate"})
 
@@ -39,7 +40,8 @@ class NfsServer(Ext4):
     """A server that exports with ``async`` loses power: its disk is an ext4 on which no fsync ever came."""
 
     def rules(self, changes: Changes) -> Rules:
-        return Rules(super().rules(changes).requires)
+        rules = super().rules(changes)
+        return Rules(rules.requires, journals=rules.journals)
 
 
 def _in_pages(changes: Changes) -> Iterator[int]:
@@ -65,4 +67,7 @@ def _sent(changes: Changes, index: int) -> int:
     entry = changes.log.entries[index]
     if entry.kind not in _SENDS:
         return changes.of_entry[index]
-    return changes.of_entry[index] | contents_of(changes, entry.inode, changes.before(index))
+    before = changes.before(index)
+    is_size = entry.kind == "truncate"
+    sends = contents_of(changes, entry.inode, before) if is_size else written_by(changes, index, before)
+    return changes.of_entry[index] | sends

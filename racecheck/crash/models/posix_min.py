@@ -6,13 +6,14 @@ After Pillai et al., "All File Systems Are Not Created Equal" (OSDI 2014).
 from __future__ import annotations
 
 from racecheck.crash.changes import Changes, Name
-from racecheck.crash.models.common import Rules, bytes_after_truncation, contents_of, names_in, per_sync
+from racecheck.crash.models.common import Rules, bytes_after_truncation, lates, names_in, per_sync, written_by
 
 
 class PosixMin:
     """Names last in any order, each on its own: a rename comes apart.  Bytes come apart anywhere.
 
-    An fsync of a file promises no name, one of a directory the names in it.  (A file that is longer than its bytes ends
+    An fsync of a file promises no name, one of a directory the names in it; an fdatasync promises no names at all, and
+    a write with O_SYNC or O_DSYNC its own bytes.  (A file that is longer than its bytes ends
     in zeros here; POSIX would have anything there.)
     """
 
@@ -24,8 +25,9 @@ class PosixMin:
 
     def rules(self, changes: Changes) -> Rules:
         def promise(index: int, before: int) -> int:
-            inode = changes.log.entries[index].inode
-            return contents_of(changes, inode, before) | names_in(changes, inode, before)
+            entry = changes.log.entries[index]
+            names = 0 if entry.datasync else names_in(changes, entry.inode, before)
+            return written_by(changes, index, before, self.page) | names
 
         requires = bytes_after_truncation(changes)
         seen: dict[Name, int] = {}
@@ -33,4 +35,4 @@ class PosixMin:
             for name in change.names:  # what a name leads to is decided by the last change of it that lasts
                 requires[number] |= seen.get(name, 0)
                 seen[name] = seen.get(name, 0) | 1 << number
-        return Rules(requires, per_sync(changes, promise))
+        return Rules(requires, per_sync(changes, promise), late=lates(changes, promise))
