@@ -160,16 +160,22 @@ def stopped_call(pid: int, thread: int) -> tuple[int, tuple[int, ...]] | None:
 
 def is_dying(pid: int) -> bool:
     """Whether a process has been killed and is not gone yet."""
-    found = status(pid)
-    masks = int(found.get("SigPnd", "0"), 16) | int(found.get("ShdPnd", "0"), 16)
-    return bool(masks >> (signal.SIGKILL - 1) & 1) and not has_ended(pid)
+    pending = _has(pid, "SigPnd", signal.SIGKILL) or _has(pid, "ShdPnd", signal.SIGKILL)
+    return pending and not has_ended(pid)
 
 
 def is_caught(pid: int, number: int) -> bool:
-    """Whether a process has a handler for a signal, or ignores it."""
-    found = status(pid)
-    masks = int(found.get("SigCgt", "0"), 16) | int(found.get("SigIgn", "0"), 16)
-    return bool(masks >> (number - 1) & 1)
+    """Whether a process has a handler for a signal."""
+    return _has(pid, "SigCgt", number)
+
+
+def is_ignored(pid: int, number: int) -> bool:
+    """Whether a process ignores a signal."""
+    return _has(pid, "SigIgn", number)
+
+
+def _has(pid: int, mask: str, number: int) -> bool:
+    return bool(int(status(pid).get(mask, "0"), 16) >> (number - 1) & 1)
 
 
 def has_ended(pid: int) -> bool:

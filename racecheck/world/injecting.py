@@ -114,7 +114,8 @@ class Injector:
     def _terminate(self, task: Task, request: Request, fault: Fault) -> bool:
         """Announce the end: a handler hears of it when the call has been answered; who has none ends now."""
         self._record(task, request.op, "SIGTERM", "term", "before")
-        if not proc.is_caught(task.rank.pid, signal.SIGTERM):
+        pid = task.rank.pid
+        if not (proc.is_caught(pid, signal.SIGTERM) or proc.is_ignored(pid, signal.SIGTERM)):
             self._end(task.rank, signal.SIGTERM)
             return True
         os.kill(task.rank.pid, signal.SIGTERM)

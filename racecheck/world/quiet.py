@@ -16,6 +16,7 @@ from racecheck.model import Died
 from racecheck.world import bookkeeping, disk
 from racecheck.world.ending import hear
 from racecheck.world.intake import Intake
+from racecheck.world.limits import HELD
 from racecheck.world.outside import Outside
 from racecheck.world.session import Session
 from racecheck.world.state import Over, State
@@ -206,22 +207,30 @@ class Quiet:
         they sent may be on its way while nobody runs, where the kernel is busy.
         """
         for rank in self._state.ranks:
-            arriving = self._arriving(rank)
-            if rank.gone or (any(task.stands for task in rank.tasks.values()) and not arriving):
-                continue
-            waits = [each for task in rank.tasks.values() for each in (task.request, task.wait) if each is not None]
-            held = " ".join(str(each.id) for each in waits).encode()
-            stamp = sleep.get(rank.pid, held) + arriving
-            if self._sound.get(rank.pid) == stamp:
+            stamp = self._stamp(rank, sleep)
+            if rank.gone or not stamp or self._sound.get(rank.pid) == stamp:
                 continue
             if rank.pid not in self._since or self._since[rank.pid][0] != stamp:
-                hidden = [tid for tid in proc.threads(rank.pid) if tid in sleep and tid not in rank.tasks]
-                hidden += [tid for tid, each in rank.tasks.items() if tid in sleep and not each.started]
-                self._since[rank.pid] = stamp, {tid: sleep[tid] for tid in hidden if _ticks(rank.pid, tid)}
+                self._since[rank.pid] = stamp, {tid: sleep[tid] for tid in self._looking(rank, sleep)}
             if any(sleep.get(tid) == before for tid, before in self._since[rank.pid][1].items()):
                 return False
             self._sound[rank.pid] = stamp
         return True
+
+    def _stamp(self, rank: Rank, sleep: dict[int, bytes]) -> bytes:
+        """How the threads of a rank sleep, or are held, that something else can wake; empty if there is none."""
+        own = [rank.pid, *self._children.get(rank.pid, ()), *(tid for tid, task in rank.tasks.items() if task.started)]
+        asleep = [sleep[tid] for tid in sorted(set(own)) if tid in sleep]
+        waits = [each for task in rank.tasks.values() for each in (task.request, task.wait) if each is not None]
+        held = [str(each.id).encode() for each in waits if each.call.family in HELD]
+        return b" ".join([*asleep, *held]) + self._arriving(rank)
+
+    def _looking(self, rank: Rank, sleep: dict[int, bytes]) -> list[int]:
+        """The threads of libraries, in all processes of a rank, that look around by themselves."""
+        pids = [rank.pid, *self._children.get(rank.pid, ())]
+        hidden = [(pid, tid) for pid in pids for tid in proc.threads(pid) if tid in sleep]
+        known = {tid for tid, task in rank.tasks.items() if task.started}
+        return [tid for pid, tid in hidden if tid not in known and _ticks(pid, tid)]
 
     def _arriving(self, rank: Rank) -> bytes:
         """The collectives that threads of a rank are in, and who else has not shown yet to be out of them."""
