@@ -40,9 +40,7 @@ def faulty(rng: Random, most: int) -> Program:
     return toys.with_faults(toys.random_program(rng, most), rng)
 
 
-def compare(
-    seeds: range, most: int, draw: Callable[[Random, int], Program] = toys.random_program
-) -> tuple[int, int]:
+def compare(seeds: range, most: int, draw: Callable[[Random, int], Program] = toys.random_program) -> tuple[int, int]:
     """Programs against brute force; returns the runs made in all, and those of them that were redundant."""
     made = redundant = 0
     for seed in seeds:

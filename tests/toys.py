@@ -779,10 +779,12 @@ def _random_fault(rng: Random) -> Fault:
     what = rng.choices(("EIO", "short", "torn", "full"), (4, 1, 1, 1))[0]
     if what == "full":
         return Fault("full", amount=float(rng.randint(0, 6)))
-    calls = ("write",) if what != "EIO" else rng.choice((("write", "read"), ("open",), ("stat", "mkdir"), ("flock",), ()))
+    any_calls: tuple[tuple[str, ...], ...] = (("write", "read"), ("open",), ("stat", "mkdir"), ("flock",), ())
+    calls = rng.choice(any_calls) if what == "EIO" else ("write",)
     path = rng.choice(("**", "**", "a", "d/x", "d/*", "b/**", "d"))
     nth, times = rng.choice(((1, 1), (2, 1), (1, 2), (1, 0), (2, 0)))
     return Fault(what, calls, path, rng.choice((-1, -1, -1, 0, 1)), nth=nth, times=times, amount=2.0)
+
 
 _PATHS = ("a", "d/x", "d")
 _LOCKS = ("l", "m")

@@ -48,8 +48,8 @@ def make(name: str, world: World, progress: Progress | None = None) -> Strategy:
     """The strategy of this name for a world; of PCT the depth may be given: "pct:2".
 
     ``progress`` is an earlier search's, to go on with.  Where there is more to choose than which op goes next, that is
-    swept first; and what proves something takes part only if the dependence relation knows all that the faults do.  Raises
-    `UsageError` for a strategy that does not exist, that has no such progress, or that could not prove anything.
+    swept first; and what proves something takes part only if the dependence relation knows all that the faults do.
+    Raises `UsageError` for a strategy that does not exist, that has no such progress, or that could not prove anything.
     """
     relation = Relation(world)
     swept = any(not fault.nth for fault in world.faults) or relation.storage.has_views
