@@ -20,6 +20,8 @@ _LOCKING = frozenset({"flock", "close", "exit"})
 _ASKS = frozenset({"F_GETLK", "F_OFD_GETLK"})
 _IN_VAIN, _WITH_PAUSES = 10, 3
 """A thread that has asked the same so often is taken to poll; fewer questions are enough where it pauses between."""
+_OF_THE_WORLD = frozenset({"memory", "fault"})
+"""A thread that only asks touches these all the same, and nobody else gets another answer for that."""
 _AWAITS_KEYS = frozenset({"get", "multi_get", "wait"})
 
 
@@ -57,7 +59,7 @@ class Order:
         self._threads: dict[str, _Thread] = {}
         self._touched: dict[tuple[Location, Mode], dict[str, list[int]]] = {}
         self._holders: dict[int, frozenset[_Holder]] = {}
-        self._held: dict[int, frozenset[_Holder]] = {}
+        self._held: dict[int, list[tuple[int, frozenset[_Holder]]]] = {}
 
     def add(self, op: Op) -> Step:
         """Add an op that has gone."""
@@ -67,7 +69,7 @@ class Order:
             self._touched.setdefault((location, mode), {}).setdefault(op.thread, []).append(len(self.steps))
         if op.call in _LOCKING and op.places:
             self._lock(op)
-        if not only_reads(_without_memory(step.footprint)):
+        if not only_reads(_of_files(step.footprint)):
             thread.idle_since = step.number
         thread.steps.append(len(self.steps))
         thread.ticks.append(op.clock[op.thread])
@@ -138,7 +140,7 @@ class Order:
         seen = dict(free)
         if waits(op):  # it could not have gone as long as somebody else had the lock
             every = self._conflicts(op.thread, footprint, after=0)
-            conflicts = {index for index in every if not self._held.get(index, frozenset()) - {_holder(op)}}
+            conflicts = {index for index in every if not self._held_before(index, op) - {_holder(op)}}
         if op.call == "store" and op.syscall in _AWAITS_KEYS:
             conflicts = {index for index in self._conflicts(op.thread, footprint, after=0) if self._had_keys(op, index)}
         asked = self._asked(op)
@@ -162,14 +164,20 @@ class Order:
         return all(known.values())
 
     def _lock(self, op: Op) -> None:
-        """Keep account of who has a lock: before this step, and after it."""
+        """Keep account of who has a lock after this step."""
         inode = op.places[-1].inode
         before = self._holders.get(inode, frozenset())
-        self._held[len(self.steps)] = before
         if releases(op):
             self._holders[inode] = before - {_holder(op), (op.rank, op.places[-1].open_file), (op.rank, 0)}
         elif op.call == "flock" and not _ASKS & set(op.flags) and op.result is not None and not op.result.errno:
             self._holders[inode] = before | {_holder(op)}
+        self._held.setdefault(inode, []).append((len(self.steps), self._holders.get(inode, frozenset())))
+
+    def _held_before(self, index: int, op: Op) -> frozenset[_Holder]:
+        """Who had the lock that an op waits for just before a step, whatever that step is about."""
+        history = self._held.get(op.places[-1].inode, [])
+        count = bisect_left(history, index, key=lambda each: each[0])
+        return history[count - 1][1] if count else frozenset()
 
     def _asked(self, op: Op) -> int:
         """The step at which a thread that polls has asked this before; -1 if it does not poll."""
@@ -216,8 +224,8 @@ class Order:
         return own[step.number - 1] if step.number <= len(own) else len(self.steps)
 
 
-def _without_memory(footprint: Footprint) -> Footprint:
-    return {location: mode for location, mode in footprint.items() if location.kind != "memory"}
+def _of_files(footprint: Footprint) -> Footprint:
+    return {location: mode for location, mode in footprint.items() if location.kind not in _OF_THE_WORLD}
 
 
 def is_step(op: Op, relation: Dependence) -> bool:

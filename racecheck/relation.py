@@ -1,16 +1,22 @@
-"""What the ops of one world touch: its storage, and beside the files the memory that the threads of a rank share.
+"""What the ops of one world touch: its storage, the memory that the threads of a rank share, and its faults.
 
 Two threads of a rank share memory, and what a thread does there between two of its ops nobody sees.  So every op of
 a rank that has, or has had, several threads or processes touches one location, the rank's memory, in a mode that
 commutes with nothing: each order of these ops is a run of its own.  An op of such a rank that no other rank could
 notice (a close, say) is a step for the same reason: other threads of the rank may go before or after it.
+
+A fault that hits the third write, say, makes the order of all writes matter that it counts: they touch the fault.  Of
+a single thread they are in order anyway.  A fault with a pattern of paths makes an op read the names that lead to what
+it is about, also if the op goes through a descriptor: another rank may rename a directory above.  All writes touch the
+disk that a fault makes full.
 """
 
 from __future__ import annotations
 
-from racecheck import storage
+from racecheck import faults, storage
 from racecheck.dependence import Footprint, Location, Mode
-from racecheck.model import Op, World
+from racecheck.model import Fault, Op, World
+from racecheck.storage.footprints import names
 
 
 class Relation:
@@ -18,10 +24,38 @@ class Relation:
 
     def __init__(self, world: World) -> None:
         self.storage = storage.make(world)
+        self._world = world
+        self._counting = tuple(number for number in range(len(world.faults)) if faults.counts(world, number))
+        self._globs = tuple(fault for fault in world.faults if fault.path != "**" and fault.what != "crash")
 
     def visible(self, op: Op) -> bool:
-        return not op.alone or self.storage.visible(op)
+        """The answer is the same whatever is renamed while the op is pending."""
+        return not op.alone or self.storage.visible(op) or bool(self._world.faults and self._of_faults(op))
 
     def footprint(self, op: Op) -> Footprint:
         touched = self.storage.footprint(op)
-        return touched if op.alone else {**touched, Location("memory", op.rank): Mode.WRITE}
+        if not op.alone:
+            touched = {**touched, Location("memory", op.rank): Mode.WRITE}
+        return {**self._of_faults(op), **touched} if self._world.faults else touched
+
+    def _of_faults(self, op: Op) -> Footprint:
+        """What an op touches because of the faults."""
+        node, every = self._world.node(op.rank), enumerate(self._world.faults)
+        touched = {
+            Location("fault", number): Mode.WRITE
+            for number, fault in every
+            if faults.takes_room(fault, op, node) or (number in self._counting and self._counts(fault, op, node))
+        }
+        if any(faults.may_hit(fault, op, node) for fault in self._globs):
+            for place in op.places:
+                touched |= {Location("entry", name): Mode.READ for name in names(place.path)}
+        return touched
+
+    def _counts(self, fault: Fault, op: Op, node: int) -> bool:
+        """Whether a fault counts this op among those of several threads."""
+        is_shared = not op.alone or self._is_about_several(fault)
+        return is_shared and faults.hits(fault, op, node)
+
+    def _is_about_several(self, fault: Fault) -> bool:
+        ranks = range(self._world.ranks) if fault.rank < 0 else (fault.rank,)
+        return sum(fault.node in (-1, self._world.node(rank)) for rank in ranks) > 1

@@ -12,6 +12,7 @@ from toys import Do, Program, Seen
 from racecheck import InternalError, Outcome, Returned, World, storage
 from racecheck.dependence import Footprint
 from racecheck.model import Op
+from racecheck.relation import Relation
 from racecheck.search import Search, explore
 from racecheck.storage.shared import Shared
 from racecheck.strategies import DPOR, Diverged, Enough
@@ -31,15 +32,19 @@ def runs(program: Program, strategy: DPOR) -> Iterator[Outcome]:
 
 
 def searched(program: Program) -> tuple[DPOR, list[Outcome]]:
-    strategy = DPOR(storage.make(World()))
+    strategy = DPOR(Relation(World(ranks=len(program.actors), faults=program.faults)))
     return strategy, [*runs(program, strategy)]
 
 
-def compare(seeds: range, most: int) -> tuple[int, int]:
-    """Programs against brute force; gives the runs made in all, and those of them that were redundant."""
+def faulty(rng: Random, most: int) -> Program:
+    return toys.with_faults(toys.random_program(rng, most), rng)
+
+
+def compare(seeds: range, most: int, draw: Callable[[Random, int], Program] = toys.random_program) -> tuple[int, int]:
+    """Programs against brute force; returns the runs made in all, and those of them that were redundant."""
     made = redundant = 0
     for seed in seeds:
-        program = toys.random_program(Random(seed), most)
+        program = draw(Random(seed), most)
         strategy, found = searched(program)
         every = [*toys.every_run(program)]
         assert {toys.effect(each) for each in found} == {toys.effect(each) for each in every}, f"seed {seed}"
@@ -62,6 +67,17 @@ def test_all_outcomes_and_all_traces_are_found_each_once() -> None:
 def test_all_outcomes_of_many_programs_are_found() -> None:
     made, redundant = compare(range(1000, 1500), 800)
     assert redundant < made / 100
+
+
+def test_all_outcomes_with_faults_are_found() -> None:
+    made, redundant = compare(range(150), 300, faulty)
+    assert redundant < made / 20
+
+
+@pytest.mark.slow
+def test_all_outcomes_of_many_programs_with_faults_are_found() -> None:
+    made, redundant = compare(range(1000, 1500), 600, faulty)
+    assert redundant < made / 20
 
 
 class Blind(Shared):

@@ -380,9 +380,13 @@ def test_ops_of_one_rank_that_fail_leave_room_for_a_proof(session: Session) -> N
     report = search(session, "in_time", "EIO on write rank=1")
     assert report.exhaustive
     assert not search(session, "in_time", "EIO on write nth=each", schedules=12).exhaustive
+
+
+@pytest.mark.parametrize("spec", ["kill on write", "term on write", "slow on write", "EIO on write nth=each"])
+def test_dpor_refuses_a_fault_that_it_does_not_model(session: Session, spec: str) -> None:
     scenario = target("faulty", "in_time")
-    asked = Search(scenario, make_world(scenario.world, faults=["kill on write"]), (), strategy="dpor")
-    with pytest.raises(UsageError, match="dpor proves nothing with faults"):
+    asked = Search(scenario, make_world(scenario.world, faults=[spec]), (), strategy="dpor")
+    with pytest.raises(UsageError, match="dpor proves nothing with nth=each, with kill, term or slow"):
         explore(session, asked)
 
 

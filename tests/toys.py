@@ -6,6 +6,7 @@ what is offered as options, how clocks go on), without processes; `every_run` go
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import math
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -15,11 +16,13 @@ from random import Random
 from typing import Any, Literal, NamedTuple
 
 from racecheck.dependence import depends
+from racecheck.faults import Plan
 from racecheck.model import (
     Choice,
     Collective,
     DiskEntry,
     Event,
+    Fault,
     Op,
     Outcome,
     Place,
@@ -30,7 +33,7 @@ from racecheck.model import (
     Stopped,
     World,
 )
-from racecheck.storage.footprints import footprint
+from racecheck.relation import Relation
 from racecheck.strategies import Strategy
 
 Clock = dict[str, int]
@@ -77,6 +80,7 @@ class Program:
     files: tuple[tuple[str, str], ...] = ()
     inherited: tuple[str, ...] = ()
     max_ops: int = 500
+    faults: tuple[Fault, ...] = ()
 
 
 # The file system.
@@ -84,22 +88,24 @@ class Program:
 
 @dataclass(slots=True, eq=False)
 class Inode:
+    """``last`` is the path that it had when it lost its name."""
+
     kind: Literal["file", "directory"]
     data: bytes = b""
     entries: dict[str, Inode] = field(default_factory=dict)
+    last: str = ""
 
 
 @dataclass(slots=True, eq=False)
 class OpenFile:
     number: int
     inode: Inode
-    path: str
     position: int = 0
 
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """What an actor asks for; ``opened`` is the answer of an open."""
+    """What an actor asks for; ``opened`` is the answer of an open, and ``most`` the bytes that may move."""
 
     family: str
     syscall: str
@@ -108,6 +114,7 @@ class Call:
     flags: tuple[str, ...] = ()
     data: bytes = b""
     opened: OpenFile | None = None
+    most: int | None = None
 
 
 class Failed(Exception):
@@ -138,11 +145,9 @@ class FileSystem:
         return Place(path, directory, _name(path), inode, found.kind if found else "", size=size)
 
     def place_of(self, file: OpenFile) -> Place:
-        file.path = next((path for path, inode in self.walk() if inode is file.inode), file.path)
         inode = file.inode
-        return Place(
-            file.path, 0, _name(file.path), self.identity(inode), inode.kind, file.number, size=len(inode.data)
-        )
+        path = next((path for path, each in self.walk() if each is inode), inode.last)
+        return Place(path, 0, _name(path), self.identity(inode), inode.kind, file.number, size=len(inode.data))
 
     def identity(self, inode: Inode) -> int:
         """The number of an inode, in the order in which the run meets them."""
@@ -156,14 +161,14 @@ class FileSystem:
                 yield above + name, inode
                 todo.append((f"{above}{name}/", inode))
 
-    def open(self, path: str, inode: Inode) -> OpenFile:
+    def open(self, inode: Inode) -> OpenFile:
         self._opened += 1
-        return OpenFile(self._opened, inode, path)
+        return OpenFile(self._opened, inode)
 
     def inherit(self, path: str) -> OpenFile:
         inode = self._find(path)
         assert inode is not None
-        return self.open(path, inode)
+        return self.open(inode)
 
     def is_enabled(self, call: Call) -> bool:
         if call.family != "flock" or "LOCK_EX" not in call.flags or "LOCK_NB" in call.flags:
@@ -227,15 +232,19 @@ class FileSystem:
         found = self._there(path)
         if found.kind != "directory" or found.entries:
             raise Failed("ENOTEMPTY" if found.kind == "directory" else "ENOTDIR")
-        del self._parent(path).entries[_name(path)]
+        self._lose(path)
         return b""
 
     def _unlink(self, call: Call) -> bytes:
         (path,) = call.paths
         if self._there(path).kind == "directory":
             raise Failed("EISDIR")
-        del self._parent(path).entries[_name(path)]
+        self._lose(path)
         return b""
+
+    def _lose(self, path: str) -> None:
+        self._there(path).last = path
+        del self._parent(path).entries[_name(path)]
 
     def _rename(self, call: Call) -> bytes:
         source, target = call.paths
@@ -249,7 +258,9 @@ class FileSystem:
             raise Failed("EISDIR" if there.kind == "directory" else "ENOTDIR")
         if there is not None and there.entries:
             raise Failed("ENOTEMPTY")
-        del self._parent(source).entries[_name(source)]
+        self._lose(source)
+        if there is not None:
+            there.last = target
         self._add(target, found)
         return b""
 
@@ -265,22 +276,23 @@ class FileSystem:
             raise Failed("EISDIR")
         if "O_TRUNC" in call.flags:
             found.data = b""
-        call.opened = self.open(path, found)
+        call.opened = self.open(found)
         return b""
 
     def _write(self, call: Call) -> bytes:
         assert call.file is not None
         file, old = call.file, call.file.inode.data
         before = old[: file.position].ljust(file.position, b"\0")
-        file.position += len(call.data)
-        file.inode.data = before + call.data + old[file.position :]
-        return call.data
+        data = call.data[: call.most]
+        file.position += len(data)
+        file.inode.data = before + data + old[file.position :]
+        return data
 
     def _read(self, call: Call) -> bytes:
         assert call.file is not None
         if call.file.inode.kind == "directory":
             raise Failed("EISDIR")
-        data = call.file.inode.data[call.file.position :]
+        data = call.file.inode.data[call.file.position :][: call.most]
         call.file.position += len(data)
         return data
 
@@ -522,8 +534,8 @@ class Toy:
 
     def __init__(self, program: Program, choose: Callable[[Point], int]) -> None:
         self._program, self._choose = program, choose
-        self._world = World(ranks=len(program.actors), max_ops=program.max_ops)
-        self._files = FileSystem(program)
+        self._world = World(ranks=len(program.actors), max_ops=program.max_ops, faults=program.faults)
+        self._files, self._plan = FileSystem(program), Plan(self._world)
         self._tasks: dict[str, Task] = {}
         self._bodies: dict[str, Body] = {}
         self._instances: list[Instance] = []
@@ -544,6 +556,7 @@ class Toy:
             tuple(self._schedule),
             tuple(self._result(rank, why) for rank in range(self._world.ranks)),
             disk=self._files.disk(),
+            fired=self._plan.fired,
             pending=tuple(replace(task.op, clock=task.tick()) for task in self._stopped() if task.op is not None),
         )
 
@@ -646,10 +659,28 @@ class Toy:
     def _execute(self, task: Task) -> None:
         assert isinstance(task.at, Call)
         op = self._op(task, task.at)
-        result, seen = self._files.perform(task.at)
+        result, seen = self._perform(op, task.at)
         self._cause = task.tick()
         self._trace.append(replace(op, result=result, clock=self._cause))
         self._go_on(task, seen)
+
+    def _perform(self, op: Op, call: Call) -> tuple[Result, Seen]:
+        """As far as the faults let it go."""
+        hit = next((number for number, _ in self._plan.due(op)), None)
+        fault = self._plan.happens(hit) if hit is not None else None
+        room = self._plan.room(op, len(call.data)) if call.family == "write" else None
+        if fault is not None and fault.what in errno.errorcode.values():
+            if call.family == "close":
+                self._files.perform(call)
+            return Result(errno=fault.what), Seen(fault.what)
+        if room == 0 and call.data:
+            return Result(errno="ENOSPC"), Seen("ENOSPC")
+        call.most = room
+        if fault is not None:
+            call.most = int(fault.amount) if room is None else min(int(fault.amount), room)
+        result, seen = self._files.perform(call)
+        is_torn = fault is not None and fault.what == "torn" and not result.errno
+        return (replace(result, errno="EIO"), Seen("EIO")) if is_torn else (result, seen)
 
     def _result(self, rank: int, why: str) -> RankResult:
         own = sorted((task for task in self._tasks.values() if task.rank == rank), key=lambda task: task.name)
@@ -706,8 +737,8 @@ Trace = frozenset[tuple[Key, ...]]
 
 
 def effect(outcome: Outcome) -> Effect:
-    """What a run came to: each rank's result and the disk."""
-    return tuple(map(repr, outcome.results)), tuple(outcome.disk.items())
+    """What a run came to: each rank's result, the disk and the faults that happened."""
+    return (*map(repr, outcome.results), repr(outcome.fired)), tuple(outcome.disk.items())
 
 
 def every_outcome(program: Program) -> tuple[int, set[Effect]]:
@@ -719,10 +750,10 @@ def every_outcome(program: Program) -> tuple[int, set[Effect]]:
 def trace_of(outcome: Outcome) -> Trace:
     """The Mazurkiewicz trace of a run: its ops, each as the n-th of its thread, and the order of dependent ones."""
     counts: dict[str, int] = {}
-    events = []
+    events, relation = [], Relation(outcome.world)
     for op in outcome.ops:
         counts[op.thread] = counts.get(op.thread, 0) + 1
-        events.append(((op.thread, counts[op.thread]), footprint(op)))
+        events.append(((op.thread, counts[op.thread]), relation.footprint(op)))
     ordered = (
         (one, other)
         for (one, first), (other, second) in combinations(events, 2)
@@ -737,6 +768,23 @@ def every_trace(program: Program) -> set[Trace]:
 
 
 # Random programs.
+
+
+def with_faults(program: Program, rng: Random) -> Program:
+    """The program with one or two faults, of each kind that a proof may take."""
+    return replace(program, faults=tuple(_random_fault(rng) for _ in range(rng.choice((1, 1, 2)))))
+
+
+def _random_fault(rng: Random) -> Fault:
+    what = rng.choices(("EIO", "short", "torn", "full"), (4, 1, 1, 1))[0]
+    if what == "full":
+        return Fault("full", amount=float(rng.randint(0, 6)))
+    any_calls: tuple[tuple[str, ...], ...] = (("write", "read"), ("open",), ("stat", "mkdir"), ("flock",), ())
+    calls = rng.choice(any_calls) if what == "EIO" else ("write",)
+    path = rng.choice(("**", "**", "a", "d/x", "d/*", "b/**", "d"))
+    nth, times = rng.choice(((1, 1), (2, 1), (1, 2), (1, 0), (2, 0)))
+    return Fault(what, calls, path, rng.choice((-1, -1, -1, 0, 1)), nth=nth, times=times, amount=2.0)
+
 
 _PATHS = ("a", "d/x", "d")
 _LOCKS = ("l", "m")

@@ -17,6 +17,8 @@ A fault that is to hit "each" op is a point: does this op go well, or not?  All 
 from __future__ import annotations
 
 from racecheck.faults.grammar import GRAMMAR, check, parse, text
-from racecheck.faults.plan import Plan, hits, is_local
+from racecheck.faults.plan import Plan, counts, hits, is_modelled, may_hit, takes_room
 
-__all__ = ["GRAMMAR", "Plan", "check", "hits", "is_local", "parse", "text"]
+__all__ = [
+    "GRAMMAR", "Plan", "check", "counts", "hits", "is_modelled", "may_hit", "parse", "takes_room", "text",
+]  # fmt: skip

@@ -13,26 +13,51 @@ _NOT_AN_OP = frozenset({"full", "crash"})
 """Faults that do not happen to one op."""
 _ANYWHERE = frozenset({"kill", "kill-node", "kill-job", "term"})
 """Faults that happen to processes, also at ops that are about no file."""
+_MODELLED = frozenset({"short", "torn", "full", "crash"})
 
 
 def hits(fault: Fault, op: Op, node: int) -> bool:
     """Whether an op is one that a fault is about: its call, its rank and node, and one of its paths."""
-    if fault.what in _NOT_AN_OP or (fault.calls and op.call not in fault.calls):
-        return False
-    if not op.places and fault.what not in _ANYWHERE:
-        return False
-    if fault.rank not in (-1, op.rank) or fault.node not in (-1, node):
+    if not may_hit(fault, op, node):
         return False
     return fault.path == "**" or any(_pattern(fault.path).fullmatch(place.path) for place in op.places)
 
 
-def is_local(fault: Fault) -> bool:
-    """Whether what it does follows from what its rank does alone, whenever the others go: it fails a call, no more.
+def may_hit(fault: Fault, op: Op, node: int) -> bool:
+    """Whether a fault is about such an op, on whatever path: other ranks may rename what the op is about."""
+    if fault.what in _NOT_AN_OP or (fault.calls and op.call not in fault.calls):
+        return False
+    if not op.places and fault.what not in _ANYWHERE:
+        return False
+    return fault.rank in (-1, op.rank) and fault.node in (-1, node)
 
-    A crash depends on the order of ops that do not depend on each other: a journal keeps it.  But the crash states of a
-    run are those of all the orders that are equivalent to it (`racecheck.crash.order`).
+
+def is_modelled(fault: Fault) -> bool:
+    """Whether the dependence relation of a world knows all that a fault does: it fails an op or cuts it short, no more.
+
+    A fault that makes an op slow counts the ops as they stop, not as they go, and a rank that is killed is heard of at
+    a time that no op stands for.  A crash depends on the order of ops that do not depend on each other: a journal keeps
+    it.  But the crash states of a run are those of all the orders that are equivalent to it (`racecheck.crash.order`).
     """
-    return fault.what == "crash" or (fault.rank >= 0 and fault.what in errno.errorcode.values())
+    return fault.what in _MODELLED or fault.what in errno.errorcode.values()
+
+
+def takes_room(fault: Fault, op: Op, node: int) -> bool:
+    """Whether an op uses room of a disk that a fault makes full."""
+    return fault.what == "full" and op.call == "write" and fault.node in (-1, node)
+
+
+def counts(world: World, number: int) -> bool:
+    """Whether the ops that one of the world's faults is about share how many of them there have been.
+
+    They do not if it hits all of them, or one of them that is chosen freely.  A fault that is named before another may
+    take the first op away from it, and then the other begins nowhere.
+    """
+    fault = world.faults[number]
+    if fault.what in _NOT_AN_OP or (fault.nth, fault.times) == (0, 1):
+        return False
+    is_first = all(each.what in _NOT_AN_OP for each in world.faults[:number])
+    return not (is_first and (fault.nth, fault.times) == (1, 0))
 
 
 @cache
@@ -94,10 +119,10 @@ class Plan:
         """How many of so many bytes there is room for; what there is is taken."""
         given = wanted
         for number, fault in enumerate(self._faults):
-            if fault.what == "full" and fault.node in (-1, self._world.node(op.rank)):
+            if takes_room(fault, op, self._world.node(op.rank)):
                 given = min(given, self._room[number])
         for number, fault in enumerate(self._faults):
-            if fault.what == "full" and fault.node in (-1, self._world.node(op.rank)):
+            if takes_room(fault, op, self._world.node(op.rank)):
                 self._room[number] -= given
                 self._fired[number] += given < wanted
         return given

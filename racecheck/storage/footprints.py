@@ -13,7 +13,8 @@ Locations, by kind:
     offset       where the next read or write through an open file begins
     issue, store the collectives that the threads of one rank issue to a group; a key of the store
 
-An op that is done says more than one that is pending: one that failed has only read, and one that found its file has
+An op that is done says more than one that is pending: one that failed has only read (but a close, and a write that
+failed after some of its bytes), and one that found its file has
 not made it.  A pending op touches what it would touch at most, as far as its places are as they were when it stopped.
 
 Left out on purpose, because nearly everything would depend on nearly everything, is what hardly a program looks at:
@@ -30,7 +31,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from racecheck.dependence import Footprint, Location, Mode
-from racecheck.model import Op, Place
+from racecheck.model import Op, Place, Result
 
 READ, ADD, WRITE = Mode.READ, Mode.ADD, Mode.WRITE
 
@@ -63,13 +64,23 @@ def footprint(op: Op) -> Footprint:
         _way(touched, place)
     family = FAMILIES.get(op.call, _UNKNOWN)
     family.looks(touched, op)
-    has_failed = op.result is not None and op.result.errno != ""
-    if not has_failed:
+    has_acted = op.result is None or _has_acted(op, op.result)
+    if has_acted:
         family.does(touched, op)
     if op.syscall in _OWN_OFFSET or (op.syscall in _OFFSET_OR_OWN and op.args.get("offset") == -1):
         for place in op.places:
-            touched("offset", place.open_file, READ if has_failed else WRITE)
+            touched("offset", place.open_file, WRITE if has_acted else READ)
     return touched
+
+
+def _has_acted(op: Op, result: Result) -> bool:
+    """Whether an op has done something, although it may report an errno: bytes have moved, or it is a close (close(2)).
+
+    Some file systems make a file and then refuse to open it with O_DIRECT, or as a directory (open(2)).
+    """
+    if not result.errno or result.size or op.call == "close":
+        return True
+    return "O_CREAT" in op.flags and not {"O_DIRECT", "O_DIRECTORY"}.isdisjoint(op.flags)
 
 
 def _way(touched: _Touched, place: Place) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 
 from racecheck.errors import UsageError
-from racecheck.faults import is_local
+from racecheck.faults import is_modelled
 from racecheck.model import Outcome, Point, World
 from racecheck.relation import Relation
 from racecheck.strategies.auto import Auto
@@ -29,6 +29,9 @@ __all__ = [
 
 DEFAULT = "auto"
 _DEPTH, _DEEPEST = 3, 9
+_NO_PROOF = (
+    "dpor proves nothing with nth=each, with kill, term or slow, or where nodes see what was there before: use auto"
+)
 _PROVING: dict[str, Callable[[Relation, Progress | None], Strategy]] = {"auto": Auto, "dpor": DPOR}
 _BY_NAME: dict[str, Callable[[Relation], Strategy]] = {
     "portfolio": lambda relation: Portfolio(relation.footprint),
@@ -45,14 +48,14 @@ def make(name: str, world: World, progress: Progress | None = None) -> Strategy:
     """The strategy of this name for a world; of PCT the depth may be given: "pct:2".
 
     ``progress`` is an earlier search's, to go on with.  Where there is more to choose than which op goes next, that is
-    swept first; and what proves something takes part only if faults leave ops as independent as they were.  Raises
-    `UsageError` for a strategy that does not exist, that has no such progress, or that could not prove anything.
+    swept first; and what proves something takes part only if the dependence relation knows all that the faults do.
+    Raises `UsageError` for a strategy that does not exist, that has no such progress, or that could not prove anything.
     """
     relation = Relation(world)
     swept = any(not fault.nth for fault in world.faults) or relation.storage.has_views
-    if name in _PROVING and (swept or not all(map(is_local, world.faults))):
+    if name in _PROVING and (swept or not all(map(is_modelled, world.faults))):
         if name == "dpor" or progress is not None:
-            raise UsageError("dpor proves nothing with faults, unless each is an errno on calls of one rank: use auto")
+            raise UsageError(_NO_PROOF)
         name = "portfolio"
     made = _make(name, relation, progress)
     return Sweep(made) if swept else made

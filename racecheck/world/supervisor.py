@@ -21,6 +21,7 @@ from racecheck.errors import CannotRun
 from racecheck.kernel import libc, proc
 from racecheck.kernel.signature import Treatment
 from racecheck.model import Op, Outcome, Point, Result, Weights, World
+from racecheck.relation import Relation
 from racecheck.world import bookkeeping, crew, disk, limits, stops
 from racecheck.world.answers import answer, reply
 from racecheck.world.calls import Request
@@ -124,7 +125,7 @@ class Supervisor:
             members, self._world, storage.make(self._world), self._choose, ledger, self._stacks, time_,
             seed=self._job.seed, names=self._names,
         )  # fmt: skip
-        self._injector = Injector(self._state)
+        self._injector, self._relation = Injector(self._state), Relation(self._world)
         self._viewer, self._fairness = Viewer(self._state), Fairness()
         if self._recorder is not None:
             slot, objects = self._session.slot, self._state.storage.mirrored
@@ -246,8 +247,7 @@ class Supervisor:
         if self._viewer.flushes(request):
             request.op = replace(request.op, flags=tuple(sorted({*request.op.flags, "FLUSH"})))
         if not bookkeeping.releases(request, self._state.locks):
-            op = request.op
-            return not op.alone or "LOCK_UN" in op.flags or self._state.storage.visible(op)
+            return "LOCK_UN" in request.op.flags or self._relation.visible(request.op)
         request.op = replace(request.op, flags=tuple(sorted({*request.op.flags, "LOCK_UN"})))
         return True
 
