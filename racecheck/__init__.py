@@ -28,6 +28,7 @@ The modules, from the top; imports go down this list, never up:
     record, compare     findings on disk; are two outcomes the same?
     world               processes: zygote, guardian, the agent in a rank, the supervisor's loop
     strategies          what to choose at a point, one small file each
+    claims              what runs show beyond themselves: covered, conditions, doubts
     happens_before      the order of a run, and its races
     relation            what the ops of a world touch: files, and the memory that threads share
     storage             what a node sees of the files, and what an op touches of them

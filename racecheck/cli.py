@@ -221,22 +221,24 @@ def run(
     _check_writable(settings.findings)
     counter = Counter("schedule", "distinct", schedules)
 
+    asked = Search(
+        scenario, world, scenario.invariants, chooses, schedules, seed, free=free, seconds=seconds or 0.0,
+        keep_going=keep_going, earlier=earlier, minimise=not keep_going,
+        findings=settings.findings,
+    )  # fmt: skip
+
     def work(session: Session, progress: Progress) -> Report:
-        asked = Search(
-            scenario, world, scenario.invariants, chooses, schedules, seed, free=free, seconds=seconds or 0.0,
-            keep_going=keep_going, earlier=earlier, minimise=not keep_going,
-            findings=settings.findings,
-        )  # fmt: skip
         return search.explore(session, asked, progress)
 
     try:
         report = with_session(settings.runs, work, counter)
     except CannotRun as error:
-        so_far = (counter.done, counter.counted, counter.seconds)
-        data = results.unrun_data(scenario.target, world, seed, so_far, str(error))
-        return _unknown({**data, "strategy": mode if free else chooses}, as_json=as_json)
+        report = search.unrun(asked, (counter.done, counter.counted, counter.seconds), error)
+        if report.verdict is Verdict.UNKNOWN:
+            return _unknown(results.search_data(report), as_json=as_json)
     cut = _keep_cut(report, settings.findings)
-    text = results.search_text(report, schedules, _page(full=full), cut)
+    before = earlier.past.runs if earlier is not None else 0
+    text = results.search_text(report, before + schedules, _page(full=full), cut)
     say(json.dumps(results.search_data(report, cut)) if as_json else text)
     return INTERRUPTED if report.interrupted else EXIT[report.verdict]
 
@@ -259,8 +261,8 @@ def _earlier(path: Path | None, scenario: Scenario, world: World, seed: str) -> 
 
 
 def _keep_cut(report: Report, directory: Path) -> Path | None:
-    """Keep a search that was cut short before it found or proved anything."""
-    if report.cut is None or report.exhaustive or (report.verdict is not Verdict.PASS and not report.interrupted):
+    """Keep a search that has more to try."""
+    if report.cut is None:
         return None
     with suppress(UsageError):
         return resume_.save(report.cut, directory)

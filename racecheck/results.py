@@ -14,7 +14,7 @@ from rich.style import Style
 from racecheck import faults
 from racecheck.minimise.critical import op_at
 from racecheck.minimise.tape import switches
-from racecheck.model import Coverage, Outcome, Verdict, Violation, World
+from racecheck.model import Outcome, Verdict, Violation, World
 from racecheck.record import Finding
 from racecheck.report import prediction
 from racecheck.report.crash import counts_text, crash_text, repairs_text
@@ -32,10 +32,6 @@ EXIT = {Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.UNKNOWN: 3}
 
 _STYLES = {Verdict.PASS: "bold green", Verdict.FAIL: "bold red", Verdict.UNKNOWN: "bold yellow"}
 _INDENT = " " * 6
-_LEFT_OUT = {
-    "threads of a rank switch": "threads of a rank switch at their ops only",
-}
-"""What a claim leaves out, by the note that says so."""
 _WAYS = 3
 """In so many ways a crash may hurt before it is enough to read."""
 _UNSAID = "could not judge: LookupError"
@@ -75,7 +71,9 @@ def search_text(report: Report, budget: int, page: Page, cut: Path | None = None
     if report.outcome is not None:
         shown = [] if report.verdict is Verdict.PASS else _run(report.outcome, _bare(report), page)
         shown += _crashes(report, page)
-        lines += [*shown, *_explanation(report.explanation), "", coverage_text(report.coverage)]
+        lines += [*shown, *_explanation(report.explanation)]
+    if report.outcome is not None or report.coverage.ops:
+        lines += ["", coverage_text(report.coverage)]
     resume = (
         [f"Resume:  racecheck run {report.target} --resume {shown_path(cut)}  (and the same options)"] if cut else []
     )
@@ -92,7 +90,9 @@ def search_data(report: Report, cut: Path | None = None) -> dict[str, Any]:
         "distinct_schedules": report.distinct_schedules,
         "seconds": round(report.seconds, 3),
         "ops": report.ops,
-        "claim": report.claim,
+        "claim": str(report.claim),
+        "conditions": list(report.claim.conditions),
+        "doubts": list(report.claim.against),
         "explanation": _explanation_data(report.explanation),
         "resume": shown_path(cut) if cut else None,
         "crashes": _crashes_data(report),
@@ -103,25 +103,6 @@ def search_data(report: Report, cut: Path | None = None) -> dict[str, Any]:
         "strategy": report.strategy,
         "world": _world_data(report.world),
         "coverage": asdict(report.coverage),
-    }
-
-
-def unrun_data(target: str, world: World, seed: str, so_far: tuple[int, int, float], reason: str) -> dict[str, Any]:
-    """The same for a search that could not go on after so many schedules, distinct schedules and seconds."""
-    done, distinct, seconds = so_far
-    return {
-        "target": target,
-        "verdict": Verdict.UNKNOWN.name,
-        "exhaustive": False,
-        "schedules": done,
-        "distinct_schedules": distinct,
-        "seconds": round(seconds, 3),
-        "ops": 0,
-        "violations": [],
-        "reasons": [reason],
-        "seed": seed,
-        "world": _world_data(world),
-        "coverage": asdict(Coverage()),
     }
 
 
@@ -203,15 +184,14 @@ def _line(violation: Violation) -> str:
 def _passed(report: Report) -> str:
     world, free = report.world, report.strategy == "free"
     size = _size(world, report.outcome)
-    if report.exhaustive and report.outcome is not None and not report.outcome.schedule:
-        return f"the only schedule of {size}: nothing was ever to be chosen; {report.seconds:.1f} s{_left_out(report)}"
+    conditions = "".join(f"; {each}" for each in report.claim.conditions)
     if report.exhaustive:
-        return f"{report.claim}: every interleaving of {size}; {report.seconds:.1f} s{_left_out(report)}"
+        return f"{report.claim.said}: every interleaving of {size}; {report.seconds:.1f} s{conditions}"
     runs = count(report.schedules, "run") + " in free mode" if free else count(report.schedules, "schedule")
     distinct = "" if free else f" ({report.distinct_schedules} distinct)"
     return (
         f"{runs}{distinct} of {_size(world, None if free else report.outcome)}; {report.seconds:.1f} s; "
-        f"no violation; {_caveat(report)}{_left_out(report)}"
+        f"no violation; {_caveat(report)}{conditions}"
     )
 
 
@@ -219,19 +199,12 @@ def _caveat(report: Report) -> str:
     """Why a search without a violation is no proof."""
     if report.strategy == "free":
         return "nothing was controlled: not a proof"
-    return report.claim or f"{report.strategy} schedules: not a proof"
-
-
-def _left_out(report: Report) -> str:
-    """What the claim leaves out, going by the notes."""
-    return "".join(
-        f"; {said}"
-        for noted, said in _LEFT_OUT.items()
-        if any(each.startswith(noted) for each in report.coverage.notes)
-    )
+    return report.claim.said or f"{report.strategy} schedules: not a proof"
 
 
 def _where(report: Report, budget: int) -> str:
+    if report.violations[0].outcome is None:
+        return f"seed {report.seed}, found before the search was cut; {_size(report.world, None)}"
     number = f"{report.schedule_number + 1} of {budget}"
     size = _size(report.world, report.outcome) if report.explanation is None else _minimised(report.explanation)
     return f"seed {report.seed}, schedule {number}; {size}"
@@ -320,7 +293,8 @@ def _doubts(verdict: Verdict, reasons: Sequence[str]) -> Iterator[str]:
 
 
 def _bare(report: Report) -> list[Violation]:
-    return [each.violation for each in report.violations]
+    """Those of the run that is shown: the others' events are of other traces."""
+    return [each.violation for each in report.violations if each.outcome is not None]
 
 
 def _run(outcome: Outcome, violations: Sequence[Violation], page: Page) -> list[str]:

@@ -1,4 +1,4 @@
-"""A search that was cut short, on disk: where DPOR stood, so that it can go on.
+"""A search that was cut short, on disk: where DPOR stood and what its runs came to, so that it can go on.
 
 Like a finding the file is versioned JSON, read strictly, and good for the world and the scenario that it was made with.
 """
@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from racecheck import record
+from racecheck.claims import NOTHING_AGAINST, Claim
+from racecheck.crash.runs import Done
 from racecheck.dependence import Footprint, Location, Mode
 from racecheck.errors import UsageError
-from racecheck.model import World
+from racecheck.model import Coverage, Verdict, Violation, World
 from racecheck.record import Format, Reference
 from racecheck.strategies.dpor import Node, Progress
 
-FORMAT = Format("racecheck-search", 2, "a search", "begin it anew with racecheck run")
+FORMAT = Format("racecheck-search", 3, "a search", "begin it anew with racecheck run")
 
 Touched = Mapping[str, Mode]
 
@@ -36,6 +38,34 @@ class Branch:
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """A violation that was found before the cut, and the file of its finding ("" if none was kept)."""
+
+    violation: Violation
+    finding: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What the runs before the cut came to: a search that goes on starts from it and can only lower it.
+
+    ``claim`` is what the runs let a claim be at most, apart from DPOR's own.  ``begun`` counts the runs that have
+    begun, ``fired`` says how often each fault has happened, and ``seen`` has a hash for each distinct run.
+    """
+
+    verdict: Verdict = Verdict.PASS
+    violations: tuple[Known, ...] = ()
+    reasons: tuple[str, ...] = ()
+    claim: Claim = NOTHING_AGAINST
+    coverage: Coverage = field(default_factory=Coverage)
+    begun: int = 0
+    runs: int = 0
+    seen: tuple[str, ...] = ()
+    fired: tuple[int, ...] = ()
+    crashes: Done = field(default_factory=Done)
+
+
+@dataclass(frozen=True, slots=True)
 class Cut:
     """What was searched, and how far; ``names`` are patterns of names that differ from run to run."""
 
@@ -50,6 +80,7 @@ class Cut:
     known: tuple[str, ...]
     bounds: tuple[str, ...]
     doubts: tuple[str, ...]
+    past: Past = field(default_factory=Past)
 
     @property
     def progress(self) -> Progress:
@@ -59,12 +90,14 @@ class Cut:
         )  # fmt: skip
 
 
-def cut(scenario: Reference, world: World, seed: str, names: tuple[str, ...], progress: Progress) -> Cut:
+def cut(
+    scenario: Reference, world: World, seed: str, names: tuple[str, ...], progress: Progress, past: Past | None = None
+) -> Cut:
     """The search as it stands."""
     return Cut(
         scenario, world, seed, names, progress.traces, progress.redundant, progress.steps,
         tuple(_branch(each) for each in progress.nodes), tuple(progress.known),
-        tuple(sorted(progress.bounds)), tuple(sorted(progress.doubts)),
+        tuple(sorted(progress.bounds)), tuple(sorted(progress.doubts)), past or Past(),
     )  # fmt: skip
 
 

@@ -16,18 +16,19 @@ from pathlib import Path
 from random import Random
 
 from racecheck import faults, strategies
+from racecheck.claims import Claim, lowered, merged, of_run, pending
 from racecheck.compare import effect, fingerprint
 from racecheck.crash.judge import Crashes
 from racecheck.crash.runs import Runs
-from racecheck.errors import CannotRun, UsageError
+from racecheck.errors import CannotRun, InternalError, UsageError
 from racecheck.explain import Explanation, explain
 from racecheck.invariants import judge, name_of, wants_contents
 from racecheck.minimise import Fails, same_failure
-from racecheck.model import Coverage, Invariant, Judgement, Outcome, Stopped, Tried, Verdict, Violation, World
+from racecheck.model import Coverage, Invariant, Judgement, Outcome, Tried, Verdict, Violation, World
 from racecheck.predict import Prediction, Race, predict
 from racecheck.record import Finding, Reference, save, source_hash, versions
 from racecheck.relation import Relation
-from racecheck.resume import Cut, cut
+from racecheck.resume import Cut, Known, Past, cut
 from racecheck.runner import Progress, confirm, run_free, run_once, warm_up
 from racecheck.scenarios import Scenario
 from racecheck.strategies import DPOR, Auto, Diverged, Enough, Replay, Strategy, Sweep
@@ -41,16 +42,21 @@ _FEWEST, _ENOUGH, _MOST = 30, 120, 400
 _STEPS = 3
 """Of explaining: a smaller world, fewer switches, the pair of ops."""
 
+_NO_CRASHES = "the crashes of a run were not judged"
+
 Effect = tuple[object, ...]
 _PASS = Judgement(Verdict.PASS)
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A violation, the outcome that shows it, and the file of its finding."""
+    """A violation, the outcome that shows it, and the file of its finding.
+
+    There is no outcome of what was found before the search was cut.
+    """
 
     violation: Violation
-    outcome: Outcome
+    outcome: Outcome | None
     finding: Path | None = None
 
 
@@ -68,11 +74,12 @@ class Ending:
 class Report:
     """What a search came to.
 
-    ``claim`` is what the strategy says of it, ``exhaustive`` whether that is that every interleaving was covered; from
-    ``cut`` a search that was not can go on.  ``tried`` is how far it came with what it tries one by one.
-    ``endings`` are the ways in which runs ended, in the order in which they were met.  ``reasons`` say why the verdict
-    is UNKNOWN; ``outcome`` is the first failing run's, else the last one's.  ``crashes`` are what crashes of runs left,
-    ``repaired`` what those of the first failing one would leave under each repair.
+    ``claim`` is what its runs show beyond themselves; from ``cut`` a search that has more to try can go on.  ``tried``
+    is how far it came with what it tries one by one.  ``endings`` are the ways in which runs ended, in the order in
+    which they were met.  ``reasons`` say why the verdict is UNKNOWN; ``outcome`` is the first failing run's, else the
+    last one's (None if what fails was found before the search was cut).  ``coverage`` has the size of that run, and
+    what any of the runs did not see.  ``crashes`` are what crashes of runs left, ``repaired`` what those of the first
+    failing one would leave under each repair.
     """
 
     target: str
@@ -84,8 +91,7 @@ class Report:
     distinct_schedules: int
     seconds: float
     ops: int
-    exhaustive: bool = False
-    claim: str = ""
+    claim: Claim = field(default_factory=Claim)
     tried: Sequence[Tried] = ()
     interrupted: bool = False
     endings: Sequence[Ending] = ()
@@ -100,14 +106,19 @@ class Report:
     crashes_total: Crashes | None = None
     repaired: Mapping[str, Crashes] = field(default_factory=dict)
 
+    @property
+    def exhaustive(self) -> bool:
+        """Whether every interleaving was covered, under the conditions of the claim."""
+        return self.claim.exhaustive
+
 
 @dataclass(frozen=True, slots=True)
 class Search:
     """What to explore and how far: ``schedules`` runs, and after so many ``seconds`` no other one (0: no limit).
 
-    ``keep_going``: also after a violation; ``earlier`` is a search that was cut short, to go on with.  ``findings`` is
-    where findings go; None keeps none.  ``names`` are patterns of names that are known to differ from run to run.
-    ``minimise``: a failing run is explained, and the least one is kept instead.
+    Runs before a cut do not count.  ``keep_going``: also after a violation; ``earlier`` is a search that was cut short,
+    to go on with.  ``findings`` is where findings go; None keeps none.  ``names`` are patterns of names that are known
+    to differ from run to run.  ``minimise``: a failing run is explained, and the least one is kept instead.
     """
 
     scenario: Scenario
@@ -134,16 +145,18 @@ class _Exploration:
         self.session, self.search = session, search
         self.started = time.perf_counter()
         self.strategy = self._make()
-        self.judged = Judgement(Verdict.PASS)
+        self.past = past = search.earlier.past if search.earlier is not None else Past()
+        self.judged = Judgement(past.verdict, [each.violation for each in past.violations], past.reasons)
         self.endings: dict[Effect, Ending] = {}
-        self.seen: set[str] = set()
-        self.done = self.begun = 0
+        self.seen: set[str] = {*past.seen}
+        self.done, self.begun = 0, past.begun
         self.last: Outcome | None = None
-        self.fired = [0] * len(search.world.faults)
-        self.crashing = Runs(session, search.scenario, search.world, search.invariants, search.seed)
+        self.fired = [*past.fired] or [0] * len(search.world.faults)
+        self.shown, self.coverage = past.claim, past.coverage
+        self.crashing = Runs(session, search.scenario, search.world, search.invariants, search.seed, past.crashes)
         if self.crashing.models and search.free:
             raise UsageError("what a crash leaves takes control of the run: leave --mode free or the crash out")
-        self.is_only = self.interrupted = self.stopped = False
+        self.interrupted = False
         self.rehearsal: Outcome | None = None
 
     def rehearse(self) -> None:
@@ -165,23 +178,24 @@ class _Exploration:
             except Enough:
                 continue
             except Diverged as difference:
+                self.strategy.abandon()
                 self._doubt(f"two runs of the same schedule differ: {difference}")
                 return
             except KeyboardInterrupt:
+                self.strategy.abandon()
                 self.interrupted = True
                 return
             if self.done == 0 and not self.search.free:
                 lesson, outcome = self._check_determinism(outcome)
                 if lesson:  # what the strategy has seen of the names is not what it will see
-                    self.strategy, self.begun = self._make(), 0
+                    self.strategy, self.begun = self._make(), self.past.begun
                     continue
             self._take(outcome)
             self._crash(outcome, progress)
             if progress is not None:
-                progress(self.done, len(self.seen), self.seconds, self.strategy.claim())
+                progress(self.done, len(self.seen), self.seconds, str(self.strategy.claim()))
             if not outcome.schedule and not self.search.free:
-                self.is_only = True  # nothing was ever to be chosen
-                return
+                return  # without a choice every further run would be the same
 
     @property
     def seconds(self) -> float:
@@ -197,10 +211,16 @@ class _Exploration:
     def _is_over(self) -> bool:
         if self.interrupted:
             return True
-        if self.judged.verdict is not Verdict.PASS and not (self.search.keep_going and self.judged.violations):
+        if self._is_settled():
             return True
         late = 0 < self.search.seconds <= self.seconds
         return self.done >= self.search.schedules or (late and self.done > 0)
+
+    def _is_settled(self) -> bool:
+        """Whether there is a verdict that no further run is asked to change."""
+        if self.judged.verdict is Verdict.PASS:
+            return False
+        return not (self.search.keep_going and self.judged.violations)
 
     def _begin(self) -> bool:
         self.begun += 1
@@ -245,7 +265,8 @@ class _Exploration:
         else:
             self.endings[way] = replace(known, runs=known.runs + 1)
         self.judged = _merge(self.judged, judgement)
-        self.stopped |= any(isinstance(each, Stopped) and each.kind == "running" for each in outcome.results)
+        self.shown = self.shown.join(of_run(outcome))
+        self.coverage = merged(self.coverage, outcome.coverage)
         self.seen.add(fingerprint(outcome))
         self.fired = [sum(each) for each in zip(self.fired, outcome.fired, strict=False)]
         self.done += 1
@@ -253,7 +274,10 @@ class _Exploration:
 
     def _crash(self, outcome: Outcome, progress: Progress | None) -> None:
         """Judge what crashes in the course of a run leave.  One that did not repeat is no ground for that."""
-        if self.judged.verdict is Verdict.UNKNOWN or self.search.free:
+        if not self.crashing.models or self.search.free:
+            return
+        if self.judged.verdict is Verdict.UNKNOWN:
+            self._lower(_NO_CRASHES)
             return
         left = max(0.01, self.search.seconds - self.seconds) if self.search.seconds else 0.0
 
@@ -264,6 +288,7 @@ class _Exploration:
         try:
             crashes = self.crashing.judge(outcome, seconds=left, tell=tell)
         except KeyboardInterrupt:
+            self._lower(_NO_CRASHES)
             self.interrupted = True
             return
         if crashes is None:
@@ -292,7 +317,18 @@ class _Exploration:
         unconfirmed = [f"unconfirmed: {each.invariant}: {each.message}" for each in judgement.violations]
         return Judgement(Verdict.UNKNOWN, reasons=[*judgement.reasons, *unconfirmed])
 
+    def stop(self, error: CannotRun | InternalError) -> None:
+        """The search cannot go on; what it has found stays found.  Raises the error if that is nothing."""
+        if not self.judged.violations:
+            raise error
+        self.strategy.abandon()
+        self._doubt(str(error))
+
+    def _lower(self, doubt: str) -> None:
+        self.shown = self.shown.join(lowered([doubt]))
+
     def _doubt(self, reason: str) -> None:
+        self._lower(reason)
         self.judged = _merge(self.judged, Judgement(Verdict.UNKNOWN, reasons=[reason]))
 
     def _check_determinism(self, first: Outcome) -> tuple[bool, Outcome]:
@@ -315,53 +351,98 @@ class _Exploration:
         return self.attempt(outcome.world, again, outcome.names), again.divergence
 
     def report(self) -> Report:
-        search, reasons = self.search, list(self.judged.reasons)
+        search = self.search
         failing = next((each for each in self.endings.values() if each.violations), None)
+        verdict, why = self._verdict()
         outcome = failing.outcome if failing is not None else self.last
-        verdict = self.judged.verdict
-        if outcome is not None:
-            missed = (
-                []
-                if self.interrupted
-                else [each for each, times in zip(search.world.faults, self.fired, strict=True) if not times]
-            )
-            reasons += [f"not triggered: {faults.text(each)}" for each in missed]
-            verdict = max(verdict, Verdict.UNKNOWN if missed else Verdict.PASS)
-        if outcome is None or self.interrupted:
-            why = f"interrupted after {self.done} of {search.schedules} schedules" if self.interrupted else ""
-            verdict, reasons = max(verdict, Verdict.UNKNOWN), [*reasons, why or "no schedule was run"]
+        claim = self.strategy.claim().join(self.shown).join(self.crashing.claim()).join(pending(why))
         return Report(
             target=search.scenario.target,
             verdict=verdict,
             world=search.world,
             seed=search.seed,
             strategy="free" if search.free else search.strategy,
-            schedules=self.done,
+            schedules=self.past.runs + self.done,
             distinct_schedules=len(self.seen),
             seconds=self.seconds,
             ops=outcome.coverage.ops if outcome else 0,
-            exhaustive=(self.is_only or self.strategy.is_proof) and not self.stopped and not self.crashing.is_cut,
-            claim="; ".join(filter(None, [self.strategy.claim(), self.crashing.claim()])),
+            claim=claim,
             tried=(*(self.strategy.tried if isinstance(self.strategy, Sweep) else ()), *self.crashing.tried),
             crashes=tuple(self.crashing.judged),
             crashes_total=self.crashing.total,
             interrupted=self.interrupted,
             endings=tuple(self.endings.values()),
-            violations=failing.violations if failing is not None else (),
-            reasons=tuple(reasons),
-            coverage=outcome.coverage if outcome else Coverage(),
-            outcome=outcome,
+            violations=(*(failing.violations if failing is not None else ()), *_found_before(self.past)),
+            reasons=(*self.judged.reasons, *why),
+            coverage=_sized(self.coverage, outcome),
+            outcome=outcome if failing is not None or not self.past.violations else None,
             schedule_number=failing.number if failing is not None else self.begun - 1,
             cut=self._cut(),
         )
 
+    def _verdict(self) -> tuple[Verdict, list[str]]:
+        """The verdict, and what keeps it from a PASS besides what the runs came to."""
+        runs, most = self.past.runs + self.done, self.past.runs + self.search.schedules
+        why = []
+        if self.interrupted:
+            why = [f"interrupted after {runs} of {most} schedules"]
+        elif not runs:
+            why = ["no schedule was run"]
+        else:
+            counted = zip(self.search.world.faults, self.fired, strict=True)
+            why = [f"not triggered: {faults.text(each)}" for each, times in counted if not times]
+        return max(self.judged.verdict, Verdict.UNKNOWN if why else Verdict.PASS), why
+
     def _cut(self) -> Cut | None:
-        """Where the search stands, if it could go on from there."""
+        """Where the search stands, if there is more to try."""
         search = self.search
-        if not isinstance(self.strategy, (Auto, DPOR)) or not self.strategy.progress.nodes or search.free:
+        if search.free or not isinstance(self.strategy, (Auto, DPOR)) or not self.strategy.progress.left:
+            return None
+        if self._is_settled() and not self.interrupted:
             return None
         scenario = Reference(search.scenario.target, source_hash(search.scenario.file))
-        return cut(scenario, search.world, search.seed, search.names, self.strategy.progress)
+        return cut(scenario, search.world, search.seed, search.names, self.strategy.progress, self._past())
+
+    def _past(self) -> Past:
+        found = [one for ending in self.endings.values() for one in ending.violations]
+        known = [Known(each.violation, str(each.finding) if each.finding else "") for each in found]
+        return Past(
+            self.judged.verdict, _distinct((*self.past.violations, *known)), tuple(self.judged.reasons),
+            self.shown.join(lowered(self.crashing.claim().doubts)), self.coverage, self.begun,
+            self.past.runs + self.done, tuple(sorted(self.seen)), tuple(self.fired), self.crashing.done,
+        )  # fmt: skip
+
+
+def unrun(search: Search, so_far: tuple[int, int, float], error: CannotRun) -> Report:
+    """The report of a search that could not go on after so many schedules, distinct schedules and seconds.
+
+    What was found before it was cut stays found.
+    """
+    past = search.earlier.past if search.earlier is not None else Past()
+    done, distinct, seconds = so_far
+    return Report(
+        search.scenario.target, max(Verdict.UNKNOWN, past.verdict), search.world, search.seed,
+        "free" if search.free else search.strategy, past.runs + done, max(distinct, len(past.seen)), seconds, 0,
+        claim=past.claim.join(Claim(doubts=(str(error),))), violations=_found_before(past),
+        reasons=(*past.reasons, str(error)), coverage=past.coverage,
+    )  # fmt: skip
+
+
+def _found_before(past: Past) -> tuple[Found, ...]:
+    return tuple(Found(each.violation, None, Path(each.finding) if each.finding else None) for each in past.violations)
+
+
+def _distinct(known: Sequence[Known]) -> tuple[Known, ...]:
+    """Each violation once, as it was first found."""
+    first: dict[tuple[str, str], Known] = {}
+    for each in known:
+        first.setdefault((each.violation.invariant, each.violation.message), each)
+    return tuple(first.values())
+
+
+def _sized(coverage: Coverage, outcome: Outcome | None) -> Coverage:
+    """The coverage of all runs with the size of the one that is shown."""
+    return replace(coverage, ops=outcome.coverage.ops, passed=outcome.coverage.passed) if outcome else coverage
 
 
 def explore(session: Session, search: Search, progress: Progress | None = None) -> Report:
@@ -373,12 +454,19 @@ def explore(session: Session, search: Search, progress: Progress | None = None) 
         search = replace(search, names=search.earlier.names)
     exploration = _Exploration(session, search)
     try:
-        if not search.free:
-            exploration.rehearse()
-        exploration.run(progress)
+        _carry_out(exploration, progress)
         return _completed(exploration, exploration.report(), progress)
     finally:
         exploration.crashing.close()
+
+
+def _carry_out(exploration: _Exploration, progress: Progress | None) -> None:
+    try:
+        if not exploration.search.free:
+            exploration.rehearse()
+        exploration.run(progress)
+    except (CannotRun, InternalError) as error:
+        exploration.stop(error)
 
 
 def explained(session: Session, search: Search, report: Report, progress: Progress | None = None) -> Report:
@@ -410,9 +498,9 @@ def _is_of_crash(report: Report) -> bool:
 def _completed(exploration: _Exploration, report: Report, progress: Progress | None) -> Report:
     """The report with what a failure comes down to, if that is asked for; what Ctrl-C cuts short is left out."""
     search = exploration.search
-    if not search.minimise or not report.violations or search.free or report.interrupted:
+    first = next((each for each in report.endings if each.violations), None)
+    if not search.minimise or first is None or search.free or report.interrupted:
         return report
-    first = next(each for each in report.endings if each.violations)
     try:
         if _is_of_crash(report):
             return _repaired(exploration, report, progress)
@@ -461,8 +549,9 @@ def _explained(exploration: _Exploration, report: Report, progress: Progress | N
         if each.finding is not None and is_replaced and kept[0].finding not in {None, each.finding}:
             each.finding.unlink(missing_ok=True)
     return replace(
-        report, seconds=exploration.seconds, world=found.outcome.world, ops=found.outcome.coverage.ops, violations=kept,
-        outcome=found.outcome, coverage=found.outcome.coverage, explanation=found,
+        report, seconds=exploration.seconds, world=found.outcome.world, ops=found.outcome.coverage.ops,
+        violations=(*kept, *(each for each in report.violations if each.outcome is None)),
+        outcome=found.outcome, coverage=_sized(report.coverage, found.outcome), explanation=found,
     )  # fmt: skip
 
 

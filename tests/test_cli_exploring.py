@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import subprocess
@@ -9,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from racecheck import record
+from racecheck import record, search
+from racecheck.errors import CannotRun
 from racecheck.model import Size
 from tests.test_cli import FILE, RACECHECK, Cli, _project, _shared, cli, finding_of, session
 
@@ -199,3 +201,62 @@ def test_a_harmless_race(cli: Cli) -> None:
 def test_nothing_is_predicted_from_a_run_that_fails(cli: Cli) -> None:
     assert cli("predict", f"{FILE}::differing") == 3
     assert "there is no passing run to begin with" in cli.out
+
+
+def test_a_failure_that_was_found_before_a_cut_stays_found(cli: Cli) -> None:
+    """The rest of the search passes: only what is in the file says that it fails."""
+    assert cli("run", f"{FILE}::racing", "--keep-going", "--strategy", "dpor", "--schedules", 2, "--json") == 1
+    first, before = cli.data, [(each["message"], each["finding"]) for each in cli.data["violations"]]
+    assert first["resume"]
+    again = ("run", f"{FILE}::racing", "--resume", first["resume"])
+    assert cli(*again) == 1
+    assert f"FAIL  no-file-errors: {before[0][0]}" in cli.out
+    assert f"Replay:  racecheck replay {before[0][1]}" in cli.out
+    assert cli(*again, "--keep-going", "--strategy", "dpor", "--json") == 1
+    assert (cli.data["schedules"], cli.data["claim"]) == (4, "EXHAUSTED: 4 traces, 0 redundant")
+    assert before[0] in [(each["message"], each["finding"]) for each in cli.data["violations"]]
+    assert cli.data["distinct_schedules"] == 4
+
+
+WAITS = """
+import subprocess
+
+from racecheck import Rank, scenario
+
+
+@scenario(ranks=1)
+def waits(rank: Rank) -> None:
+    subprocess.Popen(["true"]).poll()
+"""
+
+
+def test_a_doubt_stands_where_no_choice_was_to_be_made(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "waits.py").write_text(WAITS)
+    assert cli("run", f"{tmp_path / 'waits.py'}::waits", "--json") == 0
+    assert not cli.data["exhaustive"]
+    assert cli.data["claim"].startswith("INCOMPLETE: ")
+    assert any("whether a process of theirs has ended" in each for each in cli.data["doubts"])
+
+
+def test_the_data_has_the_same_keys_whatever_the_verdict(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cli("run", f"{FILE}::guarded", "--json") == 0
+    passed = cli.data
+    assert {"claim", "conditions", "doubts"} <= passed.keys()
+    assert cli("run", f"{FILE}::racing", "--json") == 1
+    assert cli.data.keys() == passed.keys()
+    monkeypatch.setattr(search.Runs, "recorder", cannot)
+    assert cli("run", f"{FILE}::guarded", "--json") == 3
+    assert cli.data.keys() == passed.keys()
+    assert (cli.data["claim"], cli.data["reasons"]) == ("no more memory", ["no more memory"])
+
+
+def cannot(_: object) -> None:
+    raise CannotRun("no more memory")
+
+
+def test_what_was_found_stays_found_where_the_search_cannot_go_on(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, calls = search.Runs.recorder, itertools.count()
+    monkeypatch.setattr(search.Runs, "recorder", lambda runs: real(runs) if next(calls) < 3 else cannot(runs))
+    assert cli("run", f"{FILE}::racing", "--keep-going", "--strategy", "dpor", "--json") == 1
+    assert (cli.data["verdict"], cli.data["reasons"]) == ("FAIL", ["no more memory"])
+    assert "no more memory" in cli.data["doubts"]

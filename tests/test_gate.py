@@ -13,6 +13,7 @@ import pytest
 
 from racecheck import checkpointers, targets
 from racecheck.checkpointers import CHECKS, controls
+from racecheck.claims import Claim
 from racecheck.errors import UsageError
 from racecheck.gate import baseline, junit, layouts, matrix, pages, plan, subjects, trial
 from racecheck.gate.baseline import Baseline, Comparison
@@ -28,6 +29,7 @@ from racecheck.sessions import Sessions
 from tests.targets import gated
 
 PASS, UNKNOWN, FAIL = Verdict.PASS, Verdict.UNKNOWN, Verdict.FAIL
+ALL = Claim(proves=True, traces=3)
 
 
 def cell(check: str = "save", verdict: Verdict = PASS, *broken: str, **more: Any) -> Cell:
@@ -54,13 +56,13 @@ class TestCells:
         ):
             both = first.deepened(replace(then, schedules=5))
             assert (both.verdict, both.schedules) == (verdict, 8)
-        assert cell(exhaustive=True).deepened(cell()).exhaustive
+        assert cell(claim=ALL).deepened(cell()).exhaustive
 
     @pytest.mark.parametrize(
         ("more", "extent", "is_part"),
         [
             ({}, "3 schedules", False),
-            ({"exhaustive": True}, "all, in 3 schedules", False),
+            ({"claim": ALL}, "all, in 3 schedules", False),
             ({"tried": (Tried("fault", 41, 41),), "schedules": 55}, "all 41 faults, 55 schedules", False),
             ({"tried": (Tried("fault", 1, 41),)}, "1 of 41 faults, 3 schedules", True),
             (
@@ -99,8 +101,8 @@ class TestMatrix:
     @pytest.mark.parametrize(
         ("cells", "kind", "text"),
         [
-            ([cell(exhaustive=True), cell("kill", exhaustive=True)], "exhausted", "PASS"),
-            ([cell(exhaustive=True), cell("kill")], "budget", "pass 6"),
+            ([cell(claim=ALL), cell("kill", claim=ALL)], "exhausted", "PASS"),
+            ([cell(claim=ALL), cell("kill")], "budget", "pass 6"),
             ([cell(), cell("kill", tried=(Tried("fault", 41, 41),))], "budget", "pass 6"),
             ([cell(), cell("kill", tried=(Tried("fault", 40, 41),))], "budget", "pass 6*"),
             ([cell(), cell("kill", FAIL, "recovers")], "fail", "FAIL"),
@@ -408,7 +410,7 @@ class TestStore:
 
 class TestPages:
     CELLS = (
-        cell("save", exhaustive=True),
+        cell("save", claim=ALL),
         cell("kill", FAIL, "recovers", text="rank 0 | kill <&> \x1b[31m"),
         cell("load", FAIL, "old-survives", against="documented: one job alone"),
         cell("error", UNKNOWN, reasons=("not triggered: EIO nth=each",)),
@@ -469,7 +471,7 @@ class TestPages:
     def test_each_page_says_how_much_was_tried(self) -> None:
         part = cell("kill", tried=(Tried("fault", 3, 41),), schedules=4)
         whole = cell("error", tried=(Tried("fault", 41, 41),), schedules=42)
-        made = result(cell("save", exhaustive=True), part, whole)
+        made = result(cell("save", claim=ALL), part, whole)
         blocks = [*pages.blocks(made)]
         for page in (layouts.text(blocks), layouts.markdown(blocks), layouts.page(blocks)):
             for said in ("all, in 3 schedules", "3 of 41 faults, 4 schedules", "all 41 faults, 42 schedules"):

@@ -99,7 +99,7 @@ def test_who_looks_again_and_again_for_ever_is_stopped_and_shown(session: Sessio
 
 
 def test_a_run_that_was_stopped_is_not_every_interleaving(session: Session) -> None:
-    """Also where it is the only schedule."""
+    """Also where no choice was to be made: the verdict and the claim name what was stopped."""
     scenario = target("limits", "waits_for_ever")
     report = explore(session, Search(scenario, scenario.world, scenario.invariants, schedules=5))
     assert (report.verdict, report.schedules, report.exhaustive) == (Verdict.UNKNOWN, 1, False)

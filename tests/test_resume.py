@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -12,8 +13,12 @@ import pytest
 import toys
 
 from racecheck import UsageError, World, resume, storage
+from racecheck.claims import Claim
+from racecheck.crash.judge import Count
+from racecheck.crash.runs import Done
+from racecheck.model import Coverage, Verdict, Violation
 from racecheck.record import Reference
-from racecheck.strategies import DPOR
+from racecheck.strategies import DPOR, Enough
 from tests.test_dpor import runs
 
 SCENARIO, WORLD = Reference("a/test_it.py::it", "5" * 64), World(ranks=3)
@@ -56,8 +61,9 @@ def test_another_search_is_refused(tmp_path: Path) -> None:
     [
         (lambda _: "", "not a search: not JSON"),
         (lambda _: "{}", 'not a search: it does not say "format": "racecheck-search"'),
-        (lambda text: text.replace('"version": 2', '"version": 3'), "is newer than this racecheck reads"),
-        (lambda text: text.replace('"version": 2', '"version": 0'), "there is no version 0 of "),
+        (lambda text: text.replace('"version": 3', '"version": 4'), "is newer than this racecheck reads"),
+        (lambda text: text.replace('"version": 3', '"version": 2'), "version 2 is older than this racecheck reads (3)"),
+        (lambda text: text.replace('"version": 3', '"version": 0'), "there is no version 0 of "),
         (lambda text: text.replace('"WRITE"', '"SCRIBBLE"'), "expected one of 'READ', 'ADD', 'WRITE'"),
         (lambda text: text.replace('\\"entry\\"', "entry"), "its footprints cannot be read"),
         (lambda text: text.replace('"chosen"', '"taken"'), "chosen: missing"),
@@ -72,3 +78,31 @@ def test_a_damaged_file_is_one_line(tmp_path: Path, change: Callable[[str], str]
         _ = resume.load(path, SCENARIO, WORLD, "0").progress
     assert says in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("seed", range(1000, 1010))
+def test_a_run_that_is_interrupted_is_run_again(tmp_path: Path, seed: int) -> None:
+    """Its races have not been looked at: to count it would leave out what they lead to."""
+    program = toys.random_program(Random(seed), 800)
+    whole = [toys.trace_of(each) for each in runs(program, DPOR(storage.make(WORLD)))]
+    first = DPOR(storage.make(WORLD))
+    found = [toys.trace_of(each) for each in islice(runs(program, first), len(whole) // 2)]
+    assert first.begin(Random(0))
+    with suppress(Enough):
+        toys.run(program, first.choose)  # Ctrl-C comes at its end
+        first.abandon()
+    again = DPOR(storage.make(WORLD), resume.load(kept(first, tmp_path), SCENARIO, WORLD, "0").progress)
+    found += [toys.trace_of(each) for each in runs(program, again)]
+    assert sorted(map(sorted, found)) == sorted(map(sorted, whole))
+
+
+def test_what_runs_came_to_is_kept(tmp_path: Path) -> None:
+    strategy = DPOR(storage.make(WORLD))
+    next(runs(PROGRAM, strategy))
+    past = resume.Past(
+        Verdict.FAIL, (resume.Known(Violation("no-file-errors", "x", (1,), (2,)), "f.json"),), ("why",),
+        Claim(True, conditions=("for gloo",), doubts=("not tried: a poll",)), Coverage(3, 1, {"a": 1}, {"b": 2}),
+        5, 4, ("0a", "1b"), (2, 0), Done({"kill": Count(4, 3, 1, 2, "out of time")}, ("c",)),
+    )  # fmt: skip
+    path = resume.save(resume.cut(SCENARIO, WORLD, "0", (), strategy.progress, past), tmp_path)
+    assert resume.load(path, SCENARIO, WORLD, "0").past == past

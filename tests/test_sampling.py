@@ -202,24 +202,24 @@ def test_pct_hits_bugs_of_its_depth_and_none_that_are_deeper(depth: int, bug: Bu
 
 def test_pct_says_what_it_promises_with_numbers() -> None:
     strategy = PCT(3)
-    assert strategy.claim() == ""
+    assert str(strategy.claim()) == ""
     attempts(Program((makes("abc"), makes("xyz"))), strategy, 100)
     most = 2 + 5  # who is last has nobody to be chosen from when only its own ops are left
     hit = 1 / (2 * most**2)
-    assert strategy.claim().startswith(
+    assert str(strategy.claim()).startswith(
         f"any bug of depth 3 is hit with probability at least 1/(n*k^2) = 1/(2*{most}^2) = {hit:.2g} in each run, and "
     )
-    runs = int(strategy.claim().rpartition(" ")[2])
+    runs = int(str(strategy.claim()).rpartition(" ")[2])
     assert 50 <= runs < 100, "runs count from when the number of places was known"
-    assert f"and {1 - (1 - hit) ** runs:.2g} in all" in strategy.claim()
+    assert f"and {1 - (1 - hit) ** runs:.2g} in all" in str(strategy.claim())
     attempt(Program((makes("abcdefgh"), makes("stuvwxyz"))), strategy, "0:0")
-    assert strategy.claim() == "", "there are more places than any run has known of"
+    assert str(strategy.claim()) == "", "there are more places than any run has known of"
 
 
 def test_what_the_bound_does_not_speak_of_is_said() -> None:
     strategy = PCT(2)
     attempts(LATE, strategy, 30)
-    assert strategy.claim().startswith(
+    assert str(strategy.claim()).startswith(
         "any bug of depth 2 (locks and polls aside) is hit with probability at least 1/(n*k)"
     )
 
@@ -316,7 +316,7 @@ def test_the_portfolio_is_good_at_all_of_them(bug: str) -> None:
 def test_the_portfolio_claims_what_its_members_do() -> None:
     strategy = Portfolio(footprint)
     attempts(Program((makes("abc"), makes("xyz"))), strategy, 400)
-    two, three = strategy.claim().split("; ")
+    two, three = strategy.claim().remarks
     assert two.startswith("any bug of depth 2 ")
     assert three.startswith("any bug of depth 3 ")
     for claim in (two, three):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from racecheck import storage
+from racecheck.claims import NOTHING_AGAINST, Claim
 from racecheck.crash.cuts import moments
 from racecheck.crash.judge import OUT_OF_TIME, Count, Crashes, judge_crashes, judge_repairs
 from racecheck.crash.order import before_events
@@ -26,13 +28,25 @@ CRASH_STATE = "crash state"
 Tell = Callable[[str], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What was judged, for a search that goes on: states by model, and for what each of the runs did a hash."""
+
+    counts: Mapping[str, Count] = field(default_factory=dict)
+    runs: tuple[str, ...] = ()
+
+
 class Runs:
     """Judges the crashes of runs; those of two runs that did the same to the files are the same."""
 
     def __init__(
-        self, session: Session, scenario: Scenario, world: World, invariants: Sequence[Invariant], seed: str
-    ) -> None:
-        """Raises `UsageError` where a crash is asked for of which nothing could be told."""
+        self, session: Session, scenario: Scenario, world: World, invariants: Sequence[Invariant], seed: str,
+        earlier: Done | None = None,
+    ) -> None:  # fmt: skip
+        """Raises `UsageError` where a crash is asked for of which nothing could be told.
+
+        ``earlier`` is what was judged before the search was cut.
+        """
         crashes = [fault for fault in world.faults if fault.what == "crash"]
         usual = storage.make(world).usual_crashes
         self.models = tuple(
@@ -41,7 +55,8 @@ class Runs:
         if crashes:
             _check(scenario, world, invariants, self.models)
         self._session, self._scenario, self._invariants, self._seed = session, scenario, invariants, seed
-        self._seen: set[Hashable] = set()
+        self._earlier = earlier or Done()
+        self._seen: set[str] = {*self._earlier.runs}
         self.judged: list[Crashes] = []
         self._recorder = Recorder(session.slot.path / "record")
 
@@ -100,16 +115,26 @@ class Runs:
         )  # fmt: skip
 
     @property
+    def done(self) -> Done:
+        """What was judged, before a cut and since."""
+        return Done(self.counts if self._has_judged else {}, tuple(sorted(self._seen)))
+
+    @property
     def is_cut(self) -> bool:
         """Whether some states were not judged; of a run of which nothing can be told none was."""
         return any(each.log is None for each in self.judged) or any(each.truncated for each in self.counts.values())
+
+    @property
+    def _has_judged(self) -> bool:
+        return bool(self.judged or self._earlier.counts)
 
     @property
     def counts(self) -> dict[str, Count]:
         """All states, by model."""
         found: dict[str, Count] = {}
         for model in self.models:
-            every = [each.counts[model] for each in self.judged]
+            earlier = [self._earlier.counts[model]] if model in self._earlier.counts else []
+            every = [*earlier, *(each.counts[model] for each in self.judged)]
             found[model] = Count(
                 sum(each.states for each in every), sum(each.judged for each in every), sum(each.bad for each in every),
                 sum(each.cuts for each in every), next((each.truncated for each in every if each.truncated), ""),
@@ -121,14 +146,21 @@ class Runs:
         """How many of the states were judged; of a bounded set, or a run of which nothing can be told, it is not known
         how many there are.
         """
-        counts = self.counts.values() if self.judged else ()
+        counts = self.counts.values() if self._has_judged else ()
         done, due = sum(each.judged for each in counts), sum(each.states for each in counts)
         return (Tried(CRASH_STATE, done, 0 if self.is_cut and done == due else due),) if counts else ()
 
-    def claim(self) -> str:
-        """How many states were judged, and whether these are all, in one line."""
+    def claim(self) -> Claim:
+        """How many states were judged, and for which models these are not all."""
+        if not self._has_judged:
+            return NOTHING_AGAINST
         parts = [f"{model} {each.judged}{' (not all)' * bool(each.truncated)}" for model, each in self.counts.items()]
-        return f"crash states of every order of independent ops: {', '.join(parts)}" if self.judged else ""
+        doubts = [f"crash states of {name}: {each.truncated}" for name, each in self.counts.items() if each.truncated]
+        if any(each.log is None for each in self.judged):
+            doubts.append("what a crash of some run leaves cannot be told")
+        return Claim(
+            True, remarks=(f"crash states of every order of independent ops: {', '.join(parts)}",), doubts=tuple(doubts)
+        )
 
 
 def _check(scenario: Scenario, world: World, invariants: Sequence[Invariant], models: Sequence[str]) -> None:
@@ -141,15 +173,16 @@ def _check(scenario: Scenario, world: World, invariants: Sequence[Invariant], mo
             raise UsageError(f"a crash of storage {world.storage} has no model {model}; it has: {', '.join(known)}")
 
 
-def _deeds(outcome: Outcome) -> Hashable:
-    """What a run did, op by op, which of it comes before which in every order, and what ranks said meanwhile."""
+def _deeds(outcome: Outcome) -> str:
+    """A hash of what a run did, op by op, which of it comes before which in every order, and what ranks said meanwhile."""
     deeds = [
         index
         for index, event in enumerate(outcome.trace)
         if isinstance(event, Collective) or event.call not in _LOOKING
     ]
     said = tuple((each.rank, each.kind, each.step) for each in outcome.weights)
-    return tuple(_deed(outcome.trace[index]) for index in deeds), _order(outcome, deeds), said
+    done = tuple(_deed(outcome.trace[index]) for index in deeds), _order(outcome, deeds), said
+    return hashlib.sha256(repr(done).encode(errors="surrogateescape")).hexdigest()
 
 
 def _deed(event: Event) -> Hashable:

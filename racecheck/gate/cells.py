@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from racecheck.claims import Claim
 from racecheck.model import Tried, Verdict
 from racecheck.report.words import count
 
@@ -43,8 +44,7 @@ class Cell:
     broken: tuple[Broken, ...] = ()
     reasons: tuple[str, ...] = ()
     schedules: int = 0
-    exhaustive: bool = False
-    claim: str = ""
+    claim: Claim = field(default_factory=Claim)
     tried: tuple[Tried, ...] = ()
     seconds: float = 0.0
     against: str = ""
@@ -62,6 +62,11 @@ class Cell:
         versions = sorted(self.versions.items(), key=lambda each: (each[0] == "torch", each[0]))
         own = ", ".join(f"{name} {each.partition('+')[0]}".rstrip() for name, each in versions)
         return f"{self.checkpointer} ({own})"
+
+    @property
+    def exhaustive(self) -> bool:
+        """Whether every interleaving was covered, under the conditions of the claim."""
+        return self.claim.exhaustive
 
     @property
     def is_held(self) -> bool:
@@ -105,7 +110,7 @@ class Cell:
             grave,
             schedules=self.schedules + other.schedules,
             seconds=self.seconds + other.seconds,
-            exhaustive=any(each.exhaustive for each in both),
+            claim=self.claim.deepened(other.claim),
             tried=farthest.tried,
             is_done=other.is_done,
         )

@@ -192,7 +192,6 @@ def cell(subject: Subject, check: Check, report: Report) -> Cell:
         verdict=report.verdict,
         broken=_broken(report),
         schedules=report.schedules,
-        exhaustive=report.exhaustive,
         claim=report.claim,
         tried=tuple(report.tried),
         seconds=report.seconds,

@@ -66,6 +66,10 @@ def data(result: Result) -> dict[str, Any]:
 def _cell(cell: Cell) -> dict[str, Any]:
     made = {
         **asdict(cell),
+        "exhaustive": cell.exhaustive,
+        "claim": str(cell.claim),
+        "conditions": list(cell.claim.conditions),
+        "doubts": list(cell.claim.against),
         "target": cell.target,
         "extent": cell.extent,
         "verdict": cell.verdict.name,

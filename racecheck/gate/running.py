@@ -128,6 +128,6 @@ class Gate:
 def line(cell: Cell) -> str:
     """What came of a check, in a line."""
     verdict = f"{cell.verdict.name} (not held against it)" if cell.broken and cell.against else cell.verdict.name
-    claim = "every interleaving" if cell.exhaustive else cell.claim
+    claim = "; ".join(["every interleaving", *cell.claim.conditions]) if cell.exhaustive else str(cell.claim)
     grounds = ", ".join(each.invariant for each in cell.broken) or cell.why or claim
     return f"{cell.target}  {verdict}  {count(cell.schedules, 'schedule')}, {cell.seconds:.1f} s; {grounds}"

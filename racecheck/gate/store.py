@@ -26,7 +26,7 @@ from racecheck.gate.judging import Terms
 from racecheck.gate.subjects import Subject, fingerprint
 from racecheck.record import Format
 
-FORMAT = Format("racecheck-gate", 2, "a gate's cells", "remove it, or begin anew with --anew")
+FORMAT = Format("racecheck-gate", 3, "a gate's cells", "remove it, or begin anew with --anew")
 _LONGEST = 100
 _ALL, _ONE, _LOCK = "gate.json", "gate-{}-{}.json", "gate.lock"
 

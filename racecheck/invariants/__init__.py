@@ -11,7 +11,15 @@ from racecheck.invariants.checkpoints import all_shards_present, no_stale_shards
 from racecheck.invariants.disk import nothing_left_over, nothing_outside
 from racecheck.invariants.durability import durable_after_ack, old_survives
 from racecheck.invariants.honesty import error_honesty
-from racecheck.invariants.judging import after_crash, judge, judges_crashes, name_of, reads_contents, wants_contents
+from racecheck.invariants.judging import (
+    after_crash,
+    doubts_of,
+    judge,
+    judges_crashes,
+    name_of,
+    reads_contents,
+    wants_contents,
+)
 from racecheck.invariants.liveness import liveness
 from racecheck.invariants.publishing import atomic_publish
 from racecheck.invariants.ranks import equal_collectives, no_deadlock, no_file_errors, no_unexpected_errors
@@ -27,6 +35,7 @@ __all__ = [
     "all_shards_present",
     "atomic_publish",
     "consistent_weights",
+    "doubts_of",
     "durable_after_ack",
     "equal_collectives",
     "error_honesty",

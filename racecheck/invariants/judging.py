@@ -54,7 +54,7 @@ def judge(outcome: Outcome, invariants: Sequence[Invariant]) -> Judgement:
     violations: list[Violation] = []
     if outcome.crash is not None:
         invariants = after_crash(invariants)
-    reasons = list(_doubts(outcome))
+    reasons = list(doubts_of(outcome))
     if not invariants:
         missing = "no invariant was given" if outcome.crash is None else "none of the invariants judges crashes"
         reasons.append(f"{missing}, so nothing was judged")
@@ -74,12 +74,12 @@ def name_of(invariant: Invariant) -> str:
     return getattr(invariant, "__name__", type(invariant).__name__).replace("_", "-")
 
 
-def _doubts(outcome: Outcome) -> Iterator[str]:
+def doubts_of(outcome: Outcome) -> Iterator[str]:
     """Why this run could not be a PASS, whatever the invariants say; of a crash only what came of the recovery."""
     if outcome.crash is None:
         yield from _doubts_of_run(outcome)
     if outcome.recovery is not None:
-        yield from (f"in the recovery: {doubt}" for doubt in _doubts(outcome.recovery))
+        yield from (f"in the recovery: {doubt}" for doubt in doubts_of(outcome.recovery))
 
 
 def _doubts_of_run(outcome: Outcome) -> Iterator[str]:

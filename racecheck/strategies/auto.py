@@ -7,8 +7,10 @@ near the end of the run first, and the bug may be elsewhere.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
+from racecheck.claims import Claim
 from racecheck.dependence import Dependence
 from racecheck.model import Outcome, Point
 from racecheck.strategies.dpor import DPOR, Progress
@@ -43,15 +45,16 @@ class Auto(Strategy):
         if self._now is self.proof:
             self._hunt.end(outcome)
 
+    def abandon(self) -> None:
+        self._now.abandon()
+
     @property
     def progress(self) -> Progress:
         """The proof's."""
         return self.proof.progress
 
-    @property
-    def is_proof(self) -> bool:
-        return self.proof.is_proof
-
-    def claim(self) -> str:
-        hunted = "" if self.is_proof else f"; {self._hunted} more by sampling"
-        return self.proof.claim() + hunted * bool(self._hunted)
+    def claim(self) -> Claim:
+        claim = self.proof.claim()
+        if claim.exhaustive or not self._hunted:
+            return claim
+        return replace(claim, remarks=(f"{self._hunted} more by sampling",))

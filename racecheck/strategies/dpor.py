@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from racecheck.claims import Claim, of_run
 from racecheck.dependence import Dependence, Footprint, depends
 from racecheck.errors import InternalError
 from racecheck.happens_before import Order, Step, is_step, yields
@@ -85,7 +86,7 @@ class Progress:
 
 
 class DPOR(Strategy):
-    """Ends by itself, and ``is_proof`` then says whether everything has been covered.
+    """Ends by itself, and its claim then says whether everything has been covered.
 
     ``progress`` may be that of an earlier search, to go on with.
     """
@@ -93,6 +94,7 @@ class DPOR(Strategy):
     def __init__(self, relation: Dependence, progress: Progress | None = None) -> None:
         self.progress = progress or Progress()
         self._relation = relation
+        self._going = False
 
     def begin(self, rng: Random) -> bool:
         del rng
@@ -103,6 +105,7 @@ class DPOR(Strategy):
             if not nodes:
                 return False
             nodes[-1].chosen = nodes[-1].left[0]
+        self._kept, self._going = len(nodes), True
         self._order = Order(self._relation)
         self._seen, self._depth, self._first_new = 0, 0, nodes[-1].step if nodes else 0
         self._at: Node | None = None
@@ -128,33 +131,37 @@ class DPOR(Strategy):
 
     def end(self, outcome: Outcome) -> None:
         self._follow(outcome.trace)
-        self.progress.doubts |= {f"not tried: {each}" for each in outcome.coverage.untried}
+        self.progress.doubts |= {*of_run(outcome).doubts}
         self._look_back(outcome.pending)
         for index, op in outcome.cut:
             order = Order(self._relation)
             order.extend(outcome.trace[: index + 1])
             self._reverse_all(order, order.imagine(op))
 
-    @property
-    def is_proof(self) -> bool:
-        """Whether every interleaving has been covered, as far as the claim goes."""
-        return self._is_over and not self.progress.doubts
+    def abandon(self) -> None:
+        """The races of the run under way have not been looked at, so a search that goes on repeats it."""
+        nodes = self.progress.nodes
+        if not self._going:
+            return
+        del nodes[self._kept :]
+        if nodes:
+            nodes[-1].done.pop(nodes[-1].chosen, None)
+        self._going = False
 
-    @property
-    def _is_over(self) -> bool:
-        return bool(self.progress.traces or self.progress.redundant) and not self.progress.left
+    def claim(self) -> Claim:
+        progress = self.progress
+        return Claim(
+            True, progress.traces, progress.redundant, self._left(),
+            conditions=tuple(sorted(progress.bounds)), doubts=tuple(sorted(progress.doubts)),
+        )  # fmt: skip
 
-    def claim(self) -> str:
-        traces, left = self.progress.traces, self.progress.left
-        found = f"{traces} trace{'s' * (traces != 1)}, {self.progress.redundant} redundant"
-        bounds = "".join(f"; {each}" for each in sorted(self.progress.bounds))
-        if self.is_proof:
-            return f"EXHAUSTED: {found}{bounds}"
-        reasons = sorted(self.progress.doubts)
-        if not self._is_over:
-            about = f"about {self.progress.covered:.0%} done"
-            reasons.insert(0, f"{left} branch{'es' * (left != 1)} left to try, {about}")
-        return f"INCOMPLETE: {'; '.join(reasons)}; {found}{bounds}"
+    def _left(self) -> str:
+        """What is yet to be tried, in words."""
+        left = self.progress.left
+        if not self.progress.traces and not self.progress.redundant:
+            return "nothing was tried"
+        about = f"about {self.progress.covered:.0%} done"
+        return f"{left} branch{'es' * (left != 1)} left to try, {about}" if left else ""
 
     # One run.
 
@@ -210,7 +217,7 @@ class DPOR(Strategy):
 
     def _look_back(self, pending: Iterable[Op]) -> None:
         """Enter who has to go first where, for each race that this run was the first to have."""
-        progress = self.progress
+        progress, self._going = self.progress, False
         steps = [*self._order.steps[self._first_new :], *(self._order.imagine(op) for op in pending)]
         for step in steps:
             self._reverse_all(self._order, step)

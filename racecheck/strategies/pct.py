@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from random import Random
 
+from racecheck.claims import Claim
 from racecheck.errors import UsageError
 from racecheck.happens_before import yields
 from racecheck.model import Op, Outcome, Point
@@ -89,9 +90,11 @@ class PCT(Strategy):
             self._runs += 1
         self._going = False
 
-    def claim(self) -> str:
-        if not self._runs:
-            return ""
+    def claim(self) -> Claim:
+        return Claim(remarks=(self._odds(),) if self._runs else ())
+
+    def _odds(self) -> str:
+        """How probable it is that a bug of the depth is hit."""
         n, k, changes = self._threads, self._places, self._depth - 1
         formula = {0: "1/n", 1: "1/(n*k)"}.get(changes, f"1/(n*k^{changes})")
         numbers = formula.replace("n", str(n)).replace("k", str(k))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+from racecheck.claims import Claim
 from racecheck.dependence import Footprint
 from racecheck.model import Op, Outcome, Point
 from racecheck.strategies.pct import PCT
@@ -35,5 +36,5 @@ class Portfolio(Strategy):
         for member in self._members:
             member.end(outcome)
 
-    def claim(self) -> str:
-        return "; ".join(filter(None, (member.claim() for member in self._members)))
+    def claim(self) -> Claim:
+        return Claim(remarks=tuple(each for member in self._members for each in member.claim().remarks))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from random import Random
 from typing import Protocol
 
+from racecheck.claims import Claim
 from racecheck.model import Outcome, Point
 
 
@@ -33,11 +34,15 @@ class Strategy(Protocol):
         """Most do not look back."""
         del outcome
 
-    def claim(self) -> str:
-        """What the runs so far show beyond themselves, in one line; "" for nothing."""
-        return ""
+    def abandon(self) -> None:
+        """Forget the run under way, which does not come to its end: most keep nothing of it."""
+        return
+
+    def claim(self) -> Claim:
+        """What the runs so far show beyond themselves; samples show nothing."""
+        return Claim()
 
     @property
     def is_proof(self) -> bool:
-        """Whether the runs so far cover every interleaving."""
-        return False
+        """Whether the runs so far cover every interleaving, as far as the strategy can tell."""
+        return self.claim().exhaustive

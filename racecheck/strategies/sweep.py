@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
+from racecheck.claims import Claim
 from racecheck.model import Outcome, Point, Tried
 from racecheck.strategies.protocol import Strategy
 
@@ -72,7 +73,14 @@ class Sweep(Strategy):
         """How far the first runs came."""
         return tuple(Tried(_NOUNS.get(kind, kind), self._done[kind], due) for kind, due in self._due.items())
 
-    def claim(self) -> str:
+    def abandon(self) -> None:
+        self._inner.abandon()
+
+    def claim(self) -> Claim:
+        return Claim(remarks=(self._extent(),))
+
+    def _extent(self) -> str:
+        """How many of the single faults and stale views were tried."""
         more = f"; {self._hunted} more in other schedules" if self._hunted else ""
         done, due = self._done.total(), self._due.total()
         if self.is_swept and not due:

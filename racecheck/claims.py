@@ -1,0 +1,133 @@
+"""What a search shows beyond its runs: one type, which whatever is learnt later can only lower.
+
+A condition stands in the same line as EXHAUSTED.  A run that meets one notes it (`Ledger.note`) and `_CONDITIONS` has
+the sentence; a strategy puts it into ``Claim.conditions`` (DPOR: ``progress.bounds``).  A doubt makes the claim
+INCOMPLETE by its name.  A run names it with `Ledger.untried` or `Ledger.hole`, a strategy in ``Claim.doubts`` (DPOR:
+``progress.doubts``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from racecheck.invariants import doubts_of
+from racecheck.model import Coverage, Outcome
+
+Kind = Literal["EXHAUSTED", "INCOMPLETE", ""]
+
+_CONDITIONS = {
+    "threads of a rank switch": "threads of a rank switch at their ops only",
+}
+"""The condition of a claim, by how the note begins that asks for it."""
+_ONE_RECOVERY = "the recovery in one order of its ops"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What runs show beyond themselves.
+
+    ``proves``: a strategy has chosen that can cover every interleaving; samples prove nothing.  ``left`` says what that
+    strategy has yet to try.  ``remarks`` say what else the runs show, such as the probability that a bug is hit.
+    ``conditions`` are what the claim takes for granted, ``doubts`` why it is no proof, each by its name.
+    """
+
+    proves: bool = False
+    traces: int = 0
+    redundant: int = 0
+    left: str = ""
+    remarks: tuple[str, ...] = ()
+    conditions: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+
+    @property
+    def against(self) -> tuple[str, ...]:
+        """All that keeps the claim from EXHAUSTED where a strategy can prove."""
+        return tuple(filter(None, (self.left, *self.doubts)))
+
+    @property
+    def kind(self) -> Kind:
+        if not self.proves:
+            return ""
+        return "INCOMPLETE" if self.against else "EXHAUSTED"
+
+    @property
+    def exhaustive(self) -> bool:
+        """Whether the runs cover every interleaving, under the conditions."""
+        return self.kind == "EXHAUSTED"
+
+    @property
+    def said(self) -> str:
+        """The claim without its conditions, in one line; "" for nothing."""
+        found = f"{self.traces} trace{'s' * (self.traces != 1)}, {self.redundant} redundant"
+        parts = [*self.against, *([found] if self.proves else []), *self.remarks]
+        return f"{self.kind}: {'; '.join(parts)}" if self.kind else "; ".join(parts)
+
+    def __str__(self) -> str:
+        return "; ".join(filter(None, (self.said, *self.conditions)))
+
+    def join(self, other: Claim) -> Claim:
+        """What holds if both hold."""
+        return Claim(
+            self.proves and other.proves, self.traces + other.traces, self.redundant + other.redundant,
+            "; ".join(filter(None, (self.left, other.left))), _union(self.remarks, other.remarks),
+            _union(self.conditions, other.conditions), _union(self.doubts, other.doubts),
+        )  # fmt: skip
+
+    def deepened(self, other: Claim) -> Claim:
+        """What this search and a longer one for the same show: one of them may have tried all that there is."""
+        farther = self if self.proves and not self.left else other
+        conditions, doubts = _union(self.conditions, other.conditions), _union(self.doubts, other.doubts)
+        return replace(farther, conditions=conditions, doubts=doubts)
+
+
+NOTHING_AGAINST = Claim(proves=True)
+"""Joined with it a claim stays what it is."""
+
+
+def lowered(doubts: Iterable[str]) -> Claim:
+    """What a claim has to be joined with where there are these doubts."""
+    return Claim(proves=True, doubts=_union((), doubts))
+
+
+def pending(left: Iterable[str]) -> Claim:
+    """What a claim has to be joined with as long as this is left to try: a longer search may do so."""
+    return Claim(proves=True, left="; ".join(left))
+
+
+def of_run(outcome: Outcome) -> Claim:
+    """What a run lets a claim be at most."""
+    doubts = _union(doubts_of(outcome), _untried(outcome))
+    return Claim(proves=True, conditions=_union((), _conditions(outcome)), doubts=doubts)
+
+
+def merged(one: Coverage, other: Coverage) -> Coverage:
+    """The coverage of both: of each count the larger one."""
+    return Coverage(
+        max(one.ops, other.ops), max(one.passed, other.passed), _most(one.holes, other.holes),
+        _most(one.untried, other.untried), _most(one.notes, other.notes),
+    )  # fmt: skip
+
+
+def _conditions(outcome: Outcome) -> Iterator[str]:
+    for noted, said in _CONDITIONS.items():
+        if any(each.startswith(noted) for each in outcome.coverage.notes):
+            yield said
+    if outcome.recovery is not None:
+        yield from ([_ONE_RECOVERY] if outcome.recovery.schedule else [])
+        yield from _conditions(outcome.recovery)
+
+
+def _untried(outcome: Outcome) -> Iterator[str]:
+    yield from (f"not tried: {each}" for each in outcome.coverage.untried)
+    if outcome.recovery is not None:
+        yield from (f"in the recovery: {each}" for each in _untried(outcome.recovery))
+
+
+def _union(one: Iterable[str], other: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*one, *other)))
+
+
+def _most(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {name: max(one.get(name, 0), other.get(name, 0)) for name in sorted({*one, *other})}
