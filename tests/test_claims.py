@@ -9,6 +9,7 @@ import pytest
 
 from racecheck.claims import NOTHING_AGAINST, Claim, lowered, merged, of_run, pending
 from racecheck.model import Choice, Coverage, Outcome, Returned, Stopped, World
+from racecheck.world import stops
 
 PROOF = Claim(True, 3, 1)
 RUN = Outcome(World(ranks=1), (), (), (Returned(None),))
@@ -67,10 +68,8 @@ def test_what_a_run_did_not_control_lowers_the_claim_by_its_name(run: Outcome, d
 
 
 def test_what_a_run_notes_is_a_condition_of_the_claim() -> None:
-    noted = seen(notes={"connections: a connection that is refused": 1})
-    assert PROOF.join(of_run(noted)).join(of_run(RUN)).conditions == (
-        "not tried: a connection that is refused for coming early",
-    )
+    noted = seen(notes={stops.CONDITION: 1})
+    assert PROOF.join(of_run(noted)).join(of_run(RUN)).conditions == ("threads of a rank switch at their ops only",)
 
 
 def test_a_recovery_that_had_choices_is_a_condition() -> None:
