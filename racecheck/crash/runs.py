@@ -174,7 +174,7 @@ def _check(scenario: Scenario, world: World, invariants: Sequence[Invariant], mo
 
 
 def _deeds(outcome: Outcome) -> str:
-    """A hash of what a run did, op by op, of what comes before what in every order, and of what ranks said meanwhile."""
+    """A hash of what a run did, of what comes before what in every order, and of what ranks said meanwhile."""
     deeds = [
         index
         for index, event in enumerate(outcome.trace)
