@@ -78,6 +78,19 @@ def test_a_sleep_that_is_longer_comes_later(session: Session) -> None:
     assert made(outcome) == ["f0", "f1"]
 
 
+def test_among_sleepers_a_long_sleep_does_not_overtake_a_short_one(session: Session) -> None:
+    found, report = results(session, target("limits", "an_hour_beside_half_a_second"))
+    assert found == {(Returned(False), Returned(True))}
+    assert report.exhaustive
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_program_that_sleeps_too_long_times_out(session: Session, seed: int) -> None:
+    outcome = run(session, "program_with_a_limit", file="limits", seed=seed)
+    assert outcome.results == (Returned("timed out"),)
+    assert not outcome.coverage.holes
+
+
 def test_queues_joins_and_locks(session: Session) -> None:
     assert controlled(session, "limits", "empty_queue").results == (Returned(["empty", True, False, False]),)
 

@@ -6,6 +6,7 @@ import os
 import queue
 import signal
 import struct
+import subprocess
 import threading
 import time
 
@@ -52,6 +53,24 @@ def told_or_not(rank: Rank) -> bool:
     ended = told.wait(1)
     thread.join()
     return ended
+
+
+@scenario(ranks=2)
+def an_hour_beside_half_a_second(rank: Rank) -> bool:
+    """An idle rank sleeps for an hour while the other one sleeps briefly; the result: was the hour over before?"""
+    time.sleep(3600 if rank.rank else 0.5)
+    (rank.path / f"file{rank.rank}").mkdir()
+    return (rank.path / "file1").exists()
+
+
+@scenario(ranks=1)
+def program_with_a_limit(rank: Rank) -> str:
+    """A program that sleeps for longer than its caller has patience."""
+    try:
+        subprocess.run(["sleep", "1000"], timeout=2, check=False)
+    except subprocess.TimeoutExpired:
+        return "timed out"
+    return "ended"
 
 
 @scenario(ranks=2)
