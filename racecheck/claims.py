@@ -18,7 +18,7 @@ from racecheck.model import Coverage, Outcome
 Kind = Literal["EXHAUSTED", "INCOMPLETE", ""]
 
 _CONDITIONS = {
-    "threads of a rank switch": "threads of a rank switch at their ops only",
+    "threads and processes of a rank": "threads and processes of a rank switch at their ops only",
 }
 """The condition of a claim, by how the note begins that asks for it."""
 _ONE_RECOVERY = "the recovery in one order of its ops"

@@ -47,7 +47,7 @@ def test_async_saves_by_a_thread(session: Session) -> None:
     """What is loaded is what the weights were when the save was called."""
     outcome = outcome_of(explored(session, "async_threads"))
     assert outcome.results == (Returned(["1.0", "2.0"]),) * 2
-    assert any(note.startswith("threads of a rank") for note in outcome.coverage.notes)
+    assert any(note.startswith("threads and processes of a rank") for note in outcome.coverage.notes)
 
 
 def test_safetensors(session: Session) -> None:

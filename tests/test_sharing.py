@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from racecheck.model import Outcome, Returned, Stopped, Violation
+from racecheck.model import Outcome, Returned, Stopped, Verdict, Violation
 from racecheck.search import Report, Search, explore
 from racecheck.world.session import Session
 from tests.conftest import target
@@ -71,4 +71,25 @@ def test_a_poll_that_steers_a_collective_deadlocks(session: Session) -> None:
 
 def test_what_threads_share_is_said_with_the_claim(session: Session) -> None:
     _, report = searched(session, "two_threads")
-    assert any(note.startswith("threads of a rank switch at their ops only") for note in report.coverage.notes)
+    assert any(note.startswith("threads and processes of a rank switch at their ops only") for note in report.coverage.notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("torn_mapping", "what is read through a mapping while another thread writes the file"),
+        ("moved_working_directory", "a path that getcwd or a link of /proc shows"),
+        ("moved_beside_a_link", "a path that getcwd or a link of /proc shows"),
+        ("executed_while_written", "an exec of a file while another thread has it open for writing"),
+    ],
+)
+def test_what_is_no_op_is_named(session: Session, name: str, what: str) -> None:
+    _, report = searched(session, name)
+    assert report.verdict is Verdict.PASS
+    assert not report.exhaustive
+    assert any(what in each for each in report.coverage.untried)
+
+
+def test_a_mapping_that_nobody_writes_to_is_no_doubt(session: Session) -> None:
+    _, report = searched(session, "mapped_after_writing")
+    assert report.exhaustive

@@ -17,7 +17,7 @@ from racecheck.world.session import Session
 from tests.conftest import target
 from tests.test_world import run
 
-NOTE = "threads of a rank switch at their ops only: locks in memory and the GIL go as they were observed"
+NOTE = "threads and processes of a rank switch at their ops only: locks in memory and the GIL go as they were observed"
 
 
 def names(outcome: Outcome, call: str = "write") -> set[str]:

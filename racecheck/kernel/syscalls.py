@@ -212,6 +212,7 @@ TABLE: Mapping[str, Call] = _table(
     _row("vfork", "clone", CONTINUE, ALWAYS, ""),
     _row("clone", "clone", CONTINUE, ALWAYS, "flags:clone - - - -"),
     _row("clone3", "clone", CONTINUE, ALWAYS, "inbuf:1 long:size"),
+    _row("getcwd", "getcwd", CONTINUE, ALWAYS, "outbuf:1 long:size"),
     _row("exit_group", "exit", CONTINUE, ALWAYS, "int:status"),
     _row("kill", "kill", CONTINUE, ALWAYS, "- int:signal"),
     _row("tkill", "kill", CONTINUE, ALWAYS, "- int:signal"),

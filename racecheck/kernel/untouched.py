@@ -34,7 +34,7 @@ _REASONS = {
         set_tid_address prctl arch_prctl personality set_thread_area get_thread_area modify_ldt unshare
         kcmp""",
     "umask and working directory, read from /proc": """
-        umask getcwd""",
+        umask""",
     "scheduling": """
         sched_yield sched_setparam sched_getparam sched_setscheduler sched_getscheduler
         sched_get_priority_max sched_get_priority_min sched_rr_get_interval sched_setaffinity

@@ -27,7 +27,7 @@ from racecheck.world.perform import CARRY_ON, Answer
 from racecheck.world.tasks import Process, Task
 from racecheck.world.virtual import VirtualTime
 
-NEVER_OPS = frozenset({"clock", "clone", "timer", "random", "dup", "ioctl", "advise"})
+NEVER_OPS = frozenset({"clock", "clone", "timer", "random", "dup", "ioctl", "advise", "getcwd"})
 """Families that concern the calling process alone."""
 
 WITHOUT_PLACE = frozenset({"sleep", "sync", "reap", "exit", "kill"})
@@ -127,6 +127,7 @@ _OF_PROCESSES: Mapping[str, Callable[[Request, Ledger, random.Random], Answer | 
     "timer": lambda request, ledger, _: _arm(request, ledger),
     "reap": lambda request, *_: _reap(request),
     "exit": lambda request, *_: _exit(request),
+    "getcwd": lambda *_: CARRY_ON,
     "kill": lambda request, *_: None if request.task.rank.shared else CARRY_ON,
     "sleep": lambda request, *_: None if _can_sleep(request) else CARRY_ON,
 }

@@ -63,8 +63,6 @@ class Ledger:
             self.hole(_NOT_MODELLED[call.family])
         elif call.family == "mmap" and request.flags >= {"MAP_SHARED", "PROT_WRITE"}:
             self.hole("a writable shared mapping of a watched file")
-        elif call.family == "mmap":
-            self.note("a mapping of a watched file: reads through it are not seen")
         elif call.name in {"splice", "tee", "vmsplice", "getxattrat", "setxattrat", "getdents"}:
             self.hole(f"{call.name} on a watched file")
         elif request.task.rank.mount is not None and _only_the_kernel(request):

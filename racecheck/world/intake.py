@@ -151,6 +151,7 @@ class Intake:
     def _dispatch(self, request: Request) -> None:
         state, task = self._state, request.task
         task.inside = None
+        state.unseen.ask(request)
         result = bookkeeping.at_once(request, state.ledger, state.randomness(task.name))
         if result is None and request.call.treatment is Treatment.REFUSE:
             state.ledger.refused(request)

@@ -16,6 +16,7 @@ from racecheck.world.locks import Locks
 from racecheck.world.names import Names
 from racecheck.world.resolve import Identities
 from racecheck.world.tasks import Rank, Task
+from racecheck.world.unseen import Unseen
 from racecheck.world.virtual import VirtualTime
 
 
@@ -48,9 +49,11 @@ class State:
     cause: Mapping[str, int] = field(default_factory=dict)
     changes: int = 0
     cut: list[tuple[int, Op]] = field(default_factory=list)
+    unseen: Unseen = field(init=False)
 
     def __post_init__(self) -> None:
         self.identities.meet(self.crew.files.watched.roots)
+        self.unseen = Unseen(self.ledger, self.crew.files.watched)
 
     @property
     def ranks(self) -> list[Rank]:

@@ -451,8 +451,11 @@ class Supervisor:
         )  # fmt: skip
         if self._recorder is not None:
             self._recorder.look(len(state.trace), state.identities)
-        state.trace.append(replace(request.op, result=ended, clock=request.task.tick(), time=state.time.elapsed))
+        op = replace(request.op, result=ended, clock=request.task.tick(), time=state.time.elapsed)
+        state.trace.append(op)
         state.changes += 1
+        if not result.errno:
+            state.unseen.note(op, self._relation.footprint(op))
 
     def _execute_announced(self, task: Task) -> None:
         """The clock of the op itself knows nothing yet of what the thread learns with it."""

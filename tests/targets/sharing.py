@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import queue
 import subprocess
@@ -189,3 +190,74 @@ def deleted(rank: Rank) -> bool:
         store.set("key", "")
         return store.delete_key("key")
     return store.check(["key"])
+
+
+@scenario(ranks=2)
+def torn_mapping(rank: Rank) -> str:
+    """Rank 1 maps a file and reads it later; rank 0 overwrites it meanwhile."""
+    path = rank.path / "file"
+    if rank.rank == 0:
+        path.write_bytes(b"old.old.")
+    dist.barrier()
+    if rank.rank == 0:
+        with path.open("r+b") as file:
+            file.write(b"new.new.")
+        return ""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 8, prot=mmap.PROT_READ) as mapped:
+        first = mapped[:4]
+        (rank.path / "other").mkdir()
+        return (first + mapped[4:]).decode()
+
+
+@scenario(ranks=2)
+def mapped_after_writing(rank: Rank) -> str:
+    path = rank.path / "file"
+    if rank.rank == 0:
+        path.write_bytes(b"old.old.")
+    dist.barrier()
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 8, prot=mmap.PROT_READ) as mapped:
+        return mapped[:].decode()
+
+
+@scenario(ranks=2)
+def moved_working_directory(rank: Rank) -> str:
+    """Rank 1 asks where it is while rank 0 renames its directory."""
+    if rank.rank == 1:
+        (rank.path / "before").mkdir()
+        os.chdir(rank.path / "before")
+    dist.barrier()
+    if rank.rank == 0:
+        (rank.path / "before").rename(rank.path / "after")
+        return ""
+    return os.path.basename(os.getcwd())
+
+
+@scenario(ranks=2)
+def moved_beside_a_link(rank: Rank) -> str:
+    """Rank 1 asks a link of /proc what its directory is called."""
+    if rank.rank == 1:
+        (rank.path / "before").mkdir()
+        opened = os.open(rank.path / "before", os.O_RDONLY)
+    dist.barrier()
+    if rank.rank == 0:
+        (rank.path / "before").rename(rank.path / "after")
+        return ""
+    return os.path.basename(os.readlink(f"/proc/self/fd/{opened}"))
+
+
+@scenario(ranks=2)
+def executed_while_written(rank: Rank) -> int:
+    """Rank 1 executes a script that rank 0 appends to."""
+    path = rank.path / "script"
+    if rank.rank == 1:
+        path.write_text("#!/bin/sh\n")
+        path.chmod(0o700)
+    dist.barrier()
+    if rank.rank == 0:
+        with path.open("a") as file:
+            file.write("exit 0\n")
+        return 0
+    try:
+        return subprocess.run([str(path)], check=False).returncode
+    except OSError as error:
+        return -(error.errno or 0)

@@ -1,0 +1,80 @@
+"""What a thread can see of another one's doing without an op of its own: named where both have happened in one run.
+
+A read through a mapping is no system call, so it may tear where another thread writes the file while it is mapped.  A
+program cannot be executed while a file is open for writing, nor the other way round (ETXTBSY, execve(2)), and when a
+file is closed is no point.  getcwd(2) and the links of /proc show a path that another thread's rename changes.  In each
+case one half alone changes nothing, so that only a run with both makes a search incomplete.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import defaultdict
+
+from racecheck.dependence import Footprint, Mode
+from racecheck.model import Op
+from racecheck.world.calls import Request
+from racecheck.world.coverage import Ledger
+from racecheck.world.resolve import Watched
+
+_TORN = "what is read through a mapping while another thread writes the file"
+_BUSY = "an exec of a file while another thread has it open for writing (ETXTBSY)"
+_PATH = "a path that getcwd or a link of /proc shows while another thread renames a directory"
+_LINK = re.compile(rb"/proc/(?:self|thread-self|[0-9]+)/(?:task/[0-9]+/)?(?:cwd|fd/[0-9]+)")
+
+
+class Unseen:
+    """The halves that one run has met, each with the threads that it came from."""
+
+    def __init__(self, ledger: Ledger, watched: Watched) -> None:
+        self._ledger, self._watched = ledger, watched
+        self._mapped: defaultdict[int, set[str]] = defaultdict(set)
+        self._executed: defaultdict[int, set[str]] = defaultdict(set)
+        self._written: defaultdict[int, set[str]] = defaultdict(set)
+        self._shown: set[str] = set()
+        self._moved: set[str] = set()
+
+    def ask(self, request: Request) -> None:
+        """A thread may be about to be shown a path."""
+        if request.call.family == "getcwd":
+            links = [f"/proc/{request.task.process.pid}/cwd"]
+        elif request.call.family == "readlink":
+            links = [path.decode() for path in request.paths.values() if _LINK.fullmatch(path)]
+        else:
+            return
+        if any(self._is_below(_own(link, request)) for link in links):
+            self._shown.add(request.task.name)
+            self._check(self._moved, self._shown, _PATH)
+
+    def note(self, op: Op, footprint: Footprint) -> None:
+        """An op has succeeded."""
+        if op.call in {"mmap", "exec"}:
+            half = self._mapped if op.call == "mmap" else self._executed
+            half[op.places[-1].inode if op.places else 0].add(op.thread)
+        if op.call == "exec" and op.places:
+            self._check(self._written[op.places[-1].inode], {op.thread}, _BUSY)
+        if op.call == "rename" and op.places[0].kind == "directory":
+            self._moved.add(op.thread)
+            self._check(self._shown, self._moved, _PATH)
+        for location, mode in footprint.items():
+            if location.kind == "content" and mode is Mode.WRITE and isinstance(location.key, int):
+                self._written[location.key].add(op.thread)
+                self._check(self._mapped[location.key], {op.thread}, _TORN)
+                self._check(self._executed[location.key], {op.thread}, _BUSY)
+
+    def _check(self, first: set[str], second: set[str], what: str) -> None:
+        if first and second and len(first | second) > 1:
+            self._ledger.untried(what)
+
+    def _is_below(self, link: str) -> bool:
+        """Whether what a link of /proc refers to can be renamed: it lies below a watched directory."""
+        try:
+            return self._watched.shown(os.readlink(link)) not in {None, "."}
+        except OSError:
+            return False
+
+
+def _own(link: str, request: Request) -> str:
+    """The link as seen from here."""
+    return re.sub(r"/proc/(?:thread-)?self/", f"/proc/{request.task.process.pid}/", link)
