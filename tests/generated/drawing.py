@@ -69,7 +69,11 @@ def _update(rng: Random) -> Block:
 
 def _locked(rng: Random, inside: Block) -> Block:
     """Something under a lock of one kind or another, given back or kept until the end."""
-    file, mode, how = rng.choice(("l", "l", "l", "m")), rng.choice(("EX", "EX", "SH")), rng.choice(("wait", "wait", "try"))
+    file, mode, how = (
+        rng.choice(("l", "l", "l", "m")),
+        rng.choice(("EX", "EX", "SH")),
+        rng.choice(("wait", "wait", "try")),
+    )
     back: Block
     if rng.random() < 0.5:
         take: Instruction = ("flock", file, mode, how)
@@ -89,7 +93,9 @@ def locks(rng: Random) -> Program:
 
 def _store_step(rng: Random) -> Instruction:
     what = rng.choice(("set", "set", "get", "add", "check", "await", "compare", "delete"))
-    key = rng.choice(_KEYS[: 1 + (rng.random() < 0.3)])
+    key = rng.choice(_KEYS[: 1 + (rng.random() < 0.3)]) if what != "add" else "n"
+    if what in {"get", "check", "await", "delete"} and rng.random() < 0.2:
+        key = "n"
     more: dict[str, tuple[object, ...]] = {
         "set": (rng.choice("12"),), "add": (1,), "compare": (rng.choice(("", "1")), rng.choice("23")),
     }  # fmt: skip
@@ -143,7 +149,9 @@ def _placed(block: Block, steps: list[tuple[int, Instruction]]) -> Block:
 def _in_thread(rng: Random) -> Block:
     found: list[Instruction] = [*_file_steps(rng, 1)[:2]]
     if rng.random() < 0.4:
-        found.insert(rng.randint(0, len(found)), rng.choice((("put", "v", "1"), ("look", "v"), ("tell", "e"), ("sleep",))))
+        found.insert(
+            rng.randint(0, len(found)), rng.choice((("put", "v", "1"), ("look", "v"), ("tell", "e"), ("sleep",)))
+        )
     return tuple(found)
 
 

@@ -15,10 +15,10 @@ class TooMany(Exception):
     """A program has more states than were allowed."""
 
 
-def outcomes(program: Program, most: int = 4000) -> set[Outcome]:
+def outcomes(program: Program, most: int = 4000, *, blocking: bool = False) -> set[Outcome]:
     """Raises `TooMany`."""
     found: set[Outcome] = set()
-    start = Machine(program)
+    start = Machine(program, blocking=blocking)
     seen, todo = {start.key()}, [start]
     while todo:
         machine = todo.pop()

@@ -57,8 +57,9 @@ class Thread(NamedTuple):
 class Machine:
     """The state of a program between two steps."""
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
+    def __init__(self, program: Program, *, blocking: bool = False) -> None:
+        """``blocking``: nobody gets out of a collective before all have come, as with gloo."""
+        self.program, self.blocking = program, blocking
         self.tree = Tree()
         self.threads: dict[str, Thread] = {}
         self.flocks: dict[tuple[str, str], str] = {}
@@ -80,7 +81,7 @@ class Machine:
 
     def copy(self) -> Machine:
         other = object.__new__(Machine)
-        other.program, other.mismatch = self.program, self.mismatch
+        other.program, other.blocking, other.mismatch = self.program, self.blocking, self.mismatch
         other.tree, other.threads = self.tree.copy(), dict(self.threads)
         other.flocks, other.records = dict(self.flocks), dict(self.records)
         other.store, other.memory, other.positions = dict(self.store), dict(self.memory), dict(self.positions)
@@ -127,8 +128,9 @@ class Machine:
         return check is None or check(thread, *step[1:])
 
     def _can_leave(self, thread: Thread) -> bool:
-        kind, *_ = self.kinds[thread.inside]
-        return set(self.awaited(thread.inside, kind, thread.rank)) <= self.words[thread.inside].keys()
+        kind, ranks, _ = self.kinds[thread.inside]
+        needs = ranks if self.blocking else self.awaited(thread.inside, kind, thread.rank)
+        return set(needs) <= self.words[thread.inside].keys()
 
     def awaited(self, key: tuple[Any, ...], kind: str, rank: int) -> tuple[int, ...]:
         """Those without whom a rank does not get out of a collective, as weakly as any backend has it."""
@@ -207,11 +209,11 @@ class Machine:
     def _failing(self, thread: Thread, what: Instruction) -> Seen | None:
         """The errno that a fault has for this call."""
         for number, failure in enumerate(self.program.failures):
-            if what[0] == failure.call and failure.rank in (-1, thread.rank):
-                if self._path_of(thread, what) == failure.path:
-                    self.met[number] = self.met.get(number, 0) + 1
-                    if self.met[number] == failure.nth:
-                        return Seen(failure.errno)
+            is_ours = what[0] == failure.call and failure.rank in (-1, thread.rank)
+            if is_ours and self._path_of(thread, what) == failure.path:
+                self.met[number] = self.met.get(number, 0) + 1
+                if self.met[number] == failure.nth:
+                    return Seen(failure.errno)
         return None
 
     def _path_of(self, thread: Thread, what: Instruction) -> str:
@@ -379,6 +381,8 @@ class Machine:
 
     def _open(self, thread: Thread, path: str) -> None:
         found = self.tree.there(path, follow=True)
+        if self._is_directory(found.inode):
+            raise Failed("EISDIR")
         self._keep(thread, path, found.inode, found.path)
 
     def _keep(self, thread: Thread, path: str, inode: str, place: str) -> None:
@@ -513,7 +517,7 @@ class Machine:
         self.threads[thread.name] = thread._replace(inside=key)
 
     def _leave(self, thread: Thread) -> Seen:
-        kind, ranks, root = self.kinds[thread.inside]
+        kind, ranks, _ = self.kinds[thread.inside]
         words = self.words[thread.inside]
         heard = [words[each] for each in self.awaited(thread.inside, kind, thread.rank)]
         if kind == "barrier" or (kind == "pair" and thread.rank == ranks[0]):

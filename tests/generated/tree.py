@@ -109,5 +109,7 @@ class Tree:
     def is_below(self, inode: str, directory: str) -> bool:
         """Whether an inode is a directory or in it, however deep."""
         return inode == directory or any(
-            self.is_below(inode, each) for _, each in self.inodes[directory].names if self.inodes[each].kind == "directory"
+            self.is_below(inode, each)
+            for _, each in self.inodes[directory].names
+            if self.inodes[each].kind == "directory"
         )
