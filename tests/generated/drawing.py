@@ -196,7 +196,7 @@ def polls(rng: Random) -> Program:
     makes: Block = rng.choice((
         (("mkdir", "b"),), (("stat", "a"), ("mkdir", "b")), (("set", "k", "1"),), (("create", "a"), ("write", "a", "12")),
     ))  # fmt: skip
-    blocks = [(*asks, *_file_steps(rng, rng.randint(0, 1))), (*makes, *_file_steps(rng, rng.randint(0, 1)))]
+    blocks = [(*each, *_file_steps(rng, rng.randint(0, 1))) for each in (asks, makes)]
     if rng.random() < 0.3:
         blocks.append((("sleep",), *_file_steps(rng, 1)))
     return _program(rng, blocks)

@@ -15,7 +15,9 @@ FOLLOWS = frozenset({"stat", "create", "open", "list"})
 """What goes through a symbolic link at the end of a path."""
 LOCKABLE = ("l", "m")
 """Files that every thread has open from the start."""
-_ASKS_FILES = frozenset({"read", "list"})
+_ASKS = frozenset({"read", "list", "told", "alive", "check", "polled"})
+"""What goes well if there is an answer."""
+_SILENT = frozenset({"started", "tell"})
 
 
 class Seen(NamedTuple):
@@ -200,9 +202,9 @@ class Machine:
         thread = self.threads[thread.name]
         rest = thread.rest[1:]
         if first[0] == "if":
-            good = not seen.errno and (what[0] not in {*_ASKS_FILES, "told", "alive", "check", "polled"} or seen.text)
+            good = not seen.errno and (what[0] not in _ASKS or seen.text)
             rest = (*(first[2] if good else first[3]), *rest)
-        saw = thread.saw if thread.inside or what[0] == "started" else (*thread.saw, str(seen))
+        saw = thread.saw if thread.inside or what[0] in _SILENT else (*thread.saw, str(seen))
         self.threads[thread.name] = thread._replace(rest=rest, saw=saw)
         return seen
 
@@ -245,8 +247,6 @@ class Machine:
                 self.memory[thread.process, step[1]] = saw[-1] + "x" if step[2] == "+" and saw else step[2]
             elif step[0] == "look":
                 saw = (*saw, self.memory.get((thread.process, step[1]), "none"))
-            elif step[0] == "tell":
-                self.memory[thread.process, step[1]] = "told"
             elif step[0] == "until":
                 rest = (*_asking(step[1], step[2]), *rest)
             else:
@@ -299,6 +299,9 @@ class Machine:
         return self.memory.get((thread.process, event), "")
 
     _listen = _told
+
+    def _tell(self, thread: Thread, event: str) -> None:
+        self.memory[thread.process, event] = "told"
 
     def _new(self, thread: Thread) -> str:
         thread = self.threads[thread.name]
@@ -558,7 +561,7 @@ class Machine:
 
 def _plain(first: Instruction) -> Instruction:
     """The instruction if no call belongs to it, else ("",)."""
-    return first if first[0] in {"put", "look", "tell", "start", "daemon", "spawn", "until"} else ("",)
+    return first if first[0] in {"put", "look", "start", "daemon", "spawn", "until"} else ("",)
 
 
 def _asking(times: int, what: Instruction) -> Block:

@@ -18,6 +18,7 @@ _CALLS = {
     "write": ("write", "write", ()), "read": ("read", "read", ()), "fsync": ("fsync", "fsync", ()),
     "close": ("close", "close", ()), "sleep": ("sleep", "clock_nanosleep", ()),
     "begin": ("begin", "thread", ()), "started": ("start", "started", ()), "leave": ("leave", "left", ()),
+    "end": ("end", "end of thread", ()), "tell": ("poll", "Event.set", ()),
     "told": ("poll", "Event.is_set", ()), "alive": ("poll", "Thread.is_alive", ()), "polled": ("reap", "wait4", ()),
     "join": ("join", "futex", ()), "listen": ("join", "futex", ()), "reap": ("reap", "wait4", ()),
     "exit": ("exit", "exit_group", ()),
@@ -48,7 +49,7 @@ class Ops:
             call, syscall, flags = _lock_call(step)
             places = (self._opened(name, step[1]),)
         else:
-            call, syscall, flags = _CALLS[what] if what in _CALLS else ("issue", what, ())
+            call, syscall, flags = _CALLS.get(what, ("issue", what, ()))
             places = self._places(name, step)
         if what == "close" and self._holds(name, step[1]):
             flags = ("LOCK_UN",)
@@ -60,7 +61,7 @@ class Ops:
         return Place(f"store:{key}", 0, key, int(key in self._machine.store), "")
 
     def _places(self, name: str, step: Instruction) -> tuple[Place, ...]:
-        what, machine = step[0], self._machine
+        what = step[0]
         if what == "exit":
             return tuple(self._file(file) for file in self._kept(name))
         if what in _THROUGH_DESCRIPTOR:

@@ -29,8 +29,6 @@ Instruction = tuple[Any, ...]
 Block = tuple[Instruction, ...]
 
 COLLECTIVES = frozenset({"barrier", "reduce", "broadcast", "gather", "scatter"})
-MEMORY = frozenset({"put", "look", "tell"})
-"""What no call of the system shows: a thread does it together with the op before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +117,3 @@ def _less(block: Block) -> Iterator[Block]:
             if each[0] != "until" and is_block(part):
                 for less in _less(part):
                     yield (*before, (*each[:number], less, *each[number + 1 :]), *after)
-
-
-def without_collective(program: Program, kind: str, group: tuple[int, ...]) -> Program:
-    """The program without any collective of this kind and group."""
-    return replace(
-        program,
-        ranks=tuple(tuple(each for each in block if each[:2] != (kind, group)) for block in program.ranks),
-    )

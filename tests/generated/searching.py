@@ -55,7 +55,7 @@ def complaint(program: Program, most: int = _RUNS) -> str:
     if wrong := searched.found - every:
         return f"an outcome that cannot be: {wrong.pop()}"
     if searched.proof and (missed := every - searched.found):
-        return f"{searched.claim}, and missed: {sorted(map(str, missed))[0]}"
+        return f"{searched.claim}, and missed: {min(map(str, missed))}"
     return ""
 
 
@@ -83,4 +83,4 @@ def _fails(program: Program, kind: str) -> bool:
 
 
 def _kind(text: str) -> str:
-    return text.split(":")[0].split(" ")[0]
+    return text.partition(" ")[0]

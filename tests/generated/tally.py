@@ -61,4 +61,4 @@ def count(tally: Tally, seed: str, most: int = 400) -> None:
     if wrong := searched.found - every:
         tally.missed[seed] = f"an outcome that cannot be: {wrong.pop()}"
     elif searched.proof and (missed := every - searched.found):
-        tally.missed[seed] = f"{searched.claim}, and missed: {sorted(map(str, missed))[0]}"
+        tally.missed[seed] = f"{searched.claim}, and missed: {min(map(str, missed))}"

@@ -124,7 +124,7 @@ class Toy:
         task.placed = True
         last = self._last.get(task.rank)
         _join(task.clock, self._cause, *([last.clock] if last is not None and last is not task else []))
-        if what == "end" or (what in _ISSUES and not shared) or not self._has_descriptor(task):
+        if (what in _ISSUES and not shared) or not self._has_descriptor(task):
             return
         op = self._ops.describe(task.name, alone=not shared)
         if what != "exit" or shared or op.places:
