@@ -87,6 +87,9 @@ def _locked(rng: Random, inside: Block) -> Block:
 
 
 def locks(rng: Random) -> Program:
+    if rng.random() < 0.4:
+        update = (("open", "a"), ("read", "a"), ("write", "a", "+"))
+        return _program(rng, [_locked(rng, update), _locked(rng, update[rng.choice((0, 2)) :])])
     insides = [rng.choice((_update(rng), _file_steps(rng, 1), ())) for _ in range(_ranks(rng))]
     return _program(rng, [_locked(rng, inside) for inside in insides])
 
@@ -103,7 +106,7 @@ def _store_step(rng: Random) -> Instruction:
 
 
 def store(rng: Random) -> Program:
-    blocks = []
+    blocks: list[Block] = []
     for _ in range(rng.choice((2, 3))):
         steps: list[Instruction] = [_store_step(rng) for _ in range(rng.randint(1, 2))]
         if rng.random() < 0.4:
@@ -119,9 +122,9 @@ def together(rng: Random) -> Program:
     count = rng.choice((2, 2, 3))
     blocks = [_file_steps(rng, rng.randint(1, 2)) for _ in range(count)]
     parts: list[list[tuple[int, Instruction]]] = [[] for _ in range(count)]
-    for _ in range(rng.randint(1, 2)):
-        for rank, step in _collective(rng, count):
-            parts[rank].append((rng.randint(0, len(blocks[rank])), step))
+    steps = [each for _ in range(rng.randint(1, 2)) for each in _collective(rng, count)]
+    for rank, step in steps:
+        parts[rank].append((rng.randint(0, len(blocks[rank])), step))
     return _program(rng, [_placed(block, own) for block, own in zip(blocks, parts, strict=True)])
 
 
@@ -147,32 +150,48 @@ def _placed(block: Block, steps: list[tuple[int, Instruction]]) -> Block:
 
 
 def _in_thread(rng: Random) -> Block:
-    found: list[Instruction] = [*_file_steps(rng, 1)[:2]]
-    if rng.random() < 0.4:
-        found.insert(
-            rng.randint(0, len(found)), rng.choice((("put", "v", "1"), ("look", "v"), ("tell", "e"), ("sleep",)))
-        )
-    return tuple(found)
+    own = (("put", "v", "1"), ("look", "v"), ("tell", "e"), ("sleep",))
+    return rng.choice((
+        (_file_step(rng),), (rng.choice(own), _file_step(rng)), (_file_step(rng), rng.choice(own)), (rng.choice(own),),
+    ))  # fmt: skip
+
+
+def _beside_thread(rng: Random) -> Instruction:
+    """What the main thread does, which may depend on its other thread."""
+    file = _file_step(rng)
+    return rng.choice((
+        ("put", "v", "2"), ("look", "v"), ("sleep",), ("alive", 1), ("told", "e"), file, file, file,
+        ("if", ("told", "e"), (file,), ()), ("if", ("alive", 1), (), (file,)),
+    ))  # fmt: skip
 
 
 def threads(rng: Random) -> Program:
-    """One rank with one thread or two beside its main thread, what they share, polls and ends."""
-    main: list[Instruction] = [(rng.choice(("start", "start", "daemon")), _in_thread(rng))]
-    if rng.random() < 0.2:
+    """One rank with a thread or two beside its main thread, what they share, and polls."""
+    main: list[Instruction] = [("start", _in_thread(rng))]
+    others = [_file_steps(rng, 1)[:1]] if rng.random() < 0.4 else []
+    if rng.random() < 0.08:
         main.append(("start", _in_thread(rng)[:1]))
-    for _ in range(rng.randint(1, 2)):
-        main.append(rng.choice((
-            ("put", "v", "2"), ("look", "v"), ("sleep",), ("alive", 1), ("told", "e"), _file_step(rng), _file_step(rng),
-            ("if", ("told", "e"), (_file_step(rng),), ()), ("if", ("alive", 1), (), (_file_step(rng),)),
-        )))  # fmt: skip
+    else:
+        main += [_beside_thread(rng) for _ in range(1 if others else rng.randint(1, 2))]
     if rng.random() < 0.6:
         main += [("join", 1), ("look", "v")][: rng.randint(1, 2)]
-    others = [_file_steps(rng, 1)] if rng.random() < 0.6 else []
-    if rng.random() < 0.3:
+    if rng.random() < 0.2:
         group = tuple(range(1 + len(others)))
         main.insert(rng.randint(1, len(main)), ("barrier", group))
         others = [(*each, ("barrier", group)) for each in others]
     return _program(rng, [tuple(main), *others])
+
+
+def ends(rng: Random) -> Program:
+    """A process ends with a thread that may be cut, or with a lock that it holds."""
+    if rng.random() < 0.4:
+        kept = ("flock", "l", "EX", "wait") if rng.random() < 0.5 else ("record", "l", "EX", 0, 1, "wait")
+        asks = (*kept[:-1], rng.choice(("try", "try", "wait")))
+        blocks: list[Block] = [(kept, *_file_steps(rng, rng.randint(0, 1))), (asks, *_file_steps(rng, 1))]
+        return _program(rng, blocks)
+    work = _file_steps(rng, rng.randint(1, 2))[:2]
+    others = [_file_steps(rng, 1)[:1]] if rng.random() < 0.4 else []
+    return _program(rng, [(("daemon", work), *_file_steps(rng, rng.randint(0, 1))[:1]), *others])
 
 
 def processes(rng: Random) -> Program:
@@ -189,13 +208,12 @@ def processes(rng: Random) -> Program:
 def polls(rng: Random) -> Program:
     """Asking a few times with sleeps between, and giving up."""
     asks: Block = rng.choice((
-        (("until", rng.randint(2, 3), ("stat", "b")),),
+        (("until", rng.choice((2, 3, 4)), ("stat", "b")),),
         (("stat", "a"), ("sleep",), ("stat", "a")),
         (("until", 2, ("check", "k")),),
     ))  # fmt: skip
-    makes: Block = rng.choice((
-        (("mkdir", "b"),), (("stat", "a"), ("mkdir", "b")), (("set", "k", "1"),), (("create", "a"), ("write", "a", "12")),
-    ))  # fmt: skip
+    writes: Block = (("create", "a"), ("write", "a", "12"))
+    makes = rng.choice(((("mkdir", "b"),), (("stat", "a"), ("mkdir", "b")), (("set", "k", "1"),), writes))
     blocks = [(*each, *_file_steps(rng, rng.randint(0, 1))) for each in (asks, makes)]
     if rng.random() < 0.3:
         blocks.append((("sleep",), *_file_steps(rng, 1)))
@@ -220,5 +238,5 @@ def failing(rng: Random) -> Program:
 
 FEATURES: dict[str, Callable[[Random], Program]] = {
     "files": files, "locks": locks, "store": store, "collectives": together, "threads": threads,
-    "processes": processes, "polls": polls, "faults": failing,
+    "ends": ends, "processes": processes, "polls": polls, "faults": failing,
 }  # fmt: skip

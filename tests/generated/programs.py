@@ -31,6 +31,10 @@ Block = tuple[Instruction, ...]
 COLLECTIVES = frozenset({"barrier", "reduce", "broadcast", "gather", "scatter"})
 
 
+START = (("a", "0"), ("d/x", "0"))
+"""What there is at the start of each program that real ranks carry out, with the directory d."""
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """An errno for the ``nth`` op of this family at this path, on one rank or (-1) on all."""

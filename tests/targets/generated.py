@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from racecheck import Rank, scenario
-from tests.generated.programs import COLLECTIVES, Block, Instruction, Program, load
+from tests.generated.programs import COLLECTIVES, START, Block, Instruction, Program, load
 
 _ROOM = 40
 _LOCKABLE = ("l", "m")
@@ -38,10 +38,9 @@ def carry_out(rank: Rank) -> list[str]:
 
 @carry_out.setup
 def build(path: Path) -> None:
-    whole = program()
-    for each in whole.directories:
-        (path / each).mkdir()
-    for name, text in (*whole.files, *((each, "") for each in _LOCKABLE)):
+    """What `START` says: a session sets a scenario up once."""
+    (path / "d").mkdir()
+    for name, text in (*START, *((each, "") for each in _LOCKABLE)):
         (path / name).write_text(text, encoding="utf-8")
 
 
