@@ -40,7 +40,7 @@ def check(carried_out: tuple[Session, Scenario], names: list[str]) -> str:
         except judge.TooMany:
             continue
         assert not compared.missed + compared.wrong, f"{name}: {compared}\n{program}\n{dump(program)}"
-        ended[f"{name.partition(':')[0]} {compared.report.claim.partition(':')[0]}"] += 1
+        ended[f"{name.partition(':')[0]} {str(compared.report.claim).partition(':')[0]}"] += 1
     return str(dict(sorted(ended.items())))
 
 

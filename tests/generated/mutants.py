@@ -76,8 +76,14 @@ def state_without_footprint(patch: pytest.MonkeyPatch) -> None:
 
 
 def raised_claim(patch: pytest.MonkeyPatch) -> None:
-    """A search that has doubts calls itself a proof."""
-    patch.setattr(DPOR, "is_proof", property(lambda self: not self.progress.left))
+    """A search forgets its doubts."""
+    claim = DPOR.claim
+
+    def without_doubts(self: DPOR) -> object:
+        self.progress.doubts.clear()
+        return claim(self)
+
+    patch.setattr(DPOR, "claim", without_doubts)
 
 
 def crash_order(patch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,8 @@ def search(program: Program, most: int = _RUNS) -> Searched:
             continue
         strategy.end(outcome)
         found.add(effect)
-    return Searched(found, strategy.is_proof, strategy.claim(), runs)
+    claim = str(strategy.claim())
+    return Searched(found, claim.startswith("EXHAUSTED"), claim, runs)
 
 
 def complaint(program: Program, most: int = _RUNS) -> str:
