@@ -326,11 +326,11 @@ class Machine:
 
     def _link(self, _: Thread, source: str, target: str) -> None:
         found = self.tree.there(source, follow=False)
-        if self.tree.inodes[found.inode].kind == "directory":
-            raise Failed("EPERM")
         there = self.tree.parent(target, follow=False)
         if there.inode:
             raise Failed("EEXIST")
+        if self.tree.inodes[found.inode].kind == "directory":
+            raise Failed("EPERM")
         self.tree.add(there.directory, there.name, found.inode)
 
     def _unlink(self, _: Thread, path: str) -> None:
