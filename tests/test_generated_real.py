@@ -13,7 +13,7 @@ from racecheck.scenarios import Scenario
 from racecheck.world.session import Session
 from tests.conftest import target
 from tests.generated import judge, real
-from tests.generated.drawing import FEATURES
+from tests.generated.drawing import REAL_FEATURES
 from tests.generated.programs import dump
 from tests.generated.tally import seeds
 
@@ -45,7 +45,7 @@ def check(carried_out: tuple[Session, Scenario], names: list[str]) -> str:
 
 
 def test_real_ranks_do_what_the_judge_says(carried_out: tuple[Session, Scenario]) -> None:
-    print(check(carried_out, seeds(0, 2 * len(FEATURES))))
+    print(check(carried_out, seeds(0, 2 * len(REAL_FEATURES), REAL_FEATURES)))
 
 
 @pytest.mark.slow
@@ -54,4 +54,4 @@ def test_many_real_programs(carried_out: tuple[Session, Scenario], chunk: int) -
     given = os.environ.get("RACECHECK_GENERATED_SEED")
     first = int(given) if given else int.from_bytes(os.urandom(4), "big")
     print(f"chunk {chunk}, again with: {_AGAIN.format(first)}")
-    print(check(carried_out, seeds(first, CHUNK)))
+    print(check(carried_out, seeds(first, CHUNK, REAL_FEATURES)))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from random import Random
 
-from .programs import Block, Failure, Instruction, Program
+from .programs import START, Block, Failure, Instruction, Program
 
 PATHS = ("a", "b", "d/x")
 _KEYS = ("k", "v")
@@ -14,7 +14,7 @@ _KEYS = ("k", "v")
 
 def draw(rng: Random, feature: str) -> Program:
     """A program with this feature among others."""
-    return FEATURES[feature](rng)
+    return REAL_FEATURES[feature](rng)
 
 
 def _program(rng: Random, blocks: list[Block], failures: tuple[Failure, ...] = ()) -> Program:
@@ -220,6 +220,34 @@ def polls(rng: Random) -> Program:
     return _program(rng, blocks)
 
 
+def mappings(rng: Random) -> Program:
+    """A mapping that is read later; only bytes that it has are written."""
+    reads: Block = (("open", "a"), ("map", "a"), *((_file_step(rng),) * rng.randint(0, 1)), ("peek", "a"))
+    writes: Block = (("open", "a"), ("write", "a", "1"))
+    other: Block = tuple(each for each in _file_steps(rng, 1) if each[0] != "create")
+    return Program((reads, (*writes, *other)[: rng.randint(2, 3)]), ("d",), START)
+
+
+def mixed(rng: Random) -> Program:
+    """A little of everything on two ranks."""
+    blocks: list[Block] = []
+    pieces: list[Callable[[], Block]] = [
+        lambda: (_file_step(rng),), lambda: _file_steps(rng, 1), lambda: _locked(rng, (_file_step(rng),)),
+        lambda: (_store_step(rng),), lambda: (("sleep",),), lambda: (("until", 2, ("stat", "b")),),
+        lambda: _update(rng),
+        lambda: (("start", (_file_step(rng),)),), lambda: (("spawn", (_file_step(rng),)),),
+    ]  # fmt: skip
+    for _ in range(2):
+        first, second = rng.choice(pieces)(), rng.choice(pieces[:-2])()
+        blocks.append((*first, *second)[:5])
+    steps = _collective(rng, 2) if rng.random() < 0.4 else []
+    for rank, step in steps:
+        at = rng.randint(0, len(blocks[rank]))
+        blocks[rank] = (*blocks[rank][:at], step, *blocks[rank][at:])
+    failure = Failure("EIO", rng.choice(("mkdir", "stat")), rng.choice(PATHS), rng.choice((-1, 0)), rng.randint(1, 2))
+    return _program(rng, blocks, (failure,) if rng.random() < 0.2 else ())
+
+
 def failing(rng: Random) -> Program:
     """An errno for the n-th op of its kind, on any rank or on one with two threads."""
     path, call = rng.choice(PATHS), rng.choice(("mkdir", "stat", "unlink"))
@@ -238,5 +266,7 @@ def failing(rng: Random) -> Program:
 
 FEATURES: dict[str, Callable[[Random], Program]] = {
     "files": files, "locks": locks, "store": store, "collectives": together, "threads": threads,
-    "ends": ends, "processes": processes, "polls": polls, "faults": failing,
+    "ends": ends, "processes": processes, "polls": polls, "faults": failing, "mappings": mappings, "mixed": mixed,
 }  # fmt: skip
+REAL_FEATURES: dict[str, Callable[[Random], Program]] = {**FEATURES, "mappings": mappings}
+"""What real ranks can do."""

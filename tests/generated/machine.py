@@ -427,6 +427,17 @@ class Machine:
             raise Failed("ENOTDIR")
         return ",".join(name for name, _ in inode.names if name not in LOCKABLE)
 
+    def _map(self, thread: Thread, path: str) -> None:
+        file = self.file(thread, path)
+        length = len(self.tree.inodes[file.inode].data)
+        files = {**dict(thread.files), f"map {path}": file._replace(path=str(length))}
+        self.threads[thread.name] = thread._replace(files=tuple(files.items()))
+
+    def _peek(self, thread: Thread, path: str) -> str:
+        """What a mapping shows now of what was there when it was made."""
+        file = self.file(thread, f"map {path}")
+        return self.tree.inodes[file.inode].data[: int(file.path)]
+
     def _fsync(self, thread: Thread, path: str) -> None:
         self.file(thread, path)
 

@@ -16,6 +16,7 @@ _CALLS = {
     "stat": ("stat", "newfstatat", ()), "list": ("list", "getdents64", ()),
     "create": ("open", "openat", ("O_CREAT", "O_TRUNC", "O_WRONLY")), "open": ("open", "openat", ("O_RDONLY",)),
     "write": ("write", "write", ()), "read": ("read", "read", ()), "fsync": ("fsync", "fsync", ()),
+    "map": ("mmap", "mmap", ("MAP_SHARED", "PROT_READ")),
     "close": ("close", "close", ()), "sleep": ("sleep", "clock_nanosleep", ()),
     "begin": ("begin", "thread", ()), "started": ("start", "started", ()), "leave": ("leave", "left", ()),
     "end": ("end", "end of thread", ()), "tell": ("poll", "Event.set", ()),
@@ -26,7 +27,7 @@ _CALLS = {
 """Family, system call and flags."""
 _STORE = {"await": "wait", "compare": "compare_set"}
 STORE = frozenset({"set", "get", "await", "check", "delete", "add", "compare"})
-_THROUGH_DESCRIPTOR = frozenset({"write", "read", "fsync", "close", "flock", "funlock", "record", "runlock"})
+THROUGH_DESCRIPTOR = frozenset({"write", "read", "fsync", "map", "close", "flock", "funlock", "record", "runlock"})
 _MODES = {"SH": "LOCK_SH", "EX": "LOCK_EX"}
 
 
@@ -64,7 +65,7 @@ class Ops:
         what = step[0]
         if what == "exit":
             return tuple(self._file(file) for file in self._kept(name))
-        if what in _THROUGH_DESCRIPTOR:
+        if what in THROUGH_DESCRIPTOR:
             return (self._opened(name, step[1]),)
         if what in {"rename", "link"}:
             return self._path(step[1], follow=False), self._path(step[2], follow=False)

@@ -15,7 +15,7 @@ from racecheck.relation import Relation
 from racecheck.world import collectives
 
 from .machine import Machine
-from .ops import Ops
+from .ops import THROUGH_DESCRIPTOR, Ops
 from .programs import COLLECTIVES, Program
 
 Clock = dict[str, int]
@@ -133,8 +133,7 @@ class Toy:
     def _has_descriptor(self, task: Task) -> bool:
         """Whether the file that a thread is about to use is one that it has open: if not, it is told at once."""
         step, files = self._machine.next(task.name), dict(self._machine.threads[task.name].files)
-        needs = {"write", "read", "fsync", "close", "flock", "funlock", "record", "runlock"}
-        return step[0] not in needs or step[1] in files
+        return step[0] not in THROUGH_DESCRIPTOR or step[1] in files
 
     def _settle(self) -> bool:
         """What no choice could change: of each rank one thread goes on."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import mmap
 import os
 import threading
 import time
@@ -59,6 +60,7 @@ class Actor:
     def __init__(self, rank: Rank, block: Block, memory: dict[str, Any], groups: dict[tuple[int, ...], Any]) -> None:
         self._rank, self._block, self._memory, self._groups = rank, block, memory, groups
         self._files: dict[str, int] = {}
+        self._maps: dict[str, mmap.mmap] = {}
         self._threads: list[tuple[threading.Thread, Actor]] = []
         self._processes: list[int] = []
         self._reaped: set[int] = set()
@@ -155,6 +157,14 @@ class Actor:
 
     def _read(self, path: str) -> str:
         return os.read(self._file(path), 1000).decode()
+
+    def _map(self, path: str) -> None:
+        self._maps[path] = mmap.mmap(self._file(path), 0, prot=mmap.PROT_READ)
+
+    def _peek(self, path: str) -> str:
+        if path not in self._maps:
+            raise OSError(errno.EBADF, "not mapped")
+        return self._maps[path][:].decode()
 
     def _fsync(self, path: str) -> None:
         os.fsync(self._file(path))
