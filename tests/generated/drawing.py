@@ -266,7 +266,7 @@ def failing(rng: Random) -> Program:
 
 FEATURES: dict[str, Callable[[Random], Program]] = {
     "files": files, "locks": locks, "store": store, "collectives": together, "threads": threads,
-    "ends": ends, "processes": processes, "polls": polls, "faults": failing, "mappings": mappings, "mixed": mixed,
+    "ends": ends, "processes": processes, "polls": polls, "faults": failing, "mixed": mixed,
 }  # fmt: skip
 REAL_FEATURES: dict[str, Callable[[Random], Program]] = {**FEATURES, "mappings": mappings}
 """What real ranks can do."""
