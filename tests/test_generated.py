@@ -5,7 +5,6 @@ The judge (`tests.generated.judge`) knows no op and no footprint: every step of 
 
 from __future__ import annotations
 
-import os
 from random import Random
 
 import pytest
@@ -14,10 +13,9 @@ from tests.generated import crashes, judge, searching
 from tests.generated.drawing import FEATURES
 from tests.generated.programs import Failure, Program, dump, load
 from tests.generated.relinearising import difference
-from tests.generated.tally import Tally, count, program_of, seeds
+from tests.generated.tally import Tally, base_seed, count, program_of, seeds
 
 CHUNKS, CHUNK = 40, 500
-_AGAIN = "RACECHECK_GENERATED_SEED={} pytest -s -m slow 'tests/test_generated.py::test_many_programs[0]'"
 
 
 def check(names: list[str]) -> Tally:
@@ -41,10 +39,9 @@ def test_a_proof_misses_no_outcome() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_many_programs(chunk: int) -> None:
-    given = os.environ.get("RACECHECK_GENERATED_SEED")
-    first = int(given) if given else int.from_bytes(os.urandom(4), "big")
-    print(f"chunk {chunk}, again with: {_AGAIN.format(first)}")
-    print(check(seeds(first, CHUNK)))
+    first, name = base_seed(), f"tests/test_generated.py::test_many_programs[{chunk}]"
+    print(f"again with: RACECHECK_GENERATED_SEED={first} pytest -m slow '{name}'")
+    print(check(seeds(first + chunk * CHUNK, CHUNK)))
 
 
 def test_another_order_of_what_is_independent_comes_to_the_same() -> None:

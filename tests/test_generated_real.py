@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 
@@ -15,10 +14,9 @@ from tests.conftest import target
 from tests.generated import judge, real
 from tests.generated.drawing import REAL_FEATURES
 from tests.generated.programs import dump
-from tests.generated.tally import seeds
+from tests.generated.tally import base_seed, seeds
 
 CHUNKS, CHUNK, SCHEDULES = 20, 25, 40
-_AGAIN = "RACECHECK_GENERATED_SEED={} pytest -s -m slow 'tests/test_generated_real.py::test_many_real_programs[0]'"
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +49,6 @@ def test_real_ranks_do_what_the_judge_says(carried_out: tuple[Session, Scenario]
 @pytest.mark.slow
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_many_real_programs(carried_out: tuple[Session, Scenario], chunk: int) -> None:
-    given = os.environ.get("RACECHECK_GENERATED_SEED")
-    first = int(given) if given else int.from_bytes(os.urandom(4), "big")
-    print(f"chunk {chunk}, again with: {_AGAIN.format(first)}")
-    print(check(carried_out, seeds(first, CHUNK, REAL_FEATURES)))
+    first, name = base_seed(), f"tests/test_generated_real.py::test_many_real_programs[{chunk}]"
+    print(f"again with: RACECHECK_GENERATED_SEED={first} pytest -m slow '{name}'")
+    print(check(carried_out, seeds(first + chunk * CHUNK, CHUNK, REAL_FEATURES)))

@@ -241,7 +241,7 @@ class Machine:
 
     def _run_in_memory(self, name: str) -> None:
         """Up to where the thread calls the system again."""
-        while (thread := self.threads[name]).rest and (step := _plain(thread.rest[0]))[0] != "":
+        while (thread := self.threads[name]).rest and (step := _plain(thread))[0] != "":
             rest, saw = thread.rest[1:], thread.saw
             if step[0] == "put":
                 self.memory[thread.process, step[1]] = saw[-1] + "x" if step[2] == "+" and saw else step[2]
@@ -570,9 +570,10 @@ class Machine:
         return (self.results(), self.tree.shown())
 
 
-def _plain(first: Instruction) -> Instruction:
-    """The instruction if no call belongs to it, else ("",)."""
-    return first if first[0] in {"put", "look", "start", "daemon", "spawn", "until"} else ("",)
+def _plain(thread: Thread) -> Instruction:
+    """What comes next if no call belongs to it, else ("",)."""
+    first = thread.rest[0]
+    return first if not thread.inside and first[0] in {"put", "look", "start", "daemon", "spawn", "until"} else ("",)
 
 
 def _asking(times: int, what: Instruction) -> Block:

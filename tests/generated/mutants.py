@@ -9,6 +9,7 @@ import pytest
 from racecheck import happens_before
 from racecheck.crash import changes, cuts
 from racecheck.dependence import Footprint
+from racecheck.happens_before import Order, Step
 from racecheck.model import Op
 from racecheck.relation import Relation
 from racecheck.storage import footprints
@@ -33,6 +34,36 @@ def _forget(patch: pytest.MonkeyPatch, *kinds: str) -> None:
         return {where: mode for where, mode in footprint(self, op).items() if where.kind not in kinds}
 
     patch.setattr(Relation, "footprint", without)
+
+
+def locks_exclude(patch: pytest.MonkeyPatch) -> None:
+    """A lock is taken to wait for whatever lock somebody else has on the file, of any kind, mode or range."""
+    add, races = Order.add, Order._races
+
+    def adding(self: Order, op: Op) -> Step:
+        self.__dict__.setdefault("held", []).append(_holders(self))
+        return add(self, op)
+
+    def fewer(self: Order, op: Op, *rest: object) -> list[int]:
+        found = races(self, op, *rest)  # type: ignore[arg-type]
+        if op.call != "flock" or "LOCK_UN" in op.flags or {"LOCK_NB", "F_SETLK"} & set(op.flags):
+            return found
+        held = self.__dict__.get("held", [])
+        inode = op.places[-1].inode
+        return [each for each in found if held[each].get(inode, frozenset()) <= {op.rank}]
+
+    patch.setattr(Order, "add", adding)
+    patch.setattr(Order, "_races", fewer)
+
+
+def _holders(order: Order) -> dict[int, frozenset[int]]:
+    """By file the ranks that have a lock on it."""
+    found: dict[int, frozenset[int]] = {}
+    for op in (step.op for step in order.steps):
+        for place in op.places if op.call in {"flock", "close", "exit"} else ():
+            had = found.get(place.inode, frozenset())
+            found[place.inode] = had - {op.rank} if "LOCK_UN" in op.flags else had | {op.rank}
+    return found
 
 
 def locks_at_exit(patch: pytest.MonkeyPatch) -> None:
@@ -93,6 +124,7 @@ def crash_order(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTANTS: dict[str, tuple[Break, str, int]] = {
+    "locks taken to exclude": (locks_exclude, "locks", 100),
     "locks at exit": (locks_at_exit, "ends", 50),
     "store without footprint": (store, "store", 50),
     "fault counters": (fault_counters, "faults", 100),

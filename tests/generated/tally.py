@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -41,6 +42,12 @@ def seeds(first: int, count: int, features: Iterable[str] = tuple(FEATURES)) -> 
     """So many seeds, the features in turn."""
     names = [*features]
     return [f"{names[number % len(names)]}:{number}" for number in range(first, first + count)]
+
+
+def base_seed() -> int:
+    """Where the numbers of many programs begin: another place each time, if the environment does not say."""
+    given = os.environ.get("RACECHECK_GENERATED_SEED")
+    return int(given) if given else int.from_bytes(os.urandom(4), "big")
 
 
 def count(tally: Tally, seed: str, most: int = 400) -> None:
