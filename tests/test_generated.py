@@ -56,6 +56,14 @@ def test_a_crash_leaves_what_each_order_of_independent_calls_may_leave() -> None
         assert crashes.judged(program) <= crashes.searched(program), f"crash:{number}\n{program}"
 
 
+def test_an_op_that_failed_depends_on_what_it_would_have_touched() -> None:
+    """Rank 2's rename, then rank 0's, then rank 1's second file: in that file's way rank 0 fails, and touches less."""
+    group = (1, 2)
+    makes = (("create", "a"), ("barrier", group), ("create", "b"))
+    program = Program(((("rename", "d", "b"),), makes, (("barrier", group), ("rename", "a", "d/x"))), ("d",))
+    assert not searching.complaint(program)
+
+
 def results(*ranks: tuple[tuple[object, ...], ...], **more: object) -> set[object]:
     """What the ranks of a program see, in all its outcomes, by the judge."""
     return {each[0] for each in judge.outcomes(Program(ranks, **more))}  # type: ignore[arg-type]
