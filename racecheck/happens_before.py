@@ -7,10 +7,10 @@ added, so that two ops are ordered exactly if they are in every run that is equi
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from racecheck.dependence import Dependence, Footprint, Location, Mode, only_reads
+from racecheck.dependence import Dependence, Footprint, Location, Mode, depends, only_reads
 from racecheck.model import Event, Op
 
 _Holder = tuple[int, int]
@@ -107,6 +107,31 @@ class Order:
                 if all(step.clock.get(other, 0) < number for other, number in begun.items()):
                     found.append(thread)
                 begun[thread] = step.number
+        return found
+
+    def hidden(self, first: int, number: int, most: Footprint) -> Iterator[list[str]]:
+        """The threads that can begin, in place of ``first``, to bring about a step that is hidden from a later one.
+
+        It is if it does not depend on step ``number`` as that was, but might (``most``) if ``first`` came after it.
+        """
+        step = self.steps[number]
+        for index in range(first + 1, len(self.steps)):
+            other = self.steps[index]
+            apart = other.op.thread != step.op.thread and not self.before(first, index)
+            unordered = not self.before(min(number, index), max(number, index))
+            if apart and unordered and depends(other.footprint, most):
+                yield self._beginners(first, index)
+
+    def _beginners(self, first: int, index: int) -> list[str]:
+        """The threads that can begin to bring about a step, with nothing but what comes before it anyway."""
+        needed = [each for each in range(first + 1, index) if self.before(each, index)]
+        begun: dict[str, int] = {}
+        found: list[str] = []
+        for step in (*(self.steps[each] for each in needed), self.steps[index]):
+            if step.op.thread not in begun:
+                if all(step.clock.get(other, 0) < number for other, number in begun.items()):
+                    found.append(step.op.thread)
+                begun[step.op.thread] = step.number
         return found
 
     def is_vain(self, op: Op) -> bool:

@@ -12,7 +12,7 @@ A wakeup tree would spare the runs in which at last everybody sleeps; they are f
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from racecheck.claims import Claim, of_run
@@ -51,6 +51,11 @@ class Node:
     def left(self) -> list[str]:
         """The threads that are to go first here in runs to come."""
         return [each for each in self.options if each in self.back - self.done.keys() - self.asleep.keys()]
+
+    def enter(self, able: Sequence[str]) -> None:
+        """Have the first of these threads go first in a run to come, if none of them does or sleeps."""
+        if able and self.back.isdisjoint(able) and self.asleep.keys().isdisjoint(able):
+            self.back.add(able[0])
 
 
 @dataclass(slots=True)
@@ -222,6 +227,7 @@ class DPOR(Strategy):
         for step in steps:
             self._reverse_all(self._order, step)
         progress.doubts |= {_POLLS} if self._order.has_polls else set()
+        self._reverse_hidden()
         progress.traces += not self._repeats
         progress.redundant += self._repeats
         progress.steps = max(progress.steps, len(self._order.steps))
@@ -242,6 +248,21 @@ class DPOR(Strategy):
             self.progress.bounds.add(_SLEEPS)
         elif node.back.isdisjoint(able) and node.asleep.keys().isdisjoint(able):
             node.back.add(step.op.thread if step.op.thread in able else able[0])
+
+    def _reverse_hidden(self) -> None:
+        """Have what an op would have depended on, had it not failed, come before it in a run to come.
+
+        An op that fails touches less than it would if the op that made it fail came later: then it depends on others,
+        too, and these may come first.
+        """
+        at, order = {node.step: node for node in self.progress.nodes}, self._order
+        for number, step in enumerate(order.steps):
+            most = self._relation.footprint(replace(step.op, result=None))
+            if most == step.footprint:
+                continue
+            for first, node in ((each, at[each]) for each in step.races if each in at):
+                for begin in order.hidden(first, number, most):
+                    node.enter([each for each in begin if each in node.options])
 
     def _sleeps(self, thread: str, index: int) -> bool:
         """Whether the next step of a thread from there on is that it lets others go first."""
