@@ -69,7 +69,9 @@ def test_what_a_run_did_not_control_lowers_the_claim_by_its_name(run: Outcome, d
 
 def test_what_a_run_notes_is_a_condition_of_the_claim() -> None:
     noted = seen(notes={stops.CONDITION: 1})
-    assert PROOF.join(of_run(noted)).join(of_run(RUN)).conditions == ("threads and processes of a rank switch at their ops only",)
+    assert PROOF.join(of_run(noted)).join(of_run(RUN)).conditions == (
+        "threads and processes of a rank switch at their ops only",
+    )
 
 
 def test_a_recovery_that_had_choices_is_a_condition() -> None:

@@ -16,7 +16,9 @@ from racecheck.world.session import Session
 from tests.conftest import target
 from tests.test_world import controlled, made, run
 
-THREADS = "threads and processes of a rank switch at their ops only: locks in memory and the GIL go as they were observed"
+THREADS = (
+    "threads and processes of a rank switch at their ops only: locks in memory and the GIL go as they were observed"
+)
 REAL = "a wait with a time limit in real time"
 
 

@@ -71,7 +71,9 @@ def test_a_poll_that_steers_a_collective_deadlocks(session: Session) -> None:
 
 def test_what_threads_share_is_said_with_the_claim(session: Session) -> None:
     _, report = searched(session, "two_threads")
-    assert any(note.startswith("threads and processes of a rank switch at their ops only") for note in report.coverage.notes)
+    assert any(
+        note.startswith("threads and processes of a rank switch at their ops only") for note in report.coverage.notes
+    )
 
 
 @pytest.mark.parametrize(

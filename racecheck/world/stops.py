@@ -31,7 +31,7 @@ AMONG_THREADS: Mapping[str, str] = {
 }
 """The family of each announcement that is an op because of the other threads of its rank."""
 
-CONDITION = "threads and processes of a rank switch at their ops only: locks in memory and the GIL go as they were observed"
+CONDITION = "threads and processes of a rank switch at their ops only: locks in memory and the GIL are as observed"
 
 
 def announced_op(task: Task, *, stacks: bool) -> Op | None:
