@@ -12,13 +12,11 @@ from racecheck.model import Outcome, RankResult, Returned, Stopped, Verdict, Vio
 from racecheck.scenarios import Scenario
 from racecheck.search import Report, Search, explore
 from racecheck.strategies import Replay
+from racecheck.world import stops
 from racecheck.world.session import Session
 from tests.conftest import target
 from tests.test_world import controlled, made, run
 
-THREADS = (
-    "threads and processes of a rank switch at their ops only: locks in memory and the GIL go as they were observed"
-)
 REAL = "a wait with a time limit in real time"
 
 
@@ -102,7 +100,7 @@ def test_who_waits_over_and_over_hides_no_deadlock(session: Session) -> None:
     assert isinstance(outcome.results[0], Stopped)
     assert outcome.results[0].kind == "collective"
     assert outcome.results[1] == Returned(None)
-    assert not outcome.coverage.notes.keys() - {THREADS}, "it is known at once"
+    assert not outcome.coverage.notes.keys() - {stops.CONDITION}, "it is known at once"
 
 
 def test_who_looks_again_and_again_for_ever_is_stopped_and_shown(session: Session) -> None:

@@ -13,11 +13,12 @@ from racecheck.kernel import proc
 from racecheck.model import Outcome, Returned, Stopped, Verdict
 from racecheck.search import Search, explore
 from racecheck.strategies import RandomWalk, Replay
+from racecheck.world import stops
 from racecheck.world.session import Session
 from tests.conftest import target
 from tests.test_world import run
 
-NOTE = "threads and processes of a rank switch at their ops only: locks in memory and the GIL go as they were observed"
+NOTE = stops.CONDITION
 
 
 def names(outcome: Outcome, call: str = "write") -> set[str]:
