@@ -94,3 +94,18 @@ def test_what_is_no_op_is_named(session: Session, name: str, what: str) -> None:
 def test_a_mapping_that_nobody_writes_to_is_no_doubt(session: Session) -> None:
     _, report = searched(session, "mapped_after_writing")
     assert report.exhaustive
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("two_append", "bytes that are lost where two NFS clients append to one file"),
+        ("replaced_link", "a symbolic link that an NFS client follows as it was"),
+        ("moved_aside", "a file that an NFS client opens by the name that another one has just taken from it"),
+    ],
+)
+def test_what_the_model_of_nfs_leaves_out_is_named(session: Session, name: str, what: str) -> None:
+    scenario = target("sharing", name)
+    report = explore(session, Search(scenario, scenario.world, scenario.invariants, schedules=60))
+    assert not report.exhaustive
+    assert any(what in each for each in report.coverage.untried)

@@ -53,7 +53,7 @@ class State:
 
     def __post_init__(self) -> None:
         self.identities.meet(self.crew.files.watched.roots)
-        self.unseen = Unseen(self.ledger, self.crew.files.watched)
+        self.unseen = Unseen(self.ledger, self.crew.files.watched, self.world)
 
     @property
     def ranks(self) -> list[Rank]:

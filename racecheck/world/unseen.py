@@ -3,7 +3,9 @@
 A read through a mapping is no system call, so it may tear where another thread writes the file while it is mapped.  A
 program cannot be executed while a file is open for writing, nor the other way round (ETXTBSY, execve(2)), and when a
 file is closed is no point.  getcwd(2) and the links of /proc show a path that another thread's rename changes.  In each
-case one half alone changes nothing, so that only a run with both makes a search incomplete.
+case one half alone changes nothing, so that only a run with both makes a search incomplete.  The same holds for what an
+NFS client may do and the model of it does not (`racecheck.storage.nfs`): lose bytes where two nodes append to one file
+(open(2)), follow a symbolic link as it was, and open a file by the name that another node has just taken from it.
 """
 
 from __future__ import annotations
@@ -11,9 +13,10 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
+from collections.abc import Hashable
 
 from racecheck.dependence import Footprint, Mode
-from racecheck.model import Op
+from racecheck.model import Op, World
 from racecheck.world.calls import Request
 from racecheck.world.coverage import Ledger
 from racecheck.world.resolve import Watched
@@ -21,14 +24,18 @@ from racecheck.world.resolve import Watched
 _TORN = "what is read through a mapping while another thread writes the file"
 _BUSY = "an exec of a file while another thread has it open for writing (ETXTBSY)"
 _PATH = "a path that getcwd or a link of /proc shows while another thread renames a directory"
+_APPENDED = "bytes that are lost where two NFS clients append to one file"
+_FOLLOWED = "a symbolic link that an NFS client follows as it was, after another one has replaced it"
+_OPENED = "a file that an NFS client opens by the name that another one has just taken from it"
 _LINK = re.compile(rb"/proc/(?:self|thread-self|[0-9]+)/(?:task/[0-9]+/)?(?:cwd|fd/[0-9]+)")
 
 
 class Unseen:
     """The halves that one run has met, each with the threads that it came from."""
 
-    def __init__(self, ledger: Ledger, watched: Watched) -> None:
-        self._ledger, self._watched = ledger, watched
+    def __init__(self, ledger: Ledger, watched: Watched, world: World) -> None:
+        self._ledger, self._watched, self._world = ledger, watched, world
+        self._halves: defaultdict[tuple[str, Hashable], set[str]] = defaultdict(set)
         self._mapped: defaultdict[int, set[str]] = defaultdict(set)
         self._executed: defaultdict[int, set[str]] = defaultdict(set)
         self._written: defaultdict[int, set[str]] = defaultdict(set)
@@ -57,11 +64,33 @@ class Unseen:
         if op.call == "rename" and op.places[0].kind == "directory":
             self._moved.add(op.thread)
             self._check(self._shown, self._moved, _PATH)
+        if self._world.storage.partition(":")[0] == "nfs":
+            self._note_client(op, f"node {self._world.node(op.rank)}")
         for location, mode in footprint.items():
             if location.kind == "content" and mode is Mode.WRITE and isinstance(location.key, int):
                 self._written[location.key].add(op.thread)
                 self._check(self._mapped[location.key], {op.thread}, _TORN)
                 self._check(self._executed[location.key], {op.thread}, _BUSY)
+
+    def _note_client(self, op: Op, node: str) -> None:
+        """An NFS client has done this: what it may remember, and what others may remember of it."""
+        for place in op.places:
+            for link in place.through:
+                self._meet(_FOLLOWED, link, node, first=True)
+        if op.call == "open" and op.places:
+            self._meet(_OPENED, op.places[-1].path, node, first=True)
+            if "O_APPEND" in op.flags:
+                self._meet(_APPENDED, op.places[-1].path, node, first=True)
+                self._meet(_APPENDED, op.places[-1].path, node, first=False)
+        if op.call in {"rename", "unlink", "symlink"} and op.places:
+            self._meet(_FOLLOWED, op.places[-1].path, node, first=False)
+            self._meet(_OPENED, op.places[0].path, node, first=False)
+
+    def _meet(self, what: str, key: Hashable, node: str, *, first: bool) -> None:
+        """One half of something has happened to this; is the other one another node's?"""
+        halves = self._halves[f"{what} {first}", key], self._halves[f"{what} {not first}", key]
+        halves[0].add(node)
+        self._check(*halves, what)
 
     def _check(self, first: set[str], second: set[str], what: str) -> None:
         if first and second and len(first | second) > 1:

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import torch.distributed as dist
 
@@ -261,3 +262,39 @@ def executed_while_written(rank: Rank) -> int:
         return subprocess.run([str(path)], check=False).returncode
     except OSError as error:
         return -(error.errno or 0)
+
+
+@scenario(ranks=2, nodes=2, storage="nfs")
+def two_append(rank: Rank) -> None:
+    with (rank.path / "file").open("ab") as file:
+        file.write(b"x")
+
+
+@scenario(ranks=2, nodes=2, storage="nfs")
+def replaced_link(rank: Rank) -> None:
+    """Rank 1 follows a link that rank 0 replaces."""
+    latest = rank.path / "latest"
+    if rank.rank == 0:
+        for name in ("a", "b"):
+            (rank.path / name).mkdir()
+        latest.symlink_to("a")
+    dist.barrier()
+    if rank.rank == 0:
+        (rank.path / "new").symlink_to("b")
+        (rank.path / "new").rename(latest)
+    else:
+        os.listdir(latest)
+
+
+@scenario(ranks=2, nodes=2, storage="nfs")
+def moved_aside(rank: Rank) -> None:
+    """Rank 1 opens a file that rank 0 renames."""
+    path = rank.path / "file"
+    if rank.rank == 0:
+        path.touch()
+    dist.barrier()
+    if rank.rank == 0:
+        path.rename(rank.path / "moved")
+    elif path.exists():
+        with suppress(FileNotFoundError):
+            path.read_bytes()
