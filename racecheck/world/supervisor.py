@@ -271,7 +271,7 @@ class Supervisor:
         elif message["is"] == "end of item":
             task.name = task.own_name
         elif message["is"] == "finalise":
-            self._cut(task)
+            self._cut(task, own=True)
         reply(task)
 
     def _issue(self, task: Task, message: dict[str, Any]) -> bool:
@@ -499,9 +499,12 @@ class Supervisor:
         else:
             reply(task, value)
 
-    def _cut(self, last: Task) -> None:
-        """The other threads of a process end with it, at whatever op each of them is."""
+    def _cut(self, last: Task, *, own: bool = False) -> None:
+        """The other threads of a process end with it, at whatever op each of them is.  With its interpreter (``own``)
+        only the program's own end: gloo's go on.
+        """
         others = [task for task in last.rank.tasks.values() if task.process is last.process and task is not last]
+        others = [task for task in others if task.started or not own]
         self._state.end(others)
         last.rank.drop(others)
 
