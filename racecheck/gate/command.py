@@ -37,9 +37,7 @@ _CHECKS = "\n".join(["\b", "The checks:", *(f"  {name:<28}{check.about}" for nam
 @click.option("--check", "checks", multiple=True, metavar="NAME", help="Only this check; repeatable.")
 @click.option("--storage", "storages", multiple=True, metavar="NAME", help="Only checks on this storage; repeatable.")
 @click.option("--ranks", type=click.IntRange(1), help="How many ranks (default: 2, but where a check says more).")
-@click.option(
-    "--collectives", metavar="KIND", help=f"{', '.join(COLLECTIVES)} (as early as MPI and NCCL allow)."
-)
+@click.option("--collectives", metavar="KIND", help=f"{', '.join(COLLECTIVES)} (as early as MPI and NCCL allow).")
 @click.option("--seconds", type=float, default=300.0, show_default=True, help="For each checkpointer, about.")
 @click.option("--seed", default="0", show_default=True, help="What everything random is drawn from.")
 @click.option("--baseline", "known", type=_FILE, metavar="FILE", help="Findings that are known do not fail.")

@@ -1,10 +1,10 @@
 """Collectives as weak as MPI and NCCL allow: a rank goes on before its peers come wherever it needs nothing of them.
 
-gloo does more than it promises.  An experiment: rank 0 broadcasts and then removes a file, rank 1 looks for the file and
-then takes part in the broadcast.  The supervisor lets rank 0 into gloo at once, but gloo keeps it there until rank 1 has
-come: rank 1 always finds the file, and DPOR has nothing to reverse.  The same holds for a scatter, a send, and for the
-leaf of a gather or a reduce: gloo sends when the receiver has said that it is ready.  MPI copies a short message and
-returns, and with NCCL the wait of a rank returns when the work is in a queue.
+In an experiment rank 0 broadcasts and then removes a file, and rank 1 looks for the file and then takes part in the
+broadcast.  The supervisor lets rank 0 into gloo at once, but gloo keeps it there until rank 1 has come: rank 1 always
+finds the file, and DPOR has nothing to reverse.  The same holds for a scatter, a send, and the leaf of a gather or a
+reduce, for gloo sends when the receiver has said that it is ready.  MPI copies a short message and returns, and with
+NCCL the wait of a rank returns when the work is in a queue.
 
 Here these parts work on copies, made when the part is issued, and their ``Work`` is done at once.  gloo's threads carry
 them out when the peers come: the supervisor keeps such a rank from ending until then, and a group that has had such
@@ -57,7 +57,7 @@ def is_kept(group: ProcessGroup) -> bool:
 
 
 def _keep(group: ProcessGroup, *what: Any) -> None:
-    """gloo reads the tensors when the peers come."""
+    """The tensors stay as they are until gloo reads them, which is when the peers come."""
     _kept.append(what)
     if group not in _groups:
         _groups.append(group)
@@ -66,7 +66,7 @@ def _keep(group: ProcessGroup, *what: Any) -> None:
 def _broadcast(tensors: list[torch.Tensor], boxed: Any, root: int, *_: Any) -> tuple[list[torch.Tensor], Any]:
     """What ``c10d::broadcast_`` does."""
     group = ProcessGroup.unbox(boxed)
-    backend = group._get_backend(_CPU)  # noqa: SLF001
+    backend: Any = group._get_backend(_CPU)  # noqa: SLF001
     if group.rank() != root:
         return tensors, backend.recv(tensors, root, _TAG).boxed()
     for rank in range(group.size()):
