@@ -22,8 +22,8 @@ from racecheck.progress import is_interrupt
 from racecheck.report.words import count
 from racecheck.results import Page, search_text, shown_path
 from racecheck.runner import Progress, run_once
-from racecheck.search import Report, Search, explained, explore
 from racecheck.scenarios import make_world
+from racecheck.search import Report, Search, explained, explore
 from racecheck.sessions import Sessions
 from racecheck.strategies import RoundRobin
 from racecheck.world.session import Session

@@ -52,8 +52,10 @@ class Intake:
         """Decode the call that waits to be received, and if it is of our concern fetch its stack.
 
         Of several threads it cannot be told whose it is: so all are looked at that are stopped and not received yet.
+        (Not gloo's, which have no stack: one of these must not keep us from waiting for the program's.)
         """
-        own = [task for task in rank.tasks.values() if task.process.is_main and not task.is_held]
+        tasks = [task for task in rank.tasks.values() if task.process.is_main and not task.is_held]
+        own = [task for task in tasks if task.tid not in rank.background]
         for _ in range(_SPIN):  # it may still be on its way to sleep
             found = [(task, call) for task in own if (call := proc.stopped_call(rank.pid, task.tid)) is not None]
             if found or not rank.single:
