@@ -82,7 +82,7 @@ class Intake:
         if row.family in HELD:
             seen = may_be_held(task.rank, task.tid, row.family)
         if seen or row.family in bookkeeping.WITHOUT_PLACE:
-            rank, call = task.rank, -1 if task.rank.single else number(row.name, libc.MACHINE) or -1
+            rank, call = task.rank, number(row.name, libc.MACHINE) or -1
             assert rank.listener is not None
             found = stacks.capture(rank.pid, task.tid, rank.stack_pipe, rank.listener.descriptor, call)
             request.op = replace(request.op, stack=found)
