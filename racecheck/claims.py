@@ -19,6 +19,8 @@ Kind = Literal["EXHAUSTED", "INCOMPLETE", ""]
 
 _CONDITIONS = {
     "threads and processes of a rank": "threads and processes of a rank switch at their ops only",
+    "collectives return as gloo": "for gloo",
+    "collectives return as early": "for collectives as weak as MPI and NCCL allow",
 }
 """The condition of a claim, by how the note begins that asks for it."""
 _ONE_RECOVERY = "the recovery in one order of its ops"

@@ -44,7 +44,7 @@ from racecheck.model import Invariant, Verdict, World
 from racecheck.progress import Counter, Interrupted, display, printable, say, with_session
 from racecheck.record import Finding
 from racecheck.results import EXIT, Page
-from racecheck.scenarios import Scenario, make_world
+from racecheck.scenarios import COLLECTIVES, Scenario, make_world
 from racecheck.search import Foreseen, Report, Search
 
 if TYPE_CHECKING:
@@ -54,6 +54,9 @@ if TYPE_CHECKING:
 
 WRONG, INTERRUPTED = 2, 130
 _LONGEST = 1_000_000
+_COLLECTIVES = click.option(
+    "--collectives", metavar="KIND", help=f"{', '.join(COLLECTIVES)} (as early as MPI and NCCL allow)."
+)
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
@@ -158,6 +161,7 @@ def _table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
 @click.option("--ranks", type=int, help="How many ranks (default: the scenario's).")
 @click.option("--nodes", type=int, help="How many nodes share them out (default: the scenario's).")
 @click.option("--skew", multiple=True, metavar="RANK=SECONDS", help="How far a rank's clock goes ahead; repeatable.")
+@_COLLECTIVES
 @click.option("--size", "sizes", multiple=True, metavar="NAME=NUMBER", help="One of the scenario's sizes; repeatable.")
 @click.option("--strategy", metavar="NAME", help=f"What chooses: {', '.join(strategies.NAMES)} (default: auto).")
 @click.option("--schedules", type=click.IntRange(1), default=100, show_default=True, help="The most to run.")
@@ -189,6 +193,7 @@ def run(
     ranks: int | None,
     nodes: int | None,
     skew: tuple[str, ...],
+    collectives: str | None,
     sizes: tuple[str, ...],
     strategy: str | None,
     schedules: int,
@@ -208,6 +213,7 @@ def run(
     _check_options(strategy if free else None, timeout=timeout, seconds=seconds)
     scenario = _load(target)
     changes: dict[str, Any] = {"ranks": ranks, "nodes": nodes, "storage": storage_, "timeout": timeout}
+    changes["collectives"] = collectives
     if skew:
         changes["skew"] = _skews(skew)
     if sizes:
@@ -331,12 +337,13 @@ def _check_writable(directory: Path) -> None:
 @commands.command()
 @click.argument("target")
 @click.option("--ranks", type=int, help="How many ranks (default: the scenario's).")
+@_COLLECTIVES
 @click.option("--seed", default="0", show_default=True, help="What everything random is drawn from.")
 @_JSON
-def predict(target: str, ranks: int | None, seed: str, as_json: bool) -> int:
+def predict(target: str, ranks: int | None, collectives: str | None, seed: str, as_json: bool) -> int:
     """Say from one passing run of TARGET which other orders would matter, and what each collective is for."""
     scenario, settings = _load(target), config.read()
-    world = make_world(scenario.world, ranks=ranks)
+    world = make_world(scenario.world, ranks=ranks, collectives=collectives)
     storage.make(world)
     _check_writable(settings.findings)
     counter = Counter("race", "tried", 0)

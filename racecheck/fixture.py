@@ -53,16 +53,18 @@ class Racecheck:
         seed: int | str | None = None,
         faults: Sequence[str | Fault] | None = None,
         sizes: Mapping[str, int] | None = None,
+        collectives: str | None = None,
         schedule: Strategy | None = None,
         world: World | None = None,
     ) -> Report:
         """Explore a scenario, or run it once under a ``schedule`` that hypothesis has drawn.
 
         ``faults`` are what goes wrong, as on the command line (`racecheck.faults`), ``sizes`` some of the scenario's by
-        name.  The test fails unless it is a PASS, with the interleaving or the reasons.
+        name; ``collectives="weakest"`` lets ranks go on as early as MPI and NCCL allow.  The test fails unless it is a
+        PASS, with the interleaving or the reasons.
         """
         given: dict[str, Any] = {"ranks": ranks, "schedules": schedules, "strategy": strategy, "seed": seed}
-        given |= {"faults": faults, "sizes": sizes, "world": world}
+        given |= {"faults": faults, "sizes": sizes, "collectives": collectives, "world": world}
         if schedule is not None:
             search = self._single(scenario, invariants, given)
             return racecheck.check(
@@ -85,6 +87,7 @@ class Racecheck:
         seed: int | str | None = None,
         faults: Sequence[str | Fault] | None = None,
         sizes: Mapping[str, int] | None = None,
+        collectives: str | None = None,
     ) -> Report:
         """Explore a scenario that documents a bug.
 
@@ -92,7 +95,7 @@ class Racecheck:
         violated within so many schedules.
         """
         given: dict[str, Any] = {"ranks": ranks, "schedules": within, "strategy": strategy, "seed": seed}
-        given |= {"faults": faults, "sizes": sizes}
+        given |= {"faults": faults, "sizes": sizes, "collectives": collectives}
         wanted, invariants = _wanted(scenario, invariant)
         report, text = self._explore(scenario, invariants, given)
         if wanted not in [each.violation.invariant for each in report.violations]:
@@ -169,8 +172,9 @@ class Racecheck:
             "ranks": None,
             "faults": None,
             "sizes": None,
+            "collectives": None,
             "world": None,
-            **_set({"schedules": option("racecheck_schedules"), "seed": option("racecheck_seed")}),
+            **_set({each: option(f"racecheck_{each}") for each in ("schedules", "seed", "collectives")}),
             **self._marked(),
             **_set(given),
         }
@@ -180,7 +184,7 @@ class Racecheck:
         ranks = None if chosen["world"] is not None else chosen["ranks"]
         world = make_world(
             scenario.fitted(chosen["world"] or scenario.world), ranks=ranks, faults=chosen["faults"],
-            sizes=chosen["sizes"], timeout=timeout,
+            sizes=chosen["sizes"], collectives=chosen["collectives"], timeout=timeout,
         )  # fmt: skip
         return Search(
             scenario,

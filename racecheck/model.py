@@ -62,7 +62,8 @@ class World:
     without reaching its next op, and how long all its waits by the real clock may take; ``max_ops`` bounds the ops of
     one run, so that a poll loop ends.  ``sizes`` is how much the ranks do, where a scenario leaves that to its world.
     ``backend`` is "gloo", or, for ranks that nobody controls, "nccl" (each takes a GPU) or "auto" (that where there are
-    as many GPUs, else gloo).
+    as many GPUs, else gloo).  ``collectives`` says when a rank goes on whose part needs nothing of its peers (the
+    root of a broadcast): "gloo" as gloo lets it, "weakest" at once, as MPI and NCCL may.
     """
 
     ranks: int = 2
@@ -74,6 +75,7 @@ class World:
     timeout: float = 30.0
     max_ops: int = 20_000
     sizes: tuple[Size, ...] = ()
+    collectives: str = "gloo"
 
     @property
     def per_node(self) -> int:

@@ -15,15 +15,16 @@ import pytest
 if TYPE_CHECKING:
     from racecheck.fixture import Racecheck
 
-_SETTINGS = ("ranks", "schedules", "strategy", "seed", "faults", "sizes")
+_SETTINGS = ("ranks", "schedules", "strategy", "seed", "faults", "sizes", "collectives")
 _CURRENT = pytest.StashKey[pytest.Item]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Three options; what a test says itself goes before the first two."""
+    """Four options; what a test says itself goes before all but the timeout."""
     add = parser.getgroup("racecheck", "race conditions in distributed checkpoint code").addoption
     add("--racecheck-schedules", type=int, metavar="N", help="The most schedules of a check (100).")
     add("--racecheck-seed", metavar="SEED", help="What everything random is drawn from (0).")
+    add("--racecheck-collectives", metavar="KIND", help="gloo, or weakest: as early as MPI and NCCL allow.")
     add("--racecheck-timeout", type=float, metavar="SECONDS", help="Replaces the timeout of worlds.")
 
 

@@ -14,6 +14,7 @@ from racecheck.invariants import DEFAULT
 from racecheck.model import Fault, Invariant, Size, Verdict, World
 
 BACKENDS = ("gloo", "nccl", "auto")
+COLLECTIVES = ("gloo", "weakest")
 _MOST_SKEW = 10 * 365 * 86400.0
 _LARGEST_SIZE = 1_000_000
 
@@ -200,6 +201,8 @@ def make_world(base: World, **changes: Any) -> World:
     world = replace(base, **{name: value for name, value in changes.items() if value is not None})
     if world.backend not in BACKENDS:
         raise UsageError(f"there is no backend {world.backend!r}; there are: {', '.join(BACKENDS)}")
+    if world.collectives not in COLLECTIVES:
+        raise UsageError(f"collectives are one of {', '.join(COLLECTIVES)}, not {world.collectives!r}")
     if world.ranks < 1:
         raise UsageError(f"ranks must be at least 1, not {world.ranks}")
     _sizes({each.name: each.value for each in world.sizes})

@@ -260,7 +260,7 @@ def test_nothing_is_imported():
 def test_the_marker_and_the_options_are_documented(pytester: pytest.Pytester) -> None:
     run(pytester, "--markers").stdout.fnmatch_lines(["@pytest.mark.racecheck(ranks=..., schedules=..., *"])
     options = set(re.findall(r"--racecheck-[a-z]+", run(pytester, "--help").stdout.str()))
-    assert options == {"--racecheck-schedules", "--racecheck-seed", "--racecheck-timeout"}
+    assert options == {f"--racecheck-{each}" for each in ("collectives", "schedules", "seed", "timeout")}
 
 
 def test_interrupted_it_leaves_nothing(pytester: pytest.Pytester) -> None:

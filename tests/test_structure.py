@@ -68,7 +68,7 @@ def test_only_what_runs_in_ranks_imports_torch() -> None:
         for name, _ in imported(file)
         if name.split(".")[0] == "torch" and "checkpointers" not in file.parts
     }
-    ranks = {"world/hooks.py", "world/stores.py", "world/weights.py"}
+    ranks = {"world/early.py", "world/hooks.py", "world/stores.py", "world/weights.py"}
     others = {"world/contents.py", "world/formats.py", "probes.py"}
     assert found == ranks | others, "(files are read, and torch is tried, in processes of their own)"
 

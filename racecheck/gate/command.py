@@ -18,8 +18,10 @@ from racecheck.gate.baseline import Baseline
 from racecheck.gate.judging import Terms
 from racecheck.gate.result import Result, data
 from racecheck.gate.running import Asked, Gate
+from racecheck.model import World
 from racecheck.progress import display, say
 from racecheck.results import EXIT
+from racecheck.scenarios import COLLECTIVES, make_world
 
 INTERRUPTED = 130
 _SHORTEST, _LONGEST = 1, 1_000_000
@@ -35,6 +37,7 @@ _CHECKS = "\n".join(["\b", "The checks:", *(f"  {name:<28}{check.about}" for nam
 @click.option("--check", "checks", multiple=True, metavar="NAME", help="Only this check; repeatable.")
 @click.option("--storage", "storages", multiple=True, metavar="NAME", help="Only checks on this storage; repeatable.")
 @click.option("--ranks", type=click.IntRange(1), help="How many ranks (default: 2, but where a check says more).")
+@click.option("--collectives", metavar="KIND", help=f"{', '.join(COLLECTIVES)} (as early as MPI and NCCL allow).")
 @click.option("--seconds", type=float, default=300.0, show_default=True, help="For each checkpointer, about.")
 @click.option("--seed", default="0", show_default=True, help="What everything random is drawn from.")
 @click.option("--baseline", "known", type=_FILE, metavar="FILE", help="Findings that are known do not fail.")
@@ -53,6 +56,7 @@ def gate(
     checks: tuple[str, ...],
     storages: tuple[str, ...],
     ranks: int | None,
+    collectives: str | None,
     seconds: float,
     seed: str,
     known: Path | None,
@@ -72,13 +76,14 @@ def gate(
         raise UsageError("--update-baseline needs --baseline FILE, to be written")
     if as_json and markdown == _STDOUT:
         raise UsageError("standard output takes one of --json and --markdown -: give one of them a file")
+    make_world(World(), collectives=collectives)
     findings = config.read().findings
     for file in (known if update else None, junit_, markdown, html_, findings / "gate.json"):
         _check_writable(file)
     before = baseline.load(known) if known is not None and (known.exists() or not update) else Baseline()
     asked = Asked([*NAMES] if checkpointer is None else [checkpointer], checks, storages, goes_on=every, anew=anew)
     with display("starting") as show:
-        result = Gate(asked, Terms(ranks, seed, seconds, findings), _tell, show).run(before)
+        result = Gate(asked, Terms(ranks, seed, seconds, findings, collectives or "gloo"), _tell, show).run(before)
     if not result.cells and not result.interrupted and not result.wrong:
         raise UsageError("none of the checks is both among those named and on a storage named: leave one out")
     if update and known is not None and not result.interrupted:

@@ -22,6 +22,7 @@ from racecheck.progress import is_interrupt
 from racecheck.report.words import count
 from racecheck.results import Page, search_text, shown_path
 from racecheck.runner import Progress, run_once
+from racecheck.scenarios import make_world
 from racecheck.search import Report, Search, explained, explore
 from racecheck.sessions import Sessions
 from racecheck.strategies import RoundRobin
@@ -34,13 +35,14 @@ Show = Callable[[str], None]
 @dataclass(frozen=True, slots=True)
 class Terms:
     """What cells are made with: the size of the worlds (None: as each check has it), the seed, the seconds for each
-    checkpointer, and where findings go (None: nowhere).
+    checkpointer, where findings go (None: nowhere), and how early collectives return.
     """
 
     ranks: int | None = None
     seed: str = "0"
     seconds: float = 300.0
     findings: Path | None = None
+    collectives: str = "gloo"
 
 
 class Judging:
@@ -169,7 +171,7 @@ class Judging:
         )  # fmt: skip
 
     def _world(self, check: Check) -> World:
-        return self._subject.world(check, self._terms.ranks)
+        return make_world(self._subject.world(check, self._terms.ranks), collectives=self._terms.collectives)
 
     def _left(self) -> float:
         return self._terms.seconds - (time.perf_counter() - self._begun)

@@ -210,6 +210,7 @@ def _doubted(result: Result) -> Iterator[Block]:
 
 
 def _options(result: Result) -> str:
+    weak = f" --collectives {result.terms.collectives}" if result.terms.collectives != "gloo" else ""
     ranks = f" --ranks {result.terms.ranks}" if result.terms.ranks is not None else ""
     seed = f" --seed {result.terms.seed}" if result.terms.seed != "0" else ""
-    return ranks + seed
+    return ranks + weak + seed

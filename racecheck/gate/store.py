@@ -26,7 +26,7 @@ from racecheck.gate.judging import Terms
 from racecheck.gate.subjects import Subject, fingerprint
 from racecheck.record import Format
 
-FORMAT = Format("racecheck-gate", 3, "a gate's cells", "remove it, or begin anew with --anew")
+FORMAT = Format("racecheck-gate", 4, "a gate's cells", "remove it, or begin anew with --anew")
 _LONGEST = 100
 _ALL, _ONE, _LOCK = "gate.json", "gate-{}-{}.json", "gate.lock"
 
@@ -40,9 +40,11 @@ class Kept:
     seed: str
     seconds: float
     ranks: int | None
+    collectives: str
 
     def is_of(self, terms: Terms) -> bool:
-        return (self.seed, self.seconds, self.ranks) == (terms.seed, terms.seconds, terms.ranks)
+        asked = (terms.seed, terms.seconds, terms.ranks, terms.collectives)
+        return (self.seed, self.seconds, self.ranks, self.collectives) == asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ class Store:
     def keep(self, subject: Subject, cell: Cell) -> None:
         """Replaces the cell of the same checkpointer, versions and check."""
         terms = self._terms
-        fresh = Kept(cell, self._fingerprint(subject), terms.seed, terms.seconds, terms.ranks)
+        fresh = Kept(cell, self._fingerprint(subject), terms.seed, terms.seconds, terms.ranks, terms.collectives)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(self._path.with_name(_LOCK)):
             old = [each for each in self._read() if _address(each.cell) != _address(cell)]
@@ -111,6 +113,7 @@ class Store:
 def _one(terms: Terms, named: str, checks: Sequence[str], storages: Sequence[str]) -> str:
     """The file of a gate of one: the name as people know it, and ten digits that stand for all that is asked."""
     asked = [named, sorted({*checks}), sorted({*storages}), terms.seed, float(terms.seconds), terms.ranks]
+    asked += [terms.collectives] * (terms.collectives != "gloo")
     digits = hashlib.sha256(repr(asked).encode()).hexdigest()[:10]
     return _ONE.format(re.sub(r"\W", "_", named)[-_LONGEST:], digits)
 

@@ -61,7 +61,7 @@ class Job:
     be about are ``filtered`` all the same.  ``ahead`` is how many nanoseconds each rank's clock is, ``sizes`` are the
     world's by name.  ``recovering``: they run the scenario's recovery.  ``loads`` is the directory of a loader
     (`racecheck.world.loading`), whose bytes are in the file ``spool``; if it is ``reading`` it says what is in the
-    files, too.
+    files, too.  ``early``: a rank goes on at once whose part of a collective needs nothing of its peers.
     """
 
     target: str
@@ -80,6 +80,7 @@ class Job:
     loads: str = ""
     spool: str = ""
     reading: bool = False
+    early: bool = False
 
     def rank(self, number: int, channel: socket.socket) -> Rank:
         """What the scenario gets to know."""

@@ -25,6 +25,12 @@ _ROOT_TO_ALL = frozenset({"broadcast", "scatter"})
 _ALL_TO_ROOT = frozenset({"reduce", "gather"})
 _ONE_TO_ONE = frozenset({"send", "recv", "recv_any"})
 
+CONDITIONS = {
+    "gloo": "collectives return as gloo lets them: a root or a sender waits until its peers come",
+    "weakest": "collectives return as early as MPI and NCCL allow",
+}
+"""What a run notes that has a collective from which a rank may go on before its peers come."""
+
 
 @dataclass(slots=True, eq=False)
 class Instance:
@@ -53,6 +59,10 @@ class Instance:
     def before(self, rank: int) -> tuple[int, ...]:
         """Whose parts happen before ``rank`` goes on."""
         return before(self.kind, self.ranks, self.root, rank)
+
+    def returns_early(self, rank: int) -> bool:
+        """Whether ``rank`` needs nothing of its peers to go on."""
+        return len(set(self.ranks)) > 1 and self.before(rank) == (rank,)
 
     def event(self) -> Collective:
         clock: Clock = {}
@@ -113,6 +123,10 @@ class Collectives:
     def unfinished(self, rank: int) -> Instance | None:
         """The last collective to which a rank has come and some other has not."""
         return next((each for each in reversed(self._tickets) if rank in each.clocks and each.missing), None)
+
+    def peers(self, rank: int) -> set[int]:
+        """The other ranks of all collectives from which a rank may go on before these come."""
+        return {each for instance in self._tickets if instance.returns_early(rank) for each in instance.ranks} - {rank}
 
     def _find(self, rank: int, message: dict[str, Any]) -> tuple[tuple[Any, ...], Instance]:
         kind, group, ranks = message["kind"], message["group"], tuple(message["ranks"])

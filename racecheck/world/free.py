@@ -44,6 +44,10 @@ def run(
         raise UsageError(f"storage {world.storage} needs control: without it there is one disk; leave --mode free out")
     if any(fault.after for fault in world.faults):
         raise UsageError("when a call is done is known under control only: leave --mode free or when=after out")
+    if world.collectives != "gloo":
+        raise UsageError(
+            "when a collective returns is chosen under control only: leave --mode free or the collectives out"
+        )
     started, world = time.perf_counter(), replace(world, backend=_backend(session, world))
     if recovering:
         session.slot.make_room(world)

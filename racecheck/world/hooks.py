@@ -20,13 +20,13 @@ from weakref import WeakKeyDictionary
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint  # imported for the ranks, which nearly all save through it
-from torch._C._distributed_c10d import ProcessGroup, Work
+from torch._C._distributed_c10d import FakeWork, ProcessGroup, Work
 from torch.distributed.distributed_c10d import (
     _resolve_process_group,
     get_process_group_ranks,
 )
 
-from racecheck.world import stores
+from racecheck.world import early, stores
 from racecheck.world.agent import Job, announce, show_gpus, stack
 
 _METHODS = {
@@ -101,6 +101,8 @@ def connect(job: Job, rank: int) -> None:
     """
     if not job.controlled:
         stores.restore()
+    if job.early:
+        early.install()
     torch.set_num_threads(1)
     torch.default_generator.manual_seed(Random(f"{job.seed}:{rank}").getrandbits(63))
     store = stores.SupervisedStore() if job.controlled else dist.FileStore(f"{job.output}/store", job.ranks)
@@ -132,6 +134,7 @@ def install() -> None:
     setattr(ProcessGroup, "shutdown", _closing(ProcessGroup.shutdown))  # noqa: B010  (they are read-only to mypy)
     wait = _waiting(Work.wait)
     setattr(Work, "wait", wait)  # noqa: B010
+    setattr(FakeWork, "wait", _waiting(FakeWork.wait))  # noqa: B010
     setattr(Work, "is_completed", _testing(Work.is_completed, wait))  # noqa: B010
     library = torch.library.Library("_c10d_functional", "IMPL")
     for name, kind in _FUNCTIONAL.items():
@@ -176,7 +179,10 @@ def _marked() -> Iterator[None]:
         raise
 
 
-def _issue(group: ProcessGroup, kind: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> int:
+def _issue(
+    group: ProcessGroup, kind: str, arguments: tuple[Any, ...], named: dict[str, Any], *, python: bool = True
+) -> tuple[int, bool]:
+    """Announce a part of a collective; returns its ticket, and whether the rank goes on before its peers come."""
     ranks = get_process_group_ranks(group)
     message = {
         "is": "issue",
@@ -185,6 +191,7 @@ def _issue(group: ProcessGroup, kind: str, arguments: tuple[Any, ...], named: di
         "ranks": ranks,
         "signature": _signature(kind, arguments),
         "stack": stack(),
+        "python": python,
     }
     if kind in {"broadcast", "scatter", "reduce", "gather"}:
         message["root"] = ranks[_root(arguments, named)]
@@ -192,7 +199,8 @@ def _issue(group: ProcessGroup, kind: str, arguments: tuple[Any, ...], named: di
         message["peer"] = ranks[int(arguments[1])]
     if kind in {"send", "recv", "recv_any"}:
         message["tag"] = int(arguments[-1])
-    return int(announce(message) or 0)
+    ticket, returns_early = announce(message) or (0, False)
+    return ticket, returns_early
 
 
 def _root(arguments: tuple[Any, ...], named: dict[str, Any]) -> int:
@@ -216,12 +224,15 @@ def _signature(kind: str, arguments: tuple[Any, ...]) -> str:
 def _issuing(original: Callable[..., Any], kind: str) -> Callable[..., Any]:
     @functools.wraps(original)
     def issue(self: ProcessGroup, *arguments: Any, **named: Any) -> Any:
-        ticket = _issue(self, kind, arguments, named)
+        ticket, returns_early = _issue(self, kind, arguments, named)
         blocks = kind == "monitored_barrier"  # in C++, and it returns no Work
         _announced.already = True
         try:
             with _awaited(ticket if blocks else None, leaves=False), _marked():
-                work = original(self, *arguments, **named)
+                if returns_early:
+                    work = early.begin(self, kind, original, arguments, named)
+                else:
+                    work = original(self, *arguments, **named)
         finally:
             _announced.already = False
         if work is not None:
@@ -235,7 +246,7 @@ def _closing(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def shutdown(self: ProcessGroup) -> Any:
         announce({"is": "shutdown", "stack": stack()})
-        return original(self)
+        return None if early.is_kept(self) else original(self)
 
     return shutdown
 
@@ -267,7 +278,7 @@ def _from_cpp(op: Any, kind: str) -> Callable[..., Any]:
     def call(*arguments: Any) -> Any:
         if not getattr(_announced, "already", False):
             boxed = next(each for each in arguments if isinstance(each, torch.ScriptObject))
-            ticket = _issue(ProcessGroup.unbox(boxed), kind, arguments, {})
+            ticket, _ = _issue(ProcessGroup.unbox(boxed), kind, arguments, {}, python=False)
             announce({"is": "wait", "ticket": ticket, "stack": stack()})
         with torch._C._AutoDispatchBelowAutograd():
             return op(*arguments)
@@ -278,7 +289,7 @@ def _from_cpp(op: Any, kind: str) -> Callable[..., Any]:
 def _functional(op: Any, kind: str) -> Callable[..., Any]:
     def call(*arguments: Any, **named: Any) -> Any:
         group = _resolve_process_group(named.get("group_name") or _last_text(arguments))
-        ticket = _issue(group, kind, arguments, named)
+        ticket, _ = _issue(group, kind, arguments, named)
         with torch._C._AutoDispatchBelowAutograd(), _marked():
             result = op(*arguments, **named)
         for tensor in [result] if isinstance(result, torch.Tensor) else result:

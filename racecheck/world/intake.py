@@ -52,8 +52,10 @@ class Intake:
         """Decode the call that waits to be received, and if it is of our concern fetch its stack.
 
         Of several threads it cannot be told whose it is: so all are looked at that are stopped and not received yet.
+        (Not gloo's, which have no stack: one of these must not keep us from waiting for the program's.)
         """
-        own = [task for task in rank.tasks.values() if task.process.is_main and not task.is_held]
+        tasks = [task for task in rank.tasks.values() if task.process.is_main and not task.is_held]
+        own = [task for task in tasks if task.tid not in rank.background]
         for _ in range(_SPIN):  # it may still be on its way to sleep
             found = [(task, call) for task in own if (call := proc.stopped_call(rank.pid, task.tid)) is not None]
             if found or not rank.single:
@@ -80,7 +82,7 @@ class Intake:
         if row.family in HELD:
             seen = may_be_held(task.rank, task.tid, row.family)
         if seen or row.family in bookkeeping.WITHOUT_PLACE:
-            rank, call = task.rank, -1 if task.rank.single else number(row.name, libc.MACHINE) or -1
+            rank, call = task.rank, number(row.name, libc.MACHINE) or -1
             assert rank.listener is not None
             found = stacks.capture(rank.pid, task.tid, rank.stack_pipe, rank.listener.descriptor, call)
             request.op = replace(request.op, stack=found)

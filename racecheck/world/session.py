@@ -219,7 +219,7 @@ class Session:
             scratch=str(slot.scratch), output=str(slot.output), controlled=controlled, recovering=recovering,
             backend="gloo" if controlled else world.backend,
             ahead=[round(seconds * 1e9) for seconds in skew[: world.ranks]],
-            sizes={each.name: each.value for each in world.sizes},
+            sizes={each.name: each.value for each in world.sizes}, early=world.collectives == "weakest",
         )  # fmt: skip
 
     def make_ready(self, target: str, world: World) -> None:

@@ -27,8 +27,8 @@ _PATIENCE = 1000
 
 def capture(pid: int, tid: int, pipe: int, listener: int = -1, call: int = -1) -> tuple[Frame, ...] | None:
     """The stack of a thread: of one that is stopped and not yet received (``listener`` is its rank's), or of one
-    that runs or sleeps (-1).  ``call``, where the process has several threads: the number of the call that it is
-    stopped in, for the listener may have something to say of another.
+    that runs or sleeps (-1).  ``call`` is the number of the call that it is stopped in, for the listener may
+    have something to say of another thread (of one of gloo's, if the program has no other).
 
     None if none came within a second, or the pipe has ended: the thread blocks the signal, or is gone.  Empty if the
     thread has none, as those that C++ starts.

@@ -25,7 +25,7 @@ from racecheck.relation import Relation
 from racecheck.world import bookkeeping, crew, disk, limits, stops
 from racecheck.world.answers import answer, reply
 from racecheck.world.calls import Request
-from racecheck.world.collectives import Mismatched
+from racecheck.world.collectives import CONDITIONS, Instance, Mismatched
 from racecheck.world.coverage import Ledger
 from racecheck.world.ending import conclude
 from racecheck.world.fairness import Fairness
@@ -271,7 +271,7 @@ class Supervisor:
         elif message["is"] == "end of item":
             task.name = task.own_name
         elif message["is"] == "finalise":
-            self._cut(task)
+            self._cut(task, own=True)
         reply(task)
 
     def _issue(self, task: Task, message: dict[str, Any]) -> bool:
@@ -280,11 +280,22 @@ class Supervisor:
         except Mismatched as found:
             self._state.mismatch = found.mismatch
             raise Over from None
-        self._state.collectives.instance(ticket).issued[task.name] = task.clock[task.name]
+        instance = self._state.collectives.instance(ticket)
+        instance.issued[task.name] = task.clock[task.name]
         if event is not None:
             self._state.trace.append(event)
-        reply(task, ticket)
+        reply(task, (ticket, self._returns_early(task, instance, message)))
         return True
+
+    def _returns_early(self, task: Task, instance: Instance, message: dict[str, Any]) -> bool:
+        """Whether a rank goes on before its peers come; the claim names what that depends on."""
+        if not instance.returns_early(task.rank.number):
+            return False
+        self._state.ledger.note(CONDITIONS[self._world.collectives])
+        is_weakest = self._world.collectives == "weakest"
+        if is_weakest and not message["python"] and instance.kind != "broadcast":
+            self._state.ledger.untried(f"the early return of a {instance.kind} that C++ calls")
+        return is_weakest
 
     def _wait(self, task: Task, message: dict[str, Any]) -> bool:
         """Let a rank into a collective that will complete, or whose failure it has to hear of."""
@@ -314,13 +325,20 @@ class Supervisor:
         if self._all_exit():
             return False
         leaving = [task for task in self._state.stopped_tasks() if task.op is None]
-        exiting = [task for task in leaving if _announces(task, "exit")]
+        exiting = [task for task in leaving if _announces(task, "exit") and not self._is_needed(task.rank)]
         closing = [task for task in leaving if _announces(task, "shutdown")]
         for task in exiting:
             task.rank.leaving = True
         for task in exiting + closing:
             reply(task)
         return bool(exiting or closing)
+
+    def _is_needed(self, rank: Rank) -> bool:
+        """Whether a peer may yet come to a collective from which the rank has returned early."""
+        if self._world.collectives == "gloo":
+            return False
+        peers = [self._state.ranks[each] for each in self._state.collectives.peers(rank.number)]
+        return not all(peer.gone or _announces(peer.main, "exit") for peer in peers)
 
     def _all_exit(self) -> bool:
         """Whether every rank that is left stands at its end, which is the end of its threads too."""
@@ -481,9 +499,12 @@ class Supervisor:
         else:
             reply(task, value)
 
-    def _cut(self, last: Task) -> None:
-        """The other threads of a process end with it, at whatever op each of them is."""
+    def _cut(self, last: Task, *, own: bool = False) -> None:
+        """The other threads of a process end with it, at whatever op each of them is.  With its interpreter (``own``)
+        only the program's own end: gloo's go on.
+        """
         others = [task for task in last.rank.tasks.values() if task.process is last.process and task is not last]
+        others = [task for task in others if task.started or not own]
         self._state.end(others)
         last.rank.drop(others)
 
