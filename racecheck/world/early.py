@@ -31,8 +31,21 @@ _groups: list[ProcessGroup] = []
 _libraries: list[torch.library.Library] = []
 
 
+def wrap_work(wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Have the ``Work`` of an early part announced like any other; releases of torch before `FakeWork` have none."""
+    if hasattr(c10d, "FakeWork"):
+        setattr(c10d.FakeWork, "wait", wrap(c10d.FakeWork.wait))  # noqa: B010  (read-only to mypy)
+
+
 def install() -> None:
-    """From now on the broadcasts of this process go from the root to each rank, and the root does not wait."""
+    """From now on the broadcasts of this process go from the root to each rank, and the root does not wait.
+
+    Raises `RuntimeError` where torch has no ``Work`` for a part that is done at once.
+    """
+    if not hasattr(c10d, "FakeWork"):
+        raise RuntimeError(
+            f"torch {torch.__version__} has no FakeWork: use a newer one, or leave collectives=weakest out"
+        )
     library = torch.library.Library("c10d", "IMPL")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it says that gloo's own is replaced

@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint  # imported for the ranks, which nearly all save through it
-from torch._C._distributed_c10d import FakeWork, ProcessGroup, Work
+from torch._C._distributed_c10d import ProcessGroup, Work
 from torch.distributed.distributed_c10d import (
     _resolve_process_group,
     get_process_group_ranks,
@@ -134,7 +134,7 @@ def install() -> None:
     setattr(ProcessGroup, "shutdown", _closing(ProcessGroup.shutdown))  # noqa: B010  (they are read-only to mypy)
     wait = _waiting(Work.wait)
     setattr(Work, "wait", wait)  # noqa: B010
-    setattr(FakeWork, "wait", _waiting(FakeWork.wait))  # noqa: B010
+    early.wrap_work(_waiting)
     setattr(Work, "is_completed", _testing(Work.is_completed, wait))  # noqa: B010
     library = torch.library.Library("_c10d_functional", "IMPL")
     for name, kind in _FUNCTIONAL.items():
