@@ -93,7 +93,12 @@ class Order:
         JACM 2017).
         """
         end = self._index(second)
-        between = [self.steps[each] for each in range(first + 1, end) if not self.before(first, each)]
+        later = self._locks.later(second.op, first, end, self.before) if waits(second.op) else {first}
+        between = [
+            self.steps[each]
+            for each in range(first + 1, end)
+            if not any(one <= each and self.before(one, each) for one in later)
+        ]
         begun: dict[str, int] = {}
         found: list[str] = []
         for step in (*between, second):
@@ -165,7 +170,7 @@ class Order:
             other = self.steps[index]
             if seen.get(other.op.thread, 0) >= other.number:
                 continue
-            if waits(op) and not self._locks.could_go(op, index, self.before):
+            if waits(op) and not self._locks.later(op, index, len(self.steps), self.before):
                 continue
             if 0 <= asked < index and min(self._conflicts(op.thread, footprint, after=asked)) == index:
                 self.has_polls = True  # before that change it would have got the answer that it got before

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import replace
+from itertools import takewhile
 
 from racecheck.locking import END, EXCLUSIVE, SHARED, UNLOCK, Lock, Locks
 from racecheck.model import Op, Place
@@ -138,13 +139,32 @@ class LockHistory:
         """The ranks that had the lock that an op has got, and have given it back by no op."""
         return {self._takers[lock.owner] for lock in in_the_way(op, self._now)}
 
-    def could_go(self, op: Op, step: int, follows: Callable[[int, int], bool]) -> bool:
-        """Whether a waiting op could go before a step, with nothing done that follows from this step."""
-        lock = lock_of(op)
-        if lock is None:
-            return True
-        locks = Locks()
-        for index, each in self._ops:
-            if index < step or (index > step and not follows(step, index)):
-                apply(each, locks)
-        return locks.can_go(lock, has_begun=has_begun_to_wait(op))
+    def later(self, op: Op, step: int, end: int, follows: Callable[[int, int], bool]) -> set[int]:
+        """The steps that come later, with all that follows from them, if the waiting op ``end`` goes before ``step``.
+
+        That is the step itself, and where several share the lock those that took it after that step.  Empty if the op
+        cannot go before it.
+        """
+        lock, cut = lock_of(op), {step}
+        while lock is not None:
+            locks, takers = self._without(cut, end, follows)
+            if locks.can_go(lock, has_begun=has_begun_to_wait(op)):
+                return cut
+            found = {takers[each.owner, each.file] for each in locks.held if each.conflicts(lock)}
+            if min(found) < step:
+                return set()
+            cut |= found
+        return cut
+
+    def _without(
+        self, cut: set[int], end: int, follows: Callable[[int, int], bool]
+    ) -> tuple[Locks, dict[tuple[Hashable, int], int]]:
+        """The locks that are held at the ``end`` without some steps and what follows from them; who took each when."""
+        locks, takers = Locks(), {}
+        for index, op in takewhile(lambda each: each[0] < end, self._ops):
+            if not any(each <= index and follows(each, index) for each in cut):
+                apply(op, locks)
+                lock = lock_of(op)
+                if lock is not None:
+                    takers[lock.owner, lock.file] = index
+        return locks, takers

@@ -1,0 +1,85 @@
+"""Locks of every kind under "dpor": against brute force on toy programs, and on real ranks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+from random import Random
+
+import pytest
+import toys
+from test_dpor import searched
+from toys import Do, Program
+
+KINDS = ("flock", "posix", "ofd")
+SPANS = ((0, 0), (0, 4), (2, 4), (4, 0))
+MOST = 400
+
+
+def request(rng: Random, path: str, kind: str) -> Do:
+    what = rng.choices(("lock", "trylock", "unlock"), (5, 2, 3))[0]
+    span = rng.choice(SPANS) if kind != "flock" and rng.random() < 0.5 else (0, 0)
+    then = (Do("write", "a", rng.choice("12")),) if what == "trylock" else ()
+    return Do(what, path, mode=rng.choice(("EX", "SH")), kind=kind, span=span, then=then)
+
+
+def steps(rng: Random, count: int, kinds: tuple[str, ...], paths: tuple[str, ...]) -> tuple[Do, ...]:
+    found = [request(rng, rng.choice(paths), rng.choice(kinds)) for _ in range(count)]
+    if rng.random() < 0.5:
+        found.insert(rng.randint(0, count), Do("close", rng.choice(paths)))
+    if rng.random() < 0.5:
+        found.insert(rng.randint(0, count), Do("stat", "a") if rng.random() < 0.5 else Do("write", "a", "3"))
+    return tuple(found)
+
+
+def nested(rng: Random, kinds: tuple[str, ...]) -> tuple[Do, ...]:
+    """Two locks, in one order or the other, and back again or kept to the end."""
+    locks = [
+        Do("lock", path, mode=rng.choice(("EX", "EX", "SH")), kind=rng.choice(kinds))
+        for path in rng.sample(("l", "m"), 2)
+    ]
+    back = tuple(replace(each, what="unlock") for each in locks) if rng.random() < 0.5 else ()
+    return (*locks, *back)
+
+
+def random_locks(seed: int) -> Program:
+    """A program of 2 or 3 actors that lock one file or two, with few enough interleavings for brute force."""
+    rng = Random(f"locks {seed}")
+    while True:
+        kinds = rng.choice((("flock",), ("posix",), ("posix",), ("ofd",), ("posix", "ofd"), KINDS))
+        paths = rng.choice((("l",), ("l", "m")))
+        count = rng.choice((2, 2, 3))
+        is_nested = rng.random() < 0.4
+        actors = tuple(
+            nested(rng, kinds) if is_nested else steps(rng, rng.randint(2, 4 if count == 2 else 3), kinds, paths)
+            for _ in range(count)
+        )
+        program = Program(actors, files=(("a", "old"),), inherited=("l", "m"))
+        if 6 <= sum(1 for _ in islice(toys.every_run(program), MOST + 1)) <= MOST:
+            return program
+
+
+def check(seeds: range) -> tuple[int, int]:
+    """The runs made in all, and those of them that were redundant."""
+    made = redundant = 0
+    for seed in seeds:
+        program = random_locks(seed)
+        strategy, found = searched(program)
+        every = [*toys.every_run(program)]
+        assert {toys.effect(each) for each in found} == {toys.effect(each) for each in every}, f"seed {seed}"
+        assert {toys.trace_of(each) for each in found} == {toys.trace_of(each) for each in every}, f"seed {seed}"
+        assert strategy.is_proof
+        made += strategy.progress.traces + strategy.progress.redundant
+        redundant += strategy.progress.redundant
+    return made, redundant
+
+
+def test_all_outcomes_and_traces_of_programs_with_locks_are_found() -> None:
+    made, redundant = check(range(100))
+    assert redundant < made / 20
+
+
+@pytest.mark.slow
+def test_all_outcomes_of_many_programs_with_locks_are_found() -> None:
+    made, redundant = check(range(1000, 2000))
+    assert redundant < made / 20
