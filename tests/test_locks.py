@@ -11,6 +11,12 @@ import toys
 from test_dpor import searched
 from toys import Do, Program
 
+from racecheck.invariants import no_deadlock
+from racecheck.model import Outcome, Returned, Verdict, Violation
+from racecheck.search import Search, explore
+from racecheck.world.session import Session
+from tests.conftest import target
+
 KINDS = ("flock", "posix", "ofd")
 SPANS = ((0, 0), (0, 4), (2, 4), (4, 0))
 MOST = 400
@@ -83,3 +89,34 @@ def test_all_outcomes_and_traces_of_programs_with_locks_are_found() -> None:
 def test_all_outcomes_of_many_programs_with_locks_are_found() -> None:
     made, redundant = check(range(1000, 2000))
     assert redundant < made / 20
+
+
+LOST = {("", ""), ("", "0"), ("1", "")}
+"""What two ranks read before they append their number: without a lock between them, both may read nothing."""
+REAL = {
+    "under_a_whole_lock": {("", "0"), ("1", "")},
+    "under_shared_locks": LOST,
+    "under_shared_record_locks": LOST,
+    "under_locks_of_own_bytes": LOST,
+    "under_locks_of_two_kinds": LOST,
+    "busy_to_the_end": {("had", "had"), ("had", "busy")},
+    "record_busy_to_the_end": {("had", "had"), ("had", "busy")},
+    "circle": {("had", "had"), ("EDEADLK", "had"), ("had", "EDEADLK")},
+    "converted": {("had", "had"), ("had", "busy")},
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_every_order_of_real_locks_is_explored(session: Session, name: str) -> None:
+    found: set[tuple[object, ...]] = set()
+
+    def collect(outcome: Outcome) -> list[Violation]:
+        found.add(tuple(each.value if isinstance(each, Returned) else each for each in outcome.results))
+        return []
+
+    scenario = target("locking", name)
+    asked = Search(scenario, scenario.world, (collect, no_deadlock), strategy="dpor", schedules=2000, keep_going=True)
+    report = explore(session, asked)
+    assert found == REAL[name]
+    assert report.exhaustive
+    assert report.verdict is Verdict.PASS
