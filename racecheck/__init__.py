@@ -39,6 +39,8 @@ The modules, from the top; imports go down this list, never up:
     kernel              system calls: the table, the filter, memory, /proc
     invariants          plain functions from an outcome to violations
     dependence          footprints: could two ops tell each other's order?
+    lockops             what ops say of file locks
+    locking             file locks: who holds which, and who waits
     naming              ops and paths by names that survive changes of the code
     config              the one reader of the environment
     model, errors       the nouns

@@ -11,13 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from racecheck.dependence import Dependence, Footprint, Location, Mode, depends, only_reads
+from racecheck.lockops import LockHistory, releases, waits
 from racecheck.model import Event, Op
 
-_Holder = tuple[int, int]
-
 _YIELDS = frozenset({"sleep", "test", "poll", "wait"})
-_LOCKING = frozenset({"flock", "close", "exit"})
-_ASKS = frozenset({"F_GETLK", "F_OFD_GETLK"})
 _IN_VAIN, _WITH_PAUSES = 10, 3
 """A thread that has asked the same so often is taken to poll; fewer questions are enough where it pauses between."""
 _OF_THE_WORLD = frozenset({"memory", "fault"})
@@ -58,8 +55,7 @@ class Order:
         self.has_polls = False
         self._threads: dict[str, _Thread] = {}
         self._touched: dict[tuple[Location, Mode], dict[str, list[int]]] = {}
-        self._holders: dict[int, frozenset[_Holder]] = {}
-        self._held: dict[int, list[tuple[int, frozenset[_Holder]]]] = {}
+        self._locks = LockHistory()
 
     def add(self, op: Op) -> Step:
         """Add an op that has gone."""
@@ -67,8 +63,7 @@ class Order:
         thread = self._thread(op)
         for location, mode in step.footprint.items():
             self._touched.setdefault((location, mode), {}).setdefault(op.thread, []).append(len(self.steps))
-        if op.call in _LOCKING and op.places:
-            self._lock(op)
+        self._locks.add(len(self.steps), op)
         if not only_reads(_of_files(step.footprint)):
             thread.idle_since = step.number
         thread.steps.append(len(self.steps))
@@ -98,7 +93,12 @@ class Order:
         JACM 2017).
         """
         end = self._index(second)
-        between = [self.steps[each] for each in range(first + 1, end) if not self.before(first, each)]
+        later = self._locks.later(second.op, first, end, self.before) if waits(second.op) else {first}
+        between = [
+            self.steps[each]
+            for each in range(first + 1, end)
+            if not any(one <= each and self.before(one, each) for one in later)
+        ]
         begun: dict[str, int] = {}
         found: list[str] = []
         for step in (*between, second):
@@ -146,32 +146,31 @@ class Order:
         clock = dict(free)
         for index in conflicts:
             _join(clock, self.steps[index].clock)
-        self._join_ended(clock, op)
+        self._join_killed(clock, op)
         number = len(self._thread(op).steps) + 1
         clock[op.thread] = number
         return Step(op, footprint, number, clock, self._races(op, footprint, free, conflicts))
 
-    def _join_ended(self, clock: dict[str, int], op: Op) -> None:
-        """Who gets a lock that nobody has given back gets it of a process that has ended, after all that it did."""
-        if op.result is None or not waits(op) or "LOCK_SH" in op.flags:
-            return
-        ended = {rank for rank, _ in self._holders.get(op.places[-1].inode, frozenset()) - {_holder(op)}}
+    def _join_killed(self, clock: dict[str, int], op: Op) -> None:
+        """A lock that no op has given back comes from a process that was killed, after all that its rank did."""
+        killed = self._locks.killed(op)
         for name, thread in self._threads.items():
-            if thread.steps and int(name.partition(".")[0]) in ended:
+            if thread.steps and int(name.partition(".")[0]) in killed:
                 _join(clock, self.steps[thread.steps[-1]].clock)
 
     def _races(self, op: Op, footprint: Footprint, free: Mapping[str, int], conflicts: set[int]) -> list[int]:
         found: list[int] = []
         seen = dict(free)
-        if waits(op):  # it could not have gone as long as somebody else had the lock
-            every = self._conflicts(op.thread, footprint, after=0)
-            conflicts = {index for index in every if not self._held_before(index, op) - {_holder(op)}}
+        if waits(op):
+            conflicts = self._conflicts(op.thread, footprint, after=0)
         if op.call == "store" and op.syscall in _AWAITS_KEYS:
             conflicts = {index for index in self._conflicts(op.thread, footprint, after=0) if self._had_keys(op, index)}
         asked = self._asked(op)
         for index in sorted(conflicts, reverse=True):
             other = self.steps[index]
             if seen.get(other.op.thread, 0) >= other.number:
+                continue
+            if waits(op) and not self._locks.later(op, index, len(self.steps), self.before):
                 continue
             if 0 <= asked < index and min(self._conflicts(op.thread, footprint, after=asked)) == index:
                 self.has_polls = True  # before that change it would have got the answer that it got before
@@ -187,22 +186,6 @@ class Order:
             if step.op.call == "store":
                 known |= {place.name: bool(place.inode) for place in step.op.places if place.name in known}
         return all(known.values())
-
-    def _lock(self, op: Op) -> None:
-        """Keep account of who has a lock after this step."""
-        inode = op.places[-1].inode
-        before = self._holders.get(inode, frozenset())
-        if releases(op):
-            self._holders[inode] = before - {_holder(op), (op.rank, op.places[-1].open_file), (op.rank, 0)}
-        elif op.call == "flock" and not _ASKS & set(op.flags) and op.result is not None and not op.result.errno:
-            self._holders[inode] = before | {_holder(op)}
-        self._held.setdefault(inode, []).append((len(self.steps), self._holders.get(inode, frozenset())))
-
-    def _held_before(self, index: int, op: Op) -> frozenset[_Holder]:
-        """Who had the lock that an op waits for just before a step, whatever that step is about."""
-        history = self._held.get(op.places[-1].inode, [])
-        count = bisect_left(history, index, key=lambda each: each[0])
-        return history[count - 1][1] if count else frozenset()
 
     def _asked(self, op: Op) -> int:
         """The step at which a thread that polls has asked this before; -1 if it does not poll."""
@@ -256,23 +239,6 @@ def _of_files(footprint: Footprint) -> Footprint:
 def is_step(op: Op, relation: Dependence) -> bool:
     """Whether an op could have gone at another time: all but what nobody else could notice."""
     return relation.visible(op) or releases(op)
-
-
-def waits(op: Op) -> bool:
-    """Whether an op waits for a lock until it can have it."""
-    if op.call != "flock" or releases(op):
-        return False
-    return "LOCK_NB" not in op.flags if op.syscall == "flock" else bool({"F_SETLKW", "F_OFD_SETLKW"} & set(op.flags))
-
-
-def _holder(op: Op) -> _Holder:
-    """To whom a lock belongs: an open file, or all of a process."""
-    return op.rank, op.places[-1].open_file if op.syscall == "flock" else 0
-
-
-def releases(op: Op) -> bool:
-    """Whether an op gives a lock back."""
-    return "LOCK_UN" in op.flags
 
 
 def yields(op: Op) -> bool:

@@ -24,11 +24,11 @@ from typing import NamedTuple
 from racecheck.kernel import libc
 from racecheck.kernel.memory import Memory
 from racecheck.kernel.syscalls import TABLE
+from racecheck.locking import Locks
 from racecheck.model import Op, Result
 from racecheck.world import bookkeeping
 from racecheck.world.calls import Decoder, Request
 from racecheck.world.files import Descriptors, OpenFiles
-from racecheck.world.locks import Locks
 from racecheck.world.names import Names
 from racecheck.world.perform import Answer, creates, perform
 from racecheck.world.resolve import AT_FDCWD, Identities, Watched

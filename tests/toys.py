@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 from racecheck.dependence import depends
 from racecheck.faults import Plan
+from racecheck.locking import END, EXCLUSIVE, SHARED, UNLOCK, Lock, Locks
 from racecheck.model import (
     Choice,
     Collective,
@@ -56,7 +57,8 @@ class Do:
     ``what``: stat, mkdir, rmdir, unlink, rename (to ``other``), open (and truncate), write (``other``), read, list,
     lock, trylock, unlock, close (of a lock's file), sleep; barrier, broadcast and gather (``root``); start (a thread
     that does ``then``).  Reading and listing go well if there is something.  What needs a descriptor opens the file
-    first if the actor has not yet, which is an op of its own.
+    first if the actor has not yet, which is an op of its own.  A lock has a ``kind`` ("flock", "posix", "ofd") and a
+    ``mode`` ("EX", "SH"); a record lock has a ``span`` of bytes, its start and its length, 0 for all that follow.
     """
 
     what: str
@@ -65,6 +67,9 @@ class Do:
     then: tuple[Do, ...] = ()
     otherwise: tuple[Do, ...] = ()
     root: int = 0
+    mode: str = "EX"
+    kind: str = "flock"
+    span: tuple[int, int] = (0, 0)
 
 
 Script = Callable[[], Generator[Do, Seen, None]]
@@ -105,7 +110,10 @@ class OpenFile:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """What an actor asks for; ``opened`` is the answer of an open, and ``most`` the bytes that may move."""
+    """What an actor asks for; ``opened`` is the answer of an open, ``args`` are the op's numbers.
+
+    ``most`` is how many bytes may move.  A ``lock`` is what a request is about, ``begun`` that it has begun to wait.
+    """
 
     family: str
     syscall: str
@@ -115,6 +123,10 @@ class Call:
     data: bytes = b""
     opened: OpenFile | None = None
     most: int | None = None
+    rank: int = 0
+    lock: tuple[str, str, tuple[int, int]] | None = None
+    begun: bool = False
+    args: dict[str, int] = field(default_factory=dict)
 
 
 class Failed(Exception):
@@ -126,7 +138,7 @@ class FileSystem:
 
     def __init__(self, program: Program) -> None:
         self.root = Inode("directory")
-        self.locks: dict[Inode, OpenFile] = {}
+        self.locks = Locks()
         self._numbers: dict[Inode, int] = {}
         self._opened = 0
         for path in program.directories:
@@ -171,10 +183,28 @@ class FileSystem:
         return self.open(inode)
 
     def is_enabled(self, call: Call) -> bool:
-        if call.family != "flock" or "LOCK_EX" not in call.flags or "LOCK_NB" in call.flags:
+        if not _waits(call):
             return True
+        return self.locks.can_go(self._lock(call), has_begun=call.begun)
+
+    def begins_to_wait(self, call: Call) -> bool:
+        if not _waits(call):
+            return False
+        lock = self._lock(call)
+        is_stuck = self.locks.conflict(lock) is not None and not self.locks.is_deadlock(lock)
+        return is_stuck and self.locks.begins(lock, has_begun=call.begun)
+
+    def begin_to_wait(self, call: Call) -> None:
+        self.locks.begin(self._lock(call))
+        call.begun = True
+
+    def _lock(self, call: Call) -> Lock:
         assert call.file is not None
-        return self.locks.get(call.file.inode, call.file) is call.file
+        assert call.lock is not None
+        kind, mode, (start, length) = call.lock
+        owner = call.rank if kind == "posix" else call.file
+        file, end = self.identity(call.file.inode), start + length if length else END
+        return Lock(kind, file, owner, mode, *((start, end) if kind != "flock" else (0, END)))
 
     def perform(self, call: Call) -> tuple[Result, Seen]:
         try:
@@ -301,18 +331,36 @@ class FileSystem:
         return ",".join(sorted(call.file.inode.entries)).encode()
 
     def _flock(self, call: Call) -> bytes:
-        assert call.file is not None
-        if "LOCK_UN" in call.flags:
-            return self._close(call)
-        if self.locks.get(call.file.inode, call.file) is not call.file:
-            raise Failed("EAGAIN")
-        self.locks[call.file.inode] = call.file
+        lock = self._lock(call)
+        if self.locks.conflict(lock) is not None:
+            self._refuse(call, lock)
+        if call.begun:
+            self.locks.stop_waiting(lock)
+        if lock.mode != EXCLUSIVE and all(each.mode == SHARED for each in self.locks.own(lock)):
+            call.args["shared"] = 1
+        self.locks.set(lock)
         return b""
+
+    def _refuse(self, call: Call, lock: Lock) -> None:
+        if _waits(call):
+            if call.begun:
+                self.locks.stop_waiting(lock)
+            raise Failed("EDEADLK")
+        if lock.kind == "flock" and self.locks.own(lock):
+            self.locks.set(replace(lock, mode=UNLOCK))
+            call.args["lost"] = 1
+        raise Failed("EAGAIN")
 
     def _close(self, call: Call) -> bytes:
         assert call.file is not None
-        if self.locks.get(call.file.inode) is call.file:
-            del self.locks[call.file.inode]
+        inode = self.identity(call.file.inode)
+        given = [*self.locks.of(call.rank, inode), *self.locks.of(call.file)]
+        call.args["last"] = 1
+        call.args["flock"] = int(any(each.kind == "flock" for each in given))
+        call.args["record"] = int(any(each.is_record for each in given))
+        call.args["shared"] = int(all(each.mode == SHARED for each in given))
+        self.locks.release(call.rank, inode)
+        self.locks.release(call.file)
         return b""
 
     def _sleep(self, _: Call) -> bytes:
@@ -329,6 +377,11 @@ class FileSystem:
 
 def _name(path: str) -> str:
     return path.rpartition("/")[2]
+
+
+def _waits(call: Call) -> bool:
+    waits = call.lock is not None and call.lock[1] != UNLOCK
+    return waits and call.flags[-1] not in {"LOCK_NB", "F_SETLK", "F_OFD_SETLK"}
 
 
 # Collectives.
@@ -407,9 +460,9 @@ _THROUGH_DESCRIPTOR: Mapping[str, tuple[str, str, str, tuple[str, ...]]] = {
     "write": ("w", "write", "write", ()),
     "read": ("r", "read", "read", ()),
     "list": ("list", "list", "getdents64", ()),
-    "lock": ("lock", "flock", "flock", ("LOCK_EX",)),
-    "trylock": ("lock", "flock", "flock", ("LOCK_EX", "LOCK_NB")),
-    "unlock": ("lock", "flock", "flock", ("LOCK_UN",)),
+    "lock": ("lock", "flock", "flock", ()),
+    "trylock": ("lock", "flock", "flock", ()),
+    "unlock": ("lock", "flock", "flock", ()),
     "close": ("lock", "close", "close", ("LOCK_UN",)),
 }
 _HOW: Mapping[str, tuple[str, ...]] = {
@@ -417,6 +470,11 @@ _HOW: Mapping[str, tuple[str, ...]] = {
     "r": ("O_CLOEXEC", "O_RDONLY"),
     "list": ("O_CLOEXEC", "O_DIRECTORY", "O_RDONLY"),
     "lock": ("O_CLOEXEC", "O_CREAT", "O_RDWR"),
+}
+_LOCKING: Mapping[str, dict[str, tuple[str, ...]]] = {
+    "lock": {"flock": (), "posix": ("F_SETLKW",), "ofd": ("F_OFD_SETLKW",)},
+    "trylock": {"flock": ("LOCK_NB",), "posix": ("F_SETLK",), "ofd": ("F_OFD_SETLK",)},
+    "unlock": {"flock": (), "posix": ("F_SETLK",), "ofd": ("F_OFD_SETLK",)},
 }
 _COLLECTIVES = frozenset({"barrier", "broadcast", "gather"})
 _FRUITFUL = frozenset({"read", "list"})
@@ -429,6 +487,7 @@ class Task:
     name: str
     actor: Actor
     files: dict[tuple[str, str], OpenFile]
+    locked: dict[str, set[str]] = field(default_factory=dict)
     clock: Clock = field(default_factory=dict)
     saw: list[str] = field(default_factory=list)
     at: Stop | None = None
@@ -452,7 +511,7 @@ class Task:
     def body(self) -> Body:
         yield from self._follow(self.actor) if isinstance(self.actor, tuple) else self._play(self.actor)
         for path, how in [*self.files]:
-            if how == "lock" and ("locked", path) in self.files:
+            if how == "lock" and self.locked.get(path):
                 yield from self._do(Do("close", path))
 
     def _follow(self, steps: tuple[Do, ...]) -> Body:
@@ -505,11 +564,14 @@ class Task:
             failed: Seen = yield from self._open(step.path, how)
             if failed.errno:
                 return failed
-        if step.what == "close" and ("locked", step.path) not in self.files:
+        if step.what == "close" and not self.locked.get(step.path):
             del self.files[step.path, how]
             return Seen()  # nobody else could notice
         file = self.files[step.path, how]
-        seen: Seen = yield Call(family, syscall, file=file, flags=flags, data=step.other.encode())
+        call = Call(family, syscall, file=file, flags=flags, data=step.other.encode(), rank=self.rank)
+        if family == "flock":
+            _ask(call, step)
+        seen: Seen = yield call
         if how == "lock":
             self._locked(step, seen)
         elif how == "list":
@@ -518,12 +580,22 @@ class Task:
 
     def _locked(self, step: Do, seen: Seen) -> None:
         """Remember what the end of the actor has to give back."""
-        if step.what in {"unlock", "close"}:
-            self.files.pop(("locked", step.path), None)
-        elif not seen.errno:
-            self.files["locked", step.path] = self.files[step.path, "lock"]
+        kinds = self.locked.setdefault(step.path, set())
+        if step.what == "unlock" and (step.kind == "flock" or not any(step.span)):
+            kinds.discard(step.kind)
+        elif step.what != "unlock" and not seen.errno:
+            kinds.add(step.kind)
         if step.what == "close":
-            del self.files[step.path, "lock"]
+            del self.files[step.path, "lock"], self.locked[step.path]
+
+
+def _ask(call: Call, step: Do) -> None:
+    """A request for a lock, or to give it back."""
+    mode = "UN" if step.what == "unlock" else step.mode
+    call.syscall = "flock" if step.kind == "flock" else "fcntl"
+    call.flags = (f"LOCK_{mode}", *_LOCKING[step.what][step.kind])
+    call.lock = (step.kind, {"SH": SHARED, "EX": EXCLUSIVE, "UN": UNLOCK}[mode], step.span)
+    call.args = dict(zip(("start", "length"), step.span, strict=True)) if step.kind != "flock" else {}
 
 
 # A run.
@@ -600,7 +672,7 @@ class Toy:
         places = tuple(self._files.place(path) for path in call.paths)
         if call.file is not None:
             places = (self._files.place_of(call.file),)
-        args = {"length": len(call.data)} if call.data else {}
+        args = {"length": len(call.data)} if call.data else {**call.args, **({"waits": 2} if call.begun else {})}
         return Op(task.rank, task.name, call.family, call.syscall, places, call.flags, args)
 
     def _settle(self) -> bool:
@@ -659,10 +731,18 @@ class Toy:
     def _execute(self, task: Task) -> None:
         assert isinstance(task.at, Call)
         op = self._op(task, task.at)
+        if self._files.begins_to_wait(task.at):
+            self._files.begin_to_wait(task.at)
+            self._add(task, replace(op, args={**op.args, "waits": 1}, result=Result()))
+            task.op = self._op(task, task.at)
+            return
         result, seen = self._perform(op, task.at)
-        self._cause = task.tick()
-        self._trace.append(replace(op, result=result, clock=self._cause))
+        self._add(task, replace(op, args={**op.args, **task.at.args}, result=result))
         self._go_on(task, seen)
+
+    def _add(self, task: Task, op: Op) -> None:
+        self._cause = task.tick()
+        self._trace.append(replace(op, clock=self._cause))
 
     def _perform(self, op: Op, call: Call) -> tuple[Result, Seen]:
         """As far as the faults let it go."""

@@ -60,4 +60,6 @@ def os_error(number: int) -> OSError:
 
 def errno_name(number: int) -> str:
     """Give "EEXIST" for 17, "" for 0."""
+    if number == errno.EDEADLK:  # Python knows it by its other name, EDEADLOCK
+        return "EDEADLK"
     return errno.errorcode.get(number, f"errno {number}") if number else ""

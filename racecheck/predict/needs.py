@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 
 from racecheck.dependence import Dependence, Footprint, Location, Mode
-from racecheck.happens_before import is_step, releases, waits
+from racecheck.happens_before import is_step
+from racecheck.lockops import releases, waits
 from racecheck.model import Collective, Event, Op
 from racecheck.predict.clocks import clocks
 from racecheck.predict.pairs import Pair, pairs_of

@@ -13,6 +13,7 @@ from pathlib import Path, PurePath
 from rich.cells import cell_len, set_cell_size
 
 from racecheck import model
+from racecheck.lockops import begins_to_wait
 from racecheck.model import Collective, Event, Frame, Op
 
 _KINDS = {"": "none", "directory": "dir", "file": "file", "symlink": "link", "other": "other"}
@@ -137,6 +138,8 @@ def _success(op: Op, size: int) -> str:
         return count(size, "entry", "entries") if size else "end"
     if op.call == "open":
         return _opened(op)
+    if begins_to_wait(op):
+        return "waits"
     return "unlocked" if "LOCK_UN" in op.flags else "ok"
 
 

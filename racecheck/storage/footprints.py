@@ -9,7 +9,8 @@ Locations, by kind:
     attributes   mode, owner and extended attributes of an object, by its identity (as are the next three)
     links        how many names a file has
     content      the bytes and the size of a file, and the modification time that somebody gives it
-    lock         its locks of all sorts
+    lock, record its locks of flock(2), and those of fcntl(2)
+    waits        which processes have begun to wait for record locks of others
     offset       where the next read or write through an open file begins
     issue, store the collectives that the threads of one rank issue to a group; a key of the store
 
@@ -31,6 +32,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from racecheck.dependence import Footprint, Location, Mode
+from racecheck.lockops import ASKING, begins_to_wait, has_begun_to_wait, kind_of, waits
 from racecheck.model import Op, Place, Result
 
 READ, ADD, WRITE = Mode.READ, Mode.ADD, Mode.WRITE
@@ -40,8 +42,9 @@ _OWN_OFFSET = frozenset({
 })  # fmt: skip
 """Calls that begin where the last one through the same open file ended (or may do so)."""
 _OFFSET_OR_OWN = frozenset({"preadv2", "pwritev2"})
-_ASKING = frozenset({"F_GETLK", "F_OFD_GETLK"})
 _ASKING_STORE = frozenset({"get", "multi_get", "wait", "check", "count"})
+_FROM_POSITION, _FROM_END = 1, 2
+"""Where the bytes of a record lock are counted from (``whence`` of fcntl(2))."""
 
 
 class _Touched(dict[Location, Mode]):
@@ -81,6 +84,10 @@ def _has_acted(op: Op, result: Result) -> bool:
     if not result.errno or result.size or op.call == "close":
         return True
     return "O_CREAT" in op.flags and not {"O_DIRECT", "O_DIRECTORY"}.isdisjoint(op.flags)
+
+
+def _has_failed(op: Op) -> bool:
+    return op.result is not None and op.result.errno != ""
 
 
 def _way(touched: _Touched, place: Place) -> None:
@@ -233,15 +240,49 @@ def _set_attributes(touched: _Touched, op: Op) -> None:
 
 
 def _lock(touched: _Touched, op: Op) -> None:
-    """Who asks in vain for another kind of lock than it has loses that, but nobody else gets one for it."""
-    if _ASKING.isdisjoint(op.flags):
-        for place in op.places:
-            touched("lock", place.inode, WRITE)
+    """Shared locks of flock(2) are taken and given back in any order: nobody asks whose they are."""
+    kind = "lock" if kind_of(op) == "flock" else "record"
+    for place in op.places:
+        touched(kind, place.inode, _lock_mode(op))
+        if op.args.get("whence") == _FROM_POSITION:
+            touched("offset", place.open_file, READ)
+        elif op.args.get("whence") == _FROM_END:
+            touched("content", place.inode, READ)
+    if kind_of(op) == "posix" and ASKING.isdisjoint(op.flags):
+        _wait(touched, op)
+
+
+def _lock_mode(op: Op) -> Mode:
+    """A request in vain loses the lock of flock(2) that it was to convert, and so does one that begins to wait."""
+    if not ASKING.isdisjoint(op.flags):
+        return READ
+    if begins_to_wait(op):
+        return WRITE if kind_of(op) == "flock" else READ
+    if _has_failed(op):
+        return WRITE if op.args.get("lost") else READ
+    return ADD if op.args.get("shared") and kind_of(op) == "flock" else WRITE
+
+
+def _wait(touched: _Touched, op: Op) -> None:
+    """Whether a process that would wait is told EDEADLK depends on who waits, and on what all of these hold."""
+    is_pending = op.result is None and waits(op)
+    if is_pending or begins_to_wait(op) or has_begun_to_wait(op) or (op.result and op.result.errno == "EDEADLK"):
+        touched("waits", "record", WRITE)
+    elif not _has_failed(op):
+        touched("waits", "record", ADD)
 
 
 def _close(touched: _Touched, op: Op) -> None:
-    if "LOCK_UN" in op.flags:
-        _lock(touched, op)
+    """Also one that fails gives its locks back (close(2))."""
+    if "LOCK_UN" not in op.flags:
+        return
+    for place in op.places:
+        if op.args.get("flock", 1):
+            touched("lock", place.inode, ADD if op.args.get("shared") else WRITE)
+        if op.args.get("record", 1):
+            touched("record", place.inode, WRITE)
+    if op.args.get("record", 1):
+        touched("waits", "record", ADD)
 
 
 def _use_key(touched: _Touched, op: Op) -> None:
@@ -258,7 +299,7 @@ def _anything(touched: _Touched, op: Op) -> None:
     for place in op.places:
         touched("entry", place.path, WRITE)
         touched("listing", place.directory, WRITE)
-        for kind in ("listing", "directory", "attributes", "links", "content", "lock"):
+        for kind in ("listing", "directory", "attributes", "links", "content", "lock", "record"):
             touched(kind, place.inode, WRITE)
 
 
@@ -273,8 +314,8 @@ _GETS = _Family(_reads("attributes"))
 _SETS = _Family(_reads("attributes"), _set_attributes)
 _USES_CONTENT = _Family(_reads("content"))
 _MAKES = _Family(does=_make)
-_CLOSES = _Family(does=_close)
-_LOCKS = _Family(_reads("lock"), _lock)
+_CLOSES = _Family(_close)
+_LOCKS = _Family(_lock)
 _KEYS = _Family(does=_use_key)
 
 

@@ -53,7 +53,7 @@ from racecheck.storage.shared import Shared
 from racecheck.storage.views import FRESH, SECOND, Seen, Truth, ago, is_watched
 
 _SETS = frozenset({"chmod", "chown", "utime"})
-_BY_IDENTITY = frozenset({"attributes", "content", "directory", "links", "listing", "lock"})
+_BY_IDENTITY = frozenset({"attributes", "content", "directory", "links", "listing", "lock", "record"})
 """Kinds of locations that are found by path here: every node's copy of an object has an identity of its own."""
 
 

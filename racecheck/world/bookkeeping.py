@@ -10,19 +10,22 @@ import stat
 import struct
 import termios
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections import Counter
+from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
 from racecheck.kernel import libc, proc, syscalls
 from racecheck.kernel.memory import Memory
 from racecheck.kernel.seccomp import CLOCKS, FIRST_DESCRIPTOR
+from racecheck.locking import END, EXCLUSIVE, SHARED, UNLOCK, Lock, Locks
+from racecheck.lockops import ASKING, has_begun_to_wait, waits
+from racecheck.model import Op
 from racecheck.world import locks
 from racecheck.world import perform as performing
-from racecheck.world.calls import Request, closing_range, signed
+from racecheck.world.calls import Decoder, Request, closing_range, signed
 from racecheck.world.coverage import Ledger
 from racecheck.world.files import OpenFile
-from racecheck.world.locks import Lock, Locks
 from racecheck.world.perform import CARRY_ON, Answer
 from racecheck.world.tasks import Process, Task
 from racecheck.world.virtual import VirtualTime
@@ -34,8 +37,8 @@ WITHOUT_PLACE = frozenset({"sleep", "sync", "reap", "exit", "kill"})
 """Families that are ops although they are about no file."""
 
 _RECORD_LOCKS = frozenset({"F_SETLK", "F_SETLKW", "F_GETLK", "F_OFD_SETLK", "F_OFD_SETLKW", "F_OFD_GETLK"})
-_ASKING = frozenset({"F_GETLK", "F_OFD_GETLK"})
-_MODES = {"LOCK_SH": locks.SHARED, "LOCK_EX": locks.EXCLUSIVE, "LOCK_UN": locks.UNLOCK}
+_MODES = {"LOCK_SH": SHARED, "LOCK_EX": EXCLUSIVE, "LOCK_UN": UNLOCK}
+_FLAGS = {mode: flag for flag, mode in _MODES.items()}
 _DUPLICATES = frozenset({"F_DUPFD", "F_DUPFD_CLOEXEC"})
 _UNCONTROLLED_FCNTL = frozenset({"F_SETLEASE", "F_NOTIFY", "F_SETSIG"})
 _FIOCLEX, _FIONCLEX = 0x5451, 0x5450
@@ -202,7 +205,7 @@ def describe(request: Request, now: VirtualTime) -> None:
     elif request.call.family in {"flock", "fcntl"}:
         request.op = replace(request.op, call="flock")
         with suppress(OSError):
-            request.lock = _lock(request)
+            _look_at_lock(request)
 
 
 def _can_sleep(request: Request) -> bool:
@@ -250,14 +253,22 @@ def _inode(request: Request) -> int:
     return request.op.places[0].inode
 
 
-def _owner(request: Request) -> Hashable:
-    if any(each.startswith("F_OFD") for each in request.flags) or request.call.family == "flock":
-        return request.file
-    return request.task.process
+def _kind(request: Request) -> str:
+    if request.call.name == "flock":
+        return "flock"
+    return "ofd" if any(each.startswith("F_OFD") for each in request.flags) else "posix"
 
 
-def _lock(request: Request) -> Lock:
-    """The lock that a call is about; raises `OSError` for one that cannot be, with the errno of the call."""
+def _look_at_lock(request: Request) -> Lock:
+    """The lock that a call is about now, and its numbers as the op's; raises `OSError` with the errno of the call."""
+    request.lock, numbers = _lock(request)
+    flags = {*request.op.flags, _FLAGS[request.lock.mode]}
+    request.op = replace(request.op, flags=tuple(sorted(flags)), args={**request.op.args, **numbers})
+    return request.lock
+
+
+def _lock(request: Request) -> tuple[Lock, dict[str, int]]:
+    """The lock that a call is about, and its numbers; raises `OSError` for one that cannot be."""
     file = request.file
     mode = fcntl.fcntl(file.descriptor, fcntl.F_GETFL)
     if mode & os.O_PATH:
@@ -266,50 +277,87 @@ def _lock(request: Request) -> Lock:
         modes = [_MODES.get(each) for each in request.flags - {"LOCK_NB"}]
         if len(modes) != 1 or modes[0] is None:
             raise OSError(errno.EINVAL, "no such lock")
-        return Lock("flock", _inode(request), file, modes[0])
-    wanted = locks.unpack(request.task.process.memory.read(request.arguments[2], locks.FLOCK_SIZE))
-    _check_record(request.flags, wanted, mode & os.O_ACCMODE)
+        return Lock("flock", _inode(request), file, modes[0]), {}
+    return _record_lock(request, mode & os.O_ACCMODE)
+
+
+def _record_lock(request: Request, access: int) -> tuple[Lock, dict[str, int]]:
+    file, process = request.file, request.task.process
+    wanted = locks.unpack(process.memory.read(request.arguments[2], locks.FLOCK_SIZE))
+    _check_record(request.flags, wanted, access)
     start, end = wanted.span(os.lseek(file.descriptor, 0, os.SEEK_CUR), file.status().st_size)
-    return Lock("record", _inode(request), _owner(request), wanted.mode, start, end)
+    numbers = {"start": start, "length": 0 if end == END else end - start, "whence": wanted.whence}
+    kind = _kind(request)
+    if kind == "posix":
+        numbers["process"] = process.rank.number_of(process)
+    owner = process if kind == "posix" else file
+    return Lock(kind, _inode(request), owner, wanted.mode, start, end), {k: n for k, n in numbers.items() if n}
 
 
 def _check_record(flags: frozenset[str], wanted: locks.Range, access: int) -> None:
     """Raises `OSError` for a lock that a file open in this way cannot have (fcntl(2))."""
-    asks = bool(flags & _ASKING)
+    asks = bool(flags & ASKING)
     if (flags & {"F_OFD_SETLK", "F_OFD_SETLKW", "F_OFD_GETLK"} and wanted.pid) or (
-        "F_GETLK" in flags and wanted.mode == locks.UNLOCK
+        "F_GETLK" in flags and wanted.mode == UNLOCK
     ):
         raise OSError(errno.EINVAL, "no such lock")
-    missing = {locks.SHARED: os.O_WRONLY, locks.EXCLUSIVE: os.O_RDONLY}.get(wanted.mode)
+    missing = {SHARED: os.O_WRONLY, EXCLUSIVE: os.O_RDONLY}.get(wanted.mode)
     if not asks and access == missing:
         raise OSError(errno.EBADF, "not open for this")
 
 
 def is_enabled(request: Request, held: Locks) -> bool:
-    """Whether a pending op can go: a lock that it waits for can be had.
-
-    Who waits with flock(2) for another kind of lock has given the old one up.
-    """
-    lock = request.lock
-    if lock is None or not _waits(request) or held.conflict(lock) is None:
+    """Whether a pending op can go: a lock that it waits for can be had, or its beginning to wait would be noticed."""
+    if request.lock is None or not waits(request.op):
         return True
-    if lock.kind == "flock":
-        held.set(replace(lock, mode=locks.UNLOCK))
-    return False
+    if "whence" in request.op.args:
+        with suppress(OSError):
+            _look_at_lock(request)
+    return held.can_go(request.lock, has_begun=has_begun_to_wait(request.op))
 
 
-def _waits(request: Request) -> bool:
-    if request.call.name == "flock":
-        return "LOCK_NB" not in request.flags
-    return bool(request.flags & {"F_SETLKW", "F_OFD_SETLKW"})
+def begins_to_wait(request: Request, held: Locks) -> bool:
+    """Whether all that a pending op can do is to begin to wait for a lock."""
+    lock = request.lock
+    if lock is None or not waits(request.op) or held.conflict(lock) is None or held.is_deadlock(lock):
+        return False
+    return held.begins(lock, has_begun=has_begun_to_wait(request.op))
+
+
+def begin_to_wait(request: Request, held: Locks) -> None:
+    """What begins to wait with flock(2) loses the lock that it was to convert."""
+    assert request.lock is not None
+    held.begin(request.lock)
+    request.op = replace(request.op, args={**request.op.args, "waits": 1})
 
 
 def releases(request: Request, held: Locks) -> bool:
     """Whether closing files gives a lock back, which others may be waiting for."""
-    return any(
-        (file.holders <= 1 and held.holds(file)) or held.holds(request.task.process, inode)
-        for _, file, inode in _closed(request)
-    )
+    return bool(_closed(request)) and bool(_given_back(request, held)[0])
+
+
+def _given_back(request: Request, held: Locks) -> tuple[list[Lock], dict[str, int]]:
+    """The locks that a call gives back as it closes files, and what its op says of them."""
+    closed = [(file, inode) for _, file, inode in _closed(request)]
+    counts = Counter(file.number for file, _ in closed)
+    last = {file.number for file, _ in closed if file.holders <= counts[file.number]}
+    places = range(len(request.op.places) - len(closed), len(request.op.places))
+    return _of_closed(request.task.process, dict(zip(places, closed, strict=True)), last, held)
+
+
+def _of_closed(
+    process: Process, closed: Mapping[int, tuple[OpenFile, int]], last: Container[int], held: Locks
+) -> tuple[list[Lock], dict[str, int]]:
+    """``closed`` are files with their identities, by the index of their place; ``last`` those that nobody has then."""
+    found = [lock for _, inode in closed.values() for lock in held.of(process, inode)]
+    found += [lock for file, _ in closed.values() if file.number in last for lock in held.of(file)]
+    return found, {
+        "last": sum(1 << at for at, (file, _) in closed.items() if file.number in last),
+        "process": process.rank.number_of(process),
+        "flock": int(any(lock.kind == "flock" for lock in found)),
+        "record": int(any(lock.is_record for lock in found)),
+        "shared": int(all(lock.mode == SHARED for lock in found)),
+    }
 
 
 def _closed(request: Request) -> list[tuple[int, OpenFile, int]]:
@@ -342,14 +390,16 @@ def perform(request: Request, held: Locks) -> Answer | None:
     return None
 
 
-def kept(process: Process, held: Locks, identity: Callable[[OpenFile], int]) -> list[OpenFile]:
-    """The open files whose locks the end of a process gives back; ``identity`` returns the number of a file's."""
-    own = process.descriptors.alone_with()
-    return [
-        file
-        for file in process.descriptors.files()
-        if held.holds(process, identity(file)) or (file in own and held.holds(file))
-    ]
+def ending(op: Op, process: Process, held: Locks, decoder: Decoder) -> Op:
+    """The op that the end of a process is, with the files whose locks it gives back."""
+    own = {file.number for file in process.descriptors.alone_with()}
+    files = [(file, decoder.identities.of(file.status())) for file in process.descriptors.files()]
+    kept = [each for each in files if held.of(process, each[1]) or (each[0].number in own and held.of(each[0]))]
+    if not kept:
+        return replace(op, places=(), flags=())
+    places = tuple(decoder.file_place(file) for file, _ in kept)
+    _, numbers = _of_closed(process, dict(enumerate(kept)), own, held)
+    return replace(op, places=places, flags=("LOCK_UN",), args={**op.args, **numbers})
 
 
 def end(process: Process, held: Locks) -> None:
@@ -361,6 +411,8 @@ def end(process: Process, held: Locks) -> None:
 
 def _close(request: Request, held: Locks) -> Answer:
     process = request.task.process
+    if "LOCK_UN" in request.op.flags:
+        request.op = replace(request.op, args={**request.op.args, **_given_back(request, held)[1]})
     for number, _, inode in _closed(request):
         held.release(process, inode)
         last = process.descriptors.drop(number)
@@ -375,21 +427,35 @@ def _close(request: Request, held: Locks) -> Answer:
 
 def _set_lock(request: Request, held: Locks) -> Answer:
     try:
-        lock = request.lock = _lock(request)
+        lock = _look_at_lock(request)
     except OSError as error:
         return Answer(errno=error.errno or errno.EINVAL)
     conflict = held.conflict(lock)
-    if request.flags & _ASKING:
+    if request.flags & ASKING:
         memory, address = request.task.process.memory, request.arguments[2]
         owner = getattr(conflict.owner, "pid", -1) if conflict else 0
         memory.write(address, locks.pack(conflict, memory.read(address, locks.FLOCK_SIZE), owner))
         return Answer()
     if conflict is not None:
-        if lock.kind == "flock":
-            held.set(replace(lock, mode=locks.UNLOCK))
-        return Answer(errno=errno.EAGAIN)
+        return _refuse(request, lock, held)
+    if has_begun_to_wait(request.op):
+        held.stop_waiting(lock)
+    if all(each.mode == SHARED for each in held.own(lock)) and lock.mode != EXCLUSIVE:
+        request.op = replace(request.op, args={**request.op.args, "shared": 1})
     held.set(lock)
     return Answer()
+
+
+def _refuse(request: Request, lock: Lock, held: Locks) -> Answer:
+    """flock(2) has lost the lock that it was to convert."""
+    if waits(request.op) and held.is_deadlock(lock):
+        if has_begun_to_wait(request.op):
+            held.stop_waiting(lock)
+        return Answer(errno=errno.EDEADLK)
+    if lock.kind == "flock" and held.own(lock):
+        held.set(replace(lock, mode=UNLOCK))
+        request.op = replace(request.op, args={**request.op.args, "lost": 1})
+    return Answer(errno=errno.EAGAIN)
 
 
 _TIMEOUTS = {

@@ -13,9 +13,9 @@ from racecheck.kernel import libc
 from racecheck.kernel.flags import flag_names
 from racecheck.kernel.signature import Role
 from racecheck.kernel.syscalls import Call
+from racecheck.locking import Lock
 from racecheck.model import Op, Place
 from racecheck.world.files import OpenFile
-from racecheck.world.locks import Lock
 from racecheck.world.names import Names
 from racecheck.world.resolve import AT_FDCWD, Identities, Located, Resolver, View, Watched, kind_of
 

@@ -1,96 +1,17 @@
-"""File locks, modelled: flock(2), POSIX and open file description locks (fcntl(2)).
+"""The ``struct flock`` of fcntl(2): the bytes of a record lock, and what the kernel says of one.
 
-None is taken in the kernel.  Taken on our duplicates, a POSIX lock would belong to the supervisor, so that two ranks
+No lock is taken in the kernel.  Taken on our duplicates, a POSIX lock would belong to the supervisor, so that two ranks
 could both hold it; and a call that waits for a lock would stop the supervisor.  A lock that cannot be had yet keeps
-its op disabled.
+its op disabled (`racecheck.locking`).
 """
 
 from __future__ import annotations
 
 import errno
 import struct
-from collections.abc import Hashable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
-END = 1 << 63
-SHARED, EXCLUSIVE, UNLOCK = "shared", "exclusive", "unlock"
-
-
-@dataclass(frozen=True, slots=True)
-class Lock:
-    """``owner`` holds bytes ``start`` to ``end`` (not included); ``kind`` is "flock" or "record".
-
-    flock and record locks do not see each other; POSIX and open file description locks do.
-    """
-
-    kind: str
-    file: int
-    owner: Hashable
-    mode: str
-    start: int = 0
-    end: int = END
-
-    def overlaps(self, other: Lock) -> bool:
-        same = self.kind == other.kind and self.file == other.file
-        return same and self.start < other.end and other.start < self.end
-
-    def conflicts(self, other: Lock) -> bool:
-        exclusive = EXCLUSIVE in (self.mode, other.mode) and UNLOCK not in (self.mode, other.mode)
-        return exclusive and self.owner != other.owner and self.overlaps(other)
-
-    def is_beside(self, other: Lock) -> bool:
-        """Whether both are of one owner on one file."""
-        return (self.kind, self.file, self.owner) == (other.kind, other.file, other.owner)
-
-
-@dataclass(slots=True)
-class Locks:
-    """All locks that ranks hold, as the kernel lists them: owner after owner, each owner's by their start.
-
-    ``file`` is the number of a file's identity.
-    """
-
-    held: list[Lock] = field(default_factory=list)
-
-    def conflict(self, wanted: Lock) -> Lock | None:
-        """The first lock that stands in the way."""
-        return next((lock for lock in self.held if lock.conflicts(wanted)), None)
-
-    def set(self, lock: Lock) -> None:
-        """Take or convert or release: what the owner held of these bytes is replaced, and what then touches is one."""
-        own = [old for old in self.held if old.is_beside(lock)]
-        parts = [part for old in own for part in _outside(old, lock)]
-        parts = _merged([*parts, lock] if lock.mode != UNLOCK else parts)
-        first = self.held.index(own[0]) if own else len(self.held)
-        others = [old for old in self.held if not old.is_beside(lock)]
-        self.held = [*others[:first], *parts, *others[first:]]
-
-    def release(self, owner: Hashable, file: int | None = None) -> bool:
-        """Everything that an owner holds (of one file) is gone; whether that was anything."""
-        kept = [lock for lock in self.held if lock.owner != owner or file not in (None, lock.file)]
-        released, self.held = len(kept) < len(self.held), kept
-        return released
-
-    def holds(self, owner: Hashable, file: int | None = None) -> bool:
-        return any(lock.owner == owner and file in (None, lock.file) for lock in self.held)
-
-
-def _outside(old: Lock, new: Lock) -> list[Lock]:
-    """What is left of ``old`` where ``new`` takes bytes out of it."""
-    parts = [(old.start, min(old.end, new.start)), (max(old.start, new.end), old.end)]
-    return [replace(old, start=start, end=end) for start, end in parts if start < end]
-
-
-def _merged(locks: list[Lock]) -> list[Lock]:
-    """One owner's locks in order, neighbours of one mode made one."""
-    found: list[Lock] = []
-    for lock in sorted(locks, key=lambda each: each.start):
-        if found and found[-1].mode == lock.mode and found[-1].end == lock.start:
-            found[-1] = replace(found[-1], end=lock.end)
-        else:
-            found.append(lock)
-    return found
-
+from racecheck.locking import END, EXCLUSIVE, SHARED, UNLOCK, Lock
 
 _FLOCK = struct.Struct("hhqqi4x")
 _TYPES = {0: SHARED, 1: EXCLUSIVE, 2: UNLOCK}

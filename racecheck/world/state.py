@@ -6,13 +6,13 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from racecheck.locking import Locks
 from racecheck.model import Choice, Event, Mismatch, Op, Point, PointKind, Weights, World
 from racecheck.storage import Storage
 from racecheck.world.calls import Decoder
 from racecheck.world.collectives import Collectives
 from racecheck.world.coverage import Ledger
 from racecheck.world.crew import Crew
-from racecheck.world.locks import Locks
 from racecheck.world.names import Names
 from racecheck.world.resolve import Identities
 from racecheck.world.tasks import Rank, Task

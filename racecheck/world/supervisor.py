@@ -29,7 +29,6 @@ from racecheck.world.collectives import CONDITIONS, Instance, Mismatched
 from racecheck.world.coverage import Ledger
 from racecheck.world.ending import conclude
 from racecheck.world.fairness import Fairness
-from racecheck.world.files import OpenFile
 from racecheck.world.injecting import Injector
 from racecheck.world.intake import Intake
 from racecheck.world.limits import Limits
@@ -216,11 +215,7 @@ class Supervisor:
             announcement.op = op if op.places or task.rank.shared else None
 
     def _ending(self, op: Op, task: Task) -> Op:
-        """The end of a process, with the files whose locks it gives back."""
-        identity: Callable[[OpenFile], int] = lambda file: self._state.identities.of(file.status())  # noqa: E731
-        files = bookkeeping.kept(task.process, self._state.locks, identity)
-        places = tuple(self._state.decoder.file_place(file) for file in files)
-        return replace(op, places=places, flags=("LOCK_UN",) if places else ())
+        return bookkeeping.ending(op, task.process, self._state.locks, self._state.decoder)
 
     # What goes on without a choice.
 
@@ -398,6 +393,9 @@ class Supervisor:
         if request.seen != self._state.changes:
             self._state.decoder.resolve(request)
             self._place_request(request)
+        if bookkeeping.begins_to_wait(request, self._state.locks):
+            self._begin_to_wait(request)
+            return
         fault = self._injector.draw(request)
         if self._injector.ends(task, request, fault):
             return
@@ -419,6 +417,12 @@ class Supervisor:
         if request.call.family == "exit":
             self._note_handlers(task.rank, signal.SIGCHLD)
             self._cut(task)
+
+    def _begin_to_wait(self, request: Request) -> None:
+        """An op of its own: the request itself is still to be answered."""
+        bookkeeping.begin_to_wait(request, self._state.locks)
+        self._record(request, Answer())
+        request.op = replace(request.op, args={**request.op.args, "waits": 2})
 
     def _note_handlers(self, rank: Rank, number: int) -> None:
         """A signal has been sent to a process of a rank: its handler runs before that one's next op, never later."""
@@ -481,6 +485,8 @@ class Supervisor:
         assert announcement is not None
         assert announcement.op is not None
         message, op = announcement.message, announcement.op
+        if message["is"] == "exit":
+            op = self._ending(op, task)
         op, clock = state.with_keys(op), task.tick()
         value: Any = None
         if message["is"] == "test":

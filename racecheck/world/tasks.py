@@ -183,6 +183,7 @@ class Rank:
     modules: list[str] = field(default_factory=list)
     weights: list[Weights] = field(default_factory=list)
     processes: dict[int, Process] = field(default_factory=dict)
+    numbered: list[Process] = field(default_factory=list)
     tasks: dict[int, Task] = field(default_factory=dict)
     _received: bytes = b""
 
@@ -196,6 +197,14 @@ class Rank:
         if pid not in self.processes:
             self.processes[pid] = Process(self, pid, Memory(pid), Descriptors(pid, self.files))
         return self.processes[pid]
+
+    def number_of(self, process: Process) -> int:
+        """0 for the rank's own process, else which of the others it is, in the order in which they lock files."""
+        if process.is_main:
+            return 0
+        if process not in self.numbered:
+            self.numbered.append(process)
+        return self.numbered.index(process) + 1
 
     def task(self, tid: int) -> Task:
         """The task of a thread; one that has not been met yet is entered and named."""

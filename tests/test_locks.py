@@ -1,0 +1,122 @@
+"""Locks of every kind under "dpor": against brute force on toy programs, and on real ranks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+from random import Random
+
+import pytest
+import toys
+from test_dpor import searched
+from toys import Do, Program
+
+from racecheck.invariants import no_deadlock
+from racecheck.model import Outcome, Returned, Verdict, Violation
+from racecheck.search import Search, explore
+from racecheck.world.session import Session
+from tests.conftest import target
+
+KINDS = ("flock", "posix", "ofd")
+SPANS = ((0, 0), (0, 4), (2, 4), (4, 0))
+MOST = 400
+
+
+def request(rng: Random, path: str, kind: str) -> Do:
+    what = rng.choices(("lock", "trylock", "unlock"), (5, 2, 3))[0]
+    span = rng.choice(SPANS) if kind != "flock" and rng.random() < 0.5 else (0, 0)
+    then = (Do("write", "a", rng.choice("12")),) if what == "trylock" else ()
+    return Do(what, path, mode=rng.choice(("EX", "SH")), kind=kind, span=span, then=then)
+
+
+def steps(rng: Random, count: int, kinds: tuple[str, ...], paths: tuple[str, ...]) -> tuple[Do, ...]:
+    found = [request(rng, rng.choice(paths), rng.choice(kinds)) for _ in range(count)]
+    if rng.random() < 0.5:
+        found.insert(rng.randint(0, count), Do("close", rng.choice(paths)))
+    if rng.random() < 0.5:
+        found.insert(rng.randint(0, count), Do("stat", "a") if rng.random() < 0.5 else Do("write", "a", "3"))
+    return tuple(found)
+
+
+def nested(rng: Random, kinds: tuple[str, ...]) -> tuple[Do, ...]:
+    """Two locks, in one order or the other, and back again or kept to the end."""
+    locks = [
+        Do("lock", path, mode=rng.choice(("EX", "EX", "SH")), kind=rng.choice(kinds))
+        for path in rng.sample(("l", "m"), 2)
+    ]
+    back = tuple(replace(each, what="unlock") for each in locks) if rng.random() < 0.5 else ()
+    return (*locks, *back)
+
+
+def random_locks(seed: int) -> Program:
+    """A program of 2 or 3 actors that lock one file or two, with few enough interleavings for brute force."""
+    rng = Random(f"locks {seed}")
+    while True:
+        kinds = rng.choice((("flock",), ("posix",), ("posix",), ("ofd",), ("posix", "ofd"), KINDS))
+        paths = rng.choice((("l",), ("l", "m")))
+        count = rng.choice((2, 2, 3))
+        is_nested = rng.random() < 0.4
+        actors = tuple(
+            nested(rng, kinds) if is_nested else steps(rng, rng.randint(2, 4 if count == 2 else 3), kinds, paths)
+            for _ in range(count)
+        )
+        program = Program(actors, files=(("a", "old"),), inherited=("l", "m"))
+        if 6 <= sum(1 for _ in islice(toys.every_run(program), MOST + 1)) <= MOST:
+            return program
+
+
+def check(seeds: range) -> tuple[int, int]:
+    """The runs made in all, and those of them that were redundant."""
+    made = redundant = 0
+    for seed in seeds:
+        program = random_locks(seed)
+        strategy, found = searched(program)
+        every = [*toys.every_run(program)]
+        assert {toys.effect(each) for each in found} == {toys.effect(each) for each in every}, f"seed {seed}"
+        assert {toys.trace_of(each) for each in found} == {toys.trace_of(each) for each in every}, f"seed {seed}"
+        assert strategy.is_proof
+        made += strategy.progress.traces + strategy.progress.redundant
+        redundant += strategy.progress.redundant
+    return made, redundant
+
+
+def test_all_outcomes_and_traces_of_programs_with_locks_are_found() -> None:
+    made, redundant = check(range(100))
+    assert redundant < made / 20
+
+
+@pytest.mark.slow
+def test_all_outcomes_of_many_programs_with_locks_are_found() -> None:
+    made, redundant = check(range(1000, 2000))
+    assert redundant < made / 20
+
+
+LOST = {("", ""), ("", "0"), ("1", "")}
+"""What two ranks read before they append their number: without a lock between them, both may read nothing."""
+REAL = {
+    "under_a_whole_lock": {("", "0"), ("1", "")},
+    "under_shared_locks": LOST,
+    "under_shared_record_locks": LOST,
+    "under_locks_of_own_bytes": LOST,
+    "under_locks_of_two_kinds": LOST,
+    "busy_to_the_end": {("had", "had"), ("had", "busy")},
+    "record_busy_to_the_end": {("had", "had"), ("had", "busy")},
+    "circle": {("had", "had"), ("EDEADLK", "had"), ("had", "EDEADLK")},
+    "converted": {("had", "had"), ("had", "busy")},
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_every_order_of_real_locks_is_explored(session: Session, name: str) -> None:
+    found: set[tuple[object, ...]] = set()
+
+    def collect(outcome: Outcome) -> list[Violation]:
+        found.add(tuple(each.value if isinstance(each, Returned) else each for each in outcome.results))
+        return []
+
+    scenario = target("locking", name)
+    asked = Search(scenario, scenario.world, (collect, no_deadlock), strategy="dpor", schedules=2000, keep_going=True)
+    report = explore(session, asked)
+    assert found == REAL[name]
+    assert report.exhaustive
+    assert report.verdict is Verdict.PASS
