@@ -56,7 +56,21 @@ class Ops:
             flags = ("LOCK_UN",)
         if what == "exit" and places:
             flags = ("LOCK_UN",)
-        return Op(thread.rank, name, call, syscall, places, tuple(sorted(flags)), _args(step), alone=alone)
+        args = {**_args(step), **self._lock_args(thread.process, step, places)}
+        return Op(thread.rank, name, call, syscall, places, tuple(sorted(flags)), args, alone=alone)
+
+    def _lock_args(self, process: str, step: Instruction, places: tuple[Place, ...]) -> dict[str, int]:
+        """Whose record locks an op is about, and which open files end with it."""
+        if step[0] not in {"record", "runlock", "close", "exit"} or not places:
+            return {}
+        number = self._number("process", process) if "." in process else 0
+        return {"process": number, **({"last": (1 << len(places)) - 1} if step[0] in {"close", "exit"} else {})}
+
+    def flock_of(self, name: str) -> str:
+        """The mode in which the open file that the next step of a thread locks is locked already."""
+        step, machine = self._machine.next(name), self._machine
+        file = dict(machine.threads[name].files).get(step[1]) if step[0] == "flock" else None
+        return machine.flocks.get((file.inode, file.number), "") if file is not None else ""
 
     def _key(self, key: str) -> Place:
         return Place(f"store:{key}", 0, key, int(key in self._machine.store), "")
@@ -133,5 +147,14 @@ def _args(step: Instruction) -> dict[str, Any]:
         return {"length": len(step[2])}
     if step[0] in {"record", "runlock"}:
         first, last = step[-3:-1] if step[0] == "record" else step[-2:]
-        return {"start": first, "end": last + 1}
+        return {"start": first, "length": last + 1 - first}
     return {}
+
+
+def changed(step: Instruction, held: str, errno: str) -> dict[str, int]:
+    """What a request for a lock of flock(2) says once it is done; ``held`` is the mode that the file had before."""
+    if step[0] != "flock":
+        return {}
+    if errno:
+        return {"lost": 1} if held and errno == "EAGAIN" else {}
+    return {"shared": 1} if step[2] == "SH" and held != "EX" else {}

@@ -15,7 +15,7 @@ from racecheck.relation import Relation
 from racecheck.world import collectives
 
 from .machine import Machine
-from .ops import THROUGH_DESCRIPTOR, Ops
+from .ops import THROUGH_DESCRIPTOR, Ops, changed
 from .programs import COLLECTIVES, Program
 
 Clock = dict[str, int]
@@ -221,8 +221,9 @@ class Toy:
             self._trace.append(replace(op, result=Result(), clock=clock))
             self._issue(task)
         else:
-            failures = sum(machine.met.values())
+            failures, held = sum(machine.met.values()), self._ops.flock_of(task.name)
             seen = machine.step(task.name)
+            op = replace(op, args={**op.args, **changed(what, held, seen.errno)})
             fault = seen.errno if self._has_failed(failures) else ""
             result = Result(errno=seen.errno, digest=seen.text, value=1)
             self._trace.append(replace(op, result=result, clock=clock, fault=fault))
