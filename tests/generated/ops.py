@@ -56,7 +56,22 @@ class Ops:
             flags = ("LOCK_UN",)
         if what == "exit" and places:
             flags = ("LOCK_UN",)
-        return Op(thread.rank, name, call, syscall, places, tuple(sorted(flags)), _args(step), alone=alone)
+        args = {**_args(step), **self._of_locks(name, step)}
+        return Op(thread.rank, name, call, syscall, places, tuple(sorted(flags)), args, alone=alone)
+
+    def _of_locks(self, name: str, step: Instruction) -> dict[str, int]:
+        """The numbers of an op on locks that depend on who asks, and on what it has."""
+        machine, thread = self._machine, self._machine.threads[name]
+        if step[0] in {"flock", "funlock"}:
+            file = dict(thread.files)[step[1]]
+            own = machine.flocks.get((file.inode, file.number), "SH")
+            is_vain = step[0] == "flock" and step[3] == "try" and not machine.gets_flock(thread, step[1], step[2])
+            lost = is_vain and machine.has_flock(thread, step[1])
+            return {"shared": int(own == "SH" and (step[0] == "funlock" or step[2] == "SH")), "lost": int(lost)}
+        if step[0] not in {"record", "runlock", "close", "exit"}:
+            return {}
+        process = self._number("process", thread.process) if "." in thread.process else 0
+        return {"process": process, "waits": 2 * (name in machine.waits)}
 
     def _key(self, key: str) -> Place:
         return Place(f"store:{key}", 0, key, int(key in self._machine.store), "")
@@ -105,14 +120,14 @@ class Ops:
         return records or (file.inode, file.number) in machine.flocks
 
     def _kept(self, name: str) -> list[Opened]:
-        """The open files of a process on which it holds locks, one of each file."""
+        """The open files of a process on which it holds locks."""
         machine = self._machine
         files = [
             file
             for each in machine.threads.values() if each.process == name
             for path, file in each.files if self._holds(each.name, path)
         ]  # fmt: skip
-        return list({file.inode: file for file in files}.values())
+        return list({file.number: file for file in files}.values())
 
 
 _OF_FILES = frozenset({"mkdir", "rmdir", "unlink", "readlink", "stat", "list", "open"})
@@ -133,5 +148,5 @@ def _args(step: Instruction) -> dict[str, Any]:
         return {"length": len(step[2])}
     if step[0] in {"record", "runlock"}:
         first, last = step[-3:-1] if step[0] == "record" else step[-2:]
-        return {"start": first, "end": last + 1}
+        return {"start": first, "length": last + 1 - first}
     return {}
