@@ -83,6 +83,17 @@ def test_the_judge_knows_modes_kinds_and_ranges_of_locks() -> None:
     assert results((record,), (("record", "l", "EX", 0, 1, "try"),)) == {("", ""), ("", "EAGAIN")}
 
 
+def test_the_judge_knows_circles_of_record_locks() -> None:
+    one, other = (tuple(("record", file, "EX", 0, 0, "wait") for file in files) for files in ("lm", "ml"))
+    assert results(one, other) == {("; ", "; "), ("; EDEADLK", "; "), ("; ", "; EDEADLK")}
+
+
+def test_the_judge_loses_a_lock_that_is_converted_in_vain() -> None:
+    share, want = ("flock", "l", "SH", "wait"), ("flock", "l", "EX", "try")
+    converts = (share, ("flock", "l", "EX", "wait"))
+    assert results(converts, (share, want)) == {("; ", "; "), ("; ", "; EAGAIN")}
+
+
 def test_the_judge_cuts_a_daemon_thread_anywhere() -> None:
     program = Program(((("daemon", (("mkdir", "a"), ("mkdir", "b"))),),))
     disks = {frozenset(dict(each[1])) - {"l", "m"} for each in judge.outcomes(program)}  # type: ignore[call-overload]

@@ -86,7 +86,18 @@ def _locked(rng: Random, inside: Block) -> Block:
     return (("if", take, (*inside, *back), ()),) if how == "try" else (take, *inside, *back)
 
 
+def _nested(rng: Random) -> Block:
+    """Two locks in one order or the other, or one that is converted."""
+    kind = rng.choice(("flock", "record", "record"))
+    span = () if kind == "flock" else (0, 0)
+    files = rng.sample(("l", "m"), 2) if rng.random() < 0.7 else ("l", "l")
+    taken = tuple((kind, file, rng.choice(("EX", "EX", "SH")), *span, "wait") for file in files)
+    return (*taken, *((("mkdir", "a"),) if rng.random() < 0.3 else ()))
+
+
 def locks(rng: Random) -> Program:
+    if rng.random() < 0.3:
+        return _program(rng, [_nested(rng) for _ in range(_ranks(rng))])
     if rng.random() < 0.4:
         update = (("open", "a"), ("read", "a"), ("write", "a", "+"))
         return _program(rng, [_locked(rng, update), _locked(rng, update[rng.choice((0, 2)) :])])

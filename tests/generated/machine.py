@@ -28,12 +28,26 @@ class Seen(NamedTuple):
         return self.errno or self.text
 
 
+class Waits(Exception):
+    """A call has begun to wait, and is still to be answered."""
+
+
 class Opened(NamedTuple):
     """An open file: ``number`` is its identity."""
 
     number: str
     inode: str
     path: str
+
+
+class Record(NamedTuple):
+    """What a process asks of the bytes of a file."""
+
+    inode: str
+    process: str
+    mode: str
+    first: int
+    last: int
 
 
 class Thread(NamedTuple):
@@ -66,6 +80,7 @@ class Machine:
         self.threads: dict[str, Thread] = {}
         self.flocks: dict[tuple[str, str], str] = {}
         self.records: dict[tuple[str, str, int], str] = {}
+        self.waits: dict[str, Record] = {}
         self.store: dict[str, str] = {}
         self.memory: dict[tuple[str, str], str] = {}
         self.positions: dict[str, int] = {}
@@ -85,7 +100,7 @@ class Machine:
         other = object.__new__(Machine)
         other.program, other.blocking, other.mismatch = self.program, self.blocking, self.mismatch
         other.tree, other.threads = self.tree.copy(), dict(self.threads)
-        other.flocks, other.records = dict(self.flocks), dict(self.records)
+        other.flocks, other.records, other.waits = dict(self.flocks), dict(self.records), dict(self.waits)
         other.store, other.memory, other.positions = dict(self.store), dict(self.memory), dict(self.positions)
         other.words = {key: dict(words) for key, words in self.words.items()}
         other.kinds, other.issued, other.met = dict(self.kinds), dict(self.issued), dict(self.met)
@@ -98,7 +113,8 @@ class Machine:
             self.issued, self.met, self.kinds,
         )  # fmt: skip
         words = frozenset((key, frozenset(words.items())) for key, words in self.words.items())
-        return (*(frozenset(part.items()) for part in parts), words, self.mismatch)
+        locks = tuple(self.records), tuple(self.waits.items())
+        return (*(frozenset(part.items()) for part in parts), locks, words, self.mismatch)
 
     def _begin(self, thread: Thread) -> None:
         opened = tuple((path, Opened(f"{thread.name} {path}", path, path)) for path in LOCKABLE)
@@ -146,10 +162,16 @@ class Machine:
         return tuple(ranks)
 
     def _can_flock(self, thread: Thread, path: str, mode: str, how: str) -> bool:
-        return how == "try" or not self._flock_is_taken(thread, path, mode)
+        """A request that waits and has a lock of the other mode loses that first."""
+        return how == "try" or not self._flock_is_taken(thread, path, mode) or self.has_flock(thread, path)
 
     def _can_record(self, thread: Thread, path: str, mode: str, first: int, last: int, how: str) -> bool:
-        return how == "try" or not self._record_is_taken(thread, path, mode, first, last)
+        file = dict(thread.files).get(path)
+        if how == "try" or file is None:
+            return True
+        asked = Record(file.inode, thread.process, mode, first, last)
+        begins = thread.name not in self.waits and any(key[1] == thread.process for key in self.records)
+        return not self._holder(asked) or begins or self._is_circle(asked)
 
     def _can_get(self, _: Thread, key: str) -> bool:
         return key in self.store
@@ -199,6 +221,8 @@ class Machine:
             seen = self._failing(thread, what) or Seen(text=getattr(self, f"_{what[0]}")(thread, *what[1:]) or "")
         except Failed as failed:
             seen = Seen(str(failed))
+        except Waits:
+            return Seen()
         thread = self.threads[thread.name]
         rest = thread.rest[1:]
         if first[0] == "if":
@@ -274,6 +298,7 @@ class Machine:
             own = {file.number for each in ends for _, file in each.files}
             self.flocks = {key: mode for key, mode in self.flocks.items() if key[1] not in own}
             self.records = {key: mode for key, mode in self.records.items() if key[1] != thread.process}
+            self.waits = {name: asked for name, asked in self.waits.items() if asked.process != thread.process}
 
     # Instructions.
 
@@ -457,28 +482,58 @@ class Machine:
         others = [held for key, held in self.flocks.items() if key[0] == file.inode and key[1] != file.number]
         return bool(others) and "EX" in {mode, *others}
 
-    def _flock(self, thread: Thread, path: str, mode: str, _: str) -> None:
+    def gets_flock(self, thread: Thread, path: str, mode: str) -> bool:
+        return not self._flock_is_taken(thread, path, mode)
+
+    def has_flock(self, thread: Thread, path: str) -> bool:
+        file = dict(thread.files).get(path)
+        return file is not None and (file.inode, file.number) in self.flocks
+
+    def _flock(self, thread: Thread, path: str, mode: str, how: str) -> None:
+        """To ask in vain for another mode loses the old one."""
         file = self.file(thread, path)
         if self._flock_is_taken(thread, path, mode):
-            self.flocks.pop((file.inode, file.number), None)  # to ask in vain for another mode loses the old one
-            raise Failed("EAGAIN")
+            self.flocks.pop((file.inode, file.number), None)
+            raise Waits if how == "wait" else Failed("EAGAIN")
         self.flocks[file.inode, file.number] = mode
 
     def _funlock(self, thread: Thread, path: str) -> None:
         file = self.file(thread, path)
         self.flocks.pop((file.inode, file.number), None)
 
-    def _record_is_taken(self, thread: Thread, path: str, mode: str, first: int, last: int) -> bool:
-        file = dict(thread.files).get(path)
-        return file is not None and any(
-            inode == file.inode and owner != thread.process and first <= byte <= last and "EX" in {mode, held}
-            for (inode, owner, byte), held in self.records.items()
+    def _holder(self, asked: Record) -> str:
+        """The first process that has a lock in the way."""
+        owners = dict.fromkeys(owner for inode, owner, _ in self.records if inode == asked.inode)
+        held = (
+            (owner, byte)
+            for owner in owners
+            for byte in range(asked.first, asked.last + 1)
+            if "EX" in {asked.mode, self.records.get((asked.inode, owner, byte))}
         )
+        taken = (owner for owner, byte in held if (asked.inode, owner, byte) in self.records and owner != asked.process)
+        return next(taken, "")
 
-    def _record(self, thread: Thread, path: str, mode: str, first: int, last: int, _: str) -> None:
+    def _is_circle(self, asked: Record) -> bool:
+        """Whether a process would wait for itself: the one that it waits for waits for another one, and so on."""
+        owner, known = self._holder(asked), set[str]()
+        while owner and owner not in known:
+            known.add(owner)
+            waits = [each for each in self.waits.values() if each.process == owner]
+            owner = self._holder(waits[-1]) if waits else ""
+            if owner == asked.process:
+                return True
+        return False
+
+    def _record(self, thread: Thread, path: str, mode: str, first: int, last: int, how: str) -> None:
         file = self.file(thread, path)
-        if self._record_is_taken(thread, path, mode, first, last):
-            raise Failed("EAGAIN")
+        asked = Record(file.inode, thread.process, mode, first, last)
+        if self._holder(asked):
+            if how == "wait" and not self._is_circle(asked):
+                self.waits[thread.name] = asked
+                raise Waits
+            self.waits.pop(thread.name, None)
+            raise Failed("EAGAIN" if how == "try" else "EDEADLK")
+        self.waits.pop(thread.name, None)
         self.records |= {(file.inode, thread.process, byte): mode for byte in range(first, last + 1)}
 
     def _runlock(self, thread: Thread, path: str, first: int, last: int) -> None:

@@ -56,21 +56,22 @@ class Ops:
             flags = ("LOCK_UN",)
         if what == "exit" and places:
             flags = ("LOCK_UN",)
-        args = {**_args(step), **self._lock_args(thread.process, step, places)}
+        args = {**_args(step), **self._of_locks(name, step)}
         return Op(thread.rank, name, call, syscall, places, tuple(sorted(flags)), args, alone=alone)
 
-    def _lock_args(self, process: str, step: Instruction, places: tuple[Place, ...]) -> dict[str, int]:
-        """Whose record locks an op is about, and which open files end with it."""
-        if step[0] not in {"record", "runlock", "close", "exit"} or not places:
+    def _of_locks(self, name: str, step: Instruction) -> dict[str, int]:
+        """The numbers of an op on locks that depend on who asks, and on what it has."""
+        machine, thread = self._machine, self._machine.threads[name]
+        if step[0] in {"flock", "funlock"}:
+            file = dict(thread.files)[step[1]]
+            own = machine.flocks.get((file.inode, file.number), "SH")
+            is_vain = step[0] == "flock" and step[3] == "try" and not machine.gets_flock(thread, step[1], step[2])
+            lost = is_vain and machine.has_flock(thread, step[1])
+            return {"shared": int(own == "SH" and (step[0] == "funlock" or step[2] == "SH")), "lost": int(lost)}
+        if step[0] not in {"record", "runlock", "close", "exit"}:
             return {}
-        number = self._number("process", process) if "." in process else 0
-        return {"process": number, **({"last": (1 << len(places)) - 1} if step[0] in {"close", "exit"} else {})}
-
-    def flock_of(self, name: str) -> str:
-        """The mode in which the open file that the next step of a thread locks is locked already."""
-        step, machine = self._machine.next(name), self._machine
-        file = dict(machine.threads[name].files).get(step[1]) if step[0] == "flock" else None
-        return machine.flocks.get((file.inode, file.number), "") if file is not None else ""
+        process = self._number("process", thread.process) if "." in thread.process else 0
+        return {"process": process, "waits": 2 * (name in machine.waits)}
 
     def _key(self, key: str) -> Place:
         return Place(f"store:{key}", 0, key, int(key in self._machine.store), "")
@@ -119,14 +120,14 @@ class Ops:
         return records or (file.inode, file.number) in machine.flocks
 
     def _kept(self, name: str) -> list[Opened]:
-        """The open files of a process on which it holds locks, one of each file."""
+        """The open files of a process on which it holds locks."""
         machine = self._machine
         files = [
             file
             for each in machine.threads.values() if each.process == name
             for path, file in each.files if self._holds(each.name, path)
         ]  # fmt: skip
-        return list({file.inode: file for file in files}.values())
+        return list({file.number: file for file in files}.values())
 
 
 _OF_FILES = frozenset({"mkdir", "rmdir", "unlink", "readlink", "stat", "list", "open"})
@@ -149,12 +150,3 @@ def _args(step: Instruction) -> dict[str, Any]:
         first, last = step[-3:-1] if step[0] == "record" else step[-2:]
         return {"start": first, "length": last + 1 - first}
     return {}
-
-
-def changed(step: Instruction, held: str, errno: str) -> dict[str, int]:
-    """What a request for a lock of flock(2) says once it is done; ``held`` is the mode that the file had before."""
-    if step[0] != "flock":
-        return {}
-    if errno:
-        return {"lost": 1} if held and errno == "EAGAIN" else {}
-    return {"shared": 1} if step[2] == "SH" and held != "EX" else {}

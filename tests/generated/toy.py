@@ -15,7 +15,7 @@ from racecheck.relation import Relation
 from racecheck.world import collectives
 
 from .machine import Machine
-from .ops import THROUGH_DESCRIPTOR, Ops, changed
+from .ops import THROUGH_DESCRIPTOR, Ops
 from .programs import COLLECTIVES, Program
 
 Clock = dict[str, int]
@@ -221,9 +221,11 @@ class Toy:
             self._trace.append(replace(op, result=Result(), clock=clock))
             self._issue(task)
         else:
-            failures, held = sum(machine.met.values()), self._ops.flock_of(task.name)
+            failures, before = sum(machine.met.values()), machine.threads[task.name]
             seen = machine.step(task.name)
-            op = replace(op, args={**op.args, **changed(what, held, seen.errno)})
+            if what[0] in {"flock", "record"} and machine.threads[task.name] == before:
+                self._begin_to_wait(task, op, clock)
+                return
             fault = seen.errno if self._has_failed(failures) else ""
             result = Result(errno=seen.errno, digest=seen.text, value=1)
             self._trace.append(replace(op, result=result, clock=clock, fault=fault))
@@ -231,6 +233,12 @@ class Toy:
         for each in cut:
             if machine.threads[each.name].stage == "over" and each.op is not None:
                 self._cut.append((len(self._trace) - 1, replace(each.op, clock=each.tick())))
+        self._cause = clock
+
+    def _begin_to_wait(self, task: Task, op: Op, clock: Clock) -> None:
+        """The call is still to be answered."""
+        self._trace.append(replace(op, args={**op.args, "waits": 1}, result=Result(), clock=clock))
+        task.op = replace(op, args={**op.args, "waits": 2})
         self._cause = clock
 
     def _has_failed(self, before: int) -> bool:
