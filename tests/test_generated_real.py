@@ -25,7 +25,7 @@ def carried_out(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Sess
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(real.PROGRAM, str(tmp_path_factory.mktemp("generated") / "program.json"))
         with Session(config.read().runs) as session:
-            yield session, target("generated", "carry_out")
+            yield session, target("drawn", "carry_out")
 
 
 def check(carried_out: tuple[Session, Scenario], names: list[str]) -> str:

@@ -158,7 +158,7 @@ class FileSystem:
 
     def place_of(self, file: OpenFile) -> Place:
         inode = file.inode
-        path = next((path for path, each in self.walk() if each is inode), inode.last)
+        path = next((path for path, each in self.walk() if each is inode), inode.last or ".")
         return Place(path, 0, _name(path), self.identity(inode), inode.kind, file.number, size=len(inode.data))
 
     def identity(self, inode: Inode) -> int:
