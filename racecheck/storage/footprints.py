@@ -19,10 +19,10 @@ failed after some of its bytes), and one that found its file has
 not made it.  A pending op touches what it would touch at most, as far as its places are as they were when it stopped.
 
 Left out on purpose, because nearly everything would depend on nearly everything, is what hardly a program looks at:
-times (but those that utimensat(2) sets), the size and the number of links of a directory, inode numbers, how much room
-is left (ENOSPC, EDQUOT, EMLINK); what is read later through a mapping; and what is not about files: what the threads of
-a process share besides them (memory, numbers of descriptors, the working directory, the umask), whether a collective is
-complete, which children have ended.  A claim to have covered everything is a claim without these.
+times (but those that utimensat(2) sets), the size and the number of links of a directory, inode numbers, and how much
+room is left (ENOSPC, EDQUOT, EMLINK).  A claim to have covered everything is a claim without these.  What the threads of
+a rank share besides files is in `racecheck.relation`; what has no op, such as a read through a mapping, is named by
+`racecheck.world.unseen`.
 """
 
 from __future__ import annotations
