@@ -20,8 +20,8 @@ not made it.  A pending op touches what it would touch at most, as far as its pl
 
 Left out on purpose, because nearly everything would depend on nearly everything, is what hardly a program looks at:
 times (but those that utimensat(2) sets), the size and the number of links of a directory, inode numbers, and how much
-room is left (ENOSPC, EDQUOT, EMLINK).  A claim to have covered everything is a claim without these.  What the threads of
-a rank share besides files is in `racecheck.relation`; what has no op, such as a read through a mapping, is named by
+room is left (ENOSPC, EDQUOT, EMLINK).  A claim to have covered everything is a claim without these.  The threads of a
+rank share more than files: see `racecheck.relation`.  What has no op, such as a read through a mapping, is named by
 `racecheck.world.unseen`.
 """
 
