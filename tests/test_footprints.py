@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -91,6 +92,11 @@ def flock(how: int) -> Call:
     return Call("flock", (FILE, how | 4))
 
 
+def record(how: int, start: int = 0, length: int = 0) -> Call:
+    """A record lock of a process: 0 is shared, 1 exclusive, 2 gives it back."""
+    return Call("fcntl", (FILE, 6, struct.pack("hhqqi4x", how, 0, start, length, 0)))
+
+
 INDEPENDENT: dict[str, tuple[list[Did], Call, Call]] = {
     "two names in one directory": ([], mkdir("d/x"), mkdir("d/y")),
     "a name made and one removed": ([], opens("d/x", CREATE), unlink("d/a")),
@@ -110,6 +116,9 @@ INDEPENDENT: dict[str, tuple[list[Did], Call, Call]] = {
     "no more names": ([(0, opens("d", DIRECTORY)), (0, LISTS)], LISTS, mkdir("d/x")),
     "locks of different files": ([(0, opens("a")), (1, opens("d/a"))], flock(2), flock(2)),
     "locks that neither gets": ([(2, opens("a")), (2, flock(2)), (0, opens("a")), (1, opens("a"))], flock(2), flock(2)),
+    "shared locks": ([(0, opens("a")), (1, opens("a"))], flock(1), flock(1)),
+    "a shared lock given back": ([(0, opens("a")), (1, opens("a")), (0, flock(1))], flock(8), flock(1)),
+    "locks of two kinds": ([(0, opens("a")), (1, opens("a"))], flock(2), record(1)),
     "a failed removal": ([], rmdir("d"), opens("d/a")),
     "renames in different directories": ([], rename("d/a", "d/b"), rename("a", "b")),
 }
@@ -158,6 +167,13 @@ DEPENDENT: dict[str, tuple[str, list[Did], Call, Call]] = {
                                           Call("linkat", (HERE, Link(FILE), HERE, "x", 0x400)), unlink("h")),
     "a lock": ("lock", [(0, opens("a")), (1, opens("a"))], flock(2), flock(2)),
     "a lock given back": ("lock", [(0, opens("a")), (1, opens("a")), (0, flock(2))], flock(8), flock(2)),
+    "a lock converted in vain": ("lock", [(0, opens("a")), (1, opens("a")), (0, flock(1)), (1, flock(1))],
+                                 flock(2), flock(2)),
+    "a record lock": ("record", [(0, opens("a")), (1, opens("a"))], record(1), record(1)),
+    "a shared record lock": ("record", [(0, opens("a")), (1, opens("a"))], record(0), record(1)),
+    "a record lock given back": ("record", [(0, opens("a")), (1, opens("a")), (0, record(1))], record(2), record(1)),
+    "a record lock that goes with its file": ("record", [(0, opens("a")), (1, opens("a")), (0, record(1))],
+                                              Call("close", (FILE,)), record(1)),
     "a lock that goes with its file": ("lock", [(0, opens("a")), (1, opens("a")), (0, flock(2))],
                                        Call("close", (FILE,)), flock(2)),
 }  # fmt: skip
@@ -227,7 +243,7 @@ def test_threads_share_where_they_are_in_a_file(root: Path) -> None:
 
 def test_every_kind_of_location_has_its_case() -> None:
     assert {kind for kind, *_ in DEPENDENT.values()} == {
-        "entry", "content", "listing", "directory", "attributes", "links", "lock",
+        "entry", "content", "listing", "directory", "attributes", "links", "lock", "record",
     }  # fmt: skip
 
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from itertools import islice
 from random import Random
+from typing import Any
 
 import pytest
 import toys
+from builders import op, use
 from test_dpor import searched
 from toys import Do, Program
 
+from racecheck import World, storage
+from racecheck.happens_before import Order
 from racecheck.invariants import no_deadlock
-from racecheck.model import Outcome, Returned, Verdict, Violation
+from racecheck.locking import EXCLUSIVE, Lock, Locks
+from racecheck.lockops import apply, lock_of
+from racecheck.model import Op, Outcome, Returned, Verdict, Violation
 from racecheck.search import Search, explore
 from racecheck.world.session import Session
 from tests.conftest import target
@@ -89,6 +96,77 @@ def test_all_outcomes_and_traces_of_programs_with_locks_are_found() -> None:
 def test_all_outcomes_of_many_programs_with_locks_are_found() -> None:
     made, redundant = check(range(1000, 2000))
     assert redundant < made / 20
+
+
+def flock(label: str, file: int, mode: str, **fields: Any) -> Op:
+    return use(label, file, inode=7, flags=(f"LOCK_{mode}",), **fields)
+
+
+def record(label: str, mode: str, **fields: Any) -> Op:
+    return use(label, 1, inode=7, flags=(f"LOCK_{mode}", "F_SETLKW"), syscall="fcntl", **fields)
+
+
+def races(*ops: Op) -> list[list[int]]:
+    """For each op, as the next one of its thread, the earlier ones that it could go before."""
+    order, counts = Order(storage.make(World())), Counter[str]()
+    for each in ops:
+        counts[each.thread] += 1
+        order.add(replace(each, clock={each.thread: counts[each.thread]}))
+    return [[*step.races] for step in order.steps]
+
+
+def test_the_end_of_a_process_gives_its_locks_back() -> None:
+    end = use("0 exit lock", 1, inode=7, flags=("LOCK_UN",))
+    taken, waited = flock("0 flock lock", 1, "EX"), flock("1 flock lock", 2, "EX")
+    assert races(taken, end, waited) == [[], [], [0]]
+    assert races(record("0 flock lock", "EX"), end, record("1 flock lock", "EX")) == [[], [], [0]]
+    tried = replace(waited, flags=("LOCK_EX", "LOCK_NB"))
+    assert races(taken, end, tried) == [[], [], [1]]
+
+
+def test_an_end_gives_back_an_open_file_only_with_its_last_descriptor() -> None:
+    end = use("0 exit lock", 1, inode=7, flags=("LOCK_UN",), args={"last": 0})
+    locks = Locks()
+    for each in (flock("0 flock lock", 1, "EX"), end):
+        apply(each, locks)
+    assert [lock.owner for lock in locks.held] == [("file", 1)]
+    apply(replace(end, args={"last": 1}), locks)
+    assert locks.held == []
+
+
+def test_processes_of_a_rank_own_their_record_locks() -> None:
+    locks = Locks()
+    apply(record("0 flock lock", "EX"), locks)
+    child = lock_of(record("0.1 flock lock", "EX", args={"process": 1}))
+    assert child is not None
+    assert locks.conflict(child) is not None
+    apply(use("0.1 close lock", 1, inode=7, flags=("LOCK_UN",), args={"process": 1}), locks)
+    assert locks.conflict(child) is not None
+    apply(use("0 close lock", 1, inode=7, flags=("LOCK_UN",)), locks)
+    assert locks.conflict(child) is None
+
+
+def test_a_lock_of_a_killed_rank_comes_after_all_that_the_rank_did() -> None:
+    order = Order(storage.make(World()))
+    order.extend([
+        flock("0 flock lock", 1, "EX", clock={"0": 1}), op("0 mkdir a", clock={"0": 2}),
+        flock("1 flock lock", 2, "EX", clock={"1": 1}),
+    ])  # fmt: skip
+    assert order.before(1, 2)
+
+
+def test_the_kernel_follows_processes_that_wait_and_no_others() -> None:
+    locks = Locks()
+    one, other = Lock("posix", 1, "one", EXCLUSIVE), Lock("posix", 2, "other", EXCLUSIVE)
+    locks.set(one)
+    locks.set(other)
+    wants, wanted = replace(one, owner="other"), replace(other, owner="one")
+    assert not locks.is_deadlock(wants)
+    locks.begin(wanted)
+    assert locks.is_deadlock(wants)
+    assert not locks.is_deadlock(replace(wants, kind="ofd"))
+    locks.release("one")
+    assert locks.conflict(wants) is None
 
 
 LOST = {("", ""), ("", "0"), ("1", "")}
