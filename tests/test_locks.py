@@ -11,16 +11,17 @@ from typing import Any
 import pytest
 import toys
 from builders import op, use
-from test_dpor import searched
+from test_dpor import Blind, runs, searched
 from toys import Do, Program
 
-from racecheck import World, storage
+from racecheck import InternalError, World, storage
 from racecheck.happens_before import Order
 from racecheck.invariants import no_deadlock
 from racecheck.locking import EXCLUSIVE, Lock, Locks
 from racecheck.lockops import apply, lock_of
 from racecheck.model import Op, Outcome, Returned, Verdict, Violation
 from racecheck.search import Search, explore
+from racecheck.strategies import DPOR
 from racecheck.world.session import Session
 from tests.conftest import target
 
@@ -90,6 +91,21 @@ def check(seeds: range) -> tuple[int, int]:
 def test_all_outcomes_and_traces_of_programs_with_locks_are_found() -> None:
     made, redundant = check(range(100))
     assert redundant < made / 20
+
+
+@pytest.mark.parametrize("kind", ["lock", "record", "waits"])
+def test_a_footprint_that_overlooks_locks_is_noticed(kind: str) -> None:
+    """The comparison with brute force is one that can fail."""
+
+    def misses(seed: int) -> bool:
+        program = random_locks(seed)
+        try:
+            found = {toys.effect(each) for each in runs(program, DPOR(Blind(kind)))}
+        except InternalError:
+            return True
+        return found != {toys.effect(each) for each in toys.every_run(program)}
+
+    assert any(map(misses, range(60)))
 
 
 @pytest.mark.slow

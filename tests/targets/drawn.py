@@ -20,6 +20,7 @@ import torch.distributed as dist
 from racecheck import Rank, scenario
 from tests.generated.programs import COLLECTIVES, START, Block, Instruction, Program, load
 
+_NAMES = {**errno.errorcode, errno.EDEADLK: "EDEADLK"}
 _ROOM = 40
 _LOCKABLE = ("l", "m")
 _MODES = {"SH": fcntl.LOCK_SH, "EX": fcntl.LOCK_EX}
@@ -103,7 +104,7 @@ class Actor:
         try:
             seen = self._collect(step) if step[0] in COLLECTIVES else getattr(self, f"_{step[0]}")(*step[1:])
         except OSError as error:
-            seen, failed = errno.errorcode[error.errno or 0], True
+            seen, failed = _NAMES[error.errno or 0], True
         if not silent:
             self.saw.append(seen or "")
         return seen or "", failed
