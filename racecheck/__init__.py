@@ -40,6 +40,7 @@ The modules, from the top; imports go down this list, never up:
     invariants          plain functions from an outcome to violations
     dependence          footprints: could two ops tell each other's order?
     lockops             what ops say of file locks
+    storeops            what ops on the store say of its keys
     locking             file locks: who holds which, and who waits
     naming              ops and paths by names that survive changes of the code
     config              the one reader of the environment

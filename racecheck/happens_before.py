@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from racecheck import storeops
 from racecheck.dependence import Dependence, Footprint, Location, Mode, depends, only_reads
 from racecheck.lockops import LockHistory, releases, waits
 from racecheck.model import Event, Op
@@ -19,7 +20,6 @@ _IN_VAIN, _WITH_PAUSES = 10, 3
 """A thread that has asked the same so often is taken to poll; fewer questions are enough where it pauses between."""
 _OF_THE_WORLD = frozenset({"memory", "fault"})
 """A thread that only asks touches these all the same, and nobody else gets another answer for that."""
-_AWAITS_KEYS = frozenset({"get", "multi_get", "wait"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +163,9 @@ class Order:
         seen = dict(free)
         if waits(op):
             conflicts = self._conflicts(op.thread, footprint, after=0)
-        if op.call == "store" and op.syscall in _AWAITS_KEYS:
-            conflicts = {index for index in self._conflicts(op.thread, footprint, after=0) if self._had_keys(op, index)}
+        if storeops.awaits(op):
+            every = self._conflicts(op.thread, footprint, after=0)
+            conflicts = {index for index in every if self._has_keys_without(op, index)}
         asked = self._asked(op)
         for index in sorted(conflicts, reverse=True):
             other = self.steps[index]
@@ -179,13 +180,13 @@ class Order:
             _join(seen, other.clock)
         return found
 
-    def _had_keys(self, op: Op, index: int) -> bool:
-        """Whether an operation that waits for keys could have gone before a step that touches one of them."""
-        known = {place.name: bool(place.inode) for place in op.places}
-        for step in reversed(self.steps[index:]):
-            if step.op.call == "store":
-                known |= {place.name: bool(place.inode) for place in step.op.places if place.name in known}
-        return all(known.values())
+    def _has_keys_without(self, op: Op, index: int) -> bool:
+        """Whether an operation that waits for keys could go before a step, after all that does not follow from that."""
+
+        def later(each: int) -> bool:
+            return each == index or (each > index and self.before(index, each))
+
+        return storeops.could_go(op, [step.op for step in self.steps], later)
 
     def _asked(self, op: Op) -> int:
         """The step at which a thread that polls has asked this before; -1 if it does not poll."""

@@ -24,6 +24,7 @@ EITHER_WAY = {
     "gives_up": {"[True, True]", "[True, False]"},
     "two_sets": {"['', '', '0']", "['', '', '1']"},
     "two_sets_of_a_tcp_store": {"['', '', '0']", "['', '', '1']"},
+    "waits_for_a_key": {"['file key', '']", "['key file', '']"},
     "compared": {"['0', '0']", "['1', '1']"},
     "deleted": {"[True, True]", "[True, False]"},
 }

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from racecheck.storeops import AWAIT_KEYS
 from racecheck.world.tasks import Clock, join
-
-AWAIT_KEYS = frozenset({"get", "multi_get", "wait"})
-"""Operations that wait until their keys are there."""
 
 
 def keys_of(do: str, arguments: Sequence[Any]) -> Sequence[str]:

@@ -179,6 +179,22 @@ def two_sets_of_a_tcp_store(rank: Rank) -> str:
 
 
 @scenario(ranks=2)
+def waits_for_a_key(rank: Rank) -> str:
+    """Rank 0 gets its key before or after what its other thread does, whenever rank 1 sets it."""
+    store = dist.distributed_c10d._get_default_store()
+    if rank.rank == 1:
+        store.set("key", "")
+        return ""
+    order = []
+    thread = threading.Thread(target=lambda: ((rank.path / "file").mkdir(), order.append("file")))
+    thread.start()
+    store.get("key")
+    order.append("key")
+    thread.join()
+    return " ".join(order)
+
+
+@scenario(ranks=2)
 def compared(rank: Rank) -> str:
     store = dist.distributed_c10d._get_default_store()
     return str(store.compare_set("key", "", str(rank.rank)).decode())
