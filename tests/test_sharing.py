@@ -24,6 +24,8 @@ EITHER_WAY = {
     "gives_up": {"[True, True]", "[True, False]"},
     "two_sets": {"['', '', '0']", "['', '', '1']"},
     "two_sets_of_a_tcp_store": {"['', '', '0']", "['', '', '1']"},
+    "no_number": {"['refused', 'refused']"},
+    "sub_group": {"[None, None]"},
     "waits_for_a_key": {"['file key', '']", "['key file', '']"},
     "compared": {"['0', '0']", "['1', '1']"},
     "deleted": {"[True, True]", "[True, False]"},
@@ -83,6 +85,12 @@ def test_what_threads_share_is_said_with_the_claim(session: Session) -> None:
         ("moved_working_directory", "a path that getcwd or a link of /proc shows"),
         ("moved_beside_a_link", "a path that getcwd or a link of /proc shows"),
         ("executed_while_written", "an exec of a file while another thread has it open for writing"),
+        ("limited_key", "a time limit that runs out early in a wait for a collective or a key"),
+        ("limited_wait", "a time limit that runs out early in a wait for a collective or a key"),
+        ("limited_pipe", "a time limit that runs out early in a wait for a descriptor"),
+        ("looks_at_a_future", "what else a rank could be told of a collective that it does not wait for"),
+        ("signals_a_peer", "another moment at which a rank gets the signal of another one"),
+        ("sends_datagrams", "messages over sockets of the program's own"),
     ],
 )
 def test_what_is_no_op_is_named(session: Session, name: str, what: str) -> None:
@@ -110,3 +118,8 @@ def test_what_the_model_of_nfs_leaves_out_is_named(session: Session, name: str, 
     report = explore(session, Search(scenario, scenario.world, scenario.invariants, schedules=60))
     assert not report.exhaustive
     assert any(what in each for each in report.coverage.untried)
+
+
+def test_a_limited_wait_for_a_key_that_nobody_sets_times_out(session: Session) -> None:
+    found, _ = searched(session, "limited_key")
+    assert {returned(outcome) for outcome in found} == {"['timed out', '']"}

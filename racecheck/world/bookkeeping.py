@@ -131,7 +131,7 @@ _OF_PROCESSES: Mapping[str, Callable[[Request, Ledger, random.Random], Answer | 
     "reap": lambda request, *_: _reap(request),
     "exit": lambda request, *_: _exit(request),
     "getcwd": lambda *_: CARRY_ON,
-    "kill": lambda request, *_: None if request.task.rank.shared else CARRY_ON,
+    "kill": lambda *_: None,
     "sleep": lambda request, *_: None if _can_sleep(request) else CARRY_ON,
 }
 """By family: the calls that are about no file."""

@@ -82,6 +82,8 @@ class Crew:
         for rank in self.ranks:
             if rank.listener is not None and _is_at(rank, "store"):
                 self._use_store(rank)
+            elif rank.listener is not None and _is_at(rank, "group"):
+                reply(rank.main)
 
     def _meet(self, rank: Rank) -> None:
         """The rank's first message: its pid, its listener, and the pipe for its stacks."""

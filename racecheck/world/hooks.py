@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint  # imported for the ranks, which nearly all save through it
 from torch._C._distributed_c10d import ProcessGroup, Work
+from torch.distributed import distributed_c10d
 from torch.distributed.distributed_c10d import (
     _resolve_process_group,
     get_process_group_ranks,
@@ -85,6 +86,7 @@ _FROM_CPP = {
     "alltoall_": "all_to_all",
     "alltoall_base_": "all_to_all",
 }
+_MAKES_GROUP = "_new_process_group_helper"
 _SAME_SIZE = frozenset({"all_reduce", "broadcast", "reduce"})
 
 _tickets: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
@@ -136,6 +138,8 @@ def install() -> None:
     setattr(Work, "wait", wait)  # noqa: B010
     early.wrap_work(_waiting)
     setattr(Work, "is_completed", _testing(Work.is_completed, wait))  # noqa: B010
+    for method in ("get_future", "is_success", "exception"):
+        setattr(Work, method, _looking(getattr(Work, method)))
     library = torch.library.Library("_c10d_functional", "IMPL")
     for name, kind in _FUNCTIONAL.items():
         packet = getattr(torch.ops._c10d_functional, name, None)
@@ -148,12 +152,13 @@ def install() -> None:
             below.impl(name, _from_cpp(packet.default, kind), "AutogradCPU")
     _libraries.append(below)
     stores.install()
+    setattr(distributed_c10d, _MAKES_GROUP, _making_group(getattr(distributed_c10d, _MAKES_GROUP)))
     library.impl("wait_tensor", _functional_wait(torch.ops._c10d_functional.wait_tensor.default), "AutogradCPU")
     _libraries.append(library)
 
 
 @contextmanager
-def _awaited(ticket: int | None, *, leaves: bool = True) -> Iterator[None]:
+def _awaited(ticket: int | None, *, leaves: bool = True, limited: bool = False) -> Iterator[None]:
     """Announce that a thread waits for a collective, and that it has left it.
 
     ``leaves``: once all ranks have issued their parts it leaves by itself.  (A part that is carried out only in the
@@ -162,7 +167,7 @@ def _awaited(ticket: int | None, *, leaves: bool = True) -> Iterator[None]:
     if ticket is None:
         yield
         return
-    announce({"is": "wait", "ticket": ticket, "stack": stack(), "leaves": leaves})
+    announce({"is": "wait", "ticket": ticket, "stack": stack(), "leaves": leaves, "limited": limited})
     try:
         yield
     finally:
@@ -254,7 +259,7 @@ def _closing(original: Callable[..., Any]) -> Callable[..., Any]:
 def _waiting(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def wait(self: Any, *arguments: Any, **named: Any) -> Any:
-        with _awaited(_tickets.get(self)), _marked():
+        with _awaited(_tickets.get(self), limited=bool(arguments or named)), _marked():
             return original(self, *arguments, **named)
 
     return wait
@@ -272,6 +277,28 @@ def _testing(original: Callable[..., Any], wait: Callable[..., Any]) -> Callable
         return False
 
     return is_completed
+
+
+def _making_group(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def make(*arguments: Any, **named: Any) -> Any:
+        announce({"is": "group", "begins": True})
+        try:
+            return original(*arguments, **named)
+        finally:
+            announce({"is": "group", "begins": False})
+
+    return make
+
+
+def _looking(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def look(self: Any) -> Any:
+        if self in _tickets:
+            announce({"is": "looks"})
+        return original(self)
+
+    return look
 
 
 def _from_cpp(op: Any, kind: str) -> Callable[..., Any]:

@@ -184,6 +184,10 @@ class Intake:
         task.announcement = announcement(rank, notification)
         task.started = task.fresh = True
         message = task.announcement.message
+        if message["is"] == "looks":
+            self._state.ledger.untried("what else a rank could be told of a collective that it does not wait for")
+            reply(task)
+            return
         if message["is"] in _OWN_AFFAIRS:
             reply(task, _OWN_AFFAIRS[message["is"]](task, message))
             return
@@ -206,6 +210,11 @@ def _share(task: Task, message: dict[str, Any]) -> None:
     task.rank.shared = True
 
 
+def _make_group(task: Task, message: dict[str, Any]) -> None:
+    """A thread begins or ends to make a process group: gloo binds and connects, and tries again until it succeeds."""
+    task.makes_group = message["begins"]
+
+
 def _limit(task: Task, message: dict[str, Any]) -> None:
     """A thread is about to wait, for so long at most."""
     task.limit = message["nanoseconds"]
@@ -214,6 +223,7 @@ def _limit(task: Task, message: dict[str, Any]) -> None:
 _OWN_AFFAIRS: Mapping[str, Callable[[Task, dict[str, Any]], Any]] = {
     "submit": _submit,
     "starting": _share,
+    "group": _make_group,
     "limit": _limit,
 }
 """Announcements that concern the thread alone and are answered at once."""

@@ -61,7 +61,8 @@ class Limits:
         if _connects(request):
             task.rank.connects = True
             if connecting.is_here(request):
-                self._state.ledger.untried("a connection that is refused because nobody listens yet")
+                if not task.makes_group:
+                    self._state.ledger.untried("a connection that is refused because nobody listens yet")
                 request.until = self._state.time.elapsed + _PATIENCE
                 task.wait, task.started, task.inside = request, True, None
             return task.wait is not None

@@ -157,11 +157,18 @@ class Quiet:
                     self._state.ledger.note(_UNEXPLAINED)
             if not rank.single and not rank.gone:
                 self._forget_ended(rank)
-            for task in rank.tasks.values():
-                if task.started and not task.is_held and not rank.gone:
-                    known = [each for each in (task.deadline, bookkeeping.deadline(task)) if each]
-                    task.deadline = min(known, default=0)
+            if not rank.gone:
+                self._note_deadlines(rank)
         return True
+
+    def _note_deadlines(self, rank: Rank) -> None:
+        """When the waits of a rank's threads for descriptors end by themselves."""
+        for task in rank.tasks.values():
+            if task.started and not task.is_held:
+                known = [each for each in (task.deadline, bookkeeping.deadline(task)) if each]
+                if known and task.inside is None:
+                    self._state.ledger.untried("a time limit that runs out early in a wait for a descriptor")
+                task.deadline = min(known, default=0)
 
     def _is_leaving(self) -> bool:
         """Whether a thread is on its way out of a collective that all ranks have come to and none has left for good.

@@ -56,7 +56,10 @@ class Store:
                 join(clock, known)
             if do not in {"check", *AWAIT_KEYS}:
                 join(known, clock)
-        return self._operations[do](*arguments)
+        try:
+            return self._operations[do](*arguments)
+        except ValueError:
+            return {"error": f"{do}: the value of {arguments[0]!r} is no number"}
 
     def _set(self, key: str, value: str) -> None:
         self._data[key] = value

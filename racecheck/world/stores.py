@@ -30,10 +30,12 @@ class SupervisedStore(dist.Store):  # type: ignore[misc]
         super().__init__()
         self._prefix = prefix
 
-    def _ask(self, do: str, *arguments: Any, settled: bool = False) -> Any:
-        """``settled``: whatever the order of these operations, their outcome is the same."""
-        settled = settled or _makes_group()
-        message = {"is": "store", "do": do, "arguments": arguments, "stack": stack(), "settled": settled}
+    def _ask(self, do: str, *arguments: Any, settled: bool = False, limited: bool = False) -> Any:
+        """``settled``: whatever the order of these operations, their outcome is the same; ``limited``: it waits with a
+        time limit of the program's own.
+        """
+        message = {"is": "store", "do": do, "arguments": arguments, "stack": stack(), "limited": limited}
+        message["settled"] = settled or _makes_group()
         answer = announce(message, room=1 << 20)
         if isinstance(answer, dict) and "error" in answer:
             raise dist.DistStoreError(answer["error"])
@@ -48,8 +50,8 @@ class SupervisedStore(dist.Store):  # type: ignore[misc]
     def add(self, key: str, amount: int) -> int:
         return int(self._ask("add", self._prefix + key, amount))
 
-    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:  # noqa: ARG002  (a deadlock is seen at once)
-        self._ask("wait", *(self._prefix + key for key in keys))
+    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
+        self._ask("wait", *(self._prefix + key for key in keys), limited=timeout is not None)
 
     def check(self, keys: list[str]) -> bool:
         return bool(self._ask("check", *(self._prefix + key for key in keys)))

@@ -156,12 +156,23 @@ class Supervisor:
                     self._state.current = self._next(options)
                     self._execute(self._state.current)
                     self._state.cause = self._state.trace[-1].clock
+                elif self._refuse_key():
+                    continue
                 elif not self._injector.expire(idle=True) and (
                     self._all_exit() or self._is_stuck() or not self._waits_for_a_time()
                 ):
                     return ""
         except Over as over:
             return over.why
+
+    def _refuse_key(self) -> bool:
+        """Nothing else can go on: the time limit of one that waits for a key of the store runs out; if there is one."""
+        for task in self._state.stopped_tasks():
+            if _announces(task, "store") and task.announcement is not None and task.announcement.message["limited"]:
+                self._state.changes += 1
+                reply(task, {"error": "wait timeout: the keys were not set"})
+                return True
+        return False
 
     def _soonest(self, options: list[Task]) -> float:
         """When an option goes on by itself: at once, or when it has slept; who asks in vain never does."""
@@ -210,6 +221,8 @@ class Supervisor:
 
     def _place_announcement(self, task: Task, announcement: Announcement) -> None:
         announcement.op = stops.announced_op(task, stacks=self._state.stacks)
+        if announcement.message.get("limited"):
+            self._state.ledger.untried("a time limit that runs out early in a wait for a collective or a key")
         if announcement.message["is"] == "exit":
             op = self._ending(Op(task.rank.number, task.name, "exit", "exit_group", alone=not task.rank.shared), task)
             announcement.op = op if op.places or task.rank.shared else None
@@ -414,6 +427,8 @@ class Supervisor:
         if request.call.family == "kill":
             task.rank.kills = True
             self._note_handlers(task.rank, request.number("signal"))
+            if any(request.arguments[0] in rank.processes for rank in self._state.ranks if rank is not task.rank):
+                self._state.ledger.untried("another moment at which a rank gets the signal of another one")
         if request.call.family == "exit":
             self._note_handlers(task.rank, signal.SIGCHLD)
             self._cut(task)

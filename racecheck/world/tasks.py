@@ -72,7 +72,7 @@ class Task:
     when a call of its was last answered; ``wait`` is the connect that it is held before (`limits`), ``limit`` how many
     nanoseconds it has announced for the next.  ``started``: it has shown itself as one of the program's own, by a call
     or an announcement.  ``hiring``: a thread that it starts now is a worker of a pool.  ``leaves``: it has been let
-    into a collective, and will announce that it has left it.
+    into a collective, and will announce that it has left it.  ``makes_group``: it makes a process group.
     """
 
     process: Process
@@ -93,6 +93,7 @@ class Task:
     announcement: Announcement | None = None
     inside: Instance | None = None
     leaves: bool = False
+    makes_group: bool = False
 
     @property
     def rank(self) -> Rank:

@@ -27,6 +27,7 @@ _PATH = "a path that getcwd or a link of /proc shows while another thread rename
 _APPENDED = "bytes that are lost where two NFS clients append to one file"
 _FOLLOWED = "a symbolic link that an NFS client follows as it was, after another one has replaced it"
 _OPENED = "a file that an NFS client opens by the name that another one has just taken from it"
+_SENT = "messages over sockets of the program's own"
 _LINK = re.compile(rb"/proc/(?:self|thread-self|[0-9]+)/(?:task/[0-9]+/)?(?:cwd|fd/[0-9]+)")
 
 
@@ -44,6 +45,8 @@ class Unseen:
 
     def ask(self, request: Request) -> None:
         """A thread may be about to be shown a path."""
+        if request.call.family == "bind" and not request.located and not request.task.makes_group:
+            self._ledger.untried(_SENT)
         if request.call.family == "getcwd":
             links = [f"/proc/{request.task.process.pid}/cwd"]
         elif request.call.family == "readlink":

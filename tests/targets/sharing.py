@@ -5,12 +5,16 @@ from __future__ import annotations
 import mmap
 import os
 import queue
+import select
+import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import timedelta
 
 import torch.distributed as dist
 
@@ -314,3 +318,69 @@ def moved_aside(rank: Rank) -> None:
     elif path.exists():
         with suppress(FileNotFoundError):
             path.read_bytes()
+
+
+@scenario(ranks=2)
+def limited_key(rank: Rank) -> str:
+    """Rank 0 waits half a second for a key that nobody sets."""
+    if rank.rank:
+        return ""
+    try:
+        dist.distributed_c10d._get_default_store().wait(["key"], timedelta(seconds=0.5))
+    except RuntimeError:
+        return "timed out"
+    return "set"
+
+
+@scenario(ranks=2)
+def no_number(rank: Rank) -> str:
+    store = dist.distributed_c10d._get_default_store()
+    store.set(f"key{rank.rank}", "a")
+    try:
+        store.add(f"key{rank.rank}", 1)
+    except RuntimeError:
+        return "refused"
+    return "added"
+
+
+@scenario(ranks=2)
+def limited_wait(rank: Rank) -> None:
+    dist.barrier(async_op=True).wait(timedelta(seconds=1))
+
+
+@scenario(ranks=2)
+def looks_at_a_future(rank: Rank) -> bool:
+    work = dist.barrier(async_op=True)
+    done = work.get_future().done()
+    work.wait()
+    return done
+
+
+@scenario(ranks=2)
+def signals_a_peer(rank: Rank) -> None:
+    pids = [None, None]
+    dist.all_gather_object(pids, os.getpid())
+    if rank.rank == 0:
+        os.kill(pids[1], signal.SIGCONT)
+
+
+@scenario(ranks=2)
+def sends_datagrams(rank: Rank) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", 0))
+
+
+@scenario(ranks=1)
+def limited_pipe(rank: Rank) -> bool:
+    """A thread writes to a pipe for which the main one waits a while."""
+    reading, writing = os.pipe()
+    thread = threading.Thread(target=lambda: ((rank.path / "file").mkdir(), os.write(writing, b"x")))
+    thread.start()
+    found = bool(select.select([reading], [], [], 30)[0])
+    thread.join()
+    return found
+
+
+@scenario(ranks=2)
+def sub_group(rank: Rank) -> None:
+    dist.barrier(group=dist.new_group([0, 1]))
