@@ -8,6 +8,7 @@ channel, and the order of announcements and ops is the order in which the thread
 from __future__ import annotations
 
 import _posixsubprocess
+import _thread
 import atexit
 import ctypes
 import errno as errno_module
@@ -185,6 +186,27 @@ def take_over_threads() -> None:
     """Announce when a Python thread begins, and when a pool is given work and does it."""
     for owner, method, wrap in (threading.Thread, "start", _starting), (ThreadPoolExecutor, "submit", _submitting):
         setattr(owner, method, wrap(getattr(owner, method)))
+
+
+def take_over_raw_threads() -> None:
+    """Announce threads that a program starts without ``threading``."""
+    original = _thread.start_new_thread
+
+    def start(function: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None) -> int:
+        _about_to_start()
+        ident = original(_run_raw, (function, args, kwargs or {}))
+        _started()
+        return ident
+
+    _thread.start_new_thread = _thread.start_new = start
+
+
+def _run_raw(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    announce({"is": "thread", "stack": stack()})
+    try:
+        function(*args, **kwargs)
+    finally:
+        announce({"is": "end of thread"})
 
 
 def take_over_processes() -> None:

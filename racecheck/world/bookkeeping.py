@@ -115,8 +115,11 @@ def _draw(request: Request, rng: random.Random) -> Answer | None:
     return Answer(value=given, errno=0 if given or not count else errno.EFAULT)
 
 
-def _execute(request: Request) -> Answer | None:
+def _execute(request: Request, ledger: Ledger) -> Answer | None:
     process = request.task.process
+    others = [task for task in process.rank.tasks.values() if task.process is process and task is not request.task]
+    if any(task.started for task in others):
+        ledger.untried("another moment at which an exec ends the other threads of its process")
     process.has_executed = True
     process.memory.forget()
     process.rank.replaced |= process.is_main
@@ -126,7 +129,7 @@ def _execute(request: Request) -> Answer | None:
 _OF_PROCESSES: Mapping[str, Callable[[Request, Ledger, random.Random], Answer | None]] = {
     "clone": lambda request, *_: _start(request),
     "random": lambda request, _, rng: _draw(request, rng),
-    "exec": lambda request, *_: _execute(request),
+    "exec": lambda request, ledger, _: _execute(request, ledger),
     "timer": lambda request, ledger, _: _arm(request, ledger),
     "reap": lambda request, *_: _reap(request),
     "exit": lambda request, *_: _exit(request),

@@ -13,6 +13,7 @@ import functools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from random import Random
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -87,6 +88,7 @@ _FROM_CPP = {
     "alltoall_base_": "all_to_all",
 }
 _MAKES_GROUP = "_new_process_group_helper"
+_SHORT = timedelta(minutes=5)
 _SAME_SIZE = frozenset({"all_reduce", "broadcast", "reduce"})
 
 _tickets: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
@@ -208,6 +210,11 @@ def _issue(
     return ticket, returns_early
 
 
+def _is_limited(arguments: tuple[Any, ...], named: dict[str, Any]) -> bool:
+    """Whether a call has a time limit of the program's own: that of groups is half an hour."""
+    return any(isinstance(each, timedelta) and each < _SHORT for each in (*arguments, *named.values()))
+
+
 def _root(arguments: tuple[Any, ...], named: dict[str, Any]) -> int:
     for each in (*arguments, *named.values()):
         if hasattr(each, "rootRank"):
@@ -233,7 +240,7 @@ def _issuing(original: Callable[..., Any], kind: str) -> Callable[..., Any]:
         blocks = kind == "monitored_barrier"  # in C++, and it returns no Work
         _announced.already = True
         try:
-            with _awaited(ticket if blocks else None, leaves=False), _marked():
+            with _awaited(ticket if blocks else None, leaves=False, limited=_is_limited(arguments, named)), _marked():
                 if returns_early:
                     work = early.begin(self, kind, original, arguments, named)
                 else:
@@ -259,7 +266,7 @@ def _closing(original: Callable[..., Any]) -> Callable[..., Any]:
 def _waiting(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def wait(self: Any, *arguments: Any, **named: Any) -> Any:
-        with _awaited(_tickets.get(self), limited=bool(arguments or named)), _marked():
+        with _awaited(_tickets.get(self), limited=_is_limited(arguments, named)), _marked():
             return original(self, *arguments, **named)
 
     return wait

@@ -189,6 +189,8 @@ class Quiet:
         killing = [rank for rank in self._state.ranks if rank.kills and not rank.gone]
         if any(proc.is_dying(pid) for rank in killing for pid in rank.processes):
             return True
+        if any(proc.has_ended(rank.pid) for rank in killing):  # it is heard of soon
+            return True
         for rank in killing:
             rank.kills = False
         return False

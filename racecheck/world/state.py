@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from racecheck.locking import Locks
+from racecheck.lockops import waits
 from racecheck.model import Choice, Event, Mismatch, Op, Point, PointKind, Weights, World
 from racecheck.storage import Storage
 from racecheck.world.calls import Decoder
@@ -78,7 +79,17 @@ class State:
     def end(self, tasks: Iterable[Task]) -> None:
         """These threads have ended with the last event, at whatever op each of them was."""
         ordered = sorted(tasks, key=lambda task: task.name)
+        if any(map(self._waits_for_others, ordered)):
+            self.ledger.untried("what a thread does that ended with its process while it waited for others")
         self.cut += [(len(self.trace) - 1, op) for op in self.pending(ordered)]
+
+    def _waits_for_others(self, task: Task) -> bool:
+        """Whether a thread is stopped where what another one does may let it go on."""
+        message = task.announcement.message if task.announcement is not None else {"is": ""}
+        if message["is"] == "store":
+            return bool(self.crew.store.missing(message["do"], message["arguments"]))
+        op = task.op
+        return message["is"] == "wait" or task.leaves or (op is not None and waits(op))
 
     def pending(self, tasks: Iterable[Task]) -> list[Op]:
         """The ops at which threads are, with the clocks that they would have."""

@@ -34,8 +34,9 @@ class SupervisedStore(dist.Store):  # type: ignore[misc]
         """``settled``: whatever the order of these operations, their outcome is the same; ``limited``: it waits with a
         time limit of the program's own.
         """
-        message = {"is": "store", "do": do, "arguments": arguments, "stack": stack(), "limited": limited}
-        message["settled"] = settled or _makes_group()
+        message: dict[str, Any] = {"is": "store", "do": do, "arguments": arguments, "stack": stack()}
+        settled = settled or _makes_group()
+        message |= {"settled": settled, "limited": limited and not settled}
         answer = announce(message, room=1 << 20)
         if isinstance(answer, dict) and "error" in answer:
             raise dist.DistStoreError(answer["error"])

@@ -403,9 +403,8 @@ class Supervisor:
         self._fairness.note(trace[-1])
 
     def _execute_request(self, task: Task, request: Request) -> None:
-        if request.seen != self._state.changes:
-            self._state.decoder.resolve(request)
-            self._place_request(request)
+        if request.seen != self._state.changes and not self._resolve(request):
+            return
         if bookkeeping.begins_to_wait(request, self._state.locks):
             self._begin_to_wait(request)
             return
@@ -443,6 +442,20 @@ class Supervisor:
         """A signal has been sent to a process of a rank: its handler runs before that one's next op, never later."""
         if number > 0 and any(proc.is_caught(pid, number) for pid in rank.processes):
             self._state.ledger.untried("another moment at which a handler of a signal runs")
+
+    def _resolve(self, request: Request) -> bool:
+        """Find a pending op's places again; false if its memory is gone, as that of a process that has been killed is.
+
+        The kernel has the last word then.
+        """
+        try:
+            self._state.decoder.resolve(request)
+            self._place_request(request)
+        except OSError:
+            request.task.request, request.task.rank.running = None, True
+            answer(request, CARRY_ON, self._state.crew.files)
+            return False
+        return True
 
     def _look(self, request: Request) -> Answer:
         return self._viewer.perform(request, self._perform)

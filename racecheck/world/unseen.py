@@ -28,6 +28,8 @@ _APPENDED = "bytes that are lost where two NFS clients append to one file"
 _FOLLOWED = "a symbolic link that an NFS client follows as it was, after another one has replaced it"
 _OPENED = "a file that an NFS client opens by the name that another one has just taken from it"
 _SENT = "messages over sockets of the program's own"
+_OTHER = "what /proc shows of a process of another rank"
+_PROCESS = re.compile(rb"/proc/([0-9]+)(?:/.*)?")
 _LINK = re.compile(rb"/proc/(?:self|thread-self|[0-9]+)/(?:task/[0-9]+/)?(?:cwd|fd/[0-9]+)")
 
 
@@ -47,6 +49,9 @@ class Unseen:
         """A thread may be about to be shown a path."""
         if request.call.family == "bind" and not request.located and not request.task.makes_group:
             self._ledger.untried(_SENT)
+        shown = [int(found[1]) for path in request.paths.values() if (found := _PROCESS.fullmatch(path))]
+        if any(pid not in request.task.rank.processes for pid in shown):
+            self._ledger.untried(_OTHER)
         if request.call.family == "getcwd":
             links = [f"/proc/{request.task.process.pid}/cwd"]
         elif request.call.family == "readlink":

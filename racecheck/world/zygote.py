@@ -350,6 +350,7 @@ def main(client: int) -> None:
             talk.send(json.dumps({"cannot": why}).encode())
             return
         agent.take_over_threads()
+        agent.take_over_raw_threads()
         agent.take_over_processes()
         agent.take_over_polls()
         agent.take_over_limits()
