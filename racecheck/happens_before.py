@@ -75,6 +75,10 @@ class Order:
         """The step that a pending op would be if it went now."""
         return self._step(op)
 
+    def last_before(self, op: Op) -> list[int]:
+        """The last step of each thread that happens before an op whatever it does."""
+        return [self._threads[name].steps[count - 1] for name, count in self._free(op).items()]
+
     def extend(self, events: Iterable[Event]) -> None:
         """Add what of these events could have gone at another time."""
         for event in events:

@@ -31,7 +31,7 @@ from racecheck.relation import Relation
 from racecheck.resume import Cut, Known, Past, cut
 from racecheck.runner import Progress, confirm, run_free, run_once, warm_up
 from racecheck.scenarios import Scenario
-from racecheck.strategies import DPOR, Auto, Diverged, Enough, Replay, Strategy, Sweep
+from racecheck.strategies import DPOR, Auto, Diverged, Replay, Strategy, Sweep
 from racecheck.world.recorder import Recorder
 from racecheck.world.session import Session
 
@@ -175,8 +175,6 @@ class _Exploration:
         while not self._is_over() and self._begin():
             try:
                 outcome = self._once(self.strategy)
-            except Enough:
-                continue
             except Diverged as difference:
                 self.strategy.abandon()
                 self._doubt(f"two runs of the same schedule differ: {difference}")
@@ -249,10 +247,9 @@ class _Exploration:
         strategy = strategies.make(strategies.DEFAULT, world)
         for number in range(budget):
             if strategy.begin(Random(f"{self.search.seed}:{number}")):
-                with suppress(Enough):
-                    outcome = self.attempt(world, strategy)
-                    if fails(outcome) is not None:
-                        return outcome
+                outcome = self.attempt(world, strategy)
+                if fails(outcome) is not None:
+                    return outcome
         return None
 
     def _take(self, outcome: Outcome) -> None:

@@ -64,6 +64,12 @@ def test_an_op_that_failed_depends_on_what_it_would_have_touched() -> None:
     assert not searching.complaint(program)
 
 
+def test_a_get_that_waits_in_vain_in_a_run_that_repeats_shows_its_race() -> None:
+    """Rank 1's get, after rank 2's delete, waits for ever in a run in which only rank 0 could go on, and has been."""
+    ranks = ((("check", "n"),), (("get", "k"), ("add", "n", 1)), (("set", "k", "1"), ("delete", "k")))
+    assert not searching.complaint(Program(ranks, ("d",)))
+
+
 def results(*ranks: tuple[tuple[object, ...], ...], **more: object) -> set[object]:
     """What the ranks of a program see, in all its outcomes, by the judge."""
     return {each[0] for each in judge.outcomes(Program(ranks, **more))}  # type: ignore[arg-type]

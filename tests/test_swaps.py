@@ -14,13 +14,12 @@ from random import Random
 
 import pytest
 
-from racecheck import runner, storage, targets
-from racecheck.dependence import Footprint, depends
+from racecheck import runner, targets
+from racecheck.dependence import Dependence, Footprint, depends
 from racecheck.happens_before import is_step
 from racecheck.model import Op, Outcome, Point, Returned
+from racecheck.relation import Relation
 from racecheck.scenarios import Scenario
-from racecheck.storage import Storage
-from racecheck.storage.shared import Shared
 from racecheck.strategies import RandomWalk, Strategy
 from racecheck.world.session import Session
 from tests.conftest import target
@@ -40,8 +39,8 @@ _PER_RUN = 5
 class Follow(Strategy):
     """Lets the steps go in the given order of threads; ``lost`` says where that was not possible, "" if it was."""
 
-    def __init__(self, order: Sequence[str], storage_: Storage) -> None:
-        self._order, self._storage = order, storage_
+    def __init__(self, order: Sequence[str], relation: Dependence) -> None:
+        self._order, self._relation = order, relation
         self._seen = self._done = 0
         self.lost = ""
 
@@ -51,7 +50,7 @@ class Follow(Strategy):
         return True
 
     def choose(self, point: Point) -> int:
-        for op in steps(point.trace[self._seen :], self._storage):
+        for op in steps(point.trace[self._seen :], self._relation):
             if self._done >= len(self._order) or op.thread != self._order[self._done]:
                 self.lost = self.lost or f"{op.label} went out of its turn"
             self._done += 1
@@ -64,17 +63,17 @@ class Follow(Strategy):
         return 0
 
 
-def steps(events: Sequence[object], storage_: Storage) -> list[Op]:
+def steps(events: Sequence[object], relation: Dependence) -> list[Op]:
     """The ops that are chosen."""
-    return [event for event in events if isinstance(event, Op) and is_step(event, storage_)]
+    return [event for event in events if isinstance(event, Op) and is_step(event, relation)]
 
 
 class Audit:
     """Runs a scenario, and again with its steps in another order."""
 
-    def __init__(self, session: Session, scenario: Scenario, storage_: Storage | None = None) -> None:
+    def __init__(self, session: Session, scenario: Scenario, relation: Dependence | None = None) -> None:
         self._session, self._scenario = session, scenario
-        self._storage = storage_ or storage.make(scenario.world)
+        self._relation = relation or Relation(scenario.world)
         runner.warm_up(session, scenario, scenario.world, seed="0")
 
     def run(self, strategy: Strategy, seed: str) -> Outcome:
@@ -85,7 +84,7 @@ class Audit:
         """So many pairs of neighbours of different threads that nothing orders, with what their swap changed."""
         for seed in count():
             outcome = self.run(RandomWalk(), str(seed))
-            taken = steps(outcome.trace, self._storage)
+            taken = steps(outcome.trace, self._relation)
             pairs = [at for at in range(len(taken) - 1) if self._is_pair(taken[at], taken[at + 1], dependent=dependent)]
             for at in Random(seed).sample(pairs, min(_PER_RUN, len(pairs), number)):
                 order = [*range(at), at + 1, at, *range(at + 2, len(taken))]
@@ -98,16 +97,16 @@ class Audit:
         return not _follows(one, other) and self._depend(one, other) == dependent
 
     def _depend(self, one: Op, other: Op) -> bool:
-        return depends(self._storage.footprint(one), self._storage.footprint(other))
+        return depends(self._relation.footprint(one), self._relation.footprint(other))
 
     def shuffles(self, number: int) -> Iterator[str]:
         """Runs in another order of everything that is independent, with what that changed."""
         for seed in range(number):
             outcome = self.run(RandomWalk(), str(seed))
-            yield self.again(outcome, self._shuffled(steps(outcome.trace, self._storage), Random(seed)), str(seed))
+            yield self.again(outcome, self._shuffled(steps(outcome.trace, self._relation), Random(seed)), str(seed))
 
     def _shuffled(self, taken: Sequence[Op], rng: Random) -> list[int]:
-        footprints = [self._storage.footprint(op) for op in taken]
+        footprints = [self._relation.footprint(op) for op in taken]
         before = [
             {at for at in range(end) if _follows(taken[at], taken[end]) or depends(footprints[at], footprints[end])}
             for end in range(len(taken))
@@ -122,8 +121,8 @@ class Audit:
 
     def again(self, outcome: Outcome, order: Sequence[int], seed: str) -> str:
         """What is different if the steps go in this order, "" for nothing."""
-        taken = steps(outcome.trace, self._storage)
-        follow = Follow([taken[each].thread for each in order], self._storage)
+        taken = steps(outcome.trace, self._relation)
+        follow = Follow([taken[each].thread for each in order], self._relation)
         swapped = self.run(follow, seed)
         return follow.lost or next(_differences(outcome, swapped), "")
 
@@ -203,7 +202,7 @@ def test_neighbours_of_reported_races_can_be_swapped(session: Session, name: str
     check_swaps(Audit(session, reported(name)), REPORTED[name])
 
 
-class Without(Shared):
+class Without(Relation):
     """Knows nothing of one sort of locations."""
 
     def __init__(self, scenario: Scenario, kind: str) -> None:

@@ -14,7 +14,7 @@ from racecheck.strategies.dpor import DPOR, Progress
 from racecheck.strategies.pct import PCT
 from racecheck.strategies.portfolio import Portfolio
 from racecheck.strategies.pos import POS
-from racecheck.strategies.protocol import Diverged, Enough, Strategy
+from racecheck.strategies.protocol import Diverged, Strategy
 from racecheck.strategies.random_walk import RandomWalk
 from racecheck.strategies.replay import Replay
 from racecheck.strategies.round_robin import RoundRobin
@@ -22,7 +22,7 @@ from racecheck.strategies.sweep import Sweep
 from racecheck.strategies.urw import URW
 
 __all__ = [
-    "DEFAULT", "DPOR", "NAMES", "PCT", "POS", "URW", "Auto", "Diverged", "Enough", "Portfolio", "RandomWalk", "Replay",
+    "DEFAULT", "DPOR", "NAMES", "PCT", "POS", "URW", "Auto", "Diverged", "Portfolio", "RandomWalk", "Replay",
     "RoundRobin", "Strategy", "Sweep", "check_strategy", "make",
 ]  # fmt: skip
 

@@ -6,7 +6,8 @@ thread is entered at the point before it, to go first there in a later run.  A t
 *sleeps* in the runs that follow, until something is done that depends on what it did there: as long as it sleeps, to
 let it go would only repeat a run that has been.
 
-A wakeup tree would spare the runs in which at last everybody sleeps; they are few, and counted as redundant.
+A wakeup tree would spare the runs in which at last everybody sleeps; they are few, and counted as redundant.  Such a
+run goes on to its end all the same: a thread that waits there in vain for a key or a lock may show a new race.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from racecheck.dependence import Dependence, Footprint, depends
 from racecheck.errors import InternalError
 from racecheck.happens_before import Order, Step, is_step, yields
 from racecheck.model import Event, Op, Outcome, Point
-from racecheck.strategies.protocol import Diverged, Enough, Strategy
+from racecheck.strategies.protocol import Diverged, Strategy
 
 _POLLS = "a thread asks the same again and again, and what it does when it stops asking was not tried"
 _SLEEPS = "a sleep overtakes the others by 5 s at most"
@@ -115,17 +116,17 @@ class DPOR(Strategy):
         self._seen, self._depth, self._first_new = 0, 0, nodes[-1].step if nodes else 0
         self._at: Node | None = None
         self._asleep: dict[str, Footprint] = {}
-        self._repeats = False
+        self._repeats_from = -1
         return True
 
     def choose(self, point: Point) -> int:
         self._follow(point.trace)
         options, nodes = {op.thread: op for op in point.options}, self.progress.nodes
         if self._depth == len(nodes):
-            self._repeats |= self._is_told(options)
+            if self._is_told(options):
+                self._repeat(len(self._order.steps))
             if self._repeats:
-                self._look_back(())
-                raise Enough
+                return [*options].index(self._prefer(options))
             nodes.append(self._enter(options))
         self._at = node = nodes[self._depth]
         self._depth += 1
@@ -137,11 +138,12 @@ class DPOR(Strategy):
     def end(self, outcome: Outcome) -> None:
         self._follow(outcome.trace)
         self.progress.doubts |= {*of_run(outcome).doubts}
-        self._look_back(outcome.pending)
+        self._look_back(self._cut_short(outcome.pending) if self._repeats else outcome.pending)
         for index, op in outcome.cut:
             order = Order(self._relation)
             order.extend(outcome.trace[: index + 1])
-            self._reverse_all(order, order.imagine(op))
+            if len(order.steps) <= len(self._order.steps):
+                self._reverse_all(order, order.imagine(op))
 
     def abandon(self) -> None:
         """The races of the run under way have not been looked at, so a search that goes on repeats it."""
@@ -187,8 +189,17 @@ class DPOR(Strategy):
             self._asleep.pop(thread, None)
             node.done[thread], self._at = step.footprint, None
         elif thread in self._asleep:
-            self._repeats = True
+            self._repeat(len(self._order.steps) - 1)
         self._asleep = {each: touched for each, touched in self._asleep.items() if not depends(touched, step.footprint)}
+
+    @property
+    def _repeats(self) -> bool:
+        return self._repeats_from >= 0
+
+    def _repeat(self, step: int) -> None:
+        """From this step on this run has been before."""
+        if not self._repeats:
+            self._repeats_from, self._asleep_then = step, {*self._asleep}
 
     def _compare(self, step: Step) -> None:
         """Up to where this run is new it has to be the last one; raises `Diverged`."""
@@ -209,11 +220,14 @@ class DPOR(Strategy):
         return is_told
 
     def _enter(self, options: dict[str, Op]) -> Node:
-        """A new point: go on with the thread that went last, unless it only waits."""
-        awake = [each for each in options if each not in self._asleep]
-        busy = [each for each in awake if not yields(options[each]) and not self._order.is_vain(options[each])]
-        chosen = (busy or awake)[-1 if self._streak() >= _TURN else 0]
+        """A new point: who does not sleep goes on."""
+        chosen = self._prefer({thread: op for thread, op in options.items() if thread not in self._asleep})
         return Node(len(self._order.steps), _labels(options), dict(self._asleep), chosen, {chosen})
+
+    def _prefer(self, options: dict[str, Op]) -> str:
+        """Who goes on: the thread that went last, unless it only waits."""
+        busy = [thread for thread, op in options.items() if not yields(op) and not self._order.is_vain(op)]
+        return (busy or [*options])[-1 if self._streak() >= _TURN else 0]
 
     def _streak(self) -> int:
         """For how many steps the thread that went last has gone on, up to `_TURN`."""
@@ -231,6 +245,20 @@ class DPOR(Strategy):
         progress.traces += not self._repeats
         progress.redundant += self._repeats
         progress.steps = max(progress.steps, len(self._order.steps))
+
+    def _cut_short(self, pending: Iterable[Op]) -> list[Op]:
+        """Forget what has been before; returns the ops that waited in vain when nobody else was left."""
+        whole, self._order = self._order, Order(self._relation)
+        for step in whole.steps[: self._repeats_from]:
+            self._order.add(step.op)
+        next_ones = {
+            op.thread: op for op in (*pending, *(step.op for step in whole.steps[: self._repeats_from - 1 : -1]))
+        }
+        return [
+            op
+            for thread, op in next_ones.items()
+            if thread not in self._asleep_then and all(each < self._repeats_from for each in whole.last_before(op))
+        ]
 
     def _reverse_all(self, order: Order, step: Step) -> None:
         at = {node.step: node for node in self.progress.nodes}

@@ -1,9 +1,9 @@
 """What a strategy is.
 
 The runner calls, for each run: 1. ``begin(rng)``, which is False once the strategy has nothing left to try; 2.
-``choose(point)`` at each point that has two options or more, which gives the index of one, or raises `Enough` or
-`Diverged`; 3. ``end(outcome)``, unless it has raised.  A strategy does no input or output, knows no budget and draws
-from ``rng`` alone.
+``choose(point)`` at each point that has two options or more, which returns the index of one, or raises `Diverged`; 3.
+``end(outcome)``, unless it has raised.  A strategy does no input or output, knows no budget and draws from ``rng``
+alone.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from racecheck.claims import Claim
 from racecheck.model import Outcome, Point
 
 
-class Enough(BaseException):
-    """The rest of this run could show nothing new.  (Code under test cannot swallow a ``BaseException``.)"""
-
-
 class Diverged(BaseException):
-    """What has been before is different now: the text says what, and at which step."""
+    """What has been before is different now: the text says what, and at which step.
+
+    (Code under test cannot swallow a ``BaseException``.)
+    """
 
 
 class Strategy(Protocol):

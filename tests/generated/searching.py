@@ -8,7 +8,7 @@ from random import Random
 
 from racecheck.errors import InternalError
 from racecheck.relation import Relation
-from racecheck.strategies import DPOR, Diverged, Enough
+from racecheck.strategies import DPOR, Diverged
 
 from . import judge
 from .programs import Program, smaller
@@ -34,10 +34,7 @@ def search(program: Program, most: int = _RUNS) -> Searched:
     runs = 0
     while runs < most and strategy.begin(Random(0)):
         runs += 1
-        try:
-            outcome, effect = Toy(program, strategy.choose).run()
-        except Enough:
-            continue
+        outcome, effect = Toy(program, strategy.choose).run()
         strategy.end(outcome)
         found.add(effect)
     claim = str(strategy.claim())
