@@ -30,6 +30,7 @@ The modules, from the top; imports go down this list, never up:
     strategies          what to choose at a point, one small file each
     claims              what runs show beyond themselves: covered, conditions, doubts
     happens_before      the order of a run, and its races
+    timed               ops whose order a program has learned from the times of files
     relation            what the ops of a world touch: files, and the memory that threads share
     storage             what a node sees of the files, and what an op touches of them
     targets             how a target on the command line names a scenario

@@ -20,6 +20,9 @@ Kind = Literal["EXHAUSTED", "INCOMPLETE", ""]
 _CONDITIONS = {
     "threads and processes of a rank": "threads and processes of a rank switch at their ops only",
     "collectives return as gloo": "for gloo",
+    "collectives go on beside": "tensors of collectives are left alone until the wait",
+    "listings are sorted": "listings are sorted",
+    "clocks are read": "clocks show what they showed in these schedules",
     "collectives return as early": "for collectives as weak as MPI and NCCL allow",
 }
 """The condition of a claim, by how the note begins that asks for it."""

@@ -416,6 +416,7 @@ class Outcome:
     ``names`` are the patterns of names that differ between two runs of one schedule, and that are shown as who came
     with them: ".tmp<0:1>".  ``pending`` are ops that never went: of ranks that were still going when the run ended.
     ``cut`` are those of threads that ended with their process, each with the index of the event that ended it.
+    ``looked`` are the times of files that a program looked at, in nanoseconds since the run began.
     ``fired`` says how often each of the world's faults has happened.  After a ``crash`` disk, contents and recovery are
     of what that left; trace and results are of the run that it cut.
     """
@@ -433,6 +434,7 @@ class Outcome:
     names: tuple[str, ...] = ()
     pending: tuple[Op, ...] = ()
     cut: tuple[tuple[int, Op], ...] = ()
+    looked: tuple[int, ...] = ()
     fired: tuple[int, ...] = ()
     crash: Crash | None = None
     coverage: Coverage = field(default_factory=Coverage)

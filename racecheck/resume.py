@@ -80,13 +80,14 @@ class Cut:
     known: tuple[str, ...]
     bounds: tuple[str, ...]
     doubts: tuple[str, ...]
+    timed: tuple[str, ...]
     past: Past = field(default_factory=Past)
 
     @property
     def progress(self) -> Progress:
         return Progress(
             self.traces, self.redundant, self.steps, [_node(each) for each in self.nodes], [*self.known],
-            {*self.bounds}, {*self.doubts},
+            {*self.bounds}, {*self.doubts}, {*self.timed},
         )  # fmt: skip
 
 
@@ -97,7 +98,8 @@ def cut(
     return Cut(
         scenario, world, seed, names, progress.traces, progress.redundant, progress.steps,
         tuple(_branch(each) for each in progress.nodes), tuple(progress.known),
-        tuple(sorted(progress.bounds)), tuple(sorted(progress.doubts)), past or Past(),
+        tuple(sorted(progress.bounds)), tuple(sorted(progress.doubts)), tuple(sorted(progress.timed)),
+        past or Past(),
     )  # fmt: skip
 
 

@@ -26,6 +26,9 @@ _WARM_UPS = 3
 _LESSONS, _REPEATS = 4, 3
 """How often names that differ from run to run are learnt, and from how many runs more each time."""
 
+_PAUSE = 60 * 10**9
+"""How long after a run its recovery begins, in nanoseconds of virtual time."""
+
 Progress = Callable[[int, int, float, str], None]
 """Called after each run: how many have been done, how many of them count (as distinct, as reproduced), the seconds
 that they took, and what else there is to say."""
@@ -56,11 +59,12 @@ def run_once(
         keep=keep, recorder=recorder,
     )  # fmt: skip
     outcome = supervisor.run()
+    if scenario.has_recovery:
+        since = max((op.time for op in outcome.ops), default=0) + _PAUSE
+        resumed = _recovery(session, scenario, world, seed=seed, since=since, stacks=stacks, names=names).run()
+        outcome = replace(outcome, recovery=resumed)
     strategy.end(outcome)
-    if not scenario.has_recovery:
-        return outcome
-    resumed = _recovery(session, scenario, world, seed=seed, stacks=stacks, names=names).run()
-    return replace(outcome, recovery=resumed)
+    return outcome
 
 
 def run_free(session: Session, scenario: Scenario, world: World, strategy: Strategy, *, seed: str) -> Outcome:
@@ -74,10 +78,12 @@ def run_free(session: Session, scenario: Scenario, world: World, strategy: Strat
 
 
 def _recovery(
-    session: Session, scenario: Scenario, world: World, *, seed: str, stacks: bool, names: Sequence[str] = ()
+    session: Session, scenario: Scenario, world: World, *, seed: str, since: int, stacks: bool, names: Sequence[str]
 ) -> Supervisor:
     fresh, target = scenario.fresh_world(world), scenario.reference
-    return Supervisor(session, target, fresh, _tamest, seed=seed, stacks=stacks, recovering=True, names=names)
+    return Supervisor(
+        session, target, fresh, _tamest, seed=seed, stacks=stacks, recovering=True, since=since, names=names
+    )  # fmt: skip
 
 
 def _tamest(_: Point) -> int:

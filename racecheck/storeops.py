@@ -12,7 +12,7 @@ from racecheck.model import Op
 
 AWAIT_KEYS = frozenset({"get", "multi_get", "wait"})
 """Operations that wait until their keys are there."""
-_LOOKS = frozenset({"check", "count", *AWAIT_KEYS})
+_LOOKS = frozenset({"check", "count", "keys", *AWAIT_KEYS})
 
 
 def awaits(op: Op) -> bool:

@@ -90,6 +90,8 @@ def test_what_threads_share_is_said_with_the_claim(session: Session) -> None:
         ("limited_pipe", "a time limit that runs out early in a wait for a descriptor"),
         ("looks_at_a_future", "what else a rank could be told of a collective that it does not wait for"),
         ("signals_a_peer", "another moment at which a rank gets the signal of another one"),
+        ("impatient_group", "a collective whose group gives up before all ranks have come"),
+        ("never_waits", "a tensor is read or written whose collective the program never waits for"),
         ("sends_datagrams", "messages over sockets of the program's own"),
     ],
 )
@@ -123,3 +125,27 @@ def test_what_the_model_of_nfs_leaves_out_is_named(session: Session, name: str, 
 def test_a_limited_wait_for_a_key_that_nobody_sets_times_out(session: Session) -> None:
     found, _ = searched(session, "limited_key")
     assert {returned(outcome) for outcome in found} == {"['timed out', '']"}
+
+
+def test_a_limited_wait_for_a_collective_to_which_nobody_comes_gives_up(session: Session) -> None:
+    found, _ = searched(session, "nobody_comes")
+    assert {returned(outcome) for outcome in found} == {"['gave up', 'nothing']"}
+
+
+def test_a_claim_says_that_tensors_are_left_alone_until_the_wait(session: Session) -> None:
+    _, report = searched(session, "reads_before_the_wait")
+    assert report.claim.conditions == ("tensors of collectives are left alone until the wait",)
+
+
+def test_a_thread_of_gloo_is_not_taken_for_one_of_the_program(session: Session) -> None:
+    found, report = searched(session, "waits_in_a_thread")
+    threads = {op.thread for outcome in found for op in outcome.ops}
+    assert threads == {"0", "0.1", "1", "1.1"}
+    assert report.verdict is Verdict.PASS
+
+
+def test_a_store_answers_as_the_real_one_does(session: Session) -> None:
+    """That of PyTorch 2.13, that is, which counts a key of its own."""
+    found, _ = searched(session, "uses_a_store")
+    expected = [["a"], 2, 1, "first", "1", "0:05:00", "timed out"]
+    assert [outcome.results for outcome in found] == [(Returned(expected),)]

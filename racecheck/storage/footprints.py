@@ -42,7 +42,8 @@ _OWN_OFFSET = frozenset({
 })  # fmt: skip
 """Calls that begin where the last one through the same open file ended (or may do so)."""
 _OFFSET_OR_OWN = frozenset({"preadv2", "pwritev2"})
-_ASKING_STORE = frozenset({"get", "multi_get", "wait", "check", "count"})
+_ASKING_ALL = frozenset({"count", "keys"})
+_ASKING_STORE = frozenset({"get", "multi_get", "wait", "check", *_ASKING_ALL})
 _FROM_POSITION, _FROM_END = 1, 2
 """Where the bytes of a record lock are counted from (``whence`` of fcntl(2))."""
 
@@ -290,8 +291,8 @@ def _use_key(touched: _Touched, op: Op) -> None:
     rank = op.rank if op.call == "issue" else -1
     for place in op.places:
         touched(op.call, (rank, place.name), READ if op.syscall in _ASKING_STORE else WRITE)
-    if op.syscall == "count" or (op.call == "store" and op.syscall not in _ASKING_STORE):
-        touched("keys", "store", READ if op.syscall == "count" else ADD)
+    if op.syscall in _ASKING_ALL or (op.call == "store" and op.syscall not in _ASKING_STORE):
+        touched("keys", "store", READ if op.syscall in _ASKING_ALL else ADD)
 
 
 def _anything(touched: _Touched, op: Op) -> None:

@@ -22,6 +22,7 @@ from racecheck.errors import InternalError
 from racecheck.happens_before import Order, Step, is_step, yields
 from racecheck.model import Event, Op, Outcome, Point
 from racecheck.strategies.protocol import Diverged, Strategy
+from racecheck.timed import Timed
 
 _POLLS = "a thread asks the same again and again, and what it does when it stops asking was not tried"
 _SLEEPS = "a sleep overtakes the others by 5 s at most"
@@ -65,7 +66,7 @@ class Progress:
 
     ``nodes`` are the points of the last run at which something is left to try, and of those before it; ``known`` says
     of each step of that run what it was and what came of it.  ``bounds`` and ``doubts`` are what the claim leaves out,
-    and what keeps it from being a proof.
+    and what keeps it from being a proof.  ``timed`` are the ops whose order a program has learned from times of files.
     """
 
     traces: int = 0
@@ -75,6 +76,7 @@ class Progress:
     known: list[str] = field(default_factory=list)
     bounds: set[str] = field(default_factory=set)
     doubts: set[str] = field(default_factory=set)
+    timed: set[str] = field(default_factory=set)
 
     @property
     def left(self) -> int:
@@ -99,7 +101,7 @@ class DPOR(Strategy):
 
     def __init__(self, relation: Dependence, progress: Progress | None = None) -> None:
         self.progress = progress or Progress()
-        self._relation = relation
+        self._relation = Timed(relation, self.progress.timed)
         self._going = False
 
     def begin(self, rng: Random) -> bool:
@@ -136,6 +138,9 @@ class DPOR(Strategy):
         return [*options].index(node.chosen)
 
     def end(self, outcome: Outcome) -> None:
+        if self._relation.learn(outcome):
+            self._start_again()
+            return
         self._follow(outcome.trace)
         self.progress.doubts |= {*of_run(outcome).doubts}
         self._look_back(self._cut_short(outcome.pending) if self._repeats else outcome.pending)
@@ -144,6 +149,12 @@ class DPOR(Strategy):
             order.extend(outcome.trace[: index + 1])
             if len(order.steps) <= len(self._order.steps):
                 self._reverse_all(order, order.imagine(op))
+
+    def _start_again(self) -> None:
+        """More ops depend on each other than the runs so far took into account."""
+        old = self.progress
+        self.progress = Progress(steps=old.steps, bounds=old.bounds, doubts=old.doubts, timed=old.timed)
+        self._going = False
 
     def abandon(self) -> None:
         """The races of the run under way have not been looked at, so a search that goes on repeats it."""

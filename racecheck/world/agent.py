@@ -28,12 +28,14 @@ import signal
 import socket
 import struct
 import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from types import FrameType, MappingProxyType, ModuleType, TracebackType
 from typing import Any, SupportsFloat, SupportsIndex
@@ -51,6 +53,10 @@ signal from the end; by its number, since `signal` names none elsewhere than on 
 
 _PR_SET_PDEATHSIG = 1
 _HERE = (str(Path(__file__).parent), scenarios.__file__)
+_WAITS_AND_LOGS = tuple(
+    f"{sysconfig.get_path('stdlib')}/{name}"
+    for name in ("asyncio", "concurrent", "logging", "multiprocessing", "queue", "selectors", "subprocess", "threading")
+)
 _LOST = re.compile(r"gloo/transport/.*(closed by peer|reset by peer|Broken pipe|Timed out)", re.DOTALL)
 """What gloo says of a peer that is gone."""
 
@@ -127,6 +133,7 @@ def sleep(seconds: SupportsFloat | SupportsIndex, /) -> None:
 
 _page: mmap.mmap | None = None
 _ahead = 0
+_told: list[str] = []
 _reads = threading.local()
 
 
@@ -154,6 +161,7 @@ def take_over_time() -> None:
         kind, begins = ("of_day", virtual.EPOCH + _ahead) if clock in of_day else ("since", virtual.BOOTED)
         count = int(getattr(_reads, kind, 0)) + 1
         setattr(_reads, kind, count)
+        tell_of_clock(sys._getframe(1))
         return begins + int.from_bytes(_page[:8], "little") + count * virtual.TICK
 
     before = dict(vars(time))
@@ -166,6 +174,25 @@ def take_over_time() -> None:
     time.clock_gettime = lambda clock: read(clock) / 1e9
     time.sleep = sleep
     _replace({id(before[name]): now for name, now in vars(time).items() if before[name] is not now})
+
+
+def tell_of_clock(frame: FrameType | None) -> None:
+    """Announce the program's first look at a clock, ``frame`` being our caller's caller or one of our own frames.
+
+    Where torch looks, or what Python's library waits and logs with, the program learns nothing by it.
+    """
+    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
+        frame = frame.f_back
+    if _page is not None and not _told and frame is not None and _is_of_program(frame.f_code.co_filename):
+        _told.append("clock")
+        announce({"is": "looks at clock"})
+
+
+@functools.cache
+def _is_of_program(file: str) -> bool:
+    if "/site-packages/" in file:
+        return "/site-packages/torch/" not in file
+    return not file.startswith(("<frozen", *_WAITS_AND_LOGS))
 
 
 def _replace(functions: Mapping[int, Any]) -> None:
@@ -352,6 +379,11 @@ def announce(message: dict[str, Any], room: int = 4096) -> Any:
     if error:
         raise libc.os_error(error)
     return json.loads(ctypes.string_at(_replies.buffer, length)) if length else None
+
+
+def nanoseconds(limit: timedelta | None) -> int:
+    """A time limit, as the supervisor hears of it; 0 for none."""
+    return round(limit.total_seconds() * 1e9) if limit is not None else 0
 
 
 def stack(frame: FrameType | None = None) -> list[tuple[str, int, str]]:

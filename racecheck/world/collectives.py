@@ -23,6 +23,7 @@ from racecheck.world.tasks import Clock, frames, join
 
 _ROOT_TO_ALL = frozenset({"broadcast", "scatter"})
 _ALL_TO_ROOT = frozenset({"reduce", "gather"})
+_WITHOUT_TENSOR = frozenset({"barrier", "monitored_barrier"})
 _ONE_TO_ONE = frozenset({"send", "recv", "recv_any"})
 
 CONDITIONS = {
@@ -31,12 +32,18 @@ CONDITIONS = {
 }
 """What a run notes that has a collective from which a rank may go on before its peers come."""
 
+OPEN = "collectives go on beside their ranks' ops: their tensors are taken to be left alone until the wait"
+"""What a run notes that has an op between the issue of a collective and the wait for it."""
+NEVER_AWAITED = "when a tensor is read or written whose collective the program never waits for"
+"""What a run names as not tried that has such a collective."""
+
 
 @dataclass(slots=True, eq=False)
 class Instance:
     """One collective and the parts of it that have been issued, each with the issuer's clock and stack.
 
-    ``issued`` and ``left`` are the event's, too, and still filled in when that has been recorded.
+    ``issued`` and ``left`` are the event's, too, and still filled in when that has been recorded.  ``since`` is when
+    the first part was issued, in nanoseconds of virtual time.
     """
 
     kind: str
@@ -48,6 +55,7 @@ class Instance:
     stacks: dict[int, tuple[Frame, ...]] = field(default_factory=dict)
     issued: Clock = field(default_factory=dict)
     left: Clock = field(default_factory=dict)
+    since: int = -1
 
     @property
     def missing(self) -> list[int]:
@@ -102,6 +110,7 @@ class Collectives:
         self._calls: dict[tuple[Any, ...], dict[int, str]] = {}
         self._counts: dict[tuple[Any, ...], int] = {}
         self._tickets: list[Instance] = []
+        self._open: dict[int, set[int]] = {}
         self.ambiguous = False
 
     def issue(self, rank: int, message: dict[str, Any], clock: Clock) -> tuple[int, Collective | None]:
@@ -115,7 +124,17 @@ class Collectives:
             self._compare(key, instance, rank, message)
         instance.clocks[rank] = dict(clock)
         self._tickets.append(instance)
+        if message["python"] and message["kind"] not in _WITHOUT_TENSOR:
+            self._open.setdefault(rank, set()).add(len(self._tickets) - 1)
         return len(self._tickets) - 1, None if instance.missing else instance.event()
+
+    def awaited(self, rank: int, ticket: int) -> None:
+        """A rank waits for its part."""
+        self._open.get(rank, set()).discard(ticket)
+
+    def is_open(self, rank: int) -> bool:
+        """Whether a rank has a part for which it does not wait, or not yet: gloo uses its tensor at any time."""
+        return bool(self._open.get(rank))
 
     def instance(self, ticket: int) -> Instance:
         return self._tickets[ticket]

@@ -29,7 +29,7 @@ from torch.distributed.distributed_c10d import (
 )
 
 from racecheck.world import early, stores
-from racecheck.world.agent import Job, announce, show_gpus, stack
+from racecheck.world.agent import Job, announce, nanoseconds, show_gpus, stack
 
 _METHODS = {
     "allreduce": "all_reduce",
@@ -88,7 +88,8 @@ _FROM_CPP = {
     "alltoall_base_": "all_to_all",
 }
 _MAKES_GROUP = "_new_process_group_helper"
-_SHORT = timedelta(minutes=5)
+_SHORT, _NEXT_TO_NOTHING = timedelta(minutes=5), timedelta(milliseconds=1)
+_CPU = torch.device("cpu")
 _SAME_SIZE = frozenset({"all_reduce", "broadcast", "reduce"})
 
 _tickets: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
@@ -160,18 +161,18 @@ def install() -> None:
 
 
 @contextmanager
-def _awaited(ticket: int | None, *, leaves: bool = True, limited: bool = False) -> Iterator[None]:
-    """Announce that a thread waits for a collective, and that it has left it.
+def _awaited(ticket: int | None, *, leaves: bool = True, limit: timedelta | None = None) -> Iterator[bool]:
+    """Announce that a thread waits for a collective, and that it has left it; yields whether ``limit`` has run out.
 
     ``leaves``: once all ranks have issued their parts it leaves by itself.  (A part that is carried out only in the
     wait, as C++ does, does not count until its rank is let go on.)
     """
     if ticket is None:
-        yield
+        yield False
         return
-    announce({"is": "wait", "ticket": ticket, "stack": stack(), "leaves": leaves, "limited": limited})
+    message = {"is": "wait", "ticket": ticket, "stack": stack(), "leaves": leaves, "limit": nanoseconds(limit)}
     try:
-        yield
+        yield announce(message) is not None
     finally:
         announce({"is": "left", "ticket": ticket, "stack": stack()})
 
@@ -199,6 +200,7 @@ def _issue(
         "signature": _signature(kind, arguments),
         "stack": stack(),
         "python": python,
+        "patience": _patience(group),
     }
     if kind in {"broadcast", "scatter", "reduce", "gather"}:
         message["root"] = ranks[_root(arguments, named)]
@@ -210,9 +212,21 @@ def _issue(
     return ticket, returns_early
 
 
-def _is_limited(arguments: tuple[Any, ...], named: dict[str, Any]) -> bool:
-    """Whether a call has a time limit of the program's own: that of groups is half an hour."""
-    return any(isinstance(each, timedelta) and each < _SHORT for each in (*arguments, *named.values()))
+def _limit(arguments: tuple[Any, ...], named: dict[str, Any]) -> timedelta | None:
+    """The time limit of the program's own that a call has: that of groups is half an hour."""
+    limits = (each for each in (*arguments, *named.values()) if isinstance(each, timedelta) and each < _SHORT)
+    return next(limits, None)
+
+
+def _at_once(argument: Any) -> Any:
+    """A time limit that has run out in virtual time; all else stays."""
+    return _NEXT_TO_NOTHING if isinstance(argument, timedelta) else argument
+
+
+def _patience(group: ProcessGroup) -> int:
+    """After how many nanoseconds the parts of a group give up."""
+    options = getattr(group._get_backend(_CPU), "options", None)
+    return nanoseconds(getattr(options, "_timeout", None))
 
 
 def _root(arguments: tuple[Any, ...], named: dict[str, Any]) -> int:
@@ -240,7 +254,11 @@ def _issuing(original: Callable[..., Any], kind: str) -> Callable[..., Any]:
         blocks = kind == "monitored_barrier"  # in C++, and it returns no Work
         _announced.already = True
         try:
-            with _awaited(ticket if blocks else None, leaves=False, limited=_is_limited(arguments, named)), _marked():
+            limit = _limit(arguments, named)
+            with _awaited(ticket if blocks else None, leaves=False, limit=limit) as is_over, _marked():
+                if is_over:
+                    arguments = tuple(map(_at_once, arguments))
+                    named = {name: _at_once(each) for name, each in named.items()}
                 if returns_early:
                     work = early.begin(self, kind, original, arguments, named)
                 else:
@@ -266,8 +284,8 @@ def _closing(original: Callable[..., Any]) -> Callable[..., Any]:
 def _waiting(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def wait(self: Any, *arguments: Any, **named: Any) -> Any:
-        with _awaited(_tickets.get(self), limited=_is_limited(arguments, named)), _marked():
-            return original(self, *arguments, **named)
+        with _awaited(_tickets.get(self), limit=_limit(arguments, named)) as is_over, _marked():
+            return original(self, _NEXT_TO_NOTHING) if is_over else original(self, *arguments, **named)
 
     return wait
 
@@ -302,7 +320,7 @@ def _looking(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def look(self: Any) -> Any:
         if self in _tickets:
-            announce({"is": "looks"})
+            announce({"is": "looks at collective"})
         return original(self)
 
     return look

@@ -21,6 +21,7 @@ from racecheck.world.perform import CARRY_ON, Answer
 from racecheck.world.state import State
 from racecheck.world.tasks import Rank, Task
 
+CLOCKS = "clocks are read by the program: they show what they showed in these schedules"
 _SPIN = 100
 
 
@@ -184,8 +185,8 @@ class Intake:
         task.announcement = announcement(rank, notification)
         task.started = task.fresh = True
         message = task.announcement.message
-        if message["is"] == "looks":
-            self._state.ledger.untried("what else a rank could be told of a collective that it does not wait for")
+        if message["is"] in _LOOKS:
+            _LOOKS[message["is"]](self._state, message)
             reply(task)
             return
         if message["is"] in _OWN_AFFAIRS:
@@ -193,6 +194,28 @@ class Intake:
             return
         task.hiring &= message["is"] != "submitted"
         task.leaves &= message["is"] != "left"
+
+
+def _look_at_collective(state: State, message: dict[str, Any]) -> None:
+    del message
+    state.ledger.untried("what else a rank could be told of a collective that it does not wait for")
+
+
+def _look_at_clock(state: State, message: dict[str, Any]) -> None:
+    del message
+    state.ledger.note(CLOCKS)
+
+
+def _look_at_time(state: State, message: dict[str, Any]) -> None:
+    """A program looks at a time of a file: which op gave it?"""
+    state.looked.add(message["nanoseconds"])
+
+
+_LOOKS: Mapping[str, Callable[[State, dict[str, Any]], None]] = {
+    "looks at collective": _look_at_collective,
+    "looks at clock": _look_at_clock,
+    "looks at time": _look_at_time,
+}
 
 
 def _submit(task: Task, message: dict[str, Any]) -> str:

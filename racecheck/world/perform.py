@@ -332,6 +332,10 @@ def _buffer(data: bytes, file: OpenFile) -> Iterator[memoryview]:
             yield view
 
 
+SORTED = "listings are sorted: a file system may return the entries of a directory in any order"
+"""What a run notes in which a listing had several entries."""
+
+
 def _list(request: Request) -> Answer:
     """A directory's entries in the order of their names; all are read when the first are asked for."""
     if request.call.name != "getdents64":

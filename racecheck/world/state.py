@@ -50,6 +50,7 @@ class State:
     cause: Mapping[str, int] = field(default_factory=dict)
     changes: int = 0
     cut: list[tuple[int, Op]] = field(default_factory=list)
+    looked: set[int] = field(default_factory=set)
     unseen: Unseen = field(init=False)
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ def keys_of(do: str, arguments: Sequence[Any]) -> Sequence[str]:
     """The keys that an operation is about; none where it is about all."""
     if do == "multi_set":
         return arguments[::2]
-    if do == "count":
+    if do in {"count", "keys"}:
         return []
     return arguments if do in {"check", "multi_get", "wait"} else arguments[:1]
 
@@ -24,6 +24,7 @@ class Store:
     def __init__(self) -> None:
         self._data: dict[str, str] = {}
         self._clocks: dict[str, Clock] = {}
+        self._queues: dict[str, list[str]] = {}
         self._operations: dict[str, Callable[..., Any]] = {
             "set": self._set,
             "get": lambda key: self._data[key],
@@ -35,6 +36,10 @@ class Store:
             "multi_get": lambda *keys: [self._data[key] for key in keys],
             "multi_set": lambda *pairs: self._data.update(zip(pairs[::2], pairs[1::2], strict=True)),
             "delete": lambda key: self._data.pop(key, None) is not None,
+            "keys": lambda prefix: [key for key in self._data if key.startswith(prefix)],
+            "queue_push": lambda key, value: self._queues.setdefault(key, []).append(value),
+            "queue_pop": lambda key: self._queues[key].pop(0),
+            "queue_len": lambda key: len(self._queues.get(key, [])),
             "count": lambda prefix: sum(key.startswith(prefix) for key in self._data),
         }
 
@@ -46,6 +51,8 @@ class Store:
 
     def missing(self, do: str, arguments: Sequence[Any]) -> list[str]:
         """The keys that an operation has to wait for."""
+        if do == "queue_pop":
+            return [] if self._queues.get(arguments[0]) else [arguments[0]]
         return [key for key in keys_of(do, arguments) if key not in self._data] if do in AWAIT_KEYS else []
 
     def do(self, do: str, arguments: Sequence[Any], clock: Clock) -> Any:

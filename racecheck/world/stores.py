@@ -12,9 +12,11 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _new_process_group_helper
 
-from racecheck.world.agent import announce, stack
+from racecheck.world.agent import announce, nanoseconds, stack
 
 _FIRST_PORT = 29500
+_DEFAULT = timedelta(minutes=5)
+"""How long operations on a store wait if the program does not say."""
 _RealTCPStore = dist.TCPStore
 _KEEPS = frozenset({__name__, "torch._C._distributed_c10d"})
 
@@ -30,29 +32,33 @@ class SupervisedStore(dist.Store):  # type: ignore[misc]
         super().__init__()
         self._prefix = prefix
 
-    def _ask(self, do: str, *arguments: Any, settled: bool = False, limited: bool = False) -> Any:
-        """``settled``: whatever the order of these operations, their outcome is the same; ``limited``: it waits with a
-        time limit of the program's own.
+    def _ask(self, do: str, *arguments: Any, settled: bool = False, limit: timedelta | None = None) -> Any:
+        """``settled``: whatever the order of these operations, their outcome is the same; ``limit`` is one of the
+        program's own.
         """
         message: dict[str, Any] = {"is": "store", "do": do, "arguments": arguments, "stack": stack()}
         settled = settled or _makes_group()
-        message |= {"settled": settled, "limited": limited and not settled}
+        message |= {"settled": settled, "limit": 0 if settled else nanoseconds(limit)}
         answer = announce(message, room=1 << 20)
         if isinstance(answer, dict) and "error" in answer:
             raise dist.DistStoreError(answer["error"])
         return answer
 
+    def _patience(self) -> timedelta | None:
+        """The time limit that the program has given the store."""
+        return self.timeout if self.timeout < _DEFAULT else None
+
     def set(self, key: str, value: bytes | str) -> None:
         self._ask("set", self._prefix + key, _hex(value))
 
     def get(self, key: str) -> bytes:
-        return bytes.fromhex(self._ask("get", self._prefix + key))
+        return bytes.fromhex(self._ask("get", self._prefix + key, limit=self._patience()))
 
     def add(self, key: str, amount: int) -> int:
         return int(self._ask("add", self._prefix + key, amount))
 
     def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
-        self._ask("wait", *(self._prefix + key for key in keys), limited=timeout is not None)
+        self._ask("wait", *(self._prefix + key for key in keys), limit=timeout or self._patience())
 
     def check(self, keys: list[str]) -> bool:
         return bool(self._ask("check", *(self._prefix + key for key in keys)))
@@ -70,11 +76,29 @@ class SupervisedStore(dist.Store):  # type: ignore[misc]
         return int(self._ask("count", self._prefix))
 
     def multi_get(self, keys: list[str]) -> list[bytes]:
-        return [bytes.fromhex(each) for each in self._ask("multi_get", *(self._prefix + key for key in keys))]
+        names = [self._prefix + key for key in keys]
+        return [bytes.fromhex(each) for each in self._ask("multi_get", *names, limit=self._patience())]
 
     def multi_set(self, keys: list[str], values: list[bytes | str]) -> None:
         pairs = ((self._prefix + key, _hex(value)) for key, value in zip(keys, values, strict=True))
         self._ask("multi_set", *itertools.chain.from_iterable(pairs))
+
+    def list_keys(self) -> list[str]:
+        return [str(key).removeprefix(self._prefix) for key in self._ask("keys", self._prefix)]
+
+    def queue_push(self, key: str, value: bytes | str) -> None:
+        self._ask("queue_push", self._prefix + key, _hex(value), settled=True)
+
+    def queue_pop(self, key: str, block: bool = True) -> bytes:
+        if not block and not self.queue_len(key):
+            raise dist.QueueEmptyError(f"queue {key} is empty")
+        return bytes.fromhex(self._ask("queue_pop", self._prefix + key, settled=True))
+
+    def queue_len(self, key: str) -> int:
+        return int(self._ask("queue_len", self._prefix + key, settled=True))
+
+    def clone(self) -> SupervisedStore:
+        return SupervisedStore(self._prefix)
 
     def has_extended_api(self) -> bool:
         return True
@@ -95,7 +119,7 @@ class SupervisedTCPStore(SupervisedStore):
         port: int,
         world_size: int | None = None,
         is_master: bool = False,
-        timeout: timedelta | None = None,  # noqa: ARG002  (a deadlock is seen at once)
+        timeout: timedelta | None = None,
         wait_for_workers: bool = True,
         multi_tenant: bool = False,
         master_listen_fd: int | None = None,  # noqa: ARG002
@@ -105,6 +129,8 @@ class SupervisedTCPStore(SupervisedStore):
             port = _FIRST_PORT + int(self._ask("add", "TCPStore/ports", 1))
         super().__init__(f"TCPStore/{host_name}:{port}/")
         self.host, self.port = host_name, port
+        if timeout is not None:
+            self.set_timeout(timeout)
         own = f"TCPStore/{host_name}:{port} "
         if is_master and self._ask("add", f"{own}masters", 1) > 1 and not multi_tenant:
             raise dist.DistNetworkError(f"The server socket has failed to listen on port {port}: EADDRINUSE")
@@ -114,6 +140,10 @@ class SupervisedTCPStore(SupervisedStore):
                 self._ask("set", f"{own}complete", "", settled=True)
             if is_master:
                 self._ask("wait", f"{own}complete", settled=True)
+
+    def getNumKeys(self) -> int:  # noqa: N802
+        """The server keeps a key of its own."""
+        return super().getNumKeys() + 1
 
 
 _replaced: list[tuple[ModuleType, str]] = []

@@ -20,12 +20,12 @@ from racecheck import storage
 from racecheck.errors import CannotRun
 from racecheck.kernel import libc, proc
 from racecheck.kernel.signature import Treatment
-from racecheck.model import Op, Outcome, Point, Result, Weights, World
+from racecheck.model import Op, Outcome, Point, Result, Returned, Weights, World
 from racecheck.relation import Relation
 from racecheck.world import bookkeeping, crew, disk, limits, stops
 from racecheck.world.answers import answer, reply
 from racecheck.world.calls import Request
-from racecheck.world.collectives import CONDITIONS, Instance, Mismatched
+from racecheck.world.collectives import CONDITIONS, NEVER_AWAITED, OPEN, Instance, Mismatched
 from racecheck.world.coverage import Ledger
 from racecheck.world.ending import conclude
 from racecheck.world.fairness import Fairness
@@ -33,7 +33,7 @@ from racecheck.world.injecting import Injector
 from racecheck.world.intake import Intake
 from racecheck.world.limits import Limits
 from racecheck.world.names import Names
-from racecheck.world.perform import CARRY_ON, Answer, creates, perform
+from racecheck.world.perform import CARRY_ON, SORTED, Answer, creates, perform
 from racecheck.world.quiet import Quiet
 from racecheck.world.recorder import Recorder
 from racecheck.world.session import Session
@@ -68,6 +68,7 @@ class Supervisor:
         seed: str,
         stacks: bool = True,
         recovering: bool = False,
+        since: int = 0,
         keep: bool = False,
         contents: bool = False,
         names: Sequence[str] = (),
@@ -77,7 +78,7 @@ class Supervisor:
         self._session, self._target, self._world, self._choose = session, target, world, choose
         self._stacks, self._contents, self._names = stacks, contents, Names(names)
         self._job = session.job(target, world, seed, controlled=True, recovering=recovering)
-        self._keep = keep or recovering
+        self._keep, self._since = keep or recovering, since
 
     def run(self) -> Outcome:
         """Raises `CannotRun` or `UsageError` where no run came about."""
@@ -98,6 +99,8 @@ class Supervisor:
         state = self._state
         if any(rank.shared for rank in state.ranks):
             state.ledger.note(stops.CONDITION)
+        if any(isinstance(each, Returned) and state.collectives.is_open(rank) for rank, each in enumerate(results)):
+            state.ledger.untried(NEVER_AWAITED)
         outcome = Outcome(
             world=self._world,
             trace=tuple(state.trace),
@@ -112,6 +115,7 @@ class Supervisor:
             fired=self._injector.fired,
             pending=tuple(state.pending(state.stopped_tasks())),
             cut=tuple(state.cut),
+            looked=tuple(sorted(state.looked)),
             coverage=state.ledger.coverage(sum(isinstance(event, Op) for event in state.trace)),
             seconds=time.perf_counter() - started,
         )
@@ -120,6 +124,7 @@ class Supervisor:
     def _begin(self, members: crew.Crew) -> None:
         ledger = Ledger(str(self._session.slot.output))
         time_ = VirtualTime(members.clock, self._job.ahead)
+        time_.tick(self._since)
         self._state = State(
             members, self._world, storage.make(self._world), self._choose, ledger, self._stacks, time_,
             seed=self._job.seed, names=self._names,
@@ -156,7 +161,7 @@ class Supervisor:
                     self._state.current = self._next(options)
                     self._execute(self._state.current)
                     self._state.cause = self._state.trace[-1].clock
-                elif self._refuse_key():
+                elif self._run_out():
                     continue
                 elif not self._injector.expire(idle=True) and (
                     self._all_exit() or self._is_stuck() or not self._waits_for_a_time()
@@ -165,14 +170,16 @@ class Supervisor:
         except Over as over:
             return over.why
 
-    def _refuse_key(self) -> bool:
-        """Nothing else can go on: the time limit of one that waits for a key of the store runs out; if there is one."""
-        for task in self._state.stopped_tasks():
-            if _announces(task, "store") and task.announcement is not None and task.announcement.message["limited"]:
-                self._state.changes += 1
-                reply(task, {"error": "wait timeout: the keys were not set"})
-                return True
-        return False
+    def _run_out(self) -> bool:
+        """Nothing else can go on: the soonest time limit of a wait for a key or a collective runs out, if one has."""
+        limited = [task for task in self._state.stopped_tasks() if _limit(task)]
+        if not limited:
+            return False
+        task = min(limited, key=_limit)
+        self._state.changes += 1
+        self._state.time.tick(self._state.time.elapsed + _limit(task))
+        reply(task, {"error": "wait timeout: the keys were not set"} if _announces(task, "store") else "run out")
+        return True
 
     def _soonest(self, options: list[Task]) -> float:
         """When an option goes on by itself: at once, or when it has slept; who asks in vain never does."""
@@ -221,7 +228,9 @@ class Supervisor:
 
     def _place_announcement(self, task: Task, announcement: Announcement) -> None:
         announcement.op = stops.announced_op(task, stacks=self._state.stacks)
-        if announcement.message.get("limited"):
+        if announcement.message["is"] == "wait":
+            self._state.collectives.awaited(task.rank.number, announcement.message["ticket"])
+        if announcement.message.get("limit"):
             self._state.ledger.untried("a time limit that runs out early in a wait for a collective or a key")
         if announcement.message["is"] == "exit":
             op = self._ending(Op(task.rank.number, task.name, "exit", "exit_group", alone=not task.rank.shared), task)
@@ -290,8 +299,12 @@ class Supervisor:
             raise Over from None
         instance = self._state.collectives.instance(ticket)
         instance.issued[task.name] = task.clock[task.name]
+        if instance.since < 0:
+            instance.since = self._state.time.elapsed
         if event is not None:
             self._state.trace.append(event)
+            if 0 < message["patience"] < self._state.time.elapsed - instance.since:
+                self._state.ledger.untried("a collective whose group gives up before all ranks have come")
         reply(task, (ticket, self._returns_early(task, instance, message)))
         return True
 
@@ -320,6 +333,8 @@ class Supervisor:
 
     def _use_store(self, task: Task, message: dict[str, Any]) -> bool:
         store, do, arguments = self._state.crew.store, message["do"], message["arguments"]
+        if do.startswith("queue_"):
+            self._state.ledger.untried("another order of operations on a queue of a store")
         if store.missing(do, arguments):
             return False
         reply(task, store.do(do, arguments, task.clock))
@@ -396,6 +411,8 @@ class Supervisor:
         trace, task.rank.last = self._state.trace, task
         if len(trace) >= self._world.max_ops:
             raise Over(f"it was still going after {self._world.max_ops} ops (a loop that polls?)")
+        if self._state.collectives.is_open(task.rank.number):
+            self._state.ledger.note(OPEN)
         if task.request is None:
             self._execute_announced(task)
         else:
@@ -504,6 +521,8 @@ class Supervisor:
         op = replace(request.op, result=ended, clock=request.task.tick(), time=state.time.elapsed)
         state.trace.append(op)
         state.changes += 1
+        if op.call == "list" and result.size > 1:
+            state.ledger.note(SORTED)
         if not result.errno:
             state.unseen.note(op, self._relation.footprint(op))
 
@@ -551,6 +570,11 @@ def _until(task: Task) -> int:
 def _only_waits(task: Task) -> bool:
     """Whether a thread could only hear that its wait with a time limit is over."""
     return task.request is not None and task.waits and not limits.has_news(task.request)
+
+
+def _limit(task: Task) -> int:
+    """After how many nanoseconds a program's own time limit ends a wait for a key or a collective; 0 for never."""
+    return int(task.announcement.message.get("limit", 0)) if task.announcement is not None else 0
 
 
 def _announces(task: Task, what: str) -> bool:

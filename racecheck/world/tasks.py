@@ -212,7 +212,7 @@ class Rank:
         if tid not in self.tasks:
             if tid == self.pid:
                 name, clock = str(self.number), Clock()
-            elif self.unborn is not None:
+            elif self.unborn is not None and tid not in self.background:
                 (name, parent), self.unborn = self.unborn, None
                 clock = dict(parent.clock)
             else:

@@ -35,7 +35,7 @@ from racecheck import targets
 from racecheck.errors import CannotRun, RacecheckError, UsageError
 from racecheck.kernel import libc, proc, randomness, seccomp
 from racecheck.scenarios import Scenario
-from racecheck.world import agent
+from racecheck.world import agent, looks
 from racecheck.world.agent import Job
 
 _TRAINING, _LATE = (b"torch.optim", b"torch.nn", b"fully_shard"), ("torch._dynamo",)
@@ -363,6 +363,7 @@ def main(client: int) -> None:
             talk.send(json.dumps({"cannot": f"{error}: install torch (pip install torch)"}).encode())
             return
         hooks.install()
+        looks.install()
         seccomp.assembled()
         _settle()
         talk.send(json.dumps({"ready": True}).encode())

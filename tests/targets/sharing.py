@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 
+import torch
 import torch.distributed as dist
 
 from racecheck import Rank, scenario
@@ -349,11 +350,10 @@ def limited_wait(rank: Rank) -> None:
 
 
 @scenario(ranks=2)
-def looks_at_a_future(rank: Rank) -> bool:
+def looks_at_a_future(rank: Rank) -> None:
     work = dist.barrier(async_op=True)
-    done = work.get_future().done()
+    work.get_future().done()
     work.wait()
-    return done
 
 
 @scenario(ranks=2)
@@ -384,3 +384,60 @@ def limited_pipe(rank: Rank) -> bool:
 @scenario(ranks=2)
 def sub_group(rank: Rank) -> None:
     dist.barrier(group=dist.new_group([0, 1]))
+
+
+@scenario(ranks=2)
+def impatient_group(rank: Rank) -> None:
+    group = dist.new_group([0, 1], timeout=timedelta(seconds=1))
+    if rank.rank == 0:
+        time.sleep(4)
+    dist.barrier(group=group)
+
+
+@scenario(ranks=2)
+def nobody_comes(rank: Rank) -> str:
+    """Rank 1 issues no part; rank 0 waits for a while."""
+    work = dist.all_reduce(torch.zeros(1), async_op=True) if rank.rank == 0 else None
+    try:
+        return "nothing" if work is None else str(work.wait(timedelta(seconds=20)))
+    except RuntimeError:
+        return "gave up"
+
+
+@scenario(ranks=2)
+def reads_before_the_wait(rank: Rank) -> None:
+    work = dist.all_reduce(torch.zeros(1), async_op=True)
+    (rank.path / str(rank.rank)).mkdir()
+    work.wait()
+
+
+@scenario(ranks=2)
+def never_waits(rank: Rank) -> None:
+    dist.all_reduce(torch.zeros(1), async_op=True)
+    dist.barrier()
+
+
+@scenario(ranks=2)
+def waits_in_a_thread(rank: Rank) -> float:
+    """gloo's own threads make calls, too, just when the program starts a thread."""
+    tensor = torch.ones(1)
+    work = dist.all_reduce(tensor, async_op=True)
+    thread = threading.Thread(target=work.wait)
+    thread.start()
+    thread.join()
+    return tensor.item()
+
+
+@scenario(ranks=1)
+def uses_a_store(rank: Rank) -> list[object]:
+    store = dist.TCPStore("127.0.0.1", 0, 1, is_master=True)
+    store.set("a", "1")
+    store.queue_push("queue", "first")
+    found = [store.list_keys(), store.num_keys(), store.queue_len("queue"), store.queue_pop("queue").decode()]
+    found += [store.clone().get("a").decode(), str(store.timeout)]
+    store.set_timeout(timedelta(seconds=1))
+    try:
+        store.get("never")
+    except dist.DistStoreError:
+        return [*found, "timed out"]
+    return found

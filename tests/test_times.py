@@ -1,0 +1,55 @@
+"""The order in which files got their times is explored where a program looks; what clocks and listings show is said."""
+
+from __future__ import annotations
+
+import pytest
+
+from racecheck.model import Outcome, Returned, Violation
+from racecheck.search import Report, Search, explore
+from racecheck.world.session import Session
+from tests.conftest import target
+
+
+def searched(session: Session, name: str) -> tuple[list[Outcome], Report]:
+    """The outcomes of a search with "dpor"."""
+    found: list[Outcome] = []
+
+    def collect(outcome: Outcome) -> list[Violation]:
+        found.append(outcome)
+        return []
+
+    scenario = target("times", name)
+    return found, explore(session, Search(scenario, scenario.world, (collect,), strategy="dpor", keep_going=True))
+
+
+def test_each_order_of_times_is_explored_that_a_program_looks_at(session: Session) -> None:
+    found, report = searched(session, "oldest_by_time")
+    assert {outcome.results for outcome in found} == {(Returned("0"),) * 2, (Returned("1"),) * 2}
+    assert report.exhaustive
+    assert str(report.claim).startswith("EXHAUSTED: 2 traces")
+
+
+def test_a_recovery_may_look(session: Session) -> None:
+    found, report = searched(session, "oldest_to_a_recovery")
+    assert {outcome.recovery.results[0] for outcome in found if outcome.recovery} == {Returned("0"), Returned("1")}
+    assert report.exhaustive
+
+
+@pytest.mark.parametrize("name", ["asks_only_what_is_there", "ages_of_one_rank"])
+def test_times_that_nobody_compares_need_no_run(session: Session, name: str) -> None:
+    _, report = searched(session, name)
+    assert str(report.claim) == "EXHAUSTED: 1 trace, 0 redundant"
+
+
+@pytest.mark.parametrize(
+    ("name", "condition"),
+    [
+        ("looks_at_a_clock", "clocks show what they showed in these schedules"),
+        ("looks_at_the_date", "clocks show what they showed in these schedules"),
+        ("lists", "listings are sorted"),
+    ],
+)
+def test_a_claim_says_what_it_takes_for_granted(session: Session, name: str, condition: str) -> None:
+    _, report = searched(session, name)
+    assert report.exhaustive
+    assert report.claim.conditions == (condition,)
