@@ -149,3 +149,9 @@ def test_a_store_answers_as_the_real_one_does(session: Session) -> None:
     found, _ = searched(session, "uses_a_store")
     expected = [["a"], 2, 1, "first", "1", "0:05:00", "timed out"]
     assert [outcome.results for outcome in found] == [(Returned(expected),)]
+
+
+def test_the_processes_of_a_rank_that_was_killed_go_on(session: Session) -> None:
+    found, report = searched(session, "outlived_by_a_child")
+    assert {frozenset(outcome.disk) for outcome in found} == {frozenset({"left"})}
+    assert report.exhaustive

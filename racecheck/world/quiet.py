@@ -127,6 +127,7 @@ class Quiet:
     def _gone(self, rank: Rank, status: int) -> None:
         hear(rank)
         rank.end(status)
+        rank.running = rank.forked  # its processes go on without it
         if rank.pid in rank.processes:
             self._release(rank.processes[rank.pid])
         self._state.end(task for task in rank.tasks.values() if task.process.is_main)
@@ -267,8 +268,8 @@ class Quiet:
     def _descendants(self, rank: Rank) -> list[int]:
         """The processes of a rank, those among them whose parent has ended."""
         found = dict.fromkeys(proc.descendants(rank.pid))
-        for pid in rank.processes:
-            if pid != rank.pid and pid not in found:
+        for pid in {**rank.processes, **dict.fromkeys(self._children.get(rank.pid, ()))}:
+            if pid != rank.pid and pid not in found and not proc.has_ended(pid):
                 found.update(dict.fromkeys([pid, *proc.descendants(pid)]))
         return [*found]
 

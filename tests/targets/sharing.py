@@ -441,3 +441,15 @@ def uses_a_store(rank: Rank) -> list[object]:
     except dist.DistStoreError:
         return [*found, "timed out"]
     return found
+
+
+@scenario(ranks=1)
+def outlived_by_a_child(rank: Rank) -> None:
+    """The child is busy for a while when its parent has gone."""
+    if os.fork():
+        signal.pause()
+    os.kill(os.getppid(), signal.SIGKILL)
+    for _ in range(10**6):
+        pass
+    (rank.path / "left").mkdir()
+    os._exit(0)
