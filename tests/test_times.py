@@ -26,13 +26,38 @@ def test_each_order_of_times_is_explored_that_a_program_looks_at(session: Sessio
     found, report = searched(session, "oldest_by_time")
     assert {outcome.results for outcome in found} == {(Returned("0"),) * 2, (Returned("1"),) * 2}
     assert report.exhaustive
-    assert str(report.claim).startswith("EXHAUSTED: 2 traces")
+    assert (
+        str(report.claim)
+        == "EXHAUSTED: 2 traces, 0 redundant; no two changes give files the same time; listings are sorted"
+    )
 
 
 def test_a_recovery_may_look(session: Session) -> None:
     found, report = searched(session, "oldest_to_a_recovery")
     assert {outcome.recovery.results[0] for outcome in found if outcome.recovery} == {Returned("0"), Returned("1")}
     assert report.exhaustive
+
+
+def test_a_program_that_is_not_python_may_look(session: Session) -> None:
+    found, report = searched(session, "lists_with_a_program")
+    assert {outcome.results[0] for outcome in found} == {Returned("0\n1\n"), Returned("1\n0\n")}
+    assert report.exhaustive
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("asks_for_room", "how much room a file system says there is"),
+        ("counts_links", "another size or number of links of a directory"),
+        ("asks_who_read", "another time at which a file was last read"),
+        ("reads_from_a_fifo", "messages through a FIFO of the watched directory"),
+        ("shares_what_is_outside", "ops of several ranks on ../lock, outside of the watched directory"),
+    ],
+)
+def test_what_several_ranks_share_is_an_op_or_named(session: Session, name: str, what: str) -> None:
+    _, report = searched(session, name)
+    assert not report.exhaustive
+    assert what in report.coverage.untried
 
 
 @pytest.mark.parametrize("name", ["asks_only_what_is_there", "ages_of_one_rank"])

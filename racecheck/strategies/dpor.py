@@ -26,6 +26,7 @@ from racecheck.timed import Timed
 
 _POLLS = "a thread asks the same again and again, and what it does when it stops asking was not tried"
 _SLEEPS = "a sleep overtakes the others by 5 s at most"
+_TIMES = "no two changes give files the same time"
 _ASKS = {
     "test": "ranks ask whether a collective is done, and what else they could have been told was not tried",
 }
@@ -153,7 +154,7 @@ class DPOR(Strategy):
     def _start_again(self) -> None:
         """More ops depend on each other than the runs so far took into account."""
         old = self.progress
-        self.progress = Progress(steps=old.steps, bounds=old.bounds, doubts=old.doubts, timed=old.timed)
+        self.progress = Progress(steps=old.steps, bounds={*old.bounds, _TIMES}, doubts=old.doubts, timed=old.timed)
         self._going = False
 
     def abandon(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 
 from racecheck.errors import CannotRun
 from racecheck.model import Coverage
@@ -37,6 +37,7 @@ class Ledger:
         self._untried: Counter[str] = Counter()
         self._notes: Counter[str] = Counter()
         self._outside: dict[str, set[str]] = {}
+        self._users: defaultdict[tuple[str, bool], set[int]] = defaultdict(set)
 
     def hole(self, what: str) -> None:
         """Something that makes a PASS impossible."""
@@ -87,8 +88,18 @@ class Ledger:
                 or (family in _CHANGES_EXISTING and exists)
                 or (family in _MAKES_NEW and not exists)
             )
-            if writes and kind_of(located.status) != "other" and not self._is_allowed(located.path):
+            if kind_of(located.status) == "other" or self._is_allowed(located.path):
+                continue
+            if writes:
                 self._outside.setdefault(located.path, set()).add(f"rank {request.task.rank.number} {family}")
+            self._share(located.path, request.task.rank.number, writes=writes)
+
+    def _share(self, path: str, rank: int, *, writes: bool) -> None:
+        """Does a rank use outside what another one changes there?"""
+        self._users[path, writes].add(rank)
+        writers, others = self._users[path, True], self._users[path, True] | self._users[path, False]
+        if writers and len(others) > 1:
+            self.untried(f"ops of several ranks on {self._shown(path)}, outside of the watched directory")
 
     def _is_allowed(self, path: str) -> bool:
         parts = path.split("/")
@@ -96,12 +107,10 @@ class Ledger:
 
     def outside(self) -> dict[str, str]:
         """Who wrote what; what lies beside the watched directory as seen from there, for where that is differs."""
-        beside = len(self._above)
-        shown = {
-            f"../{path[beside:]}" if path.startswith(self._above) else path: ", ".join(sorted(who))
-            for path, who in self._outside.items()
-        }
-        return dict(sorted(shown.items()))
+        return dict(sorted((self._shown(path), ", ".join(sorted(who))) for path, who in self._outside.items()))
+
+    def _shown(self, path: str) -> str:
+        return f"../{path.removeprefix(self._above)}" if path.startswith(self._above) else path
 
     def coverage(self, ops: int) -> Coverage:
         holes, untried, notes = (dict(sorted(each.items())) for each in (self._holes, self._untried, self._notes))

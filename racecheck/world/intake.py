@@ -105,7 +105,7 @@ class Intake:
             self._tell_time(task, row, notification)
             return
         if task.process.has_executed:
-            task.process.has_executed = False
+            task.process.has_executed, task.process.is_foreign = False, True
             task.process.descriptors.executed()
         request = self._decode(task, row, notification, rank.ahead.pop(task.tid, None))
         if request is None:
@@ -201,6 +201,16 @@ def _look_at_collective(state: State, message: dict[str, Any]) -> None:
     state.ledger.untried("what else a rank could be told of a collective that it does not wait for")
 
 
+def _look_at_directory(state: State, message: dict[str, Any]) -> None:
+    del message
+    state.ledger.untried("another size or number of links of a directory")
+
+
+def _look_at_last_read(state: State, message: dict[str, Any]) -> None:
+    del message
+    state.ledger.untried("another time at which a file was last read")
+
+
 def _look_at_clock(state: State, message: dict[str, Any]) -> None:
     del message
     state.ledger.note(CLOCKS)
@@ -214,6 +224,8 @@ def _look_at_time(state: State, message: dict[str, Any]) -> None:
 _LOOKS: Mapping[str, Callable[[State, dict[str, Any]], None]] = {
     "looks at collective": _look_at_collective,
     "looks at clock": _look_at_clock,
+    "looks at directory": _look_at_directory,
+    "looks at last read": _look_at_last_read,
     "looks at time": _look_at_time,
 }
 

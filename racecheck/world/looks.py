@@ -13,6 +13,7 @@ import datetime as dt
 import gc
 import inspect
 import os
+import stat
 import time
 from collections.abc import Callable
 from typing import Any
@@ -20,8 +21,13 @@ from typing import Any
 from racecheck.world.agent import announce, tell_of_clock
 from racecheck.world.virtual import EPOCH
 
-_TIMES = ("st_atime", "st_mtime", "st_ctime", "st_birthtime")
+_TIMES = ("st_mtime", "st_ctime", "st_birthtime")
+_COPIES_TIMES = frozenset({"copystat", "gettarinfo"})
+"""Functions of Python's library that read when a file was last read, to tell nobody."""
+_SETUP = 2 * 3_600 * 10**9
+"""What a setup has made is up to an hour older than the run, and another one in a run after that."""
 _looked: set[int] = set()
+_told: set[str] = set()
 
 
 def install() -> None:
@@ -29,12 +35,7 @@ def install() -> None:
 
     Done once, in the zygote.
     """
-    status = _attributes(os.stat_result)
-    for name in _TIMES:
-        if name in status:
-            exact = status[f"{name}_ns"].__get__
-            status[name] = _looking(status[name].__get__, exact)
-            status[f"{name}_ns"] = _looking(exact, exact)
+    _watch_status(_attributes(os.stat_result))
     for owner, methods in (dt.datetime, ("now", "utcnow")), (dt.date, ("today",)):
         for method in methods:
             _attributes(owner)[method] = _telling(_attributes(owner)[method])
@@ -42,6 +43,21 @@ def install() -> None:
         ctypes.pythonapi.PyType_Modified(ctypes.py_object(each))
     for function, before in (("localtime", 0), ("gmtime", 0), ("ctime", 0), ("strftime", 1), ("asctime", 0)):
         setattr(time, function, _now(getattr(time, function), before))
+
+
+def _watch_status(status: dict[str, Any]) -> None:
+    changed = status["st_ctime_ns"].__get__
+    for name in _TIMES:
+        if name in status:
+            exact = status[f"{name}_ns"].__get__
+            status[name] = _looking(status[name].__get__, exact)
+            status[f"{name}_ns"] = _looking(exact, exact)
+    for names, matters, what in (
+        (("st_nlink", "st_size"), _is_directory, "looks at directory"),
+        (("st_atime", "st_atime_ns"), _is_curious, "looks at last read"),
+    ):
+        for name in names:
+            status[name] = _asking(status[name].__get__, changed, matters, what)
 
 
 def _attributes(owner: type) -> dict[str, Any]:
@@ -56,6 +72,32 @@ def _looking(get: Callable[[Any], Any], exact: Callable[[Any], int]) -> property
         return get(status)
 
     return property(look)
+
+
+def _asking(
+    get: Callable[[Any], Any], changed: Callable[[Any], int], matters: Callable[[os.stat_result], bool], what: str
+) -> property:
+    """An attribute that the supervisor hears of, once, if it is a watched file's (by its time) and ``matters``."""
+
+    def ask(status: os.stat_result) -> Any:
+        if what not in _told and changed(status) >= EPOCH - _SETUP and matters(status):
+            _told.add(what)
+            announce({"is": what})
+        return get(status)
+
+    return property(ask)
+
+
+def _is_directory(status: os.stat_result) -> bool:
+    return stat.S_ISDIR(status.st_mode)
+
+
+def _is_curious(status: os.stat_result) -> bool:
+    del status
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code.co_filename == __file__:
+        frame = frame.f_back
+    return frame is None or frame.f_code.co_name not in _COPIES_TIMES
 
 
 def _note(since: int) -> None:

@@ -492,7 +492,8 @@ class Supervisor:
                 self._created(request, result)
             self._state.time.stamp(request, result.opened)
             if request.call.family == "stat":
-                self._state.time.show(request)
+                shown = self._state.time.show(request)
+                self._state.looked |= shown if request.task.process.is_foreign else set()
         if result.errno in _OURS:
             name = libc.errno_name(result.errno)
             raise CannotRun(

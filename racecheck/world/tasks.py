@@ -55,6 +55,7 @@ class Process:
     memory: Memory
     descriptors: Descriptors
     has_executed: bool = False
+    is_foreign: bool = False
 
     @property
     def is_main(self) -> bool:

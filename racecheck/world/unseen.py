@@ -28,6 +28,8 @@ _APPENDED = "bytes that are lost where two NFS clients append to one file"
 _FOLLOWED = "a symbolic link that an NFS client follows as it was, after another one has replaced it"
 _OPENED = "a file that an NFS client opens by the name that another one has just taken from it"
 _SENT = "messages over sockets of the program's own"
+_PIPED = "messages through a FIFO of the watched directory"
+_ROOM = "how much room a file system says there is"
 _OTHER = "what /proc shows of a process of another rank"
 _PROCESS = re.compile(rb"/proc/([0-9]+)(?:/.*)?")
 _LINK = re.compile(rb"/proc/(?:self|thread-self|[0-9]+)/(?:task/[0-9]+/)?(?:cwd|fd/[0-9]+)")
@@ -67,6 +69,10 @@ class Unseen:
         if op.call in {"mmap", "exec"}:
             half = self._mapped if op.call == "mmap" else self._executed
             half[op.places[-1].inode if op.places else 0].add(op.thread)
+        if op.call == "open" and op.places and op.places[-1].kind == "other":
+            self._ledger.untried(_PIPED)
+        if op.call == "statfs":
+            self._ledger.untried(_ROOM)
         if op.call == "exec" and op.places:
             self._check(self._written[op.places[-1].inode], {op.thread}, _BUSY)
         if op.call == "rename" and op.places[0].kind == "directory":

@@ -125,23 +125,32 @@ class VirtualTime:
         """Whether the kernel, and not we, gave this time of day, during this run."""
         return self._started <= stamp <= time.time_ns()
 
-    def show(self, request: Request) -> None:
-        """Make the times virtual in the answer that a ``stat`` has just written into the rank's memory."""
+    def show(self, request: Request) -> set[int]:
+        """Make the times virtual in the answer that a ``stat`` has just written into the rank's memory.
+
+        Returns when ops gave them, in nanoseconds since the run began.
+        """
+        found: set[int] = set()
         for index, arg in enumerate(request.call.args):
             if arg.role is Role.OUT and arg.name in {"stat", "statx"}:
                 memory, address = request.task.process.memory, request.arguments[index]
                 raw = memory.read(address, arg.size(libc.MACHINE))
-                memory.write(address, self._shown(raw) if arg.name == "stat" else self._shown_statx(raw))
+                shown, times = self._shown(raw) if arg.name == "stat" else self._shown_statx(raw)
+                memory.write(address, shown)
+                found |= {each - EPOCH for each in times[_MTIME:] if each >= EPOCH}
+        return found
 
-    def _shown(self, raw: bytes) -> bytes:
+    def _shown(self, raw: bytes) -> tuple[bytes, list[int]]:
         key = struct.unpack_from("QQ", raw)
         return self._with_times(raw, (key[0], key[1]), _STAT, "qq")
 
-    def _shown_statx(self, raw: bytes) -> bytes:
+    def _shown_statx(self, raw: bytes) -> tuple[bytes, list[int]]:
         major, minor = struct.unpack_from("II", raw, 136)
         return self._with_times(raw, (os.makedev(major, minor), struct.unpack_from("Q", raw, 32)[0]), _STATX, "qI")
 
-    def _with_times(self, raw: bytes, key: tuple[int, int], offsets: tuple[int, ...], form: str) -> bytes:
+    def _with_times(
+        self, raw: bytes, key: tuple[int, int], offsets: tuple[int, ...], form: str
+    ) -> tuple[bytes, list[int]]:
         found = [seconds * 10**9 + rest for seconds, rest in (struct.unpack_from(form, raw, each) for each in offsets)]
         modified = EPOCH if self._is_real(found[_MTIME]) else found[_MTIME]
         changed = self.changed.get(key, modified)
@@ -149,7 +158,7 @@ class VirtualTime:
         shown, answer = [accessed, modified, changed, self.born.get(key, modified)], bytearray(raw)
         for offset, stamp in zip(offsets, shown, strict=False):
             struct.pack_into(form, answer, offset, *divmod(stamp, 10**9))
-        return bytes(answer)
+        return bytes(answer), shown
 
 
 def age(tree: Path, since: int) -> None:

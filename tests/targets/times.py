@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import time
 from datetime import UTC, datetime
 
@@ -56,7 +58,7 @@ def ages_of_one_rank(rank: Rank) -> int:
 def asks_only_what_is_there(rank: Rank) -> bool:
     (rank.path / str(rank.rank)).mkdir()
     dist.barrier()
-    return (rank.path / "0").exists() and (rank.path / "1").stat().st_size >= 0
+    return (rank.path / "0").exists() and (rank.path / "1").is_dir()
 
 
 @scenario(ranks=2)
@@ -64,3 +66,43 @@ def lists(rank: Rank) -> list[str]:
     (rank.path / str(rank.rank)).mkdir()
     dist.barrier()
     return os.listdir(rank.path)
+
+
+@scenario(ranks=2)
+def asks_for_room(rank: Rank) -> bool:
+    return shutil.disk_usage(rank.path).free > 0
+
+
+@scenario(ranks=2)
+def counts_links(rank: Rank) -> int:
+    return rank.path.stat().st_nlink
+
+
+@scenario(ranks=2)
+def asks_who_read(rank: Rank) -> bool:
+    (rank.path / str(rank.rank)).touch()
+    return (rank.path / str(rank.rank)).stat().st_atime > 5
+
+
+@scenario(ranks=2)
+def reads_from_a_fifo(rank: Rank) -> None:
+    if rank.rank == 0:
+        os.mkfifo(rank.path / "fifo")
+    dist.barrier()
+    os.close(os.open(rank.path / "fifo", os.O_RDWR))
+
+
+@scenario(ranks=2)
+def shares_what_is_outside(rank: Rank) -> bool:
+    lock = rank.path.parent / "lock"
+    if rank.rank == 0:
+        lock.touch()
+    return lock.exists()
+
+
+@scenario(ranks=2)
+def lists_with_a_program(rank: Rank) -> str:
+    (rank.path / str(rank.rank)).mkdir()
+    dist.barrier()
+    program = ["ls", "-t", str(rank.path)]
+    return subprocess.run(program, capture_output=True, check=True, text=True).stdout if rank.rank == 0 else ""
