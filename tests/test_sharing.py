@@ -155,3 +155,10 @@ def test_the_processes_of_a_rank_that_was_killed_go_on(session: Session) -> None
     found, report = searched(session, "outlived_by_a_child")
     assert {frozenset(outcome.disk) for outcome in found} == {frozenset({"left"})}
     assert report.exhaustive
+
+
+def test_an_exec_gives_back_the_locks_of_the_files_that_it_closes(session: Session) -> None:
+    scenario = target("sharing", "locked_until_an_exec")
+    report = explore(session, Search(scenario, scenario.world, scenario.invariants, strategy="dpor", schedules=3))
+    assert report.verdict is Verdict.PASS
+    assert any("an exec that gives a lock back" in each for each in report.coverage.untried)

@@ -198,10 +198,10 @@ class Descriptors:
             raise PermissionError(error, "pidfd_getfd is not allowed")
         return descriptor
 
-    def executed(self) -> None:
-        """The process executes another program: what was to be closed then is gone."""
-        for number in [each for each in self._table if self.where(each) is None]:
-            self.drop(number)
+    def executed(self) -> list[OpenFile]:
+        """The process executes another program; returns the files whose last descriptors were to be closed then."""
+        dropped = (self.drop(number) for number in [each for each in self._table if self.where(each) is None])
+        return [file for file in dropped if file is not None]
 
     def numbers(self) -> Iterable[int]:
         return tuple(self._table)

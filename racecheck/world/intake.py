@@ -16,6 +16,7 @@ from racecheck.world import bookkeeping, machine, stacks
 from racecheck.world.answers import answer, reply
 from racecheck.world.calls import Request, Unreachable
 from racecheck.world.crew import announcement
+from racecheck.world.files import OpenFile
 from racecheck.world.limits import HELD, Limits, may_be_held
 from racecheck.world.perform import CARRY_ON, Answer
 from racecheck.world.state import State
@@ -106,7 +107,7 @@ class Intake:
             return
         if task.process.has_executed:
             task.process.has_executed, task.process.is_foreign = False, True
-            task.process.descriptors.executed()
+            self._give_back(task.process.descriptors.executed())
         request = self._decode(task, row, notification, rank.ahead.pop(task.tid, None))
         if request is None:
             rank.listener.carry_on(notification.id)
@@ -116,6 +117,13 @@ class Intake:
             self._hold(request)
         else:
             self._dispatch(request)
+
+    def _give_back(self, files: list[OpenFile]) -> None:
+        """An exec has closed these files; their locks are free, and no op says so."""
+        for file in files:
+            if self._state.locks.of(file):
+                self._state.ledger.untried("another order of an exec that gives a lock back and an op that wants it")
+            self._state.locks.release(file)
 
     def _hold(self, request: Request) -> None:
         try:

@@ -256,7 +256,7 @@ class Rank:
     @property
     def is_quiet(self) -> bool:
         """Whether it is known, without asking the kernel, that nothing of this rank runs."""
-        return self.gone or (self.single and self.main.stands)
+        return self.single and (self.gone or self.main.stands)
 
     @property
     def has_threads(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import queue
@@ -453,3 +454,17 @@ def outlived_by_a_child(rank: Rank) -> None:
         pass
     (rank.path / "left").mkdir()
     os._exit(0)
+
+
+@scenario(ranks=2)
+def locked_until_an_exec(rank: Rank) -> str:
+    """Rank 0's child takes a lock and executes a program, which closes the file."""
+    if rank.rank == 0 and not os.fork():
+        descriptor = os.open(rank.path / "lock", os.O_RDWR | os.O_CREAT)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        os.execvp("sh", ["sh", "-c", f"mkdir {rank.path}/begun; sleep 3"])
+    while not (rank.path / "begun").exists():
+        time.sleep(0.1)
+    descriptor = os.open(rank.path / "lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    return "got it"
