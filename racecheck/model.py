@@ -416,7 +416,8 @@ class Outcome:
     ``names`` are the patterns of names that differ between two runs of one schedule, and that are shown as who came
     with them: ".tmp<0:1>".  ``pending`` are ops that never went: of ranks that were still going when the run ended.
     ``cut`` are those of threads that ended with their process, each with the index of the event that ended it.
-    ``looked`` are the times of files that a program looked at, in nanoseconds since the run began.
+    ``looked`` are the times of files that a program looked at, in nanoseconds since the run began, ``lookers`` the ops
+    that had asked for them (`racecheck.timed.label`).
     ``fired`` says how often each of the world's faults has happened.  After a ``crash`` disk, contents and recovery are
     of what that left; trace and results are of the run that it cut.
     """
@@ -435,6 +436,7 @@ class Outcome:
     pending: tuple[Op, ...] = ()
     cut: tuple[tuple[int, Op], ...] = ()
     looked: tuple[int, ...] = ()
+    lookers: tuple[str, ...] = ()
     fired: tuple[int, ...] = ()
     crash: Crash | None = None
     coverage: Coverage = field(default_factory=Coverage)

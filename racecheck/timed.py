@@ -8,12 +8,15 @@ at.  From then on these ops depend on each other, and on sleeps, which make time
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 
 from racecheck.dependence import Dependence, Footprint, Location, Mode
 from racecheck.model import Op, Outcome
 
 _TIME = Location("time", "files")
+_GIVE_TIMES = ("content", "listing", "attributes")
+"""A change of these gives an object another time."""
 
 
 class Timed:
@@ -27,26 +30,44 @@ class Timed:
 
     def footprint(self, op: Op) -> Footprint:
         touched = self._relation.footprint(op)
-        return {_TIME: Mode.WRITE, **touched} if self._is_timed(op) else touched
+        if not self._is_timed(op):
+            return touched
+        if op.call != "stat":
+            return {_TIME: Mode.WRITE, **touched}
+        return {**{Location(kind, op.places[-1].inode): Mode.READ for kind in _GIVE_TIMES}, **touched}
 
     def _is_timed(self, op: Op) -> bool:
-        return bool(self._labels) and (op.call == "sleep" or _label(op) in self._labels)
+        return bool(self._labels) and (op.call == "sleep" or label(op) in self._labels)
 
     def learn(self, outcome: Outcome) -> bool:
         """Whether a run shows more such ops; its search has to begin again then."""
         before = len(self._labels)
-        self._labels |= of_run(outcome)
+        self._labels |= of_run(outcome, self._relation)
         return len(self._labels) > before
 
 
-def of_run(outcome: Outcome) -> set[str]:
-    """The ops of a run that gave files the times at which the program, or its recovery, looked."""
+def of_run(outcome: Outcome, relation: Dependence) -> set[str]:
+    """The ops of a run that asked for the times at which the program, or its recovery, looked, and that gave them."""
     ops = sorted(outcome.ops, key=lambda op: op.time)
     looked = {*outcome.looked, *(outcome.recovery.looked if outcome.recovery is not None else ())}
-    found = (bisect_right(ops, time, key=lambda op: op.time) for time in looked)
+    found = (bisect_right(ops, time, key=lambda op: op.time) for time in looked if time >= 0)
     makers = [ops[index] for index in found if index < len(ops)]
-    return {_label(op) for op in makers} if len({op.thread for op in makers}) > 1 else set()
+    asking = [op for op in ops if label(op) in outcome.lookers and op.places]
+    listings = {Location("listing", op.places[-1].inode) for op in asking}
+    makers += [op for op in ops if not listings.isdisjoint(_changed(relation.footprint(op)))]
+    if outcome.recovery is not None:
+        later = {
+            op.places[-1].path for op in outcome.recovery.ops if label(op) in outcome.recovery.lookers and op.places
+        }
+        makers += [op for op in ops if any(os.path.dirname(place.path) in later for place in op.places)]
+    among_several = len({op.thread for op in makers}) > 1
+    return {label(op) for op in asking} | ({label(op) for op in makers} if among_several else set())
 
 
-def _label(op: Op) -> str:
+def _changed(footprint: Footprint) -> list[Location]:
+    return [location for location, mode in footprint.items() if mode is not Mode.READ]
+
+
+def label(op: Op) -> str:
+    """What an op is called, in all runs."""
     return f"{op.thread} {op.label}"

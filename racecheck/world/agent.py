@@ -28,7 +28,6 @@ import signal
 import socket
 import struct
 import sys
-import sysconfig
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -54,7 +53,7 @@ signal from the end; by its number, since `signal` names none elsewhere than on 
 _PR_SET_PDEATHSIG = 1
 _HERE = (str(Path(__file__).parent), scenarios.__file__)
 _WAITS_AND_LOGS = tuple(
-    f"{sysconfig.get_path('stdlib')}/{name}"
+    f"{os.path.dirname(os.__file__)}/{name}"
     for name in ("asyncio", "concurrent", "logging", "multiprocessing", "queue", "selectors", "subprocess", "threading")
 )
 _LOST = re.compile(r"gloo/transport/.*(closed by peer|reset by peer|Broken pipe|Timed out)", re.DOTALL)

@@ -225,8 +225,7 @@ def _look_at_clock(state: State, message: dict[str, Any]) -> None:
 
 
 def _look_at_time(state: State, message: dict[str, Any]) -> None:
-    """A program looks at a time of a file: which op gave it?"""
-    state.looked.add(message["nanoseconds"])
+    state.look(message["nanoseconds"])
 
 
 _LOOKS: Mapping[str, Callable[[State, dict[str, Any]], None]] = {

@@ -101,8 +101,8 @@ def _is_curious(status: os.stat_result) -> bool:
 
 
 def _note(since: int) -> None:
-    """Only an op of a run gives a file such a time."""
-    if since >= 0 and since not in _looked:
+    """Only a run, or its setup, gives a file such a time."""
+    if since >= -_SETUP and since not in _looked:
         _looked.add(since)
         announce({"is": "looks at time", "nanoseconds": since})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -10,6 +11,7 @@ from racecheck.locking import Locks
 from racecheck.lockops import waits
 from racecheck.model import Choice, Event, Mismatch, Op, Point, PointKind, Weights, World
 from racecheck.storage import Storage
+from racecheck.timed import label
 from racecheck.world.calls import Decoder
 from racecheck.world.collectives import Collectives
 from racecheck.world.coverage import Ledger
@@ -26,7 +28,8 @@ class State:
     """``choose`` answers points, ``changes`` counts the ops performed, ``current`` is the thread chosen last, and
     ``stacks`` says whether ops carry the stack that made them.  ``cause`` is the clock of the last op that was chosen:
     until the next one is, whatever happens comes of that.  ``cut`` are the ops at which threads were that ended
-    with their process, each with the index of the event that ended it.
+    with their process, each with the index of the event that ended it.  ``shown`` says of each time of a file, in
+    nanoseconds since the run began, which ops were told it; ``looked`` and ``lookers`` are as in an outcome.
     """
 
     crew: Crew
@@ -51,11 +54,25 @@ class State:
     changes: int = 0
     cut: list[tuple[int, Op]] = field(default_factory=list)
     looked: set[int] = field(default_factory=set)
+    lookers: set[str] = field(default_factory=set)
+    shown: defaultdict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
     unseen: Unseen = field(init=False)
 
     def __post_init__(self) -> None:
         self.identities.meet(self.crew.files.watched.roots)
         self.unseen = Unseen(self.ledger, self.crew.files.watched, self.world)
+
+    def show(self, times: Iterable[int], op: Op, *, all_seen: bool) -> None:
+        """An op has told times of a file, in nanoseconds since the run began; are they ``all_seen``?"""
+        for each in times:
+            self.shown[each].add(label(op))
+            if all_seen:
+                self.look(each)
+
+    def look(self, time: int) -> None:
+        """A program looks at a time of a file: who had asked for it?"""
+        self.looked.add(time)
+        self.lookers |= self.shown.get(time, set())
 
     @property
     def ranks(self) -> list[Rank]:

@@ -116,6 +116,7 @@ class Supervisor:
             pending=tuple(state.pending(state.stopped_tasks())),
             cut=tuple(state.cut),
             looked=tuple(sorted(state.looked)),
+            lookers=tuple(sorted(state.lookers)),
             coverage=state.ledger.coverage(sum(isinstance(event, Op) for event in state.trace)),
             seconds=time.perf_counter() - started,
         )
@@ -493,7 +494,7 @@ class Supervisor:
             self._state.time.stamp(request, result.opened)
             if request.call.family == "stat":
                 shown = self._state.time.show(request)
-                self._state.looked |= shown if request.task.process.is_foreign else set()
+                self._state.show(shown, request.op, all_seen=request.task.process.is_foreign)
         if result.errno in _OURS:
             name = libc.errno_name(result.errno)
             raise CannotRun(

@@ -137,7 +137,7 @@ class VirtualTime:
                 raw = memory.read(address, arg.size(libc.MACHINE))
                 shown, times = self._shown(raw) if arg.name == "stat" else self._shown_statx(raw)
                 memory.write(address, shown)
-                found |= {each - EPOCH for each in times[_MTIME:] if each >= EPOCH}
+                found |= {each - EPOCH for each in times[_MTIME:]}
         return found
 
     def _shown(self, raw: bytes) -> tuple[bytes, list[int]]:

@@ -14,7 +14,7 @@ _KEYS = ("k", "v")
 
 def draw(rng: Random, feature: str) -> Program:
     """A program with this feature among others."""
-    return REAL_FEATURES[feature](rng)
+    return {**FEATURES, **REAL_FEATURES}[feature](rng)
 
 
 def _program(rng: Random, blocks: list[Block], failures: tuple[Failure, ...] = ()) -> Program:
@@ -260,6 +260,19 @@ def mixed(rng: Random) -> Program:
     return _program(rng, blocks, (failure,) if rng.random() < 0.2 else ())
 
 
+def times(rng: Random) -> Program:
+    """What is compared is how old files are; a rank that looks twice knows which of two is older."""
+    count = rng.choice((2, 2, 3))
+    blocks = [_file_steps(rng, rng.randint(1, 2)) for _ in range(count)]
+    looks: Block = tuple(("age", path) for path in rng.sample(("a", "b", "d", "d/x"), 2))
+    group = tuple(range(count))
+    if rng.random() < 0.5:
+        blocks = [(*block, ("barrier", group)) for block in blocks]
+    at = rng.randrange(count)
+    blocks[at] = (*blocks[at], *looks)
+    return _program(rng, blocks)
+
+
 def failing(rng: Random) -> Program:
     """An errno for the n-th op of its kind, on any rank or on one with two threads."""
     path, call = rng.choice(PATHS), rng.choice(("mkdir", "stat", "unlink"))
@@ -278,7 +291,9 @@ def failing(rng: Random) -> Program:
 
 FEATURES: dict[str, Callable[[Random], Program]] = {
     "files": files, "locks": locks, "store": store, "collectives": together, "threads": threads,
-    "ends": ends, "processes": processes, "polls": polls, "faults": failing, "mixed": mixed,
+    "ends": ends, "processes": processes, "polls": polls, "faults": failing, "mixed": mixed, "times": times,
 }  # fmt: skip
-REAL_FEATURES: dict[str, Callable[[Random], Program]] = {**FEATURES, "mappings": mappings}
-"""What real ranks can do."""
+REAL_FEATURES: dict[str, Callable[[Random], Program]] = {
+    **{name: feature for name, feature in FEATURES.items() if name != "times"}, "mappings": mappings,
+}  # fmt: skip
+"""What real ranks carry out."""

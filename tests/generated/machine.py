@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from .programs import COLLECTIVES, Block, Instruction, Program
+from .programs import COLLECTIVES, Block, Instruction, Program, words
 from .tree import ROOT, Failed, Found, Inode, Tree
 
-FOLLOWS = frozenset({"stat", "create", "open", "list"})
+FOLLOWS = frozenset({"stat", "age", "create", "open", "list"})
 """What goes through a symbolic link at the end of a path."""
 LOCKABLE = ("l", "m")
 """Files that every thread has open from the start."""
@@ -76,6 +76,7 @@ class Machine:
     def __init__(self, program: Program, *, blocking: bool = False) -> None:
         """``blocking``: nobody gets out of a collective before all have come, as with gloo."""
         self.program, self.blocking = program, blocking
+        self.looks = any("age" in words(block) for block in program.ranks)
         self.tree = Tree()
         self.threads: dict[str, Thread] = {}
         self.flocks: dict[tuple[str, str], str] = {}
@@ -88,6 +89,9 @@ class Machine:
         self.kinds: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         self.issued: dict[tuple[Any, ...], int] = {}
         self.met: dict[int, int] = {}
+        self.times: dict[str, int] = {}
+        self.looked: dict[str, int] = {}
+        self.steps = 0
         self.mismatch = False
         for path in program.directories:
             self.tree.make(path, path, Inode("directory"))
@@ -99,22 +103,31 @@ class Machine:
     def copy(self) -> Machine:
         other = object.__new__(Machine)
         other.program, other.blocking, other.mismatch = self.program, self.blocking, self.mismatch
+        other.looks = self.looks
         other.tree, other.threads = self.tree.copy(), dict(self.threads)
         other.flocks, other.records, other.waits = dict(self.flocks), dict(self.records), dict(self.waits)
         other.store, other.memory, other.positions = dict(self.store), dict(self.memory), dict(self.positions)
-        other.words = {key: dict(words) for key, words in self.words.items()}
+        other.words = {key: dict(each) for key, each in self.words.items()}
         other.kinds, other.issued, other.met = dict(self.kinds), dict(self.issued), dict(self.met)
+        other.times, other.looked, other.steps = dict(self.times), dict(self.looked), self.steps
         return other
 
     def key(self) -> tuple[object, ...]:
         """Two machines with the same key go on in the same ways."""
         parts = (
             self.tree.inodes, self.threads, self.flocks, self.records, self.store, self.memory, self.positions,
-            self.issued, self.met, self.kinds,
+            self.issued, self.met, self.kinds, self._ages(),
         )  # fmt: skip
-        words = frozenset((key, frozenset(words.items())) for key, words in self.words.items())
+        said = frozenset((key, frozenset(each.items())) for key, each in self.words.items())
         locks = tuple(self.records), tuple(self.waits.items())
-        return (*(frozenset(part.items()) for part in parts), locks, words, self.mismatch)
+        return (*(frozenset(part.items()) for part in parts), locks, said, self.mismatch)
+
+    def _ages(self) -> dict[tuple[str, str], int]:
+        """Which of the times that a thread may compare is older than which."""
+        known = {("file", name): time for name, time in self.times.items()}
+        known |= {("thread", name): time for name, time in self.looked.items()}
+        order = sorted({*known.values()})
+        return {key: order.index(time) for key, time in known.items()} if self.looks else {}
 
     def _begin(self, thread: Thread) -> None:
         opened = tuple((path, Opened(f"{thread.name} {path}", path, path)) for path in LOCKABLE)
@@ -199,7 +212,7 @@ class Machine:
 
     def step(self, name: str) -> Seen:
         """One thread takes a step, and then does what it does in memory."""
-        thread = self.threads[name]
+        thread, before = self.threads[name], dict(self.tree.inodes) if self.looks else {}
         if thread.stage == "new":
             self.threads[name] = thread._replace(stage="on")
             seen = Seen()
@@ -212,6 +225,9 @@ class Machine:
             seen = self._carry_out(thread)
         if not self.mismatch:
             self._run_in_memory(name)
+        if self.looks:
+            self.times |= {each: self.steps for each, inode in self.tree.inodes.items() if before.get(each) != inode}
+        self.steps += 1
         return seen
 
     def _carry_out(self, thread: Thread) -> Seen:
@@ -348,6 +364,12 @@ class Machine:
     def _stat(self, _: Thread, path: str) -> str:
         inode = self.tree.inodes[self.tree.there(path, follow=True).inode]
         return f"{inode.kind}:{len(inode.data)}"
+
+    def _age(self, thread: Thread, path: str) -> str:
+        """When a file was changed, beside the one at which the thread has looked last."""
+        time = self.times.get(self.tree.there(path, follow=True).inode, -1)
+        last, self.looked[thread.name] = self.looked.get(thread.name, -1), time
+        return "older" if time < last else "younger" if time > last else "as old"
 
     def _link(self, _: Thread, source: str, target: str) -> None:
         found = self.tree.there(source, follow=False)

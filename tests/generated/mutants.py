@@ -14,6 +14,7 @@ from racecheck.model import Op
 from racecheck.relation import Relation
 from racecheck.storage import footprints
 from racecheck.strategies import DPOR
+from racecheck.timed import Timed
 from racecheck.world import collectives
 
 Break = Callable[[pytest.MonkeyPatch], None]
@@ -117,6 +118,11 @@ def raised_claim(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(DPOR, "claim", without_doubts)
 
 
+def times(patch: pytest.MonkeyPatch) -> None:
+    """What a program learns from times of files is no order."""
+    patch.setattr(Timed, "learn", lambda *_: False)
+
+
 def crash_order(patch: pytest.MonkeyPatch) -> None:
     """A crash leaves what the one order that was run leaves."""
     patch.setattr(changes, "before_entries", lambda log: [(1 << each) - 1 for each in range(len(log.entries))])
@@ -133,6 +139,7 @@ MUTANTS: dict[str, tuple[Break, str, int]] = {
     "end of process": (end_of_process, "ends", 50),
     "early root": (early_root, "collectives", 100),
     "state without footprint": (state_without_footprint, "files", 200),
+    "times of files": (times, "times", 50),
     "claim raised": (raised_claim, "polls", 100),
 }
 """By cause: what breaks the engine, the feature of the programs that find it, and within how many of them."""

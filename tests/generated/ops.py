@@ -13,7 +13,7 @@ _CALLS = {
     "mkdir": ("mkdir", "mkdir", ()), "rmdir": ("rmdir", "unlinkat", ("AT_REMOVEDIR",)),
     "unlink": ("unlink", "unlinkat", ()), "rename": ("rename", "renameat", ()), "link": ("link", "linkat", ()),
     "symlink": ("symlink", "symlinkat", ()), "readlink": ("readlink", "readlink", ()),
-    "stat": ("stat", "newfstatat", ()), "list": ("list", "getdents64", ()),
+    "stat": ("stat", "newfstatat", ()), "age": ("stat", "newfstatat", ()), "list": ("list", "getdents64", ()),
     "create": ("open", "openat", ("O_CREAT", "O_TRUNC", "O_WRONLY")), "open": ("open", "openat", ("O_RDONLY",)),
     "write": ("write", "write", ()), "read": ("read", "read", ()), "fsync": ("fsync", "fsync", ()),
     "map": ("mmap", "mmap", ("MAP_SHARED", "PROT_READ")),

@@ -4,6 +4,7 @@ An instruction is a tuple whose first element says what it does:
 
     files        mkdir, rmdir, unlink, stat, readlink, list (path); rename, link (path, path); symlink (target, path);
                  create, open (path: that file is what the next four are about); read, fsync, close (path);
+                 age (path: beside the one at which the thread has looked last)
                  write (path, text: "+" is what the thread saw last and an "x"), map, peek (path: at the mapping)
     locks        flock (path, "SH" or "EX", "wait" or "try"), funlock (path); record (path, mode, first byte, last byte,
                  "wait" or "try"), runlock (path, first byte, last byte)

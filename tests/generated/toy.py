@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from racecheck.happens_before import is_step
 from racecheck.model import Choice, Collective, Event, Fault, Op, Outcome, Point, Result, Returned, World
 from racecheck.relation import Relation
+from racecheck.timed import label
 from racecheck.world import collectives
 
 from .machine import Machine
@@ -67,6 +68,8 @@ class Toy:
         self._trace: list[Event] = []
         self._schedule: list[Choice] = []
         self._cut: list[tuple[int, Op]] = []
+        self._looked: set[int] = set()
+        self._lookers: set[str] = set()
         self._current: Task | None = None
         self._last: dict[int, Task] = {}
         self._cause: Clock = {}
@@ -91,6 +94,8 @@ class Toy:
             tuple(Returned(each) for each in self._machine.results()),
             pending=tuple(replace(task.op, clock=task.tick()) for task in pending if task.op is not None),
             cut=tuple(self._cut),
+            looked=tuple(self._looked),
+            lookers=tuple(self._lookers),
         )  # fmt: skip
 
     def _live(self) -> list[Task]:
@@ -228,7 +233,10 @@ class Toy:
                 return
             fault = seen.errno if self._has_failed(failures) else ""
             result = Result(errno=seen.errno, digest=seen.text, value=1)
-            self._trace.append(replace(op, result=result, clock=clock, fault=fault))
+            self._trace.append(replace(op, result=result, clock=clock, fault=fault, time=machine.steps))
+            if what[0] == "age":
+                self._looked.add(machine.looked.get(task.name, -1))
+                self._lookers.add(label(op))
             task.op, task.placed, task.entered = None, False, False
         for each in cut:
             if machine.threads[each.name].stage == "over" and each.op is not None:

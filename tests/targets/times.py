@@ -1,108 +1,113 @@
-"""Programs that look at clocks, at times of files, and at listings."""
+"""Scenarios about time.  Not collected by pytest."""
 
-from __future__ import annotations
-
+import ctypes
+import datetime as dt
 import os
-import shutil
-import subprocess
 import time
-from datetime import UTC, datetime
-
-import torch.distributed as dist
 
 from racecheck import Rank, scenario
 
 
-@scenario(ranks=2)
-def oldest_by_time(rank: Rank) -> str:
-    (rank.path / str(rank.rank)).mkdir()
-    dist.barrier()
-    return min(os.listdir(rank.path), key=lambda name: (rank.path / name).stat().st_mtime)
+@scenario(ranks=2, skew=(0.0, 1.5))
+def clocks(rank: Rank) -> dict[str, object]:
+    """What every clock says, before and after a sleep of an hour."""
+    libc = ctypes.CDLL(None)
+    seconds = libc.time(None)
+    before = [time.time(), time.monotonic(), time.perf_counter(), dt.datetime.now(dt.timezone.utc).timestamp()]
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    time.sleep(3600)
+    after = [time.time(), time.monotonic(), time.perf_counter(), dt.datetime.now(dt.timezone.utc).timestamp()]
+    return {
+        "C": seconds - int(before[0]),
+        "passed": [round(late - early, 2) for early, late in zip(before, after, strict=True)],
+        "stamp": stamp,
+        "today": str(dt.datetime.now(dt.timezone.utc).date()),
+        "rises": all(time.time() < time.time() for _ in range(100)),
+        "monotonic": round(before[1]),
+        "exact": time.time_ns(),
+    }
+
+
+@scenario(ranks=1)
+def file_times(rank: Rank) -> dict[str, object]:
+    """Times of files go by the virtual clock."""
+    base = rank.path
+    start = time.time()
+    (base / "directory").mkdir()
+    made = os.stat(base / "directory")
+    time.sleep(10)
+    (base / "directory" / "file").write_text("x")
+    filled = os.stat(base / "directory")
+    time.sleep(10)
+    os.chmod(base / "directory" / "file", 0o600)
+    file = os.stat(base / "directory" / "file")
+    time.sleep(10)
+    os.utime(base / "directory" / "file")
+    touched = os.stat(base / "directory" / "file")
+    os.utime(base / "directory" / "file", (5, 6))
+    old = os.stat(base / "directory" / "file")
+    with (base / "directory" / "file").open("a") as handle:
+        handle.write("y")
+    grown = os.stat(base / "directory" / "file")
+    given = os.stat(base / "given")
+    return {
+        "made": round(made.st_mtime - start), "filled": round(filled.st_mtime - start),
+        "file": [round(each - start) for each in (file.st_atime, file.st_mtime, file.st_ctime)],
+        "touched": round(touched.st_mtime - start), "old": [old.st_atime, old.st_mtime, round(old.st_ctime - start)],
+        "grown": round(grown.st_mtime - start), "given": given.st_mtime_ns,
+        "order": sorted(os.listdir(base / "old"), key=lambda name: os.path.getmtime(base / "old" / name)),
+    }  # fmt: skip
+
+
+@file_times.setup
+def earlier(path):
+    (path / "given").write_text("x")
+    (path / "old").mkdir()
+    for name in ("b", "c", "a"):
+        (path / "old" / name).touch()
+        time.sleep(0.02)
 
 
 @scenario(ranks=2)
-def oldest_to_a_recovery(rank: Rank) -> None:
-    (rank.path / str(rank.rank)).mkdir()
-
-
-@oldest_to_a_recovery.recover
-def look(rank: Rank) -> str:
-    return min(os.listdir(rank.path), key=lambda name: os.path.getmtime(rank.path / name))
-
-
-@scenario(ranks=2)
-def looks_at_a_clock(rank: Rank) -> bool:
-    began = time.monotonic()
+def polls(rank: Rank) -> bool:
+    """Polling for a file that a peer makes after a minute takes no real time."""
     if rank.rank == 0:
-        time.sleep(3)
-    (rank.path / str(rank.rank)).mkdir()
-    return time.monotonic() - began > 1
+        time.sleep(60)
+        (rank.path / "ready").touch()
+        return True
+    deadline = time.monotonic() + 100
+    while not (rank.path / "ready").exists():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.5)
+    return True
+
+
+@scenario(ranks=8)
+def filelock_excludes(rank: Rank) -> int:
+    """One at a time under a FileLock, whatever the order."""
+    import filelock
+
+    with filelock.FileLock(rank.path / "lock"):
+        inside = rank.path / "inside"
+        assert not inside.exists(), "two ranks hold the lock"
+        inside.touch()
+        time.sleep(1)
+        inside.unlink()
+    return 1
 
 
 @scenario(ranks=2)
-def looks_at_the_date(rank: Rank) -> None:
-    (rank.path / datetime.now(tz=UTC).strftime("%Y%m%d")).mkdir(exist_ok=True)
+def asks_often(rank: Rank) -> int:
+    """Rank 1 asks for the other clock a few times more before it asks for the time of day."""
+    for _ in range(100 * rank.rank):
+        time.monotonic()
+    return time.time_ns()
 
 
-@scenario(ranks=3)
-def ages_of_one_rank(rank: Rank) -> int:
-    """Only rank 0 makes what it compares; the others make what nobody looks at."""
-    (rank.path / str(rank.rank)).mkdir()
-    if rank.rank:
-        return 0
-    (rank.path / "other").mkdir()
-    return int((rank.path / "0").stat().st_mtime_ns < (rank.path / "other").stat().st_mtime_ns)
-
-
-@scenario(ranks=2)
-def asks_only_what_is_there(rank: Rank) -> bool:
-    (rank.path / str(rank.rank)).mkdir()
-    dist.barrier()
-    return (rank.path / "0").exists() and (rank.path / "1").is_dir()
-
-
-@scenario(ranks=2)
-def lists(rank: Rank) -> list[str]:
-    (rank.path / str(rank.rank)).mkdir()
-    dist.barrier()
-    return os.listdir(rank.path)
-
-
-@scenario(ranks=2)
-def asks_for_room(rank: Rank) -> bool:
-    return shutil.disk_usage(rank.path).free > 0
-
-
-@scenario(ranks=2)
-def counts_links(rank: Rank) -> int:
-    return rank.path.stat().st_nlink
-
-
-@scenario(ranks=2)
-def asks_who_read(rank: Rank) -> bool:
-    (rank.path / str(rank.rank)).touch()
-    return (rank.path / str(rank.rank)).stat().st_atime > 5
-
-
-@scenario(ranks=2)
-def reads_from_a_fifo(rank: Rank) -> None:
-    if rank.rank == 0:
-        os.mkfifo(rank.path / "fifo")
-    dist.barrier()
-    os.close(os.open(rank.path / "fifo", os.O_RDWR))
-
-
-@scenario(ranks=2)
-def shares_what_is_outside(rank: Rank) -> bool:
-    lock = rank.path.parent / "lock"
-    if rank.rank == 0:
-        lock.touch()
-    return lock.exists()
-
-
-@scenario(ranks=2)
-def lists_with_a_program(rank: Rank) -> str:
-    (rank.path / str(rank.rank)).mkdir()
-    dist.barrier()
-    program = ["ls", "-t", str(rank.path)]
-    return subprocess.run(program, capture_output=True, check=True, text=True).stdout if rank.rank == 0 else ""
+@scenario(ranks=1)
+def frequency(rank: Rank) -> int:
+    """How often the processor counts in a millisecond, as Abseil asks for it; few kernels have this file."""
+    with open("/sys/devices/system/cpu/cpu0/tsc_freq_khz", "rb") as file:
+        assert file.fileno() < 256, "it is none of the watched files'"
+        return int(file.read())
