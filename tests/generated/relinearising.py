@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
+from racecheck.dependence import Dependence
 from racecheck.happens_before import Order, Step
 from racecheck.model import Op, Outcome, Point
 from racecheck.relation import Relation
+from racecheck.timed import Timed
 
 from .programs import Program
 from .toy import Toy, world_of
@@ -16,23 +18,25 @@ from .toy import Toy, world_of
 def difference(program: Program, rng: Random) -> str:
     """What is different after another order of all that is independent, "" for nothing."""
     outcome, effect = Toy(program, lambda point: rng.randrange(len(point.options))).run()
-    steps = _steps(program, outcome)
+    relation = Timed(Relation(world_of(program)), set())
+    relation.learn(outcome)
+    steps = _steps(relation, outcome)
     order = _extension(steps, rng)
-    player = Player(program, [steps[each].op.thread for each in order])
+    player = Player(relation, [steps[each].op.thread for each in order])
     again, ends = Toy(program, player.choose).run()
     player.take(again.trace)
     if player.lost:
         return player.lost
     if effect != ends:
         return f"ended with {effect}, in another order with {ends}"
-    now = _steps(program, again)
+    now = _steps(relation, again)
     return next(
         (f"{one} is now {other}" for one, other in zip(_told(steps), _told(now), strict=True) if one != other), ""
     )
 
 
-def _steps(program: Program, outcome: Outcome) -> Sequence[Step]:
-    order = Order(Relation(world_of(program)))
+def _steps(relation: Dependence, outcome: Outcome) -> Sequence[Step]:
+    order = Order(relation)
     order.extend(outcome.trace)
     return order.steps
 
@@ -66,9 +70,8 @@ def _result(op: Op) -> str:
 class Player:
     """Lets the steps go in the given order of threads; ``lost`` says where that was not possible."""
 
-    def __init__(self, program: Program, threads: Sequence[str]) -> None:
-        self._relation, self._threads = Relation(world_of(program)), threads
-        self._order = Order(self._relation)
+    def __init__(self, relation: Dependence, threads: Sequence[str]) -> None:
+        self._threads, self._order = threads, Order(relation)
         self._seen = 0
         self.lost = ""
 

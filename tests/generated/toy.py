@@ -24,6 +24,7 @@ _YIELDS = frozenset({"sleep", "poll"})
 _ISSUES = COLLECTIVES | {"send", "recv"}
 _WAKES = frozenset({"join", "reap", "listen", "leave"})
 """What a thread waits for inside of a call: its op comes when that is over."""
+_KINDS = {"pair": "send/recv", "reduce": "all_reduce"}
 _FAMILIES = {"create": "open"}
 
 
@@ -176,13 +177,13 @@ class Toy:
         if set(parts) == set(ranks):
             clock: Clock = {}
             _join(clock, *parts.values())
-            self._trace.append(Collective(kind, str(ranks), key[2], ranks, root, clock))
+            self._trace.append(Collective(_KINDS.get(kind, kind), str(ranks), key[2], ranks, root, clock))
 
     def _leave(self, task: Task) -> bool:
         """Let a thread out of a collective, if those have come for whom it waits."""
         key = self._machine.threads[task.name].inside
         kind, ranks, root = self._machine.kinds[key]
-        needs = collectives.before("send/recv" if kind == "pair" else kind, ranks, root, task.rank)
+        needs = collectives.before(_KINDS.get(kind, kind), ranks, root, task.rank)
         if not self._machine.able(task.name) or not set(needs) <= self._parts[key].keys():
             return False
         _join(task.clock, *(self._parts[key][each] for each in needs))
