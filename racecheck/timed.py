@@ -13,6 +13,7 @@ from bisect import bisect_right
 
 from racecheck.dependence import Dependence, Footprint, Location, Mode
 from racecheck.model import Op, Outcome
+from racecheck.relation import Relation
 
 _TIME = Location("time", "files")
 _GIVE_TIMES = ("content", "listing", "attributes")
@@ -44,6 +45,12 @@ class Timed:
         before = len(self._labels)
         self._labels |= of_run(outcome, self._relation)
         return len(self._labels) > before
+
+
+def relation_of(outcome: Outcome) -> Timed:
+    """What the ops of a run touch, those among them whose order the program has learned from times."""
+    relation = Relation(outcome.world)
+    return Timed(relation, of_run(outcome, relation))
 
 
 def of_run(outcome: Outcome, relation: Dependence) -> set[str]:

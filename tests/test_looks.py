@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from racecheck.model import Outcome, Returned, Violation
-from racecheck.search import Report, Search, explore
+from racecheck.search import Report, Search, explained, explore
 from racecheck.world.session import Session
 from tests.conftest import target
 
@@ -82,3 +82,12 @@ def test_a_claim_says_what_it_takes_for_granted(session: Session, name: str, con
     _, report = searched(session, name)
     assert report.exhaustive
     assert report.claim.conditions == (condition,)
+
+
+def test_the_pair_that_decides_is_that_of_the_times(session: Session) -> None:
+    scenario = target("looks", "deletes_the_oldest")
+    search = Search(scenario, scenario.world, scenario.invariants)
+    report = explained(session, search, explore(session, search))
+    assert report.explanation is not None
+    assert report.explanation.pair is not None
+    assert [report.explanation.pair.first.label, report.explanation.pair.second.label] == ["1 mkdir 1", "0 mkdir 0"]

@@ -106,3 +106,15 @@ def lists_with_a_program(rank: Rank) -> str:
     dist.barrier()
     program = ["ls", "-t", str(rank.path)]
     return subprocess.run(program, capture_output=True, check=True, text=True).stdout if rank.rank == 0 else ""
+
+
+@scenario(ranks=2)
+def deletes_the_oldest(rank: Rank) -> None:
+    """Rank 0's directory is taken to be the oldest."""
+    (rank.path / str(rank.rank)).mkdir()
+    dist.barrier()
+    if rank.rank == 0:
+        oldest = min(os.listdir(rank.path), key=lambda name: (rank.path / name).stat().st_mtime)
+        (rank.path / oldest).rmdir()
+    dist.barrier()
+    assert (rank.path / "1").exists()
