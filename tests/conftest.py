@@ -6,12 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from racecheck import config, targets
 from racecheck.scenarios import Scenario
 from racecheck.world.session import Session
 
 pytest_plugins = ["pytester"]
+
+settings.register_profile("fixed", derandomize=True, database=None, deadline=None)
+settings.load_profile("fixed")
 
 TARGETS = Path(__file__).parent / "targets"
 

@@ -39,8 +39,7 @@ def test_a_proof_misses_no_outcome() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_many_programs(chunk: int) -> None:
-    first, name = base_seed(), f"tests/test_generated.py::test_many_programs[{chunk}]"
-    print(f"again with: RACECHECK_GENERATED_SEED={first} pytest -m slow '{name}'")
+    first = base_seed()
     print(check(seeds(first + chunk * CHUNK, CHUNK)))
 
 

@@ -49,6 +49,5 @@ def test_real_ranks_do_what_the_judge_says(carried_out: tuple[Session, Scenario]
 @pytest.mark.slow
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_many_real_programs(carried_out: tuple[Session, Scenario], chunk: int) -> None:
-    first, name = base_seed(), f"tests/test_generated_real.py::test_many_real_programs[{chunk}]"
-    print(f"again with: RACECHECK_GENERATED_SEED={first} pytest -m slow '{name}'")
+    first = base_seed()
     print(check(carried_out, seeds(first + chunk * CHUNK, CHUNK, REAL_FEATURES)))
