@@ -2,6 +2,6 @@
 
 import sys
 
-from racecheck.cli import main
+from racecheck.frontends.cli.main import main
 
 sys.exit(main())

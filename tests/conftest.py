@@ -8,16 +8,17 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from racecheck import config, targets
-from racecheck.scenarios import Scenario
-from racecheck.world.session import Session
+from racecheck.model import config
+from racecheck.processes.session import Session
+from racecheck.targets import resolve
+from racecheck.targets.scenarios import Scenario
 
 pytest_plugins = ["pytester"]
 
 settings.register_profile("fixed", derandomize=True, database=None, deadline=None)
 settings.load_profile("fixed")
 
-TARGETS = Path(__file__).parent / "targets"
+TARGETS = Path(__file__).parent / "programs"
 
 
 @pytest.fixture(scope="session")
@@ -27,5 +28,5 @@ def session() -> Iterator[Session]:
 
 
 def target(file: str, name: str) -> Scenario:
-    """A scenario below tests/targets."""
-    return targets.load(f"{TARGETS / file}.py::{name}")
+    """A scenario below tests/programs."""
+    return resolve.load(f"{TARGETS / file}.py::{name}")

@@ -15,7 +15,7 @@ import click
 import pytest
 import yaml
 
-from racecheck.cli import commands
+from racecheck.frontends.cli.main import commands
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"

@@ -1,1 +1,1 @@
-"""Crash states: what of a run's changes a crash leaves on the disk, by models that are certified on file systems."""
+"""What a crash leaves of a run on its disks, and what the recovery makes of that."""

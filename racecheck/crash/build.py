@@ -7,11 +7,11 @@ from functools import partial
 
 from racecheck import storage
 from racecheck.crash.changes import PAGE
+from racecheck.crash.cut_outcome import last_before
 from racecheck.crash.cuts import moments
-from racecheck.crash.cutting import last_before
 from racecheck.crash.log import Data, Entry, Extent, Inode, Log, Tree, merged
-from racecheck.model import Op, Outcome
-from racecheck.world.recorder import Change, Published, Recorder, Span, Thing
+from racecheck.model.nouns import Op, Outcome
+from racecheck.supervisor.recorder import Change, Published, Recorder, Span, Thing
 
 _NOTHING = Change()
 _ABOVE = -1

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from racecheck.crash.bitsets import bits, mask_of
 from racecheck.crash.log import SYNCS, Disk, Entry, Extent, Inode, Log, Stored, Tree, merged, overwritten, shortened
-from racecheck.crash.order import before_entries
-from racecheck.crash.sets import bits, mask_of
+from racecheck.crash.precedence import before_entries
 
 Name = tuple[int, str]
 PAGE = 4096
@@ -60,7 +60,7 @@ class Changes:
 
     ``split``: a rename is the loss of what it replaces, the new name, and the loss of the old one.  ``tails``: to cut
     a file off inside a page is also to write zeros into the rest of that page.  ``earlier`` are for each change those
-    that come before it in every order of the run, and ``order`` has the same of entries (`racecheck.crash.order`).
+    that come before it in every order of the run, and ``order`` has the same of entries (`racecheck.crash.precedence`).
     """
 
     log: Log

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from racecheck.crash.log import Disk, Stored
-from racecheck.model import Collective, Crash, DiskEntry, Event, Outcome, Violation, Weights
-from racecheck.world.digest import Digest
-from racecheck.world.recorder import Recorder
+from racecheck.model.nouns import Collective, Crash, DiskEntry, Event, Outcome, Violation, Weights
+from racecheck.processes.file_digests import Digest
+from racecheck.supervisor.recorder import Recorder
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class Cutting:
         return self._entries[stored]
 
     def _digest(self, stored: Stored) -> str:
-        """As it is of files (`racecheck.world.digest`): the same in every session, however it was written."""
+        """As it is of files (`racecheck.processes.file_digests`): the same in every session, however it was written."""
         whole, parts = Digest(), []
         with Path(self.recorder.spool).open("rb") as spool:
             for _, length, data in stored.extents:

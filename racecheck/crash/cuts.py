@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from itertools import islice, product
 from math import prod
 
+from racecheck.crash.bitsets import bits, mask_of
 from racecheck.crash.log import Log, Moment
-from racecheck.crash.order import before_events
-from racecheck.crash.sets import bits, mask_of
-from racecheck.happens_before import Order, is_step
-from racecheck.model import Collective, Outcome
-from racecheck.relation import Relation
+from racecheck.crash.precedence import before_events
+from racecheck.model.nouns import Collective, Outcome
+from racecheck.scheduling.happens_before import Order, is_step
+from racecheck.scheduling.relation import Relation
 
 MOST, LOSSY, FEW, TRIED = 1024, 256, 64, 10_000
 """The most cuts between two collectives: where nothing is lost, where something may be, and where other cuts make up

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise, product
 
+from racecheck.crash.bitsets import bits, mask_of
 from racecheck.crash.changes import Changes, Choice
 from racecheck.crash.models import Model
-from racecheck.crash.models.apart import apart
-from racecheck.crash.sets import bits, mask_of
+from racecheck.crash.models.separate_disks import apart
 
 
 @dataclass(frozen=True, slots=True)

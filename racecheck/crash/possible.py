@@ -7,9 +7,9 @@ where they go round in a circle: two ranks that each make a name and then fsync 
 
 from __future__ import annotations
 
+from racecheck.crash.bitsets import bits, mask_of
 from racecheck.crash.changes import Changes
 from racecheck.crash.models import Rules
-from racecheck.crash.sets import bits, mask_of
 
 
 class Possible:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
+from racecheck.crash.bitsets import bits, mask_of
 from racecheck.crash.log import Entry, Log, Moment
-from racecheck.crash.sets import bits, mask_of
 
 
 def before_entries(log: Log) -> list[int]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from racecheck.crash.bitsets import bits, mask_of
 from racecheck.crash.changes import Changes, Choice
 from racecheck.crash.cuts import Cut, cuts
 from racecheck.crash.legal import Legal, Limits, bounded, tears
@@ -13,8 +14,7 @@ from racecheck.crash.log import Disk, Log
 from racecheck.crash.models import MODELS as _MODELS
 from racecheck.crash.models import Model
 from racecheck.crash.possible import Possible
-from racecheck.crash.sets import bits, mask_of
-from racecheck.model import Crash
+from racecheck.model.nouns import Crash
 
 MODELS = tuple(_MODELS)
 """The names of the models; "ext4" stands for ext4 with data=ordered, and what "xfs" can lose is among what it can."""

@@ -6,9 +6,10 @@ import atexit
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from racecheck import config, doctor
-from racecheck.errors import UsageError
-from racecheck.world.session import Session
+from racecheck.model import config
+from racecheck.model.errors import UsageError
+from racecheck.processes.doctor import examination
+from racecheck.processes.session import Session
 
 
 class Sessions:
@@ -23,7 +24,7 @@ class Sessions:
         """Raises `CannotRun` where there can be none."""
         self.uses += 1
         if self._session is None:
-            self._session = doctor.start(config.read().runs)
+            self._session = examination.start(config.read().runs)
             atexit.register(self.close)
         try:
             yield self._session

@@ -32,8 +32,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
-from racecheck.errors import UsageError
-from racecheck.model import Constraint, Event, Judgement, Outcome, RankResult
+from racecheck.model.errors import UsageError
+from racecheck.model.nouns import Constraint, Event, Judgement, Outcome, RankResult
 
 FORMAT = "racecheck-finding"
 VERSION = 6

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from racecheck import record
-from racecheck.claims import NOTHING_AGAINST, Claim
-from racecheck.crash.runs import Done
-from racecheck.dependence import Footprint, Location, Mode
-from racecheck.errors import UsageError
-from racecheck.model import Coverage, Verdict, Violation, World
-from racecheck.record import Format, Reference
-from racecheck.strategies.dpor import Node, Progress
+from racecheck.crash.recovery.runs import Done
+from racecheck.explore import findings
+from racecheck.explore.findings import Format, Reference
+from racecheck.model.errors import UsageError
+from racecheck.model.nouns import Coverage, Verdict, Violation, World
+from racecheck.model.ops.footprint import Footprint, Location, Mode
+from racecheck.scheduling.claims import NOTHING_AGAINST, Claim
+from racecheck.scheduling.strategies.dpor import Node, Progress
 
 FORMAT = Format("racecheck-search", 3, "a search", "begin it anew with racecheck run")
 
@@ -105,7 +105,7 @@ def cut(
 
 def save(search: Cut, directory: Path) -> Path:
     """Write it to ``<directory>/<scenario>/search.json``; gives the path.  Raises `UsageError`."""
-    return record.write(FORMAT.encode(search), record.folder_of(search.scenario, directory), "search.json")
+    return findings.write(FORMAT.encode(search), findings.folder_of(search.scenario, directory), "search.json")
 
 
 def load(path: Path, scenario: Reference, world: World, seed: str) -> Cut:

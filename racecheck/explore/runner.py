@@ -7,20 +7,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from racecheck.compare import first_difference
-from racecheck.crash.judge import judge_crashes
-from racecheck.errors import UsageError
+from racecheck.crash.recovery.judge import judge_crashes
+from racecheck.explore.findings import Finding
 from racecheck.invariants import judge, wants_contents
-from racecheck.model import Judgement, Outcome, Point, Verdict, World
-from racecheck.record import Finding
-from racecheck.scenarios import Scenario
-from racecheck.strategies import Replay, Strategy
-from racecheck.strategies.constrained import Constrained
-from racecheck.world import free
-from racecheck.world.names import learn
-from racecheck.world.recorder import Recorder
-from racecheck.world.session import Session
-from racecheck.world.supervisor import Supervisor
+from racecheck.model.compare import first_difference
+from racecheck.model.errors import UsageError
+from racecheck.model.nouns import Judgement, Outcome, Point, Verdict, World
+from racecheck.model.ops.unstable_names import learn
+from racecheck.processes.session import Session
+from racecheck.scheduling.strategies import Replay, Strategy
+from racecheck.scheduling.strategies.following.constrained import Constrained
+from racecheck.supervisor import free
+from racecheck.supervisor.controlled import Supervisor
+from racecheck.supervisor.recorder import Recorder
+from racecheck.targets.scenarios import Scenario
 
 _WARM_UPS = 3
 _LESSONS, _REPEATS = 4, 3

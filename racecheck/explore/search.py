@@ -15,25 +15,26 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from racecheck import faults, strategies
-from racecheck.claims import Claim, lowered, merged, of_run, pending
-from racecheck.compare import effect, fingerprint
-from racecheck.crash.judge import Crashes
-from racecheck.crash.runs import Runs
-from racecheck.errors import CannotRun, InternalError, UsageError
-from racecheck.explain import Explanation, explain
+from racecheck import faults
+from racecheck.crash.recovery.judge import Crashes
+from racecheck.crash.recovery.runs import Runs
+from racecheck.explore.findings import Finding, Reference, save, source_hash, versions
+from racecheck.explore.resume import Cut, Known, Past, cut
+from racecheck.explore.runner import Progress, confirm, run_free, run_once, warm_up
 from racecheck.invariants import judge, name_of, wants_contents
-from racecheck.minimise import Fails, same_failure
-from racecheck.model import Coverage, Invariant, Judgement, Outcome, Tried, Verdict, Violation, World
-from racecheck.predict import Prediction, Race, predict
-from racecheck.record import Finding, Reference, save, source_hash, versions
-from racecheck.relation import Relation
-from racecheck.resume import Cut, Known, Past, cut
-from racecheck.runner import Progress, confirm, run_free, run_once, warm_up
-from racecheck.scenarios import Scenario
-from racecheck.strategies import DPOR, Auto, Diverged, Replay, Strategy, Sweep
-from racecheck.world.recorder import Recorder
-from racecheck.world.session import Session
+from racecheck.model.compare import effect, fingerprint
+from racecheck.model.errors import CannotRun, InternalError, UsageError
+from racecheck.model.nouns import Coverage, Invariant, Judgement, Outcome, Tried, Verdict, Violation, World
+from racecheck.processes.session import Session
+from racecheck.scheduling import strategies
+from racecheck.scheduling.claims import Claim, lowered, merged, of_run, pending
+from racecheck.scheduling.explain import Explanation, explain
+from racecheck.scheduling.minimise import Fails, same_failure
+from racecheck.scheduling.predict import Prediction, Race, predict
+from racecheck.scheduling.relation import Relation
+from racecheck.scheduling.strategies import DPOR, Auto, Diverged, Replay, Strategy, Sweep
+from racecheck.supervisor.recorder import Recorder
+from racecheck.targets.scenarios import Scenario
 
 _MINIMISING = 20.0
 """Seconds that each step of minimising may take, as far as the run that is to be minimised tells."""

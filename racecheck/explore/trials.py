@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
-from racecheck.compare import first_difference
-from racecheck.errors import CannotRun, UsageError
-from racecheck.model import Outcome, World
-from racecheck.runner import confirm, run_once, warm_up
-from racecheck.scenarios import Scenario
-from racecheck.sessions import Sessions
-from racecheck.strategies import Replay, Strategy
-from racecheck.strategies.switches import Switch, Switches
-from racecheck.world.session import Session
-from racecheck.world.virtual import grow_old
+from racecheck.explore.current_session import Sessions
+from racecheck.explore.runner import confirm, run_once, warm_up
+from racecheck.model.compare import first_difference
+from racecheck.model.errors import CannotRun, UsageError
+from racecheck.model.nouns import Outcome, World
+from racecheck.processes.session import Session
+from racecheck.processes.trees import grow_old
+from racecheck.scheduling.strategies import Replay, Strategy
+from racecheck.scheduling.strategies.following.switches import Switch, Switches
+from racecheck.targets.scenarios import Scenario
 
 _MOST_OPS = 100_000
 """Of all runs that are remembered together."""

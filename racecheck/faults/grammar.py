@@ -7,9 +7,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from racecheck.errors import UsageError
 from racecheck.kernel.syscalls import TABLE
-from racecheck.model import Fault, World
+from racecheck.model.errors import UsageError
+from racecheck.model.nouns import Fault, World
 
 GRAMMAR = (
     "WHAT [on CALL[|CALL...] [GLOB]] [rank=N] [node=N] [nth=N|each] [times=N|all] [bytes=N] [seconds=S] [model=NAME]"

@@ -7,7 +7,7 @@ import posixpath
 import re
 from functools import cache
 
-from racecheck.model import Fault, Op, World
+from racecheck.model.nouns import Fault, Op, World
 
 _NOT_AN_OP = frozenset({"full", "crash"})
 """Faults that do not happen to one op."""
@@ -37,7 +37,8 @@ def is_modelled(fault: Fault) -> bool:
 
     A fault that makes an op slow counts the ops as they stop, not as they go, and a rank that is killed is heard of at
     a time that no op stands for.  A crash depends on the order of ops that do not depend on each other: a journal keeps
-    it.  But the crash states of a run are those of all the orders that are equivalent to it (`racecheck.crash.order`).
+    it.  But the crash states of a run are those of all the orders that are equivalent to it
+    (`racecheck.crash.precedence`).
     """
     return fault.what in _MODELLED or fault.what in errno.errorcode.values()
 

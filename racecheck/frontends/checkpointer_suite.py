@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from racecheck import config
-from racecheck.checkpointers import CHECKS, applicable, protocol, reason_against, scenario
-from racecheck.errors import UsageError
+from racecheck.explore.current_session import HERE
 from racecheck.gate import baseline as baselines
 from racecheck.gate import judging, layouts, pages, subjects
 from racecheck.gate.baseline import Baseline, Comparison
@@ -22,11 +20,13 @@ from racecheck.gate.judging import Judging, Terms
 from racecheck.gate.plan import FIRST, is_swept
 from racecheck.gate.result import Result
 from racecheck.gate.subjects import Subject
-from racecheck.model import Verdict
-from racecheck.sessions import HERE
+from racecheck.model import config
+from racecheck.model.errors import UsageError
+from racecheck.model.nouns import Verdict
+from racecheck.targets.suite import CHECKS, applicable, protocol, reason_against, scenario
 
 if TYPE_CHECKING:
-    from racecheck.fixture import Racecheck
+    from racecheck.frontends.fixture import Racecheck
 
 
 def check_checkpointer(
@@ -39,7 +39,7 @@ def check_checkpointer(
     seed: int | str = 0,
     baseline: str | Path | None = None,
 ) -> tuple[Cell, ...]:
-    """Judge a checkpointer (`racecheck.checkpointers.protocol` says what that is) by the checks of the suite.
+    """Judge a checkpointer (`racecheck.targets.suite.protocol` says what that is) by the checks of the suite.
 
     ``checks`` and ``storages`` are names, by default all; ``seconds`` is about how long that may take.  ``baseline`` is
     a file that ``racecheck gate --update-baseline`` has written: what is known there does not fail, and of what is

@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 
 import racecheck
-from racecheck import config, strategies
-from racecheck.errors import CannotRun, InternalError, UsageError
+from racecheck.explore.current_session import HERE
+from racecheck.explore.search import Report, Search, explore
 from racecheck.invariants import name_of
-from racecheck.model import Fault, Invariant, Outcome, World
-from racecheck.results import Page, search_text
-from racecheck.scenarios import Scenario, make_world
-from racecheck.search import Report, Search, explore
-from racecheck.sessions import HERE
-from racecheck.strategies import Strategy
+from racecheck.model import config
+from racecheck.model.errors import CannotRun, InternalError, UsageError
+from racecheck.model.nouns import Fault, Invariant, Outcome, World
+from racecheck.report.results import Page, search_text
+from racecheck.scheduling import strategies
+from racecheck.scheduling.strategies import Strategy
+from racecheck.targets.scenarios import Scenario, make_world
 
 
 class Racecheck:

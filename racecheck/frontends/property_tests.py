@@ -6,8 +6,8 @@
         racecheck.check(overwrite, schedule=schedule, world=world)
 
 The same works without the fixture.  How long a run takes is not the property: hence no deadline.  A run is carried
-out once (`racecheck.trials`), so that what hypothesis asks for again comes out the same; where it does not, that is
-UNKNOWN, and the test ends there.
+out once (`racecheck.explore.trials`), so that what hypothesis asks for again comes out the same; where it does not,
+that is UNKNOWN, and the test ends there.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ from hypothesis import strategies as st
 from hypothesis.errors import FailedHealthCheck
 from hypothesis.strategies import SearchStrategy
 
-from racecheck import config, record
-from racecheck.errors import CannotRun, InternalError, UsageError
+from racecheck.explore import findings as record
+from racecheck.explore.current_session import HERE
+from racecheck.explore.search import Found, Report
+from racecheck.explore.trials import Trial, Trials, What
 from racecheck.invariants import judge, name_of, wants_contents
-from racecheck.model import Fault, Invariant, Judgement, Outcome, Verdict, World
-from racecheck.results import Page, search_text
-from racecheck.scenarios import Scenario, make_world
-from racecheck.search import Found, Report
-from racecheck.sessions import HERE
-from racecheck.strategies import Strategy
-from racecheck.strategies.switches import Switches
-from racecheck.trials import Trial, Trials, What
+from racecheck.model import config
+from racecheck.model.errors import CannotRun, InternalError, UsageError
+from racecheck.model.nouns import Fault, Invariant, Judgement, Outcome, Verdict, World
+from racecheck.report.results import Page, search_text
+from racecheck.scheduling.strategies import Strategy
+from racecheck.scheduling.strategies.following.switches import Switches
+from racecheck.targets.scenarios import Scenario, make_world
 
 if TYPE_CHECKING:
     from _pytest.outcomes import Failed

@@ -1,7 +1,7 @@
 """The pytest plugin: the fixture ``racecheck``, its options and its marker.
 
-Every pytest of an environment loads it.  So what the fixture needs is a module of its own (`racecheck.fixture`), which
-is imported when a test first asks for it; torch never is, in this process.
+Every pytest of an environment loads it.  So what the fixture needs is a module of its own
+(`racecheck.frontends.fixture`), which is imported when a test first asks for it; torch never is, in this process.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from racecheck.fixture import Racecheck
+    from racecheck.frontends.fixture import Racecheck
 
 _SETTINGS = ("ranks", "schedules", "strategy", "seed", "faults", "sizes", "collectives")
 _CURRENT = pytest.StashKey[pytest.Item]()
@@ -46,7 +46,7 @@ def fixture(pytestconfig: pytest.Config) -> Iterator[Racecheck]:
 
     It keeps nothing of a test, so one is enough; hypothesis asks for that, which runs a test many times.
     """
-    made: Racecheck = importlib.import_module("racecheck.fixture").Racecheck(
+    made: Racecheck = importlib.import_module("racecheck.frontends.fixture").Racecheck(
         pytestconfig, lambda: pytestconfig.stash[_CURRENT], _SETTINGS
     )
     yield made

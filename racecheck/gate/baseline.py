@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from racecheck import record
-from racecheck.errors import UsageError
+from racecheck.explore import findings
+from racecheck.explore.findings import Format
 from racecheck.gate.cells import Cell
-from racecheck.model import Verdict
-from racecheck.record import Format
+from racecheck.model.errors import UsageError
+from racecheck.model.nouns import Verdict
 
 FORMAT = Format("racecheck-baseline", 1, "a baseline", "write it anew with racecheck gate --update-baseline")
 
@@ -44,7 +44,7 @@ def load(path: Path) -> Baseline:
 
 def save(baseline: Baseline, path: Path) -> None:
     """Raises `UsageError` if it cannot be written."""
-    record.write(FORMAT.encode(baseline), path.parent, path.name)
+    findings.write(FORMAT.encode(baseline), path.parent, path.name)
 
 
 def compare(cells: Sequence[Cell], baseline: Baseline) -> Comparison:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from racecheck.claims import Claim
-from racecheck.model import Tried, Verdict
+from racecheck.model.nouns import Tried, Verdict
 from racecheck.report.words import count
+from racecheck.scheduling.claims import Claim
 
 NO_TIME = "no schedule was run"
 SCANT = "more was left out than tried"

@@ -9,24 +9,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
-from racecheck.checkpointers import CHECKS, Check
-from racecheck.crash.runs import CRASH_STATE
-from racecheck.errors import CannotRun, InternalError, UsageError
+from racecheck.crash.recovery.runs import CRASH_STATE
+from racecheck.explore.current_session import Sessions
+from racecheck.explore.runner import Progress, run_once
+from racecheck.explore.search import Report, Search, explained, explore
 from racecheck.gate import plan, trial
 from racecheck.gate.cells import NO_TIME, SCANT, Broken, Cell
 from racecheck.gate.plan import Budget
 from racecheck.gate.subjects import Subject
 from racecheck.invariants import name_of
-from racecheck.model import Verdict, World
-from racecheck.progress import is_interrupt
+from racecheck.model.errors import CannotRun, InternalError, UsageError
+from racecheck.model.nouns import Verdict, World
+from racecheck.processes.session import Session
+from racecheck.report.progress import is_interrupt
+from racecheck.report.results import Page, search_text, shown_path
 from racecheck.report.words import count
-from racecheck.results import Page, search_text, shown_path
-from racecheck.runner import Progress, run_once
-from racecheck.scenarios import make_world
-from racecheck.search import Report, Search, explained, explore
-from racecheck.sessions import Sessions
-from racecheck.strategies import RoundRobin
-from racecheck.world.session import Session
+from racecheck.scheduling.strategies import RoundRobin
+from racecheck.targets.scenarios import make_world
+from racecheck.targets.suite import CHECKS, Check
 
 Show = Callable[[str], None]
 """Takes a line that says what is going on."""

@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 
 from racecheck.gate.baseline import Comparison
 from racecheck.gate.cells import Cell
-from racecheck.model import Verdict
+from racecheck.model.nouns import Verdict
 
 _ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML 1.0 cannot hold."""

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from racecheck.checkpointers import CHECKS
 from racecheck.gate.cells import Cell
 from racecheck.invariants import name_of
 from racecheck.report.words import count
+from racecheck.targets.suite import CHECKS
 
 Kind = Literal["fail", "unknown", "exhausted", "budget", "not held", "not asked"]
 MARKS: dict[Kind, str] = {

@@ -1,6 +1,6 @@
 """Are the checks good enough?  Each mutant of a saver that holds must fail one of them, or be known to do no harm.
 
-``python -m racecheck.mutation [control|control-dcp] [NAME...]`` prints a table: what was changed, and which check
+``python -m racecheck.gate.mutation [control|control-dcp] [NAME...]`` prints a table: what was changed, and which check
 noticed by which invariant, or why nobody had to.  Exit status 1 for a mutant of which neither can be said.
 """
 
@@ -11,14 +11,16 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from racecheck import checkpointers, config, doctor, targets
-from racecheck.checkpointers import controls, mutants
-from racecheck.checkpointers.mutants import Mutant
-from racecheck.errors import UsageError
-from racecheck.model import Verdict
-from racecheck.scenarios import make_world
-from racecheck.search import Search, explore
-from racecheck.world.session import Session
+from racecheck.explore.search import Search, explore
+from racecheck.model import config
+from racecheck.model.errors import UsageError
+from racecheck.model.nouns import Verdict
+from racecheck.processes.doctor import examination
+from racecheck.processes.session import Session
+from racecheck.targets import resolve, suite
+from racecheck.targets.scenarios import make_world
+from racecheck.targets.suite import controls, mutants
+from racecheck.targets.suite.mutants import Mutant
 
 _LEAST, _HOLD_AT_LEAST = "posix-min", (controls.Recipe,)
 """The model that promises least, and who holds under it too.  A pointer that is replaced does not: POSIX does not say
@@ -65,7 +67,7 @@ def judge(session: Session, mutant: Mutant, checks: Sequence[str] = ()) -> Fate:
     asked = checks or _order(mutant)
     for number, check in enumerate(asked, 1):
         name, _, model = check.partition(" ")
-        scenario = targets.load(f"{mutants.__name__}:{mutant.name}[{name}]")
+        scenario = resolve.load(f"{mutants.__name__}:{mutant.name}[{name}]")
         world = make_world(scenario.world, faults=f"crash model={model}") if model else scenario.world
         is_swept = any(not fault.nth for fault in world.faults)
         search = Search(
@@ -99,8 +101,8 @@ _LIKELY = {
 
 def _order(mutant: Mutant) -> list[str]:
     """The checks that apply, those that are likely to notice first."""
-    reasons = checkpointers.protocol.not_for(mutant.control)
-    every = checkpointers.applicable(mutant.control)
+    reasons = suite.protocol.not_for(mutant.control)
+    every = suite.applicable(mutant.control)
     fitting = [name for name, each in every.items() if not {name, each.storage} & reasons.keys()]
     if mutant.control in _HOLD_AT_LEAST:
         fitting += [f"{name} {_LEAST}" for name in ("power-loss",) if name in fitting]
@@ -113,11 +115,11 @@ def main(arguments: Sequence[str]) -> int:
     chosen = [] if arguments else [*found.values()]
     try:
         for name in arguments:
-            chosen += [found[name]] if name in found else mutants.of(targets.checkpointer(name)).values()
+            chosen += [found[name]] if name in found else mutants.of(resolve.checkpointer(name)).values()
     except UsageError as error:
-        print(f"racecheck.mutation: {error}; or a mutant: {', '.join(found)}", file=sys.stderr)
+        print(f"racecheck.gate.mutation: {error}; or a mutant: {', '.join(found)}", file=sys.stderr)
         return 2
-    with doctor.start(config.read().runs) as session:
+    with examination.start(config.read().runs) as session:
         fates = judge_all(session, chosen, lambda fate: print(fate.text, flush=True))
     killed, known = sum(bool(fate.check) for fate in fates), sum(fate.is_explained for fate in fates)
     seconds = sum(fate.seconds for fate in fates)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import racecheck
-from racecheck.checkpointers import CHECKS, Check, applicable, controls, reason_against
 from racecheck.gate import baseline, matrix
 from racecheck.gate.cells import TOO_LITTLE, Broken, Cell
 from racecheck.gate.matrix import LEGEND, MARKS, PART, Entry, Kind, Table
 from racecheck.gate.result import Result
-from racecheck.model import Verdict
+from racecheck.model.nouns import Verdict
+from racecheck.model.package import VERSION
 from racecheck.report.words import count
+from racecheck.targets.suite import CHECKS, Check, applicable, controls, reason_against
 
 _KINDS: dict[Verdict, Kind] = {Verdict.PASS: "budget", Verdict.UNKNOWN: "unknown", Verdict.FAIL: "fail"}
 
@@ -156,7 +156,7 @@ def _legend(result: Result, used: set[Kind], *, is_part: bool) -> Iterator[Block
     if is_part:
         yield Line(f"{PART}: some of the faults, stale views or crash states were left out")
     versions = {f"{name} {each}" for cell in result.cells for name, each in cell.versions.items()}
-    yield Line(f"Versions: {', '.join([f'racecheck {racecheck.__version__}', *sorted(versions)])}")
+    yield Line(f"Versions: {', '.join([f'racecheck {VERSION}', *sorted(versions)])}")
 
 
 def _found(result: Result) -> Iterator[Block]:

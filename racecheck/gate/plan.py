@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from racecheck.model import World
+from racecheck.model.nouns import World
 
 FIRST, LONG = 30, 200
 MOST = 10_000

@@ -9,8 +9,7 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
-from racecheck import listing, targets
-from racecheck.errors import UsageError
+from racecheck.explore.current_session import Sessions
 from racecheck.gate import baseline, subjects
 from racecheck.gate.baseline import Baseline
 from racecheck.gate.cells import Cell
@@ -18,9 +17,10 @@ from racecheck.gate.judging import Judging, Show, Terms
 from racecheck.gate.result import Result
 from racecheck.gate.store import Store
 from racecheck.gate.subjects import Subject
-from racecheck.progress import is_interrupt
+from racecheck.model.errors import UsageError
+from racecheck.report.progress import is_interrupt
 from racecheck.report.words import count
-from racecheck.sessions import Sessions
+from racecheck.targets import listing, resolve
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Gate:
         if "::" not in name and (here := str(Path.cwd())) not in sys.path:
             sys.path.insert(0, here)
         with listing.importing(name):
-            subject = Subject(name, targets.checkpointer(name))
+            subject = Subject(name, resolve.checkpointer(name))
         asked = subjects.checks(subject, self._asked.checks, self._asked.storages)
         if not asked and not self._asked.goes_on:
             raise UsageError(subjects.lacking(subject, self._asked.checks))

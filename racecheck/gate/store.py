@@ -19,12 +19,12 @@ from typing import cast
 
 from filelock import FileLock
 
-from racecheck import record
-from racecheck.errors import UsageError
+from racecheck.explore import findings
+from racecheck.explore.findings import Format
 from racecheck.gate.cells import Cell
 from racecheck.gate.judging import Terms
 from racecheck.gate.subjects import Subject, fingerprint
-from racecheck.record import Format
+from racecheck.model.errors import UsageError
 
 FORMAT = Format("racecheck-gate", 4, "a gate's cells", "remove it, or begin anew with --anew")
 _LONGEST = 100
@@ -87,7 +87,7 @@ class Store:
         with FileLock(self._path.with_name(_LOCK)):
             old = [each for each in self._read() if _address(each.cell) != _address(cell)]
             text = FORMAT.encode(_File((*old, fresh)))
-            record.write(text, self._path.parent, self._path.name)
+            findings.write(text, self._path.parent, self._path.name)
 
     def clear(self) -> None:
         """Forget a file that cannot be read."""

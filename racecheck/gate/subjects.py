@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import racecheck
-from racecheck import checkpointers
-from racecheck.checkpointers import CHECKS, Check, protocol
-from racecheck.errors import UsageError
-from racecheck.model import World
-from racecheck.scenarios import Scenario, make_world
+from racecheck.model.errors import UsageError
+from racecheck.model.nouns import World
+from racecheck.model.package import PLACE, VERSION
+from racecheck.targets import suite
+from racecheck.targets.scenarios import Scenario, make_world
+from racecheck.targets.suite import CHECKS, Check, protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Subject:
 
     def scenario(self, check: Check) -> Scenario:
         """What every rank runs."""
-        return checkpointers.scenario(self.kind, check.name)
+        return suite.scenario(self.kind, check.name)
 
     def world(self, check: Check, ranks: int | None) -> World:
         """The world of a check, of another size if that is asked for and the check is not about sizes."""
@@ -54,7 +54,7 @@ class Subject:
 
     def against(self, check: Check) -> str:
         """Why what a check finds is not held against it; "" if it is."""
-        return checkpointers.reason_against(self.kind, check)
+        return suite.reason_against(self.kind, check)
 
 
 def checks(subject: Subject, names: Sequence[str], storages: Sequence[str]) -> list[Check]:
@@ -72,7 +72,7 @@ def checks(subject: Subject, names: Sequence[str], storages: Sequence[str]) -> l
             raise UsageError(f"no check is on the storage {each!r}; there are: {', '.join(known)}")
     return [
         each
-        for each in checkpointers.applicable(subject.kind).values()
+        for each in suite.applicable(subject.kind).values()
         if (not names or each.name in names)
         and (not storages or any(_is_on(each.storage, storage) for storage in storages))
     ]
@@ -81,14 +81,14 @@ def checks(subject: Subject, names: Sequence[str], storages: Sequence[str]) -> l
 def lacking(subject: Subject, names: Sequence[str]) -> str:
     """Why nothing is asked of a checkpointer when checks of these names are."""
     for each in names:
-        if each not in checkpointers.applicable(subject.kind):
+        if each not in suite.applicable(subject.kind):
             return f"{subject.name} has no {CHECKS[each].needs}, which the check {each} is about"
     return "none of the checks is both among those named and on a storage named: leave one out"
 
 
 def left_out(subject: Subject) -> list[str]:
     """Which checks a checkpointer lacks the methods for, a line for each method."""
-    have = checkpointers.applicable(subject.kind)
+    have = suite.applicable(subject.kind)
     lacks: dict[str, list[str]] = {}
     for name in CHECKS.keys() - have.keys():
         lacks.setdefault(CHECKS[name].needs, []).append(name)
@@ -113,7 +113,7 @@ def _files(module: str) -> list[Path]:
     package, loaded = module.partition(".")[0], {**sys.modules}
     files = {name: Path(file) for name, each in loaded.items() if (file := getattr(each, "__file__", None))}
     own = files.get(module)
-    if own is None or package == racecheck.__name__:
+    if own is None or package == PLACE.name:
         return [own] if own is not None else []
     return sorted(
         file for name, file in files.items() if name.partition(".")[0] == package or file.parent == own.parent
@@ -122,8 +122,8 @@ def _files(module: str) -> list[Path]:
 
 @cache
 def _own() -> str:
-    found = hashlib.sha256(racecheck.__version__.encode())
-    for path in sorted(Path(racecheck.__file__).parent.rglob("*.py")):
+    found = hashlib.sha256(VERSION.encode())
+    for path in sorted(PLACE.rglob("*.py")):
         found.update(path.read_bytes())
     return found.hexdigest()
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from racecheck.checkpointers import driving
-from racecheck.model import Frame, Outcome, Raised, RankResult, Stopped
+from racecheck.model.nouns import Frame, Outcome, Raised, RankResult, Stopped
+from racecheck.targets.suite import driver
 
 CHECK = "save"
-_USAGE = "racecheck.errors.UsageError"
+_USAGE = "racecheck.model.errors.UsageError"
 _MISSING = {"ModuleNotFoundError", "ImportError"}
 _DEVICE = re.compile(r"\b(CUDA|NVIDIA|GPUs?|XPU|HPU|accelerator)\b", re.IGNORECASE)
 """What errors say about a device that is not there."""
@@ -51,12 +51,12 @@ def _raised(outcome: Outcome) -> Iterator[Raised]:
 
 
 def _is_construction(frame: Frame) -> bool:
-    return frame.file == driving.__file__ and frame.function == "__init__"
+    return frame.file == driver.__file__ and frame.function == "__init__"
 
 
 def _at(stack: tuple[Frame, ...]) -> str:
     """Where the checkpointer was, when that is known: what it has called is not shown."""
-    ours = [number for number, frame in enumerate(stack) if frame.file == driving.__file__]
+    ours = [number for number, frame in enumerate(stack) if frame.file == driver.__file__]
     if ours and ours[0] == 0:
         return ""
     own = stack[ours[0] - 1] if ours else next(iter(stack), None)

@@ -24,10 +24,10 @@ from racecheck.invariants.liveness import liveness
 from racecheck.invariants.publishing import atomic_publish
 from racecheck.invariants.ranks import equal_collectives, no_deadlock, no_file_errors, no_unexpected_errors
 from racecheck.invariants.retention import gc_safety
-from racecheck.invariants.sessions import latest_consistency, monotonic_step
+from racecheck.invariants.staleness import latest_consistency, monotonic_step
 from racecheck.invariants.tearing import no_torn_files
 from racecheck.invariants.weights import consistent_weights, same_checkpoint, snapshot_isolation
-from racecheck.model import Invariant
+from racecheck.model.nouns import Invariant
 
 __all__ = [
     "DEFAULT",

@@ -12,7 +12,7 @@ from racecheck.invariants.excuses import is_cut
 from racecheck.invariants.failures import describe, failures
 from racecheck.invariants.judging import judges_crashes, reads_contents
 from racecheck.invariants.saves import newest_acked, saves
-from racecheck.model import Op, Outcome, Returned, Stopped, Violation
+from racecheck.model.nouns import Op, Outcome, Returned, Stopped, Violation
 
 FOREIGN = "which weights are not made of"
 TOO_LARGE = "more than are read here"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 
 from racecheck.invariants.excuses import faults
-from racecheck.model import Op, Outcome, Returned, Violation
+from racecheck.model.nouns import Op, Outcome, Returned, Violation
 
 PATTERNS = ("*.tmp", "tmp*", ".tmp*", "*.lock", "*.partial", "*.part")
 """Names that look temporary, or like locks."""

@@ -8,7 +8,7 @@ from racecheck.invariants.excuses import is_cut
 from racecheck.invariants.failures import describe, failures
 from racecheck.invariants.judging import judges_crashes
 from racecheck.invariants.saves import Save, newest_acked, recovered, saves
-from racecheck.model import Outcome, Stopped, Violation
+from racecheck.model.nouns import Outcome, Stopped, Violation
 
 
 @judges_crashes

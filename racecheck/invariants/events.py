@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from racecheck.model import Op, Outcome
+from racecheck.model.nouns import Op, Outcome
 
 _CHANGES = frozenset({"allocate", "link", "mkdir", "mknod", "rename", "symlink", "truncate"})
 _REMOVALS = frozenset({"unlink", "rmdir"})

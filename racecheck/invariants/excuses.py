@@ -16,7 +16,7 @@ excuse: they happen on a healthy cluster.
 from __future__ import annotations
 
 from racecheck.invariants.failures import Failure, failures, source
-from racecheck.model import Died, Op, Outcome, Raised
+from racecheck.model.nouns import Died, Op, Outcome, Raised
 
 _HEALTHY = ("slow", "stale")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from racecheck.model import Died, Op, Outcome, Raised, Returned, Stopped
+from racecheck.model.nouns import Died, Op, Outcome, Raised, Returned, Stopped
 
 Failure = Raised | Died | Stopped
 

@@ -9,7 +9,7 @@ from racecheck.invariants.excuses import faults
 from racecheck.invariants.failures import failures
 from racecheck.invariants.publishing import Published, followed
 from racecheck.invariants.saves import Save, recovered, saves
-from racecheck.model import Op, Outcome, Violation
+from racecheck.model.nouns import Op, Outcome, Violation
 
 
 def error_honesty(outcome: Outcome, pointer: str = "latest") -> Iterator[Violation]:

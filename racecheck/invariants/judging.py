@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
-from racecheck.model import Invariant, Judgement, Outcome, Stopped, Verdict, Violation
+from racecheck.model.nouns import Invariant, Judgement, Outcome, Stopped, Verdict, Violation
 
 _READERS: set[Invariant] = set()
 _OF_CRASHES: set[Invariant] = set()

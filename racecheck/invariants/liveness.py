@@ -8,7 +8,7 @@ from racecheck.invariants.excuses import faults
 from racecheck.invariants.failures import describe, failures
 from racecheck.invariants.judging import judges_crashes
 from racecheck.invariants.saves import Save, saves
-from racecheck.model import Outcome, Returned, Violation
+from racecheck.model.nouns import Outcome, Returned, Violation
 
 
 @judges_crashes

@@ -20,7 +20,7 @@ from racecheck.invariants.events import (
 )
 from racecheck.invariants.excuses import is_cut
 from racecheck.invariants.judging import judges_crashes
-from racecheck.model import Op, Outcome, Returned, Violation
+from racecheck.model.nouns import Op, Outcome, Returned, Violation
 
 _UNKNOWN = "\0"
 """What a pointer says that was written in a way which the trace does not show."""

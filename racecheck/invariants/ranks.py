@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from racecheck.invariants.excuses import unexcused
 from racecheck.invariants.failures import describe, failures, first_line, source
-from racecheck.model import Outcome, Raised, Stopped, Violation
+from racecheck.model.nouns import Outcome, Raised, Stopped, Violation
 
 _DEADLOCKED = frozenset({"collective", "lock", "asleep"})
 

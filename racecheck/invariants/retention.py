@@ -10,7 +10,7 @@ from racecheck.invariants.events import is_below, on_disk, opens_for_writing
 from racecheck.invariants.excuses import is_cut
 from racecheck.invariants.publishing import Published, followed
 from racecheck.invariants.saves import Save, saves
-from racecheck.model import Op, Outcome, Violation
+from racecheck.model.nouns import Op, Outcome, Violation
 
 
 def gc_safety(outcome: Outcome, pointer: str = "latest") -> Iterator[Violation]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from racecheck.invariants.weights import steps_of_loads
-from racecheck.model import Outcome, Weights
+from racecheck.model.nouns import Outcome, Weights
 
 
 @dataclass(slots=True)

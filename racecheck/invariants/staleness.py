@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from racecheck.invariants.events import on_disk
 from racecheck.invariants.excuses import is_cut
 from racecheck.invariants.publishing import Published, followed
-from racecheck.model import Op, Outcome, Violation, Weights
+from racecheck.model.nouns import Op, Outcome, Violation, Weights
 
 _LOOKS = frozenset({"access", "open", "read", "readlink", "stat"})
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import combinations, permutations
 
 from racecheck.invariants.events import done, empties, writes
-from racecheck.model import Op, Outcome, Returned, Violation
+from racecheck.model.nouns import Op, Outcome, Returned, Violation
 
 _CHANGES = frozenset({"truncate", "allocate"})
 

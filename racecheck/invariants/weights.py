@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from racecheck.invariants.disk import listed
 from racecheck.invariants.excuses import is_cut
 from racecheck.invariants.judging import judges_crashes
-from racecheck.model import Died, Outcome, Raised, Violation, Weights
+from racecheck.model.nouns import Died, Outcome, Raised, Violation, Weights
 
 
 @judges_crashes

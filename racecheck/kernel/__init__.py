@@ -1,1 +1,1 @@
-"""The interface to Linux: system calls, the seccomp filter, memory of other processes, /proc."""
+"""Linux: system calls, the filter, memory, /proc, how a path is walked.  Knows no run and no torch."""

@@ -2,7 +2,7 @@
 
 No lock is taken in the kernel.  Taken on our duplicates, a POSIX lock would belong to the supervisor, so that two ranks
 could both hold it; and a call that waits for a lock would stop the supervisor.  A lock that cannot be had yet keeps
-its op disabled (`racecheck.locking`).
+its op disabled (`racecheck.model.ops.locks`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import errno
 import struct
 from dataclasses import dataclass
 
-from racecheck.locking import END, EXCLUSIVE, SHARED, UNLOCK, Lock
+from racecheck.model.ops.locks import END, EXCLUSIVE, SHARED, UNLOCK, Lock
 
 _FLOCK = struct.Struct("hhqqi4x")
 _TYPES = {0: SHARED, 1: EXCLUSIVE, 2: UNLOCK}

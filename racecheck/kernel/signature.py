@@ -38,8 +38,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from racecheck.errors import InternalError
 from racecheck.kernel.flags import FLAGS
+from racecheck.model.errors import InternalError
 
 
 class Role(enum.Enum):

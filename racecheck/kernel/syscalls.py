@@ -34,11 +34,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from racecheck.errors import CannotRun, InternalError
 from racecheck.kernel.flags import FLAGS, flag_names
+from racecheck.kernel.ignored import UNTOUCHED
 from racecheck.kernel.numbers import NUMBERS
 from racecheck.kernel.signature import SIZES, Arg, Call, Notify, Role, Treatment, parse
-from racecheck.kernel.untouched import UNTOUCHED
+from racecheck.model.errors import CannotRun, InternalError
 
 __all__ = [
     "FLAGS", "HIGHEST", "SIZES", "TABLE", "UNTOUCHED",
@@ -235,7 +235,7 @@ TABLE: Mapping[str, Call] = _table(
     _row("time", "clock", PERFORM, ALWAYS, "out:seconds"),
     _row("getrandom", "random", PERFORM, ALWAYS, "outbuf:1 long:length int:flags"),
 )  # fmt: skip
-"""By name.  Families are what `racecheck.model.Op.call` says."""
+"""By name.  Families are what `racecheck.model.nouns.Op.call` says."""
 
 HIGHEST: Mapping[str, int] = {arch: max(numbers.values()) for arch, numbers in NUMBERS.items()}
 """By architecture: the highest number known."""

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from itertools import zip_longest
 
-from racecheck.model import Died, Event, Op, Outcome, Raised, RankResult, Returned, Stopped
+from racecheck.model.nouns import Died, Event, Op, Outcome, Raised, RankResult, Returned, Stopped
 
 
 def first_difference(recorded: Outcome, now: Outcome) -> str:

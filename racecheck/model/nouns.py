@@ -227,7 +227,7 @@ Schedule = tuple[Choice, ...]
 
 @dataclass(frozen=True, slots=True)
 class OpName:
-    """An op by a name that survives changes of the code around it (`racecheck.naming`).
+    """An op by a name that survives changes of the code around it (`racecheck.model.ops.op_names`).
 
     It is the ``number``-th of ``thread``, from 1, with this ``call`` and this pattern of paths ("ckpt/shard#").
     """
@@ -417,7 +417,7 @@ class Outcome:
     with them: ".tmp<0:1>".  ``pending`` are ops that never went: of ranks that were still going when the run ended.
     ``cut`` are those of threads that ended with their process, each with the index of the event that ended it.
     ``looked`` are the times of files that a program looked at, in nanoseconds since the run began, ``lookers`` the ops
-    that had asked for them (`racecheck.timed.label`).
+    that had asked for them (`racecheck.scheduling.file_times.label`).
     ``fired`` says how often each of the world's faults has happened.  After a ``crash`` disk, contents and recovery are
     of what that left; trace and results are of the run that it cut.
     """

@@ -7,10 +7,11 @@ import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from racecheck.model import DiskEntry
-from racecheck.world.digest import Digest, plain
+from racecheck.model.nouns import DiskEntry
+from racecheck.model.package import PLACE
+from racecheck.processes.file_digests import Digest, plain
 
-_OURS = (f'  File "{Path(__file__).parents[1]}', '  File "<string>", line 1 in <module>', "Extension modules: ")
+_OURS = (f'  File "{PLACE}', '  File "<string>", line 1 in <module>', "Extension modules: ")
 
 
 def read(disks: Mapping[str, Path]) -> dict[str, DiskEntry]:

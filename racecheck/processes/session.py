@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from racecheck import storage
-from racecheck.errors import CannotRun, UsageError
 from racecheck.kernel import proc
-from racecheck.model import Content, Piece, World
-from racecheck.world.agent import SHOWN, Job
-from racecheck.world.digest import SLOT
-from racecheck.world.virtual import age
+from racecheck.model.errors import CannotRun, UsageError
+from racecheck.model.nouns import Content, Piece, World
+from racecheck.processes.file_digests import SLOT
+from racecheck.processes.ranks.agent import SHOWN, Job
+from racecheck.processes.trees import age, wipe
 
 _GUARDIAN = Path(__file__).with_name("guardian.py")
-_SERVE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from racecheck.world.zygote import main; "
+_SERVE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from racecheck.processes.ranks.zygote import main; "
 _MESSAGE = 1 << 20
 _NO_RDRAND = "~0x4000000000000000"
 """Bit 30 of what cpuid(1) says in ECX is cleared (OPENSSL_ia32cap(3))."""
@@ -144,21 +144,6 @@ def _copies_well(tree: Path) -> bool:
             if not (regular or stat.S_ISDIR(status.st_mode) or stat.S_ISLNK(status.st_mode)):
                 return False
     return True
-
-
-def wipe(path: Path) -> None:
-    """Remove a file or a tree, also one whose directories have lost their permissions."""
-    if not path.is_dir() or path.is_symlink():
-        path.unlink(missing_ok=True)
-        return
-    with suppress(OSError):
-        path.chmod(0o700)
-    for entry in os.scandir(path):
-        if entry.is_dir(follow_symlinks=False):
-            wipe(Path(entry.path))
-        else:
-            os.unlink(entry.path)
-    path.rmdir()
 
 
 class Session:
@@ -362,7 +347,7 @@ class Session:
 
 
 def content(raw: dict[str, Any], prefix: str) -> Content:
-    """One file of what `racecheck.world.contents` gives."""
+    """One file of what `racecheck.processes.contents.reading` gives."""
     sizes = ("shape", "start", "sizes")
     pieces = [{**each, **{name: tuple(each[name]) for name in sizes}} for each in raw["pieces"]]
     return Content(**{**raw, "pieces": tuple(Piece(**{**each, "file": f"{prefix}{each['file']}"}) for each in pieces)})
@@ -378,8 +363,8 @@ def _is_ours(pid: int, slot: Path) -> bool:
 
 def _environment() -> dict[str, str]:
     """What makes forks of the zygote alike in every session: hash seed, one thread, no GPU.  (What ranks with NCCL may
-    see of these has another name: `racecheck.world.agent.show_gpus`.)  And no random numbers that OpenSSL, or BoringSSL
-    in tensorstore, draws from the processor: nobody can intercept that.
+    see of these has another name: `racecheck.processes.ranks.agent.show_gpus`.)  And no random numbers that OpenSSL, or
+    BoringSSL in tensorstore, draws from the processor: nobody can intercept that.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     return {

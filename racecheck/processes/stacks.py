@@ -13,14 +13,15 @@ import re
 import select
 import time
 from pathlib import Path
+from typing import Any
 
-from racecheck import scenarios
 from racecheck.kernel import libc, proc, syscalls
-from racecheck.model import Frame
-from racecheck.world.agent import STACK_SIGNAL
+from racecheck.model.nouns import Frame
+from racecheck.processes.ranks.agent import STACK_SIGNAL
+from racecheck.targets import scenarios
 
 _CALLER = scenarios.__file__
-_OURS = (str(Path(__file__).parent), str(Path(libc.__file__).parent))
+_OURS = (*(str(Path(__file__).parent / each) for each in ("ranks", "contents")), str(Path(libc.__file__).parent))
 _LINE = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')
 _PATIENCE = 1000
 
@@ -93,3 +94,8 @@ def parse(text: str) -> tuple[Frame, ...]:
         if not file.startswith(_OURS):
             found.append(Frame(file, int(number) if number.isdigit() else 0, function))
     return tuple(found)
+
+
+def frames(raw: list[list[Any]] | None) -> tuple[Frame, ...]:
+    """A stack as the agent sends it."""
+    return tuple(Frame(str(file), int(line), str(function)) for file, line, function in raw or ())

@@ -1,1 +1,1 @@
-"""Runs as text."""
+"""Runs, searches and findings as text for people and data for programs."""

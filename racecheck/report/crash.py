@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from racecheck.crash.groups import Group, Witness
-from racecheck.crash.judge import Count, Crashes
-from racecheck.model import Crash, Event, Op, Outcome
+from racecheck.crash.recovery.groups import Group, Witness
+from racecheck.crash.recovery.judge import Count, Crashes
+from racecheck.model.nouns import Crash, Event, Op, Outcome
 from racecheck.report import words
 from racecheck.report.layout import NARROWEST
 from racecheck.report.summary import summary

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.color import ColorSystem
 from rich.style import Style
 
-from racecheck.model import Collective, Event, Op, Outcome, Violation
+from racecheck.model.nouns import Collective, Event, Op, Outcome, Violation
 from racecheck.report import words
 from racecheck.report.layout import GAP, MARK, NARROWEST, Layout, Row, measure
 from racecheck.report.shorten import kept

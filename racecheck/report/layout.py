@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from rich.cells import cell_len
 
-from racecheck.model import Event, Op
+from racecheck.model.nouns import Event, Op
 
 GAP = 2
 MARK = "<---"

@@ -10,10 +10,10 @@ from typing import Any
 
 from rich.cells import cell_len
 
-from racecheck.model import Collective, Op
-from racecheck.naming import paths
-from racecheck.predict import Need, Pair, Prediction, Race
+from racecheck.model.nouns import Collective, Op
+from racecheck.model.ops.op_names import paths
 from racecheck.report import words
+from racecheck.scheduling.predict import Need, Pair, Prediction, Race
 
 _SHOWN = 4
 """So many of a list; the rest is counted."""

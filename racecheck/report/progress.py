@@ -17,13 +17,13 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-from racecheck import doctor
-from racecheck.errors import CannotRun, InternalError, RacecheckError
+from racecheck.model.errors import CannotRun, InternalError, RacecheckError
+from racecheck.processes.doctor import examination
 from racecheck.report.words import count
 
 if TYPE_CHECKING:
-    from racecheck.runner import Progress
-    from racecheck.world.session import Session
+    from racecheck.explore.runner import Progress
+    from racecheck.processes.session import Session
 
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ def with_session(base: Path, work: Callable[[Session, Progress], T], counter: Co
     whose traceback is then on standard error; and `Interrupted`.
     """
     try:
-        with redirect_stdout(sys.stderr), display("starting torch") as show, doctor.start(base) as session:
+        with redirect_stdout(sys.stderr), display("starting torch") as show, examination.start(base) as session:
             return work(session, _teller(counter, show))
     except BaseException as error:
         if is_interrupt(error):

@@ -12,20 +12,20 @@ from rich.color import ColorSystem
 from rich.style import Style
 
 from racecheck import faults
-from racecheck.minimise.critical import op_at
-from racecheck.minimise.tape import switches
-from racecheck.model import Outcome, Verdict, Violation, World
-from racecheck.record import Finding
+from racecheck.explore.findings import Finding
+from racecheck.model.nouns import Outcome, Verdict, Violation, World
 from racecheck.report import prediction
 from racecheck.report.crash import counts_text, crash_text, repairs_text
+from racecheck.report.interleaving import coverage_text, render, summary
 from racecheck.report.prediction import render as render_prediction
-from racecheck.report.text import coverage_text, render, summary
 from racecheck.report.words import count, escape
+from racecheck.scheduling.minimise.critical import op_at
+from racecheck.scheduling.minimise.shrinking import switches
 
 if TYPE_CHECKING:
-    from racecheck.explain import Explanation
-    from racecheck.runner import Replayed
-    from racecheck.search import Ending, Foreseen, Found, Report
+    from racecheck.explore.runner import Replayed
+    from racecheck.explore.search import Ending, Foreseen, Found, Report
+    from racecheck.scheduling.explain import Explanation
 
 EXIT = {Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.UNKNOWN: 3}
 """The exit status that goes with a verdict."""

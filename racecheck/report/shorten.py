@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from racecheck.model import Collective, Event, Op
+from racecheck.model.nouns import Collective, Event, Op
 from racecheck.report import words
 
 _SHORT = 40

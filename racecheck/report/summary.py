@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.cells import cell_len
 
-from racecheck.model import Coverage, Died, Frame, Mismatch, Outcome, Raised, RankResult, Returned, Stopped
+from racecheck.model.nouns import Coverage, Died, Frame, Mismatch, Outcome, Raised, RankResult, Returned, Stopped
 from racecheck.report import words
 from racecheck.report.layout import NARROWEST
 

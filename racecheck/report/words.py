@@ -12,13 +12,13 @@ from pathlib import Path, PurePath
 
 from rich.cells import cell_len, set_cell_size
 
-from racecheck import model
-from racecheck.lockops import begins_to_wait
-from racecheck.model import Collective, Event, Frame, Op
+from racecheck.model.nouns import Collective, Event, Frame, Op
+from racecheck.model.ops.lock_ops import begins_to_wait
+from racecheck.model.package import PLACE
 
 _KINDS = {"": "none", "directory": "dir", "file": "file", "symlink": "link", "other": "other"}
 _COUNTS_BYTES = frozenset({"read", "write", "copy"})
-_OWN = str(Path(model.__file__).parent)
+_OWN = str(PLACE)
 _INSTALLED = re.compile(r"/(site|dist)-packages/")
 _STANDARD = re.compile(r"<|.*/lib(64)?/python3(\.\d+)?t?/")
 _CUT = "..."

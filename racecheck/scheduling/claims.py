@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from racecheck.invariants import doubts_of
-from racecheck.model import Coverage, Outcome
+from racecheck.model.nouns import Coverage, Outcome
 
 Kind = Literal["EXHAUSTED", "INCOMPLETE", ""]
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from racecheck.minimise import (
+from racecheck.model.nouns import Invariant, Outcome, Violation
+from racecheck.scheduling.minimise import (
     Attempt,
     CriticalPair,
     Orderings,
@@ -19,7 +20,6 @@ from racecheck.minimise import (
     shrink,
     smaller_world,
 )
-from racecheck.model import Invariant, Outcome, Violation
 
 _PER_WORLD = 20
 """How many runs of each smaller world are tried, at most."""

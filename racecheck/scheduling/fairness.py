@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from racecheck.model import Event, Op
+from racecheck.model.nouns import Event, Op
 
 _IN_VAIN = 10
 """As many times the same answer, and nothing changed in between."""

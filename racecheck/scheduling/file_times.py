@@ -11,9 +11,9 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 
-from racecheck.dependence import Dependence, Footprint, Location, Mode
-from racecheck.model import Op, Outcome
-from racecheck.relation import Relation
+from racecheck.model.nouns import Op, Outcome
+from racecheck.model.ops.footprint import Dependence, Footprint, Location, Mode
+from racecheck.scheduling.relation import Relation
 
 _TIME = Location("time", "files")
 _GIVE_TIMES = ("content", "listing", "attributes")

@@ -10,10 +10,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from racecheck import storeops
-from racecheck.dependence import Dependence, Footprint, Location, Mode, depends, only_reads
-from racecheck.lockops import LockHistory, releases, waits
-from racecheck.model import Event, Op
+from racecheck.model.nouns import Event, Op
+from racecheck.model.ops import store_ops
+from racecheck.model.ops.footprint import Dependence, Footprint, Location, Mode, depends, only_reads
+from racecheck.model.ops.lock_ops import LockHistory, releases, waits
 
 _YIELDS = frozenset({"sleep", "test", "poll", "wait"})
 _IN_VAIN, _WITH_PAUSES = 10, 3
@@ -167,7 +167,7 @@ class Order:
         seen = dict(free)
         if waits(op):
             conflicts = self._conflicts(op.thread, footprint, after=0)
-        if storeops.awaits(op):
+        if store_ops.awaits(op):
             every = self._conflicts(op.thread, footprint, after=0)
             conflicts = {index for index in every if self._has_keys_without(op, index)}
         asked = self._asked(op)
@@ -190,7 +190,7 @@ class Order:
         def later(each: int) -> bool:
             return each == index or (each > index and self.before(index, each))
 
-        return storeops.could_go(op, [step.op for step in self.steps], later)
+        return store_ops.could_go(op, [step.op for step in self.steps], later)
 
     def _asked(self, op: Op) -> int:
         """The step at which a thread that polls has asked this before; -1 if it does not poll."""

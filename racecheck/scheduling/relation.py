@@ -14,13 +14,13 @@ disk that a fault makes full.
 from __future__ import annotations
 
 from racecheck import faults, storage
-from racecheck.dependence import Footprint, Location, Mode
-from racecheck.model import Fault, Op, World
+from racecheck.model.nouns import Fault, Op, World
+from racecheck.model.ops.footprint import Footprint, Location, Mode
 from racecheck.storage.footprints import names
 
 
 class Relation:
-    """The dependence relation of a world; see `racecheck.dependence.Dependence`."""
+    """The dependence relation of a world; see `racecheck.model.ops.footprint.Dependence`."""
 
     def __init__(self, world: World) -> None:
         self.storage = storage.make(world)

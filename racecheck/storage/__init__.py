@@ -15,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from racecheck.dependence import Footprint
-from racecheck.errors import UsageError
-from racecheck.model import Event, Op, World
+from racecheck.model.errors import UsageError
+from racecheck.model.nouns import Event, Op, World
+from racecheck.model.ops.footprint import Footprint
 from racecheck.storage import options
 from racecheck.storage.fuse import IncoherentFuse
 from racecheck.storage.nfs import NFS
 from racecheck.storage.node_local import NodeLocal
-from racecheck.storage.objects import Objects
+from racecheck.storage.object_store import Objects
 from racecheck.storage.shared import Shared
 from racecheck.storage.views import View
 

@@ -21,8 +21,8 @@ not made it.  A pending op touches what it would touch at most, as far as its pl
 Left out on purpose, because nearly everything would depend on nearly everything, is what hardly a program looks at:
 times (but those that utimensat(2) sets), the size and the number of links of a directory, inode numbers, and how much
 room is left (ENOSPC, EDQUOT, EMLINK).  A claim to have covered everything is a claim without these.  The threads of a
-rank share more than files: see `racecheck.relation`.  What has no op, such as a read through a mapping, is named by
-`racecheck.world.unseen`.
+rank share more than files: see `racecheck.scheduling.relation`.  What has no op, such as a read through a mapping, is
+named by `racecheck.supervisor.run.unseen`.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from racecheck.dependence import Footprint, Location, Mode
-from racecheck.lockops import ASKING, begins_to_wait, has_begun_to_wait, kind_of, waits
-from racecheck.model import Op, Place, Result
+from racecheck.model.nouns import Op, Place, Result
+from racecheck.model.ops.footprint import Footprint, Location, Mode
+from racecheck.model.ops.lock_ops import ASKING, begins_to_wait, has_begun_to_wait, kind_of, waits
 
 READ, ADD, WRITE = Mode.READ, Mode.ADD, Mode.WRITE
 

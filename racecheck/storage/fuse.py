@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from racecheck.model import Op, World
+from racecheck.model.nouns import Op, World
 from racecheck.storage import options
 from racecheck.storage.options import Option
 from racecheck.storage.shared import Shared

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from racecheck.dependence import Footprint, Location
-from racecheck.model import Op
+from racecheck.model.nouns import Op
+from racecheck.model.ops.footprint import Footprint, Location
 from racecheck.storage.shared import Shared
 
 _ELSEWHERE = ("/", "TMPDIR/")

@@ -45,8 +45,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from racecheck.dependence import Footprint, Location, Mode
-from racecheck.model import Event, Op, World
+from racecheck.model.nouns import Event, Op, World
+from racecheck.model.ops.footprint import Footprint, Location, Mode
 from racecheck.storage import options
 from racecheck.storage.options import Option
 from racecheck.storage.shared import Shared
@@ -90,7 +90,7 @@ OPTIONS: Mapping[str, Option] = {
 
 
 class Objects(Shared):
-    """The bucket is one disk, of which every node has a mirror (`racecheck.world.mirrors`)."""
+    """The bucket is one disk, of which every node has a mirror (`racecheck.supervisor.effects.buckets`)."""
 
     has_views = True
     mirrored = True

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from racecheck.errors import UsageError
+from racecheck.model.errors import UsageError
 
 _NAME = re.compile(r"([a-z0-9-]+)(?:\((.*)\))?")
 _DAY = 86_400.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from racecheck.dependence import Footprint
-from racecheck.model import Event, Op, World
+from racecheck.model.nouns import Event, Op, World
+from racecheck.model.ops.footprint import Footprint
 from racecheck.storage.footprints import footprint
 
 _SYNCS = frozenset({"fsync", "fdatasync"})

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from racecheck.model import Op
+from racecheck.model.nouns import Op
 
 SECOND = 1_000_000_000
 """Virtual time is in nanoseconds."""

@@ -1,1 +1,1 @@
-"""Controlled worlds: processes, and the supervisor that decides what they do when."""
+"""One run of a world: what each thread is stopped at, which op goes next, and how it is done."""

@@ -1,6 +1,6 @@
 """One controlled run of a world: wait until it is quiet, choose which pending op goes, perform it, repeat.
 
-Quiet means that every thread is stopped at an op or an announcement, is gone, or sleeps in the kernel (`quiet`).
+Quiet means that every thread is stopped at an op or an announcement, is gone, or sleeps in the kernel (`quiescence`).
 What no order of ranks can change (collectives, announcements, invisible ops) is done as soon as the world is quiet,
 in the order of ranks; the rest is a point.
 """
@@ -17,30 +17,35 @@ from dataclasses import replace
 from typing import Any
 
 from racecheck import storage
-from racecheck.errors import CannotRun
 from racecheck.kernel import libc, proc
 from racecheck.kernel.signature import Treatment
-from racecheck.model import Op, Outcome, Point, Result, Returned, Weights, World
-from racecheck.relation import Relation
-from racecheck.world import bookkeeping, crew, disk, limits, stops
-from racecheck.world.answers import answer, reply
-from racecheck.world.calls import Request
-from racecheck.world.collectives import CONDITIONS, NEVER_AWAITED, OPEN, Instance, Mismatched
-from racecheck.world.coverage import Ledger
-from racecheck.world.ending import conclude
-from racecheck.world.fairness import Fairness
-from racecheck.world.injecting import Injector
-from racecheck.world.intake import Intake
-from racecheck.world.limits import Limits
-from racecheck.world.names import Names
-from racecheck.world.perform import CARRY_ON, SORTED, Answer, creates, perform
-from racecheck.world.quiet import Quiet
-from racecheck.world.recorder import Recorder
-from racecheck.world.session import Session
-from racecheck.world.state import Over, State
-from racecheck.world.tasks import Announcement, Rank, Task, join
-from racecheck.world.view import Viewer
-from racecheck.world.virtual import VirtualTime
+from racecheck.model.errors import CannotRun
+from racecheck.model.nouns import Op, Outcome, Point, Result, Returned, Weights, World
+from racecheck.model.ops.unstable_names import Names
+from racecheck.model.vector_clock import join
+from racecheck.processes import disk
+from racecheck.processes.session import Session
+from racecheck.scheduling.fairness import Fairness
+from racecheck.scheduling.relation import Relation
+from racecheck.supervisor.calls import bookkeeping
+from racecheck.supervisor.calls.answers import answer, reply
+from racecheck.supervisor.calls.perform import CARRY_ON, SORTED, Answer, creates, perform
+from racecheck.supervisor.effects.caches import Viewer
+from racecheck.supervisor.effects.fault_injection import Injector
+from racecheck.supervisor.order import timed_waits
+from racecheck.supervisor.order.intake import Intake
+from racecheck.supervisor.order.quiescence import Quiet
+from racecheck.supervisor.order.timed_waits import Limits
+from racecheck.supervisor.recorder import Recorder
+from racecheck.supervisor.run import boot
+from racecheck.supervisor.run.ending import conclude
+from racecheck.supervisor.run.state import Over, State
+from racecheck.supervisor.threads import announced_ops
+from racecheck.supervisor.threads.collectives import CONDITIONS, NEVER_AWAITED, OPEN, Instance, Mismatched
+from racecheck.supervisor.threads.coverage import Ledger
+from racecheck.supervisor.threads.requests import Request
+from racecheck.supervisor.threads.tasks import Announcement, Rank, Task
+from racecheck.supervisor.threads.virtual_time import VirtualTime
 
 _STALL = 5 * 10**9
 """Nanoseconds that a rank may be held up while others sleep: else a sleep of an hour would use every time limit up."""
@@ -87,7 +92,7 @@ class Supervisor:
             self._session.slot.make_room(self._world)
         else:
             self._session.make_ready(self._target, self._world)
-        members = crew.Crew(self._session, self._job, self._world)
+        members = boot.Crew(self._session, self._job, self._world)
         try:
             members.boot()
             self._begin(members)
@@ -98,7 +103,7 @@ class Supervisor:
             members.end()
         state = self._state
         if any(rank.shared for rank in state.ranks):
-            state.ledger.note(stops.CONDITION)
+            state.ledger.note(announced_ops.CONDITION)
         if any(isinstance(each, Returned) and state.collectives.is_open(rank) for rank, each in enumerate(results)):
             state.ledger.untried(NEVER_AWAITED)
         outcome = Outcome(
@@ -122,7 +127,7 @@ class Supervisor:
         )
         return replace(self._names.cover(replace(outcome, names=())), names=outcome.names)
 
-    def _begin(self, members: crew.Crew) -> None:
+    def _begin(self, members: boot.Crew) -> None:
         ledger = Ledger(str(self._session.slot.output))
         time_ = VirtualTime(members.clock, self._job.ahead)
         time_.tick(self._since)
@@ -228,7 +233,7 @@ class Supervisor:
             request.op = self._ending(request.op, request.task)
 
     def _place_announcement(self, task: Task, announcement: Announcement) -> None:
-        announcement.op = stops.announced_op(task, stacks=self._state.stacks)
+        announcement.op = announced_ops.announced_op(task, stacks=self._state.stacks)
         if announcement.message["is"] == "wait":
             self._state.collectives.awaited(task.rank.number, announcement.message["ticket"])
         if announcement.message.get("limit"):
@@ -276,7 +281,7 @@ class Supervisor:
             return self._wait(task, message)
         if message["is"] == "store":
             return self._use_store(task, message)
-        if message["is"] in stops.AMONG_THREADS and message["is"] != "shutdown":
+        if message["is"] in announced_ops.AMONG_THREADS and message["is"] != "shutdown":
             self._answer(task, message)
             return True
         return False
@@ -549,7 +554,7 @@ class Supervisor:
         elif message["is"] == "exit":
             bookkeeping.end(task.process, state.locks)
             announcement.op = None
-        elif message["is"] in stops.AMONG_THREADS:
+        elif message["is"] in announced_ops.AMONG_THREADS:
             self._answer(task, message)
         else:
             reply(task, value)
@@ -571,7 +576,7 @@ def _until(task: Task) -> int:
 
 def _only_waits(task: Task) -> bool:
     """Whether a thread could only hear that its wait with a time limit is over."""
-    return task.request is not None and task.waits and not limits.has_news(task.request)
+    return task.request is not None and task.waits and not timed_waits.has_news(task.request)
 
 
 def _limit(task: Task) -> int:

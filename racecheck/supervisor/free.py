@@ -12,18 +12,19 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 
 from racecheck import storage
-from racecheck.errors import CannotRun, UsageError
-from racecheck.model import Coverage, Event, Outcome, Point, Schedule, Stopped, World
-from racecheck.world import disk
-from racecheck.world.agent import Job
-from racecheck.world.answers import reply
-from racecheck.world.crew import Crew
-from racecheck.world.ending import hear
-from racecheck.world.files import OpenFiles
-from racecheck.world.resolve import Watched
-from racecheck.world.rules import Rules
-from racecheck.world.session import Session, wipe
-from racecheck.world.tasks import Rank
+from racecheck.model.errors import CannotRun, UsageError
+from racecheck.model.nouns import Coverage, Event, Outcome, Point, Schedule, Stopped, World
+from racecheck.processes import disk
+from racecheck.processes.ranks.agent import Job
+from racecheck.processes.session import Session
+from racecheck.processes.trees import wipe
+from racecheck.supervisor.calls.answers import reply
+from racecheck.supervisor.files.open_files import OpenFiles
+from racecheck.supervisor.files.paths import Watched
+from racecheck.supervisor.free_faults import Rules
+from racecheck.supervisor.run.boot import Crew
+from racecheck.supervisor.run.ending import hear
+from racecheck.supervisor.threads.tasks import Rank
 
 
 def run(

@@ -16,17 +16,17 @@ from racecheck import storage
 from racecheck.kernel import libc, syscalls
 from racecheck.kernel.seccomp import ANNOUNCE, Notification
 from racecheck.kernel.signature import Treatment
-from racecheck.model import Op, Point, Result, World
-from racecheck.world import bookkeeping
-from racecheck.world.answers import answer
-from racecheck.world.calls import MOST, Request, Unreachable
-from racecheck.world.coverage import Ledger
-from racecheck.world.crew import Crew
-from racecheck.world.injecting import Injector
-from racecheck.world.perform import CARRY_ON, Answer, perform
-from racecheck.world.state import State
-from racecheck.world.tasks import Rank
-from racecheck.world.virtual import VirtualTime
+from racecheck.model.nouns import Op, Point, Result, World
+from racecheck.supervisor.calls import bookkeeping
+from racecheck.supervisor.calls.answers import answer
+from racecheck.supervisor.calls.perform import CARRY_ON, Answer, perform
+from racecheck.supervisor.effects.fault_injection import Injector
+from racecheck.supervisor.run.boot import Crew
+from racecheck.supervisor.run.state import State
+from racecheck.supervisor.threads.coverage import Ledger
+from racecheck.supervisor.threads.requests import MOST, Request, Unreachable
+from racecheck.supervisor.threads.tasks import Rank
+from racecheck.supervisor.threads.virtual_time import VirtualTime
 
 _OWN_AFFAIRS = bookkeeping.NEVER_OPS | {"exec", "reap", "sleep", "sync", "wait"}
 

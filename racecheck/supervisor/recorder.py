@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from racecheck.model import Op
-from racecheck.world.calls import Request
-from racecheck.world.perform import Answer
-from racecheck.world.resolve import Identities
+from racecheck.model.nouns import Op
+from racecheck.supervisor.calls.perform import Answer
+from racecheck.supervisor.files.paths import Identities
+from racecheck.supervisor.threads.requests import Request
 
 LIMIT = 512 << 20
 """Bytes that are kept of a run, unless another limit is given."""

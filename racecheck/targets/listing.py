@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from racecheck import targets
-from racecheck.errors import UsageError
-from racecheck.scenarios import Scenario
+from racecheck.model.errors import UsageError
+from racecheck.targets import resolve
+from racecheck.targets.scenarios import Scenario
 
 _LIST = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-_LIST += "from racecheck.listing import main; main(sys.argv[2:])"
+_LIST += "from racecheck.targets.listing import main; main(sys.argv[2:])"
 
 
 def scenarios(paths: Sequence[str]) -> list[dict[str, Any]]:
@@ -82,7 +82,7 @@ def main(names: Sequence[str]) -> None:
 
 def _in_file(name: str) -> list[Scenario]:
     with importing(name):
-        return targets.scenarios_in(targets.load_file(Path(name)))
+        return resolve.scenarios_in(resolve.load_file(Path(name)))
 
 
 def _shown(each: Scenario) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import cast
 
-from racecheck import checkpointers
-from racecheck.checkpointers import protocol
-from racecheck.errors import UsageError
-from racecheck.scenarios import Scenario
+from racecheck.model.errors import UsageError
+from racecheck.targets import suite
+from racecheck.targets.scenarios import Scenario
+from racecheck.targets.suite import protocol
 
 _IMPORTING = (__file__, importlib.__file__)
 _SHOWN = 5
@@ -27,8 +27,8 @@ def load(target: str) -> Scenario:
     """
     name, bracket, check = target.rstrip("]").partition("[")
     if bracket:
-        return checkpointers.scenario(checkpointer(name), check)
-    module, name = _module(checkpointers.NAMES.get(target, target))
+        return suite.scenario(checkpointer(name), check)
+    module, name = _module(suite.NAMES.get(target, target))
     found = getattr(module, name, None)
     if isinstance(found, Scenario):
         return found
@@ -45,10 +45,10 @@ def checkpointer(target: str) -> type:
 
     Raises `UsageError`.
     """
-    if ":" not in target and target not in checkpointers.NAMES:
-        known = ", ".join(checkpointers.NAMES)
+    if ":" not in target and target not in suite.NAMES:
+        known = ", ".join(suite.NAMES)
         raise UsageError(f"{target!r} names no checkpointer: write package.module:Class, or one of {known}")
-    module, name = _module(checkpointers.NAMES.get(target, target))
+    module, name = _module(suite.NAMES.get(target, target))
     found = getattr(module, name, None)
     if found is None:
         there = _checkpointers_in(module)

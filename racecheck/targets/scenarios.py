@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from racecheck import faults
-from racecheck.errors import UsageError
 from racecheck.invariants import DEFAULT
-from racecheck.model import Fault, Invariant, Size, Verdict, World
+from racecheck.model.errors import UsageError
+from racecheck.model.nouns import Fault, Invariant, Size, Verdict, World
 
 BACKENDS = ("gloo", "nccl", "auto")
 COLLECTIVES = ("gloo", "weakest")

@@ -19,8 +19,8 @@ from typing import Any
 
 import racecheck
 from racecheck import DEFAULT, Rank, Verdict, consistent_weights, durable_after_ack
-from racecheck.checkpointers.deepspeed import Zero1
-from racecheck.checkpointers.driving import Driver
+from racecheck.targets.adapters.deepspeed import Zero1
+from racecheck.targets.suite.driver import Driver
 
 INVARIANTS = (*DEFAULT, consistent_weights, durable_after_ack)
 DIES = ("kill on open **/step2/zero_pp_rank_1_*optim_states.pt rank=1",)

@@ -23,8 +23,8 @@ from unittest import mock
 
 import racecheck
 from racecheck import DEFAULT, Rank, Verdict, consistent_weights
-from racecheck.checkpointers.deepspeed import Nvme
-from racecheck.checkpointers.driving import Driver
+from racecheck.targets.adapters.deepspeed import Nvme
+from racecheck.targets.suite.driver import Driver
 
 VERSION = tuple(int(part) for part in importlib.metadata.version("deepspeed").split(".")[:2])
 AFFECTED = (0, 13) <= VERSION < (0, 18)

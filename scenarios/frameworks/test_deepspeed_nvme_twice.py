@@ -21,8 +21,8 @@ from unittest import mock
 
 import racecheck
 from racecheck import DEFAULT, Rank, Verdict, consistent_weights
-from racecheck.checkpointers.deepspeed import Nvme
-from racecheck.checkpointers.driving import Driver
+from racecheck.targets.adapters.deepspeed import Nvme
+from racecheck.targets.suite.driver import Driver
 
 ONE_FOR_ALL = tuple(int(part) for part in importlib.metadata.version("deepspeed").split(".")[:2]) < (0, 18)
 """The ranks have one directory: already the first save fails, or loses something (``test_deepspeed_nvme_real.py``)."""

@@ -21,8 +21,8 @@ from typing import Any
 
 import racecheck
 from racecheck import Rank, Verdict, durable_after_ack, old_survives
-from racecheck.checkpointers.driving import Driver
-from racecheck.checkpointers.lightning import LightningAsync
+from racecheck.targets.adapters.lightning import LightningAsync
+from racecheck.targets.suite.driver import Driver
 
 KILLED = ("kill-job on unlink *.ckpt when=after",)
 SURVIVES = (durable_after_ack, old_survives)

@@ -27,9 +27,9 @@ from typing import Any
 
 import racecheck
 from racecheck import DEFAULT, Rank, Verdict, consistent_weights, old_survives
-from racecheck.checkpointers import State
-from racecheck.checkpointers.driving import Driver
-from racecheck.checkpointers.torchsnapshot import TorchSnapshot
+from racecheck.targets.adapters.torchsnapshot import TorchSnapshot
+from racecheck.targets.suite import State
+from racecheck.targets.suite.driver import Driver
 
 LOADS = (*DEFAULT, consistent_weights)
 KILLED = ("kill on open step-2/.snapshot_metadata rank=0",)

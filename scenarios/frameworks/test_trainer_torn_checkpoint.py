@@ -27,9 +27,9 @@ from typing import Any
 
 import racecheck
 from racecheck import Rank, Verdict, consistent_weights, durable_after_ack, old_survives
-from racecheck.checkpointers import State
-from racecheck.checkpointers.driving import Driver
-from racecheck.checkpointers.huggingface import Trainer
+from racecheck.targets.adapters.huggingface import Trainer
+from racecheck.targets.suite import State
+from racecheck.targets.suite.driver import Driver
 
 KILLED = ("kill-job on mkdir|open|rename checkpoint-2/** nth=each",)
 SURVIVES = (consistent_weights, durable_after_ack, old_survives)

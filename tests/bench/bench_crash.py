@@ -13,14 +13,15 @@ import os
 import time
 from pathlib import Path
 
-from racecheck import Outcome, Scenario, runner
+from racecheck import Outcome, Scenario
 from racecheck.crash.build import build
-from racecheck.crash.judge import Crashes, judge_crashes
+from racecheck.crash.recovery.judge import Crashes, judge_crashes
 from racecheck.crash.states import ALL, states
+from racecheck.explore import runner
 from racecheck.kernel import proc
-from racecheck.world.recorder import Recorder
-from racecheck.world.session import Session
-from racecheck.world.supervisor import Supervisor
+from racecheck.processes.session import Session
+from racecheck.supervisor.controlled import Supervisor
+from racecheck.supervisor.recorder import Recorder
 from tests.bench import measuring
 from tests.bench.measuring import Bench
 

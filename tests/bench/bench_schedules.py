@@ -35,14 +35,16 @@ from measuring import (
     wilson,
 )
 
-from racecheck import Outcome, Returned, Scenario, Verdict, runner, targets
-from racecheck.checkpointers import NAMES
-from racecheck.compare import first_difference
+from racecheck import Outcome, Returned, Scenario, Verdict
+from racecheck.explore import runner
+from racecheck.explore.search import Search, explore
 from racecheck.gate.subjects import Subject, checks
 from racecheck.invariants import judge
-from racecheck.search import Search, explore
-from racecheck.strategies import RandomWalk, Replay, Strategy
-from racecheck.world.session import Session
+from racecheck.model.compare import first_difference
+from racecheck.processes.session import Session
+from racecheck.scheduling.strategies import RandomWalk, Replay, Strategy
+from racecheck.targets import resolve
+from racecheck.targets.suite import NAMES
 
 OPENPI = "test_openpi_overwrite.py::unguarded"
 DCP = "test_dcp_save.py::plain"
@@ -98,7 +100,7 @@ def width(bench: Bench) -> None:
 
 def all_scenarios(bench: Bench) -> list[Scenario]:
     files = sorted(SCENARIOS.glob("test_*.py"))
-    found = [each for file in files for each in targets.scenarios_in(targets.load_file(file))]
+    found = [each for file in files for each in resolve.scenarios_in(resolve.load_file(file))]
     return [each for each in found if not bench.only or any(text in title(each) for text in bench.only)]
 
 
@@ -115,7 +117,7 @@ def savers(bench: Bench) -> None:
     """The same with the reference checkpointers for which this environment has the packages."""
     scenarios = []
     for name in [each for each in NAMES if not bench.only or any(text in each for text in bench.only)]:
-        subject = Subject(name, targets.checkpointer(name))
+        subject = Subject(name, resolve.checkpointer(name))
         if subject.missing:
             bench.row(name, subject.missing)
         else:
@@ -207,7 +209,7 @@ def clean(bench: Bench, started: Session, scenario: Scenario) -> None:
 def libraries(bench: Bench) -> None:
     """Real savers: accelerate's schedules repeat, and filelock excludes, in no time."""
     with session() as started:
-        scenario, tries = targets.load(f"{TARGETS}/libraries.py::accelerate_thrice"), bench.times(200, 20)
+        scenario, tries = resolve.load(f"{TARGETS}/libraries.py::accelerate_thrice"), bench.times(200, 20)
         search = Search(scenario, scenario.world, scenario.invariants, schedules=1)
         report = explore(started, search)
         assert report.outcome is not None
@@ -221,7 +223,7 @@ def libraries(bench: Bench) -> None:
             alike, seconds = alike + 2 * (not difference), [*seconds, one, other]
         bench.row("accelerate save_state x 3, 2 ranks", f"{alike} of {tries} identical", "all")
         bench.row("", f"{median(seconds):.2f} s a schedule", "under 0.5 s")
-        scenario, tries = targets.load(f"{TARGETS}/times.py::filelock_excludes"), bench.times(1000, 50)
+        scenario, tries = resolve.load(f"{TARGETS}/times.py::filelock_excludes"), bench.times(1000, 50)
         seconds, held = [], 0
         for number in range(tries):
             outcome, took = timed_run(started, scenario, RandomWalk(), str(number), ())

@@ -27,9 +27,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from racecheck import Outcome, Raised, Returned, config, targets
+from racecheck import Outcome, Raised, Returned
 from racecheck.invariants import judge
-from racecheck.model import RankResult
+from racecheck.model import config
+from racecheck.model.nouns import RankResult
+from racecheck.targets import resolve
 
 _LONGEST_SLEEP = 0.005
 _PATIENCE = timedelta(seconds=5)
@@ -55,13 +57,13 @@ def rank_main(number: int, ranks: int, target: str, home: str, seed: str) -> Non
     import torch.distributed as dist
 
     dist.init_process_group("gloo", f"file://{home}/store", rank=number, world_size=ranks, timeout=_PATIENCE)
-    scenario, rng = targets.load(target), random.Random(f"{seed}:{number}")
+    scenario, rng = resolve.load(target), random.Random(f"{seed}:{number}")
     for name in _CALLS:
         setattr(os, name, sleep_before(getattr(os, name), rng))
     result: RankResult
     try:
         sizes = {each.name: each.value for each in scenario.world.sizes}
-        result = Returned(scenario(targets.Rank(number, ranks, Path(home) / "disk", sizes=sizes)))
+        result = Returned(scenario(resolve.Rank(number, ranks, Path(home) / "disk", sizes=sizes)))
     except Exception as error:
         result = Raised(type(error).__qualname__, str(error), tuple(each.__name__ for each in type(error).__mro__))
     kind = type(result).__name__
@@ -74,9 +76,9 @@ def attempt(target: str, seed: str, base: str) -> bool:
     """One run of the loop; whether the race shows."""
     import torch.multiprocessing as mp
 
-    from racecheck.world import disk
+    from racecheck.processes import disk
 
-    scenario, home = targets.load(target), Path(tempfile.mkdtemp(dir=base))
+    scenario, home = resolve.load(target), Path(tempfile.mkdtemp(dir=base))
     (home / "disk").mkdir()
     try:
         if scenario.before is not None:
@@ -109,20 +111,20 @@ def loop(target: str, seed: str, seconds: float) -> dict[str, Any]:
 
 
 def start(target: str) -> dict[str, Any]:
-    from racecheck.runner import warm_up
-    from racecheck.world.session import Session
+    from racecheck.explore.runner import warm_up
+    from racecheck.processes.session import Session
 
-    scenario, begun = targets.load(target), time.perf_counter()
+    scenario, begun = resolve.load(target), time.perf_counter()
     with Session(config.read().runs) as started:
         warm_up(started, scenario, scenario.world, seed="0")
     return {"hit": False, "runs": 0, "cpu": processor_time(), "seconds": time.perf_counter() - begun}
 
 
 def search(target: str, seed: str) -> dict[str, Any]:
-    from racecheck.search import Search, explore
-    from racecheck.world.session import Session
+    from racecheck.explore.search import Search, explore
+    from racecheck.processes.session import Session
 
-    scenario, begun = targets.load(target), time.perf_counter()
+    scenario, begun = resolve.load(target), time.perf_counter()
     with Session(config.read().runs) as started:
         report = explore(started, Search(scenario, scenario.world, scenario.invariants, seed=seed))
     hit = scenario.breaks in {each.violation.invariant for each in report.violations}

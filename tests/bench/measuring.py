@@ -15,16 +15,19 @@ from pathlib import Path
 from random import Random
 from statistics import median
 
-from racecheck import Outcome, Scenario, config, runner, targets
+from racecheck import Outcome, Scenario
+from racecheck.explore import runner
 from racecheck.invariants import judge
-from racecheck.scenarios import make_world
-from racecheck.strategies import RandomWalk
-from racecheck.world import free
-from racecheck.world.session import Session
+from racecheck.model import config
+from racecheck.processes.session import Session
+from racecheck.scheduling.strategies import RandomWalk
+from racecheck.supervisor import free
+from racecheck.targets import resolve
+from racecheck.targets.scenarios import make_world
 
 HERE = Path(__file__).parent
 SCENARIOS = HERE.parents[1] / "scenarios"
-TARGETS = HERE.parent / "targets"
+TARGETS = HERE.parent / "programs"
 
 Timed = Callable[[], float]
 """Does something and gives its seconds."""
@@ -62,7 +65,7 @@ def load(name: str, *, ranks: int = 0) -> Scenario:
     """The scenario ``file::name`` of scenarios/ or of this directory, with ``ranks`` ranks if given."""
     file = name.partition("::")[0]
     base = SCENARIOS if (SCENARIOS / file).exists() else HERE
-    found = copy(targets.load(f"{base}/{name}"))
+    found = copy(resolve.load(f"{base}/{name}"))
     found.world = make_world(found.world, ranks=ranks or None)
     return found
 

@@ -15,16 +15,16 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from racecheck import targets
+from racecheck.targets import resolve
 
 
 def rank_main(number: int, ranks: int, target: str, path: str, store: str) -> None:
     import torch.distributed as dist
 
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=number, world_size=ranks)
-    scenario = targets.load(target)
+    scenario = resolve.load(target)
     sizes = {each.name: each.value for each in scenario.world.sizes}
-    scenario(targets.Rank(number, ranks, Path(path), sizes=sizes))
+    scenario(resolve.Rank(number, ranks, Path(path), sizes=sizes))
     dist.destroy_process_group()
 
 
@@ -34,7 +34,7 @@ def attempt(target: str, ranks: int, base: str) -> None:
     home = Path(tempfile.mkdtemp(dir=base))
     watched = home / "disk"
     watched.mkdir()
-    before = targets.load(target).before
+    before = resolve.load(target).before
     if before is not None:
         before(watched)
     with suppress(mp.ProcessRaisedException, mp.ProcessExitedException):

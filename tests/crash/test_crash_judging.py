@@ -8,21 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from racecheck import config, targets
-from racecheck.crash.groups import Groups
-from racecheck.crash.judge import Crashes, Group, judge_crashes, judge_repairs
 from racecheck.crash.log import Data, Disk, Stored
-from racecheck.crash.materialise import Ages, TooLarge, items
+from racecheck.crash.recovery.disk_images import Ages, TooLarge, items
+from racecheck.crash.recovery.groups import Groups
+from racecheck.crash.recovery.judge import Crashes, Group, judge_crashes, judge_repairs
+from racecheck.explore.runner import warm_up
 from racecheck.kernel import proc
-from racecheck.model import Died, Invariant, Op, Outcome, Raised, Returned, Stopped, Verdict
+from racecheck.model import config
+from racecheck.model.nouns import Died, Invariant, Op, Outcome, Raised, Returned, Stopped, Verdict
+from racecheck.processes.session import Session
 from racecheck.report.crash import counts_text, crash_text, repairs_text
-from racecheck.runner import warm_up
-from racecheck.scenarios import Scenario
-from racecheck.world.recorder import Recorder
-from racecheck.world.session import Session
-from racecheck.world.supervisor import Supervisor
+from racecheck.supervisor.controlled import Supervisor
+from racecheck.supervisor.recorder import Recorder
+from racecheck.targets import resolve
+from racecheck.targets.scenarios import Scenario
 from tests.conftest import TARGETS, target
-from tests.targets import crashing
+from tests.programs import crashing
 
 SCENARIOS = TARGETS.parents[1] / "scenarios"
 MODELS = ("kill", "ext4", "btrfs")
@@ -167,7 +168,7 @@ def test_a_recovery_that_is_killed_is_a_verdict(session: Session) -> None:
     assert isinstance(result, Died)
     assert result.signal == "SIGSEGV"
     assert "Segmentation fault" in result.output
-    assert "racecheck/world" not in result.output, "frames of racecheck are left out"
+    assert "racecheck/processes" not in result.output, "frames of racecheck are left out"
 
 
 def test_a_recovery_that_hangs_is_a_verdict_with_its_stack(session: Session) -> None:
@@ -307,7 +308,7 @@ def test_who_overwrites_needs_a_directory_for_each_step(session: Session) -> Non
 
 def test_where_no_two_repairs_are_enough_a_third_is_tried(session: Session) -> None:
     """The whole recipe for who saves over what there is: nothing less holds."""
-    scenario = targets.load(f"{SCENARIOS / 'test_dcp_resave.py'}::overwritten")
+    scenario = resolve.load(f"{SCENARIOS / 'test_dcp_resave.py'}::overwritten")
     outcome, recorder = run(session, scenario)
     crashes = judge_crashes(session, scenario, outcome, recorder, ["ext4"])
     table = judge_repairs(session, scenario, crashes, recorder)

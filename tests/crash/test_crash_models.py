@@ -5,14 +5,14 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from crash_logs import Calls, shown
 
-from racecheck.crash import litmus
+from racecheck.crash.bitsets import bits
+from racecheck.crash.certify import litmus
 from racecheck.crash.changes import PAGE, Changes
 from racecheck.crash.legal import Legal, Limits
 from racecheck.crash.models import MODELS
-from racecheck.crash.sets import bits
 from racecheck.crash.states import states
+from tests.support.crash_logs import Calls, shown
 
 
 def after(calls: Calls, model: str) -> set[str]:

@@ -7,11 +7,11 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from crash_logs import Calls, shown
 
 from racecheck.crash.log import Entry, Log
-from racecheck.crash.order import before_entries
+from racecheck.crash.precedence import before_entries
 from racecheck.crash.states import states
+from tests.support.crash_logs import Calls, shown
 
 JOURNALS = ("ext4", "xfs", "ordered")
 

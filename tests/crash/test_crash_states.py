@@ -6,19 +6,20 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from builders import collective, op, outcome
-from crash_logs import Calls, dcp_save, deepspeed_save, shown
 
-from racecheck.crash import build, litmus
+from racecheck.crash import build
+from racecheck.crash.certify import litmus
+from racecheck.crash.certify.contains import contains
 from racecheck.crash.changes import PAGE
-from racecheck.crash.contains import contains
 from racecheck.crash.cuts import cuts, moments
-from racecheck.crash.fresh import fresh_directories
 from racecheck.crash.log import Data, Disk, Log, Stored, merged, overwritten, shortened
-from racecheck.crash.repair import repairs
+from racecheck.crash.repairs.fresh_directories import fresh_directories
+from racecheck.crash.repairs.repair import repairs
 from racecheck.crash.states import MODELS, CrashState, states
-from racecheck.model import World
-from racecheck.world.recorder import Span
+from racecheck.model.nouns import World
+from racecheck.supervisor.recorder import Span
+from tests.support.builders import collective, op, outcome
+from tests.support.crash_logs import Calls, dcp_save, deepspeed_save, shown
 
 DCP = {"ckpt/.metadata": "metadata-two", "ckpt/__0_0.distcp": "shard0-two", "ckpt/__1_0.distcp": "shard1-two"}
 

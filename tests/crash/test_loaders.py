@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from racecheck.model import Died, Raised, Returned, World
-from racecheck.world.loader import LOADERS, Loaded, Loaders
-from racecheck.world.placing import Item
-from racecheck.world.session import Session
+from racecheck.crash.recovery.loaders import LOADERS, Loaded, Loaders
+from racecheck.model.nouns import Died, Raised, Returned, World
+from racecheck.processes.ranks.disk_writer import Item
+from racecheck.processes.session import Session
 from tests.conftest import target
 
 WORDS = [f"state {number}" for number in range(40)]

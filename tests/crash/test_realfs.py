@@ -7,10 +7,9 @@ from random import Random
 
 import pytest
 
-from racecheck import selftest
-from racecheck.crash import litmus, loopfs, realfs
-from racecheck.crash.realfs import Certificate
-from racecheck.model import Verdict
+from racecheck.crash.certify import litmus, loopfs, realfs, selftest
+from racecheck.crash.certify.realfs import Certificate
+from racecheck.model.nouns import Verdict
 
 
 @pytest.mark.slow

@@ -19,14 +19,37 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
-from builders import collective, died, loaded, metadata, op, outcome, piece, raised, returned, saved, stopped
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from racecheck import record
-from racecheck.errors import UsageError
-from racecheck.model import Choice, Content, Coverage, DiskEntry, Frame, Judgement, Mismatch, Verdict, Violation, World
-from racecheck.record import Finding, Reference, Versions, decode, encode, load, save, source_hash
+from racecheck.explore import findings
+from racecheck.explore.findings import Finding, Reference, Versions, decode, encode, load, save, source_hash
+from racecheck.model.errors import UsageError
+from racecheck.model.nouns import (
+    Choice,
+    Content,
+    Coverage,
+    DiskEntry,
+    Frame,
+    Judgement,
+    Mismatch,
+    Verdict,
+    Violation,
+    World,
+)
+from tests.support.builders import (
+    collective,
+    died,
+    loaded,
+    metadata,
+    op,
+    outcome,
+    piece,
+    raised,
+    returned,
+    saved,
+    stopped,
+)
 
 NOT_UTF8 = os.fsdecode(b"ckpt/\xff\xfe")
 FRAMES = (Frame("train.py", 41, "save"),)
@@ -174,7 +197,7 @@ def test_numbers_as_keys_are_in_order_of_numbers() -> None:
 def test_what_a_reader_looks_for_first_comes_first() -> None:
     data = data_of(FULL)
     assert [*data][:4] == ["format", "version", "scenario", "seed"]
-    assert (data["format"], data["version"]) == ("racecheck-finding", record.VERSION)
+    assert (data["format"], data["version"]) == ("racecheck-finding", findings.VERSION)
     assert data["judgement"]["verdict"] == "FAIL"
     assert [each["is"] for each in data["outcome"]["trace"]] == ["Op", "Collective", "Op"]
     assert [each["is"] for each in data["outcome"]["results"]] == ["Returned", "Raised", "Died", "Stopped"]
@@ -193,11 +216,11 @@ def test_foreign_json_is_refused(text: str) -> None:
     assert refusal(text).startswith('not a finding: it does not say "format": "racecheck-finding"; make it anew')
 
 
-@pytest.mark.parametrize("version", [record.VERSION + 1, 10**60])
+@pytest.mark.parametrize("version", [findings.VERSION + 1, 10**60])
 def test_a_later_version_asks_for_an_upgrade(version: int) -> None:
     message = refusal(json.dumps({**data_of(FULL), "version": version, "new": 1}))
     assert message.startswith("version ")
-    assert message.endswith(f"is newer than this racecheck reads ({record.VERSION}): upgrade racecheck")
+    assert message.endswith(f"is newer than this racecheck reads ({findings.VERSION}): upgrade racecheck")
     assert len(message) < 120
 
 
@@ -453,7 +476,7 @@ def test_a_source_has_the_hash_of_its_bytes(tmp_path: Path) -> None:
 
 def test_versions_are_told_without_importing_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)  # an import would raise ImportError
-    found = record.versions()
+    found = findings.versions()
     assert found.torch == importlib.metadata.version("torch")
     assert (found.python, found.kernel) == (platform.python_version(), os.uname().release)
 
@@ -463,4 +486,4 @@ def test_a_package_that_is_not_installed_has_no_version(monkeypatch: pytest.Monk
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "version", missing)
-    assert (record.versions().torch, record.versions().racecheck) == ("", "")
+    assert (findings.versions().torch, findings.versions().racecheck) == ("", "")

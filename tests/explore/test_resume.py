@@ -9,16 +9,17 @@ from pathlib import Path
 from random import Random
 
 import pytest
-import toys
 
-from racecheck import UsageError, World, resume, storage
-from racecheck.claims import Claim
-from racecheck.crash.judge import Count
-from racecheck.crash.runs import Done
-from racecheck.model import Coverage, Verdict, Violation
-from racecheck.record import Reference
-from racecheck.strategies import DPOR
-from tests.test_dpor import runs
+from racecheck import UsageError, World, storage
+from racecheck.crash.recovery.judge import Count
+from racecheck.crash.recovery.runs import Done
+from racecheck.explore import resume
+from racecheck.explore.findings import Reference
+from racecheck.model.nouns import Coverage, Verdict, Violation
+from racecheck.scheduling.claims import Claim
+from racecheck.scheduling.strategies import DPOR
+from tests.scheduling.test_dpor import runs
+from tests.support import toys
 
 SCENARIO, WORLD = Reference("a/test_it.py::it", "5" * 64), World(ranks=3)
 PROGRAM = toys.random_program(Random(1006), 800)

@@ -19,21 +19,25 @@ from random import Random
 import pytest
 
 import racecheck
-from racecheck import CannotRun, Outcome, Rank, Scenario, UsageError, World, compare, runner, storage, targets
-from racecheck.model import Event, Point, Returned
-from racecheck.scenarios import make_world
-from racecheck.strategies import PCT
-from racecheck.world import agent, free
-from racecheck.world import session as world_session
-from racecheck.world.session import Session
+from racecheck import CannotRun, Outcome, Rank, Scenario, UsageError, World, storage
+from racecheck.explore import runner
+from racecheck.model import compare
+from racecheck.model.nouns import Event, Point, Returned
+from racecheck.processes import session as world_session
+from racecheck.processes.ranks import agent
+from racecheck.processes.session import Session
+from racecheck.scheduling.strategies import PCT
+from racecheck.supervisor import free
+from racecheck.targets import resolve
+from racecheck.targets.scenarios import make_world
 
 BUDGET = 1000
 HERE = Path(__file__)
-FILES = sorted((Path(__file__).parents[1] / "scenarios").glob("test_*.py"))
+FILES = sorted((Path(__file__).parents[2] / "scenarios").glob("test_*.py"))
 SCENARIOS = [
     each
     for file in FILES
-    for each in targets.scenarios_in(targets.load_file(file))
+    for each in resolve.scenarios_in(resolve.load_file(file))
     if not (storage.make(each.world).per_node or storage.view(each.world) or each.world.skew or each.world.faults)
 ]
 """Without control there is one disk, one clock, and nothing that goes wrong."""

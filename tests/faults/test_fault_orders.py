@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from racecheck.dependence import Location, Mode
-from racecheck.happens_before import Order
-from racecheck.model import Fault, Op, Result, Returned, World
-from racecheck.relation import Relation
-from racecheck.scenarios import make_world
-from racecheck.search import Search, explore
+from racecheck.explore.search import Search, explore
+from racecheck.model.nouns import Fault, Op, Result, Returned, World
+from racecheck.model.ops.footprint import Location, Mode
+from racecheck.processes.session import Session
+from racecheck.scheduling.happens_before import Order
+from racecheck.scheduling.relation import Relation
 from racecheck.storage.footprints import footprint
-from racecheck.world.session import Session
-from tests.builders import op, use
+from racecheck.targets.scenarios import make_world
 from tests.conftest import target
+from tests.support.builders import op, use
 
 EIO, ENOSPC = errno.EIO, errno.ENOSPC
 

@@ -11,24 +11,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from racecheck import cli, faults, storage
+from racecheck import faults, storage
 from racecheck.crash import models
-from racecheck.crash.judge import Count, Crashes
 from racecheck.crash.log import Log
-from racecheck.crash.recovering import Recoveries
-from racecheck.crash.runs import Runs
-from racecheck.errors import UsageError
+from racecheck.crash.recovery.judge import Count, Crashes
+from racecheck.crash.recovery.recoveries import Recoveries
+from racecheck.crash.recovery.runs import Runs
+from racecheck.explore.findings import load
+from racecheck.explore.runner import replay
+from racecheck.explore.search import Report, Search, explore
 from racecheck.faults.grammar import CALLS, MODELS
-from racecheck.model import Fault, Op, Outcome, Point, Verdict, World
-from racecheck.record import load
-from racecheck.runner import replay
-from racecheck.scenarios import make_world
-from racecheck.search import Report, Search, explore
-from racecheck.strategies import RoundRobin, Sweep
-from racecheck.world.session import Session
-from tests.builders import op
+from racecheck.frontends.cli import main
+from racecheck.model.errors import UsageError
+from racecheck.model.nouns import Fault, Op, Outcome, Point, Verdict, World
+from racecheck.processes.session import Session
+from racecheck.scheduling.strategies import RoundRobin, Sweep
+from racecheck.targets.scenarios import make_world
 from tests.conftest import TARGETS, target
-from tests.targets import crashing
+from tests.programs import crashing
+from tests.support.builders import op
 
 # How faults are written.
 
@@ -372,7 +373,7 @@ def test_what_was_never_reached_is_not_known(session: Session, capsys: pytest.Ca
     assert report.verdict is Verdict.UNKNOWN
     assert [*report.reasons] == ["not triggered: EIO on write nth=9"]
     where = f"{TARGETS / 'faulty'}.py::renamed"
-    assert cli.main(["run", where, "--fault", "EIO on symlink", "--json"]) == 3
+    assert main.main(["run", where, "--fault", "EIO on symlink", "--json"]) == 3
     assert json.loads(capsys.readouterr().out)["reasons"] == ["not triggered: EIO on symlink"]
 
 

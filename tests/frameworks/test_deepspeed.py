@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 import racecheck as package
-from racecheck import DEFAULT, Rank, nothing_outside, targets
-from racecheck.checkpointers.deepspeed import Zero3
-from racecheck.checkpointers.driving import Driver
+from racecheck import DEFAULT, Rank, nothing_outside
+from racecheck.targets import resolve
+from racecheck.targets.adapters.deepspeed import Zero3
+from racecheck.targets.suite.driver import Driver
 
 VERSION = tuple(int(part) for part in importlib.metadata.version("deepspeed").split(".")[:2])
 AFFECTED = (0, 13) <= VERSION < (0, 18)
@@ -33,7 +34,7 @@ def swapping(rank: Rank) -> None:
 
 @pytest.mark.parametrize("name", ["deepspeed-zero1", "deepspeed-zero3"])
 def test_what_was_saved_is_loaded(racecheck: Any, name: str) -> None:
-    racecheck.check(targets.load(f"{name}[save]"), schedules=4)
+    racecheck.check(resolve.load(f"{name}[save]"), schedules=4)
 
 
 @pytest.mark.slow

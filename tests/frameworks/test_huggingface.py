@@ -7,22 +7,23 @@ from typing import Any
 import pytest
 
 import racecheck as package
-from racecheck import Rank, targets
-from racecheck.checkpointers.driving import Driver
+from racecheck import Rank
+from racecheck.targets import resolve
+from racecheck.targets.suite.driver import Driver
 
 
 @pytest.mark.parametrize("name", ["accelerate", "accelerate-limit", "safetensors", "trainer"])
 def test_what_was_saved_is_loaded(racecheck: Any, name: str) -> None:
-    racecheck.check(targets.load(f"{name}[save]"), schedules=3)
+    racecheck.check(resolve.load(f"{name}[save]"), schedules=3)
 
 
 def test_accelerate_loads_what_is_not_there_yet(racecheck: Any) -> None:
-    racecheck.finds(targets.load("accelerate[load]"), "no-file-errors", within=10)
+    racecheck.finds(resolve.load("accelerate[load]"), "no-file-errors", within=10)
 
 
 @package.scenario(ranks=2)
 def rotating(rank: Rank) -> list[str]:
-    job = Driver(rank, targets.checkpointer("trainer"))
+    job = Driver(rank, resolve.checkpointer("trainer"))
     for step in (1, 2):
         job.save(step)
     return sorted(each.name for each in rank.path.iterdir())

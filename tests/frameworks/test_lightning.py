@@ -7,18 +7,19 @@ from typing import Any
 import pytest
 
 import racecheck as package
-from racecheck import Rank, targets
-from racecheck.checkpointers.driving import Driver
+from racecheck import Rank
+from racecheck.targets import resolve
+from racecheck.targets.suite.driver import Driver
 
 
 @pytest.mark.parametrize("name", ["lightning[save]", "lightning-async[async]"])
 def test_what_was_saved_is_loaded(racecheck: Any, name: str) -> None:
-    racecheck.check(targets.load(name), schedules=3)
+    racecheck.check(resolve.load(name), schedules=3)
 
 
 @package.scenario(ranks=2)
 def keeping(rank: Rank) -> None:
-    job = Driver(rank, targets.checkpointer("lightning"))
+    job = Driver(rank, resolve.checkpointer("lightning"))
     for step in (1, 2):
         job.save(step)
 
@@ -33,4 +34,4 @@ def test_the_newest_and_the_last_are_kept(racecheck: Any) -> None:
 
 def test_the_old_one_goes_before_the_new_one_is_there(racecheck: Any) -> None:
     """A write that a thread does later, and a removal that does not wait for it."""
-    racecheck.finds(targets.load("lightning-async[async-kill]"), "old-survives", within=60)
+    racecheck.finds(resolve.load("lightning-async[async-kill]"), "old-survives", within=60)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from racecheck import targets
+from racecheck.targets import resolve
 
 
 def test_what_was_saved_is_loaded(racecheck: Any) -> None:
-    racecheck.check(targets.load("megatron[save]"), schedules=2)
+    racecheck.check(resolve.load("megatron[save]"), schedules=2)

@@ -6,20 +6,22 @@ from typing import Any
 
 import pytest
 
-from racecheck import config, runner, targets
-from racecheck.compare import first_difference
-from racecheck.strategies import Replay
-from racecheck.world.session import Session
+from racecheck.explore import runner
+from racecheck.model import config
+from racecheck.model.compare import first_difference
+from racecheck.processes.session import Session
+from racecheck.scheduling.strategies import Replay
+from racecheck.targets import resolve
 
 
 @pytest.mark.parametrize("check", ["save", "load"])
 def test_what_was_saved_is_loaded(racecheck: Any, check: str) -> None:
-    racecheck.check(targets.load(f"orbax[{check}]"), schedules=2)
+    racecheck.check(resolve.load(f"orbax[{check}]"), schedules=2)
 
 
 def test_a_schedule_repeats_with_the_threads_of_tensorstore() -> None:
     """They wait with time limits, and what they draw is in the files."""
-    saves = targets.load("orbax[save]")
+    saves = resolve.load("orbax[save]")
     with Session(config.read().runs) as session:
         runner.warm_up(session, saves, saves.world, seed="0")
         first = runner.run_once(session, saves, saves.world, Replay(()), seed="0")

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from racecheck import targets
+from racecheck.targets import resolve
 
 
 @pytest.mark.parametrize("name", ["ray[save]", "ray[grow]", "ray-dcp[save]"])
 def test_what_was_saved_is_loaded(racecheck: Any, name: str) -> None:
-    racecheck.check(targets.load(name), schedules=2)
+    racecheck.check(resolve.load(name), schedules=2)

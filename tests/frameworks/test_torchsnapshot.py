@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from racecheck import targets
+from racecheck.targets import resolve
 
 
 @pytest.mark.parametrize("check", ["save", "async"])
 def test_what_was_saved_is_loaded(racecheck: Any, check: str) -> None:
-    racecheck.check(targets.load(f"torchsnapshot[{check}]"), schedules=2)
+    racecheck.check(resolve.load(f"torchsnapshot[{check}]"), schedules=2)

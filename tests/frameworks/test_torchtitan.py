@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from racecheck import targets
+from racecheck.targets import resolve
 
 
 @pytest.mark.parametrize("name", ["torchtitan[save]", "torchtitan-async[async]"])
 def test_what_was_saved_is_loaded(racecheck: Any, name: str) -> None:
-    racecheck.check(targets.load(name), schedules=4)
+    racecheck.check(resolve.load(name), schedules=4)

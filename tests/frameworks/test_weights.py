@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from racecheck import targets
-from racecheck.checkpointers import NAMES, protocol
 from racecheck.gate.subjects import Subject
-from racecheck.world.session import Session
-from tests.resharding import assert_equal, assert_resharded, explored, loaded
+from racecheck.processes.session import Session
+from racecheck.targets import resolve
+from racecheck.targets.suite import NAMES, protocol
+from tests.support.resharding import assert_equal, assert_resharded, explored, loaded
 
-KINDS = {name: targets.checkpointer(name) for name in NAMES}
+KINDS = {name: resolve.checkpointer(name) for name in NAMES}
 HERE = [name for name, kind in KINDS.items() if protocol.requires(kind) and not Subject(name, kind).missing]
 RESHARD = [name for name in HERE if not {"shrink", "grow"} & protocol.not_for(KINDS[name]).keys()]
 

@@ -21,18 +21,21 @@ from typing import Any
 
 import pytest
 
-from racecheck import config, doctor, record, search, targets
-from racecheck.cli import main
-from racecheck.model import Outcome, Verdict, Violation, World
-from racecheck.results import Page, search_text
-from racecheck.search import Found, Report, Search
-from racecheck.world.session import Session
+from racecheck.explore import findings, search
+from racecheck.explore.search import Found, Report, Search
+from racecheck.frontends.cli.main import main
+from racecheck.model import config
+from racecheck.model.nouns import Outcome, Verdict, Violation, World
+from racecheck.processes.doctor import examination
+from racecheck.processes.session import Session
+from racecheck.report.results import Page, search_text
+from racecheck.targets import resolve
 
-FILE = Path(__file__).parent / "targets" / "savers.py"
+FILE = Path(__file__).parents[1] / "programs" / "savers.py"
 RACECHECK = (sys.executable, "-m", "racecheck")
 INTERRUPTIBLE = """
 import signal, sys
-from racecheck.cli import main
+from racecheck.frontends.cli.main import main
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.exit(main(sys.argv[1:]))
 """
@@ -41,7 +44,7 @@ sys.exit(main(sys.argv[1:]))
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[Session]:
-    with doctor.start(config.read().runs) as session:
+    with examination.start(config.read().runs) as session:
         yield session
 
 
@@ -55,7 +58,7 @@ def _project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def _shared(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "start", lambda base: nullcontext(session))
+    monkeypatch.setattr(examination, "start", lambda base: nullcontext(session))
 
 
 class Cli:
@@ -104,7 +107,7 @@ def test_a_failure_shows_the_interleaving_and_how_to_replay_it(cli: Cli) -> None
     where, how = lines[-2:]
     assert where.startswith("Finding: .racecheck/racing/")
     assert how.split() == ["Replay:", "racecheck", "replay", where.split()[1]]
-    assert record.load(Path(where.split()[1])).seed == "7"
+    assert findings.load(Path(where.split()[1])).seed == "7"
 
 
 @pytest.mark.usefixtures("_shared")
@@ -118,7 +121,7 @@ def test_a_failure_as_json(cli: Cli) -> None:
     violation = data["violations"][0]
     assert violation["invariant"] == "no-file-errors"
     assert violation["message"].startswith(f"FileExistsError on rank {violation['ranks'][0]}")
-    assert record.load(Path(violation["finding"])).outcome.world.ranks == 2
+    assert findings.load(Path(violation["finding"])).outcome.world.ranks == 2
 
 
 @pytest.mark.usefixtures("_shared")
@@ -184,7 +187,7 @@ def test_our_own_bug_is_never_a_fail(cli: Cli, monkeypatch: pytest.MonkeyPatch) 
     assert reason == "KeyError: 'a rank that is not there' (this is a bug in racecheck: please report it)"
     assert "Traceback" in cli.err
 
-    monkeypatch.setattr(targets, "load", explore)
+    monkeypatch.setattr(resolve, "load", explore)
     assert cli("run", f"{FILE}::guarded", "--json") == 3
     assert cli.out == ""
     assert "please report it" in cli.err.splitlines()[-1]
@@ -206,10 +209,10 @@ def test_a_replay_reproduces(cli: Cli) -> None:
 
 @pytest.mark.usefixtures("_shared")
 def test_a_replay_that_leaves_the_schedule_says_where(cli: Cli) -> None:
-    finding = record.load(finding_of(cli))
+    finding = findings.load(finding_of(cli))
     choices = finding.outcome.schedule
     other = (*choices[:1], replace(choices[1], label="0 rmdir ckpt"), *choices[2:])
-    path = record.save(replace(finding, outcome=replace(finding.outcome, schedule=other)), Path("other"))
+    path = findings.save(replace(finding, outcome=replace(finding.outcome, schedule=other)), Path("other"))
     assert cli("replay", path, "--times", 2) == 3
     assert cli.out.startswith("UNKNOWN  reproduced 0 of 2; 2 diverged: at choice 1 the schedule takes '0 rmdir ")
     assert cli("replay", path, "--times", 2, "--json") == 3
@@ -219,7 +222,7 @@ def test_a_replay_that_leaves_the_schedule_says_where(cli: Cli) -> None:
 @pytest.mark.usefixtures("_shared")
 def test_a_replay_judges_as_the_finding_was_judged(cli: Cli, session: Session) -> None:
     """A test may ask for other invariants than its scenario: here for a function of the module."""
-    scenario = targets.load(f"{FILE}::guarded")
+    scenario = resolve.load(f"{FILE}::guarded")
     invariant = sys.modules[scenario.module].nothing_made
     asked = Search(scenario, scenario.world, [invariant], schedules=1, findings=Path("found"))
     finding = search.explore(session, asked).violations[0].finding
@@ -227,7 +230,7 @@ def test_a_replay_judges_as_the_finding_was_judged(cli: Cli, session: Session) -
     assert cli("replay", finding, "--times", 1) == 1
     assert "nothing-made: made ckpt" in cli.out
 
-    unknown = record.save(replace(record.load(finding), invariants=("no-such-thing",)), Path("found"))
+    unknown = findings.save(replace(findings.load(finding), invariants=("no-such-thing",)), Path("found"))
     assert cli("replay", unknown) == 2
     assert "the finding was judged by no-such-thing" in cli.err
 
@@ -317,8 +320,8 @@ WRONG = [
 def test_wrong_usage_is_one_line_with_the_mend(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, command: str, said: str, as_json: bool
 ) -> None:
-    monkeypatch.setattr(doctor, "start", lambda base: pytest.fail("this needs no session"))
-    targets.load(f"{FILE}::racing")
+    monkeypatch.setattr(examination, "start", lambda base: pytest.fail("this needs no session"))
+    resolve.load(f"{FILE}::racing")
     cli._capsys.readouterr()  # it says that it is imported
     Path("directory").mkdir()
     texts = {"syntax.py": "def (", "raises.py": "raise ValueError('two\\nlines')", "quits.py": QUITS}
@@ -343,7 +346,7 @@ def test_a_place_for_findings_that_cannot_be_written_is_told_before_the_search(
 ) -> None:
     Path("file").write_text("")
     monkeypatch.setenv("RACECHECK_FINDINGS", "file/findings")
-    monkeypatch.setattr(doctor, "start", lambda base: pytest.fail("this needs no session"))
+    monkeypatch.setattr(examination, "start", lambda base: pytest.fail("this needs no session"))
     assert cli("run", f"{FILE}::racing") == 2
     assert re.search(r"cannot write findings to .*/file/findings; set RACECHECK_FINDINGS", cli.err)
 
@@ -391,7 +394,8 @@ def test_list_of_nothing(cli: Cli, tmp_path: Path) -> None:
 def test_the_process_of_the_command_line_imports_no_torch() -> None:
     """Not even if scenarios do: guarded imports it in its ranks, and the file that is listed at its top."""
     Path("greedy.py").write_text("import torch\n" + FILE.read_text())
-    code = "import sys; from racecheck.cli import main; print([main(each.split()) for each in sys.argv[1:]])"
+    code = "import sys; from racecheck.frontends.cli.main import main; "
+    code += "print([main(each.split()) for each in sys.argv[1:]])"
     code += "; print([each for each in sys.modules if each.startswith('torch')])"
     commands = (f"run {FILE}::guarded --schedules 1", "list greedy.py", "doctor")
     done = subprocess.run(

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from racecheck import record, search
-from racecheck.errors import CannotRun
-from racecheck.model import Size
-from tests.test_cli import FILE, RACECHECK, Cli, _project, _shared, cli, finding_of, session
+from racecheck.explore import findings, search
+from racecheck.model.errors import CannotRun
+from racecheck.model.nouns import Size
+from tests.frontends.test_cli import FILE, RACECHECK, Cli, _project, _shared, cli, finding_of, session
 
 __all__ = ["_project", "_shared", "cli", "session"]
 pytestmark = pytest.mark.usefixtures("_shared")
@@ -25,7 +25,7 @@ def test_a_failure_is_made_small_and_explained(cli: Cli) -> None:
     assert first.startswith("FAIL  no-file-errors: FileExistsError on rank ")
     assert re.search(r"minimised: 6 -> 4 ops, 4 -> 2 ranks, 1 switch", first + second)
     assert re.search(r"The pair that decides: rank \d (stat|mkdir) ckpt, then rank \d mkdir ckpt\.", cli.out)
-    finding = record.load(Path(re.findall(r"Finding: (\S+)", cli.out)[0]))
+    finding = findings.load(Path(re.findall(r"Finding: (\S+)", cli.out)[0]))
     assert [*Path(".racecheck/racing").iterdir()] == [Path(".racecheck/racing", f"{finding.address}.json")]
     assert finding.outcome.world.ranks == 2
     assert len(finding.pair) == 2
@@ -38,7 +38,7 @@ def test_a_failure_is_made_small_in_sizes_and_faults_too(cli: Cli) -> None:
     small = ", 3 -> 2 ranks, steps 4 -> 2, shards 3 -> 1, 1 switch, without slow on write seconds=1"
     assert small in cli.out
     finding = re.findall(r"Finding: (\S+)", cli.out)[0]
-    assert record.load(Path(finding)).outcome.world.sizes == (Size("steps", 2), Size("shards", 1))
+    assert findings.load(Path(finding)).outcome.world.sizes == (Size("steps", 2), Size("shards", 1))
     assert cli("replay", finding, "--times", 3, "--json") == 1
     assert cli.data["reproduced"] == 3
     assert cli("run", f"{FILE}::sized", "--size", "steps=1", "--strategy", "round-robin", "--json") == 0

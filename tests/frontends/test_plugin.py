@@ -24,10 +24,10 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 INSTALLED = importlib.metadata.entry_points(group="pytest11", name="racecheck")
-PLUGIN = () if INSTALLED else ("-p", "racecheck.pytest_plugin")
+PLUGIN = () if INSTALLED else ("-p", "racecheck.frontends.pytest_plugin")
 """From a checkout that is not installed the plugin has to be named."""
 
-WITHOUT = (sys.executable, str(Path(__file__).parent / "targets" / "forbidding.py"))
+WITHOUT = (sys.executable, str(Path(__file__).parents[1] / "programs" / "forbidding.py"))
 INTERRUPTIBLE = """
 import signal, sys, pytest
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -213,7 +213,7 @@ def test_a_lost_session_fails_its_test_and_the_next_one_has_another(pytester: py
         SCENARIOS
         + """
 import os, signal
-from racecheck.world.session import Session
+from racecheck.processes.session import Session
 
 def test_killed(racecheck, monkeypatch):
     def request(self, do, **arguments):
@@ -248,8 +248,9 @@ def test_projects_that_do_not_use_it_pay_nothing(pytester: pytest.Pytester) -> N
 import sys
 
 def test_nothing_is_imported():
-    heavy = {"torch", "rich", "click", "racecheck.runner", "racecheck.world", "racecheck.results"}
-    assert "racecheck.pytest_plugin" in sys.modules
+    ours = {f"racecheck.{room}" for room in ("explore", "processes", "report", "supervisor")}
+    heavy = {"torch", "rich", "click", *ours}
+    assert "racecheck.frontends.pytest_plugin" in sys.modules
     assert heavy & set(sys.modules) == set()
 """
     )

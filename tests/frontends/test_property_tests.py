@@ -15,14 +15,14 @@ from hypothesis.stateful import rule, run_state_machine_as_test
 
 import racecheck
 from racecheck import CannotRun, Scenario, Switches, UsageError, World, faults
-from racecheck.model import Outcome, Returned, Size
-from racecheck.sessions import HERE
-from racecheck.world.supervisor import Supervisor
-from tests import toys
+from racecheck.explore.current_session import HERE
+from racecheck.model.nouns import Outcome, Returned, Size
+from racecheck.supervisor.controlled import Supervisor
 from tests.conftest import target
+from tests.frontends.test_plugin import PLUGIN
+from tests.support import toys
+from tests.support.toys import Do, Program
 from tests.test_docs import block
-from tests.test_plugin import PLUGIN
-from tests.toys import Do, Program
 
 SEED = 1
 """With which hypothesis comes soon to what is wrong; with one in eight it does not in 100 examples."""

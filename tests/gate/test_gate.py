@@ -11,10 +11,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from racecheck import checkpointers, targets
-from racecheck.checkpointers import CHECKS, controls
-from racecheck.claims import Claim
-from racecheck.errors import UsageError
+from racecheck.explore.current_session import Sessions
 from racecheck.gate import baseline, junit, layouts, matrix, pages, plan, subjects, trial
 from racecheck.gate.baseline import Baseline, Comparison
 from racecheck.gate.cells import Broken, Cell
@@ -23,10 +20,13 @@ from racecheck.gate.result import Result, data
 from racecheck.gate.store import Store
 from racecheck.gate.subjects import Subject
 from racecheck.invariants import name_of
-from racecheck.model import Frame, Outcome, Raised, Returned, Stopped, Tried, Verdict, World
-from racecheck.scenarios import make_world
-from racecheck.sessions import Sessions
-from tests.targets import gated
+from racecheck.model.errors import UsageError
+from racecheck.model.nouns import Frame, Outcome, Raised, Returned, Stopped, Tried, Verdict, World
+from racecheck.scheduling.claims import Claim
+from racecheck.targets import resolve, suite
+from racecheck.targets.scenarios import make_world
+from racecheck.targets.suite import CHECKS, controls
+from tests.programs import gated
 
 PASS, UNKNOWN, FAIL = Verdict.PASS, Verdict.UNKNOWN, Verdict.FAIL
 ALL = Claim(proves=True, traces=3)
@@ -245,8 +245,8 @@ class TestPlan:
 
 
 class TestTrial:
-    MADE = Frame(checkpointers.driving.__file__, 22, "__init__")
-    CALLED = Frame(checkpointers.driving.__file__, 30, "save")
+    MADE = Frame(suite.driver.__file__, 22, "__init__")
+    CALLED = Frame(suite.driver.__file__, 30, "save")
     OWN = Frame("mine.py", 7, "save")
 
     def of(self, *results: Any, recovery: tuple[Any, ...] = ()) -> Outcome:
@@ -273,7 +273,7 @@ class TestTrial:
         assert re.fullmatch(reason, trial.reason(self.of(Returned(), recovery=(ended,))))
 
     def test_misuse(self) -> None:
-        wrong = Raised("racecheck.errors.UsageError", "X.load gave dict")
+        wrong = Raised("racecheck.model.errors.UsageError", "X.load gave dict")
         assert trial.misuse(self.of(Returned(), recovery=(wrong,))) == "X.load gave dict"
 
 
@@ -296,7 +296,7 @@ class TestSubjects:
     def test_what_is_not_asked_is_told(self) -> None:
         said = subjects.left_out(Subject("mine", gated.InPlace))
         assert said == ["mine has no save_async, so not asked: async, async-overlap, async-kill, async-error"]
-        assert subjects.left_out(Subject("dcp-async", targets.checkpointer("dcp-async"))) == []
+        assert subjects.left_out(Subject("dcp-async", resolve.checkpointer("dcp-async"))) == []
 
     @pytest.mark.parametrize(
         ("attribute", "value", "wrong"),
@@ -313,7 +313,7 @@ class TestSubjects:
     def test_what_a_class_says_of_itself_is_checked(self, attribute: str, value: object, wrong: str) -> None:
         kind = type("Mine", (gated.InPlace,), {attribute: value})
         with pytest.raises(UsageError, match=f"Mine.{wrong}"):
-            checkpointers.scenario(kind, "save")
+            suite.scenario(kind, "save")
 
     def test_other_ranks_where_a_check_is_not_about_that(self) -> None:
         mine = Subject("mine", gated.InPlace)
@@ -339,7 +339,7 @@ class TestStore:
         assert [*Store(tmp_path, Terms()).good(self.MINE)] == ["kill", "save"]
         assert not Store(tmp_path, Terms(seconds=60)).good(self.MINE)
         assert not Store(tmp_path, Terms(seed="1")).good(self.MINE)
-        assert not Store(tmp_path, Terms()).good(Subject("mine", checkpointers.checks.Check)), "of another file"
+        assert not Store(tmp_path, Terms()).good(Subject("mine", suite.checks.Check)), "of another file"
 
     def test_another_release_stands_beside(self, tmp_path: Path) -> None:
         now, then = ({"deepspeed": each, "torch": "2"} for each in ("0.18.0", "0.16.9"))
@@ -449,7 +449,7 @@ class TestPages:
     )
     def test_a_saver_to_copy_is_named_where_there_is_one(self, found: Cell, helps: bool) -> None:
         """A bucket that cannot rename is not for them, and they do not save asynchronously."""
-        assert ("pydoc racecheck.checkpointers.controls" in layouts.text([*pages.blocks(result(found))])) is helps
+        assert ("pydoc racecheck.targets.suite.controls" in layouts.text([*pages.blocks(result(found))])) is helps
 
     def test_each_page_says_what_was_found_and_how_to_see_it(self) -> None:
         blocks = [*pages.blocks(result(*self.CELLS))]

@@ -15,24 +15,26 @@ from xml.etree import ElementTree as ET
 import pytest
 
 import racecheck
-from racecheck import checkpointers, doctor
-from racecheck.checkpointers import CHECKS
-from racecheck.cli import main
-from racecheck.errors import UsageError
-from racecheck.gate import baseline, command, plan, running
+from racecheck.explore.current_session import Sessions
+from racecheck.frontends.cli import gate
+from racecheck.frontends.cli.main import main
+from racecheck.gate import baseline, plan, running
 from racecheck.gate.cells import Cell
 from racecheck.gate.judging import Judging
 from racecheck.gate.subjects import Subject
-from racecheck.model import Verdict
-from racecheck.scenarios import make_world
-from racecheck.sessions import Sessions
-from tests.targets import gated
-from tests.test_cli import Cli, _project, cli
-from tests.test_plugin import run as run_pytest
+from racecheck.model.errors import UsageError
+from racecheck.model.nouns import Verdict
+from racecheck.processes.doctor import examination
+from racecheck.targets import suite
+from racecheck.targets.scenarios import make_world
+from racecheck.targets.suite import CHECKS
+from tests.frontends.test_cli import Cli, _project, cli
+from tests.frontends.test_plugin import run as run_pytest
+from tests.programs import gated
 
 __all__ = ["_project", "cli"]
 
-FILE = Path(__file__).parent / "targets" / "gated.py"
+FILE = Path(__file__).parents[1] / "programs" / "gated.py"
 
 
 class _Lasting(Sessions):
@@ -94,7 +96,7 @@ class TestGate:
         assert cli("gate", f"{FILE}::InPlace", *only("kill", "power-loss"), *files) == 1
         assert cli.out.startswith(f"FAIL  {FILE}::InPlace")
         assert "recovers: Every rank of the recovery returns" in cli.out
-        assert "python -m pydoc racecheck.checkpointers.controls" in cli.out
+        assert "python -m pydoc racecheck.targets.suite.controls" in cli.out
         assert re.search(r"minimised: \d+", cli.out), "the first failing run is explained"
         failures = ET.parse("j.xml").getroot().findall("testsuite/testcase/failure")
         assert len(failures) == 2
@@ -103,7 +105,7 @@ class TestGate:
         replays = re.findall(r"racecheck replay (\S+json)", Path("m.md").read_text())
         assert len({*replays}) > 1
         with lasting.use() as session:
-            monkeypatch.setattr(doctor, "start", lambda _: nullcontext(session))
+            monkeypatch.setattr(examination, "start", lambda _: nullcontext(session))
             assert [main(["replay", finding, "--times", "1"]) for finding in dict.fromkeys(replays)] == [1] * len(
                 {*replays}
             )
@@ -235,8 +237,8 @@ class TestAll:
     def _named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         names = {"good": f"{FILE}::Careful", "gone": f"{FILE}::Nothing", "bare": f"{FILE}::Uninstalled",
                  "odd": f"{FILE}::NoPair", "bad": f"{FILE}::InPlace"}  # fmt: skip
-        monkeypatch.setattr(checkpointers, "NAMES", names)
-        monkeypatch.setattr(command, "NAMES", names)
+        monkeypatch.setattr(suite, "NAMES", names)
+        monkeypatch.setattr(gate, "NAMES", names)
 
     @pytest.mark.slow
     def test_the_others_go_on(self, cli: Cli) -> None:
@@ -310,13 +312,13 @@ class TestInTests:
 
     @pytest.mark.usefixtures("_project")
     def test_what_is_known_does_not_fail(self) -> None:
-        name = "tests.targets.gated:InPlace[kill]"
+        name = "tests.programs.gated:InPlace[kill]"
         known = baseline.Baseline((f"{name} no-deadlock", f"{FILE}::InPlace[kill] recovers"))
         baseline.save(known, Path("known.json"))
         with pytest.raises(AssertionError, match=r"(?s)1 new finding; 1 known finding; .*known, recovers: "):
             racecheck.check_checkpointer(gated.InPlace, checks=["kill"], baseline="known.json")
         baseline.save(baseline.Baseline((*known.known, f"{name} old-survives")), Path("known.json"))
-        with pytest.warns(match=r"fixed: tests.targets.gated:InPlace\[kill\] no-deadlock: take it out"):
+        with pytest.warns(match=r"fixed: tests.programs.gated:InPlace\[kill\] no-deadlock: take it out"):
             (found,) = racecheck.check_checkpointer(gated.InPlace, checks=["kill"], baseline=Path("known.json"))
         assert found.verdict is Verdict.FAIL
         with pytest.raises(UsageError, match="there is no baseline none"):
@@ -371,7 +373,7 @@ class TestInTests:
         if text is not None:
             (pytester.path / "known.json").write_text(text)
         pytester.makeconftest("""
-            from racecheck.fixture import Racecheck
+            from racecheck.frontends.fixture import Racecheck
 
             def explored(*_, **given):
                 raise AssertionError("explored")
@@ -426,7 +428,7 @@ class TestInTests:
 
 
 def test_the_controller_imports_no_torch() -> None:
-    code = "import racecheck, sys, racecheck.gate.command; racecheck.CheckpointerSuite; "
+    code = "import racecheck, sys, racecheck.frontends.cli.gate; racecheck.CheckpointerSuite; "
     code += "assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 

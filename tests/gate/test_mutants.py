@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from racecheck import mutation, targets
-from racecheck.checkpointers import controls, mutants, protocol
-from racecheck.checkpointers.mutants import Mutant
-from racecheck.errors import UsageError
-from racecheck.world.session import Session
+from racecheck.gate import mutation
+from racecheck.model.errors import UsageError
+from racecheck.processes.session import Session
+from racecheck.targets import resolve
+from racecheck.targets.suite import controls, mutants, protocol
+from racecheck.targets.suite.mutants import Mutant
 
 
 class Log:
@@ -159,18 +160,18 @@ def test_mutants_of_the_controls_can_be_named(kind: type) -> None:
     assert found
     for name, mutant in found.items():
         assert mutant.source.startswith(source[mutant.line - 1].strip())
-        named = targets.checkpointer(f"racecheck.checkpointers.mutants:{name}")
+        named = resolve.checkpointer(f"racecheck.targets.suite.mutants:{name}")
         assert named is mutants.of(kind)[name].made, "all who name it get the same class"
         assert issubclass(named, kind)
         assert (named.__module__, named.__name__) == (mutants.__name__, name)
         assert protocol.layout_of(named) == protocol.layout_of(kind)
-    scenario = targets.load(f"racecheck.checkpointers.mutants:{name}[kill]")
-    assert targets.load(scenario.reference).name == scenario.name, "as a finding names it"
+    scenario = resolve.load(f"racecheck.targets.suite.mutants:{name}[kill]")
+    assert resolve.load(scenario.reference).name == scenario.name, "as a finding names it"
 
 
 def test_there_are_no_others() -> None:
     with pytest.raises(UsageError, match="no class 'Recipe_without_sense_1'"):
-        targets.checkpointer("racecheck.checkpointers.mutants:Recipe_without_sense_1")
+        resolve.checkpointer("racecheck.targets.suite.mutants:Recipe_without_sense_1")
 
 
 def test_no_reason_is_out_of_date() -> None:
@@ -208,6 +209,6 @@ EVERY = [mutant for kind in mutants.CONTROLS for mutant in mutants.of(kind).valu
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", EVERY, ids=lambda mutant: mutant.name)
 def test_of_every_mutant_it_is_known_what_becomes_of_it(session: Session, mutant: Mutant) -> None:
-    """Those that do no harm are asked the checks that lose data most easily; ``python -m racecheck.mutation``: all."""
+    """Those that do no harm are asked what loses data most easily; ``python -m racecheck.gate.mutation``: all."""
     fate = mutation.judge(session, mutant, TELLING if mutant.harmless else ())
     assert fate.is_explained, fate.text

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from random import Random
 
 from racecheck.crash.states import states
-from tests.crash_logs import Calls, shown
+from tests.support.crash_logs import Calls, shown
 
 from .programs import Block, Program
 

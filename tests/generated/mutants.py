@@ -6,16 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from racecheck import happens_before
 from racecheck.crash import changes, cuts
-from racecheck.dependence import Footprint
-from racecheck.happens_before import Order, Step
-from racecheck.model import Op
-from racecheck.relation import Relation
+from racecheck.model.nouns import Op
+from racecheck.model.ops.footprint import Footprint
+from racecheck.scheduling import happens_before
+from racecheck.scheduling.file_times import Timed
+from racecheck.scheduling.happens_before import Order, Step
+from racecheck.scheduling.relation import Relation
+from racecheck.scheduling.strategies import DPOR
 from racecheck.storage import footprints
-from racecheck.strategies import DPOR
-from racecheck.timed import Timed
-from racecheck.world import collectives
+from racecheck.supervisor.threads import collectives
 
 Break = Callable[[pytest.MonkeyPatch], None]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from racecheck.model import Op, Place
+from racecheck.model.nouns import Op, Place
 
 from .machine import FOLLOWS, Machine, Opened
 from .programs import Instruction

@@ -7,10 +7,10 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from racecheck.model import Outcome, Returned, Violation
-from racecheck.scenarios import Scenario
-from racecheck.search import Report, Search, explore
-from racecheck.world.session import Session
+from racecheck.explore.search import Report, Search, explore
+from racecheck.model.nouns import Outcome, Returned, Violation
+from racecheck.processes.session import Session
+from racecheck.targets.scenarios import Scenario
 
 from . import judge
 from .programs import START, Program, dump

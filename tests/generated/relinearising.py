@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from racecheck.dependence import Dependence
-from racecheck.happens_before import Order, Step
-from racecheck.model import Op, Outcome, Point
-from racecheck.relation import Relation
-from racecheck.timed import Timed
+from racecheck.model.nouns import Op, Outcome, Point
+from racecheck.model.ops.footprint import Dependence
+from racecheck.scheduling.file_times import Timed
+from racecheck.scheduling.happens_before import Order, Step
+from racecheck.scheduling.relation import Relation
 
 from .programs import Program
 from .toy import Toy, world_of

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
-from racecheck.errors import InternalError
-from racecheck.relation import Relation
-from racecheck.strategies import DPOR, Diverged
+from racecheck.model.errors import InternalError
+from racecheck.scheduling.relation import Relation
+from racecheck.scheduling.strategies import DPOR, Diverged
 
 from . import judge
 from .programs import Program, smaller

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from random import Random
 
-from racecheck.errors import InternalError
-from racecheck.strategies import Diverged
+from racecheck.model.errors import InternalError
+from racecheck.scheduling.strategies import Diverged
 
 from . import judge
 from .drawing import FEATURES, draw

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from racecheck.happens_before import is_step
-from racecheck.model import Choice, Collective, Event, Fault, Op, Outcome, Point, Result, Returned, World
-from racecheck.relation import Relation
-from racecheck.timed import label
-from racecheck.world import collectives
+from racecheck.model.nouns import Choice, Collective, Event, Fault, Op, Outcome, Point, Result, Returned, World
+from racecheck.scheduling.file_times import label
+from racecheck.scheduling.happens_before import is_step
+from racecheck.scheduling.relation import Relation
+from racecheck.supervisor.threads import collectives
 
 from .machine import Machine
 from .ops import THROUGH_DESCRIPTOR, Ops

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from builders import loaded, metadata, op, opens, outcome, piece, place, raised, returned, saved, stopped, use
 
 from racecheck.invariants import (
     DEFAULT,
@@ -25,7 +24,21 @@ from racecheck.invariants import (
     wants_contents,
 )
 from racecheck.invariants.checkpoints import FOREIGN, TOO_LARGE, UNSUPPORTED
-from racecheck.model import Content, DiskEntry, Event, Invariant, Mismatch, Op, Outcome, Verdict, Violation, World
+from racecheck.model.nouns import Content, DiskEntry, Event, Invariant, Mismatch, Op, Outcome, Verdict, Violation, World
+from tests.support.builders import (
+    loaded,
+    metadata,
+    op,
+    opens,
+    outcome,
+    piece,
+    place,
+    raised,
+    returned,
+    saved,
+    stopped,
+    use,
+)
 
 TWO_NODES = World(ranks=4, nodes=2, storage="node-local")
 

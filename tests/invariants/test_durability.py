@@ -8,22 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from builders import (
-    acked,
-    collective,
-    died,
-    loaded,
-    metadata,
-    op,
-    opens,
-    outcome,
-    piece,
-    raised,
-    returned,
-    saved,
-    stopped,
-    use,
-)
 
 from racecheck.invariants import (
     all_shards_present,
@@ -41,7 +25,7 @@ from racecheck.invariants import (
     old_survives,
     snapshot_isolation,
 )
-from racecheck.model import (
+from racecheck.model.nouns import (
     Crash,
     DiskEntry,
     Event,
@@ -56,6 +40,22 @@ from racecheck.model import (
     Violation,
     Weights,
     World,
+)
+from tests.support.builders import (
+    acked,
+    collective,
+    died,
+    loaded,
+    metadata,
+    op,
+    opens,
+    outcome,
+    piece,
+    raised,
+    returned,
+    saved,
+    stopped,
+    use,
 )
 
 CRASH = Crash("ext4", ())

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from builders import died, op, outcome, raised, returned, stopped
 
 from racecheck.invariants import (
     DEFAULT,
@@ -20,7 +19,8 @@ from racecheck.invariants import (
     no_unexpected_errors,
 )
 from racecheck.invariants.excuses import faults, is_cut
-from racecheck.model import Coverage, Crash, Outcome, Verdict, Violation
+from racecheck.model.nouns import Coverage, Crash, Outcome, Verdict, Violation
+from tests.support.builders import died, op, outcome, raised, returned, stopped
 
 FULL = raised("OSError", "No space left", errno="ENOSPC", path="ckpt/f1")
 HIT = op("1 write ckpt/f1", errno="ENOSPC", fault="ENOSPC")

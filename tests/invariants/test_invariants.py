@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from builders import collective, died, op, outcome, raised, returned, stopped
 
 from racecheck import invariants
 from racecheck.invariants import (
@@ -21,7 +20,8 @@ from racecheck.invariants import (
     nothing_left_over,
     nothing_outside,
 )
-from racecheck.model import Coverage, Event, Invariant, Mismatch, Outcome, Verdict, Violation
+from racecheck.model.nouns import Coverage, Event, Invariant, Mismatch, Outcome, Verdict, Violation
+from tests.support.builders import collective, died, op, outcome, raised, returned, stopped
 
 MISSING = raised("FileNotFoundError", "[Errno 2] No such file", errno="ENOENT", path="ckpt/f0")
 ECHO = raised("RuntimeError", "Connection closed by peer", echo=True)

@@ -25,7 +25,7 @@ from racecheck.kernel.memory import PATH_MAX, Memory
 from racecheck.kernel.numbers import NUMBERS
 from racecheck.kernel.seccomp import ANNOUNCE, Listener, Notification, program
 from racecheck.kernel.syscalls import HIGHEST, TABLE, UNTOUCHED, Call, Notify, Role, number
-from racecheck.world.resolve import AT_FDCWD, Identities, Resolver, View, Watched
+from racecheck.supervisor.files.paths import AT_FDCWD, Identities, Resolver, View, Watched
 
 ALLOW, NOTIFY = 0x7FFF0000, 0x7FC00000
 AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}

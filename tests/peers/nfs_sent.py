@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from random import Random
 
-from racecheck.crash import litmus
+from racecheck.crash.certify import litmus
 from racecheck.crash.changes import Changes, Choice
 from racecheck.crash.legal import Limits
 from racecheck.crash.log import Stored

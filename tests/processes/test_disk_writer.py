@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from racecheck.world.placing import Item, Placed
+from racecheck.processes.ranks.disk_writer import Item, Placed
 
 BLOBS = b"first bytes|second bytes|" + bytes(range(256)) * 300
 SECOND = 10**9

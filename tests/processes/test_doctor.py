@@ -14,19 +14,19 @@ from pathlib import Path
 
 import pytest
 
-from racecheck import doctor
-from racecheck.cli import main
-from racecheck.doctor import Check
-from racecheck.errors import CannotRun
+from racecheck.frontends.cli.main import main
+from racecheck.model.errors import CannotRun
+from racecheck.processes.doctor import examination
+from racecheck.processes.doctor.examination import Check
 
-TARGETS = Path(__file__).parent / "targets"
+TARGETS = Path(__file__).parents[1] / "programs"
 WITHOUT = (sys.executable, str(TARGETS / "forbidding.py"))
 NON_LINUX = """
 import os, signal, socket, sys
 sys.platform = "darwin"
 for module, name in (os, "pidfd_open"), (signal, "SIGRTMAX"), (socket, "AF_NETLINK"):
     delattr(module, name)
-from racecheck.cli import main
+from racecheck.frontends.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -40,7 +40,7 @@ def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
 def checks_without(*calls: str, **environment: str) -> dict[str, Check]:
     """What the doctor says, torch aside, where some calls (``name=ERRNO``) fail."""
     code = (
-        "import json; from dataclasses import asdict; from racecheck import doctor as d; "
+        "import json; from dataclasses import asdict; from racecheck.processes.doctor import examination as d; "
         "print(json.dumps([asdict(each) for each in d._try([*d._OTHERS, *d._OPTIONAL])]))"
     )
     done = run(*WITHOUT, *calls, "--", sys.executable, "-c", code, **environment)
@@ -102,7 +102,7 @@ def test_few_open_files() -> None:
     """Descriptors of watched files have high numbers."""
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100)); "
-        "from racecheck import doctor; print(*[each.name for each in doctor.required_missing()])"
+        "from racecheck.processes.doctor.examination import required_missing as m; print(*[each.name for each in m()])"
     )
     done = run(sys.executable, "-c", code)
     assert done.stdout.split() == ["descriptors"]
@@ -111,7 +111,7 @@ def test_few_open_files() -> None:
 def test_a_directory_for_runs_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RACECHECK_RUNS", "/proc/runs")
     with pytest.raises(CannotRun, match=r"runs: cannot make /proc/runs/racecheck-\d+: .*RACECHECK_RUNS"):
-        doctor.start(Path("/proc/runs"))
+        examination.start(Path("/proc/runs"))
 
 
 def test_torch_without_distributed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +119,7 @@ def test_torch_without_distributed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "torch" / "__init__.py").write_text("__version__ = '2.6.0+nodist'\n")
     (tmp_path / "torch" / "distributed.py").write_text("def is_available(): return False\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    (torch,) = doctor._try([doctor._TORCH])
+    (torch,) = examination._try([examination._TORCH])
     assert not torch.ok
     assert "2.6.0+nodist has no torch.distributed with gloo" in torch.detail
     assert "pip install torch" in torch.mend
@@ -131,7 +131,7 @@ def test_without_torch_a_session_says_so(
     (tmp_path / "torch.py").write_text("raise ImportError('libtorch.so: cannot open shared object file')\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     with pytest.raises(CannotRun, match=r"torch: ImportError: libtorch\.so"):
-        doctor.start(tmp_path)
+        examination.start(tmp_path)
 
 
 def test_a_run_names_what_the_machine_lacks() -> None:
@@ -175,6 +175,6 @@ def test_elsewhere_than_on_linux_a_run_is_unknown() -> None:
 
 def test_an_interpreter_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    found = doctor.required_missing()
-    assert {each.name for each in found} == {each.name for each in doctor._OTHERS}
+    found = examination.required_missing()
+    assert {each.name for each in found} == {each.name for each in examination._OTHERS}
     assert "could not be tried" in found[0].detail

@@ -15,16 +15,18 @@ from random import Random
 
 import pytest
 
-from racecheck import runner
-from racecheck.strategies import RandomWalk
-from racecheck.world.session import Session
+from racecheck.explore import runner
+from racecheck.processes.session import Session
+from racecheck.scheduling.strategies import RandomWalk
 from tests.conftest import TARGETS, target
 
 _DRIVER = """
 import sys
 from pathlib import Path
-from racecheck import runner, strategies, targets
-from racecheck.world.session import Session
+from racecheck.explore import runner
+from racecheck.scheduling import strategies
+from racecheck.targets import resolve as targets
+from racecheck.processes.session import Session
 scenario = targets.load(sys.argv[2])
 with Session(Path(sys.argv[1])) as session:
     print(session.slot.path, session._guardian.pid, flush=True)

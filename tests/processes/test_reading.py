@@ -62,9 +62,9 @@ def root(real: Path, tmp_path: Path) -> Path:
 
 
 def _read(root: str) -> dict[str, dict[str, Any]]:
-    from racecheck.world import contents
+    from racecheck.processes.contents import reading
 
-    found = contents.read(root)
+    found = reading.read(root)
     assert json.loads(json.dumps(found)) == found, "JSON data"
     return found
 
@@ -105,7 +105,7 @@ def _rank(rank: int, root: str) -> None:
     from torch.distributed.checkpoint.filesystem import FileSystemWriter, SerializationFormat
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
 
-    from racecheck.world.weights import digests
+    from racecheck.processes.contents.weight_digests import digests
 
     torch.distributed.init_process_group("gloo", init_method=f"file://{root}/meet", rank=rank, world_size=2)
     whole = _sharded()
@@ -127,7 +127,7 @@ def _rank(rank: int, root: str) -> None:
 def _digests_of_tensors() -> dict[str, dict[str, str]]:
     import torch
 
-    from racecheck.world.weights import digests
+    from racecheck.processes.contents.weight_digests import digests
 
     table = torch.arange(6.0).reshape(2, 3)
     complex_ = torch.tensor([1 + 2j])
@@ -163,7 +163,7 @@ class _Stateful:
 def _digests_of_states() -> list[dict[str, str]]:
     import torch
 
-    from racecheck.world.weights import digests
+    from racecheck.processes.contents.weight_digests import digests
 
     one = torch.ones(1)
     return [

@@ -11,15 +11,17 @@ from random import Random
 
 import pytest
 
-from racecheck import runner, targets
-from racecheck.compare import first_difference
-from racecheck.errors import CannotRun
-from racecheck.model import Returned, World
-from racecheck.strategies import RandomWalk
-from racecheck.world.digest import plain
-from racecheck.world.session import Session, Slot, wipe
+from racecheck.explore import runner
+from racecheck.model.compare import first_difference
+from racecheck.model.errors import CannotRun
+from racecheck.model.nouns import Returned, World
+from racecheck.processes.file_digests import plain
+from racecheck.processes.session import Session, Slot
+from racecheck.processes.trees import wipe
+from racecheck.scheduling.strategies import RandomWalk
+from racecheck.targets import resolve
 from tests.conftest import target
-from tests.test_world import run
+from tests.supervisor.test_controlled import run
 
 
 def test_slots_are_numbered_and_exclusive(tmp_path: Path) -> None:
@@ -80,7 +82,7 @@ def test_what_ranks_import_is_imported_once_for_all_but_what_starts_a_thread(
         file.write_text(source)
     monkeypatch.syspath_prepend(tmp_path / "site-packages")
     (tmp_path / "lazy.py").write_text(LAZY)
-    scenario = targets.load(f"{tmp_path / 'lazy.py'}::lazy")
+    scenario = resolve.load(f"{tmp_path / 'lazy.py'}::lazy")
     with Session(tmp_path / "runs") as fresh:
         ran = runner.warm_up(fresh, scenario, scenario.world, seed="0")
         assert ran is not None, "there was nothing more to learn"
@@ -112,7 +114,7 @@ def rolled(rank):
 def test_what_is_drawn_by_chance_at_import_is_the_same_in_every_session(tmp_path: Path) -> None:
     """Python's numbers, and the order of Rust's hash maps: safetensors writes one of those."""
     (tmp_path / "rolled.py").write_text(ROLLED)
-    scenario = targets.load(f"{tmp_path / 'rolled.py'}::rolled")
+    scenario = resolve.load(f"{tmp_path / 'rolled.py'}::rolled")
     left = []
     for _ in range(2):
         with Session(tmp_path / "runs") as fresh:
@@ -153,7 +155,7 @@ def test_paths_with_spaces_and_without_ascii(tmp_path: Path) -> None:
     """The same scenario with its own file, and its runs, below such a directory."""
     odd = tmp_path / "wörk space\n日本"
     odd.mkdir()
-    code = Path(__file__).with_name("targets") / "worlds.py"
+    code = Path(__file__).parents[1] / "programs" / "worlds.py"
     (odd / "odd_worlds.py").write_text(code.read_text())
     with Session(odd) as session:
         scenario = runner_target(odd / "odd_worlds.py")
@@ -165,9 +167,9 @@ def test_paths_with_spaces_and_without_ascii(tmp_path: Path) -> None:
 
 
 def runner_target(path: Path):  # type: ignore[no-untyped-def]
-    from racecheck import targets
+    from racecheck.targets import resolve
 
-    return targets.load(f"{path}::locks")
+    return resolve.load(f"{path}::locks")
 
 
 def test_where_racecheck_runs_out_of_descriptors_is_not_a_finding(session: Session) -> None:

@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
-from racecheck.checkpointers.controls import Recipe
-from racecheck.checkpointers.protocol import State
+from racecheck.targets.suite.controls import Recipe
+from racecheck.targets.suite.protocol import State
 
 
 class ByName(Recipe):
@@ -109,13 +109,13 @@ class Quiet(Recipe):
 
 
 def _whole(state: State) -> Any:
-    from racecheck.checkpointers import state as states
+    from racecheck.targets.suite import state as states
 
     return states.whole(state)
 
 
 def _like(found: State, wanted: State) -> Any:
-    from racecheck.checkpointers import state as states
+    from racecheck.targets.suite import state as states
 
     del wanted
     return states.sharded(found)

@@ -1,7 +1,7 @@
 """A scenario that its loaders cannot give a disk of their own.  Not collected by pytest."""
 
 from racecheck.kernel import namespace
-from tests.targets import crashing
+from tests.programs import crashing
 
 namespace.stand_in = lambda *_: False
 

@@ -1,6 +1,6 @@
 """Reports in text.
 
-Golden files hold what a person sees; ``python tests/test_report_text.py`` writes them anew.
+Golden files hold what a person sees; ``python tests/report/test_interleaving.py`` writes them anew.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from racecheck import model
-from racecheck.model import (
+from racecheck.model.nouns import (  # fmt: skip
     Collective,
     Coverage,
     Died,
@@ -34,12 +33,13 @@ from racecheck.model import (
     Stopped,
     Violation,
     World,
-)  # fmt: skip
+)
+from racecheck.model.package import PLACE
 from racecheck.report import words
+from racecheck.report.interleaving import coverage_text, render, summary
 from racecheck.report.shorten import kept
-from racecheck.report.text import coverage_text, render, summary
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 ROOT = Path("/home/user/project")
 LIBRARY = Frame("/usr/lib/python3.11/shutil.py", 678, "_rmtree_safe_fd")
 TORCH = Frame("/venv/lib/python3.11/site-packages/torch/serialization.py", 500, "save")
@@ -385,7 +385,7 @@ def test_results(made: Op, expected: str) -> None:
     assert words.result(made) == expected
 
 
-OWN = str(Path(model.__file__).parent)
+OWN = str(PLACE)
 MINE = Frame("/home/user/project/train.py", 1, "f")
 
 
@@ -398,7 +398,7 @@ MINE = Frame("/home/user/project/train.py", 1, "f")
         "/usr/lib/python3/dist-packages/torch/serialization.py",
         "/home/user/project/.venv/lib/python3.11/site-packages/torch/serialization.py",
         "<frozen importlib._bootstrap>",
-        f"{OWN}/world/hooks.py",
+        f"{OWN}/processes/ranks/process_group.py",
     ],
 )
 def test_the_users_line_is_the_innermost_that_no_library_has(library: str) -> None:
@@ -407,7 +407,7 @@ def test_the_users_line_is_the_innermost_that_no_library_has(library: str) -> No
 
 
 def test_where_a_stack_has_no_user_code_the_nearest_stands_in() -> None:
-    own = Frame(f"{OWN}/checkpointers/plain.py", 3, "save")
+    own = Frame(f"{OWN}/targets/adapters/plain.py", 3, "save")
     assert words.user_frames((LIBRARY, TORCH, own)) == [own]
     assert words.user_frames((LIBRARY, TORCH)) == [TORCH]
     assert words.user_frames((LIBRARY,)) == [LIBRARY]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from racecheck import progress
+from racecheck.report import progress
 
 
 def test_a_log_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,18 +6,18 @@ from collections.abc import Callable, Generator, Iterator
 from random import Random
 
 import pytest
-import toys
-from toys import Do, Program, Seen
 
 from racecheck import InternalError, Outcome, Returned, World, storage
-from racecheck.dependence import Footprint
-from racecheck.model import Op
-from racecheck.relation import Relation
-from racecheck.search import Search, explore
+from racecheck.explore.search import Search, explore
+from racecheck.model.nouns import Op
+from racecheck.model.ops.footprint import Footprint
+from racecheck.processes.session import Session
+from racecheck.scheduling.relation import Relation
+from racecheck.scheduling.strategies import DPOR, Diverged
 from racecheck.storage.shared import Shared
-from racecheck.strategies import DPOR, Diverged
-from racecheck.world.session import Session
 from tests.conftest import target
+from tests.support import toys
+from tests.support.toys import Do, Program, Seen
 
 
 def runs(program: Program, strategy: DPOR) -> Iterator[Outcome]:

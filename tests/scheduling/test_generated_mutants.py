@@ -13,7 +13,7 @@ from tests.generated.tally import Tally, count, seeds
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_generated_programs_find(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`tests.test_generated` shows that the whole engine misses nothing of such programs."""
+    """`tests.scheduling.test_generated` shows that the whole engine misses nothing of such programs."""
     broken, feature, most = MUTANTS[name]
     broken(monkeypatch)
     tally = Tally()

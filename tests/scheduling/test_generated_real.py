@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from racecheck import config
-from racecheck.scenarios import Scenario
-from racecheck.world.session import Session
+from racecheck.model import config
+from racecheck.processes.session import Session
+from racecheck.targets.scenarios import Scenario
 from tests.conftest import target
 from tests.generated import judge, real
 from tests.generated.drawing import REAL_FEATURES

@@ -9,21 +9,21 @@ from random import Random
 from typing import Any
 
 import pytest
-import toys
-from builders import op, use
-from test_dpor import Blind, runs, searched
-from toys import Do, Program
 
 from racecheck import InternalError, World, storage
-from racecheck.happens_before import Order
+from racecheck.explore.search import Search, explore
 from racecheck.invariants import no_deadlock
-from racecheck.locking import EXCLUSIVE, Lock, Locks
-from racecheck.lockops import apply, lock_of
-from racecheck.model import Op, Outcome, Returned, Verdict, Violation
-from racecheck.search import Search, explore
-from racecheck.strategies import DPOR
-from racecheck.world.session import Session
+from racecheck.model.nouns import Op, Outcome, Returned, Verdict, Violation
+from racecheck.model.ops.lock_ops import apply, lock_of
+from racecheck.model.ops.locks import EXCLUSIVE, Lock, Locks
+from racecheck.processes.session import Session
+from racecheck.scheduling.happens_before import Order
+from racecheck.scheduling.strategies import DPOR
 from tests.conftest import target
+from tests.scheduling.test_dpor import Blind, runs, searched
+from tests.support import toys
+from tests.support.builders import op, use
+from tests.support.toys import Do, Program
 
 KINDS = ("flock", "posix", "ofd")
 SPANS = ((0, 0), (0, 4), (2, 4), (4, 0))

@@ -6,22 +6,21 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from random import Random
 
-import builders
 import pytest
-import toys
-from builders import op, raised, returned, stopped
-from toy_failures import ENSURE, attempts, failing, no_errors, noise, run
-from toys import Do, Program
 
 from racecheck import CannotRun, Outcome, UsageError, Violation, World, faults
 from racecheck.invariants import no_deadlock, no_file_errors, no_unexpected_errors
-from racecheck.minimise import Failure, Search, Spent, same_failure, shrink, smaller_world, switches
-from racecheck.minimise.blocks import blocks, joined, shifted
-from racecheck.model import Invariant, Op, Point, Result, Size
-from racecheck.naming import pattern
-from racecheck.strategies import RandomWalk, Strategy, check_strategy
-from racecheck.strategies.guided import Guided, Turn
-from racecheck.strategies.tape import Tape
+from racecheck.model.nouns import Invariant, Op, Point, Result, Size
+from racecheck.model.ops.op_names import pattern
+from racecheck.scheduling.minimise import Failure, Search, Spent, same_failure, shrink, smaller_world, switches
+from racecheck.scheduling.minimise.blocks import blocks, joined, shifted
+from racecheck.scheduling.strategies import RandomWalk, Strategy, check_strategy
+from racecheck.scheduling.strategies.following.guided import Guided, Turn
+from racecheck.scheduling.strategies.following.indices import Tape
+from tests.support import builders, toys
+from tests.support.builders import op, raised, returned, stopped
+from tests.support.toy_failures import ENSURE, attempts, failing, no_errors, noise, run
+from tests.support.toys import Do, Program
 
 
 def never(*expected: str) -> Invariant:

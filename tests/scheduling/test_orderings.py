@@ -8,18 +8,18 @@ from random import Random
 from typing import NamedTuple
 
 import pytest
-from builders import op
-from toy_failures import ENSURE, attempts, failing, no_errors, noise, run
-from toys import Do, Program, Seen
 
 from racecheck import Op, Outcome, Violation, World
 from racecheck.invariants import no_deadlock
-from racecheck.minimise import Failure, critical_pair, fewest_orderings, same_failure, shrink
-from racecheck.minimise.hitting import smallest_hitting_set
-from racecheck.model import Constraint, Invariant, OpName, Point
-from racecheck.strategies import RandomWalk, Strategy, check_strategy
-from racecheck.strategies.constrained import Constrained
-from racecheck.strategies.tape import Tape
+from racecheck.model.nouns import Constraint, Invariant, OpName, Point
+from racecheck.scheduling.minimise import Failure, critical_pair, fewest_orderings, same_failure, shrink
+from racecheck.scheduling.minimise.hitting_set import smallest_hitting_set
+from racecheck.scheduling.strategies import RandomWalk, Strategy, check_strategy
+from racecheck.scheduling.strategies.following.constrained import Constrained
+from racecheck.scheduling.strategies.following.indices import Tape
+from tests.support.builders import op
+from tests.support.toy_failures import ENSURE, attempts, failing, no_errors, noise, run
+from tests.support.toys import Do, Program, Seen
 
 
 def published_complete(outcome: Outcome) -> Iterator[Violation]:

@@ -9,17 +9,30 @@ from pathlib import Path
 from random import Random
 
 import pytest
-import toys
-from builders import op
-from toys import Do, Program, Seen
 
-from racecheck import Outcome, Returned, Violation, World, compare, runner, storage, targets
-from racecheck.model import Collective, Event, Frame, Invariant, Op, Point
-from racecheck.predict import Attempt, Need, Pair, Prediction, Race, candidates, force, needs, predict
-from racecheck.predict.clocks import clocks
+from racecheck import Outcome, Returned, Violation, World, storage
+from racecheck.explore import runner
+from racecheck.model import compare
+from racecheck.model.nouns import Collective, Event, Frame, Invariant, Op, Point
+from racecheck.processes.session import Session
 from racecheck.report.prediction import data, render
-from racecheck.strategies import DPOR, Replay, Strategy
-from racecheck.world.session import Session
+from racecheck.scheduling.predict import (
+    Attempt,
+    Need,
+    Pair,
+    Prediction,
+    Race,
+    candidates,
+    force,
+    needed_collectives,
+    predict,
+)
+from racecheck.scheduling.predict.clocks import clocks
+from racecheck.scheduling.strategies import DPOR, Replay, Strategy
+from racecheck.targets import resolve
+from tests.support import toys
+from tests.support.builders import op
+from tests.support.toys import Do, Program, Seen
 
 SHARED = storage.make(World())
 COLLECTIVES = {"barrier", "broadcast", "gather"}
@@ -76,7 +89,7 @@ def needed(toy: Program) -> dict[str, list[tuple[str, str]]]:
 
 
 def needed_by(toy: Program) -> list[Need]:
-    return needs(toys.run(toy, tamest).trace, SHARED)
+    return needed_collectives(toys.run(toy, tamest).trace, SHARED)
 
 
 def stand_ins(toy: Program) -> list[list[str]]:
@@ -431,7 +444,7 @@ def test_without_a_collective_that_no_run_needs_nothing_new_can_happen() -> None
         )
         if not all(isinstance(each, Returned) for run in runs for each in run.results):
             continue
-        every = [needs(run.trace, SHARED) for run in runs]
+        every = [needed_collectives(run.trace, SHARED) for run in runs]
         for number in range(count):
             less = {effect(each) for each in every_trace(without(toy, number))}
             if any(each[number].pairs for each in every):
@@ -591,11 +604,11 @@ def test_data_is_json() -> None:
 
 # Real worlds.
 
-SCENARIOS = Path(__file__).parent.parent / "scenarios"
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
 
 def real(session: Session, name: str) -> tuple[Outcome, Prediction]:
-    scenario = targets.load(str(Path(__file__).parent.parent / name))
+    scenario = resolve.load(str(Path(__file__).parents[2] / name))
     runner.warm_up(session, scenario, scenario.world, seed="0")
 
     def run(strategy: Strategy) -> Outcome:
@@ -609,11 +622,11 @@ def real(session: Session, name: str) -> tuple[Outcome, Prediction]:
     "name",
     [
         "scenarios/test_pytorch_async_save.py::staged",
-        "tests/targets/worlds.py::every_collective",
-        "tests/targets/worlds.py::point_to_point",
-        "tests/targets/worlds.py::sub_groups",
-        "tests/targets/threads.py::pool",
-        "tests/targets/threads.py::children",
+        "tests/programs/worlds.py::every_collective",
+        "tests/programs/worlds.py::point_to_point",
+        "tests/programs/worlds.py::sub_groups",
+        "tests/programs/threads.py::pool",
+        "tests/programs/threads.py::children",
     ],
 )
 def test_the_clocks_of_real_ops_can_be_made_again(session: Session, name: str) -> None:
@@ -625,7 +638,7 @@ def test_the_clocks_of_real_ops_can_be_made_again(session: Session, name: str) -
 
 def test_what_comes_after_a_barrier_was_issued_is_not_kept_in_order_by_it(session: Session) -> None:
     """And what a thread does comes after a barrier that the one which started it has been through."""
-    _, prediction = real(session, "tests/targets/predicting.py::issued_early")
+    _, prediction = real(session, "tests/programs/predicting.py::issued_early")
     assert [named(race.pair) for race in prediction.races] == [("0 mkdir between0", "1.1 stat between0")]
     assert [race.verdict for race in prediction.races] == ["harmless"]
     (need,) = prediction.needs
@@ -646,6 +659,6 @@ def test_a_missing_barrier_is_predicted(session: Session) -> None:
 
 def test_a_real_op_that_cannot_come_first_is_infeasible(session: Session) -> None:
     """Nobody sleeps so long that another would have to wait for it."""
-    _, prediction = real(session, "tests/targets/predicting.py::late")
+    _, prediction = real(session, "tests/programs/predicting.py::late")
     (race,) = prediction.races
     assert (race.verdict, race.why) == ("infeasible", "1 sleep would have to go before 0 mkdir made, and cannot")

@@ -10,18 +10,18 @@ from itertools import combinations, permutations, product
 from random import Random
 
 import pytest
-import toy_bugs
-from toy_bugs import Bug
-from toys import Do, Key, Program, Seen, attempt, every_run, random_program, run
 
-from racecheck.errors import UsageError
-from racecheck.model import Outcome, Point, Returned
+from racecheck.model.errors import UsageError
+from racecheck.model.nouns import Outcome, Point, Returned
+from racecheck.scheduling.strategies import RandomWalk, Strategy, check_strategy
+from racecheck.scheduling.strategies.sampling.pct import PCT
+from racecheck.scheduling.strategies.sampling.portfolio import Portfolio
+from racecheck.scheduling.strategies.sampling.pos import POS
+from racecheck.scheduling.strategies.sampling.urw import URW
 from racecheck.storage.footprints import footprint
-from racecheck.strategies import RandomWalk, Strategy, check_strategy
-from racecheck.strategies.pct import PCT
-from racecheck.strategies.portfolio import Portfolio
-from racecheck.strategies.pos import POS
-from racecheck.strategies.urw import URW
+from tests.support import toy_bugs
+from tests.support.toy_bugs import Bug
+from tests.support.toys import Do, Key, Program, Seen, attempt, every_run, random_program, run
 
 SAMPLERS: dict[str, Callable[[], Strategy]] = {
     "random": RandomWalk,

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-from toys import Do, Program, every_outcome, every_run, every_trace, random_program, run
 
-from racecheck.model import Collective, Point, Returned, Stopped
+from racecheck.model.nouns import Collective, Point, Returned, Stopped
+from tests.support.toys import Do, Program, every_outcome, every_run, every_trace, random_program, run
 
 
 def tamest(_: Point) -> int:

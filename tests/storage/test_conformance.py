@@ -6,15 +6,16 @@ from random import Random
 
 import pytest
 
-from racecheck import runner, storage
-from racecheck.errors import UsageError
-from racecheck.model import Op, Outcome, Point, Returned, World
-from racecheck.storage.conformance import check_storage
-from racecheck.storage.nfs_view import NFSView
-from racecheck.storage.programs import PROGRAMS, Program, Step
+from racecheck import storage
+from racecheck.explore import runner
+from racecheck.model.errors import UsageError
+from racecheck.model.nouns import Op, Outcome, Point, Returned, World
+from racecheck.processes.session import Session
+from racecheck.scheduling.strategies import Strategy
+from racecheck.storage.conformance.playing import check_storage
+from racecheck.storage.conformance.programs import PROGRAMS, Program, Step
+from racecheck.storage.nfs.view import NFSView
 from racecheck.storage.views import FRESH, Seen, Truth
-from racecheck.strategies import Strategy
-from racecheck.world.session import Session
 from tests.conftest import target
 
 

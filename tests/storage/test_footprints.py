@@ -12,14 +12,14 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from racecheck.dependence import Footprint, Mode, depends, only_reads
 from racecheck.kernel.syscalls import TABLE
-from racecheck.model import Op, Place, Result, World
+from racecheck.model.nouns import Op, Place, Result, World
+from racecheck.model.ops.footprint import Footprint, Mode, depends, only_reads
 from racecheck.storage.footprints import FAMILIES, footprint
 from racecheck.storage.node_local import NodeLocal
-from racecheck.world.stops import AMONG_THREADS
-from tests.builders import op, use
-from tests.diamonds import (
+from racecheck.supervisor.threads.announced_ops import AMONG_THREADS
+from tests.support.builders import op, use
+from tests.support.diamonds import (
     HERE,
     Argument,
     Call,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from racecheck.model import Raised, Returned
-from racecheck.world.session import Session
-from tests.showing import show, stale, values
+from racecheck.model.nouns import Raised, Returned
+from racecheck.processes.session import Session
+from tests.support.showing import show, stale, values
 
 
 def test_makedirs_that_may_find_the_directory_raises(session: Session) -> None:

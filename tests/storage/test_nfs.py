@@ -6,18 +6,18 @@ from random import Random
 
 import pytest
 
-from racecheck import runner
-from racecheck.compare import first_difference
-from racecheck.errors import UsageError
+from racecheck.explore import runner
 from racecheck.invariants import judge
-from racecheck.model import Op, Returned, Stopped, Verdict, World
+from racecheck.model.compare import first_difference
+from racecheck.model.errors import UsageError
+from racecheck.model.nouns import Op, Returned, Stopped, Verdict, World
+from racecheck.processes.session import Session
+from racecheck.scheduling.strategies import RandomWalk, Replay
 from racecheck.storage import make
-from racecheck.strategies import RandomWalk, Replay
-from racecheck.world import free
-from racecheck.world.session import Session
-from tests.builders import op
+from racecheck.supervisor import free
 from tests.conftest import target
-from tests.showing import show, stale, values
+from tests.support.builders import op
+from tests.support.showing import show, stale, values
 
 
 def test_a_barrier_does_not_refresh_what_was_missed(session: Session) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from random import Random
 
-from racecheck import runner
-from racecheck.compare import first_difference
-from racecheck.model import Op, Place, Raised, World
+from racecheck.explore import runner
+from racecheck.model.compare import first_difference
+from racecheck.model.nouns import Op, Place, Raised, World
+from racecheck.processes.session import Session
+from racecheck.scheduling.strategies import Replay
 from racecheck.storage import make
-from racecheck.strategies import Replay
-from racecheck.world.session import Session
 from tests.conftest import target
-from tests.showing import show, values
+from tests.support.showing import show, values
 
 
 def test_an_upload_is_seen_when_it_is_closed(session: Session) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from racecheck import storage
-from racecheck.errors import UsageError
-from racecheck.model import World
+from racecheck.model.errors import UsageError
+from racecheck.model.nouns import World
 from racecheck.storage.fuse import IncoherentFuse
 from racecheck.storage.nfs import NFS
-from racecheck.storage.objects import Objects
+from racecheck.storage.object_store import Objects
 
 
 def make(name: str) -> storage.Storage:

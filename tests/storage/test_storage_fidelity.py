@@ -1,4 +1,4 @@
-"""Storage with caches changes nothing for one node alone: the battery of tests/test_fidelity.py on such storage."""
+"""Storage with caches changes nothing for one node alone: the battery of tests/supervisor/test_fidelity.py on such storage."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from racecheck import runner
-from racecheck.model import Returned
-from racecheck.scenarios import make_world
-from racecheck.strategies import RoundRobin
-from racecheck.world.session import Session
-from tests.test_fidelity import battery, differences, fidelity_raw
+from racecheck.explore import runner
+from racecheck.model.nouns import Returned
+from racecheck.processes.session import Session
+from racecheck.scheduling.strategies import RoundRobin
+from racecheck.targets.scenarios import make_world
+from tests.supervisor.test_fidelity import battery, differences, fidelity_raw
 
 NFS = {
     "renaming", "hard_links", "changes", "dots", "odd_names", "proc_paths",

@@ -14,17 +14,18 @@ from random import Random
 
 import pytest
 
-from racecheck import runner, targets
-from racecheck.dependence import Dependence, Footprint, depends
-from racecheck.happens_before import is_step
-from racecheck.model import Op, Outcome, Point, Returned
-from racecheck.relation import Relation
-from racecheck.scenarios import Scenario
-from racecheck.strategies import RandomWalk, Strategy
-from racecheck.world.session import Session
+from racecheck.explore import runner
+from racecheck.model.nouns import Op, Outcome, Point, Returned
+from racecheck.model.ops.footprint import Dependence, Footprint, depends
+from racecheck.processes.session import Session
+from racecheck.scheduling.happens_before import is_step
+from racecheck.scheduling.relation import Relation
+from racecheck.scheduling.strategies import RandomWalk, Strategy
+from racecheck.targets import resolve
+from racecheck.targets.scenarios import Scenario
 from tests.conftest import target
 
-SCENARIOS = Path(__file__).parents[1] / "scenarios"
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
 PROGRAMS = {"drawn": 18, "close_by": 18, "locked": 10, "shared_offsets": 4, "on_nodes": 8}
 REPORTED = {
     "test_openpi_overwrite.py::first_run": 5,
@@ -189,7 +190,7 @@ def check_swaps(audit: Audit, number: int) -> None:
 
 
 def reported(name: str) -> Scenario:
-    return targets.load(f"{SCENARIOS}/{name}")
+    return resolve.load(f"{SCENARIOS}/{name}")
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

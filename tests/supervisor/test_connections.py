@@ -7,16 +7,16 @@ import socket
 
 import pytest
 
-from racecheck import runner
-from racecheck.compare import first_difference
-from racecheck.model import Returned
-from racecheck.results import Page, search_text
-from racecheck.search import Search, explore
-from racecheck.strategies import Replay
-from racecheck.world.connecting import is_own, is_stream
-from racecheck.world.session import Session
+from racecheck.explore import runner
+from racecheck.explore.search import Search, explore
+from racecheck.model.compare import first_difference
+from racecheck.model.nouns import Returned
+from racecheck.processes.session import Session
+from racecheck.report.results import Page, search_text
+from racecheck.scheduling.strategies import Replay
+from racecheck.supervisor.calls.connections import is_own, is_stream
 from tests.conftest import target
-from tests.test_world import controlled, made, run
+from tests.supervisor.test_controlled import controlled, made, run
 
 
 def test_who_connects_too_early_waits_until_somebody_listens(session: Session) -> None:

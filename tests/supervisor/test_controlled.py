@@ -9,14 +9,14 @@ from random import Random
 
 import pytest
 
-from racecheck import runner
-from racecheck.compare import first_difference
-from racecheck.errors import UsageError
+from racecheck.explore import runner
 from racecheck.invariants import judge
-from racecheck.model import Collective, Died, Outcome, Raised, Returned, Stopped, Verdict
-from racecheck.scenarios import make_world
-from racecheck.strategies import RandomWalk, Replay
-from racecheck.world.session import Session
+from racecheck.model.compare import first_difference
+from racecheck.model.errors import UsageError
+from racecheck.model.nouns import Collective, Died, Outcome, Raised, Returned, Stopped, Verdict
+from racecheck.processes.session import Session
+from racecheck.scheduling.strategies import RandomWalk, Replay
+from racecheck.targets.scenarios import make_world
 from tests.conftest import target
 
 

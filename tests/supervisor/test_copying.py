@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 
-from racecheck.model import Op
-from racecheck.runner import warm_up
-from racecheck.world.recorder import Recorder
-from racecheck.world.session import Session
-from racecheck.world.supervisor import Supervisor
+from racecheck.explore.runner import warm_up
+from racecheck.model.nouns import Op
+from racecheck.processes.session import Session
+from racecheck.supervisor.controlled import Supervisor
+from racecheck.supervisor.recorder import Recorder
 from tests.conftest import TARGETS, target
 
 

@@ -7,13 +7,13 @@ from random import Random
 
 import pytest
 
-from racecheck import runner
-from racecheck.compare import first_difference
-from racecheck.model import Collective, Op, Outcome, Result, Returned, Stopped, Verdict
-from racecheck.search import Search, explore
-from racecheck.strategies import Replay
-from racecheck.world.fairness import Fairness
-from racecheck.world.session import Session
+from racecheck.explore import runner
+from racecheck.explore.search import Search, explore
+from racecheck.model.compare import first_difference
+from racecheck.model.nouns import Collective, Op, Outcome, Result, Returned, Stopped, Verdict
+from racecheck.processes.session import Session
+from racecheck.scheduling.fairness import Fairness
+from racecheck.scheduling.strategies import Replay
 from tests.conftest import target
 
 ASKED = Op(0, "0", "stat", "newfstatat", (), result=Result(errno="ENOENT"))

@@ -1,6 +1,6 @@
 """Control changes nothing: each program of the battery gives the same in an ordinary process and in a controlled rank.
 
-The programs are in tests/targets/fidelity_*.py.  They differ from an ordinary run only in the numbers of descriptors.
+The programs are in tests/programs/fidelity_*.py.  They differ from an ordinary run only in the numbers of descriptors.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from typing import Any
 
 import pytest
 
-from racecheck import runner
-from racecheck.compare import first_difference
-from racecheck.model import Outcome, Returned
-from racecheck.strategies import RoundRobin
-from racecheck.world.session import Session, wipe
+from racecheck.explore import runner
+from racecheck.model.compare import first_difference
+from racecheck.model.nouns import Outcome, Returned
+from racecheck.processes.session import Session
+from racecheck.processes.trees import wipe
+from racecheck.scheduling.strategies import RoundRobin
 from tests.conftest import TARGETS, target
 
 battery = target("fidelity", "battery")

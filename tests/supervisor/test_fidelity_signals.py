@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from racecheck import runner
+from racecheck.explore import runner
 from racecheck.kernel.seccomp import Listener, Notification
-from racecheck.model import Outcome, Returned
-from racecheck.strategies import RoundRobin
-from racecheck.world.session import Session
+from racecheck.model.nouns import Outcome, Returned
+from racecheck.processes.session import Session
+from racecheck.scheduling.strategies import RoundRobin
 from tests.conftest import target
 
 ONCE = {

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from racecheck import runner
-from racecheck.compare import effect, first_difference
+from racecheck.explore import runner
 from racecheck.invariants import DEFAULT, judge
-from racecheck.model import Op, Outcome, Returned, Verdict
-from racecheck.strategies import RandomWalk
-from racecheck.world import free
-from racecheck.world.session import Session
-from racecheck.world.stops import AMONG_THREADS
+from racecheck.model.compare import effect, first_difference
+from racecheck.model.nouns import Op, Outcome, Returned, Verdict
+from racecheck.processes.session import Session
+from racecheck.scheduling.strategies import RandomWalk
+from racecheck.supervisor import free
+from racecheck.supervisor.threads.announced_ops import AMONG_THREADS
 from tests.conftest import target
 
 target("fidelity_use", "trees")

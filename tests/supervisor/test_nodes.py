@@ -6,11 +6,11 @@ import pytest
 
 import racecheck
 from racecheck import Rank
-from racecheck.errors import CannotRun, UsageError
-from racecheck.model import Outcome, Returned, Size, World
-from racecheck.scenarios import make_world
-from racecheck.world.session import Session
-from tests.test_world import run
+from racecheck.model.errors import CannotRun, UsageError
+from racecheck.model.nouns import Outcome, Returned, Size, World
+from racecheck.processes.session import Session
+from racecheck.targets.scenarios import make_world
+from tests.supervisor.test_controlled import run
 
 
 def values(outcome: Outcome) -> list[object]:

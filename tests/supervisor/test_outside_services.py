@@ -14,20 +14,20 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 
-from racecheck import runner
+from racecheck.explore import runner
 from racecheck.kernel import proc
 from racecheck.kernel.memory import Memory
-from racecheck.model import Returned, Stopped
-from racecheck.strategies import Replay
-from racecheck.world.connecting import open_socket
-from racecheck.world.files import Descriptors, OpenFiles
-from racecheck.world.outside import Outside, leads_out, processes
-from racecheck.world.resolve import Watched
-from racecheck.world.session import Session
-from racecheck.world.tasks import Process, Rank
+from racecheck.model.nouns import Returned, Stopped
+from racecheck.processes.session import Session
+from racecheck.scheduling.strategies import Replay
+from racecheck.supervisor.calls.connections import open_socket
+from racecheck.supervisor.files.open_files import Descriptors, OpenFiles
+from racecheck.supervisor.files.paths import Watched
+from racecheck.supervisor.order.outside_services import Outside, leads_out, processes
+from racecheck.supervisor.threads.tasks import Process, Rank
 from tests.conftest import target
-from tests.targets import outside
-from tests.test_world import controlled, made, run
+from tests.programs import outside
+from tests.supervisor.test_controlled import controlled, made, run
 
 LOOKS = 5
 REAL_TIME = {"a wait with a time limit in real time"}
@@ -131,7 +131,7 @@ def test_who_is_not_of_the_run_is_outside_and_so_is_another_machine(monkeypatch:
     with socket.create_server((outside.HOST, 0)) as server, socket.create_connection(server.getsockname()) as client:
         assert not leads_out(client, os.getpid(), {os.getpid()})
         assert leads_out(client, os.getpid(), set())
-        monkeypatch.setattr("racecheck.world.outside.is_own", lambda *_: False)
+        monkeypatch.setattr("racecheck.supervisor.order.outside_services.is_own", lambda *_: False)
         assert leads_out(client, os.getpid(), {os.getpid()})
 
 

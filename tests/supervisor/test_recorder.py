@@ -9,14 +9,14 @@ import pytest
 
 from racecheck.crash.build import build
 from racecheck.crash.changes import Changes, Choice
-from racecheck.crash.cutting import Cutting
+from racecheck.crash.cut_outcome import Cutting
 from racecheck.crash.log import Log
 from racecheck.crash.states import states
-from racecheck.model import Crash, DiskEntry, Outcome
-from racecheck.runner import warm_up
-from racecheck.world.recorder import Recorder
-from racecheck.world.session import Session
-from racecheck.world.supervisor import Supervisor
+from racecheck.explore.runner import warm_up
+from racecheck.model.nouns import Crash, DiskEntry, Outcome
+from racecheck.processes.session import Session
+from racecheck.supervisor.controlled import Supervisor
+from racecheck.supervisor.recorder import Recorder
 from tests.conftest import TARGETS, target
 
 SCENARIOS = TARGETS.parents[1] / "scenarios"
@@ -31,9 +31,9 @@ def _nothing_stays(session: Session) -> Iterator[None]:
 
 def recorded(session: Session, reference: str, name: str = "", limit: int = 1 << 30) -> tuple[Outcome, Recorder]:
     """A run in the tamest order, with its record."""
-    from racecheck import targets
+    from racecheck.targets import resolve
 
-    scenario = target(reference, name) if name else targets.load(reference)
+    scenario = target(reference, name) if name else resolve.load(reference)
     warm_up(session, scenario, scenario.world, seed="0")
     recorder = Recorder(session.slot.path / "blobs", limit)
     run = Supervisor(session, scenario.reference, scenario.world, lambda _: 0, seed="0", recorder=recorder)

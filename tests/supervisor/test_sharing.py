@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from racecheck.model import Outcome, Returned, Stopped, Verdict, Violation
-from racecheck.search import Report, Search, explore
-from racecheck.world import stops
-from racecheck.world.session import Session
+from racecheck.explore.search import Report, Search, explore
+from racecheck.model.nouns import Outcome, Returned, Stopped, Verdict, Violation
+from racecheck.processes.session import Session
+from racecheck.supervisor.threads import announced_ops
 from tests.conftest import target
 
 BOTH = {"[True]", "[False]"}
@@ -75,7 +75,7 @@ def test_a_poll_that_steers_a_collective_deadlocks(session: Session) -> None:
 
 def test_what_threads_share_is_said_with_the_claim(session: Session) -> None:
     _, report = searched(session, "two_threads")
-    assert stops.CONDITION in report.coverage.notes
+    assert announced_ops.CONDITION in report.coverage.notes
 
 
 @pytest.mark.parametrize(

@@ -7,18 +7,18 @@ from random import Random
 
 import pytest
 
-from racecheck import runner
-from racecheck.compare import first_difference
+from racecheck.explore import runner
+from racecheck.explore.search import Search, explore
 from racecheck.kernel import proc
-from racecheck.model import Outcome, Returned, Stopped, Verdict
-from racecheck.search import Search, explore
-from racecheck.strategies import RandomWalk, Replay
-from racecheck.world import stops
-from racecheck.world.session import Session
+from racecheck.model.compare import first_difference
+from racecheck.model.nouns import Outcome, Returned, Stopped, Verdict
+from racecheck.processes.session import Session
+from racecheck.scheduling.strategies import RandomWalk, Replay
+from racecheck.supervisor.threads import announced_ops
 from tests.conftest import target
-from tests.test_world import run
+from tests.supervisor.test_controlled import run
 
-NOTE = stops.CONDITION
+NOTE = announced_ops.CONDITION
 
 
 def names(outcome: Outcome, call: str = "write") -> set[str]:

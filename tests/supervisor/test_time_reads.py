@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from racecheck.model import Outcome, Returned, Violation
-from racecheck.search import Report, Search, explained, explore
-from racecheck.world.session import Session
+from racecheck.explore.search import Report, Search, explained, explore
+from racecheck.model.nouns import Outcome, Returned, Violation
+from racecheck.processes.session import Session
 from tests.conftest import target
 
 

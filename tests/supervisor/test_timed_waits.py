@@ -6,16 +6,16 @@ import time
 
 import pytest
 
-from racecheck import runner
-from racecheck.compare import first_difference
-from racecheck.model import Outcome, RankResult, Returned, Stopped, Verdict, Violation
-from racecheck.scenarios import Scenario
-from racecheck.search import Report, Search, explore
-from racecheck.strategies import Replay
-from racecheck.world import stops
-from racecheck.world.session import Session
+from racecheck.explore import runner
+from racecheck.explore.search import Report, Search, explore
+from racecheck.model.compare import first_difference
+from racecheck.model.nouns import Outcome, RankResult, Returned, Stopped, Verdict, Violation
+from racecheck.processes.session import Session
+from racecheck.scheduling.strategies import Replay
+from racecheck.supervisor.threads import announced_ops
+from racecheck.targets.scenarios import Scenario
 from tests.conftest import target
-from tests.test_world import controlled, made, run
+from tests.supervisor.test_controlled import controlled, made, run
 
 REAL = "a wait with a time limit in real time"
 
@@ -100,7 +100,7 @@ def test_who_waits_over_and_over_hides_no_deadlock(session: Session) -> None:
     assert isinstance(outcome.results[0], Stopped)
     assert outcome.results[0].kind == "collective"
     assert outcome.results[1] == Returned(None)
-    assert not outcome.coverage.notes.keys() - {stops.CONDITION}, "it is known at once"
+    assert not outcome.coverage.notes.keys() - {announced_ops.CONDITION}, "it is known at once"
 
 
 def test_who_looks_again_and_again_for_ever_is_stopped_and_shown(session: Session) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from racecheck.model import Outcome, Raised, Verdict, World
-from racecheck.search import Search, explore
-from racecheck.world.names import Names, learn
-from racecheck.world.session import Session
-from tests.builders import op
+from racecheck.explore.search import Search, explore
+from racecheck.model.nouns import Outcome, Raised, Verdict, World
+from racecheck.model.ops.unstable_names import Names, learn
+from racecheck.processes.session import Session
 from tests.conftest import target
+from tests.support.builders import op
 
 
 def outcome(*labels: str) -> Outcome:

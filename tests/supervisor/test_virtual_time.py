@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from racecheck.compare import first_difference
 from racecheck.kernel import vdso
-from racecheck.world.bookkeeping import round_up
-from racecheck.world.session import Session
-from racecheck.world.virtual import EPOCH
-from tests.test_nodes import values
-from tests.test_world import run
+from racecheck.model.compare import first_difference
+from racecheck.processes.epoch import EPOCH
+from racecheck.processes.session import Session
+from racecheck.supervisor.calls.bookkeeping import round_up
+from tests.supervisor.test_controlled import run
+from tests.supervisor.test_nodes import values
 
 
 def test_every_clock_is_virtual_and_skewed(session: Session) -> None:

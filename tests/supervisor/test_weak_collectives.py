@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from racecheck.errors import UsageError
-from racecheck.model import Outcome, Returned, Stopped, Verdict, Violation
-from racecheck.runner import run_once
-from racecheck.scenarios import make_world
-from racecheck.search import Report, Search, explore
-from racecheck.strategies import Replay
-from racecheck.world.session import Session
+from racecheck.explore.runner import run_once
+from racecheck.explore.search import Report, Search, explore
+from racecheck.model.errors import UsageError
+from racecheck.model.nouns import Outcome, Returned, Stopped, Verdict, Violation
+from racecheck.processes.session import Session
+from racecheck.scheduling.strategies import Replay
+from racecheck.targets.scenarios import make_world
 from tests.conftest import target
 
 RECEIVED = {

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from racecheck.model import (
+from racecheck.model.nouns import (
     Collective,
     Content,
     Died,

@@ -24,16 +24,16 @@ from typing import NamedTuple
 from racecheck.kernel import libc
 from racecheck.kernel.memory import Memory
 from racecheck.kernel.syscalls import TABLE
-from racecheck.locking import Locks
-from racecheck.model import Op, Result
-from racecheck.world import bookkeeping
-from racecheck.world.calls import Decoder, Request
-from racecheck.world.files import Descriptors, OpenFiles
-from racecheck.world.names import Names
-from racecheck.world.perform import Answer, creates, perform
-from racecheck.world.resolve import AT_FDCWD, Identities, Watched
-from racecheck.world.tasks import Process, Rank, Task
-from racecheck.world.virtual import VirtualTime
+from racecheck.model.nouns import Op, Result
+from racecheck.model.ops.locks import Locks
+from racecheck.model.ops.unstable_names import Names
+from racecheck.supervisor.calls import bookkeeping
+from racecheck.supervisor.calls.perform import Answer, creates, perform
+from racecheck.supervisor.files.open_files import Descriptors, OpenFiles
+from racecheck.supervisor.files.paths import AT_FDCWD, Identities, Watched
+from racecheck.supervisor.threads.requests import Decoder, Request
+from racecheck.supervisor.threads.tasks import Process, Rank, Task
+from racecheck.supervisor.threads.virtual_time import VirtualTime
 
 _PATHS = (
     ".", "a", "a", "b", "h", "d", "d/a", "d/a", "d/s", "d/s/a", "e", "e/a", "l", "l/a", "m", "m/a", "k", "k/a", "o",

@@ -5,14 +5,15 @@ from __future__ import annotations
 from functools import cache
 from random import Random
 
-from racecheck import runner, targets
-from racecheck.checkpointers import protocol
-from racecheck.model import Outcome, Point, Weights
-from racecheck.scenarios import make_world
-from racecheck.search import Report, Search, explore
-from racecheck.strategies.switches import Switches
-from racecheck.world.session import Session
-from racecheck.world.supervisor import Supervisor
+from racecheck.explore import runner
+from racecheck.explore.search import Report, Search, explore
+from racecheck.model.nouns import Outcome, Point, Weights
+from racecheck.processes.session import Session
+from racecheck.scheduling.strategies.following.switches import Switches
+from racecheck.supervisor.controlled import Supervisor
+from racecheck.targets import resolve
+from racecheck.targets.scenarios import make_world
+from racecheck.targets.suite import protocol
 
 PATIENT = 120.0
 """Seconds that a daemon may take to come up."""
@@ -22,7 +23,7 @@ _LATER = 100
 
 def explored(session: Session, target: str, *faults: str, schedules: int = 1) -> Report:
     """A search of a check, with these faults instead of its own."""
-    scenario = targets.load(target)
+    scenario = resolve.load(target)
     world = make_world(scenario.world, faults=faults or None, timeout=PATIENT)
     return explore(session, Search(scenario, world, scenario.invariants, schedules=schedules))
 
@@ -35,7 +36,7 @@ def loaded(outcome: Outcome | None, step: int) -> list[Weights]:
 
 def assert_equal(name: str, found: list[Weights], wanted: dict[str, str], ranks: int) -> None:
     """Each rank has loaded all that the checkpointer saves, bit for bit."""
-    parts = tuple(f"{part}." for part in protocol.parts_of(targets.checkpointer(name)))
+    parts = tuple(f"{part}." for part in protocol.parts_of(resolve.checkpointer(name)))
     due = {key: digest for key, digest in wanted.items() if key.startswith(parts)}
     assert len(due) >= 4
     assert [dict(each.tensors) for each in found] == [due] * ranks
@@ -51,7 +52,7 @@ def assert_resharded(session: Session, name: str) -> None:
 
 def resharded(session: Session, name: str) -> tuple[list[Weights], list[Weights]]:
     """Four ranks save step 2, two load it and save the next one, which four load: what the two and the four loaded."""
-    scenario = targets.load(f"{name}[kill]")
+    scenario = resolve.load(f"{name}[kill]")
     scenario.recovering = {"ranks": 2, "nodes": 1}
     world = make_world(scenario.world, ranks=4, faults=(), timeout=PATIENT)
     saved = runner.run_once(session, scenario, world, tamest(world.ranks), seed="0", stacks=False)

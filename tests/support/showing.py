@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from racecheck import runner
-from racecheck.model import Op, Outcome, Point, Returned
-from racecheck.scenarios import make_world
-from racecheck.strategies import Strategy
-from racecheck.world.session import Session
+from racecheck.explore import runner
+from racecheck.model.nouns import Op, Outcome, Point, Returned
+from racecheck.processes.session import Session
+from racecheck.scheduling.strategies import Strategy
+from racecheck.targets.scenarios import make_world
 from tests.conftest import target
 
 
@@ -37,7 +37,7 @@ class Shows(Strategy):
 
 
 def show(session: Session, name: str, *words: str, storage: str = "", first: int = 0) -> Outcome:
-    """Run a scenario of tests/targets/caches.py once, showing what is stale where it is one of ``words``."""
+    """Run a scenario of tests/programs/caches.py once, showing what is stale where it is one of ``words``."""
     scenario = target("caches", name)
     world = make_world(scenario.world, **({"storage": storage} if storage else {}))
     runner.warm_up(session, scenario, world, seed="0")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from toys import Do, Program
-
-from racecheck.model import Outcome, Returned
+from racecheck.model.nouns import Outcome, Returned
+from tests.support.toys import Do, Program
 
 
 class Bug(NamedTuple):

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 
-import toys
-from toys import Do, Program
-
 from racecheck import Op, Outcome, Violation, World
-from racecheck.minimise import Attempt, Failure, same_failure
-from racecheck.model import Invariant
-from racecheck.strategies import RandomWalk, Strategy
+from racecheck.model.nouns import Invariant
+from racecheck.scheduling.minimise import Attempt, Failure, same_failure
+from racecheck.scheduling.strategies import RandomWalk, Strategy
+from tests.support import toys
+from tests.support.toys import Do, Program
 
 ENSURE = Do("stat", "d", otherwise=(Do("mkdir", "d"),))
 

@@ -15,10 +15,8 @@ from itertools import combinations, islice, pairwise
 from random import Random
 from typing import Any, Literal, NamedTuple
 
-from racecheck.dependence import depends
 from racecheck.faults import Plan
-from racecheck.locking import END, EXCLUSIVE, SHARED, UNLOCK, Lock, Locks
-from racecheck.model import (
+from racecheck.model.nouns import (
     Choice,
     Collective,
     DiskEntry,
@@ -34,8 +32,10 @@ from racecheck.model import (
     Stopped,
     World,
 )
-from racecheck.relation import Relation
-from racecheck.strategies import Strategy
+from racecheck.model.ops.footprint import depends
+from racecheck.model.ops.locks import END, EXCLUSIVE, SHARED, UNLOCK, Lock, Locks
+from racecheck.scheduling.relation import Relation
+from racecheck.scheduling.strategies import Strategy
 
 Clock = dict[str, int]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from racecheck import targets
-from racecheck.model import Verdict
-from racecheck.search import Search, explore
-from racecheck.world.session import Session
+from racecheck.explore.search import Search, explore
+from racecheck.model.nouns import Verdict
+from racecheck.processes.session import Session
+from racecheck.targets import resolve
 from tests.conftest import TARGETS
 
 CASES = [
@@ -20,7 +20,7 @@ CASES = [
 
 
 def found(session: Session, target: str) -> tuple[Verdict, set[str]]:
-    scenario = targets.load(target)
+    scenario = resolve.load(target)
     swept = any(not fault.nth for fault in scenario.world.faults)
     strategy = "round-robin" if swept else "auto"
     search = Search(scenario, scenario.world, scenario.invariants, strategy=strategy, schedules=40)

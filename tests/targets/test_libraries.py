@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from racecheck.model import Outcome, Returned, Verdict
-from racecheck.scenarios import make_world
-from racecheck.search import Report, Search, explore
-from racecheck.world.session import Session
+from racecheck.explore.search import Report, Search, explore
+from racecheck.model.nouns import Outcome, Returned, Verdict
+from racecheck.processes.session import Session
+from racecheck.targets.scenarios import make_world
 from tests.conftest import target
 
 

@@ -6,14 +6,15 @@ from random import Random
 
 import pytest
 
-from racecheck import checkpointers, runner, targets
-from racecheck.compare import first_difference
-from racecheck.model import Op, Outcome, Verdict, World
-from racecheck.scenarios import Scenario
-from racecheck.search import Report
-from racecheck.strategies import RandomWalk, Replay
-from racecheck.world.session import Session
-from tests.resharding import PATIENT, assert_resharded, explored, loaded
+from racecheck.explore import runner
+from racecheck.explore.search import Report
+from racecheck.model.compare import first_difference
+from racecheck.model.nouns import Op, Outcome, Verdict, World
+from racecheck.processes.session import Session
+from racecheck.scheduling.strategies import RandomWalk, Replay
+from racecheck.targets import resolve, suite
+from racecheck.targets.scenarios import Scenario
+from tests.support.resharding import PATIENT, assert_resharded, explored, loaded
 
 REPLAYS = 20
 PLAIN = ("torch-in-place", "torch-barrier", "torch-filelock", "torch-rename")
@@ -110,23 +111,23 @@ def test_an_asynchronous_save_is_by_a_thread_of_its_own(session: Session) -> Non
 
 
 def test_who_starts_processes_may_take_its_time() -> None:
-    assert targets.load("dcp-async-process[save]").world.timeout == PATIENT
-    assert targets.load("dcp[save]").world.timeout == World().timeout
+    assert resolve.load("dcp-async-process[save]").world.timeout == PATIENT
+    assert resolve.load("dcp[save]").world.timeout == World().timeout
 
 
 def test_what_their_documentation_rules_out_is_not_held_against_them() -> None:
-    reasons = checkpointers.reason_against
-    dcp, reused = targets.checkpointer("dcp"), targets.checkpointer("dcp-reused")
-    assert "empty or non-existing" in reasons(dcp, checkpointers.CHECKS["kill-overwrite"])
-    assert not reasons(dcp, checkpointers.CHECKS["kill"])
-    assert "empty or non-existing" in reasons(reused, checkpointers.CHECKS["kill"])
-    assert not reasons(reused, checkpointers.CHECKS["save"])
+    reasons = suite.reason_against
+    dcp, reused = resolve.checkpointer("dcp"), resolve.checkpointer("dcp-reused")
+    assert "empty or non-existing" in reasons(dcp, suite.CHECKS["kill-overwrite"])
+    assert not reasons(dcp, suite.CHECKS["kill"])
+    assert "empty or non-existing" in reasons(reused, suite.CHECKS["kill"])
+    assert not reasons(reused, suite.CHECKS["save"])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*PLAIN, *DCP])
 def test_schedules_replay(session: Session, name: str) -> None:
-    scenario = targets.load(f"{name}[saves]")
+    scenario = resolve.load(f"{name}[saves]")
     runner.warm_up(session, scenario, scenario.world, seed="0")
     recorded = [once(session, scenario, seed) for seed in range(5)]
     for number in range(REPLAYS):

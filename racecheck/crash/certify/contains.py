@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from racecheck.crash.bitsets import bits, mask_of
 from racecheck.crash.changes import Changes, Choice
 from racecheck.crash.legal import Legal, Limits
 from racecheck.crash.log import Log, Stored
 from racecheck.crash.models import MODELS
-from racecheck.crash.sets import bits, mask_of
 
 Check = Callable[[str, Stored], bool]
 """Whether what a model has under a path is what was found there."""

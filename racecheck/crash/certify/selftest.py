@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from racecheck.crash.realfs import FILE_SYSTEMS, Certificate, certify
-from racecheck.model import Verdict
+from racecheck.crash.certify.realfs import FILE_SYSTEMS, Certificate, certify
+from racecheck.model.nouns import Verdict
 
 __all__ = ["FILE_SYSTEMS", "Selftest", "selftest"]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from racecheck.crash.bitsets import bits, mask_of
 from racecheck.crash.changes import PAGE, Changes, Name
 from racecheck.crash.models.common import (
     Rules,
@@ -19,7 +20,6 @@ from racecheck.crash.models.common import (
     per_sync,
     written_by,
 )
-from racecheck.crash.sets import bits, mask_of
 
 
 class Btrfs:

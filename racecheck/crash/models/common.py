@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from racecheck.crash.bitsets import bits, mask_of
 from racecheck.crash.changes import PAGE, Changes
 from racecheck.crash.log import SYNCS
-from racecheck.crash.sets import bits, mask_of
 
 _MAKES = frozenset({"create", "mkdir", "symlink"})
 

@@ -7,9 +7,9 @@ documentation of ext4; Mohan et al., "CrashMonkey and ACE", OSDI 2018, on what f
 
 from __future__ import annotations
 
+from racecheck.crash.bitsets import bits
 from racecheck.crash.changes import PAGE, Changes
 from racecheck.crash.models.common import Rules, about, bytes_after_truncation, lates, per_sync, written_by
-from racecheck.crash.sets import bits
 
 
 class Ext4:

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from racecheck.crash.bitsets import mask_of
 from racecheck.crash.changes import PAGE, Changes
 from racecheck.crash.models.common import Rules, contents_of, written_by
 from racecheck.crash.models.ext4 import Ext4
-from racecheck.crash.sets import mask_of
 
 _SENDS = frozenset({"fsync", "truncate"})
 
@@ -22,8 +22,8 @@ _SENDS = frozenset({"fsync", "truncate"})
 class NfsClients:
     """All machines of the job lose power at once, and the server goes on: names last, bytes that were not sent may not.
 
-    In a log of NFS an fsync stands for whatever sends the bytes of a file (`racecheck.storage.nfs_sending`).  A page is
-    sent as it is then, so with it all that was written to it before.
+    In a log of NFS an fsync stands for whatever sends the bytes of a file (`racecheck.storage.nfs.writeback`).  A page
+    is sent as it is then, so with it all that was written to it before.
     """
 
     split = False

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from racecheck.crash.bitsets import bits, mask_of
 from racecheck.crash.changes import Changes
 from racecheck.crash.models.common import Rules
-from racecheck.crash.sets import bits, mask_of
 
 
 def apart(rules: Callable[[Changes], Rules], changes: Changes) -> Rules:

@@ -1,14 +1,14 @@
-"""Crash states as things to put on real files (`racecheck.world.placing`)."""
+"""Crash states as things to put on real files (`racecheck.processes.ranks.disk_writer`)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from racecheck.crash.log import Disk, Log, Stored
-from racecheck.model import Outcome
-from racecheck.world.placing import Item
-from racecheck.world.recorder import Recorder
-from racecheck.world.virtual import EPOCH
+from racecheck.model.nouns import Outcome
+from racecheck.processes.epoch import EPOCH
+from racecheck.processes.ranks.disk_writer import Item
+from racecheck.supervisor.recorder import Recorder
 
 LIMIT = 1 << 30
 """Bytes that the files of one crash state may have, zeros included."""

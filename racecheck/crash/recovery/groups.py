@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from racecheck.crash.log import Disk
 from racecheck.crash.states import CrashState
-from racecheck.model import Op, Outcome, Violation
+from racecheck.model.nouns import Op, Outcome, Violation
 
 MOST = 3
 """Witnesses that are kept of a group."""

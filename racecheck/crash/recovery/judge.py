@@ -10,18 +10,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from racecheck.crash.build import build
-from racecheck.crash.cutting import Cutting, uncut
-from racecheck.crash.groups import Group, Groups, Witness, plain
+from racecheck.crash.cut_outcome import Cutting, uncut
 from racecheck.crash.log import Disk, Log
-from racecheck.crash.materialise import Ages
-from racecheck.crash.recovering import Recovered, Recoveries
-from racecheck.crash.repair import repairs, with_one_more
+from racecheck.crash.recovery.disk_images import Ages
+from racecheck.crash.recovery.groups import Group, Groups, Witness, plain
+from racecheck.crash.recovery.recoveries import Recovered, Recoveries
+from racecheck.crash.repairs.repair import repairs, with_one_more
 from racecheck.crash.states import ALL, CrashState, states
 from racecheck.invariants import judge
-from racecheck.model import Crash, Died, Event, Invariant, Op, Outcome, Raised, RankResult, Stopped, Verdict
-from racecheck.scenarios import Scenario
-from racecheck.world.recorder import Recorder
-from racecheck.world.session import Session
+from racecheck.model.nouns import Crash, Died, Event, Invariant, Op, Outcome, Raised, RankResult, Stopped, Verdict
+from racecheck.processes.session import Session
+from racecheck.supervisor.recorder import Recorder
+from racecheck.targets.scenarios import Scenario
 
 MOST_HUNG = 3
 """After so many recoveries that did not end in time the rest of the states is left: each takes the world's timeout."""

@@ -1,8 +1,8 @@
 """Loaders: what the scenario's recovery makes of many states of the disk, quickly.
 
-A loader is a process forked from the zygote (`racecheck.world.loading`), in which the recovery loads one state after
-the other; two of them go at the same time where each can have a disk of its own at the same path.  For a recovery of
-one rank, not under control.
+A loader is a process forked from the zygote (`racecheck.processes.ranks.recovery_worker`), in which the recovery loads
+one state after the other; two of them go at the same time where each can have a disk of its own at the same path.  For
+a recovery of one rank, not under control.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from racecheck.errors import CannotRun, UsageError
 from racecheck.kernel import proc
-from racecheck.model import Content, Died, RankResult, Stopped, Weights, World
-from racecheck.world import bookkeeping, disk, stacks
-from racecheck.world.ending import result_of
-from racecheck.world.loading import ENOUGH
-from racecheck.world.placing import Item
-from racecheck.world.session import Session, content, wipe
-from racecheck.world.tasks import signal_name
+from racecheck.model.errors import CannotRun, UsageError
+from racecheck.model.nouns import Content, Died, RankResult, Stopped, Weights, World
+from racecheck.processes import disk, stacks
+from racecheck.processes.ranks.disk_writer import Item
+from racecheck.processes.ranks.recovery_worker import ENOUGH
+from racecheck.processes.session import Session, content
+from racecheck.processes.trees import wipe
+from racecheck.supervisor.calls import bookkeeping
+from racecheck.supervisor.run.ending import result_of
+from racecheck.supervisor.threads.tasks import signal_name
 
 LOADERS = 2
 _AHEAD = 3

@@ -8,17 +8,17 @@ from pathlib import Path
 
 from racecheck import storage
 from racecheck.crash.log import Disk
-from racecheck.crash.materialise import Ages, TooLarge, items
-from racecheck.errors import CannotRun
+from racecheck.crash.recovery.disk_images import Ages, TooLarge, items
+from racecheck.crash.recovery.loaders import Loaded, Loaders
 from racecheck.invariants import after_crash, wants_contents
-from racecheck.model import Content, Coverage, Invariant, Outcome, Point, World
-from racecheck.scenarios import Scenario, make_world
-from racecheck.world.loader import Loaded, Loaders
-from racecheck.world.placing import Item, Placed
-from racecheck.world.recorder import Recorder
-from racecheck.world.session import Session
-from racecheck.world.supervisor import Supervisor
-from racecheck.world.virtual import EPOCH
+from racecheck.model.errors import CannotRun
+from racecheck.model.nouns import Content, Coverage, Invariant, Outcome, Point, World
+from racecheck.processes.epoch import EPOCH
+from racecheck.processes.ranks.disk_writer import Item, Placed
+from racecheck.processes.session import Session
+from racecheck.supervisor.controlled import Supervisor
+from racecheck.supervisor.recorder import Recorder
+from racecheck.targets.scenarios import Scenario, make_world
 
 Disks = tuple[tuple[str, Disk], ...]
 

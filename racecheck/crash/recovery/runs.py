@@ -7,18 +7,18 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from racecheck import storage
-from racecheck.claims import NOTHING_AGAINST, Claim
+from racecheck.crash.bitsets import mask_of
 from racecheck.crash.cuts import moments
-from racecheck.crash.judge import OUT_OF_TIME, Count, Crashes, judge_crashes, judge_repairs
-from racecheck.crash.order import before_events
-from racecheck.crash.repair import repairs
-from racecheck.crash.sets import mask_of
-from racecheck.errors import UsageError
+from racecheck.crash.precedence import before_events
+from racecheck.crash.recovery.judge import OUT_OF_TIME, Count, Crashes, judge_crashes, judge_repairs
+from racecheck.crash.repairs.repair import repairs
 from racecheck.invariants import wants_contents
-from racecheck.model import Collective, Event, Invariant, Outcome, Tried, World
-from racecheck.scenarios import Scenario
-from racecheck.world.recorder import Recorder
-from racecheck.world.session import Session
+from racecheck.model.errors import UsageError
+from racecheck.model.nouns import Collective, Event, Invariant, Outcome, Tried, World
+from racecheck.processes.session import Session
+from racecheck.scheduling.claims import NOTHING_AGAINST, Claim
+from racecheck.supervisor.recorder import Recorder
+from racecheck.targets.scenarios import Scenario
 
 _REPAIRING = 60.0
 """Seconds that the repair table may take."""

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from racecheck.crash.fresh import fresh_directories
 from racecheck.crash.log import SYNCS, Entry, Log
+from racecheck.crash.repairs.fresh_directories import fresh_directories
 
 Repair = Callable[[Log], Log]
 

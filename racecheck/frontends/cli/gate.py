@@ -10,18 +10,18 @@ from pathlib import Path
 
 import click
 
-from racecheck import config
-from racecheck.checkpointers import CHECKS, NAMES
-from racecheck.errors import UsageError
 from racecheck.gate import baseline, junit, layouts, pages
 from racecheck.gate.baseline import Baseline
 from racecheck.gate.judging import Terms
 from racecheck.gate.result import Result, data
 from racecheck.gate.running import Asked, Gate
-from racecheck.model import World
-from racecheck.progress import display, say
-from racecheck.results import EXIT
-from racecheck.scenarios import COLLECTIVES, make_world
+from racecheck.model import config
+from racecheck.model.errors import UsageError
+from racecheck.model.nouns import World
+from racecheck.report.progress import display, say
+from racecheck.report.results import EXIT
+from racecheck.targets.scenarios import COLLECTIVES, make_world
+from racecheck.targets.suite import CHECKS, NAMES
 
 INTERRUPTED = 130
 _SHORTEST, _LONGEST = 1, 1_000_000

@@ -21,36 +21,29 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-import racecheck
-from racecheck import (
-    config,
-    doctor,
-    faults,
-    invariants,
-    listing,
-    record,
-    results,
-    runner,
-    search,
-    selftest,
-    storage,
-    strategies,
-    targets,
-)
-from racecheck import resume as resume_
-from racecheck.errors import CannotRun, InternalError, UsageError
-from racecheck.gate.command import gate
-from racecheck.model import Invariant, Verdict, World
-from racecheck.progress import Counter, Interrupted, display, printable, say, with_session
-from racecheck.record import Finding
-from racecheck.results import EXIT, Page
-from racecheck.scenarios import COLLECTIVES, Scenario, make_world
-from racecheck.search import Foreseen, Report, Search
+from racecheck import faults, invariants, storage
+from racecheck.crash.certify import selftest
+from racecheck.explore import findings, runner, search
+from racecheck.explore import resume as resume_
+from racecheck.explore.findings import Finding
+from racecheck.explore.search import Foreseen, Report, Search
+from racecheck.frontends.cli.gate import gate
+from racecheck.model import config
+from racecheck.model.errors import CannotRun, InternalError, UsageError
+from racecheck.model.nouns import Invariant, Verdict, World
+from racecheck.model.package import VERSION
+from racecheck.processes.doctor import examination
+from racecheck.report import results
+from racecheck.report.progress import Counter, Interrupted, display, printable, say, with_session
+from racecheck.report.results import EXIT, Page
+from racecheck.scheduling import strategies
+from racecheck.targets import listing, resolve
+from racecheck.targets.scenarios import COLLECTIVES, Scenario, make_world
 
 if TYPE_CHECKING:
-    from racecheck.resume import Cut
-    from racecheck.runner import Progress, Replayed
-    from racecheck.world.session import Session
+    from racecheck.explore.resume import Cut
+    from racecheck.explore.runner import Progress, Replayed
+    from racecheck.processes.session import Session
 
 WRONG, INTERRUPTED = 2, 130
 _LONGEST = 1_000_000
@@ -93,7 +86,7 @@ def _complain(text: str, status: int) -> int:
 
 
 @click.group(no_args_is_help=False)
-@click.version_option(racecheck.__version__)
+@click.version_option(VERSION)
 def commands() -> None:
     """Find, explain and replay race conditions in distributed checkpoint code."""
 
@@ -106,10 +99,10 @@ commands.add_command(gate)
 def doctor_(as_json: bool) -> int:
     """Say whether this machine can run controlled worlds, and what to do where it cannot."""
     with display("trying what controlled worlds need"):
-        checks = doctor.check()
+        checks = examination.check()
     verdict = Verdict.PASS if all(each.ok or not each.required for each in checks) else Verdict.UNKNOWN
     data = {"verdict": verdict.name, "checks": [asdict(each) for each in checks]}
-    say(json.dumps(data) if as_json else doctor.text(checks))
+    say(json.dumps(data) if as_json else examination.text(checks))
     return EXIT[verdict]
 
 
@@ -262,7 +255,7 @@ def _earlier(path: Path | None, scenario: Scenario, world: World, seed: str) -> 
     """The search to go on with; raises `UsageError`."""
     if path is None:
         return None
-    reference = record.Reference(scenario.target, record.source_hash(scenario.file))
+    reference = findings.Reference(scenario.target, findings.source_hash(scenario.file))
     return resume_.load(path, reference, world, seed)
 
 
@@ -323,7 +316,7 @@ def _load(target: str) -> Scenario:
     if "::" not in target and (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
     with listing.importing(target), redirect_stdout(sys.stderr):
-        return targets.load(target)
+        return resolve.load(target)
 
 
 def _check_writable(directory: Path) -> None:
@@ -369,7 +362,7 @@ def predict(target: str, ranks: int | None, collectives: str | None, seed: str, 
 @_JSON
 def replay(finding: Path, times: int, constraints: bool, as_json: bool) -> int:
     """Run the schedule of FINDING again and say how often it reproduces."""
-    found = record.load(finding)
+    found = findings.load(finding)
     if constraints and not found.constraints:
         raise UsageError(f"{finding} has no constraints: make it anew with racecheck run {found.scenario.target}")
     scenario = _scenario_of(found, changed=constraints)
@@ -398,7 +391,7 @@ def _scenario_of(finding: Finding, *, changed: bool = False) -> Scenario:
     file = Path(target.rpartition("::")[0])
     if not file.is_file():
         raise UsageError(f"there is no {target} here: change to the directory that the finding was made in")
-    if not changed and record.source_hash(file) != finding.scenario.source:
+    if not changed and findings.source_hash(file) != finding.scenario.source:
         instead = ", or replay its --constraints" if finding.constraints else ""
         raise UsageError(f"{file} has changed since: make a new finding with racecheck run {target}{instead}")
     make_world(finding.outcome.world)

@@ -11,7 +11,7 @@ import enum
 from collections.abc import Hashable, Mapping
 from typing import NamedTuple, Protocol
 
-from racecheck.model import Op
+from racecheck.model.nouns import Op
 
 
 class Mode(enum.Enum):

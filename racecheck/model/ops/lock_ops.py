@@ -17,8 +17,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import replace
 from itertools import takewhile
 
-from racecheck.locking import END, EXCLUSIVE, SHARED, UNLOCK, Lock, Locks
-from racecheck.model import Op, Place
+from racecheck.model.nouns import Op, Place
+from racecheck.model.ops.locks import END, EXCLUSIVE, SHARED, UNLOCK, Lock, Locks
 
 ASKING = frozenset({"F_GETLK", "F_OFD_GETLK"})
 _WAITING = frozenset({"F_SETLKW", "F_OFD_SETLKW"})

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from functools import lru_cache
 
-from racecheck.model import Op, OpName
+from racecheck.model.nouns import Op, OpName
 
 _TEMPORARY = r"(?<=tmp)[a-z0-9_]{8}(?![A-Za-z0-9_])"
 """As `tempfile` makes them up."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from racecheck.model import Op
+from racecheck.model.nouns import Op
 
 AWAIT_KEYS = frozenset({"get", "multi_get", "wait"})
 """Operations that wait until their keys are there."""

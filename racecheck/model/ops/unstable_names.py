@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
-from racecheck.model import Op, Outcome
+from racecheck.model.nouns import Op, Outcome
 
 _NUMBER = "[0-9]"
 _CLASSES = (

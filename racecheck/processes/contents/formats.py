@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from racecheck.invariants.checkpoints import FOREIGN, TOO_LARGE, UNSUPPORTED
-from racecheck.world.metadata import Chunk, Unreadable
+from racecheck.processes.contents.dcp_metadata import Chunk, Unreadable
 
 LARGEST = 256 << 20
 """No more bytes than these are read of a file, or of a piece of one."""

@@ -21,9 +21,9 @@ from typing import Any, BinaryIO
 import torch
 
 from racecheck.invariants.checkpoints import UNSUPPORTED
-from racecheck.model import Content, Piece
-from racecheck.world import formats, metadata, weights
-from racecheck.world.metadata import Chunk, Item, Metadata, Tensor, Unreadable
+from racecheck.model.nouns import Content, Piece
+from racecheck.processes.contents import dcp_metadata, formats, weight_digests
+from racecheck.processes.contents.dcp_metadata import Chunk, Item, Metadata, Tensor, Unreadable
 
 _METADATA = re.compile(r"(__\d+)?\.metadata")
 _SHARD = re.compile(r"__.*_.*\.distcp")
@@ -71,9 +71,9 @@ def _content(top: Path, path: Path) -> Content | None:
         if _METADATA.fullmatch(path.name):
             return _of_metadata(top, path)
         if path.suffix == ".safetensors":
-            return Content("safetensors", tensors=weights.digests(formats.load_safetensors(_bytes(top, path))))
+            return Content("safetensors", tensors=weight_digests.digests(formats.load_safetensors(_bytes(top, path))))
         if _is_torch(top, path):
-            return Content("torch", tensors=weights.digests(formats.load_torch(_bytes(top, path))))
+            return Content("torch", tensors=weight_digests.digests(formats.load_torch(_bytes(top, path))))
     except Unreadable as problem:
         return Content(_format(path), problem=formats.plain(str(problem)))
     return None
@@ -141,7 +141,7 @@ def _bytes(top: Path, path: Path) -> bytes:
 
 
 def _of_metadata(top: Path, path: Path) -> Content:
-    found = metadata.parse(_bytes(top, path))
+    found = dcp_metadata.parse(_bytes(top, path))
     pieces = tuple(sorted((_piece(top, path.parent, found, item) for item in found.items), key=_order))
     problems = [*_unstored(found), *(text for name, each in found.tensors.items() for text in _gaps(name, each))]
     return Content("dcp-metadata", formats.plain("; ".join(problems[:_SHOWN])), pieces)
@@ -192,7 +192,7 @@ def _piece(top: Path, directory: Path, found: Metadata, item: Item) -> Piece:
         loaded = _load(top, directory / item.file, item)
         if tensor is not None and chunk is not None:
             _check(loaded, tensor, chunk)
-        digest = weights.digest_of(loaded)
+        digest = weight_digests.digest_of(loaded)
     except Unreadable as reason:
         problem = _about(item.file, str(reason))
     return Piece(

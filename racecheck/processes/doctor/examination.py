@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from racecheck.errors import CannotRun
+from racecheck.model.errors import CannotRun
 
 if TYPE_CHECKING:
-    from racecheck.world.session import Session
+    from racecheck.processes.session import Session
 
 _PROBE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-_PROBE += "from racecheck.probes import main; main(sys.argv[2:])"
+_PROBE += "from racecheck.processes.doctor.probes import main; main(sys.argv[2:])"
 _CONTAINER = "in a container allow it (docker run --security-opt seccomp=unconfined)"
 
 
@@ -89,7 +89,7 @@ def start(base: Path) -> Session:
     missing = required_missing()
     if missing:
         raise CannotRun(_said(missing))
-    from racecheck.world.session import Session
+    from racecheck.processes.session import Session
 
     try:
         return Session(base)

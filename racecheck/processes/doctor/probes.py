@@ -1,7 +1,7 @@
 """What a controlled world needs of the machine, tried by doing it.
 
-`racecheck.doctor` runs this in an interpreter of its own, which has one thread and forks for each probe:
-what a probe does to its process (a filter, a signal that kills) is gone with it.  A probe gives a remark
+`racecheck.processes.doctor.examination` runs this in an interpreter of its own, which has one thread and forks for each
+probe: what a probe does to its process (a filter, a signal that kills) is gone with it.  A probe gives a remark
 for people, or raises: its message then says what happened.
 """
 
@@ -24,14 +24,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from racecheck import config
-from racecheck.errors import RacecheckError
 from racecheck.kernel import libc, proc, seccomp, syscalls, vdso
 from racecheck.kernel.memory import Memory
-from racecheck.model import World
-from racecheck.subject import LackingError, expect, leave, readable, stopped
-from racecheck.world import stacks
-from racecheck.world.session import Slot
+from racecheck.model import config
+from racecheck.model.errors import RacecheckError
+from racecheck.model.nouns import World
+from racecheck.processes import stacks
+from racecheck.processes.doctor.stopped_child import LackingError, expect, leave, readable, stopped
+from racecheck.processes.session import Slot
 
 _THIS_YEAR = 2025
 _PATIENCE = 20

@@ -1,4 +1,4 @@
-"""A process under the filter, as a rank is: what the probes of `racecheck.doctor` try things on."""
+"""A process under the filter, as a rank is: the probes of the doctor try things on it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from racecheck.kernel import libc, seccomp
-from racecheck.world.agent import STACK_SIGNAL
+from racecheck.processes.ranks.agent import STACK_SIGNAL
 
 _PR_SET_PDEATHSIG = 1
 

@@ -39,11 +39,12 @@ from pathlib import Path
 from types import FrameType, MappingProxyType, ModuleType, TracebackType
 from typing import Any, SupportsFloat, SupportsIndex
 
-from racecheck import scenarios
 from racecheck.kernel import libc, seccomp, syscalls, vdso
-from racecheck.model import Died, Frame, Raised, RankResult, Returned
-from racecheck.scenarios import Rank, Scenario
-from racecheck.world import virtual
+from racecheck.model.nouns import Died, Frame, Raised, RankResult, Returned
+from racecheck.model.package import PLACE
+from racecheck.processes import epoch
+from racecheck.targets import scenarios
+from racecheck.targets.scenarios import Rank, Scenario
 
 STACK_SIGNAL = 62
 """Asks a stopped thread for its Python stack: faulthandler writes it, no Python code runs.  It is the third real-time
@@ -51,7 +52,7 @@ signal from the end; by its number, since `signal` names none elsewhere than on 
 """
 
 _PR_SET_PDEATHSIG = 1
-_HERE = (str(Path(__file__).parent), scenarios.__file__)
+_HERE = (*(str(Path(__file__).parents[1] / each) for each in ("ranks", "contents")), scenarios.__file__)
 _WAITS_AND_LOGS = tuple(
     f"{os.path.dirname(os.__file__)}/{name}"
     for name in ("asyncio", "concurrent", "logging", "multiprocessing", "queue", "selectors", "subprocess", "threading")
@@ -66,8 +67,8 @@ class Job:
     for each rank, ``output`` what each prints.  ``controlled`` is False in free mode, in which calls that a fault may
     be about are ``filtered`` all the same.  ``ahead`` is how many nanoseconds each rank's clock is, ``sizes`` are the
     world's by name.  ``recovering``: they run the scenario's recovery.  ``loads`` is the directory of a loader
-    (`racecheck.world.loading`), whose bytes are in the file ``spool``; if it is ``reading`` it says what is in the
-    files, too.  ``early``: a rank goes on at once whose part of a collective needs nothing of its peers.
+    (`racecheck.processes.ranks.recovery_worker`), whose bytes are in the file ``spool``; if it is ``reading`` it says
+    what is in the files, too.  ``early``: a rank goes on at once whose part of a collective needs nothing of its peers.
     """
 
     target: str
@@ -157,11 +158,11 @@ def take_over_time() -> None:
     def read(clock: int) -> int:
         if _page is None:
             return int(real(clock))
-        kind, begins = ("of_day", virtual.EPOCH + _ahead) if clock in of_day else ("since", virtual.BOOTED)
+        kind, begins = ("of_day", epoch.EPOCH + _ahead) if clock in of_day else ("since", epoch.BOOTED)
         count = int(getattr(_reads, kind, 0)) + 1
         setattr(_reads, kind, count)
         tell_of_clock(sys._getframe(1))
-        return begins + int.from_bytes(_page[:8], "little") + count * virtual.TICK
+        return begins + int.from_bytes(_page[:8], "little") + count * epoch.TICK
 
     before = dict(vars(time))
     names = {"time": time.CLOCK_REALTIME, "monotonic": time.CLOCK_MONOTONIC, "perf_counter": time.CLOCK_MONOTONIC}
@@ -414,8 +415,6 @@ def run(
     the process group up; 4. announce "ready" and wait for everybody; 5. run the scenario; 6. send the result;
     7. in free mode wait for the others, and end as a Python process ends; 8. announce "exit".
     """
-    if job.loads:
-        return int(importlib.import_module("racecheck.world.loading").run(scenario, job, channel, connect))
     settle(job, rank)
     if job.controlled:
         _watch_clock(job, rank)
@@ -531,8 +530,8 @@ def _cause(error: BaseException, rank: int) -> tuple[BaseException, bool]:
 
 
 def _from_collective(error: BaseException | None) -> bool:
-    """Whether a collective's failure is behind this exception: `hooks` marks those that Python calls, and of C++'s (in
-    DDP's backward) the text tells.
+    """Whether a collective's failure is behind this exception: `process_group` marks those that Python calls, and of
+    C++'s (in DDP's backward) the text tells.
     """
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
@@ -584,7 +583,7 @@ def _tell(job: Job, channel: socket.socket, kind: str, state: Any, step: int, at
     """Say which weights were saved or loaded, or that a save has returned; what happened before it is known where the
     world is controlled.
     """
-    weights = importlib.import_module("racecheck.world.weights")
+    weights = importlib.import_module("racecheck.processes.contents.weight_digests")
     where = os.path.relpath(at, job.watched) if at else ""
     said = {"kind": kind, "step": step, "checkpoint": where, "tensors": weights.digests(state)}
     if job.controlled:
@@ -643,7 +642,7 @@ def is_installed(file: str) -> bool:
     Racecheck is one, wherever it lies.
     """
     place, packages = Path(file), {"site-packages", "dist-packages"}
-    installed = (sys.prefix, sys.base_prefix, Path(__file__).parents[1])
+    installed = (sys.prefix, sys.base_prefix, PLACE)
     return any(place.is_relative_to(each) for each in installed) or not packages.isdisjoint(place.parts)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from racecheck.world.session import wipe
+from racecheck.processes.trees import wipe
 
 
 class Item(NamedTuple):

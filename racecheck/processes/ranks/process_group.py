@@ -28,8 +28,8 @@ from torch.distributed.distributed_c10d import (
     get_process_group_ranks,
 )
 
-from racecheck.world import early, stores
-from racecheck.world.agent import Job, announce, nanoseconds, show_gpus, stack
+from racecheck.processes.ranks import key_value_stores, weak_collectives
+from racecheck.processes.ranks.agent import Job, announce, nanoseconds, show_gpus, stack
 
 _METHODS = {
     "allreduce": "all_reduce",
@@ -105,12 +105,12 @@ def connect(job: Job, rank: int) -> None:
     run's.)
     """
     if not job.controlled:
-        stores.restore()
+        key_value_stores.restore()
     if job.early:
-        early.install()
+        weak_collectives.install()
     torch.set_num_threads(1)
     torch.default_generator.manual_seed(Random(f"{job.seed}:{rank}").getrandbits(63))
-    store = stores.SupervisedStore() if job.controlled else dist.FileStore(f"{job.output}/store", job.ranks)
+    store = key_value_stores.SupervisedStore() if job.controlled else dist.FileStore(f"{job.output}/store", job.ranks)
     _made.append(store)  # C++ does not keep the Python half of a store alive
     backend = "gloo"
     if job.backend == "nccl":
@@ -139,7 +139,7 @@ def install() -> None:
     setattr(ProcessGroup, "shutdown", _closing(ProcessGroup.shutdown))  # noqa: B010  (they are read-only to mypy)
     wait = _waiting(Work.wait)
     setattr(Work, "wait", wait)  # noqa: B010
-    early.wrap_work(_waiting)
+    weak_collectives.wrap_work(_waiting)
     setattr(Work, "is_completed", _testing(Work.is_completed, wait))  # noqa: B010
     for method in ("get_future", "is_success", "exception"):
         setattr(Work, method, _looking(getattr(Work, method)))
@@ -154,7 +154,7 @@ def install() -> None:
         if packet is not None:
             below.impl(name, _from_cpp(packet.default, kind), "AutogradCPU")
     _libraries.append(below)
-    stores.install()
+    key_value_stores.install()
     setattr(distributed_c10d, _MAKES_GROUP, _making_group(getattr(distributed_c10d, _MAKES_GROUP)))
     library.impl("wait_tensor", _functional_wait(torch.ops._c10d_functional.wait_tensor.default), "AutogradCPU")
     _libraries.append(library)
@@ -260,7 +260,7 @@ def _issuing(original: Callable[..., Any], kind: str) -> Callable[..., Any]:
                     arguments = tuple(map(_at_once, arguments))
                     named = {name: _at_once(each) for name, each in named.items()}
                 if returns_early:
-                    work = early.begin(self, kind, original, arguments, named)
+                    work = weak_collectives.begin(self, kind, original, arguments, named)
                 else:
                     work = original(self, *arguments, **named)
         finally:
@@ -276,7 +276,7 @@ def _closing(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def shutdown(self: ProcessGroup) -> Any:
         announce({"is": "shutdown", "stack": stack()})
-        return None if early.is_kept(self) else original(self)
+        return None if weak_collectives.is_kept(self) else original(self)
 
     return shutdown
 

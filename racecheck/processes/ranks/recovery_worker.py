@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from racecheck.kernel import namespace
-from racecheck.scenarios import Scenario
-from racecheck.world import agent
-from racecheck.world.placing import Placed
-from racecheck.world.session import wipe
+from racecheck.processes.ranks import agent
+from racecheck.processes.ranks.disk_writer import Placed
+from racecheck.processes.trees import wipe
+from racecheck.targets.scenarios import Scenario
 
 _SECOND = 10**9
 
@@ -73,7 +73,7 @@ def run(scenario: Scenario, job: agent.Job, channel: socket.socket, connect: Cal
 
 
 def _load(scenario: Scenario, job: agent.Job, channel: socket.socket) -> dict[str, Any]:
-    contents = importlib.import_module("racecheck.world.contents").read(job.watched) if job.reading else {}
+    contents = importlib.import_module("racecheck.processes.contents.reading").read(job.watched) if job.reading else {}
     before = len(sys.modules)
     result, _ = agent.result_of(scenario, job.rank(0, channel), job, channel)
     fresh = agent.newest_modules(len(sys.modules) - before)

@@ -18,8 +18,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from racecheck.world.agent import announce, tell_of_clock
-from racecheck.world.virtual import EPOCH
+from racecheck.processes.epoch import EPOCH
+from racecheck.processes.ranks.agent import announce, tell_of_clock
 
 _TIMES = ("st_mtime", "st_ctime", "st_birthtime")
 _COPIES_TIMES = frozenset({"copystat", "gettarinfo"})

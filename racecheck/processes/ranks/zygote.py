@@ -31,12 +31,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from racecheck import targets
-from racecheck.errors import CannotRun, RacecheckError, UsageError
 from racecheck.kernel import libc, proc, randomness, seccomp
-from racecheck.scenarios import Scenario
-from racecheck.world import agent, looks
-from racecheck.world.agent import Job
+from racecheck.model.errors import CannotRun, RacecheckError, UsageError
+from racecheck.processes.ranks import agent, recovery_worker, time_reads
+from racecheck.processes.ranks.agent import Job
+from racecheck.targets import resolve
+from racecheck.targets.scenarios import Scenario
 
 _TRAINING, _LATE = (b"torch.optim", b"torch.nn", b"fully_shard"), ("torch._dynamo",)
 _PR_SET_CHILD_SUBREAPER = 36
@@ -114,7 +114,7 @@ class Zygote:
         """Import the module of a scenario, once, and what its functions import."""
         before = len(sys.modules)
         with randomness.repeatable(target.rpartition("/")[2]):
-            found = targets.load(target)
+            found = resolve.load(target)
         if len(sys.modules) > before:
             self._own = [name for name in sys.modules if agent.is_own(name)]
             if not self._learn(_imported_below(found.file))["learnt"]:
@@ -135,7 +135,7 @@ class Zygote:
 
     def _setup(self, target: str, path: str, output: str, timeout: float) -> dict[str, Any]:
         """Run a scenario's setup in a process of its own; the answer has the traceback if it failed."""
-        before = targets.load(target).before
+        before = resolve.load(target).before
         return {"failed": _in_child(lambda: before(Path(path)), output, timeout) if before else ""}
 
     def _contents(self, root: str, answer: str, timeout: float) -> dict[str, Any]:
@@ -144,12 +144,12 @@ class Zygote:
 
     def _gpus(self, answer: str) -> dict[str, Any]:
         """Write how many GPUs there are; in a process of its own, since one that has asked CUDA cannot fork."""
-        hooks = importlib.import_module("racecheck.world.hooks")
+        hooks = importlib.import_module("racecheck.processes.ranks.process_group")
         return {"failed": _in_child(lambda: Path(answer).write_text(str(hooks.gpus())))}
 
     def _fork(self, world: int, job: dict[str, Any], sockets: list[int]) -> dict[str, Any]:
         work = Job(**job)
-        scenario = targets.load(work.target)
+        scenario = resolve.load(work.target)
         if len(proc.threads(os.getpid())) != 1:
             raise CannotRun("a module that the scenario imports has started a thread; ranks cannot be forked")
         work = replace(work, output=f"{work.output}/{world}")
@@ -196,7 +196,7 @@ class Zygote:
 
 
 def _write_contents(root: str, answer: str) -> None:
-    contents = importlib.import_module("racecheck.world.contents")
+    contents = importlib.import_module("racecheck.processes.contents.reading")
     Path(answer).write_text(json.dumps(contents.read(root)))
 
 
@@ -213,6 +213,8 @@ def _run_rank(
         if each != channel:
             os.close(each)
     with socket.socket(fileno=channel) as talk:
+        if job.loads:
+            return recovery_worker.run(scenario, job, talk, connect)
         return agent.run(scenario, job, rank, talk, connect, own)
 
 
@@ -358,12 +360,12 @@ def main(client: int) -> None:
         linecache.checkcache = lambda filename=None: None  # noqa: ARG005  (torch asks for stacks often; no source changes)
         try:
             with randomness.repeatable("torch"):
-                hooks = importlib.import_module("racecheck.world.hooks")
+                hooks = importlib.import_module("racecheck.processes.ranks.process_group")
         except ImportError as error:
             talk.send(json.dumps({"cannot": f"{error}: install torch (pip install torch)"}).encode())
             return
         hooks.install()
-        looks.install()
+        time_reads.install()
         seccomp.assembled()
         _settle()
         talk.send(json.dumps({"ready": True}).encode())

@@ -12,12 +12,12 @@ All of them run the world through an `Attempt`, take a budget in runs, and keep 
 
 from __future__ import annotations
 
-from racecheck.minimise.attempts import Attempt, Spent
-from racecheck.minimise.critical import Critical, CriticalPair, critical_pair
-from racecheck.minimise.failure import Fails, Failure, same_failure
-from racecheck.minimise.orderings import Orderings, fewest_orderings
-from racecheck.minimise.tape import Shrunk, shrink, switches
-from racecheck.minimise.world import Search, Smaller, smaller_world
+from racecheck.scheduling.minimise.attempts import Attempt, Spent
+from racecheck.scheduling.minimise.critical import Critical, CriticalPair, critical_pair
+from racecheck.scheduling.minimise.failure import Fails, Failure, same_failure
+from racecheck.scheduling.minimise.orderings import Orderings, fewest_orderings
+from racecheck.scheduling.minimise.shrinking import Shrunk, shrink, switches
+from racecheck.scheduling.minimise.world_size import Search, Smaller, smaller_world
 
 __all__ = [
     "Attempt",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from racecheck.model import Outcome, World
-from racecheck.strategies import Strategy
+from racecheck.model.nouns import Outcome, World
+from racecheck.scheduling.strategies import Strategy
 
 Attempt = Callable[[World, Strategy], Outcome]
 """Runs a world once under a strategy, which has begun already, and calls its ``end``; or raises `Spent`."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from racecheck import timed
-from racecheck.dependence import Footprint, depends
-from racecheck.model import Outcome
-from racecheck.strategies.guided import Turn, turns
+from racecheck.model.nouns import Outcome
+from racecheck.model.ops.footprint import Footprint, depends
+from racecheck.scheduling import file_times
+from racecheck.scheduling.strategies.following.guided import Turn, turns
 
 Block = list[Turn]
 Order = tuple[Turn, ...]
@@ -71,7 +71,7 @@ def _cuts(block: Block, shared: frozenset[Turn]) -> list[int]:
 
 def _shared(outcome: Outcome) -> frozenset[Turn]:
     """The ops that depend on one of another thread."""
-    model = timed.relation_of(outcome)
+    model = file_times.relation_of(outcome)
     touched: list[tuple[Turn, Footprint]] = [
         (turn, model.footprint(op)) for turn, op in zip(turns(outcome.trace), outcome.ops, strict=True)
     ]

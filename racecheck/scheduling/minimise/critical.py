@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from itertools import chain, combinations
 from random import Random
 
-from racecheck import timed
-from racecheck.dependence import depends
-from racecheck.happens_before import Order, Step, is_step
-from racecheck.minimise.attempts import Attempt, Counted, Spent
-from racecheck.minimise.failure import Failure
-from racecheck.model import Event, Op, Outcome, Violation
-from racecheck.strategies.forcing import Forcing
-from racecheck.strategies.protocol import Diverged
+from racecheck.model.nouns import Event, Op, Outcome, Violation
+from racecheck.model.ops.footprint import depends
+from racecheck.scheduling import file_times
+from racecheck.scheduling.happens_before import Order, Step, is_step
+from racecheck.scheduling.minimise.attempts import Attempt, Counted, Spent
+from racecheck.scheduling.minimise.failure import Failure
+from racecheck.scheduling.strategies.following.reversed_race import Forcing
+from racecheck.scheduling.strategies.protocol import Diverged
 
 Pair = tuple[int, int]
 """Two ops in the order in which they went, by their indices in the trace; after its end come the pending ones."""
@@ -102,7 +102,7 @@ class _Races:
     """The pairs of a failing run, by the numbers of their steps."""
 
     def __init__(self, outcome: Outcome, violation: Violation) -> None:
-        model, events = timed.relation_of(outcome), (*outcome.trace, *outcome.pending)
+        model, events = file_times.relation_of(outcome), (*outcome.trace, *outcome.pending)
         self._at = [index for index, event in enumerate(events) if isinstance(event, Op) and is_step(event, model)]
         self._order = Order(model)
         self._order.extend(outcome.trace)
@@ -159,7 +159,7 @@ def _other_way(outcome: Outcome, pair: Pair, attempt: Attempt) -> Outcome | None
     trace: tuple[Event, ...] = outcome.trace
     if second >= len(trace):
         trace, second = (*trace, op_at(outcome, second)), len(trace)
-    strategy = Forcing(timed.relation_of(outcome), trace, first, second)
+    strategy = Forcing(file_times.relation_of(outcome), trace, first, second)
     strategy.begin(Random(0))
     try:
         neighbour = attempt(outcome.world, strategy)

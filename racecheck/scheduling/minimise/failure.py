@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from racecheck.invariants import judge
-from racecheck.model import Invariant, Op, Outcome, Violation
-from racecheck.naming import paths, pattern
+from racecheck.model.nouns import Invariant, Op, Outcome, Violation
+from racecheck.model.ops.op_names import paths, pattern
 
 Fails = Callable[[Outcome], Violation | None]
 """The violation that shows the failure in question; None for a run that has it not."""

@@ -15,13 +15,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from racecheck.minimise.attempts import Attempt, Counted, Spent
-from racecheck.minimise.critical import CriticalPair, races
-from racecheck.minimise.failure import Fails
-from racecheck.minimise.hitting import smallest_hitting_set
-from racecheck.model import Constraint, Op, Outcome, World
-from racecheck.naming import Naming
-from racecheck.strategies.constrained import Constrained
+from racecheck.model.nouns import Constraint, Op, Outcome, World
+from racecheck.model.ops.op_names import Naming
+from racecheck.scheduling.minimise.attempts import Attempt, Counted, Spent
+from racecheck.scheduling.minimise.critical import CriticalPair, races
+from racecheck.scheduling.minimise.failure import Fails
+from racecheck.scheduling.minimise.hitting_set import smallest_hitting_set
+from racecheck.scheduling.strategies.following.constrained import Constrained
 
 _MOST = 6
 """More orderings than these say less to a person than the run itself."""

@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from racecheck.errors import CannotRun
-from racecheck.minimise.attempts import Attempt, Counted, Spent
-from racecheck.minimise.blocks import Order, blocks, joined, shifted
-from racecheck.minimise.failure import Fails
-from racecheck.model import Outcome, Schedule, Violation
-from racecheck.strategies import Strategy
-from racecheck.strategies.guided import Guided
-from racecheck.strategies.tape import Tape
+from racecheck.model.errors import CannotRun
+from racecheck.model.nouns import Outcome, Schedule, Violation
+from racecheck.scheduling.minimise.attempts import Attempt, Counted, Spent
+from racecheck.scheduling.minimise.blocks import Order, blocks, joined, shifted
+from racecheck.scheduling.minimise.failure import Fails
+from racecheck.scheduling.strategies import Strategy
+from racecheck.scheduling.strategies.following.guided import Guided
+from racecheck.scheduling.strategies.following.indices import Tape
 
 _Indices = tuple[int, ...]
 _Cost = tuple[int, int, int, _Indices]

@@ -7,10 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from racecheck.errors import CannotRun, UsageError
-from racecheck.minimise.attempts import Spent
-from racecheck.minimise.failure import Fails
-from racecheck.model import Outcome, Size, World
+from racecheck.model.errors import CannotRun, UsageError
+from racecheck.model.nouns import Outcome, Size, World
+from racecheck.scheduling.minimise.attempts import Spent
+from racecheck.scheduling.minimise.failure import Fails
 
 _OTHERS = 12
 

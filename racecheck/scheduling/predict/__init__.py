@@ -1,7 +1,7 @@
 """Prediction: what one passing run says of the runs that have not been.
 
 `candidates` are the pairs of dependent ops that only happened to go in this order; `force` has one of them go the
-other way.  `needs` says of each collective which pairs it alone keeps in order.  `predict` does it all.
+other way.  `needed_collectives` says of each collective which pairs it alone keeps in order.  `predict` does it all.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from racecheck.dependence import Dependence
-from racecheck.model import Invariant, Outcome
-from racecheck.predict.needs import Need, needs
-from racecheck.predict.pairs import Pair
-from racecheck.predict.races import Attempt, Race, candidates, force
+from racecheck.model.nouns import Invariant, Outcome
+from racecheck.model.ops.footprint import Dependence
+from racecheck.scheduling.predict.needed_collectives import Need, needs
+from racecheck.scheduling.predict.pairs import Pair
+from racecheck.scheduling.predict.races import Attempt, Race, candidates, force
 
 __all__ = ["Attempt", "Need", "Pair", "Prediction", "Race", "candidates", "force", "needs", "predict"]
 

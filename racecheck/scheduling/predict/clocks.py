@@ -13,9 +13,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from racecheck.model import Collective, Event, Op
-from racecheck.world.collectives import before
-from racecheck.world.tasks import Clock, join
+from racecheck.model.nouns import Collective, Event, Op
+from racecheck.model.vector_clock import Clock, before, join
 
 
 class _Part(NamedTuple):

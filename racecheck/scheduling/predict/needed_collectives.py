@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 
-from racecheck.dependence import Dependence, Footprint, Location, Mode
-from racecheck.happens_before import is_step
-from racecheck.lockops import releases, waits
-from racecheck.model import Collective, Event, Op
-from racecheck.predict.clocks import clocks
-from racecheck.predict.pairs import Pair, pairs_of
+from racecheck.model.nouns import Collective, Event, Op
+from racecheck.model.ops.footprint import Dependence, Footprint, Location, Mode
+from racecheck.model.ops.lock_ops import releases, waits
+from racecheck.scheduling.happens_before import is_step
+from racecheck.scheduling.predict.clocks import clocks
+from racecheck.scheduling.predict.pairs import Pair, pairs_of
 
 Clock = Mapping[str, int]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
-from racecheck.model import Event, Op
-from racecheck.naming import paths
+from racecheck.model.nouns import Event, Op
+from racecheck.model.ops.op_names import paths
 
 
 @dataclass(frozen=True, slots=True)

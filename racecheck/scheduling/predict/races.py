@@ -8,11 +8,9 @@ from itertools import zip_longest
 from random import Random
 from typing import Literal
 
-from racecheck.compare import effect
-from racecheck.dependence import Dependence
-from racecheck.happens_before import Order, is_step
 from racecheck.invariants import judge
-from racecheck.model import (
+from racecheck.model.compare import effect
+from racecheck.model.nouns import (
     Died,
     DiskEntry,
     Event,
@@ -24,9 +22,11 @@ from racecheck.model import (
     Returned,
     Violation,
 )
-from racecheck.predict.pairs import Pair, pairs_of
-from racecheck.strategies.forcing import Forcing
-from racecheck.strategies.protocol import Diverged, Strategy
+from racecheck.model.ops.footprint import Dependence
+from racecheck.scheduling.happens_before import Order, is_step
+from racecheck.scheduling.predict.pairs import Pair, pairs_of
+from racecheck.scheduling.strategies.following.reversed_race import Forcing
+from racecheck.scheduling.strategies.protocol import Diverged, Strategy
 
 Attempt = Callable[[Strategy], Outcome]
 """Runs the world once under a strategy, which has begun already, and calls its ``end``."""

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from racecheck.errors import UsageError
 from racecheck.faults import is_modelled
-from racecheck.model import Outcome, Point, World
-from racecheck.relation import Relation
-from racecheck.strategies.auto import Auto
-from racecheck.strategies.dpor import DPOR, Progress
-from racecheck.strategies.pct import PCT
-from racecheck.strategies.portfolio import Portfolio
-from racecheck.strategies.pos import POS
-from racecheck.strategies.protocol import Diverged, Strategy
-from racecheck.strategies.random_walk import RandomWalk
-from racecheck.strategies.replay import Replay
-from racecheck.strategies.round_robin import RoundRobin
-from racecheck.strategies.sweep import Sweep
-from racecheck.strategies.urw import URW
+from racecheck.model.errors import UsageError
+from racecheck.model.nouns import Outcome, Point, World
+from racecheck.scheduling.relation import Relation
+from racecheck.scheduling.strategies.auto import Auto
+from racecheck.scheduling.strategies.dpor import DPOR, Progress
+from racecheck.scheduling.strategies.following.replay import Replay
+from racecheck.scheduling.strategies.protocol import Diverged, Strategy
+from racecheck.scheduling.strategies.sampling.pct import PCT
+from racecheck.scheduling.strategies.sampling.portfolio import Portfolio
+from racecheck.scheduling.strategies.sampling.pos import POS
+from racecheck.scheduling.strategies.sampling.random_walk import RandomWalk
+from racecheck.scheduling.strategies.sampling.round_robin import RoundRobin
+from racecheck.scheduling.strategies.sampling.urw import URW
+from racecheck.scheduling.strategies.sweep import Sweep
 
 __all__ = [
     "DEFAULT", "DPOR", "NAMES", "PCT", "POS", "URW", "Auto", "Diverged", "Portfolio", "RandomWalk", "Replay",

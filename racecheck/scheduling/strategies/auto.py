@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from racecheck.claims import Claim
-from racecheck.dependence import Dependence
-from racecheck.model import Outcome, Point
-from racecheck.strategies.dpor import DPOR, Progress
-from racecheck.strategies.portfolio import Portfolio
-from racecheck.strategies.protocol import Strategy
+from racecheck.model.nouns import Outcome, Point
+from racecheck.model.ops.footprint import Dependence
+from racecheck.scheduling.claims import Claim
+from racecheck.scheduling.strategies.dpor import DPOR, Progress
+from racecheck.scheduling.strategies.protocol import Strategy
+from racecheck.scheduling.strategies.sampling.portfolio import Portfolio
 
 _PROOF_FIRST = 6
 

@@ -16,13 +16,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from racecheck.claims import Claim, of_run
-from racecheck.dependence import Dependence, Footprint, depends
-from racecheck.errors import InternalError
-from racecheck.happens_before import Order, Step, is_step, yields
-from racecheck.model import Event, Op, Outcome, Point
-from racecheck.strategies.protocol import Diverged, Strategy
-from racecheck.timed import Timed
+from racecheck.model.errors import InternalError
+from racecheck.model.nouns import Event, Op, Outcome, Point
+from racecheck.model.ops.footprint import Dependence, Footprint, depends
+from racecheck.scheduling.claims import Claim, of_run
+from racecheck.scheduling.file_times import Timed
+from racecheck.scheduling.happens_before import Order, Step, is_step, yields
+from racecheck.scheduling.strategies.protocol import Diverged, Strategy
 
 _POLLS = "a thread asks the same again and again, and what it does when it stops asking was not tried"
 _SLEEPS = "a sleep overtakes the others by 5 s at most"

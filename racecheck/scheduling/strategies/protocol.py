@@ -11,8 +11,8 @@ from __future__ import annotations
 from random import Random
 from typing import Protocol
 
-from racecheck.claims import Claim
-from racecheck.model import Outcome, Point
+from racecheck.model.nouns import Outcome, Point
+from racecheck.scheduling.claims import Claim
 
 
 class Diverged(BaseException):

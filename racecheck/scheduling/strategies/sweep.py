@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-from racecheck.claims import Claim
-from racecheck.model import Outcome, Point, Tried
-from racecheck.strategies.protocol import Strategy
+from racecheck.model.nouns import Outcome, Point, Tried
+from racecheck.scheduling.claims import Claim
+from racecheck.scheduling.strategies.protocol import Strategy
 
 _NOUNS = {"fault": "fault", "view": "stale view"}
 

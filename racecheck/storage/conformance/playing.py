@@ -1,7 +1,7 @@
 """Does a storage model allow what it must, and nothing else?  Its programs, played in memory.
 
 The tree is in memory and the two nodes are not processes: what is checked is the model's view.  The same programs run
-in controlled worlds, and on real mounts, with `racecheck.storage.programs.act`.
+in controlled worlds, and on real mounts, with `racecheck.storage.conformance.programs.act`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from racecheck import storage
-from racecheck.errors import UsageError
-from racecheck.model import Op, Place, Result, World
+from racecheck.model.errors import UsageError
+from racecheck.model.nouns import Op, Place, Result, World
 from racecheck.storage import options
-from racecheck.storage.programs import Step, programs
+from racecheck.storage.conformance.programs import Step, programs
 from racecheck.storage.views import FRESH, SECOND, Seen, View
 
 

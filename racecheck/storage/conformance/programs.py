@@ -10,7 +10,8 @@
 
 After the colon is what the call may give, the first being what is really there; the one with the star is what the
 program goes on with, else the first.  A model must offer exactly these.  `act` carries a line out with real
-calls, in a controlled world or on a real mount; `racecheck.storage.conformance` holds a model against them in memory.
+calls, in a controlled world or on a real mount; `racecheck.storage.conformance.playing` holds a model against them in
+memory.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from racecheck.errors import UsageError
+from racecheck.model.errors import UsageError
 from racecheck.storage import options
 
 CALLS: Mapping[str, str] = {

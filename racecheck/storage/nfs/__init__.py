@@ -19,8 +19,8 @@ From nfs(5) ("Data and metadata coherence") and the client in the kernel (fs/nfs
     who has it open, and nothing else.)  One that a process of the same node has open gets a name ``.nfs...`` instead,
     until it is closed: the supervisor does that.
 
-The programs in `racecheck.storage.programs` went like this on two mounts of Linux 6.1, by versions 3 and 4.2
-(tests/peers/nfs_in_uml.sh).
+The programs in `racecheck.storage.conformance.programs` went like this on two mounts of Linux 6.1, by versions 3 and
+4.2 (tests/peers/nfs_in_uml.sh).
 
 A cached item may be dropped at any time: so where the cache differs from what is there, either may be seen, and which
 is chosen.  A barrier refreshes nothing.
@@ -38,11 +38,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from racecheck.dependence import Footprint, Location, Mode
-from racecheck.model import Event, Op, World
-from racecheck.storage import nfs_sending, options
-from racecheck.storage.nfs_settings import OPTIONS, Settings
-from racecheck.storage.nfs_view import NFSView
+from racecheck.model.nouns import Event, Op, World
+from racecheck.model.ops.footprint import Footprint, Location, Mode
+from racecheck.storage import options
+from racecheck.storage.nfs import writeback
+from racecheck.storage.nfs.mount_options import OPTIONS, Settings
+from racecheck.storage.nfs.view import NFSView
 from racecheck.storage.shared import Shared
 
 
@@ -58,8 +59,8 @@ class NFS(Shared):
         self.crashes = self.usual_crashes = ("kill", "nfs", *["nfs-server"] * self.settings.server_async)
 
     def sent(self, trace: Sequence[Event]) -> Mapping[int, Sequence[int]]:
-        """See `racecheck.storage.nfs_sending`; raises `LookupError`."""
-        return nfs_sending.sent(trace, self.world, self.settings)
+        """See `racecheck.storage.nfs.writeback`; raises `LookupError`."""
+        return writeback.sent(trace, self.world, self.settings)
 
     def visible(self, op: Op) -> bool:
         return "FLUSH" in op.flags or super().visible(op)

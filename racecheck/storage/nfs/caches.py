@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from racecheck.model import Place
-from racecheck.storage.clients import Attributes, Client, Name, Server
-from racecheck.storage.nfs_settings import Settings
+from racecheck.model.nouns import Place
+from racecheck.storage.nfs.clients import Attributes, Client, Name, Server
+from racecheck.storage.nfs.mount_options import Settings
 from racecheck.storage.views import SECOND, Truth
 
 _WRITEBACK = 35 * SECOND

@@ -1,7 +1,7 @@
 """What an NFS client remembers: attributes, names and pages, each for a while.
 
-Everything is named by its identity (that of `racecheck.model.Place`).  How far an object has changed on the server is
-a number, its version; a client that remembers another version remembers something old.
+Everything is named by its identity (that of `racecheck.model.nouns.Place`).  How far an object has changed on the
+server is a number, its version; a client that remembers another version remembers something old.
 """
 
 from __future__ import annotations

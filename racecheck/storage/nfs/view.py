@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from racecheck.model import Op, Place, World
-from racecheck.storage.clients import Client, Dirty, Name, Pages
+from racecheck.model.nouns import Op, Place, World
 from racecheck.storage.footprints import names
-from racecheck.storage.nfs_caches import Caches
-from racecheck.storage.nfs_sending import SETS, WRITES, sends
-from racecheck.storage.nfs_settings import Settings
+from racecheck.storage.nfs.caches import Caches
+from racecheck.storage.nfs.clients import Client, Dirty, Name, Pages
+from racecheck.storage.nfs.mount_options import Settings
+from racecheck.storage.nfs.writeback import SETS, WRITES, sends
 from racecheck.storage.views import FRESH, Seen, Truth, ago, is_watched
 
 _LOOKS = frozenset({

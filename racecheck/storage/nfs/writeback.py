@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from racecheck.model import Event, Op, World
-from racecheck.storage.nfs_settings import Settings
+from racecheck.model.nouns import Event, Op, World
+from racecheck.storage.nfs.mount_options import Settings
 
 WRITES = frozenset({"allocate", "copy", "write"})
 SETS = frozenset({"chmod", "chown", "removexattr", "setxattr", "truncate", "utime"})

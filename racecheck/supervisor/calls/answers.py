@@ -9,10 +9,10 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from racecheck.world.calls import Request
-from racecheck.world.files import OpenFiles
-from racecheck.world.perform import Answer
-from racecheck.world.tasks import Task
+from racecheck.supervisor.calls.perform import Answer
+from racecheck.supervisor.files.open_files import OpenFiles
+from racecheck.supervisor.threads.requests import Request
+from racecheck.supervisor.threads.tasks import Task
 
 
 def answer(request: Request, result: Answer, files: OpenFiles) -> Answer:

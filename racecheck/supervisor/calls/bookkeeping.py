@@ -15,20 +15,19 @@ from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from racecheck.kernel import libc, proc, syscalls
+from racecheck.kernel import flock, libc, proc, syscalls
 from racecheck.kernel.memory import Memory
 from racecheck.kernel.seccomp import CLOCKS, FIRST_DESCRIPTOR
-from racecheck.locking import END, EXCLUSIVE, SHARED, UNLOCK, Lock, Locks
-from racecheck.lockops import ASKING, has_begun_to_wait, waits
-from racecheck.model import Op
-from racecheck.world import locks
-from racecheck.world import perform as performing
-from racecheck.world.calls import Decoder, Request, closing_range, signed
-from racecheck.world.coverage import Ledger
-from racecheck.world.files import OpenFile
-from racecheck.world.perform import CARRY_ON, Answer
-from racecheck.world.tasks import Process, Task
-from racecheck.world.virtual import VirtualTime
+from racecheck.model.nouns import Op
+from racecheck.model.ops.lock_ops import ASKING, has_begun_to_wait, waits
+from racecheck.model.ops.locks import END, EXCLUSIVE, SHARED, UNLOCK, Lock, Locks
+from racecheck.supervisor.calls import perform as performing
+from racecheck.supervisor.calls.perform import CARRY_ON, Answer
+from racecheck.supervisor.files.open_files import OpenFile
+from racecheck.supervisor.threads.coverage import Ledger
+from racecheck.supervisor.threads.requests import Decoder, Request, closing_range, signed
+from racecheck.supervisor.threads.tasks import Process, Task
+from racecheck.supervisor.threads.virtual_time import VirtualTime
 
 NEVER_OPS = frozenset({"clock", "clone", "timer", "random", "dup", "ioctl", "advise", "getcwd"})
 """Families that concern the calling process alone."""
@@ -286,7 +285,7 @@ def _lock(request: Request) -> tuple[Lock, dict[str, int]]:
 
 def _record_lock(request: Request, access: int) -> tuple[Lock, dict[str, int]]:
     file, process = request.file, request.task.process
-    wanted = locks.unpack(process.memory.read(request.arguments[2], locks.FLOCK_SIZE))
+    wanted = flock.unpack(process.memory.read(request.arguments[2], flock.FLOCK_SIZE))
     _check_record(request.flags, wanted, access)
     start, end = wanted.span(os.lseek(file.descriptor, 0, os.SEEK_CUR), file.status().st_size)
     numbers = {"start": start, "length": 0 if end == END else end - start, "whence": wanted.whence}
@@ -297,7 +296,7 @@ def _record_lock(request: Request, access: int) -> tuple[Lock, dict[str, int]]:
     return Lock(kind, _inode(request), owner, wanted.mode, start, end), {k: n for k, n in numbers.items() if n}
 
 
-def _check_record(flags: frozenset[str], wanted: locks.Range, access: int) -> None:
+def _check_record(flags: frozenset[str], wanted: flock.Range, access: int) -> None:
     """Raises `OSError` for a lock that a file open in this way cannot have (fcntl(2))."""
     asks = bool(flags & ASKING)
     if (flags & {"F_OFD_SETLK", "F_OFD_SETLKW", "F_OFD_GETLK"} and wanted.pid) or (
@@ -437,7 +436,7 @@ def _set_lock(request: Request, held: Locks) -> Answer:
     if request.flags & ASKING:
         memory, address = request.task.process.memory, request.arguments[2]
         owner = getattr(conflict.owner, "pid", -1) if conflict else 0
-        memory.write(address, locks.pack(conflict, memory.read(address, locks.FLOCK_SIZE), owner))
+        memory.write(address, flock.pack(conflict, memory.read(address, flock.FLOCK_SIZE), owner))
         return Answer()
     if conflict is not None:
         return _refuse(request, lock, held)

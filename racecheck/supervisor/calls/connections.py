@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from racecheck.kernel import sockets
-from racecheck.world.calls import Request, signed
+from racecheck.supervisor.threads.requests import Request, signed
 
 _BIND_ADDRESS_NO_PORT = 24
 """Of ip(7); `socket` has no name for it before Python 3.12."""

@@ -18,11 +18,11 @@ from dataclasses import dataclass, replace
 from racecheck.kernel import libc, proc, syscalls
 from racecheck.kernel.memory import Memory
 from racecheck.kernel.signature import Arg, Role
-from racecheck.world.calls import Request, signed
-from racecheck.world.digest import Digest, plain
-from racecheck.world.files import OpenFile
-from racecheck.world.names import Names
-from racecheck.world.resolve import AT_FDCWD, Located, check_ours
+from racecheck.model.ops.unstable_names import Names
+from racecheck.processes.file_digests import Digest, plain
+from racecheck.supervisor.files.open_files import OpenFile
+from racecheck.supervisor.files.paths import AT_FDCWD, Located, check_ours
+from racecheck.supervisor.threads.requests import Request, signed
 
 _CHUNK = 1 << 20
 _SHORT = 120

@@ -2,7 +2,7 @@
 
 An object has the same inode in the store and in every mirror (hard links).  A file that is opened to be written gets an
 inode of its own, which is seen in the node's mirror alone: the upload.  When it is complete it takes the object's place
-everywhere.  What the storage refuses, its view says (`racecheck.storage.objects`).
+everywhere.  What the storage refuses, its view says (`racecheck.storage.object_store`).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from racecheck.errors import InternalError
-from racecheck.storage.objects import ObjectView, writes
+from racecheck.model.errors import InternalError
+from racecheck.processes.trees import wipe
+from racecheck.storage.object_store import ObjectView, writes
 from racecheck.storage.views import View
-from racecheck.world.calls import Request
-from racecheck.world.perform import Answer
-from racecheck.world.resolve import Located
-from racecheck.world.session import wipe
-from racecheck.world.state import State
+from racecheck.supervisor.calls.perform import Answer
+from racecheck.supervisor.files.paths import Located
+from racecheck.supervisor.run.state import State
+from racecheck.supervisor.threads.requests import Request
 
 _FORGOTTEN = frozenset({"chmod", "chown", "utime"})
 _CHANGES_CONTENT = frozenset({"copy", "truncate", "write"})

@@ -2,7 +2,7 @@
 
 The storage's view (`racecheck.storage.views`) decides what may be shown; here are the copies of attributes, bytes and
 listings that this takes, and what only real files can do: NFS's renaming of a removed file that is still open on its
-own node, and the mirrors of an object storage (`racecheck.world.mirrors`).
+own node, and the mirrors of an object storage (`racecheck.supervisor.effects.buckets`).
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from dataclasses import dataclass, replace
 from racecheck import storage
 from racecheck.kernel import libc, syscalls
 from racecheck.kernel.signature import SIZES, Role
-from racecheck.model import Op, Result
-from racecheck.storage.nfs_view import KEPT
+from racecheck.model.nouns import Op, Result
+from racecheck.storage.nfs.view import KEPT
 from racecheck.storage.views import Seen, View
-from racecheck.world.calls import Request
-from racecheck.world.files import OpenFile
-from racecheck.world.mirrors import Mirrors
-from racecheck.world.perform import Answer
-from racecheck.world.resolve import AT_FDCWD
-from racecheck.world.state import State
-from racecheck.world.tasks import Rank
+from racecheck.supervisor.calls.perform import Answer
+from racecheck.supervisor.effects.buckets import Mirrors
+from racecheck.supervisor.files.open_files import OpenFile
+from racecheck.supervisor.files.paths import AT_FDCWD
+from racecheck.supervisor.run.state import State
+from racecheck.supervisor.threads.requests import Request
+from racecheck.supervisor.threads.tasks import Rank
 
 _MOST = 256 << 20
 """Bytes that are copied of a file; of a longer one no old content is shown."""

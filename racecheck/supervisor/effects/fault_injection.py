@@ -11,11 +11,11 @@ from dataclasses import replace
 
 from racecheck.faults import Plan, grammar
 from racecheck.kernel import proc
-from racecheck.model import Fault, Op, Result
-from racecheck.world.calls import MOST, Request
-from racecheck.world.perform import Answer, wanted
-from racecheck.world.state import State
-from racecheck.world.tasks import Rank, Task
+from racecheck.model.nouns import Fault, Op, Result
+from racecheck.supervisor.calls.perform import Answer, wanted
+from racecheck.supervisor.run.state import State
+from racecheck.supervisor.threads.requests import MOST, Request
+from racecheck.supervisor.threads.tasks import Rank, Task
 
 _ENDS = (*grammar.KILLS, "term")
 _SECOND = 1_000_000_000

@@ -17,9 +17,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from racecheck.kernel import libc, syscalls
+from racecheck.kernel.path_walk import undeleted
 from racecheck.kernel.seccomp import FIRST_DESCRIPTOR
-from racecheck.world.resolve import Watched, check_ours
-from racecheck.world.way import undeleted
+from racecheck.supervisor.files.paths import Watched, check_ours
 
 _KCMP_FILE = 0
 

@@ -15,10 +15,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from racecheck.errors import CannotRun
 from racecheck.kernel import libc
 from racecheck.kernel.memory import PATH_MAX
-from racecheck.world.way import MAX_LINKS, OPEN_DIRECTORY, Mount, Way, instead, joined, real_path, undeleted
+from racecheck.kernel.path_walk import MAX_LINKS, OPEN_DIRECTORY, Mount, Way, instead, joined, real_path, undeleted
+from racecheck.model.errors import CannotRun
 
 AT_FDCWD = -100
 _OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})

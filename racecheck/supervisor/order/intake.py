@@ -12,15 +12,16 @@ from racecheck.kernel import libc, proc, syscalls
 from racecheck.kernel.seccomp import ANNOUNCE, Notification
 from racecheck.kernel.signature import Call, Treatment
 from racecheck.kernel.syscalls import number
-from racecheck.world import bookkeeping, machine, stacks
-from racecheck.world.answers import answer, reply
-from racecheck.world.calls import Request, Unreachable
-from racecheck.world.crew import announcement
-from racecheck.world.files import OpenFile
-from racecheck.world.limits import HELD, Limits, may_be_held
-from racecheck.world.perform import CARRY_ON, Answer
-from racecheck.world.state import State
-from racecheck.world.tasks import Rank, Task
+from racecheck.processes import stacks
+from racecheck.supervisor.calls import bookkeeping, tsc_frequency
+from racecheck.supervisor.calls.answers import answer, reply
+from racecheck.supervisor.calls.perform import CARRY_ON, Answer
+from racecheck.supervisor.files.open_files import OpenFile
+from racecheck.supervisor.order.timed_waits import HELD, Limits, may_be_held
+from racecheck.supervisor.run.boot import announcement
+from racecheck.supervisor.run.state import State
+from racecheck.supervisor.threads.requests import Request, Unreachable
+from racecheck.supervisor.threads.tasks import Rank, Task
 
 CLOCKS = "clocks are read by the program: they show what they showed in these schedules"
 _SPIN = 100
@@ -169,7 +170,7 @@ class Intake:
             result = Answer(errno=getattr(errno, request.call.errno))
         if result is None and not request.touches and request.call.family not in bookkeeping.WITHOUT_PLACE:
             state.ledger.passed_by(request)
-            if machine.is_asked(request) and machine.tell(request):
+            if tsc_frequency.is_asked(request) and tsc_frequency.tell(request):
                 request.close()
                 return
             result = CARRY_ON

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from racecheck.kernel import libc, proc, sockets, syscalls
-from racecheck.world import bookkeeping
-from racecheck.world.connecting import is_own, open_socket
-from racecheck.world.tasks import Process, Rank, Task
+from racecheck.supervisor.calls import bookkeeping
+from racecheck.supervisor.calls.connections import is_own, open_socket
+from racecheck.supervisor.threads.tasks import Process, Rank, Task
 
 _PATIENCE, _LOOK = 5, 0.1
 """Seconds for all answers of a run; and as which at most the time between two looks counts: others may have run."""

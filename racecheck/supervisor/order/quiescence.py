@@ -12,15 +12,16 @@ import time
 from dataclasses import replace
 
 from racecheck.kernel import libc, proc, syscalls
-from racecheck.model import Died
-from racecheck.world import bookkeeping, disk
-from racecheck.world.ending import hear
-from racecheck.world.intake import Intake
-from racecheck.world.limits import HELD
-from racecheck.world.outside import Outside
-from racecheck.world.session import Session
-from racecheck.world.state import Over, State
-from racecheck.world.tasks import Process, Rank, Task
+from racecheck.model.nouns import Died
+from racecheck.processes import disk
+from racecheck.processes.session import Session
+from racecheck.supervisor.calls import bookkeeping
+from racecheck.supervisor.order.intake import Intake
+from racecheck.supervisor.order.outside_services import Outside
+from racecheck.supervisor.order.timed_waits import HELD
+from racecheck.supervisor.run.ending import hear
+from racecheck.supervisor.run.state import Over, State
+from racecheck.supervisor.threads.tasks import Process, Rank, Task
 
 _LOOK_AFTER, _LOOK_AGAIN = 1, 8
 """Milliseconds without news after which the kernel is asked; and at most so long between two looks, for whoever looks

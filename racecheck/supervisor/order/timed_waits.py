@@ -5,7 +5,7 @@ over.  A thread of the program's own that calls it stops, as if it were late to 
 word has changed the call ends as it would have, with EAGAIN; before that it can end as a sleep ends, when its time is
 over.  Which of the two comes first is a choice.
 
-Who connects to somebody on this machine waits until that one listens (`connecting`); it is refused where nothing else
+Who connects to somebody on this machine waits until that one listens (`connections`); it is refused where nothing else
 can go on, or others only wait for long.
 
 Threads of gloo's and those inside a collective are let pass, and so is who wants the GIL (`seccomp`).
@@ -21,14 +21,15 @@ from dataclasses import replace
 
 from racecheck.kernel import proc
 from racecheck.kernel.seccomp import FUTEX_COMMAND, FUTEX_WAIT
-from racecheck.model import Op
-from racecheck.world import connecting
-from racecheck.world.answers import answer
-from racecheck.world.bookkeeping import round_up
-from racecheck.world.calls import Request
-from racecheck.world.perform import CARRY_ON, Answer
-from racecheck.world.state import Over, State
-from racecheck.world.tasks import Rank, Task, join
+from racecheck.model.nouns import Op
+from racecheck.model.vector_clock import join
+from racecheck.supervisor.calls import connections
+from racecheck.supervisor.calls.answers import answer
+from racecheck.supervisor.calls.bookkeeping import round_up
+from racecheck.supervisor.calls.perform import CARRY_ON, Answer
+from racecheck.supervisor.run.state import Over, State
+from racecheck.supervisor.threads.requests import Request
+from racecheck.supervisor.threads.tasks import Rank, Task
 
 HELD = frozenset({"wait", "connect"})
 """The families of calls that a thread may be held in."""
@@ -60,7 +61,7 @@ class Limits:
         task = request.task
         if _connects(request):
             task.rank.connects = True
-            if connecting.is_here(request):
+            if connections.is_here(request):
                 if not task.makes_group:
                     self._state.ledger.untried("a connection that is refused because nobody listens yet")
                 request.until = self._state.time.elapsed + _PATIENCE
@@ -181,7 +182,7 @@ def _news(request: Request) -> Answer | None:
     """With what a wait ends now; None if it goes on."""
     task = request.task
     if _connects(request):
-        return CARRY_ON if connecting.is_awaited(request) else None
+        return CARRY_ON if connections.is_awaited(request) else None
     word, _, expected = request.arguments[:3]
     try:
         now = int.from_bytes(task.process.memory.read(word, 4), sys.byteorder)

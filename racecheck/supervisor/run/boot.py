@@ -9,18 +9,19 @@ import socket
 import time
 from dataclasses import asdict
 
-from racecheck.errors import CannotRun
+from racecheck.kernel.path_walk import Mount
 from racecheck.kernel.seccomp import ANNOUNCE, Listener, Notification
-from racecheck.model import World
-from racecheck.world import disk
-from racecheck.world.agent import Job
-from racecheck.world.answers import reply
-from racecheck.world.files import OpenFiles
-from racecheck.world.resolve import Watched
-from racecheck.world.session import Session, wipe
-from racecheck.world.store import Store
-from racecheck.world.tasks import Announcement, Rank
-from racecheck.world.way import Mount
+from racecheck.model.errors import CannotRun
+from racecheck.model.nouns import World
+from racecheck.processes import disk
+from racecheck.processes.ranks.agent import Job
+from racecheck.processes.session import Session
+from racecheck.processes.trees import wipe
+from racecheck.supervisor.calls.answers import reply
+from racecheck.supervisor.files.open_files import OpenFiles
+from racecheck.supervisor.files.paths import Watched
+from racecheck.supervisor.threads.store import Store
+from racecheck.supervisor.threads.tasks import Announcement, Rank
 
 _BOOT_SECONDS = 120.0
 

@@ -6,12 +6,14 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from racecheck.errors import UsageError
-from racecheck.model import Died, Frame, Raised, RankResult, Returned, Stopped, Weights
-from racecheck.world import bookkeeping, stacks
-from racecheck.world.collectives import Instance
-from racecheck.world.state import State
-from racecheck.world.tasks import Rank, frames
+from racecheck.model.errors import UsageError
+from racecheck.model.nouns import Died, Frame, Raised, RankResult, Returned, Stopped, Weights
+from racecheck.processes import stacks
+from racecheck.processes.stacks import frames
+from racecheck.supervisor.calls import bookkeeping
+from racecheck.supervisor.run.state import State
+from racecheck.supervisor.threads.collectives import Instance
+from racecheck.supervisor.threads.tasks import Rank
 
 
 def hear(rank: Rank) -> None:

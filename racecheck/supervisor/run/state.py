@@ -7,20 +7,20 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from racecheck.locking import Locks
-from racecheck.lockops import waits
-from racecheck.model import Choice, Event, Mismatch, Op, Point, PointKind, Weights, World
+from racecheck.model.nouns import Choice, Event, Mismatch, Op, Point, PointKind, Weights, World
+from racecheck.model.ops.lock_ops import waits
+from racecheck.model.ops.locks import Locks
+from racecheck.model.ops.unstable_names import Names
+from racecheck.scheduling.file_times import label
 from racecheck.storage import Storage
-from racecheck.timed import label
-from racecheck.world.calls import Decoder
-from racecheck.world.collectives import Collectives
-from racecheck.world.coverage import Ledger
-from racecheck.world.crew import Crew
-from racecheck.world.names import Names
-from racecheck.world.resolve import Identities
-from racecheck.world.tasks import Rank, Task
-from racecheck.world.unseen import Unseen
-from racecheck.world.virtual import VirtualTime
+from racecheck.supervisor.files.paths import Identities
+from racecheck.supervisor.run.boot import Crew
+from racecheck.supervisor.run.unseen import Unseen
+from racecheck.supervisor.threads.collectives import Collectives
+from racecheck.supervisor.threads.coverage import Ledger
+from racecheck.supervisor.threads.requests import Decoder
+from racecheck.supervisor.threads.tasks import Rank, Task
+from racecheck.supervisor.threads.virtual_time import VirtualTime
 
 
 @dataclass(slots=True)

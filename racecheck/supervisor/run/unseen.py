@@ -15,11 +15,11 @@ import re
 from collections import defaultdict
 from collections.abc import Hashable
 
-from racecheck.dependence import Footprint, Mode
-from racecheck.model import Op, World
-from racecheck.world.calls import Request
-from racecheck.world.coverage import Ledger
-from racecheck.world.resolve import Watched
+from racecheck.model.nouns import Op, World
+from racecheck.model.ops.footprint import Footprint, Mode
+from racecheck.supervisor.files.paths import Watched
+from racecheck.supervisor.threads.coverage import Ledger
+from racecheck.supervisor.threads.requests import Request
 
 _TORN = "what is read through a mapping while another thread writes the file"
 _BUSY = "an exec of a file while another thread has it open for writing (ETXTBSY)"

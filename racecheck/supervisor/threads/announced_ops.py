@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from racecheck.model import Op, Place
-from racecheck.world.store import keys_of
-from racecheck.world.tasks import Task, frames, join
+from racecheck.model.nouns import Op, Place
+from racecheck.model.vector_clock import join
+from racecheck.processes.stacks import frames
+from racecheck.supervisor.threads.store import keys_of
+from racecheck.supervisor.threads.tasks import Task
 
 AMONG_THREADS: Mapping[str, str] = {
     "thread": "begin",

@@ -14,15 +14,13 @@ count that as order would hide races that another backend, or the next release, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from racecheck.model import Collective, Frame, Mismatch
-from racecheck.world.tasks import Clock, frames, join
+from racecheck.model.nouns import Collective, Frame, Mismatch
+from racecheck.model.vector_clock import Clock, before, join
+from racecheck.processes.stacks import frames
 
-_ROOT_TO_ALL = frozenset({"broadcast", "scatter"})
-_ALL_TO_ROOT = frozenset({"reduce", "gather"})
 _WITHOUT_TENSOR = frozenset({"barrier", "monitored_barrier"})
 _ONE_TO_ONE = frozenset({"send", "recv", "recv_any"})
 
@@ -81,17 +79,6 @@ class Instance:
 
     def __str__(self) -> str:
         return f"{self.kind} #{self.number} of group {self.group}"
-
-
-def before(kind: str, ranks: Sequence[int], root: int, rank: int) -> tuple[int, ...]:
-    """Whose parts of a collective happen before ``rank`` goes on."""
-    if kind == "send/recv":
-        return (ranks[0],)
-    if kind in _ROOT_TO_ALL:
-        return (root,)
-    if kind in _ALL_TO_ROOT and rank != root:
-        return (rank,)
-    return tuple(ranks)
 
 
 class Mismatched(Exception):

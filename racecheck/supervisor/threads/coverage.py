@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections import Counter, defaultdict
 
-from racecheck.errors import CannotRun
-from racecheck.model import Coverage
-from racecheck.world.calls import Request
-from racecheck.world.resolve import kind_of
+from racecheck.model.errors import CannotRun
+from racecheck.model.nouns import Coverage
+from racecheck.supervisor.files.paths import kind_of
+from racecheck.supervisor.threads.requests import Request
 
 _CHANGES_EXISTING = frozenset({"rmdir", "unlink", "rename", "truncate", "chmod", "chown", "setxattr", "removexattr"})
 _MAKES_NEW = frozenset({"mkdir", "mknod", "link", "symlink"})

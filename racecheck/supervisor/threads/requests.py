@@ -13,14 +13,14 @@ from racecheck.kernel import libc
 from racecheck.kernel.flags import flag_names
 from racecheck.kernel.signature import Role
 from racecheck.kernel.syscalls import Call
-from racecheck.locking import Lock
-from racecheck.model import Op, Place
-from racecheck.world.files import OpenFile
-from racecheck.world.names import Names
-from racecheck.world.resolve import AT_FDCWD, Identities, Located, Resolver, View, Watched, kind_of
+from racecheck.model.nouns import Op, Place
+from racecheck.model.ops.locks import Lock
+from racecheck.model.ops.unstable_names import Names
+from racecheck.supervisor.files.open_files import OpenFile
+from racecheck.supervisor.files.paths import AT_FDCWD, Identities, Located, Resolver, View, Watched, kind_of
 
 if TYPE_CHECKING:
-    from racecheck.world.tasks import Task
+    from racecheck.supervisor.threads.tasks import Task
 
 MOST = 0x7FFFF000
 """Bytes that one read or write moves at most: MAX_RW_COUNT of read(2)."""

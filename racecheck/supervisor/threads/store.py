@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from racecheck.storeops import AWAIT_KEYS
-from racecheck.world.tasks import Clock, join
+from racecheck.model.ops.store_ops import AWAIT_KEYS
+from racecheck.model.vector_clock import Clock, join
 
 
 def keys_of(do: str, arguments: Sequence[Any]) -> Sequence[str]:

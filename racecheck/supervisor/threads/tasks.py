@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -13,24 +13,15 @@ from typing import TYPE_CHECKING, Any
 from racecheck.kernel import proc
 from racecheck.kernel.memory import Memory
 from racecheck.kernel.seccomp import Listener
-from racecheck.model import Died, Frame, Op, RankResult, Returned, Weights
-from racecheck.world.files import Descriptors, OpenFiles
-from racecheck.world.names import Names
+from racecheck.model.nouns import Died, Op, RankResult, Returned, Weights
+from racecheck.model.ops.unstable_names import Names
+from racecheck.model.vector_clock import Clock
+from racecheck.supervisor.files.open_files import Descriptors, OpenFiles
 
 if TYPE_CHECKING:
-    from racecheck.world.calls import Request
-    from racecheck.world.collectives import Instance
-    from racecheck.world.way import Mount
-
-Clock = dict[str, int]
-
-
-def join(clock: Clock, *others: Mapping[str, int]) -> None:
-    """Make ``clock`` the least one that is after itself and the others."""
-    for other in others:
-        for thread, count in other.items():
-            if clock.get(thread, 0) < count:
-                clock[thread] = count
+    from racecheck.kernel.path_walk import Mount
+    from racecheck.supervisor.threads.collectives import Instance
+    from racecheck.supervisor.threads.requests import Request
 
 
 @dataclass(slots=True)
@@ -70,10 +61,10 @@ class Task:
     item's, and ``own_name`` its own.  At most one of ``request`` and ``announcement`` is what it is stopped at;
     ``fresh``: it has just stopped.  ``inside`` is the collective that it was let into and has not been seen to leave.
     ``deadline`` is when the wait that it was seen in would end by itself (CLOCK_MONOTONIC, 0 for never), ``released``
-    when a call of its was last answered; ``wait`` is the connect that it is held before (`limits`), ``limit`` how many
-    nanoseconds it has announced for the next.  ``started``: it has shown itself as one of the program's own, by a call
-    or an announcement.  ``hiring``: a thread that it starts now is a worker of a pool.  ``leaves``: it has been let
-    into a collective, and will announce that it has left it.  ``makes_group``: it makes a process group.
+    when a call of its was last answered; ``wait`` is the connect that it is held before (`timed_waits`), ``limit`` how
+    many nanoseconds it has announced for the next.  ``started``: it has shown itself as one of the program's own, by a
+    call or an announcement.  ``hiring``: a thread that it starts now is a worker of a pool.  ``leaves``: it has been
+    let into a collective, and will announce that it has left it.  ``makes_group``: it makes a process group.
     """
 
     process: Process
@@ -306,8 +297,3 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def frames(raw: list[list[Any]] | None) -> tuple[Frame, ...]:
-    """A stack as the agent sends it."""
-    return tuple(Frame(str(file), int(line), str(function)) for file, line, function in raw or ())

@@ -6,7 +6,6 @@ its clock, and the kernel, which knows nothing of ours, must not find that it ha
 
 from __future__ import annotations
 
-import itertools
 import mmap
 import os
 import struct
@@ -14,29 +13,17 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from racecheck.kernel import libc
 from racecheck.kernel.signature import Call, Role
+from racecheck.processes.epoch import EPOCH, GRANULARITY, TICK
 
 if TYPE_CHECKING:
-    from racecheck.world.calls import Request
-    from racecheck.world.tasks import Task
+    from racecheck.supervisor.threads.requests import Request
+    from racecheck.supervisor.threads.tasks import Task
 
-EPOCH = 2_000_000_000 * 10**9
-"""The time of day at which every run begins, in nanoseconds since 1970."""
 
-BOOTED = 1_000 * 10**9
-"""What monotonic clocks say then."""
-
-TICK = 1_000
-"""Nanoseconds that pass with every op, and from one reading of a clock to the next: else who polls would never end."""
-
-_SETUP = 3_600 * 10**9
-"""How long before the run its setup is taken to have been."""
-_GRANULARITY = 20_000_000
-"""How far the kernel's stamps may be behind its clock."""
 _ATTRIBUTES = frozenset({"chmod", "chown", "utime", "setxattr", "removexattr", "link", "rename"})
 _CHANGING = _ATTRIBUTES | {
     "mkdir", "mknod", "symlink", "unlink", "rmdir", "write", "truncate", "allocate", "copy",
@@ -61,7 +48,7 @@ class VirtualTime:
     reads: dict[str, int] = field(default_factory=dict)
     changed: dict[tuple[int, int], int] = field(default_factory=dict)
     born: dict[tuple[int, int], int] = field(default_factory=dict)
-    _started: int = field(default_factory=lambda: time.time_ns() - _GRANULARITY)
+    _started: int = field(default_factory=lambda: time.time_ns() - GRANULARITY)
 
     def tick(self, until: int = 0) -> None:
         """An op has been performed, or a sleep until then."""
@@ -159,21 +146,3 @@ class VirtualTime:
         for offset, stamp in zip(offsets, shown, strict=False):
             struct.pack_into(form, answer, offset, *divmod(stamp, 10**9))
         return bytes(answer), shown
-
-
-def age(tree: Path, since: int) -> None:
-    """Give what a setup has made since a time of day (nanoseconds) times before the run, the same in every session."""
-    paths = [tree, *(Path(below) / name for below, *names in os.walk(tree) for name in itertools.chain(*names))]
-    made = {path: stamp for path in paths if (stamp := path.lstat().st_mtime_ns) >= since - _GRANULARITY}
-    order = {stamp: number for number, stamp in enumerate(sorted(set(made.values())))}
-    for path, stamp in made.items():
-        before = EPOCH - _SETUP + order[stamp] * 10**6
-        os.utime(path, ns=(before, before), follow_symlinks=False)
-
-
-def grow_old(tree: Path) -> None:
-    """Make what a run has left an hour older: the next run begins when the last one did, and is to be later."""
-    paths = [tree, *(Path(below) / name for below, *names in os.walk(tree) for name in itertools.chain(*names))]
-    for path in paths:
-        before = path.lstat().st_mtime_ns - _SETUP
-        os.utime(path, ns=(before, before), follow_symlinks=False)

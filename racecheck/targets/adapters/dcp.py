@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, ClassVar
 
-from racecheck.checkpointers.protocol import State
+from racecheck.targets.suite.protocol import State
 
 _EMPTY = (
     'torch.distributed.checkpoint.FileSystemWriter: "This implementation makes the following assumptions: '

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar
 
-from racecheck.checkpointers.dcp import OVERWRITES, Dcp, newest
-from racecheck.checkpointers.protocol import State
+from racecheck.targets.adapters.dcp import OVERWRITES, Dcp, newest
+from racecheck.targets.suite.protocol import State
 
 
 class Fsdp2(Dcp):
@@ -21,7 +21,7 @@ class Fsdp2(Dcp):
     def load(self, root: Path, state: State) -> tuple[State, int]:
         from torch.distributed.checkpoint.state_dict import set_state_dict
 
-        from racecheck.checkpointers.state import taken
+        from racecheck.targets.suite.state import taken
 
         module, optimizer = self._trained(state)
         found, step = super().load(root, self._taken(module, optimizer))
@@ -40,7 +40,7 @@ class Fsdp2(Dcp):
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
 
-        from racecheck.checkpointers.state import optimizer
+        from racecheck.targets.suite.state import optimizer
 
         module = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 8))
         fully_shard(module, mesh=init_device_mesh("cpu", (torch.distributed.get_world_size(),)))

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from racecheck.checkpointers.protocol import State
+from racecheck.targets.suite.protocol import State
 
 _SIZE = (
     "DeepSpeedEngine._load_zero_checkpoint refuses it, with an error that names both sizes; universal checkpoints are "
@@ -55,7 +55,7 @@ class Zero1:
         import deepspeed
         import torch
 
-        from racecheck.checkpointers import state
+        from racecheck.targets.suite import state
 
         module = state.model(state.empty(("model",)))
         optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3)
@@ -67,7 +67,7 @@ class Zero1:
     def _put(self, state: State) -> None:
         from deepspeed.utils import safe_set_full_fp32_param, safe_set_full_optimizer_state
 
-        from racecheck.checkpointers.state import MOMENTS
+        from racecheck.targets.suite.state import MOMENTS
 
         for name, parameter in self._engine.module.named_parameters():
             self._put_weights(parameter, state["model"][name])
@@ -82,7 +82,7 @@ class Zero1:
         import torch
         from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
 
-        from racecheck.checkpointers.state import MOMENTS
+        from racecheck.targets.suite.state import MOMENTS
 
         found: State = {"model": {}, "optimizer": {}}
         for name, parameter in self._engine.module.named_parameters():
@@ -157,7 +157,7 @@ def _swap_in(engine: Any, folder: Path) -> None:
 
 def _swapped(engine: Any, folder: Path) -> Iterator[tuple[Any, str, Path]]:
     """What is swapped out: the weights (whose key is "") and the moments."""
-    from racecheck.checkpointers.state import MOMENTS
+    from racecheck.targets.suite.state import MOMENTS
 
     for name, parameter in engine.module.named_parameters():
         for key in ("", *MOMENTS):

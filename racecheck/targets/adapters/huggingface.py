@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Any, ClassVar
 
-from racecheck.checkpointers.protocol import State
+from racecheck.targets.suite.protocol import State
 
 _EXISTS = "Accelerator.save_state raises ValueError by design: 'Checkpoint directory ... already exists. Please ...'"
 
@@ -31,7 +31,7 @@ class Accelerate:
         self._accelerator.save_state()
 
     def load(self, root: Path, state: State) -> tuple[State, int]:
-        from racecheck.checkpointers import state as states
+        from racecheck.targets.suite import state as states
 
         self._prepare(state, root)
         step = _newest(root / "checkpoints", r"checkpoint_(\d+)")
@@ -45,7 +45,7 @@ class Accelerate:
         from accelerate import Accelerator
         from accelerate.utils import ProjectConfiguration
 
-        from racecheck.checkpointers import state as states
+        from racecheck.targets.suite import state as states
 
         if self._accelerator is None:
             naming = ProjectConfiguration(
@@ -141,7 +141,7 @@ def _trainer(state: State, root: Path, save_total_limit: int) -> tuple[Any, Any]
     import torch.distributed as dist
     import transformers
 
-    from racecheck.checkpointers import state as states
+    from racecheck.targets.suite import state as states
 
     class Net(torch.nn.Sequential):
         def forward(self, x: Any, labels: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from racecheck.checkpointers.protocol import State
+from racecheck.targets.suite.protocol import State
 
 
 class Lightning:
@@ -30,7 +30,7 @@ class Lightning:
         self._job.save(state, step)
 
     def load(self, root: Path, state: State) -> tuple[State, int]:
-        from racecheck.checkpointers import state as states
+        from racecheck.targets.suite import state as states
 
         name = "last.ckpt" if self.save_last else f"step={self.latest(root)}.ckpt"
         self._attach(state, root, str(root / name))
@@ -109,7 +109,7 @@ class _Job:
         self.saver.save_last = self.save_last
 
     def save(self, state: State, step: int) -> None:
-        from racecheck.checkpointers import state as states
+        from racecheck.targets.suite import state as states
 
         states.fill(self.module.net, self.optimizer, state)
         progress = self.trainer.fit_loop.epoch_loop.automatic_optimization.optim_progress
@@ -121,7 +121,7 @@ def _module(state: State) -> tuple[Any, Any]:
     import torch
     from lightning import pytorch as lightning
 
-    from racecheck.checkpointers import state as states
+    from racecheck.targets.suite import state as states
 
     class Net(lightning.LightningModule):
         def __init__(self) -> None:

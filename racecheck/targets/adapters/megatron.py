@@ -11,7 +11,7 @@ import queue
 from pathlib import Path
 from typing import Any
 
-from racecheck.checkpointers.protocol import State
+from racecheck.targets.suite.protocol import State
 
 
 class Megatron:
@@ -34,7 +34,7 @@ class Megatron:
     def load(self, root: Path, state: State) -> tuple[State, int]:
         from megatron.core import dist_checkpointing
 
-        from racecheck.checkpointers import state as states
+        from racecheck.targets.suite import state as states
 
         step = self.latest(root) or 0
         found = dist_checkpointing.load(_sharded(state), str(_directory(root, step)))
@@ -58,7 +58,7 @@ def _sharded(state: State) -> dict[str, Any]:
     import torch.distributed as dist
     from megatron.core.dist_checkpointing import ShardedTensor
 
-    from racecheck.checkpointers import state as states
+    from racecheck.targets.suite import state as states
 
     rank, ranks = dist.get_rank(), dist.get_world_size()
     return {

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from racecheck.checkpointers.controls import RankZero
-from racecheck.checkpointers.protocol import State
+from racecheck.targets.suite.controls import RankZero
+from racecheck.targets.suite.protocol import State
 
 
 class Orbax(RankZero):

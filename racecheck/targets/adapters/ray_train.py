@@ -18,8 +18,8 @@ import tempfile
 from pathlib import Path
 from typing import Any, ClassVar
 
-from racecheck.checkpointers.controls import RankZero
-from racecheck.checkpointers.protocol import State
+from racecheck.targets.suite.controls import RankZero
+from racecheck.targets.suite.protocol import State
 
 os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")  # or ranks could not be forked with pyarrow
 os.environ.setdefault("ARROW_IO_THREADS", "1")  # which of several threads of C++ copies which file is not controlled

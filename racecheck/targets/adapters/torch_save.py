@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar
 
-from racecheck.checkpointers.protocol import State
+from racecheck.targets.suite.protocol import State
 
 
 class InPlace:

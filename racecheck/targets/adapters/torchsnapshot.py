@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from racecheck.checkpointers.protocol import State
+from racecheck.targets.suite.protocol import State
 
 
 class TorchSnapshot:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar
 
-from racecheck.checkpointers.dcp import OVERWRITES, newest
-from racecheck.checkpointers.protocol import State
+from racecheck.targets.adapters.dcp import OVERWRITES, newest
+from racecheck.targets.suite.protocol import State
 
 
 class Titan:

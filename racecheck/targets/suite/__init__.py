@@ -2,10 +2,10 @@
 
     protocol       the methods of a checkpointer, who calls them and when
     state          the model and optimizer that it is given
-    driving        a rank's side of a check
+    driver         a rank's side of a check
     checks         what is done, in which world, and what must hold then
-    loads          what must hold of loads
-    suite          a checkpointer and a check make a scenario
+    load_invariants  what must hold of loads
+    check_scenario a checkpointer and a check make a scenario
     controls       savers that hold
     mutants        these with a safeguard taken out
     (the others)   adapters over the public interfaces of released savers, one file for each framework
@@ -15,43 +15,43 @@
 
 from __future__ import annotations
 
-from racecheck.checkpointers.checks import CHECKS, Check
-from racecheck.checkpointers.protocol import Checkpointer, Handle, State
-from racecheck.checkpointers.suite import applicable, reason_against, scenario
+from racecheck.targets.suite.check_scenario import applicable, reason_against, scenario
+from racecheck.targets.suite.checks import CHECKS, Check
+from racecheck.targets.suite.protocol import Checkpointer, Handle, State
 
 __all__ = ["CHECKS", "NAMES", "Check", "Checkpointer", "Handle", "State", "applicable", "reason_against", "scenario"]
 
 NAMES = {
-    "torch-in-place": "racecheck.checkpointers.torch_save:InPlace",
-    "torch-barrier": "racecheck.checkpointers.torch_save:Barrier",
-    "torch-filelock": "racecheck.checkpointers.torch_save:Locked",
-    "torch-rename": "racecheck.checkpointers.torch_save:Renamed",
-    "dcp": "racecheck.checkpointers.dcp:Dcp",
-    "dcp-reused": "racecheck.checkpointers.dcp:Reused",
-    "dcp-threads": "racecheck.checkpointers.dcp:Threads",
-    "dcp-async": "racecheck.checkpointers.dcp:Async",
-    "dcp-async-process": "racecheck.checkpointers.dcp:AsyncProcess",
-    "dcp-to-torch": "racecheck.checkpointers.dcp:ToTorch",
-    "dcp-fsdp2": "racecheck.checkpointers.dcp_sharded:Fsdp2",
-    "dcp-full-state": "racecheck.checkpointers.dcp_sharded:FullState",
-    "dcp-safetensors": "racecheck.checkpointers.dcp_sharded:Safetensors",
-    "control": "racecheck.checkpointers.controls:Recipe",
-    "control-dcp": "racecheck.checkpointers.controls:SyncedDcp",
-    "accelerate": "racecheck.checkpointers.huggingface:Accelerate",
-    "accelerate-limit": "racecheck.checkpointers.huggingface:AccelerateLimit",
-    "safetensors": "racecheck.checkpointers.huggingface:Safetensors",
-    "trainer": "racecheck.checkpointers.huggingface:Trainer",
-    "lightning": "racecheck.checkpointers.lightning:Lightning",
-    "lightning-async": "racecheck.checkpointers.lightning:LightningAsync",
-    "torchsnapshot": "racecheck.checkpointers.torchsnapshot:TorchSnapshot",
-    "megatron": "racecheck.checkpointers.megatron:Megatron",
-    "deepspeed-zero1": "racecheck.checkpointers.deepspeed:Zero1",
-    "deepspeed-zero3": "racecheck.checkpointers.deepspeed:Zero3",
-    "deepspeed-nvme": "racecheck.checkpointers.deepspeed:Nvme",
-    "ray": "racecheck.checkpointers.ray_train:Ray",
-    "ray-dcp": "racecheck.checkpointers.ray_train:RayDcp",
-    "torchtitan": "racecheck.checkpointers.torchtitan:Titan",
-    "torchtitan-async": "racecheck.checkpointers.torchtitan:TitanAsync",
-    "torchtune": "racecheck.checkpointers.torchtune:TorchTune",
-    "orbax": "racecheck.checkpointers.orbax:Orbax",
+    "torch-in-place": "racecheck.targets.adapters.torch_save:InPlace",
+    "torch-barrier": "racecheck.targets.adapters.torch_save:Barrier",
+    "torch-filelock": "racecheck.targets.adapters.torch_save:Locked",
+    "torch-rename": "racecheck.targets.adapters.torch_save:Renamed",
+    "dcp": "racecheck.targets.adapters.dcp:Dcp",
+    "dcp-reused": "racecheck.targets.adapters.dcp:Reused",
+    "dcp-threads": "racecheck.targets.adapters.dcp:Threads",
+    "dcp-async": "racecheck.targets.adapters.dcp:Async",
+    "dcp-async-process": "racecheck.targets.adapters.dcp:AsyncProcess",
+    "dcp-to-torch": "racecheck.targets.adapters.dcp:ToTorch",
+    "dcp-fsdp2": "racecheck.targets.adapters.dcp_sharded:Fsdp2",
+    "dcp-full-state": "racecheck.targets.adapters.dcp_sharded:FullState",
+    "dcp-safetensors": "racecheck.targets.adapters.dcp_sharded:Safetensors",
+    "control": "racecheck.targets.suite.controls:Recipe",
+    "control-dcp": "racecheck.targets.suite.controls:SyncedDcp",
+    "accelerate": "racecheck.targets.adapters.huggingface:Accelerate",
+    "accelerate-limit": "racecheck.targets.adapters.huggingface:AccelerateLimit",
+    "safetensors": "racecheck.targets.adapters.huggingface:Safetensors",
+    "trainer": "racecheck.targets.adapters.huggingface:Trainer",
+    "lightning": "racecheck.targets.adapters.lightning:Lightning",
+    "lightning-async": "racecheck.targets.adapters.lightning:LightningAsync",
+    "torchsnapshot": "racecheck.targets.adapters.torchsnapshot:TorchSnapshot",
+    "megatron": "racecheck.targets.adapters.megatron:Megatron",
+    "deepspeed-zero1": "racecheck.targets.adapters.deepspeed:Zero1",
+    "deepspeed-zero3": "racecheck.targets.adapters.deepspeed:Zero3",
+    "deepspeed-nvme": "racecheck.targets.adapters.deepspeed:Nvme",
+    "ray": "racecheck.targets.adapters.ray_train:Ray",
+    "ray-dcp": "racecheck.targets.adapters.ray_train:RayDcp",
+    "torchtitan": "racecheck.targets.adapters.torchtitan:Titan",
+    "torchtitan-async": "racecheck.targets.adapters.torchtitan:TitanAsync",
+    "torchtune": "racecheck.targets.adapters.torchtune:TorchTune",
+    "orbax": "racecheck.targets.adapters.orbax:Orbax",
 }

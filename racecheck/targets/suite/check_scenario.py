@@ -6,12 +6,12 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from racecheck.checkpointers import protocol
-from racecheck.checkpointers.checks import CHECKS, Check
-from racecheck.checkpointers.driving import Driver
-from racecheck.errors import UsageError
-from racecheck.model import Size, Verdict, World
-from racecheck.scenarios import Rank, Scenario, make_world
+from racecheck.model.errors import UsageError
+from racecheck.model.nouns import Size, Verdict, World
+from racecheck.targets.scenarios import Rank, Scenario, make_world
+from racecheck.targets.suite import protocol
+from racecheck.targets.suite.checks import CHECKS, Check
+from racecheck.targets.suite.driver import Driver
 
 
 def scenario(kind: type, name: str) -> Scenario:

@@ -10,8 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from racecheck.checkpointers.driving import Driver
-from racecheck.checkpointers.loads import newest_loads, same_start
 from racecheck.invariants import (
     DEFAULT,
     consistent_weights,
@@ -23,7 +21,9 @@ from racecheck.invariants import (
     old_survives,
     snapshot_isolation,
 )
-from racecheck.model import Invariant
+from racecheck.model.nouns import Invariant
+from racecheck.targets.suite.driver import Driver
+from racecheck.targets.suite.load_invariants import newest_loads, same_start
 
 SHARED = "shared"
 OTHER_STORAGES = ("nfs", "node-local", "incoherent-fuse", "object(mountpoint-s3)", "object(gcsfuse)")

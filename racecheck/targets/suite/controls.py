@@ -21,7 +21,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from racecheck.checkpointers.protocol import State
+from racecheck.targets.suite.protocol import State
 
 T = TypeVar("T")
 

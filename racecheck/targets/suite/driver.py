@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from racecheck.checkpointers.protocol import Handle, layout_of, not_for, parts_of
-from racecheck.errors import UsageError
-from racecheck.scenarios import Rank
+from racecheck.model.errors import UsageError
+from racecheck.targets.scenarios import Rank
+from racecheck.targets.suite.protocol import Handle, layout_of, not_for, parts_of
 
 
 class Driver:
@@ -19,7 +19,7 @@ class Driver:
         self.rank, self.root = rank, rank.path
         self._parts, self._sharded = parts_of(kind), layout_of(kind) == "sharded"
         self._name, self.may_overwrite = kind.__name__, "overwrite" not in not_for(kind)
-        from racecheck.checkpointers import state
+        from racecheck.targets.suite import state
 
         self._states = state
         self._saver: Any = kind()

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from racecheck.invariants import judges_crashes
 from racecheck.invariants.saves import saves
-from racecheck.invariants.sessions import begins
-from racecheck.model import Outcome, Returned, Violation
+from racecheck.invariants.staleness import begins
+from racecheck.model.nouns import Outcome, Returned, Violation
 
 
 @judges_crashes

@@ -11,7 +11,7 @@ lines of the others, and of stacks, are those of the source.  What is changed:
   makes a name that the other uses: that would be another program.
 
 Mutants of the controls are attributes of this module, so that a target can name them, as in
-``racecheck run 'racecheck.checkpointers.mutants:Recipe_without_fsync_88[power-loss]'``; the number is the line.
+``racecheck run 'racecheck.targets.suite.mutants:Recipe_without_fsync_88[power-loss]'``; the number is the line.
 DeMillo, Lipton and Sayward, "Hints on Test Data Selection" (IEEE Computer, 1978), is where this comes from.
 """
 
@@ -27,7 +27,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
-from racecheck.checkpointers import controls
+from racecheck.targets.suite import controls
 
 CONTROLS: tuple[type, ...] = (controls.Recipe, controls.SyncedDcp)
 

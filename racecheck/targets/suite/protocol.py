@@ -20,8 +20,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from racecheck.errors import UsageError
-from racecheck.model import World
+from racecheck.model.errors import UsageError
+from racecheck.model.nouns import World
 
 State = dict[str, Any]
 """``{"model": {name: tensor}, "optimizer": {name: {"exp_avg": tensor, "exp_avg_sq": tensor, "step": tensor}}}``.

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
 
-from racecheck.checkpointers.protocol import State
+from racecheck.targets.suite.protocol import State
 
 SHAPES = {"0.weight": (16, 8), "0.bias": (16,), "2.weight": (8, 16), "2.bias": (8,)}
 """The parameters of ``Sequential(Linear(8, 16), ReLU(), Linear(16, 8))``."""

@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 
-from racecheck.happens_before import yields
-from racecheck.model import Constraint, Event, Op, OpName, Outcome, Point
-from racecheck.naming import Naming
-from racecheck.strategies.protocol import Strategy
+from racecheck.model.nouns import Constraint, Event, Op, OpName, Outcome, Point
+from racecheck.model.ops.op_names import Naming
+from racecheck.scheduling.happens_before import yields
+from racecheck.scheduling.strategies.protocol import Strategy
 
 _PATIENCE = 100
 """So often may others sleep while somebody is held back: what they wait for may be his."""

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from random import Random
 
-from racecheck.model import Event, Op, Point
-from racecheck.strategies.protocol import Strategy
+from racecheck.model.nouns import Event, Op, Point
+from racecheck.scheduling.strategies.protocol import Strategy
 
 Turn = tuple[str, int]
 """A thread, and its how-manieth op (from 1) it is the turn of."""

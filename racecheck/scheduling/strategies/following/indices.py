@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from racecheck.model import Point
-from racecheck.strategies.protocol import Strategy
+from racecheck.model.nouns import Point
+from racecheck.scheduling.strategies.protocol import Strategy
 
 
 class Tape(Strategy):

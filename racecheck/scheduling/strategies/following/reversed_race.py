@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Sequence
 from random import Random
 
-from racecheck.dependence import Dependence
-from racecheck.happens_before import Order, Step, is_step, yields
-from racecheck.model import Event, Op, Outcome, Point
-from racecheck.strategies.protocol import Diverged, Strategy
+from racecheck.model.nouns import Event, Op, Outcome, Point
+from racecheck.model.ops.footprint import Dependence
+from racecheck.scheduling.happens_before import Order, Step, is_step, yields
+from racecheck.scheduling.strategies.protocol import Diverged, Strategy
 
 
 class Forcing(Strategy):

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from random import Random
 
-from racecheck.model import Op, Point
-from racecheck.strategies.protocol import Strategy
+from racecheck.model.nouns import Op, Point
+from racecheck.scheduling.strategies.protocol import Strategy
 
 Switch = tuple[int, int]
 """A rank, and after how many of its ops."""

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from random import Random
 
-from racecheck.claims import Claim
-from racecheck.errors import UsageError
-from racecheck.happens_before import yields
-from racecheck.model import Op, Outcome, Point
-from racecheck.strategies.protocol import Strategy
+from racecheck.model.errors import UsageError
+from racecheck.model.nouns import Op, Outcome, Point
+from racecheck.scheduling.claims import Claim
+from racecheck.scheduling.happens_before import yields
+from racecheck.scheduling.strategies.protocol import Strategy
 
 
 class PCT(Strategy):

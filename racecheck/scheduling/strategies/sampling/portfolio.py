@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from racecheck.claims import Claim
-from racecheck.dependence import Footprint
-from racecheck.model import Op, Outcome, Point
-from racecheck.strategies.pct import PCT
-from racecheck.strategies.pos import POS
-from racecheck.strategies.protocol import Strategy
-from racecheck.strategies.random_walk import RandomWalk
-from racecheck.strategies.urw import URW
+from racecheck.model.nouns import Op, Outcome, Point
+from racecheck.model.ops.footprint import Footprint
+from racecheck.scheduling.claims import Claim
+from racecheck.scheduling.strategies.protocol import Strategy
+from racecheck.scheduling.strategies.sampling.pct import PCT
+from racecheck.scheduling.strategies.sampling.pos import POS
+from racecheck.scheduling.strategies.sampling.random_walk import RandomWalk
+from racecheck.scheduling.strategies.sampling.urw import URW
 
 
 class Portfolio(Strategy):

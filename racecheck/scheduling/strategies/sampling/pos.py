@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from racecheck.dependence import Footprint, depends
-from racecheck.model import Op, Point
-from racecheck.strategies.protocol import Strategy
+from racecheck.model.nouns import Op, Point
+from racecheck.model.ops.footprint import Footprint, depends
+from racecheck.scheduling.strategies.protocol import Strategy
 
 
 class POS(Strategy):

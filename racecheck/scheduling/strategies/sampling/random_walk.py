@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from racecheck.model import Point
-from racecheck.strategies.protocol import Strategy
+from racecheck.model.nouns import Point
+from racecheck.scheduling.strategies.protocol import Strategy
 
 
 class RandomWalk(Strategy):

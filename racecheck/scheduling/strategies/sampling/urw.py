@@ -11,8 +11,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from random import Random
 
-from racecheck.model import Event, Op, Outcome, Point
-from racecheck.strategies.protocol import Strategy
+from racecheck.model.nouns import Event, Op, Outcome, Point
+from racecheck.scheduling.strategies.protocol import Strategy
 
 
 @dataclass(slots=True)

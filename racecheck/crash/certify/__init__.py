@@ -1,0 +1,1 @@
+"""Are the models right?  Random programs on real file systems that crash."""

@@ -1,0 +1,1 @@
+"""Every crash state is loaded by the scenario's recovery, and judged."""

@@ -1,0 +1,1 @@
+"""The log as it would be had the code been written otherwise."""

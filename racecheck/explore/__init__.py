@@ -1,0 +1,1 @@
+"""Searches: many runs of a scenario, their findings on disk, and a finding's run again."""

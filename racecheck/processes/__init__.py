@@ -1,0 +1,1 @@
+"""Every process that is started, and what runs in it."""

@@ -1,0 +1,1 @@
+"""Can this machine run controlled worlds?  Every primitive is tried."""

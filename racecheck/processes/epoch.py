@@ -1,0 +1,15 @@
+"""When every run begins, and how fast its time goes."""
+
+from __future__ import annotations
+
+EPOCH = 2_000_000_000 * 10**9
+"""The time of day at which every run begins, in nanoseconds since 1970."""
+
+BOOTED = 1_000 * 10**9
+"""What monotonic clocks say then."""
+
+TICK = 1_000
+"""Nanoseconds that pass with every op, and from one reading of a clock to the next: else who polls would never end."""
+
+GRANULARITY = 20_000_000
+"""How far the kernel's stamps may be behind its clock."""

@@ -1,0 +1,1 @@
+"""What forks ranks, and what runs in them."""

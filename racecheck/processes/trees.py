@@ -1,0 +1,46 @@
+"""Trees of files: removed whole, and given the times that a run is to find."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from racecheck.processes.epoch import EPOCH, GRANULARITY
+
+_SETUP = 3_600 * 10**9
+"""How long before the run its setup is taken to have been."""
+
+
+def age(tree: Path, since: int) -> None:
+    """Give what a setup has made since a time of day (nanoseconds) times before the run, the same in every session."""
+    paths = [tree, *(Path(below) / name for below, *names in os.walk(tree) for name in itertools.chain(*names))]
+    made = {path: stamp for path in paths if (stamp := path.lstat().st_mtime_ns) >= since - GRANULARITY}
+    order = {stamp: number for number, stamp in enumerate(sorted(set(made.values())))}
+    for path, stamp in made.items():
+        before = EPOCH - _SETUP + order[stamp] * 10**6
+        os.utime(path, ns=(before, before), follow_symlinks=False)
+
+
+def grow_old(tree: Path) -> None:
+    """Make what a run has left an hour older: the next run begins when the last one did, and is to be later."""
+    paths = [tree, *(Path(below) / name for below, *names in os.walk(tree) for name in itertools.chain(*names))]
+    for path in paths:
+        before = path.lstat().st_mtime_ns - _SETUP
+        os.utime(path, ns=(before, before), follow_symlinks=False)
+
+
+def wipe(path: Path) -> None:
+    """Remove a file or a tree, also one whose directories have lost their permissions."""
+    if not path.is_dir() or path.is_symlink():
+        path.unlink(missing_ok=True)
+        return
+    with suppress(OSError):
+        path.chmod(0o700)
+    for entry in os.scandir(path):
+        if entry.is_dir(follow_symlinks=False):
+            wipe(Path(entry.path))
+        else:
+            os.unlink(entry.path)
+    path.rmdir()

@@ -1,0 +1,1 @@
+"""Strategies that draw their choices."""

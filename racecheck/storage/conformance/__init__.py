@@ -1,0 +1,1 @@
+"""Does a storage model allow what it must, and nothing else?"""

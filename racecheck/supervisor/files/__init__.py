@@ -1,0 +1,1 @@
+"""Which file a path or a descriptor of a rank refers to."""

@@ -1,0 +1,1 @@
+"""What is tested: scenarios, how a name leads to one, and checkpointers."""

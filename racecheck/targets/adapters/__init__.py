@@ -1,0 +1,1 @@
+"""The checkpointers of released frameworks, one file for each."""
