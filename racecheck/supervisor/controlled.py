@@ -43,8 +43,7 @@ from racecheck.supervisor.run.state import Over, State
 from racecheck.supervisor.threads import announced_ops
 from racecheck.supervisor.threads.collectives import CONDITIONS, NEVER_AWAITED, OPEN, Instance, Mismatched
 from racecheck.supervisor.threads.coverage import Ledger
-from racecheck.supervisor.threads.requests import Request
-from racecheck.supervisor.threads.tasks import Announcement, Rank, Task
+from racecheck.supervisor.threads.tasks import Announcement, Rank, Request, Task
 from racecheck.supervisor.threads.virtual_time import VirtualTime
 
 _STALL = 5 * 10**9

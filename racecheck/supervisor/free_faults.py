@@ -24,8 +24,8 @@ from racecheck.supervisor.effects.fault_injection import Injector
 from racecheck.supervisor.run.boot import Crew
 from racecheck.supervisor.run.state import State
 from racecheck.supervisor.threads.coverage import Ledger
-from racecheck.supervisor.threads.requests import MOST, Request, Unreachable
-from racecheck.supervisor.threads.tasks import Rank
+from racecheck.supervisor.threads.decoder import Unreachable
+from racecheck.supervisor.threads.tasks import MOST, Rank, Request
 from racecheck.supervisor.threads.virtual_time import VirtualTime
 
 _OWN_AFFAIRS = bookkeeping.NEVER_OPS | {"exec", "reap", "sleep", "sync", "wait"}

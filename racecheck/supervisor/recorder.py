@@ -20,7 +20,7 @@ from typing import Literal
 from racecheck.model.nouns import Op
 from racecheck.supervisor.calls.perform import Answer
 from racecheck.supervisor.files.paths import Identities
-from racecheck.supervisor.threads.requests import Request
+from racecheck.supervisor.threads.tasks import Request
 
 LIMIT = 512 << 20
 """Bytes that are kept of a run, unless another limit is given."""

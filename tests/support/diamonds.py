@@ -31,8 +31,8 @@ from racecheck.supervisor.calls import bookkeeping
 from racecheck.supervisor.calls.perform import Answer, creates, perform
 from racecheck.supervisor.files.open_files import Descriptors, OpenFiles
 from racecheck.supervisor.files.paths import AT_FDCWD, Identities, Watched
-from racecheck.supervisor.threads.requests import Decoder, Request
-from racecheck.supervisor.threads.tasks import Process, Rank, Task
+from racecheck.supervisor.threads.decoder import Decoder
+from racecheck.supervisor.threads.tasks import Process, Rank, Request, Task
 from racecheck.supervisor.threads.virtual_time import VirtualTime
 
 _PATHS = (

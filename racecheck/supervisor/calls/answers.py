@@ -11,8 +11,7 @@ from typing import Any
 
 from racecheck.supervisor.calls.perform import Answer
 from racecheck.supervisor.files.open_files import OpenFiles
-from racecheck.supervisor.threads.requests import Request
-from racecheck.supervisor.threads.tasks import Task
+from racecheck.supervisor.threads.tasks import Request, Task
 
 
 def answer(request: Request, result: Answer, files: OpenFiles) -> Answer:

@@ -25,8 +25,8 @@ from racecheck.supervisor.calls import perform as performing
 from racecheck.supervisor.calls.perform import CARRY_ON, Answer
 from racecheck.supervisor.files.open_files import OpenFile
 from racecheck.supervisor.threads.coverage import Ledger
-from racecheck.supervisor.threads.requests import Decoder, Request, closing_range, signed
-from racecheck.supervisor.threads.tasks import Process, Task
+from racecheck.supervisor.threads.decoder import Decoder, closing_range, signed
+from racecheck.supervisor.threads.tasks import Process, Request, Task
 from racecheck.supervisor.threads.virtual_time import VirtualTime
 
 NEVER_OPS = frozenset({"clock", "clone", "timer", "random", "dup", "ioctl", "advise", "getcwd"})

@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from racecheck.kernel import sockets
-from racecheck.supervisor.threads.requests import Request, signed
+from racecheck.supervisor.threads.decoder import signed
+from racecheck.supervisor.threads.tasks import Request
 
 _BIND_ADDRESS_NO_PORT = 24
 """Of ip(7); `socket` has no name for it before Python 3.12."""

@@ -22,7 +22,8 @@ from racecheck.model.ops.unstable_names import Names
 from racecheck.processes.file_digests import Digest, plain
 from racecheck.supervisor.files.open_files import OpenFile
 from racecheck.supervisor.files.paths import AT_FDCWD, Located, check_ours
-from racecheck.supervisor.threads.requests import Request, signed
+from racecheck.supervisor.threads.decoder import signed
+from racecheck.supervisor.threads.tasks import Request
 
 _CHUNK = 1 << 20
 _SHORT = 120

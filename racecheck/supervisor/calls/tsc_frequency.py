@@ -12,7 +12,7 @@ import os
 import re
 from pathlib import Path
 
-from racecheck.supervisor.threads.requests import Request
+from racecheck.supervisor.threads.tasks import Request
 
 _FREQUENCY = b"/sys/devices/system/cpu/cpu0/tsc_freq_khz"
 

@@ -23,7 +23,7 @@ from racecheck.storage.views import View
 from racecheck.supervisor.calls.perform import Answer
 from racecheck.supervisor.files.paths import Located
 from racecheck.supervisor.run.state import State
-from racecheck.supervisor.threads.requests import Request
+from racecheck.supervisor.threads.tasks import Request
 
 _FORGOTTEN = frozenset({"chmod", "chown", "utime"})
 _CHANGES_CONTENT = frozenset({"copy", "truncate", "write"})

@@ -25,8 +25,7 @@ from racecheck.supervisor.effects.buckets import Mirrors
 from racecheck.supervisor.files.open_files import OpenFile
 from racecheck.supervisor.files.paths import AT_FDCWD
 from racecheck.supervisor.run.state import State
-from racecheck.supervisor.threads.requests import Request
-from racecheck.supervisor.threads.tasks import Rank
+from racecheck.supervisor.threads.tasks import Rank, Request
 
 _MOST = 256 << 20
 """Bytes that are copied of a file; of a longer one no old content is shown."""

@@ -14,8 +14,7 @@ from racecheck.kernel import proc
 from racecheck.model.nouns import Fault, Op, Result
 from racecheck.supervisor.calls.perform import Answer, wanted
 from racecheck.supervisor.run.state import State
-from racecheck.supervisor.threads.requests import MOST, Request
-from racecheck.supervisor.threads.tasks import Rank, Task
+from racecheck.supervisor.threads.tasks import MOST, Rank, Request, Task
 
 _ENDS = (*grammar.KILLS, "term")
 _SECOND = 1_000_000_000

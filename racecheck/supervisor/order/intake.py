@@ -20,8 +20,8 @@ from racecheck.supervisor.files.open_files import OpenFile
 from racecheck.supervisor.order.timed_waits import HELD, Limits, may_be_held
 from racecheck.supervisor.run.boot import announcement
 from racecheck.supervisor.run.state import State
-from racecheck.supervisor.threads.requests import Request, Unreachable
-from racecheck.supervisor.threads.tasks import Rank, Task
+from racecheck.supervisor.threads.decoder import Unreachable
+from racecheck.supervisor.threads.tasks import Rank, Request, Task
 
 CLOCKS = "clocks are read by the program: they show what they showed in these schedules"
 _SPIN = 100

@@ -28,8 +28,7 @@ from racecheck.supervisor.calls.answers import answer
 from racecheck.supervisor.calls.bookkeeping import round_up
 from racecheck.supervisor.calls.perform import CARRY_ON, Answer
 from racecheck.supervisor.run.state import Over, State
-from racecheck.supervisor.threads.requests import Request
-from racecheck.supervisor.threads.tasks import Rank, Task
+from racecheck.supervisor.threads.tasks import Rank, Request, Task
 
 HELD = frozenset({"wait", "connect"})
 """The families of calls that a thread may be held in."""

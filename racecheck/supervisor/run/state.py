@@ -18,7 +18,7 @@ from racecheck.supervisor.run.boot import Crew
 from racecheck.supervisor.run.unseen import Unseen
 from racecheck.supervisor.threads.collectives import Collectives
 from racecheck.supervisor.threads.coverage import Ledger
-from racecheck.supervisor.threads.requests import Decoder
+from racecheck.supervisor.threads.decoder import Decoder
 from racecheck.supervisor.threads.tasks import Rank, Task
 from racecheck.supervisor.threads.virtual_time import VirtualTime
 

@@ -19,7 +19,7 @@ from racecheck.model.nouns import Op, World
 from racecheck.model.ops.footprint import Footprint, Mode
 from racecheck.supervisor.files.paths import Watched
 from racecheck.supervisor.threads.coverage import Ledger
-from racecheck.supervisor.threads.requests import Request
+from racecheck.supervisor.threads.tasks import Request
 
 _TORN = "what is read through a mapping while another thread writes the file"
 _BUSY = "an exec of a file while another thread has it open for writing (ETXTBSY)"

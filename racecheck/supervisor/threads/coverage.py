@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from racecheck.model.errors import CannotRun
 from racecheck.model.nouns import Coverage
 from racecheck.supervisor.files.paths import kind_of
-from racecheck.supervisor.threads.requests import Request
+from racecheck.supervisor.threads.tasks import Request
 
 _CHANGES_EXISTING = frozenset({"rmdir", "unlink", "rename", "truncate", "chmod", "chown", "setxattr", "removexattr"})
 _MAKES_NEW = frozenset({"mkdir", "mknod", "link", "symlink"})

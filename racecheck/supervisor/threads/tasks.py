@@ -13,15 +13,83 @@ from typing import TYPE_CHECKING, Any
 from racecheck.kernel import proc
 from racecheck.kernel.memory import Memory
 from racecheck.kernel.seccomp import Listener
+from racecheck.kernel.signature import Role
+from racecheck.kernel.syscalls import Call
 from racecheck.model.nouns import Died, Op, RankResult, Returned, Weights
+from racecheck.model.ops.locks import Lock
 from racecheck.model.ops.unstable_names import Names
 from racecheck.model.vector_clock import Clock
-from racecheck.supervisor.files.open_files import Descriptors, OpenFiles
+from racecheck.supervisor.files.open_files import Descriptors, OpenFile, OpenFiles
+from racecheck.supervisor.files.paths import Located, View
 
 if TYPE_CHECKING:
     from racecheck.kernel.path_walk import Mount
     from racecheck.supervisor.threads.collectives import Instance
-    from racecheck.supervisor.threads.requests import Request
+
+
+MOST = 0x7FFFF000
+"""Bytes that one read or write moves at most: MAX_RW_COUNT of read(2)."""
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A call that waits for its answer.
+
+    ``located`` and ``files`` say, by index of the argument, where its paths lead and what its descriptors
+    refer to; ``paths`` are the paths as given.  ``op`` is the pending op, ``lock`` the lock that it is about, ``until``
+    the virtual time at which a sleep ends, and ``seen`` how many ops had been performed when it was placed, -1 before.
+    ``most`` is how many bytes may move, ``received`` what the monotonic clock said when the call came in.
+    """
+
+    task: Task
+    id: int
+    call: Call
+    arguments: tuple[int, ...]
+    op: Op
+    located: dict[int, Located] = field(default_factory=dict)
+    files: dict[int, OpenFile] = field(default_factory=dict)
+    paths: dict[int, bytes] = field(default_factory=dict)
+    flags: frozenset[str] = frozenset()
+    how: tuple[int, int, int] | None = None
+    lock: Lock | None = None
+    until: int = 0
+    seen: int = -1
+    most: int = MOST
+    received: int = 0
+
+    @property
+    def touches(self) -> bool:
+        """Whether it is about anything in the watched directories, or a link there decides what it is about."""
+        return bool(self.files) or any(
+            each.shown is not None or each.crossed or each.through for each in self.located.values()
+        )
+
+    @property
+    def file(self) -> OpenFile:
+        """The open file that a call on one descriptor is about."""
+        return next(iter(self.files.values()))
+
+    def number(self, name: str) -> int:
+        """An ``int`` or ``long`` argument by name."""
+        return self.op.args[name]
+
+    def raw(self, role: Role) -> int:
+        """The register of the first argument with this role."""
+        return self.arguments[self.index(role)]
+
+    def index(self, role: Role) -> int:
+        return next(index for index, arg in enumerate(self.call.args) if arg.role is role)
+
+    @property
+    def view(self) -> View:
+        """How the calling thread sees the file system."""
+        return View(self.task.process.pid, self.task.tid, self.task.rank.mount)
+
+    def close(self) -> None:
+        """Give the handles of its paths back."""
+        for each in self.located.values():
+            each.close()
+        self.located.clear()
 
 
 @dataclass(slots=True)

@@ -20,8 +20,7 @@ from racecheck.kernel.signature import Call, Role
 from racecheck.processes.epoch import EPOCH, GRANULARITY, TICK
 
 if TYPE_CHECKING:
-    from racecheck.supervisor.threads.requests import Request
-    from racecheck.supervisor.threads.tasks import Task
+    from racecheck.supervisor.threads.tasks import Request, Task
 
 
 _ATTRIBUTES = frozenset({"chmod", "chown", "utime", "setxattr", "removexattr", "link", "rename"})
