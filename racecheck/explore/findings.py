@@ -32,6 +32,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
+from racecheck.explore import former_names
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Constraint, Event, Judgement, Outcome, RankResult
 
@@ -205,7 +206,7 @@ class Format:
             raise UsageError(f'not {self.noun}: it does not say "format": "{self.name}"; {self.mend}')
         self._check_version(data.pop("version", None))
         try:
-            return _parse(kind, data, "")
+            return _parse(kind, former_names.current(data), "")
         except _WrongError as wrong:
             raise UsageError(f"damaged {self._plain}: {wrong}; {self.mend}") from None
         except RecursionError:

@@ -224,6 +224,12 @@ def test_what_the_bound_does_not_speak_of_is_said() -> None:
     )
 
 
+def test_a_program_without_ops_has_no_probability() -> None:
+    strategy = PCT(3)
+    attempts(Program(((), ())), strategy, 3)
+    assert str(strategy.claim()) == ""
+
+
 def test_there_is_no_bug_of_depth_0() -> None:
     with pytest.raises(UsageError, match="the least is 1"):
         PCT(0)

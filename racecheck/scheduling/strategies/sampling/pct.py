@@ -91,7 +91,7 @@ class PCT(Strategy):
         self._going = False
 
     def claim(self) -> Claim:
-        return Claim(remarks=(self._odds(),) if self._runs else ())
+        return Claim(remarks=(self._odds(),) if self._runs and self._threads else ())
 
     def _odds(self) -> str:
         """How probable it is that a bug of the depth is hit."""
