@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,15 +11,12 @@ from hypothesis import settings
 
 from racecheck.model import config
 from racecheck.processes.session import Session
-from racecheck.targets import resolve
-from racecheck.targets.scenarios import Scenario
+from tests.support.command_line import Cli
 
 pytest_plugins = ["pytester"]
 
 settings.register_profile("fixed", derandomize=True, database=None, deadline=None)
 settings.load_profile("fixed")
-
-TARGETS = Path(__file__).parent / "programs"
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +25,14 @@ def session() -> Iterator[Session]:
         yield opened
 
 
-def target(file: str, name: str) -> Scenario:
-    """A scenario below tests/programs."""
-    return resolve.load(f"{TARGETS / file}.py::{name}")
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test runs in a directory of its own, where a scenario file may be imported."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delenv("RACECHECK_FINDINGS", raising=False)
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(capsys)

@@ -1,14 +1,9 @@
-"""The README is true: its example is the scenario that is shipped, and its output is what comes out.
-
-``python -m tests.test_docs`` writes the output of this machine into the README.
-"""
+"""The README is true: its example is the scenario that is shipped, and its output is what comes out."""
 
 from __future__ import annotations
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import click
@@ -16,22 +11,7 @@ import pytest
 import yaml
 
 from racecheck.frontends.cli.main import commands
-
-ROOT = Path(__file__).parents[1]
-README = ROOT / "README.md"
-SHOWN = {"output": "overwrite", "guarded": "guarded"}
-
-
-def block(name: str, language: str) -> str:
-    """The code block after a marker, without its last newline."""
-    found = re.search(rf"<!-- {name} -->\n```{language}\n(.*?)\n?```", README.read_text(), re.DOTALL)
-    assert found is not None, f"README.md has no block {name}"
-    return found.group(1)
-
-
-def run(name: str, file: str = "test_readme.py") -> str:
-    command = [sys.executable, "-m", "racecheck", "run", f"scenarios/{file}::{name}"]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.rstrip()
+from tests.support.readme import README, ROOT, SHOWN, block, run
 
 
 def is_shipped(file: str, details: str) -> bool:
@@ -101,12 +81,3 @@ def test_the_marked_commands_name_what_there_is() -> None:
     for name in ("run", "test"):
         assert "-c tests/constraints.txt" in block(name, "bash")
     assert (ROOT / "tests" / "constraints.txt").exists()
-
-
-if __name__ == "__main__":
-    text = README.read_text()
-    for marker, scenario in SHOWN.items():
-        pattern = rf"(<!-- {marker} -->\n```text\n).*?(```)"
-        said = run(scenario)
-        text = re.sub(pattern, lambda found: found.group(1) + said + "\n" + found.group(2), text, flags=re.DOTALL)  # noqa: B023
-    README.write_text(text)

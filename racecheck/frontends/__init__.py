@@ -1,1 +1,5 @@
-"""What people and CI start: the command line, the pytest plugin, property tests, the suite in tests."""
+"""What people and CI start: the command line, the pytest plugin and its fixture, property tests, the suite in tests.
+
+Not here: how a search runs (`explore`), how its result reads (`report`), the gate's verdict (`gate`).
+Imports: crash, explore, faults, gate, invariants, model, processes, report, scheduling, storage, targets.
+"""

@@ -1,8 +1,7 @@
-"""Invariants: what must hold of the outcome of every run.
+"""From the outcome of a run to violations; `judging` merges what all invariants of a scenario say.
 
-An invariant is a pure function from an `Outcome` to the violations that it finds there, so it can judge a
-stored finding as well as a fresh run.  People know it by its name, the function's with dashes
-(`name_of`).  `judge` asks all invariants of a scenario and merges what they say into one verdict.
+Not here: whether two runs are the same (`model.compare`), what is in checkpoint files (`processes.contents`).
+Imports: model.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""From invariants to a verdict."""
+"""From invariants to a verdict.
+
+An invariant is a pure function from an `Outcome` to the violations that it finds there, so it judges a stored finding
+as well as a fresh run.  People know it by its name: the function's, with dashes (`name_of`).
+"""
 
 from __future__ import annotations
 

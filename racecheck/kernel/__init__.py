@@ -1,1 +1,5 @@
-"""Linux: system calls, the filter, memory, /proc, how a path is walked.  Knows no run and no torch."""
+"""Linux: system calls, the seccomp filter, memory, /proc, file locks, path walks.  Knows no run and no torch.
+
+Not here: what is done about a call (`supervisor.calls`).
+Imports: model.
+"""

@@ -1,1 +1,5 @@
-"""The nouns, what ops say, and the words for them.  Standard library only."""
+"""The nouns: ops, outcomes, worlds, findings' fields; what an op says; errors; settings.  Standard library only.
+
+Not here: anything that acts.
+Imports: nothing.
+"""

@@ -1,13 +1,7 @@
-"""What a node sees of the files: a storage model.
+"""What each node sees of the files, and what an op touches of them: one model for each kind of storage.
 
-A model is asked by the supervisor:
-
-1. once for a world, `Storage.visible` is at hand;
-2. for each pending op, ``visible(op)``: could its result or its effect depend on, or matter to, another rank?  An op
-   that is not visible is still performed in order and recorded, but it is no point: nothing is chosen there;
-3. by whoever explores, ``footprint(op)``: which other ops could tell when this one happens?
-
-Where nodes have caches, a run's `View` says at each call what its node may be shown (`racecheck.storage.views`).
+Not here: resolving a path (`supervisor.files`), what a crash leaves on a storage (`crash.models`).
+Imports: model.
 """
 
 from __future__ import annotations
@@ -30,7 +24,12 @@ __all__ = ["NAMES", "Storage", "View", "make", "view"]
 
 
 class Storage(Protocol):
-    """A storage model; see the module for who calls what.
+    """A storage model, as the supervisor and the strategies ask it.
+
+    1.  For each pending op, ``visible(op)``: could its result or its effect depend on, or matter to, another rank?  An
+        op that is not visible is performed in order and recorded, but it is no point: nothing is chosen there.
+    2.  Whoever explores, ``footprint(op)``: which other ops could tell when this one happens?
+    3.  Where nodes have caches, a run's `View` says at each call what its node may be shown (`storage.views`).
 
     ``per_node``: every node has a disk of its own.  ``has_views``: what a node sees may be what was there before.
     ``mirrored``: every node has a mirror of the one disk, which shows what others have published.  ``crashes`` are the

@@ -1,1 +1,5 @@
-"""What is tested: scenarios, how a name leads to one, and checkpointers."""
+"""What is tested: scenarios, how a name leads to one, the conformance suite, adapters of released checkpointers.
+
+Not here: invariants (`invariants`), the gate that asks the suite's checks (`gate`).
+Imports: faults, invariants, model.
+"""

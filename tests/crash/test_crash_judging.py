@@ -22,8 +22,8 @@ from racecheck.supervisor.controlled import Supervisor
 from racecheck.supervisor.recorder import Recorder
 from racecheck.targets import resolve
 from racecheck.targets.scenarios import Scenario
-from tests.conftest import TARGETS, target
 from tests.programs import crashing
+from tests.support.targets import TARGETS, target
 
 SCENARIOS = TARGETS.parents[1] / "scenarios"
 MODELS = ("kill", "ext4", "btrfs")

@@ -11,7 +11,7 @@ from racecheck.crash.recovery.loaders import LOADERS, Loaded, Loaders
 from racecheck.model.nouns import Died, Raised, Returned, World
 from racecheck.processes.ranks.disk_writer import Item
 from racecheck.processes.session import Session
-from tests.conftest import target
+from tests.support.targets import target
 
 WORDS = [f"state {number}" for number in range(40)]
 

@@ -13,8 +13,8 @@ from racecheck.explore import former_names
 from racecheck.explore.findings import decode, encode
 from racecheck.gate import baseline
 from racecheck.gate.baseline import Baseline
-from tests.explore.test_findings import FULL
 from tests.support.builders import raised
+from tests.support.sample_finding import FULL
 
 
 @pytest.mark.parametrize(

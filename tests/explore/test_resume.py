@@ -18,8 +18,8 @@ from racecheck.explore.findings import Reference
 from racecheck.model.nouns import Coverage, Verdict, Violation
 from racecheck.scheduling.claims import Claim
 from racecheck.scheduling.strategies import DPOR
-from tests.scheduling.test_dpor import runs
 from tests.support import toys
+from tests.support.toy_searches import runs
 
 SCENARIO, WORLD = Reference("a/test_it.py::it", "5" * 64), World(ranks=3)
 PROGRAM = toys.random_program(Random(1006), 800)

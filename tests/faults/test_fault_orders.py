@@ -15,8 +15,8 @@ from racecheck.scheduling.happens_before import Order
 from racecheck.scheduling.relation import Relation
 from racecheck.storage.footprints import footprint
 from racecheck.targets.scenarios import make_world
-from tests.conftest import target
 from tests.support.builders import op, use
+from tests.support.targets import target
 
 EIO, ENOSPC = errno.EIO, errno.ENOSPC
 

@@ -27,9 +27,9 @@ from racecheck.model.nouns import Fault, Op, Outcome, Point, Verdict, World
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import RoundRobin, Sweep
 from racecheck.targets.scenarios import make_world
-from tests.conftest import TARGETS, target
 from tests.programs import crashing
 from tests.support.builders import op
+from tests.support.targets import TARGETS, target
 
 # How faults are written.
 

@@ -5,15 +5,13 @@ Most tests call `main` in this process and share one session; starting torch tak
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,16 +21,15 @@ import pytest
 
 from racecheck.explore import findings, search
 from racecheck.explore.search import Found, Report, Search
-from racecheck.frontends.cli.main import main
-from racecheck.model import config
 from racecheck.model.nouns import Outcome, Verdict, Violation, World
 from racecheck.processes.doctor import examination
 from racecheck.processes.session import Session
 from racecheck.report.results import Page, search_text
 from racecheck.targets import resolve
+from tests.support.command_line import FILE, RACECHECK, Cli, finding_of
 
-FILE = Path(__file__).parents[1] / "programs" / "savers.py"
-RACECHECK = (sys.executable, "-m", "racecheck")
+pytestmark = pytest.mark.usefixtures("project")
+
 INTERRUPTIBLE = """
 import signal, sys
 from racecheck.frontends.cli.main import main
@@ -42,59 +39,10 @@ sys.exit(main(sys.argv[1:]))
 """What a shell starts in the background ignores SIGINT, and so do its children."""
 
 
-@pytest.fixture(scope="module")
-def session() -> Iterator[Session]:
-    with examination.start(config.read().runs) as session:
-        yield session
-
-
-@pytest.fixture(autouse=True)
-def _project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every test in a directory of its own."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.delenv("RACECHECK_FINDINGS", raising=False)
-
-
-@pytest.fixture
-def _shared(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(examination, "start", lambda base: nullcontext(session))
-
-
-class Cli:
-    """Runs commands and keeps what they printed."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-        self.out = self.err = ""
-
-    def __call__(self, *arguments: object) -> int:
-        status = main([str(each) for each in arguments])
-        self.out, self.err = self._capsys.readouterr()
-        return status
-
-    @property
-    def data(self) -> Any:
-        """The one object that ``--json`` prints."""
-        assert self.out.count("\n") == 1
-        return json.loads(self.out)
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
-def finding_of(cli: Cli, name: str = "racing") -> Path:
-    """The finding that a search makes, in this directory."""
-    assert cli("run", f"{FILE}::{name}", "--json") == 1
-    return Path(cli.data["violations"][0]["finding"])
-
-
 # run
 
 
-@pytest.mark.usefixtures("_shared")
+@pytest.mark.usefixtures("shared")
 def test_a_failure_shows_the_interleaving_and_how_to_replay_it(cli: Cli) -> None:
     assert cli("run", f"{FILE}::racing", "--seed", "7", "--strategy", "round-robin") == 1
     first, second, _, header, *lines = cli.out.splitlines()
@@ -110,7 +58,7 @@ def test_a_failure_shows_the_interleaving_and_how_to_replay_it(cli: Cli) -> None
     assert findings.load(Path(where.split()[1])).seed == "7"
 
 
-@pytest.mark.usefixtures("_shared")
+@pytest.mark.usefixtures("shared")
 def test_a_failure_as_json(cli: Cli) -> None:
     assert cli("run", f"{FILE}::racing", "--ranks", 3, "--schedules", 50, "--seed", "text", "--json") == 1
     data = cli.data
@@ -124,13 +72,13 @@ def test_a_failure_as_json(cli: Cli) -> None:
     assert findings.load(Path(violation["finding"])).outcome.world.ranks == 2
 
 
-@pytest.mark.usefixtures("_shared")
+@pytest.mark.usefixtures("shared")
 def test_a_pass_says_what_it_covered(cli: Cli) -> None:
     assert cli("run", f"{FILE}::guarded") == 0
     assert re.match(r"PASS  EXHAUSTED: \d traces?, 0 redundant: every interleaving of 2 ranks, \d ops; ", cli.out)
 
 
-@pytest.mark.usefixtures("_shared")
+@pytest.mark.usefixtures("shared")
 def test_a_pass_by_sampling_says_that_it_is_no_proof(cli: Cli) -> None:
     assert cli("run", f"{FILE}::guarded", "--schedules", 8, "--strategy", "random") == 0
     first, _, coverage = cli.out.splitlines()
@@ -140,7 +88,7 @@ def test_a_pass_by_sampling_says_that_it_is_no_proof(cli: Cli) -> None:
     assert not Path(".racecheck").exists()
 
 
-@pytest.mark.usefixtures("_shared")
+@pytest.mark.usefixtures("shared")
 def test_unknown_has_a_reason_and_a_mend(cli: Cli) -> None:
     assert cli("run", f"{FILE}::differing") == 3
     first, reason, mend, *_ = cli.out.splitlines()
@@ -149,7 +97,7 @@ def test_unknown_has_a_reason_and_a_mend(cli: Cli) -> None:
     assert mend.strip().startswith("-> let nothing depend on ")
 
 
-@pytest.mark.usefixtures("_shared")
+@pytest.mark.usefixtures("shared")
 def test_a_finding_of_free_mode_is_tried_again_in_free_mode(cli: Cli) -> None:
     assert cli("run", f"{FILE}::raising", "--mode", "free", "--json") == 1
     assert cli.data["strategy"] == "free"
@@ -157,7 +105,7 @@ def test_a_finding_of_free_mode_is_tried_again_in_free_mode(cli: Cli) -> None:
     assert (cli.data["reproduced"], cli.data["diverged"]) == (2, 0)
 
 
-@pytest.mark.usefixtures("_shared")
+@pytest.mark.usefixtures("shared")
 def test_what_a_scenario_prints_does_not_get_into_the_result(cli: Cli, tmp_path: Path) -> None:
     """savers.py prints when it is imported, which happens here once."""
     (tmp_path / "printing.py").write_text(FILE.read_text())
@@ -166,14 +114,14 @@ def test_what_a_scenario_prints_does_not_get_into_the_result(cli: Cli, tmp_path:
     assert "imported" in cli.err
 
 
-@pytest.mark.usefixtures("_shared")
+@pytest.mark.usefixtures("shared")
 def test_a_setup_that_fails(cli: Cli) -> None:
     assert cli("run", f"{FILE}::broken_setup") == 2
     assert cli.out == ""
     assert cli.err.splitlines()[-1].endswith("failed: ValueError: no such checkpoint")
 
 
-@pytest.mark.usefixtures("_shared")
+@pytest.mark.usefixtures("shared")
 def test_our_own_bug_is_never_a_fail(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python itself would exit with status 1."""
 
@@ -196,7 +144,7 @@ def test_our_own_bug_is_never_a_fail(cli: Cli, monkeypatch: pytest.MonkeyPatch) 
 # replay
 
 
-@pytest.mark.usefixtures("_shared")
+@pytest.mark.usefixtures("shared")
 def test_a_replay_reproduces(cli: Cli) -> None:
     finding = finding_of(cli)
     assert cli("replay", finding, "--times", 3) == 1
@@ -207,7 +155,7 @@ def test_a_replay_reproduces(cli: Cli) -> None:
     assert cli.data == expected
 
 
-@pytest.mark.usefixtures("_shared")
+@pytest.mark.usefixtures("shared")
 def test_a_replay_that_leaves_the_schedule_says_where(cli: Cli) -> None:
     finding = findings.load(finding_of(cli))
     choices = finding.outcome.schedule
@@ -219,7 +167,7 @@ def test_a_replay_that_leaves_the_schedule_says_where(cli: Cli) -> None:
     assert (cli.data["verdict"], cli.data["diverged"]) == ("UNKNOWN", 2)
 
 
-@pytest.mark.usefixtures("_shared")
+@pytest.mark.usefixtures("shared")
 def test_a_replay_judges_as_the_finding_was_judged(cli: Cli, session: Session) -> None:
     """A test may ask for other invariants than its scenario: here for a function of the module."""
     scenario = resolve.load(f"{FILE}::guarded")
@@ -235,7 +183,7 @@ def test_a_replay_judges_as_the_finding_was_judged(cli: Cli, session: Session) -
     assert "the finding was judged by no-such-thing" in cli.err
 
 
-@pytest.mark.usefixtures("_shared")
+@pytest.mark.usefixtures("shared")
 def test_a_finding_of_a_scenario_that_has_changed(cli: Cli, tmp_path: Path) -> None:
     """It is compared before it is imported: here it could not even be."""
     file = tmp_path / "changing.py"

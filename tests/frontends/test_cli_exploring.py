@@ -13,10 +13,9 @@ import pytest
 from racecheck.explore import findings, search
 from racecheck.model.errors import CannotRun
 from racecheck.model.nouns import Size
-from tests.frontends.test_cli import FILE, RACECHECK, Cli, _project, _shared, cli, finding_of, session
+from tests.support.command_line import FILE, RACECHECK, Cli, finding_of
 
-__all__ = ["_project", "_shared", "cli", "session"]
-pytestmark = pytest.mark.usefixtures("_shared")
+pytestmark = pytest.mark.usefixtures("project", "shared")
 
 
 def test_a_failure_is_made_small_and_explained(cli: Cli) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import re
@@ -14,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.inner_pytest import PLUGIN, run
+
 pytest_plugins = "pytester"
 
 
@@ -22,10 +23,6 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same lines with and without a terminal."""
     monkeypatch.setenv("COLUMNS", "120")
 
-
-INSTALLED = importlib.metadata.entry_points(group="pytest11", name="racecheck")
-PLUGIN = () if INSTALLED else ("-p", "racecheck.frontends.pytest_plugin")
-"""From a checkout that is not installed the plugin has to be named."""
 
 WITHOUT = (sys.executable, str(Path(__file__).parents[1] / "programs" / "forbidding.py"))
 INTERRUPTIBLE = """
@@ -61,10 +58,6 @@ def _settings(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.delenv("RACECHECK_FINDINGS", raising=False)
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
     pytester.makeini("[pytest]\naddopts = --strict-markers --strict-config\nfilterwarnings = error\n")
-
-
-def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
-    return pytester.runpytest_subprocess(*PLUGIN, *arguments, timeout=180)
 
 
 CHECKS = """

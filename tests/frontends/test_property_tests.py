@@ -18,11 +18,11 @@ from racecheck import CannotRun, Scenario, Switches, UsageError, World, faults
 from racecheck.explore.current_session import HERE
 from racecheck.model.nouns import Outcome, Returned, Size
 from racecheck.supervisor.controlled import Supervisor
-from tests.conftest import target
-from tests.frontends.test_plugin import PLUGIN
 from tests.support import toys
+from tests.support.inner_pytest import PLUGIN
+from tests.support.readme import block
+from tests.support.targets import target
 from tests.support.toys import Do, Program
-from tests.test_docs import block
 
 SEED = 1
 """With which hypothesis comes soon to what is wrong; with one in eight it does not in 100 examples."""

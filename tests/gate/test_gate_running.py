@@ -28,11 +28,9 @@ from racecheck.processes.doctor import examination
 from racecheck.targets import suite
 from racecheck.targets.scenarios import make_world
 from racecheck.targets.suite import CHECKS
-from tests.frontends.test_cli import Cli, _project, cli
-from tests.frontends.test_plugin import run as run_pytest
 from tests.programs import gated
-
-__all__ = ["_project", "cli"]
+from tests.support.command_line import Cli
+from tests.support.inner_pytest import run as run_pytest
 
 FILE = Path(__file__).parents[1] / "programs" / "gated.py"
 
@@ -302,7 +300,7 @@ class TestInPlace(racecheck.CheckpointerSuite):
 
 class TestInTests:
     @pytest.mark.slow
-    @pytest.mark.usefixtures("_project")
+    @pytest.mark.usefixtures("project")
     def test_one_line(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(plan, "LONG", 24)
         found = racecheck.check_checkpointer(gated.Careful, checks=["save", "kill"])
@@ -310,7 +308,7 @@ class TestInTests:
         with pytest.raises(AssertionError, match=r"(?s)FAIL.*recovers: Every rank.*racecheck replay "):
             racecheck.check_checkpointer(gated.InPlace, checks=["kill"])
 
-    @pytest.mark.usefixtures("_project")
+    @pytest.mark.usefixtures("project")
     def test_what_is_known_does_not_fail(self) -> None:
         name = "tests.programs.gated:InPlace[kill]"
         known = baseline.Baseline((f"{name} no-deadlock", f"{FILE}::InPlace[kill] recovers"))

@@ -18,7 +18,7 @@ import pytest
 from racecheck.explore import runner
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import RandomWalk
-from tests.conftest import TARGETS, target
+from tests.support.targets import TARGETS, target
 
 _DRIVER = """
 import sys

@@ -20,8 +20,8 @@ from racecheck.processes.session import Session, Slot
 from racecheck.processes.trees import wipe
 from racecheck.scheduling.strategies import RandomWalk
 from racecheck.targets import resolve
-from tests.conftest import target
-from tests.supervisor.test_controlled import run
+from tests.support.controlled_runs import run
+from tests.support.targets import target
 
 
 def test_slots_are_numbered_and_exclusive(tmp_path: Path) -> None:

@@ -8,13 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import fidelity_data
-import fidelity_locks
-import fidelity_open
-import fidelity_paths
-import fidelity_raw
-
 from racecheck import Rank, scenario
+from tests.programs import fidelity_data, fidelity_locks, fidelity_open, fidelity_paths, fidelity_raw
 
 PARTS = (fidelity_data, fidelity_locks, fidelity_open, fidelity_paths)
 """Importing them has filled `fidelity_raw.PROGRAMS`."""

@@ -10,7 +10,7 @@ import shutil
 import struct
 from typing import Any
 
-from fidelity_raw import (
+from tests.programs.fidelity_raw import (
     AT_EACCESS,
     AT_FDCWD,
     AT_SYMLINK_NOFOLLOW,

@@ -7,7 +7,7 @@ import os
 import struct
 from typing import Any
 
-from fidelity_raw import attempt, program, raw, write
+from tests.programs.fidelity_raw import attempt, program, raw, write
 
 READ, WRITE, UNLOCK = 0, 1, 2
 GET, SET = 36, 37

@@ -11,7 +11,7 @@ import stat
 import struct
 from typing import Any
 
-from fidelity_raw import (
+from tests.programs.fidelity_raw import (
     AT_FDCWD,
     AT_SYMLINK_FOLLOW,
     attempt,

@@ -8,7 +8,7 @@ import struct
 import tempfile
 from typing import Any
 
-from fidelity_raw import (
+from tests.programs.fidelity_raw import (
     AT_EMPTY_PATH,
     AT_FDCWD,
     AT_REMOVEDIR,

@@ -13,9 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from fidelity_raw import raw, room
-
 from racecheck import Rank, scenario
+from tests.programs.fidelity_raw import raw, room
 
 DIRECTORIES, FILES = 20, 100
 """Of the large tree: directories, and files in each."""

@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from random import Random
 
 import pytest
 
-from racecheck import InternalError, Outcome, Returned, World, storage
+from racecheck import InternalError, Returned, World, storage
 from racecheck.explore.search import Search, explore
-from racecheck.model.nouns import Op
-from racecheck.model.ops.footprint import Footprint
 from racecheck.processes.session import Session
-from racecheck.scheduling.relation import Relation
 from racecheck.scheduling.strategies import DPOR, Diverged
-from racecheck.storage.shared import Shared
-from tests.conftest import target
 from tests.support import toys
+from tests.support.targets import target
+from tests.support.toy_searches import Blind, runs, searched
 from tests.support.toys import Do, Program, Seen
-
-
-def runs(program: Program, strategy: DPOR) -> Iterator[Outcome]:
-    """The runs of a search."""
-    while strategy.begin(Random(0)):
-        outcome = toys.run(program, strategy.choose)
-        strategy.end(outcome)
-        yield outcome
-
-
-def searched(program: Program) -> tuple[DPOR, list[Outcome]]:
-    strategy = DPOR(Relation(World(ranks=len(program.actors), faults=program.faults)))
-    return strategy, [*runs(program, strategy)]
 
 
 def faulty(rng: Random, most: int) -> Program:
@@ -77,17 +61,6 @@ def test_all_outcomes_with_faults_are_found() -> None:
 def test_all_outcomes_of_many_programs_with_faults_are_found(first: int) -> None:
     made, redundant = compare(range(first, first + 100), 600, faulty)
     assert redundant < made / 20
-
-
-class Blind(Shared):
-    """A storage that overlooks one kind of location."""
-
-    def __init__(self, kind: str) -> None:
-        super().__init__(World())
-        self._kind = kind
-
-    def footprint(self, op: Op) -> Footprint:
-        return {where: mode for where, mode in super().footprint(op).items() if where.kind != self._kind}
 
 
 @pytest.mark.parametrize("kind", ["entry", "content", "listing", "lock"])

@@ -10,11 +10,11 @@ import pytest
 from racecheck.model import config
 from racecheck.processes.session import Session
 from racecheck.targets.scenarios import Scenario
-from tests.conftest import target
 from tests.generated import judge, real
 from tests.generated.drawing import REAL_FEATURES
 from tests.generated.programs import dump
 from tests.generated.tally import base_seed, seeds
+from tests.support.targets import target
 
 CHUNKS, CHUNK, SCHEDULES = 20, 25, 40
 

@@ -19,10 +19,10 @@ from racecheck.model.ops.locks import EXCLUSIVE, Lock, Locks
 from racecheck.processes.session import Session
 from racecheck.scheduling.happens_before import Order
 from racecheck.scheduling.strategies import DPOR
-from tests.conftest import target
-from tests.scheduling.test_dpor import Blind, runs, searched
 from tests.support import toys
 from tests.support.builders import op, use
+from tests.support.targets import target
+from tests.support.toy_searches import Blind, runs, searched
 from tests.support.toys import Do, Program
 
 KINDS = ("flock", "posix", "ofd")

@@ -16,7 +16,7 @@ from racecheck.storage.conformance.playing import check_storage
 from racecheck.storage.conformance.programs import PROGRAMS, Program, Step
 from racecheck.storage.nfs.view import NFSView
 from racecheck.storage.views import FRESH, Seen, Truth
-from tests.conftest import target
+from tests.support.targets import target
 
 
 class Plays(Strategy):

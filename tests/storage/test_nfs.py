@@ -15,9 +15,9 @@ from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import RandomWalk, Replay
 from racecheck.storage import make
 from racecheck.supervisor import free
-from tests.conftest import target
 from tests.support.builders import op
 from tests.support.showing import show, stale, values
+from tests.support.targets import target
 
 
 def test_a_barrier_does_not_refresh_what_was_missed(session: Session) -> None:

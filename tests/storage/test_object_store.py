@@ -10,8 +10,8 @@ from racecheck.model.nouns import Op, Place, Raised, World
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Replay
 from racecheck.storage import make
-from tests.conftest import target
 from tests.support.showing import show, values
+from tests.support.targets import target
 
 
 def test_an_upload_is_seen_when_it_is_closed(session: Session) -> None:

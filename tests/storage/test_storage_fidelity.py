@@ -12,7 +12,8 @@ from racecheck.model.nouns import Returned
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import RoundRobin
 from racecheck.targets.scenarios import make_world
-from tests.supervisor.test_fidelity import battery, differences, fidelity_raw
+from tests.programs import fidelity_raw
+from tests.support.fidelity import battery, differences
 
 NFS = {
     "renaming", "hard_links", "changes", "dots", "odd_names", "proc_paths",

@@ -23,7 +23,7 @@ from racecheck.scheduling.relation import Relation
 from racecheck.scheduling.strategies import RandomWalk, Strategy
 from racecheck.targets import resolve
 from racecheck.targets.scenarios import Scenario
-from tests.conftest import target
+from tests.support.targets import target
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 PROGRAMS = {"drawn": 18, "close_by": 18, "locked": 10, "shared_offsets": 4, "on_nodes": 8}

@@ -15,8 +15,8 @@ from racecheck.processes.session import Session
 from racecheck.report.results import Page, search_text
 from racecheck.scheduling.strategies import Replay
 from racecheck.supervisor.calls.connections import is_own, is_stream
-from tests.conftest import target
-from tests.supervisor.test_controlled import controlled, made, run
+from tests.support.controlled_runs import controlled, made, run
+from tests.support.targets import target
 
 
 def test_who_connects_too_early_waits_until_somebody_listens(session: Session) -> None:

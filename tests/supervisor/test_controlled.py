@@ -13,36 +13,11 @@ from racecheck.explore import runner
 from racecheck.invariants import judge
 from racecheck.model.compare import first_difference
 from racecheck.model.errors import UsageError
-from racecheck.model.nouns import Collective, Died, Outcome, Raised, Returned, Stopped, Verdict
+from racecheck.model.nouns import Died, Raised, Returned, Stopped, Verdict
 from racecheck.processes.session import Session
-from racecheck.scheduling.strategies import RandomWalk, Replay
-from racecheck.targets.scenarios import make_world
-from tests.conftest import target
-
-
-def run(session: Session, name: str, *, seed: int = 0, file: str = "worlds", ranks: int | None = None) -> Outcome:
-    scenario = target(file, name)
-    world = make_world(scenario.world, ranks=ranks)
-    runner.warm_up(session, scenario, world, seed="0")
-    strategy = RandomWalk()
-    strategy.begin(Random(seed))
-    return runner.run_once(session, scenario, world, strategy, seed="0")
-
-
-def controlled(session: Session, file: str, name: str) -> Outcome:
-    """A run in which nothing went by the real clock."""
-    outcome = run(session, name, file=file)
-    assert not outcome.coverage.holes
-    return outcome
-
-
-def made(outcome: Outcome) -> list[str]:
-    """The files that were opened to be made, in order."""
-    return [op.path for op in outcome.ops if op.call == "open" and "O_CREAT" in op.flags]
-
-
-def collectives(outcome: Outcome) -> list[Collective]:
-    return [event for event in outcome.trace if isinstance(event, Collective)]
+from racecheck.scheduling.strategies import Replay
+from tests.support.controlled_runs import collectives, run
+from tests.support.targets import target
 
 
 def test_every_kind_of_collective_is_seen(session: Session) -> None:

@@ -9,7 +9,7 @@ from racecheck.model.nouns import Op
 from racecheck.processes.session import Session
 from racecheck.supervisor.controlled import Supervisor
 from racecheck.supervisor.recorder import Recorder
-from tests.conftest import TARGETS, target
+from tests.support.targets import TARGETS, target
 
 
 def test_what_comes_from_outside_is_known(session: Session) -> None:

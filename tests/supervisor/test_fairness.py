@@ -14,7 +14,7 @@ from racecheck.model.nouns import Collective, Op, Outcome, Result, Returned, Sto
 from racecheck.processes.session import Session
 from racecheck.scheduling.fairness import Fairness
 from racecheck.scheduling.strategies import Replay
-from tests.conftest import target
+from tests.support.targets import target
 
 ASKED = Op(0, "0", "stat", "newfstatat", (), result=Result(errno="ENOENT"))
 

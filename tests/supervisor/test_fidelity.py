@@ -23,10 +23,9 @@ from racecheck.model.nouns import Outcome, Returned
 from racecheck.processes.session import Session
 from racecheck.processes.trees import wipe
 from racecheck.scheduling.strategies import RoundRobin
-from tests.conftest import TARGETS, target
-
-battery = target("fidelity", "battery")
-import fidelity_raw  # noqa: E402  (its directory is on the path once the scenario is loaded)
+from tests.programs import fidelity_raw
+from tests.support.fidelity import battery, differences
+from tests.support.targets import TARGETS
 
 HOLES = {
     "a file handle of a watched file",
@@ -82,18 +81,6 @@ def run(session: Session, *, stacks: bool) -> tuple[Outcome, Ran]:
 def outcomes(session: Session) -> dict[bool, tuple[Outcome, Ran]]:
     """Under control, without stacks and with."""
     return {stacks: run(session, stacks=stacks) for stacks in (False, True)}
-
-
-def differences(expected: Any, found: Any, where: str = "") -> Iterator[str]:
-    """Where two answers differ, one line each."""
-    if isinstance(expected, dict) and isinstance(found, dict):
-        for key in {**expected, **found}:
-            yield from differences(expected.get(key), found.get(key), f"{where} {key}")
-    elif isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
-        for index, (one, other) in enumerate(zip(expected, found, strict=True)):
-            yield from differences(one, other, f"{where}[{index}]")
-    elif expected != found:
-        yield f"{where}: {expected} plainly, {found} under control"
 
 
 @pytest.mark.parametrize("stacks", [False, True], ids=["", "stacks"])

@@ -16,7 +16,7 @@ from racecheck.kernel.seccomp import Listener, Notification
 from racecheck.model.nouns import Outcome, Returned
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import RoundRobin
-from tests.conftest import target
+from tests.support.targets import target
 
 ONCE = {
     ("mkdir", "directory"), ("open", "file"), ("link", "linked"), ("symlink", "symbolic"), ("rename", "renamed"), ("mknod", "node"),

@@ -17,11 +17,8 @@ from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import RandomWalk
 from racecheck.supervisor import free
 from racecheck.supervisor.threads.announced_ops import AMONG_THREADS
-from tests.conftest import target
-
-target("fidelity_use", "trees")
-import fidelity_raw  # noqa: E402  (its directory is on the path once the scenario is loaded)
-import fidelity_use  # noqa: E402
+from tests.programs import fidelity_raw, fidelity_use
+from tests.support.targets import target
 
 
 def run(session: Session, name: str, *, seed: int = 0) -> Outcome:

@@ -7,15 +7,10 @@ import pytest
 import racecheck
 from racecheck import Rank
 from racecheck.model.errors import CannotRun, UsageError
-from racecheck.model.nouns import Outcome, Returned, Size, World
+from racecheck.model.nouns import Size, World
 from racecheck.processes.session import Session
 from racecheck.targets.scenarios import make_world
-from tests.supervisor.test_controlled import run
-
-
-def values(outcome: Outcome) -> list[object]:
-    assert all(isinstance(each, Returned) for each in outcome.results), outcome.results
-    return [each.value for each in outcome.results if isinstance(each, Returned)]
+from tests.support.controlled_runs import run, values
 
 
 def test_ranks_are_laid_out_as_torchrun_does(session: Session) -> None:

@@ -25,9 +25,9 @@ from racecheck.supervisor.files.open_files import Descriptors, OpenFiles
 from racecheck.supervisor.files.paths import Watched
 from racecheck.supervisor.order.outside_services import Outside, leads_out, processes
 from racecheck.supervisor.threads.tasks import Process, Rank
-from tests.conftest import target
 from tests.programs import outside
-from tests.supervisor.test_controlled import controlled, made, run
+from tests.support.controlled_runs import controlled, made, run
+from tests.support.targets import target
 
 LOOKS = 5
 REAL_TIME = {"a wait with a time limit in real time"}

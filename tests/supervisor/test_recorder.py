@@ -17,7 +17,7 @@ from racecheck.model.nouns import Crash, DiskEntry, Outcome
 from racecheck.processes.session import Session
 from racecheck.supervisor.controlled import Supervisor
 from racecheck.supervisor.recorder import Recorder
-from tests.conftest import TARGETS, target
+from tests.support.targets import TARGETS, target
 
 SCENARIOS = TARGETS.parents[1] / "scenarios"
 

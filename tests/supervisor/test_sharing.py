@@ -8,7 +8,7 @@ from racecheck.explore.search import Report, Search, explore
 from racecheck.model.nouns import Outcome, Returned, Stopped, Verdict, Violation
 from racecheck.processes.session import Session
 from racecheck.supervisor.threads import announced_ops
-from tests.conftest import target
+from tests.support.targets import target
 
 BOTH = {"[True]", "[False]"}
 EITHER_WAY = {

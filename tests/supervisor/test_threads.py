@@ -15,8 +15,8 @@ from racecheck.model.nouns import Outcome, Returned, Stopped, Verdict
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import RandomWalk, Replay
 from racecheck.supervisor.threads import announced_ops
-from tests.conftest import target
-from tests.supervisor.test_controlled import run
+from tests.support.controlled_runs import run
+from tests.support.targets import target
 
 NOTE = announced_ops.CONDITION
 

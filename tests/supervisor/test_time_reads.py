@@ -7,7 +7,7 @@ import pytest
 from racecheck.explore.search import Report, Search, explained, explore
 from racecheck.model.nouns import Outcome, Returned, Violation
 from racecheck.processes.session import Session
-from tests.conftest import target
+from tests.support.targets import target
 
 
 def searched(session: Session, name: str) -> tuple[list[Outcome], Report]:

@@ -14,8 +14,8 @@ from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Replay
 from racecheck.supervisor.threads import announced_ops
 from racecheck.targets.scenarios import Scenario
-from tests.conftest import target
-from tests.supervisor.test_controlled import controlled, made, run
+from tests.support.controlled_runs import controlled, made, run
+from tests.support.targets import target
 
 REAL = "a wait with a time limit in real time"
 

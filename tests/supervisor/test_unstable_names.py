@@ -8,8 +8,8 @@ from racecheck.explore.search import Search, explore
 from racecheck.model.nouns import Outcome, Raised, Verdict, World
 from racecheck.model.ops.unstable_names import Names, learn
 from racecheck.processes.session import Session
-from tests.conftest import target
 from tests.support.builders import op
+from tests.support.targets import target
 
 
 def outcome(*labels: str) -> Outcome:

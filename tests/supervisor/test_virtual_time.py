@@ -12,8 +12,7 @@ from racecheck.model.compare import first_difference
 from racecheck.processes.epoch import EPOCH
 from racecheck.processes.session import Session
 from racecheck.supervisor.calls.bookkeeping import round_up
-from tests.supervisor.test_controlled import run
-from tests.supervisor.test_nodes import values
+from tests.support.controlled_runs import run, values
 
 
 def test_every_clock_is_virtual_and_skewed(session: Session) -> None:

@@ -14,7 +14,7 @@ from racecheck.model.nouns import Outcome, Returned, Stopped, Verdict, Violation
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Replay
 from racecheck.targets.scenarios import make_world
-from tests.conftest import target
+from tests.support.targets import target
 
 RECEIVED = {
     "broadcast": [1.0] * 3,

@@ -10,7 +10,7 @@ from racecheck.model.nouns import Op, Outcome, Point, Returned
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Strategy
 from racecheck.targets.scenarios import make_world
-from tests.conftest import target
+from tests.support.targets import target
 
 
 class Shows(Strategy):

@@ -8,7 +8,7 @@ from racecheck.explore.search import Search, explore
 from racecheck.model.nouns import Verdict
 from racecheck.processes.session import Session
 from racecheck.targets import resolve
-from tests.conftest import TARGETS
+from tests.support.targets import TARGETS
 
 CASES = [
     ("ByName", "saves", "durable-after-ack"),

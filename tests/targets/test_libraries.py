@@ -8,7 +8,7 @@ from racecheck.explore.search import Report, Search, explore
 from racecheck.model.nouns import Outcome, Returned, Verdict
 from racecheck.processes.session import Session
 from racecheck.targets.scenarios import make_world
-from tests.conftest import target
+from tests.support.targets import target
 
 
 def explored(session: Session, name: str, *, schedules: int = 5, ranks: int | None = None) -> Report:

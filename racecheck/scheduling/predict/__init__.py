@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from racecheck.model.nouns import Invariant, Outcome
 from racecheck.model.ops.footprint import Dependence
-from racecheck.scheduling.predict.needed_collectives import Need, needs
+from racecheck.scheduling.predict.collectives import Need, needed_collectives
 from racecheck.scheduling.predict.pairs import Pair
 from racecheck.scheduling.predict.races import Attempt, Race, candidates, force
 
-__all__ = ["Attempt", "Need", "Pair", "Prediction", "Race", "candidates", "force", "needs", "predict"]
+__all__ = ["Attempt", "Need", "Pair", "Prediction", "Race", "candidates", "force", "needed_collectives", "predict"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,9 @@ def predict(
             tried.append(force(pair, outcome, attempt, invariants, relation))
     except KeyboardInterrupt:
         pass
-    return Prediction(outcome, (*tried, *_untried(pairs[len(tried) :])), tuple(needs(outcome.trace, relation)))
+    return Prediction(
+        outcome, (*tried, *_untried(pairs[len(tried) :])), tuple(needed_collectives(outcome.trace, relation))
+    )
 
 
 def _untried(pairs: Sequence[Pair]) -> Iterator[Race]:

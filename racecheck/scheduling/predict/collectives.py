@@ -42,7 +42,7 @@ class Need:
         return bool(self.pairs) and not self.stand_ins
 
 
-def needs(trace: Sequence[Event], relation: Dependence) -> list[Need]:
+def needed_collectives(trace: Sequence[Event], relation: Dependence) -> list[Need]:
     """What each collective of a run is needed for."""
     every = {index: event for index, event in enumerate(trace) if isinstance(event, Collective)}
     ops = _Ops(trace, relation, every.keys())
