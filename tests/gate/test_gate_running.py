@@ -32,6 +32,8 @@ from tests.programs import gated
 from tests.support.command_line import Cli
 from tests.support.inner_pytest import run as run_pytest
 
+pytestmark = pytest.mark.usefixtures("project")
+
 FILE = Path(__file__).parents[1] / "programs" / "gated.py"
 
 
@@ -137,7 +139,11 @@ class TestGate:
             ("NoLatest", 2, "racecheck: NoLatest has no method latest: a checkpointer has save(state, root, step), "),
             ("OtherShapes", 2, "racecheck: OtherShapes.load gave model.0.weight as (128,), saved was (16, 8)"),
             ("NoPair", 2, "racecheck: NoPair.load gave dict: it has to give the state and its step"),
-            ("Nothing", 2, "racecheck: gated has no class 'Nothing': it has InPlace, Careful, Excused, "),
+            (
+                "Nothing",
+                2,
+                "racecheck: tests.programs.gated has no class 'Nothing': it has InPlace, Careful, Excused, ",
+            ),
             ("Unmade", 3, "its constructor raises ValueError: no settings anywhere"),
             ("OnDevice", 3, "needs a device that is not here: RuntimeError: Found no NVIDIA driver on your system."),
             ("Uninstalled", 3, "needs there_is_no_such_package, which is not installed: pip install "),
@@ -244,7 +250,7 @@ class TestAll:
         assert cli(*ask) == 1
         assert [each["checkpointer"] for each in cli.data["cells"]] == ["good", "good", "bare", "bad", "bad"]
         assert cli.data["wrong"] == [
-            "gone: gated has no class 'Nothing': it has InPlace, Careful, Excused, Unmade, OnDevice, ...",
+            f"gone: {gated.__name__} has no class 'Nothing': it has InPlace, Careful, Excused, Unmade, OnDevice, ...",
             "odd: NoPair.load gave dict: it has to give the state and its step, an int",
         ]
 
@@ -300,7 +306,6 @@ class TestInPlace(racecheck.CheckpointerSuite):
 
 class TestInTests:
     @pytest.mark.slow
-    @pytest.mark.usefixtures("project")
     def test_one_line(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(plan, "LONG", 24)
         found = racecheck.check_checkpointer(gated.Careful, checks=["save", "kill"])
@@ -308,7 +313,6 @@ class TestInTests:
         with pytest.raises(AssertionError, match=r"(?s)FAIL.*recovers: Every rank.*racecheck replay "):
             racecheck.check_checkpointer(gated.InPlace, checks=["kill"])
 
-    @pytest.mark.usefixtures("project")
     def test_what_is_known_does_not_fail(self) -> None:
         name = "tests.programs.gated:InPlace[kill]"
         known = baseline.Baseline((f"{name} no-deadlock", f"{FILE}::InPlace[kill] recovers"))
