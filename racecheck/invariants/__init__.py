@@ -6,6 +6,7 @@ Imports: model.
 
 from __future__ import annotations
 
+from racecheck.invariants.after_faults import liveness
 from racecheck.invariants.checkpoints import all_shards_present, no_stale_shards, recovers
 from racecheck.invariants.disk import nothing_left_over, nothing_outside
 from racecheck.invariants.durability import durable_after_ack, old_survives
@@ -19,7 +20,6 @@ from racecheck.invariants.judging import (
     reads_contents,
     wants_contents,
 )
-from racecheck.invariants.liveness import liveness
 from racecheck.invariants.publishing import atomic_publish
 from racecheck.invariants.ranks import equal_collectives, no_deadlock, no_file_errors, no_unexpected_errors
 from racecheck.invariants.retention import gc_safety
