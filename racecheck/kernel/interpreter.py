@@ -4,8 +4,20 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import struct
+import sys
+
+from racecheck.kernel.memory import Memory
 
 _RTLD_DL_SYMENT = 1
+_HEAD = struct.Struct("QQiQ")
+"""How ``struct _gil_runtime_state`` begins in CPython 3.10 to 3.14 (pycore_gil.h): ``interval``, ``last_holder``,
+``locked`` and ``switch_number``, which counts the changes of the holder; ``cond``, which waiters wait for, follows.
+"""
+_CONDITION = 48
+"""Bytes of a ``pthread_cond_t``."""
+_INTERVALS = (5003, 7919)
+"""Switch intervals, in microseconds, that no other word of the interpreter's state is likely to have both of."""
 
 
 class _Symbol(ctypes.Structure):
@@ -34,3 +46,43 @@ def runtime() -> range:
     except (ValueError, AttributeError):
         return range(0)
     return range(first, first + symbol.contents.size) if found and symbol else range(0)
+
+
+@functools.cache
+def gil() -> int:
+    """The address of the GIL of this process and of those that it forks; 0 where it was not found.
+
+    The GIL has no symbol.  It is found by a word that the interpreter is asked to change, the switch interval, and
+    checked by what must follow: the GIL is held, by this thread.
+    """
+    state, before, found = runtime(), sys.getswitchinterval(), []
+    try:
+        for each in _INTERVALS:
+            sys.setswitchinterval(each / 1e6)
+            found.append({*_words_like(round(sys.getswitchinterval() * 1e6), state)})
+    finally:
+        sys.setswitchinterval(before)
+    ctypes.pythonapi.PyThreadState_Get.restype = ctypes.c_void_p
+    holder = ctypes.pythonapi.PyThreadState_Get()
+    heads = {each: _HEAD.unpack(ctypes.string_at(each, _HEAD.size)) for each in set.intersection(*found)}
+    checked = [each for each, head in heads.items() if head[1:3] == (holder, 1)]
+    return checked[0] if len(checked) == 1 else 0
+
+
+def is_of_gil(gil_: int, word: int) -> bool:
+    """Whether a thread that waits for the futex ``word`` waits for the GIL at the address ``gil_``."""
+    return 0 < gil_ <= word - _HEAD.size < gil_ + _CONDITION
+
+
+def is_held(gil_: int, memory: Memory) -> bool:
+    """Whether a thread holds the GIL at the address ``gil_``; raises `OSError` where there is no such memory."""
+    return bool(_HEAD.unpack(memory.read(gil_, _HEAD.size))[2])
+
+
+def _words_like(value: int, state: range) -> list[int]:
+    data, wanted, found = ctypes.string_at(state.start, len(state)), struct.pack("Q", value), []
+    at = data.find(wanted)
+    while at >= 0:
+        found.append(state.start + at)
+        at = data.find(wanted, at + 1)
+    return found

@@ -10,18 +10,20 @@ import platform
 Argument = int | bytes | ctypes.Array[ctypes.c_char] | None
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_syscall = _libc.syscall
-_syscall.restype = ctypes.c_long
+_syscall, _syscall_with_gil = _libc.syscall, ctypes.PyDLL(None, use_errno=True).syscall
+_syscall.restype = _syscall_with_gil.restype = ctypes.c_long
 
 MACHINE = {"x86_64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}.get(platform.machine(), "")
 
 
-def syscall(number: int, *arguments: Argument) -> tuple[int, int]:
-    """Make a system call; gives its value and 0, or -1 and the errno.
+def syscall(number: int, *arguments: Argument, keep_gil: bool = False) -> tuple[int, int]:
+    """Make a system call; returns its value and 0, or -1 and the errno.
 
-    Integers are passed as 64-bit registers, ``bytes`` and ctypes buffers as pointers.
+    Integers are passed as 64-bit registers, ``bytes`` and ctypes buffers as pointers.  ``keep_gil``: no other thread
+    runs Python code meanwhile.
     """
-    value: int = _syscall(
+    call = _syscall_with_gil if keep_gil else _syscall
+    value: int = call(
         ctypes.c_long(number),
         *(ctypes.c_ulong(each & 0xFFFF_FFFF_FFFF_FFFF) if isinstance(each, int) else each for each in arguments),
     )

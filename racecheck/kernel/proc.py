@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from racecheck.kernel import libc, syscalls
@@ -15,60 +15,14 @@ _GONE = (FileNotFoundError, ProcessLookupError)
 _FORKS = {syscalls.number(name, libc.MACHINE): name for name in ("clone", "clone3", "fork", "vfork")}
 _CLONE_VFORK = 0x4000
 
-Sleep = tuple[tuple[int, bytes], ...]
-"""Threads that sleep, each with its scheduling statistics, which change whenever it runs."""
 
-
-def _read(path: str) -> bytes:
+def read(path: str) -> bytes:
+    """What a file of ``/proc`` says, its first page."""
     with open(path, "rb", buffering=0) as file:
         return file.read(4096)
 
 
-def asleep(pids: Iterable[int], stopped: frozenset[int], awaited: frozenset[int]) -> Sleep | None:
-    """A snapshot of all threads of some processes, if every one of them sleeps; else None.
-
-    Threads that are known to be ``stopped`` are not looked at.  Two equal snapshots in a row mean that nothing ran in
-    between.  A process that has just ended is not asleep if its end is ``awaited``: news of it is on the way.
-    """
-    found: list[tuple[int, bytes]] = []
-    for pid in pids:
-        for thread in threads(pid):
-            if thread in stopped:
-                continue
-            base = f"/proc/{pid}/task/{thread}"
-            try:
-                stat = _read(f"{base}/stat")
-                state = stat[stat.rindex(b")") + 2 :][:1]
-                if state in b"ZX":
-                    if thread in awaited:
-                        return None
-                    continue
-                if state != b"S" and not (state == b"D" and _awaits_its_child(pid, thread)):
-                    return None
-                if _is_queued(base):
-                    return None
-                found.append((thread, _read(f"{base}/schedstat")))
-            except _GONE:
-                return None
-        if pid in awaited and not threads(pid):
-            return None
-    return tuple(found)
-
-
-def _is_queued(base: str) -> bool:
-    """Whether a thread whose state is "sleeping" runs all the same, or waits for the processor.
-
-    It takes that state before it has looked whether there is anything to sleep for (in wait4(2) it keeps it while it
-    releases a child), and may be preempted there for as long as others have more right to the processor.  The kernel
-    tells the call only of who has left the run queue (proc_pid_syscall(5)), and not of a program that its user may
-    not read: there the state has to do.
-    """
-    with suppress(PermissionError):
-        return _read(f"{base}/syscall") == b"running\n"
-    return False
-
-
-def _awaits_its_child(pid: int, thread: int) -> bool:
+def awaits_its_child(pid: int, thread: int) -> bool:
     """Whether a thread is in vfork(2): its wait for the child to execute a program counts as "disk sleep".
 
     So does the wait of any fork for a lock of the kernel's, which is over by itself.
@@ -105,7 +59,7 @@ def may_be_starting_one(pid: int, thread: int) -> bool:
 
 def _has_ended(pid: int, thread: int) -> bool:
     try:
-        stat = _read(f"/proc/{pid}/task/{thread}/stat")
+        stat = read(f"/proc/{pid}/task/{thread}/stat")
     except _GONE:
         return True
     return stat[stat.rindex(b")") + 2 :][:1] in b"ZX"
@@ -122,7 +76,7 @@ def threads(pid: int) -> list[int]:
 def status(pid: int) -> dict[str, str]:
     """``/proc/<pid>/status`` as a mapping; empty once the process is gone.  ``pid`` may be a thread's."""
     try:
-        text = _read(f"/proc/{pid}/status").decode(errors="replace")
+        text = read(f"/proc/{pid}/status").decode(errors="replace")
     except _GONE:
         return {}
     return dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
@@ -131,7 +85,7 @@ def status(pid: int) -> dict[str, str]:
 def name(thread: int) -> str:
     """What a thread is called, as far as the first 15 bytes tell; "" once it is gone (pthread_setname_np(3))."""
     try:
-        return _read(f"/proc/{thread}/comm").decode(errors="replace").rstrip("\n")
+        return read(f"/proc/{thread}/comm").decode(errors="replace").rstrip("\n")
     except _GONE:
         return ""
 
@@ -150,7 +104,7 @@ def has_signal(pid: int, thread: int) -> bool:
 def stopped_call(pid: int, thread: int) -> tuple[int, tuple[int, ...]] | None:
     """The number and arguments of the call that a sleeping thread is in; None if it runs or is gone."""
     try:
-        fields = _read(f"/proc/{pid}/task/{thread}/syscall").split()
+        fields = read(f"/proc/{pid}/task/{thread}/syscall").split()
     except OSError:
         return None
     if len(fields) < 7:
@@ -194,7 +148,7 @@ def descendants(pid: int) -> list[int]:
 def children(pid: int) -> list[int]:
     """The processes that the threads of ``pid`` have started and that still have it as their parent."""
     try:
-        return [int(child) for thread in threads(pid) for child in _read(f"/proc/{pid}/task/{thread}/children").split()]
+        return [int(child) for thread in threads(pid) for child in read(f"/proc/{pid}/task/{thread}/children").split()]
     except _GONE:  # the kernel was built without it, or a thread has just ended
         return _scan_for_children(pid)
 
@@ -204,7 +158,7 @@ def _scan_for_children(pid: int) -> list[int]:
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             with suppress(*_GONE, ValueError):
-                stat = _read(f"/proc/{entry}/stat")
+                stat = read(f"/proc/{entry}/stat")
                 if int(stat[stat.rindex(b")") + 2 :].split()[1]) == pid:
                     found.append(int(entry))
     return found

@@ -188,15 +188,18 @@ def descriptor_arguments(call: Call) -> list[int]:
 
 
 @functools.cache
-def assembled() -> _Program:
-    """The filter of this machine as the kernel takes it; made once, before ranks are forked."""
-    codes = program(libc.MACHINE, interpreter.runtime())
+def assembled(*, stop_for_gil: bool = False) -> _Program:
+    """The filter of this machine as the kernel takes it; made once, before ranks are forked.
+
+    ``stop_for_gil``: a thread that waits for the GIL stops, if it is known where that is.
+    """
+    codes = program(libc.MACHINE, range(0) if stop_for_gil and interpreter.gil() else interpreter.runtime())
     instructions = (_Instruction * len(codes))(*(_Instruction(*each) for each in codes))
     return _Program(len(codes), instructions)
 
 
-def install() -> int:
-    """Put the filter on the calling thread (and all it will start); gives the listener's descriptor.
+def install(*, stop_for_gil: bool = False) -> int:
+    """Put the filter on the calling thread (and all it will start); returns the listener's descriptor.
 
     Irrevocable.  Raises `OSError`: EINVAL where the kernel is older than 5.19.
     """
@@ -204,7 +207,9 @@ def install() -> int:
     seccomp = number("seccomp", libc.MACHINE)
     assert seccomp is not None
     flags = _NEW_LISTENER | _WAIT_KILLABLE_RECV
-    descriptor, error = libc.syscall(seccomp, _SET_MODE_FILTER, flags, ctypes.addressof(assembled()))
+    descriptor, error = libc.syscall(
+        seccomp, _SET_MODE_FILTER, flags, ctypes.addressof(assembled(stop_for_gil=stop_for_gil))
+    )
     if error:
         raise libc.os_error(error)
     return descriptor

@@ -149,7 +149,7 @@ def _copies_well(tree: Path) -> bool:
 class Session:
     """A guardian and a zygote, started on first use and kept until `close`.
 
-    ``imported``: what ranks have had to import so far.
+    ``imported``: what ranks have had to import so far.  ``gil``: the address of the GIL in ranks, 0 if unknown.
     """
 
     def __init__(self, base: Path) -> None:
@@ -175,7 +175,7 @@ class Session:
         )
         theirs.close()
         try:
-            self._receive()
+            self.gil: int = self._receive()["gil"]
         except BaseException:
             self.close()
             raise

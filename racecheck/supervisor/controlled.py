@@ -13,6 +13,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -33,6 +34,7 @@ from racecheck.supervisor.calls.perform import CARRY_ON, SORTED, Answer, creates
 from racecheck.supervisor.effects.caches import Viewer
 from racecheck.supervisor.effects.fault_injection import Injector
 from racecheck.supervisor.order import timed_waits
+from racecheck.supervisor.order.gil import Gil
 from racecheck.supervisor.order.intake import Intake
 from racecheck.supervisor.order.quiescence import Quiet
 from racecheck.supervisor.order.timed_waits import Limits
@@ -95,7 +97,8 @@ class Supervisor:
         try:
             members.boot()
             self._begin(members)
-            results = conclude(self._state, self._explore())
+            with closing(self._quiet):
+                results = conclude(self._state, self._explore())
             self._viewer.finish()
             self._session.imported.update(module for rank in members.ranks for module in rank.modules)
         finally:
@@ -140,7 +143,8 @@ class Supervisor:
             slot, objects = self._session.slot, self._state.storage.mirrored
             self._recorder.begin(slot.disks(self._world), slot.scratch, self._state.identities, objects=objects)
         self._limits = Limits(self._state)
-        self._quiet = Quiet(self._session, self._state, Intake(self._state, self._limits))
+        gil = Gil(self._state, self._session.gil)
+        self._quiet = Quiet(self._session, self._state, Intake(self._state, self._limits, gil), gil)
         for rank in members.ranks:
             rank.names = self._names
             rank.background = frozenset(proc.threads(rank.pid)) - {rank.pid}

@@ -10,11 +10,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 
 from racecheck.kernel import libc, proc, syscalls
+from racecheck.kernel.sleepers import Sleepers
 
 # Most of a wait among that many children is spent in a loop over them, in which the kernel already calls the waiting
 # thread asleep.
@@ -45,12 +46,12 @@ def test_who_runs_is_not_asleep_whatever_its_state_is_called() -> None:
 
 
 def test_where_the_kernel_does_not_tell_the_call_the_state_has_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    def read(path: str, original: Callable[[str], bytes] = proc._read) -> bytes:
+    def read(self: Sleepers, path: str, *, original: Callable[..., bytes] = Sleepers._read, keep: bool = True) -> bytes:
         if path.endswith("/syscall"):
             raise PermissionError(errno.EPERM, path)
-        return original(path)
+        return original(self, path, keep=keep)
 
-    monkeypatch.setattr(proc, "_read", read)
+    monkeypatch.setattr(Sleepers, "_read", read)
     test_who_sleeps_is_asleep()
 
 
@@ -63,7 +64,7 @@ def test_only_a_vfork_waits_for_its_child(monkeypatch: pytest.MonkeyPatch, call:
     arguments = ctypes.c_uint64(flags)
     first = ctypes.addressof(arguments) if call == "clone3" else flags
     monkeypatch.setattr(proc, "stopped_call", lambda *_: (syscalls.number(call, libc.MACHINE), (first, 0, 0, 0, 0, 0)))
-    assert proc._awaits_its_child(os.getpid(), os.getpid()) is awaits
+    assert proc.awaits_its_child(os.getpid(), os.getpid()) is awaits
 
 
 @contextmanager
@@ -79,4 +80,32 @@ def running(program: str) -> Iterator[int]:
 
 
 def is_asleep(pid: int) -> bool:
-    return proc.asleep([pid], frozenset(), frozenset()) is not None
+    with closing(Sleepers()) as sleepers:
+        return sleepers.look([pid]) is not None
+
+
+def test_a_thread_that_ran_between_two_looks_looks_different() -> None:
+    with (
+        closing(Sleepers()) as sleepers,
+        running("import time; print(flush=True)\nwhile True: time.sleep(0.01)") as pid,
+    ):
+        seen = {look for _ in range(200) if (look := sleepers.look([pid])) is not None and not time.sleep(0.001)}
+    assert len(seen) > 1
+
+
+def test_descriptors_are_given_back_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(Sleepers()) as sleepers, running(PAUSES) as one, running(PAUSES) as other:
+        monkeypatch.setattr(sleepers, "_most", 2)
+        for _ in range(3):
+            sleepers.look([one, other])
+            assert len(sleepers._files) <= 4
+    assert not sleepers._files
+
+
+def test_a_process_that_has_ended_is_asleep_unless_its_end_is_awaited() -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+    with closing(Sleepers()) as sleepers:
+        assert sleepers.look([ended.pid]) == ()
+        assert sleepers.look([ended.pid], awaited=frozenset({ended.pid})) is None
+    ended.wait()

@@ -15,8 +15,8 @@ from contextlib import ExitStack, contextmanager, suppress
 import pytest
 
 from racecheck.explore import runner
-from racecheck.kernel import proc
 from racecheck.kernel.memory import Memory
+from racecheck.kernel.sleepers import Sleep
 from racecheck.model.nouns import Returned, Stopped
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Replay
@@ -48,7 +48,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> Looks:
     original = Outside.is_awaited
     looks = Looks()
 
-    def is_awaited(self: Outside, sleep: proc.Sleep) -> bool:
+    def is_awaited(self: Outside, sleep: Sleep) -> bool:
         looks.append(original(self, sleep))
         if looks[-1] and sum(looks) % LOOKS == 0:
             looks.awaited.set()

@@ -113,6 +113,11 @@ SHOWN = "RACECHECK_CUDA_VISIBLE_DEVICES"
 """CUDA_VISIBLE_DEVICES as the session's own process has it; the zygote and most ranks see no GPU."""
 
 _replies = threading.local()
+_AT_ONCE = frozenset({
+    "group", "limit", "looks at clock", "looks at collective", "looks at directory", "looks at last read",
+    "looks at time", "starting", "submit",
+})  # fmt: skip
+"""Announcements that the supervisor answers whatever other threads do."""
 _THREADING = frozenset({"threading", "queue", "concurrent.futures._base", "concurrent.futures.thread"})
 """Modules whose own questions come with ops of their callers."""
 
@@ -368,12 +373,14 @@ def _work(name: str | None, function: Callable[..., Any], /, *given: Any, **name
 def announce(message: dict[str, Any], room: int = 4096) -> Any:
     """Tell the supervisor and wait for its answer (JSON data); None where nobody listens.
 
-    ``room`` is the most bytes that the answer may take.
+    ``room`` is the most bytes that the answer may take.  A thread keeps the GIL where the answer comes at once: which
+    other one takes it meanwhile would depend on how fast they are.
     """
     data = json.dumps(message).encode()
+    keep = message["is"] in _AT_ONCE
     if getattr(_replies, "room", 0) < room:
         _replies.buffer, _replies.room = ctypes.create_string_buffer(room), room
-    length, error = libc.syscall(seccomp.ANNOUNCE, data, len(data), _replies.buffer, _replies.room)
+    length, error = libc.syscall(seccomp.ANNOUNCE, data, len(data), _replies.buffer, _replies.room, keep_gil=keep)
     if error == errno_module.ENOSYS:
         return None
     if error:
@@ -418,8 +425,9 @@ def run(
     settle(job, rank)
     if job.controlled:
         _watch_clock(job, rank)
+        _run_one_by_one(rank)
     if job.controlled or job.filtered:
-        _hand_over(channel)
+        _hand_over(channel, controlled=job.controlled)
     connect(job, rank)
     before = len(sys.modules)
     announce({"is": "ready"})
@@ -432,6 +440,17 @@ def run(
     _finalise(error, [*own, *filter(is_own, fresh)])
     announce({"is": "exit"})
     return status
+
+
+def _run_one_by_one(rank: int) -> None:
+    """Let the threads of this rank run on one processor, none of which interrupts another that it has woken.
+
+    Which of two threads is faster would be luck, where both run Python code that no op separates.
+    """
+    allowed = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {allowed[(os.getppid() + rank) % len(allowed)]})
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    os.sched_getaffinity = lambda pid, /: {*allowed}  # noqa: ARG005
 
 
 def settle(job: Job, rank: int) -> None:
@@ -455,10 +474,10 @@ def settle(job: Job, rank: int) -> None:
         sys.modules["tempfile"].tempdir = None  # type: ignore[attr-defined]
 
 
-def _hand_over(channel: socket.socket) -> None:
+def _hand_over(channel: socket.socket, *, controlled: bool) -> None:
     _grow_descriptor_table()
     reading = listen_for_stacks()
-    listener = seccomp.install()
+    listener = seccomp.install(stop_for_gil=controlled)
     socket.send_fds(channel, [str(os.getpid()).encode()], [listener, reading])
     os.close(listener)
     os.close(reading)

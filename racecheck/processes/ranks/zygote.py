@@ -31,7 +31,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from racecheck.kernel import libc, proc, randomness, seccomp
+from racecheck.kernel import interpreter, libc, proc, randomness, seccomp
 from racecheck.model.errors import CannotRun, RacecheckError, UsageError
 from racecheck.processes.ranks import agent, recovery_worker, time_reads
 from racecheck.processes.ranks.agent import Job
@@ -366,7 +366,7 @@ def main(client: int) -> None:
             return
         hooks.install()
         time_reads.install()
-        seccomp.assembled()
+        seccomp.assembled(stop_for_gil=True)
         _settle()
-        talk.send(json.dumps({"ready": True}).encode())
+        talk.send(json.dumps({"gil": interpreter.gil()}).encode())
         Zygote(talk, hooks.connect).serve()

@@ -17,6 +17,7 @@ from racecheck.supervisor.calls import bookkeeping, tsc_frequency
 from racecheck.supervisor.calls.answers import answer, reply
 from racecheck.supervisor.calls.perform import CARRY_ON, Answer
 from racecheck.supervisor.files.open_files import OpenFile
+from racecheck.supervisor.order.gil import Gil
 from racecheck.supervisor.order.timed_waits import HELD, Limits, may_be_held
 from racecheck.supervisor.run.boot import announcement
 from racecheck.supervisor.run.state import State
@@ -30,8 +31,8 @@ _SPIN = 100
 class Intake:
     """Receives the calls of a run's ranks.  ``asked`` counts how often one has asked for the time."""
 
-    def __init__(self, state: State, limits: Limits) -> None:
-        self._state, self._limits = state, limits
+    def __init__(self, state: State, limits: Limits, gil: Gil) -> None:
+        self._state, self._limits, self._gil = state, limits, gil
         self._calls = syscalls.calls(libc.MACHINE)
         self.asked = 0
 
@@ -66,7 +67,7 @@ class Intake:
         for task, call in found:
             row = self._calls.get(call[0])
             known = rank.ahead.get(task.tid)
-            if row is None or row.family in bookkeeping.NEVER_OPS:
+            if row is None or row.family in bookkeeping.NEVER_OPS or self._gil.is_wanted(row, call[1]):
                 continue
             if known is not None:
                 if (known.call, known.arguments) == (row, call[1]):
@@ -97,6 +98,8 @@ class Intake:
         if row is None:
             self._state.ledger.hole(f"an unknown system call, number {notification.number}")
             rank.listener.carry_on(notification.id)
+            return
+        if self._gil.stop(rank, row, notification):
             return
         if row.family in HELD and not may_be_held(rank, notification.thread, row.family):
             rank.listener.carry_on(notification.id)

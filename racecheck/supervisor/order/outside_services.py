@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from racecheck.kernel import libc, proc, sockets, syscalls
+from racecheck.kernel.sleepers import Sleep
 from racecheck.supervisor.calls import bookkeeping
 from racecheck.supervisor.calls.connections import is_own, open_socket
 from racecheck.supervisor.threads.tasks import Process, Rank, Task
@@ -37,7 +38,7 @@ class Outside:
         self._left, self._looked = min(_PATIENCE, timeout / 2), 0.0
         self._waiting: set[tuple[Task, bytes]] = set()
 
-    def is_awaited(self, sleep: proc.Sleep) -> bool:
+    def is_awaited(self, sleep: Sleep) -> bool:
         """Whether a thread of the program's, of those that ``sleep``, waits for an answer, and there is patience left.
 
         How long it has slept is not known: its limit counts from when it was last let go on.

@@ -1,7 +1,7 @@
 """Waiting until the world is quiet.
 
 After an op only its own rank may run, and it is known to be quiet when it stops again.  The kernel is asked
-(`proc.asleep`) only when a rank has not stopped after a while, and then about every thread of the world, since what
+(`Sleepers`) only when a rank has not stopped after a while, and then about every thread of the world, since what
 wakes a sleeper may be on its way.
 """
 
@@ -12,10 +12,12 @@ import time
 from dataclasses import replace
 
 from racecheck.kernel import libc, proc, syscalls
+from racecheck.kernel.sleepers import Sleep, Sleepers
 from racecheck.model.nouns import Died
 from racecheck.processes import disk
 from racecheck.processes.session import Session
 from racecheck.supervisor.calls import bookkeeping
+from racecheck.supervisor.order.gil import Gil
 from racecheck.supervisor.order.intake import Intake
 from racecheck.supervisor.order.outside_services import Outside
 from racecheck.supervisor.order.timed_waits import HELD
@@ -30,19 +32,22 @@ all the time takes the processor away from those that are looked at.
 _ON_ITS_WAY = 2 * 10**9
 _FUTEX = syscalls.number("futex", libc.MACHINE)
 _EPOLL_WAIT, _TICK = syscalls.number("epoll_wait", libc.MACHINE), 100
+_COMPUTES = 1
+"""Seconds that a thread may compute before those that wait for the GIL ask for it."""
 _UNEXPLAINED = "waits that nothing explains (locks in memory, sockets, or collectives that no hook sees)"
 
 
 class Quiet:
     """Waits for events."""
 
-    def __init__(self, session: Session, state: State, intake: Intake) -> None:
+    def __init__(self, session: Session, state: State, intake: Intake, gil: Gil) -> None:
         self._session, self._state, self._intake = session, state, intake
         self._poll = select.poll()
         self._poll.register(session.socket, select.POLLIN)
         self._ranks = {rank.listener.descriptor: rank for rank in state.ranks if rank.listener is not None}
         for descriptor in self._ranks:
             self._poll.register(descriptor, select.POLLIN)
+        self._sleepers, self._gil = Sleepers(), gil
         self._children: dict[int, list[int]] = {}
         self._timed, self._now, self._events = 0, 0, -1
         self._outside = Outside(state.ranks, state.world.timeout)
@@ -50,26 +55,40 @@ class Quiet:
         self._since: dict[int, tuple[bytes, dict[int, bytes]]] = {}
 
     def wait(self) -> None:
-        """Raises `Over` when a rank neither stops nor sleeps for as long as the world's timeout."""
+        """Wait until nothing runs; a thread that waits for a GIL that nobody holds gets it then, one after the other.
+
+        Raises `Over` when a rank neither stops nor sleeps for as long as the world's timeout.
+        """
+        self._wait()
+        while self._gil.pass_on():
+            self._wait()
+
+    def _wait(self) -> None:
         ranks, timeout = self._state.ranks, self._state.world.timeout
         for rank in ranks:
             rank.running = rank.running or (rank.asleep and not rank.gone)
         last, patience = time.monotonic(), self._patience()
-        asked = self._intake.asked
+        asked, computes = self._intake.asked, _COMPUTES
         while any(rank.running for rank in ranks):
             if self._pump(patience):
                 patience = self._patience()
                 if self._intake.asked == asked:  # who asks for the time over and over gets nowhere
-                    last = time.monotonic()
+                    last, computes = time.monotonic(), _COMPUTES
                 asked = self._intake.asked
             elif not self._look():
-                patience = min(2 * max(patience, _LOOK_AFTER), _LOOK_AGAIN)
+                patience = min(2 * patience, _LOOK_AGAIN) or _LOOK_AFTER
+            if time.monotonic() - last > computes:
+                computes += _COMPUTES
+                self._gil.ask()
             if time.monotonic() - last > timeout:
                 raise Over(f"it ran for {timeout:g} s without coming to its next op or its end")
 
+    def close(self) -> None:
+        self._sleepers.close()
+
     def _patience(self) -> int:
-        """No time, if as far as is known all have stopped that are ever going to."""
-        going = any(rank.running and not rank.asleep and not rank.has_stopped for rank in self._state.ranks)
+        """No time, if as far as is known all have stopped that are ever going to, or sleep as they did before."""
+        going = any(rank.running and not rank.asleep and not rank.is_still for rank in self._state.ranks)
         return _LOOK_AFTER if going else 0
 
     def wait_for_timers(self) -> bool:
@@ -147,12 +166,16 @@ class Quiet:
             return False
         waiting = any(rank.asleep or not rank.has_stopped for rank in ranks if not rank.gone)
         stopped = frozenset(task.tid for task in [*self._state.stopped_tasks(), *self._state.held_tasks()])
+        stopped = stopped.union(*(rank.gil for rank in ranks))
         if not waiting:
             stopped = stopped.union(*(rank.background for rank in ranks))
         sleep = self._asleep([rank for rank in ranks if waiting or rank.running], stopped)
         if sleep is None or not self._is_sound(dict(sleep)):
             return False
+        asleep = {tid for tid, _ in sleep}
         for rank in self._state.ranks:
+            for task in rank.tasks.values():
+                task.sleeps = task.tid in asleep
             if rank.running:
                 rank.running, rank.asleep = False, not any(task.stands for task in rank.tasks.values())
                 if rank.asleep and all(task.inside is None and not task.is_held for task in rank.tasks.values()):
@@ -175,14 +198,18 @@ class Quiet:
     def _is_leaving(self) -> bool:
         """Whether a thread is on its way out of a collective that all ranks have come to and none has left for good.
 
-        What it waits for is on its way, be it in the kernel.  It is asked for `_ON_ITS_WAY` seconds at most: a program
-        may break gloo's connections by means of its own.
+        What it waits for is on its way, be it in the kernel, unless a thread on either side waits for the GIL: that one
+        goes on when the holder does.  It is asked for `_ON_ITS_WAY` seconds at most: a program may break gloo's
+        connections by means of its own.
         """
         leaving = [task for rank in self._state.ranks if not rank.gone for task in rank.tasks.values() if task.leaves]
         for task in leaving:
             instance = task.inside
-            lost = instance is None or instance.missing or any(self._state.ranks[each].gone for each in instance.ranks)
-            if not lost and time.monotonic_ns() < task.released + _ON_ITS_WAY:
+            if instance is None or instance.missing or any(self._state.ranks[each].gone for each in instance.ranks):
+                continue
+            if time.monotonic_ns() < task.released + _ON_ITS_WAY and not any(
+                self._state.ranks[each].gil for each in instance.ranks
+            ):
                 return True
         return False
 
@@ -197,7 +224,7 @@ class Quiet:
             rank.kills = False
         return False
 
-    def _asleep(self, ranks: list[Rank], stopped: frozenset[int]) -> proc.Sleep | None:
+    def _asleep(self, ranks: list[Rank], stopped: frozenset[int]) -> Sleep | None:
         """How the threads of these ranks sleep that are not known to have ``stopped``; None if one of them does not.
 
         Processes are listed twice: one that was started behind the first list, by a thread that sleeps since, would not
@@ -205,12 +232,12 @@ class Quiet:
         """
         pids = self._processes(ranks)
         awaited = frozenset(rank.pid for rank in self._state.ranks)
-        first = proc.asleep(pids, stopped, awaited)
+        first = self._sleepers.look(pids, stopped, awaited)
         if first is None or self._poll.poll(0) or self._processes(ranks) != pids:
             return None
         if self._outside.is_awaited(first):
             return None
-        return first if proc.asleep(pids, stopped, awaited) == first else None
+        return first if self._sleepers.look(pids, stopped, awaited) == first else None
 
     def _is_sound(self, sleep: dict[int, bytes]) -> bool:
         """Whether no rank sleeps only until a thread of a library (gloo's loop) looks around by itself again: each of

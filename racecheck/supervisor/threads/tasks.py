@@ -92,6 +92,15 @@ class Request:
         self.located.clear()
 
 
+@dataclass(frozen=True, slots=True)
+class GilWait:
+    """A call that waits for the GIL, until the ``word`` in memory is not ``expected`` any more."""
+
+    id: int
+    word: int
+    expected: int
+
+
 @dataclass(slots=True)
 class Announcement:
     """What a thread has announced and waits to hear about; with an ``op`` where the answer depends on the order
@@ -120,6 +129,10 @@ class Process:
     def is_main(self) -> bool:
         return self.pid == self.rank.pid
 
+    @property
+    def is_another_program(self) -> bool:
+        return self.has_executed or self.is_foreign
+
 
 @dataclass(slots=True, eq=False)
 class Task:
@@ -133,6 +146,7 @@ class Task:
     many nanoseconds it has announced for the next.  ``started``: it has shown itself as one of the program's own, by a
     call or an announcement.  ``hiring``: a thread that it starts now is a worker of a pool.  ``leaves``: it has been
     let into a collective, and will announce that it has left it.  ``makes_group``: it makes a process group.
+    ``sleeps``: it slept when all threads of its rank were last looked at, and has not been let go on since.
     """
 
     process: Process
@@ -154,6 +168,7 @@ class Task:
     inside: Instance | None = None
     leaves: bool = False
     makes_group: bool = False
+    sleeps: bool = False
 
     @property
     def rank(self) -> Rank:
@@ -176,7 +191,7 @@ class Task:
     @property
     def is_held(self) -> bool:
         """Whether it stands still until we answer."""
-        return self.stopped or self.wait is not None
+        return self.stopped or self.wait is not None or self.tid in self.rank.gil
 
     @property
     def op(self) -> Op | None:
@@ -212,6 +227,7 @@ class Rank:
     threads that were looked at before they were received.  ``mount``: it has a disk that other nodes do not see.
     ``last`` is the thread that was let go on last.  ``shared``: it has, or has had, several threads or processes, which
     share its memory.  ``dropped`` are threads that the end of their interpreter has cut.
+    ``gil``: the threads that are stopped before they wait for the GIL, with their waits.
     ``leaving``: its main process has been told to end.  ``kills``: it has just sent a signal to a process.
     """
 
@@ -238,6 +254,7 @@ class Rank:
     leaving: bool = False
     kills: bool = False
     dropped: set[int] = field(default_factory=set)
+    gil: dict[int, GilWait] = field(default_factory=dict)
     names: Names = field(default_factory=Names)
     replaced: bool = False
     result: RankResult | None = None
@@ -315,7 +332,7 @@ class Rank:
     @property
     def is_quiet(self) -> bool:
         """Whether it is known, without asking the kernel, that nothing of this rank runs."""
-        return self.single and (self.gone or self.main.stands)
+        return self.single and (self.gone or (self.main.stands and not self.gil))
 
     @property
     def has_threads(self) -> bool:
@@ -324,8 +341,14 @@ class Rank:
 
     @property
     def has_stopped(self) -> bool:
-        """Whether every thread has stopped that has shown itself to be the program's."""
-        return self.gone or all(task.stands for task in self.tasks.values() if task.started)
+        """Whether every thread has stopped, at an op or for the GIL, that has shown itself to be the program's."""
+        return self.gone or all(task.stands or task.tid in self.gil for task in self.tasks.values() if task.started)
+
+    @property
+    def is_still(self) -> bool:
+        """Whether every thread of the program's has stopped, or slept when it was last looked at."""
+        own = [task for task in self.tasks.values() if task.started]
+        return self.gone or all(task.stands or task.sleeps or task.tid in self.gil for task in own)
 
     @property
     def failed(self) -> bool:
