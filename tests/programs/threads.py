@@ -3,6 +3,7 @@
 import ctypes
 import multiprocessing
 import os
+import queue
 import random
 import subprocess
 import sys
@@ -227,3 +228,65 @@ def waits_beyond_the_end(rank: Rank) -> None:
     begun = threading.Event()
     threading.Thread(target=wait, daemon=True).start()
     begun.wait()
+
+
+@scenario(ranks=2)
+def uploads(rank: Rank) -> None:
+    """torch.save keeps the GIL while its file is opened and written, and the main thread wants it."""
+    import torch
+    import torch.distributed as dist
+
+    path = rank.path / "checkpoint"
+    path.mkdir(exist_ok=True)
+    state = {"w": torch.full((4,), float(rank.rank))}
+    upload = threading.Thread(target=torch.save, args=(state, path / f"shard{rank.rank}.pt"))
+    upload.start()
+    if rank.rank == 0:
+        upload.join()
+    dist.barrier()
+    upload.join()
+
+
+@scenario(ranks=2)
+def three_savers(rank: Rank) -> None:
+    """Several threads want the GIL at once."""
+    import torch
+
+    with ThreadPoolExecutor(3) as workers:
+        paths = [rank.path / f"{rank.rank}{name}.pt" for name in "abc"]
+        list(workers.map(lambda path: torch.save({"w": torch.ones(2)}, path), paths))
+
+
+@scenario(ranks=1)
+def computes(rank: Rank) -> None:
+    """A thread computes until the main one, which it has woken, tells it to stop."""
+    ready, told = threading.Event(), list[bool]()
+
+    def work() -> None:
+        ready.set()
+        while not told:
+            pass
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    ready.wait()
+    told.append(True)
+    worker.join()
+
+
+@scenario(ranks=2)
+def idle(rank: Rank) -> None:
+    """One thread waits for work all the time."""
+    work: queue.Queue[None] = queue.Queue()
+    waiting = threading.Thread(target=work.get)
+    waiting.start()
+    for number in range(5):
+        (rank.path / f"{rank.rank}{number}").touch()
+    work.put(None)
+    waiting.join()
+
+
+@scenario(ranks=1)
+def interval(rank: Rank) -> tuple[bool, int]:
+    """What a program sees of how its threads are run."""
+    return sys.getswitchinterval() == 0.005, len(os.sched_getaffinity(0))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from random import Random
+from statistics import median
 
 import pytest
 
@@ -14,6 +16,9 @@ from racecheck.model.compare import first_difference
 from racecheck.model.nouns import Outcome, Returned, Stopped, Verdict
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import RandomWalk, Replay
+from racecheck.supervisor.order import gil, quiescence
+from racecheck.supervisor.order.gil import Gil
+from racecheck.supervisor.order.quiescence import Quiet
 from racecheck.supervisor.threads import announced_ops
 from tests.support.controlled_runs import run
 from tests.support.targets import target
@@ -27,7 +32,16 @@ def names(outcome: Outcome, call: str = "write") -> set[str]:
 
 @pytest.mark.parametrize(
     "name",
-    ["two_writers", "pool", "nested", "children", "async_save", "random_in_threads", "same_group_in_two_threads"],
+    [
+        "two_writers",
+        "pool",
+        "nested",
+        "children",
+        "async_save",
+        "random_in_threads",
+        "same_group_in_two_threads",
+        "uploads",
+    ],
 )
 def test_a_schedule_repeats(session: Session, name: str) -> None:
     scenario = target("threads", name)
@@ -154,3 +168,54 @@ def test_a_long_sleep_uses_up_nobodys_time_limit(session: Session, seed: int) ->
     assert run(session, "lock_beside_a_sleeper", file="threads", seed=seed).results == (
         Returned(1), Returned(1), Returned(0),
     )  # fmt: skip
+
+
+def test_a_thread_that_waits_for_the_gil_stops_and_gets_it_when_nothing_runs(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who waits for it is never asleep, so the world is quiet while the holder is stopped in an op."""
+    passed = []
+
+    def pass_on(self: Gil, original: Callable[[Gil], bool] = Gil.pass_on) -> bool:
+        passed.append(original(self))
+        return passed[-1]
+
+    monkeypatch.setattr(Gil, "pass_on", pass_on)
+    outcomes = [run(session, "uploads", file="threads", seed=seed) for seed in range(6)]
+    assert any(passed)
+    assert all(isinstance(each, Returned) for outcome in outcomes for each in outcome.results)
+    assert not any(outcome.coverage.holes for outcome in outcomes)
+    assert median(outcome.seconds for outcome in outcomes) < 1, "where waiters wake all the time it takes ten"
+
+
+def test_several_threads_may_want_the_gil(session: Session) -> None:
+    outcome = run(session, "three_savers", file="threads")
+    assert outcome.results == (Returned(None), Returned(None))
+    assert len(outcome.disk) == 6
+
+
+def test_a_thread_that_computes_lets_others_in_after_a_while(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quiescence, "_COMPUTES", 0.2)
+    outcome = run(session, "computes", file="threads", seed=1)
+    assert outcome.results == (Returned(None),)
+    assert gil.COMPUTES in outcome.coverage.notes
+
+
+def test_a_thread_that_sleeps_costs_no_waiting(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of a collective is under way, so nobody waits until gloo's loop has looked around."""
+    sound = []
+
+    def is_sound(
+        self: Quiet, sleep: dict[int, bytes], original: Callable[[Quiet, dict[int, bytes]], bool] = Quiet._is_sound
+    ) -> bool:
+        sound.append(original(self, sleep))
+        return sound[-1]
+
+    monkeypatch.setattr(Quiet, "_is_sound", is_sound)
+    run(session, "idle", file="threads")
+    assert len(sound) > 10
+    assert all(sound)
+
+
+def test_a_program_does_not_see_how_its_threads_are_run(session: Session) -> None:
+    assert run(session, "interval", file="threads").results == (Returned([True, len(os.sched_getaffinity(0))]),)

@@ -21,7 +21,7 @@ from racecheck.kernel.signature import Call
 from racecheck.supervisor.run.state import State
 from racecheck.supervisor.threads.tasks import GilWait, Rank
 
-_COMPUTES = "a thread computed for a second while others waited for the GIL: when it lets them in is luck"
+COMPUTES = "a thread computed for a second while others waited for the GIL: when it lets them in is luck"
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class Gil:
         """Let waiters ask the holder for the GIL: it computes, perhaps until another thread has done something."""
         for rank in self.state.ranks:
             for tid in [*rank.gil]:
-                self.state.ledger.note(_COMPUTES)
+                self.state.ledger.note(COMPUTES)
                 self._end(rank, tid, errno.ETIMEDOUT)
 
     def _may_go_on(self, rank: Rank, tid: int) -> bool:
