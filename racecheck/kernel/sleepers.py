@@ -81,12 +81,6 @@ class Sleepers:
             return ran
         return ran if state == b"D" and proc.awaits_its_child(pid, thread) else None
 
-    def call(self, pid: int, thread: int) -> int:
-        """The number of the call that a thread sleeps in; -1 if it runs, is gone, or that is not told."""
-        with suppress(OSError, ValueError):
-            return int(self._read(f"/proc/{pid}/task/{thread}/syscall").partition(b" ")[0])
-        return -1
-
     def _threads(self, pid: int) -> list[int]:
         try:
             return sorted(map(int, os.listdir(self._open(f"/proc/{pid}/task", os.O_DIRECTORY))))

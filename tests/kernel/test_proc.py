@@ -85,12 +85,12 @@ def is_asleep(pid: int) -> bool:
 
 
 def test_a_thread_that_ran_between_two_looks_looks_different() -> None:
-    with (
-        closing(Sleepers()) as sleepers,
-        running("import time; print(flush=True)\nwhile True: time.sleep(0.01)") as pid,
-    ):
-        seen = {look for _ in range(200) if (look := sleepers.look([pid])) is not None and not time.sleep(0.001)}
-    assert len(seen) > 1
+    naps = "import time; print(flush=True)\nwhile True: time.sleep(0.01)"
+    with closing(Sleepers()) as sleepers, running(naps) as pid:
+        seen, deadline = set(), time.monotonic() + 60
+        while len(seen) < 2:
+            assert time.monotonic() < deadline, "it naps, and always looks the same"
+            seen |= {sleepers.look([pid])} - {None}
 
 
 def test_descriptors_are_given_back_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 import ctypes
 import multiprocessing
 import os
-import queue
 import random
 import subprocess
 import sys
@@ -272,18 +271,6 @@ def computes(rank: Rank) -> None:
     ready.wait()
     told.append(True)
     worker.join()
-
-
-@scenario(ranks=2)
-def idle(rank: Rank) -> None:
-    """One thread waits for work all the time."""
-    work: queue.Queue[None] = queue.Queue()
-    waiting = threading.Thread(target=work.get)
-    waiting.start()
-    for number in range(5):
-        (rank.path / f"{rank.rank}{number}").touch()
-    work.put(None)
-    waiting.join()
 
 
 @scenario(ranks=1)

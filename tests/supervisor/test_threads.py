@@ -18,7 +18,6 @@ from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import RandomWalk, Replay
 from racecheck.supervisor.order import gil, quiescence
 from racecheck.supervisor.order.gil import Gil
-from racecheck.supervisor.order.quiescence import Quiet
 from racecheck.supervisor.threads import announced_ops
 from tests.support.controlled_runs import run
 from tests.support.targets import target
@@ -199,22 +198,6 @@ def test_a_thread_that_computes_lets_others_in_after_a_while(session: Session, m
     outcome = run(session, "computes", file="threads", seed=1)
     assert outcome.results == (Returned(None),)
     assert gil.COMPUTES in outcome.coverage.notes
-
-
-def test_a_thread_that_sleeps_costs_no_waiting(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of a collective is under way, so nobody waits until gloo's loop has looked around."""
-    sound = []
-
-    def is_sound(
-        self: Quiet, sleep: dict[int, bytes], original: Callable[[Quiet, dict[int, bytes]], bool] = Quiet._is_sound
-    ) -> bool:
-        sound.append(original(self, sleep))
-        return sound[-1]
-
-    monkeypatch.setattr(Quiet, "_is_sound", is_sound)
-    run(session, "idle", file="threads")
-    assert len(sound) > 10
-    assert all(sound)
 
 
 def test_a_program_does_not_see_how_its_threads_are_run(session: Session) -> None:

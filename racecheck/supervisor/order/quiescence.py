@@ -244,8 +244,6 @@ class Quiet:
         those has done so since the rank fell asleep, and since the others have left the collective that it is in: what
         they sent may be on its way while nobody runs, where the kernel is busy.
         """
-        if self._is_between_collectives(sleep):
-            return True
         for rank in self._state.ranks:
             stamp = self._stamp(rank, sleep)
             if rank.gone or not stamp or self._sound.get(rank.pid) == stamp:
@@ -256,18 +254,6 @@ class Quiet:
                 return False
             self._sound[rank.pid] = stamp
         return True
-
-    def _is_between_collectives(self, sleep: dict[int, bytes]) -> bool:
-        """Whether no part of a collective is under way, and all that sleep wait for locks in memory, which only threads
-        of their own process give back; gloo's own, which were there before the program, aside.
-        """
-        ranks = [rank for rank in self._state.ranks if not rank.gone]
-        tasks = [task for rank in ranks for task in rank.tasks.values() if task.started]
-        under_way = any(task.inside is not None or task.leaves or task.wait is not None for task in tasks)
-        if under_way or any(rank.forked or self._state.collectives.is_open(rank.number) for rank in ranks):
-            return False
-        own = sleep.keys() - frozenset().union(*(rank.background for rank in ranks))
-        return all(self._sleepers.call(tid, tid) == _FUTEX for tid in own)
 
     def _stamp(self, rank: Rank, sleep: dict[int, bytes]) -> bytes:
         """How the threads of a rank sleep, or are held, that something else can wake; empty if there is none."""
