@@ -448,8 +448,9 @@ def _run_one_by_one(rank: int) -> None:
     Which of two threads is faster would be luck, where both run Python code that no op separates.
     """
     allowed = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {allowed[(os.getppid() + rank) % len(allowed)]})
-    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    with suppress(PermissionError):  # a container may forbid it
+        os.sched_setaffinity(0, {allowed[(os.getppid() + rank) % len(allowed)]})
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     os.sched_getaffinity = lambda pid, /: {*allowed}  # noqa: ARG005
 
 
