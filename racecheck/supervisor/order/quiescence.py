@@ -178,7 +178,8 @@ class Quiet:
                 task.sleeps = task.tid in asleep
             if rank.running:
                 rank.running, rank.asleep = False, not any(task.stands for task in rank.tasks.values())
-                if rank.asleep and all(task.inside is None and not task.is_held for task in rank.tasks.values()):
+                is_explained = any(task.inside is not None or task.is_held for task in rank.tasks.values())
+                if rank.asleep and not rank.gil and not is_explained:
                     self._state.ledger.note(_UNEXPLAINED)
             if not rank.single and not rank.gone:
                 self._forget_ended(rank)
