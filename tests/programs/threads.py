@@ -275,5 +275,5 @@ def computes(rank: Rank) -> None:
 
 @scenario(ranks=1)
 def interval(rank: Rank) -> tuple[bool, int]:
-    """What a program sees of how its threads are run."""
+    """The switch interval and the processors that a program finds."""
     return sys.getswitchinterval() == 0.005, len(os.sched_getaffinity(0))

@@ -172,7 +172,7 @@ def test_a_long_sleep_uses_up_nobodys_time_limit(session: Session, seed: int) ->
 def test_a_thread_that_waits_for_the_gil_stops_and_gets_it_when_nothing_runs(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who waits for it is never asleep, so the world is quiet while the holder is stopped in an op."""
+    """The world is quiet while the holder is stopped in an op, although other threads want the GIL."""
     passed = []
 
     def pass_on(self: Gil, original: Callable[[Gil], bool] = Gil.pass_on) -> bool:

@@ -30,7 +30,5 @@ def run(name: str, file: str = "test_readme.py") -> str:
 if __name__ == "__main__":
     text = README.read_text()
     for marker, scenario in SHOWN.items():
-        pattern = rf"(<!-- {marker} -->\n```text\n).*?(```)"
-        said = run(scenario)
-        text = re.sub(pattern, lambda found: found.group(1) + said + "\n" + found.group(2), text, flags=re.DOTALL)  # noqa: B023
+        text = text.replace(f"```text\n{block(marker, 'text')}\n```", f"```text\n{run(scenario)}\n```")
     README.write_text(text)

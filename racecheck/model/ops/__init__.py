@@ -1,1 +1,1 @@
-"""What an op says of files, locks and keys, and the names that it goes by."""
+"""The effects of an op on files, locks and keys, and the names of ops."""

@@ -447,11 +447,19 @@ def _run_one_by_one(rank: int) -> None:
 
     Which of two threads is faster would be luck, where both run Python code that no op separates.
     """
-    allowed = sorted(os.sched_getaffinity(0))
+    ask = os.sched_getaffinity
+    allowed = sorted(ask(0))
+    chosen = {allowed[(os.getppid() + rank) % len(allowed)]}
+
+    def affinity(pid: int, /) -> set[int]:
+        """Processors as the program would find them; a choice of its own counts."""
+        found = ask(pid)
+        return {*allowed} if found == chosen else found
+
     with suppress(PermissionError):  # a container may forbid it
-        os.sched_setaffinity(0, {allowed[(os.getppid() + rank) % len(allowed)]})
+        os.sched_setaffinity(0, chosen)
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-    os.sched_getaffinity = lambda pid, /: {*allowed}  # noqa: ARG005
+        os.sched_getaffinity = affinity
 
 
 def settle(job: Job, rank: int) -> None:

@@ -5,10 +5,10 @@ over.  A thread of the program's own that calls it stops, as if it were late to 
 word has changed the call ends as it would have, with EAGAIN; before that it can end as a sleep ends, when its time is
 over.  Which of the two comes first is a choice.
 
-Who connects to somebody on this machine waits until that one listens (`connections`); it is refused where nothing else
-can go on, or others only wait for long.
+A connect to a port of this machine waits until a process listens there (`connections`).  It fails with ECONNREFUSED
+where nothing else can go on, or others only wait for long.
 
-Threads of gloo's and those inside a collective are let pass, and so is who wants the GIL (`seccomp`).
+Threads of gloo's and those inside a collective are let pass.  A thread that wants the GIL stops elsewhere (`gil`).
 """
 
 from __future__ import annotations
