@@ -157,9 +157,24 @@ class _Enumerator:
         torn |= {self._grown(inode, size) for inode, size in choice.sizes}
         kept = self._events(self.changes.entries_of(choice.lasts & self.changes.kinds["data"]))
         torn |= {each for each in lost if self.log.entries[each].event in kept}
-        gone = (tuple(each for each in self._events(kind) if cut.events >> each & 1) for kind in (lost - torn, torn))
-        crash = Crash(self.name, tuple(bits(cut.events)), *gone)
+        gone, part = (tuple(e for e in self._events(kind) if cut.events >> e & 1) for kind in (lost - torn, torn))
+        crash = Crash(self.name, tuple(bits(cut.events)), gone, part, self._kept(cut, choice, lost | torn))
         return CrashState(self.changes.disk(choice), crash)
+
+    def _kept(self, cut: Cut, choice: Choice, hurt: set[int]) -> tuple[tuple[int, int, int], ...]:
+        """What lasted of the events of these entries, and of one that the crash came in the middle of (see `Crash`)."""
+        events = {self.log.entries[each].event for each in hurt}
+        events |= {
+            entry.event
+            for index, entry in enumerate(self.log.entries)
+            if not cut.entries >> index & 1 and entry.event >= 0 and cut.events >> entry.event & 1
+        }
+        entries = mask_of(index for index, entry in enumerate(self.log.entries) if entry.event in events)
+        kept = [(number, -1, -1) for number in bits(choice.lasts & self.changes.of_entries(entries))]
+        if choice.torn is not None:
+            kept = [*(each for each in kept if each[0] != choice.torn[0]), choice.torn]
+        kept += [(self._grown(inode, size), -1, size) for inode, size in choice.sizes]
+        return tuple(sorted(kept))
 
     def _grown(self, inode: int, size: int) -> int:
         """The first call that made a file so long."""

@@ -37,7 +37,7 @@ from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Constraint, Event, Judgement, Outcome, RankResult
 
 FORMAT = "racecheck-finding"
-VERSION = 6
+VERSION = 7
 _LARGEST = 256 << 20
 _TAGGED = frozenset({*get_args(Event), *get_args(RankResult)})
 _EXPANDED = 3

@@ -397,13 +397,16 @@ class Crash:
     """A crash in the course of a run, and what it left.
 
     It came when only the events ``happened`` (indices into the trace) had; under the persistence ``model`` the events
-    ``lost`` left nothing on the disk, and ``torn`` only a part.
+    ``lost`` left nothing on the disk, and ``torn`` only a part.  ``kept`` says which part, so that no two states
+    have the same crash: triples of a change (its number in the log), the first byte of it that lasted, and the end of
+    those bytes.  (-1, -1) stands for the whole change, and (-1, size) for a file that has got this size of it.
     """
 
     model: str
     happened: tuple[int, ...]
     lost: tuple[int, ...] = ()
     torn: tuple[int, ...] = ()
+    kept: tuple[tuple[int, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

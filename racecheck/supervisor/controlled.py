@@ -550,7 +550,7 @@ class Supervisor:
             value = state.collectives.instance(message["ticket"]).may_return(task.rank.number)
         elif message["is"] == "store":
             value = state.crew.store.do(message["do"], message["arguments"], task.clock)
-        ended = Result(value=value if isinstance(value, int) else 0)
+        ended = Result(value=int(value) if isinstance(value, int) else 0)  # some are bool
         state.trace.append(replace(op, result=ended, clock=clock, time=state.time.elapsed))
         if message["is"] == "issue":
             self._issue(task, message)

@@ -137,6 +137,20 @@ def test_the_crash_of_a_state_says_what_was_lost():
     assert by_disk[("tmp", "new"),].lost == ()
 
 
+@pytest.mark.parametrize("model", MODELS)
+def test_no_two_states_have_the_same_crash(model: str):
+    """So that a finding says which of them it is."""
+    calls = Calls()
+    calls.create("a")
+    calls.write("a", "x", of=6 * PAGE)
+    calls.write("a", "y", of=6 * PAGE)
+    logs = [calls.log(), dcp(before=True).log(), deepspeed().log()]
+    logs += [litmus.log_of(litmus.program(Random(f"same {seed}"))[:14], shared_journal=False) for seed in range(25)]
+    for log in logs:
+        found = states(log, model, most=300).states
+        assert len({each.crash for each in found}) == len(found)
+
+
 def under_way(log: Log) -> Log:
     """The same with the last call not yet over: it promises nothing."""
     last = max(each.event for each in log.entries)

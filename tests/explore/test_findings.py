@@ -15,6 +15,7 @@ from dataclasses import is_dataclass, replace
 from enum import EnumMeta
 from functools import cache
 from pathlib import Path
+from random import Random
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -22,18 +23,23 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from racecheck.explore import findings
+from racecheck.explore import findings, runner
 from racecheck.explore.findings import Finding, Reference, Versions, decode, encode, load, save, source_hash
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import (
     Coverage,
+    Outcome,
     World,
 )
+from racecheck.processes.session import Session
+from racecheck.scheduling.strategies import RoundRobin
+from racecheck.supervisor.threads.store import Store
 from tests.support.builders import (
     died,
     outcome,
 )
 from tests.support.sample_finding import FULL
+from tests.support.targets import target
 
 
 def data_of(finding: Finding) -> dict[str, Any]:
@@ -427,3 +433,21 @@ def test_a_package_that_is_not_installed_has_no_version(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(importlib.metadata, "version", missing)
     assert (findings.versions().torch, findings.versions().racecheck) == ("", "")
+
+
+def of_run(made: Outcome) -> Finding:
+    return replace(FULL, outcome=made, pair=(), constraints=())
+
+
+def test_the_result_of_every_operation_on_the_store_comes_back(session: Session) -> None:
+    strategy = RoundRobin()
+    strategy.begin(Random(0))
+    scenario = target("stores", "every_operation")
+    ran = runner.run_once(session, scenario, scenario.world, strategy, seed="0")
+    assert {op.syscall for op in ran.ops if op.call == "store"} == {
+        each
+        for each in Store()._operations
+        if not each.startswith("queue")  # these are at once, and no ops
+    }
+    finding = of_run(ran)
+    assert decode(encode(finding)) == finding

@@ -518,3 +518,27 @@ def only_b_once_acked(outcome: Outcome) -> Iterator[Violation]:
 
 for each in (first_makes_a, first_makes_b):
     each.recover(ranks=1)(names_left)
+
+
+def six_pages(rank: Rank) -> None:
+    (rank.path / "pages").write_bytes(b"".join(bytes([65 + page]) * 4096 for page in range(6)))
+
+
+def which_pages(rank: Rank) -> str:
+    """A letter for each page that lasted, a dot for each that did not."""
+    path = rank.path / "pages"
+    data = path.read_bytes() if path.exists() else b""
+    return data[::4096].replace(b"\0", b".").decode()
+
+
+@judges_crashes
+def all_or_nothing(outcome: Outcome) -> Iterator[Violation]:
+    assert outcome.recovery is not None
+    for result in outcome.recovery.results:
+        if not isinstance(result, Returned) or result.value not in ("", "ABCDEF"):
+            yield Violation("all-or-nothing", f"pages {getattr(result, 'value', result)}", (0,))
+
+
+torn_pages = racecheck.scenario(ranks=1, invariants=(all_or_nothing,))(six_pages)
+torn_pages.name = "torn_pages"
+torn_pages.recover(which_pages, ranks=1)

@@ -10,14 +10,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
-from racecheck.explore import runner
+from racecheck.explore import findings, runner
 from racecheck.model.compare import first_difference
 from racecheck.model.nouns import Outcome, Returned
 from racecheck.processes.session import Session
@@ -25,6 +25,7 @@ from racecheck.processes.trees import wipe
 from racecheck.scheduling.strategies import RoundRobin
 from tests.programs import fidelity_raw
 from tests.support.fidelity import battery, differences
+from tests.support.sample_finding import FULL
 from tests.support.targets import TARGETS
 
 HOLES = {
@@ -105,6 +106,12 @@ def test_it_runs_the_same_way_twice(outcomes: dict[bool, tuple[Outcome, Ran]]) -
     assert len(without.ops) > 5_000
     assert first_difference(without, having) == ""
     assert all(op.stack is None for op in without.ops)
+
+
+def test_a_finding_with_these_ops_comes_back(outcomes: dict[bool, tuple[Outcome, Ran]]) -> None:
+    for outcome, _ in outcomes.values():
+        finding = replace(FULL, outcome=outcome, pair=(), constraints=())
+        assert findings.decode(findings.encode(finding)) == finding
 
 
 def test_the_coverage_owns_up(outcomes: dict[bool, tuple[Outcome, Ran]]) -> None:

@@ -1,0 +1,22 @@
+"""Every operation of the key-value store.  Not collected by pytest."""
+
+import torch.distributed as dist
+
+import racecheck
+from racecheck import Rank
+
+
+@racecheck.scenario(ranks=1)
+def every_operation(rank: Rank) -> list[str]:
+    store = dist.TCPStore("localhost", 29501, 1, True)
+    store.set("a", "1")
+    store.append("a", "2")
+    store.multi_set(["b", "c"], ["3", "4"])
+    store.queue_push("q", "5")
+    store.wait(["a", "b"])
+    found = [
+        store.get("a"), store.multi_get(["b", "c"]), store.add("n", 6), store.check(["a"]), store.check(["none"]),
+        store.compare_set("b", "3", "7"), store.delete_key("c"), store.delete_key("none"), store.num_keys() > 0,
+        store.queue_len("q"), store.queue_pop("q"), "a" in "".join(store.list_keys()),
+    ]  # fmt: skip
+    return [str(each) for each in found]
