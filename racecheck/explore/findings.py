@@ -122,12 +122,13 @@ def source_hash(file: Path) -> str:
         raise UsageError(f"{file} cannot be read: {error.strerror}; a scenario has to be in a file") from None
 
 
-def save(finding: Finding, directory: Path) -> Path:
-    """Write a finding to ``<directory>/<scenario>/<address>.json``, whole or not at all; gives the path.
+def save(finding: Finding, directory: Path, path: Path | None = None) -> Path:
+    """Write a finding to ``<directory>/<scenario>/<address>.json`` or to ``path``, whole or not at all; gives the path.
 
     The same run found again replaces the file.  Raises `UsageError` if the directory cannot be written.
     """
-    return write(encode(finding), folder_of(finding.scenario, directory), f"{finding.address}.json")
+    path = path or folder_of(finding.scenario, directory) / f"{finding.address}.json"
+    return write(encode(finding), path.parent, path.name)
 
 
 def folder_of(scenario: Reference, directory: Path) -> Path:

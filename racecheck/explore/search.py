@@ -8,7 +8,7 @@ follows would mean anything, and the verdict is UNKNOWN.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -28,20 +28,19 @@ from racecheck.model.nouns import Coverage, Invariant, Judgement, Outcome, Tried
 from racecheck.processes.session import Session
 from racecheck.scheduling import strategies
 from racecheck.scheduling.claims import Claim, lowered, merged, of_run, pending
-from racecheck.scheduling.explain import Explanation, explain
-from racecheck.scheduling.minimise import Fails, same_failure
+from racecheck.scheduling.explain import INTERRUPTED, MOST, Explanation, explain
+from racecheck.scheduling.minimise import repeated, same_failure
 from racecheck.scheduling.predict import Prediction, Race, predict
 from racecheck.scheduling.relation import Relation
 from racecheck.scheduling.strategies import DPOR, Auto, Diverged, Replay, Strategy, Sweep
 from racecheck.supervisor.recorder import Recorder
 from racecheck.targets.scenarios import Scenario
 
-_MINIMISING = 20.0
-"""Seconds that each step of minimising may take, as far as the run that is to be minimised tells."""
-_FEWEST, _ENOUGH, _MOST = 30, 120, 400
-"""How many runs that may be; if a run takes less than a second, `_ENOUGH` at least."""
-_STEPS = 3
-"""Of explaining: a smaller world, fewer switches, the pair of ops."""
+EXPLAIN = 20.0
+"""Seconds that an explanation may take, unless told otherwise."""
+_FEWEST = 30
+"""How many runs each step of an explanation makes at most where many failures are explained, as in the gate."""
+_REPAIRS = "what would help"
 
 _NO_CRASHES = "the crashes of a run were not judged"
 
@@ -80,7 +79,8 @@ class Report:
     which they were met.  ``reasons`` say why the verdict is UNKNOWN; ``outcome`` is the first failing run's, else the
     last one's (None if what fails was found before the search was cut).  ``coverage`` has the size of that run, and
     what any of the runs did not see.  ``crashes`` are what crashes of runs left, ``repaired`` what those of the first
-    failing one would leave under each repair.
+    failing one would leave under each repair.  ``is_explained``: all that can be said about a failure is there;
+    ``left_out`` says what of that was not finished, and why.
     """
 
     target: str
@@ -103,6 +103,8 @@ class Report:
     schedule_number: int = 0
     cut: Cut | None = None
     explanation: Explanation | None = None
+    is_explained: bool = False
+    left_out: str = ""
     crashes: Sequence[Crashes] = ()
     crashes_total: Crashes | None = None
     repaired: Mapping[str, Crashes] = field(default_factory=dict)
@@ -112,6 +114,11 @@ class Report:
         """Whether every interleaving was covered, under the conditions of the claim."""
         return self.claim.exhaustive
 
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether Ctrl-C ended the explanation."""
+        return self.left_out.endswith(f"({INTERRUPTED})")
+
 
 @dataclass(frozen=True, slots=True)
 class Search:
@@ -119,7 +126,8 @@ class Search:
 
     Runs before a cut do not count.  ``keep_going``: also after a violation; ``earlier`` is a search that was cut short,
     to go on with.  ``findings`` is where findings go; None keeps none.  ``names`` are patterns of names that are known
-    to differ from run to run.  ``minimise``: a failing run is explained, and the least one is kept instead.
+    to differ from run to run.  ``explain``: a failing run is repeated and then explained, for so many seconds at most
+    and within ``seconds``, and the least one is kept instead.
     """
 
     scenario: Scenario
@@ -135,7 +143,7 @@ class Search:
     seconds: float = 0.0
     keep_going: bool = False
     earlier: Cut | None = None
-    minimise: bool = False
+    explain: float = 0.0
 
 
 class _Exploration:
@@ -242,16 +250,6 @@ class _Exploration:
             contents=wants_contents(search.invariants), names=search.names if names is None else names,
             recorder=recorder,
         )  # fmt: skip
-
-    def look(self, fails: Fails, world: World, budget: int) -> Outcome | None:
-        """A failing run of a world, if so many runs have one."""
-        strategy = strategies.make(strategies.DEFAULT, world)
-        for number in range(budget):
-            if strategy.begin(Random(f"{self.search.seed}:{number}")):
-                outcome = self.attempt(world, strategy)
-                if fails(outcome) is not None:
-                    return outcome
-        return None
 
     def _take(self, outcome: Outcome) -> None:
         judgement = self._judge(outcome)
@@ -443,17 +441,28 @@ def _sized(coverage: Coverage, outcome: Outcome | None) -> Coverage:
     return replace(coverage, ops=outcome.coverage.ops, passed=outcome.coverage.passed) if outcome else coverage
 
 
-def explore(session: Session, search: Search, progress: Progress | None = None) -> Report:
+def explore(
+    session: Session, search: Search, progress: Progress | None = None, announce: Callable[[Report], None] | None = None
+) -> Report:
     """Run until something fails, nothing is left to try, or the budget is spent; what Ctrl-C cuts short is kept.
 
-    Raises `UsageError` or `CannotRun` where no run came about.
+    ``announce`` hears of a FAIL before it is explained.  Raises `UsageError` or `CannotRun` where no run came about.
     """
     if search.earlier is not None:
         search = replace(search, names=search.earlier.names)
     exploration = _Exploration(session, search)
     try:
         _carry_out(exploration, progress)
-        return _completed(exploration, exploration.report(), progress)
+        report = exploration.report()
+        if search.explain <= 0 or search.free or report.interrupted or _first(report) is None:
+            return report
+        try:
+            report = _repeated(exploration, report)
+            if announce is not None and report.verdict is Verdict.FAIL:
+                announce(report)
+            return _completed(exploration, report, progress)
+        except KeyboardInterrupt:
+            return replace(report, left_out=f"all of it ({INTERRUPTED})")
     finally:
         exploration.crashing.close()
 
@@ -468,8 +477,7 @@ def _carry_out(exploration: _Exploration, progress: Progress | None) -> None:
 
 
 def explained(session: Session, search: Search, report: Report, progress: Progress | None = None) -> Report:
-    """A failing report of an earlier search for the same, with what its failure comes down to, in about
-    ``search.seconds``.
+    """A failing report of an earlier search for the same, with what its failure comes down to.
 
     What a crash left is looked for once more.  Raises `UsageError`, `CannotRun`, and `KeyboardInterrupt`.
     """
@@ -477,79 +485,99 @@ def explained(session: Session, search: Search, report: Report, progress: Progre
     exploration = _Exploration(session, replace(search, names=names, keep_going=False))
     try:
         exploration.rehearse()
-        if not _is_of_crash(report):
-            runs = search.seconds * (report.schedules + 1) / max(report.seconds, 0.01)
-            return _explained(exploration, report, progress, max(1, min(_FEWEST, int(runs / _STEPS))))
-        exploration.run(progress)
-        report = exploration.report()
-        if report.interrupted:
+        if _is_of_crash(report):
+            exploration.run(progress)
+            report = exploration.report()
+        else:
+            report = _repeated(exploration, report)
+        if not report.interrupted and report.verdict is Verdict.FAIL:
+            report = _completed(exploration, report, progress, most=_FEWEST)
+        if report.interrupted or report.is_cut_short:
             raise KeyboardInterrupt
-        return _repaired(exploration, report, progress) if _is_of_crash(report) else report
+        return report
     finally:
         exploration.crashing.close()
+
+
+def _first(report: Report) -> Ending | None:
+    """The first failing one."""
+    return next((each for each in report.endings if each.violations), None)
 
 
 def _is_of_crash(report: Report) -> bool:
     return report.outcome is not None and report.outcome.crash is not None
 
 
-def _completed(exploration: _Exploration, report: Report, progress: Progress | None) -> Report:
-    """The report with what a failure comes down to, if that is asked for; what Ctrl-C cuts short is left out."""
-    search = exploration.search
-    first = next((each for each in report.endings if each.violations), None)
-    if not search.minimise or first is None or search.free or report.interrupted:
+def _repeated(exploration: _Exploration, report: Report) -> Report:
+    """The report, UNKNOWN if the run that fails does not fail a second time."""
+    first = _first(report)
+    if first is None or _is_of_crash(report):
         return report
+    fails = same_failure(first.outcome, first.violations[0].violation, exploration.search.invariants)
     try:
-        if _is_of_crash(report):
-            return _repaired(exploration, report, progress)
-        return _explained(exploration, report, progress, _budget(first.outcome.seconds))
-    except KeyboardInterrupt:
-        return report
-
-
-def _repaired(exploration: _Exploration, report: Report, progress: Progress | None) -> Report:
-    """The report with the repair table of the first way in which a crash hurts."""
-    crashes = next(each for each in report.crashes if each.groups)
-
-    def tell(what: str) -> None:
-        if progress is not None:
-            progress(report.schedules, report.distinct_schedules, exploration.seconds, f"found; {what}")
-
-    left = exploration.search.seconds - exploration.seconds if exploration.search.seconds else 0.0
-    if left < 0:
-        return report
-    repaired = exploration.crashing.repaired(crashes, tell, seconds=left)
-    return replace(report, repaired=repaired, seconds=exploration.seconds)
-
-
-def _explained(exploration: _Exploration, report: Report, progress: Progress | None, budget: int) -> Report:
-    """The report of the least run that fails like the first that did; each step takes ``budget`` runs at most."""
-    search = exploration.search
-    first = next(each for each in report.endings if each.violations)
-    fails = same_failure(first.outcome, first.violations[0].violation, search.invariants)
-
-    def tell(what: str) -> None:
-        if progress is not None:
-            progress(report.schedules, report.distinct_schedules, exploration.seconds, f"found; {what}")
-
-    try:
-        found = explain(
-            first.outcome, first.violations[0].violation, search.invariants, exploration.attempt,
-            partial(exploration.look, fails),
-            budget=budget, seed=search.seed, tell=tell,
-        )  # fmt: skip
+        repeated(first.outcome, exploration.attempt, fails)
     except CannotRun as error:
         return replace(report, verdict=Verdict.UNKNOWN, reasons=(*report.reasons, str(error)))
-    kept = _keep(search, found.outcome, judge(found.outcome, search.invariants), first.number, found)
-    broken = {each.violation.invariant for each in kept}
-    is_replaced = all(each.violation.invariant in broken for each in first.violations)
-    for each in first.violations:
-        if each.finding is not None and is_replaced and kept[0].finding not in {None, each.finding}:
-            each.finding.unlink(missing_ok=True)
+    return report
+
+
+def _completed(exploration: _Exploration, report: Report, progress: Progress | None, most: int = MOST) -> Report:
+    """The report with what a failure comes down to; what the clock or Ctrl-C cuts short is left out."""
+    search = exploration.search
+    if report.verdict is not Verdict.FAIL:
+        return report
+    seconds = min(search.explain, search.seconds - exploration.seconds if search.seconds else search.explain)
+    if seconds <= 0:
+        return replace(report, left_out="all of it (the time of the search was up)")
+    try:
+        if _is_of_crash(report):
+            return _repaired(exploration, report, progress, seconds)
+        return _explained(exploration, report, progress, seconds, most)
+    except (CannotRun, InternalError) as error:
+        return replace(report, left_out=f"all of it ({error})")
+
+
+def _repaired(exploration: _Exploration, report: Report, progress: Progress | None, seconds: float) -> Report:
+    """The report with the repair table of the first way in which a crash hurts."""
+    crashes = next(each for each in report.crashes if each.groups)
+    end = exploration.seconds + seconds
+    repaired = exploration.crashing.repaired(crashes, _tell(exploration, report, progress), seconds=seconds)
+    left_out = f"{_REPAIRS} ({seconds:.3g} seconds were up)" if exploration.seconds >= end else ""
+    return replace(
+        report, repaired=repaired, seconds=exploration.seconds, left_out=left_out, is_explained=not left_out
+    )  # fmt: skip
+
+
+def _tell(exploration: _Exploration, report: Report, progress: Progress | None) -> Callable[[str], None]:
+    def tell(what: str) -> None:
+        if progress is not None:
+            progress(report.schedules, report.distinct_schedules, exploration.seconds, f"FAIL; {what}")
+
+    return tell
+
+
+def _explained(
+    exploration: _Exploration, report: Report, progress: Progress | None, seconds: float, most: int
+) -> Report:
+    """The report of the least run that fails like the first that did."""
+    search, first = exploration.search, _first(report)
+    assert first is not None, "a search without a failing run has nothing to explain"
+    found = explain(
+        first.outcome, first.violations[0].violation, search.invariants, exploration.attempt,
+        seconds=seconds, seed=search.seed, most=most, tell=_tell(exploration, report, progress),
+    )  # fmt: skip
+    judgement = judge(found.outcome, search.invariants)
+    broken = {each.invariant for each in judgement.violations}
+    is_like = all(each.violation.invariant in broken for each in first.violations)
+    # The path that was announced stays good: it holds the least run from now on, if that breaks all that the first did.
+    path = first.violations[0].finding if is_like else None
+    kept = _keep(search, found.outcome, judgement, first.number, found, path)
     return replace(
         report, seconds=exploration.seconds, world=found.outcome.world, ops=found.outcome.coverage.ops,
         violations=(*kept, *(each for each in report.violations if each.outcome is None)),
         outcome=found.outcome, coverage=_sized(report.coverage, found.outcome), explanation=found,
+        is_explained=not found.left_out,
+        left_out=f"{', '.join(found.left_out)} ({found.why})" if found.left_out else "",
     )  # fmt: skip
 
 
@@ -603,12 +631,6 @@ def foresee(session: Session, search: Search, progress: Progress | None = None) 
     return Foreseen(first.target, verdict, prediction, findings, exploration.seconds, first.coverage)
 
 
-def _budget(seconds: float) -> int:
-    """How many runs each step of minimising takes at most, if one takes so long."""
-    least = _ENOUGH if seconds < 1 else _FEWEST
-    return max(least, min(_MOST, round(_MINIMISING / max(seconds, 0.01))))
-
-
 def _merge(one: Judgement, other: Judgement) -> Judgement:
     return Judgement(
         max(one.verdict, other.verdict),
@@ -618,15 +640,19 @@ def _merge(one: Judgement, other: Judgement) -> Judgement:
 
 
 def _keep(
-    search: Search, outcome: Outcome, judgement: Judgement, number: int, explanation: Explanation | None = None
+    search: Search,
+    outcome: Outcome,
+    judgement: Judgement,
+    number: int,
+    explanation: Explanation | None = None,
+    path: Path | None = None,
 ) -> tuple[Found, ...]:
-    """Store the finding of a failing run."""
+    """Store the finding of a failing run, in a file of its own unless there is a ``path`` for it."""
     if not judgement.violations:
         return ()
-    path = None
     if search.findings is not None:
         with suppress(UsageError):  # a FAIL must not get lost because its finding cannot be stored
-            path = save(_finding(search, outcome, judgement, number, explanation), search.findings)
+            path = save(_finding(search, outcome, judgement, number, explanation), search.findings, path)
     return tuple(Found(violation, outcome, path) for violation in judgement.violations)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +18,8 @@ from racecheck.invariants import name_of
 from racecheck.model import config
 from racecheck.model.errors import CannotRun, InternalError, UsageError
 from racecheck.model.nouns import Fault, Invariant, Outcome, World
-from racecheck.report.results import Page, search_text
+from racecheck.report.progress import as_interrupt
+from racecheck.report.results import Page, search_text, verdict_text
 from racecheck.scheduling import strategies
 from racecheck.scheduling.strategies import Strategy
 from racecheck.targets.scenarios import Scenario, make_world
@@ -72,7 +75,7 @@ class Racecheck:
                 scenario, schedule=schedule, world=search.world, invariants=search.invariants, seed=search.seed,
                 findings=search.findings,
             )  # fmt: skip
-        report, text = self._explore(scenario, invariants, given)
+        report, text = self._explore(scenario, invariants, given, explain=self._config.getoption("racecheck_explain"))
         if report.verdict.name != "PASS":
             pytest.fail(text, pytrace=False)
         return self._passed(report, text)
@@ -145,12 +148,21 @@ class Racecheck:
         given: dict[str, Any],
         *,
         keep_going: bool = False,
+        explain: float = 0.0,
     ) -> tuple[Report, str]:
-        """The report and its text; where there is none, the test fails."""
+        """The report and its text; where there is none, the test fails.
+
+        Ctrl-C in an explanation leaves what there is of it, and the test is the last one.
+        """
+        page = Page(shutil.get_terminal_size((120, 24)).columns)
         try:
-            search = replace(self._search(scenario, invariants, given), keep_going=keep_going)
-            with HERE.use() as session:
-                report = explore(session, search)
+            search = replace(self._search(scenario, invariants, given), keep_going=keep_going, explain=explain)
+
+            def announce(report: Report) -> None:
+                self._say(verdict_text(report, search.schedules, page))
+
+            with as_interrupt(signal.SIGTERM), HERE.use() as session:
+                report = explore(session, search, announce=announce)
         except UsageError as error:
             wrong = f"racecheck: {error}"
         except (CannotRun, InternalError) as error:
@@ -158,9 +170,21 @@ class Racecheck:
         else:
             if report.interrupted:
                 raise KeyboardInterrupt
-            page = Page(shutil.get_terminal_size((120, 24)).columns)
+            if report.is_cut_short:
+                self._current().session.shouldstop = "interrupted"
             return report, search_text(report, search.schedules, page)
         pytest.fail(wrong, pytrace=False)
+
+    def _say(self, text: str) -> None:
+        """In the terminal, at once; a worker of xdist has none."""
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        capture = self._config.pluginmanager.get_plugin("capturemanager")
+        if reporter is None:
+            return
+        with capture.global_and_fixture_disabled() if capture is not None else nullcontext():
+            reporter.ensure_newline()
+            reporter.write_line(text)
+            reporter.flush()
 
     def _search(self, scenario: Scenario, invariants: Sequence[Invariant] | None, given: dict[str, Any]) -> Search:
         """Raises `UsageError`."""

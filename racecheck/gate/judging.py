@@ -18,10 +18,9 @@ from racecheck.gate.cells import NO_TIME, SCANT, Broken, Cell
 from racecheck.gate.plan import Budget
 from racecheck.gate.subjects import Subject
 from racecheck.invariants import name_of
-from racecheck.model.errors import CannotRun, InternalError, UsageError
+from racecheck.model.errors import CannotRun, InternalError, UsageError, is_interrupt
 from racecheck.model.nouns import Verdict, World
 from racecheck.processes.session import Session
-from racecheck.report.progress import is_interrupt
 from racecheck.report.results import Page, search_text, shown_path
 from racecheck.report.words import count
 from racecheck.scheduling.strategies import RoundRobin
@@ -123,7 +122,7 @@ class Judging:
         done, report = replace(cell, is_done=True), self._reports.get(check.name)
         if report is None or seconds <= 0:
             return done
-        search = self._search(check, Budget(report.strategy, report.schedules, seconds))
+        search = replace(self._search(check, Budget(report.strategy, report.schedules, seconds)), explain=seconds)
         fresh = self._attempt(lambda session, tell: explained(session, search, report, tell), check, note)
         if isinstance(fresh, str) or fresh.verdict is not Verdict.FAIL:
             return done

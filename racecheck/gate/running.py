@@ -17,8 +17,7 @@ from racecheck.gate.judging import Judging, Show, Terms
 from racecheck.gate.result import Result
 from racecheck.gate.store import Store
 from racecheck.gate.subjects import Subject
-from racecheck.model.errors import UsageError
-from racecheck.report.progress import is_interrupt
+from racecheck.model.errors import UsageError, is_interrupt
 from racecheck.report.words import count
 from racecheck.targets import listing, resolve
 

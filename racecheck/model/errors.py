@@ -30,3 +30,12 @@ class InternalError(RacecheckError):
 
     def __str__(self) -> str:
         return f"{super().__str__()} (this is a bug in racecheck: please report it)"
+
+
+def is_interrupt(error: BaseException | None) -> bool:
+    """Whether an error is Ctrl-C's; also where what was interrupted failed in ending what it had begun."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

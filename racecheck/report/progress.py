@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO, TypeVar
+from typing import TYPE_CHECKING, Protocol, TextIO, TypeVar
 
 import click
 from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-from racecheck.model.errors import CannotRun, InternalError, RacecheckError
+from racecheck.model.errors import CannotRun, InternalError, RacecheckError, is_interrupt
 from racecheck.processes.doctor import examination
 from racecheck.report.words import count
 
 if TYPE_CHECKING:
-    from racecheck.explore.runner import Progress
     from racecheck.processes.session import Session
 
 T = TypeVar("T")
@@ -56,15 +57,38 @@ class Counter:
         return f"{self.done / self.seconds:.1f} a second" if self.seconds else ""
 
 
-def with_session(base: Path, work: Callable[[Session, Progress], T], counter: Counter) -> T:
-    """What ``work`` gives for a session of its own and a function to tell of its progress.
+class Teller:
+    """What work tells of how far it is, and says on standard output while it goes on."""
 
-    What it prints goes to standard error.  Raises `UsageError`; `CannotRun`, also for an error of our own,
-    whose traceback is then on standard error; and `Interrupted`.
+    def __init__(self, counter: Counter, show: Display, out: TextIO) -> None:
+        self._counter, self._show, self._out = counter, show, out
+
+    def __call__(self, done: int, counted: int, seconds: float, note: str) -> None:
+        counter = self._counter
+        counter.done, counter.counted, counter.seconds = done, counted, seconds
+        self._show(", ".join(filter(None, [str(counter), counter.rate, note])))
+
+    def say(self, text: str) -> None:
+        """At once."""
+        with self._show.paused(), redirect_stdout(self._out):
+            say(text)
+
+
+def with_session(base: Path, work: Callable[[Session, Teller], T], counter: Counter) -> T:
+    """What ``work`` gives for a session of its own and what it may tell of its progress.
+
+    What it prints goes to standard error.  SIGTERM is Ctrl-C, so that it leaves nothing behind.  Raises `UsageError`;
+    `CannotRun`, also for an error of our own, whose traceback is then on standard error; and `Interrupted`.
     """
+    out = sys.stdout
     try:
-        with redirect_stdout(sys.stderr), display("starting torch") as show, examination.start(base) as session:
-            return work(session, _teller(counter, show))
+        with (
+            as_interrupt(signal.SIGTERM),
+            redirect_stdout(sys.stderr),
+            display("starting torch") as show,
+            examination.start(base) as session,
+        ):
+            return work(session, Teller(counter, show, out))
     except BaseException as error:
         if is_interrupt(error):
             raise Interrupted(f"interrupted after {counter}") from None
@@ -76,21 +100,21 @@ def with_session(base: Path, work: Callable[[Session, Progress], T], counter: Co
         raise CannotRun(str(InternalError(f"{type(error).__name__}: {error}"))) from error
 
 
-def _teller(counter: Counter, show: Callable[[str], None]) -> Progress:
-    def tell(done: int, counted: int, seconds: float, note: str) -> None:
-        counter.done, counter.counted, counter.seconds = done, counted, seconds
-        show(", ".join(filter(None, [str(counter), counter.rate, note])))
+@contextmanager
+def as_interrupt(number: int) -> Iterator[None]:
+    """A signal ends what goes on as Ctrl-C does.  Only the main thread can ask for that."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
 
-    return tell
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
 
-
-def is_interrupt(error: BaseException | None) -> bool:
-    """Whether an error is Ctrl-C's; also where what was interrupted failed in ending what it had begun."""
-    while error is not None:
-        if isinstance(error, KeyboardInterrupt):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+    before = signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
 
 
 def say(text: str) -> None:
@@ -108,15 +132,41 @@ def printable(text: str) -> str:
 
 
 @contextmanager
-def display(text: str) -> Iterator[Callable[[str], None]]:
-    """A line that says what is going on; gives a function to change it.  Where standard error is no terminal, as in CI,
-    a line each time so many seconds have passed.
+def display(text: str) -> Iterator[Display]:
+    """A line that says what is going on; calling what this gives changes it.  Where standard error is no terminal, as
+    in CI, a line each time so many seconds have passed.
     """
     if not sys.stderr.isatty():
         yield _Lines(sys.stderr)
         return
     with Status(Text(text), console=Console(stderr=True)) as status:
-        yield lambda fresh: status.update(Text(fresh))
+        yield _Live(status)
+
+
+class Display(Protocol):
+    """Shows a text; ``paused``: somebody else writes meanwhile."""
+
+    def __call__(self, text: str) -> None: ...
+
+    def paused(self) -> AbstractContextManager[None]: ...
+
+
+class _Live:
+    """Shows it in place."""
+
+    def __init__(self, status: Status) -> None:
+        self._status = status
+
+    def __call__(self, text: str) -> None:
+        self._status.update(Text(text))
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        self._status.stop()
+        try:
+            yield
+        finally:
+            self._status.start()
 
 
 class _Lines:
@@ -130,3 +180,6 @@ class _Lines:
             self._said = time.monotonic()
             with suppress(OSError):
                 print(text, file=self._log, flush=True)
+
+    def paused(self) -> AbstractContextManager[None]:
+        return nullcontext()

@@ -61,17 +61,32 @@ def search_text(report: Report, budget: int, page: Page, cut: Path | None = None
 
     ``budget`` is how many schedules were allowed, ``cut`` where the search is kept if it can go on.
     """
+    return f"{verdict_text(report, budget, page)}\n{grounds_text(report, page, cut)}".rstrip("\n")
+
+
+def verdict_text(report: Report, budget: int, page: Page) -> str:
+    """The first part of it: what is known before a failure is explained, and stays so."""
     if report.verdict is Verdict.PASS:
         lines = [_headline(Verdict.PASS, _passed(report), "", page)]
     elif report.verdict is Verdict.FAIL:
-        lines = list(_violations(report.violations, _where(report, budget), page))
+        lines = list(_violations(_announced(report), _where(report, budget), page))
     else:
         lines = [_headline(Verdict.UNKNOWN, f"after {_schedules(report.schedules, budget)}", "", page)]
     lines += _doubts(report.verdict, report.reasons)
+    if report.verdict is Verdict.FAIL:
+        lines += _findings(_announced(report))
+    return "\n".join(lines)
+
+
+def grounds_text(report: Report, page: Page, cut: Path | None = None) -> str:
+    """The rest of it, "" if there is nothing more to say."""
+    lines = [*_least(report)]
     if report.outcome is not None:
         shown = [] if report.verdict is Verdict.PASS else _run(report.outcome, _bare(report), page)
         shown += _crashes(report, page)
         lines += [*shown, *_explanation(report.explanation)]
+    if report.left_out:
+        lines += ["", f"Left out of the explanation: {escape(report.left_out)}."]
     if report.outcome is not None or report.coverage.ops:
         lines += ["", coverage_text(report.coverage)]
     resume = (
@@ -91,6 +106,8 @@ def search_data(report: Report, cut: Path | None = None) -> dict[str, Any]:
         "seconds": round(report.seconds, 3),
         "ops": report.ops,
         "claim": str(report.claim),
+        "explained": report.is_explained,
+        "left_out": report.left_out,
         "conditions": list(report.claim.conditions),
         "doubts": list(report.claim.against),
         "explanation": _explanation_data(report.explanation),
@@ -181,6 +198,19 @@ def _line(violation: Violation) -> str:
     return f"{violation.invariant}: {escape(violation.message)}"
 
 
+def _announced(report: Report) -> list[Found]:
+    """What broke before anything was minimised, and what had been found before the search was cut."""
+    first = next((each.violations for each in report.endings if each.violations), None)
+    if first is None:
+        return [*report.violations]
+    return [*first, *(each for each in report.violations if each.outcome is None)]
+
+
+def _findings(found: Sequence[Found]) -> Iterator[str]:
+    for path in dict.fromkeys(each.finding for each in found if each.finding):
+        yield f"{_INDENT}Finding: {shown_path(path)}"
+
+
 def _passed(report: Report) -> str:
     world, free = report.world, report.strategy == "free"
     size = _size(world, report.outcome)
@@ -203,11 +233,23 @@ def _caveat(report: Report) -> str:
 
 
 def _where(report: Report, budget: int) -> str:
-    if report.violations[0].outcome is None:
+    found = _announced(report)[0].outcome
+    if found is None:
         return f"seed {report.seed}, found before the search was cut; {_size(report.world, None)}"
     number = f"{report.schedule_number + 1} of {budget}"
-    size = _size(report.world, report.outcome) if report.explanation is None else _minimised(report.explanation)
-    return f"seed {report.seed}, schedule {number}; {size}"
+    return f"seed {report.seed}, schedule {number}; {_size(found.world, found)}"
+
+
+def _least(report: Report) -> Iterator[str]:
+    """How small the run has become, and how that fails if not just as it did before."""
+    if report.explanation is None:
+        return
+    yield f"{_INDENT}{_minimised(report.explanation)}"
+    now = [each for each in report.violations if each.outcome is not None]
+    if [_line(each.violation) for each in now] != [_line(each.violation) for each in _announced(report)[: len(now)]]:
+        yield from (f"{_INDENT}{_line(each.violation)}" for each in now)
+    known = {each.finding for each in _announced(report)}
+    yield from _findings([each for each in now if each.finding not in known])
 
 
 def _minimised(explanation: Explanation) -> str:
@@ -305,7 +347,6 @@ def _run(outcome: Outcome, violations: Sequence[Violation], page: Page) -> list[
 
 def _replay(report: Report) -> Iterator[str]:
     for path in dict.fromkeys(each.finding for each in report.violations if each.finding):
-        yield f"Finding: {shown_path(path)}"
         yield f"Replay:  racecheck replay {shown_path(path)}"
 
 
@@ -332,7 +373,7 @@ def _explanation_data(explanation: Explanation | None) -> dict[str, Any] | None:
     pair, orderings = explanation.pair, explanation.orderings
     return {
         "runs": explanation.runs,
-        "cut": explanation.cut,
+        "cut": bool(explanation.left_out),
         "switches": switches(explanation.outcome.schedule),
         "found": _found_data(explanation.found),
         "pair": [op_at(explanation.outcome, each).label for each in pair.events] if pair is not None else None,

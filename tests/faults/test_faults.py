@@ -398,7 +398,7 @@ def test_a_finding_runs_again(session: Session, tmp_path_factory: pytest.TempPat
     scenario = target("faulty", "in_place")
     world = make_world(scenario.world, faults=[spec])
     asked = Search(
-        scenario, world, scenario.invariants, schedules=30, findings=tmp_path_factory.mktemp("f"), minimise=True
+        scenario, world, scenario.invariants, schedules=30, findings=tmp_path_factory.mktemp("f"), explain=20
     )
     report = explore(session, asked)
     assert report.verdict is Verdict.FAIL
@@ -406,6 +406,20 @@ def test_a_finding_runs_again(session: Session, tmp_path_factory: pytest.TempPat
     assert path is not None
     again = replay(session, scenario, load(path), 3)
     assert (again.reproduced, again.diverged) == (3, 0), again.divergence
+
+
+def test_a_finding_of_a_torn_file_runs_again(session: Session, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A write of six pages lasts in several parts; the finding says in which."""
+    scenario = target("crashing", "torn_pages")
+    world = make_world(scenario.world, faults=["crash model=posix-min"])
+    asked = Search(scenario, world, scenario.invariants, findings=tmp_path_factory.mktemp("f"), keep_going=True)
+    report = explore(session, asked)
+    paths = {each.finding for ending in report.endings for each in ending.violations}
+    torn = [path for path in paths if path is not None and load(path).outcome.crash.torn]  # type: ignore[union-attr]
+    assert len(torn) > 1
+    for path in torn:
+        again = replay(session, scenario, load(path), 2)
+        assert (again.reproduced, again.diverged) == (2, 0), again.divergence
 
 
 # Crashes in a search.
@@ -416,7 +430,7 @@ def test_each_way_in_which_a_crash_hurts_has_a_finding_that_is_it(
 ) -> None:
     scenario = target("faulty", "early")
     world = make_world(scenario.world, faults=["crash"])
-    asked = Search(scenario, world, scenario.invariants, findings=tmp_path_factory.mktemp("f"), minimise=True)
+    asked = Search(scenario, world, scenario.invariants, findings=tmp_path_factory.mktemp("f"), explain=20)
     report = explore(session, asked)
     ((crashes),) = report.crashes
     assert len(crashes.groups) > 1

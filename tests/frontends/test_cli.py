@@ -5,6 +5,7 @@ Most tests call `main` in this process and share one session; starting torch tak
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -45,15 +46,20 @@ sys.exit(main(sys.argv[1:]))
 @pytest.mark.usefixtures("shared")
 def test_a_failure_shows_the_interleaving_and_how_to_replay_it(cli: Cli) -> None:
     assert cli("run", f"{FILE}::racing", "--seed", "7", "--strategy", "round-robin") == 1
-    first, second, _, header, *lines = cli.out.splitlines()
-    assert first == "FAIL  no-file-errors: FileExistsError on rank 0: ckpt"
-    assert second.strip() == "seed 7, schedule 1 of 100; minimised: 4 ops, 2 ranks, 1 switch"
+    first, where, least, *lines = cli.out.splitlines()
+    said = re.match(r"FAIL  (no-file-errors: FileExistsError on rank \d: ckpt) {7}(.*)", first)
+    assert said is not None
+    assert said[2] == "seed 7, schedule 1 of 100; 2 ranks, 4 ops"
+    assert where.startswith("      Finding: .racecheck/racing/")
+    assert least == "      minimised: 4 ops, 2 ranks, 1 switch"
+    now = "no-file-errors: FileExistsError on rank 0: ckpt"
+    assert lines.pop(0).strip() == ("" if said[1] == now else now), "what is shown below is the least run"
+    header = lines.pop(0) or lines.pop(0)
     assert header.split() == ["rank", "0", "rank", "1"]
     assert any(re.search(r"mkdir ckpt +EEXIST .*<--- +.*savers.py:\d+ racing", line) for line in lines)
     assert any(line.startswith("rank 0  raised FileExistsError") for line in lines)
     assert any(line.startswith("coverage: 4 ops controlled") for line in lines)
-    where, how = lines[-2:]
-    assert where.startswith("Finding: .racecheck/racing/")
+    how = lines[-1]
     assert how.split() == ["Replay:", "racecheck", "replay", where.split()[1]]
     assert findings.load(Path(where.split()[1])).seed == "7"
 
@@ -362,6 +368,50 @@ def test_interrupted_in_its_search_it_shows_what_it_has_and_leaves_nothing(tmp_p
     assert "interrupted" not in err
 
 
+LABYRINTH = """
+import os
+from racecheck import scenario
+
+@scenario(ranks=3)
+def endless(rank):
+    if rank.world_size < 3:
+        open(os.environ["SEEN"], "w").close()
+        while True: pass
+    (rank.path / "ckpt").mkdir()
+"""
+"""A failure whose explanation does not end."""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("as_json", [False, True])
+def test_interrupted_in_its_explanation_it_shows_what_it_has(tmp_path: Path, number: int, as_json: bool) -> None:
+    runs, seen = tmp_path / "runs", tmp_path / "seen"
+    Path("labyrinth.py").write_text(LABYRINTH)
+    process = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTIBLE, "run", "labyrinth.py::endless", *(["--json"] if as_json else [])],
+        env={**os.environ, "RACECHECK_RUNS": str(runs), "SEEN": str(seen)},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    first = "" if as_json else process.stdout.readline() + process.stdout.readline() + process.stdout.readline()
+    _wait(process, seen.exists)
+    os.kill(process.pid, number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 1, err
+    if as_json:
+        data = json.loads(out)
+        assert (data["verdict"], data["explained"]) == ("FAIL", False)
+        finding = data["violations"][0]["finding"]
+    else:
+        head, _, where = first.splitlines()
+        assert head.startswith("FAIL  no-file-errors: FileExistsError on rank "), "at once"
+        finding = where.split()[1]
+        assert "\nLeft out of the explanation: a smaller world, fewer switches, " in out
+        assert " what makes every run fail (interrupted).\n" in out
+    assert findings.load(Path(finding)).outcome.world.ranks == 3
+    assert _processes_below(runs) == []
+
+
 def test_interrupted_before_its_search_it_says_so_and_leaves_nothing(tmp_path: Path) -> None:
     """The rank that computes for ever does so in the first run that warms up."""
     runs = tmp_path / "runs"
@@ -445,7 +495,7 @@ def report(**fields: Any) -> Report:
 def test_a_headline_that_is_too_long_puts_the_run_on_a_line_of_its_own() -> None:
     lines = search_text(report(message="x" * 70), 9, Page(width=80)).splitlines()
     assert lines[0] == f"FAIL  no-file-errors: {'x' * 70}"
-    assert lines[1] == "      seed 0, schedule 1 of 9; 2 ranks"
+    assert lines[1] == "      seed 0, schedule 1 of 9; 2 ranks, 0 ops"
 
 
 def test_names_that_are_no_text_can_be_printed() -> None:

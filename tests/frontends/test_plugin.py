@@ -108,11 +108,13 @@ def test_no_torch_here(racecheck):
 SAID = [
     "*_ test_fail _*",
     "FAIL  no-file-errors: FileExistsError on rank ?: ckpt *seed nine, schedule ? of 6; * ops",
+    "      Finding: .racecheck/racing/*.json",
+    "      minimised: 4 ops, 2 ranks, 1 switch",
     "      rank 0  * rank 1",
     "*mkdir ckpt*EEXIST*<---*test_check.py:* racing",
     "rank ?  raised FileExistsError*",
+    "The pair that decides: *",
     "coverage: 4 ops controlled*",
-    "Finding: .racecheck/racing/*.json",
     "Replay:  racecheck replay .racecheck/racing/*.json",
     "*_ test_invariants _*",
     "FAIL  nothing-made: made something *",
@@ -254,7 +256,50 @@ def test_nothing_is_imported():
 def test_the_marker_and_the_options_are_documented(pytester: pytest.Pytester) -> None:
     run(pytester, "--markers").stdout.fnmatch_lines(["@pytest.mark.racecheck(ranks=..., schedules=..., *"])
     options = set(re.findall(r"--racecheck-[a-z]+", run(pytester, "--help").stdout.str()))
-    assert options == {f"--racecheck-{each}" for each in ("collectives", "schedules", "seed", "timeout")}
+    assert options == {f"--racecheck-{each}" for each in ("collectives", "explain", "schedules", "seed", "timeout")}
+
+
+ENDLESS = """
+import os
+import racecheck
+
+@racecheck.scenario(ranks=3)
+def endless(rank):
+    if rank.world_size < 3:
+        open(os.environ["SEEN"], "w").close()
+        while True: pass
+    (rank.path / "ckpt").mkdir()
+
+def test_it(racecheck):
+    racecheck.check(endless)
+
+def test_never():
+    print("not come to")
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_in_an_explanation_it_fails_with_what_there_is(pytester: pytest.Pytester, number: int) -> None:
+    pytester.makepyfile(ENDLESS)
+    seen = pytester.path / "seen"
+    process = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTIBLE, *PLUGIN], env={**os.environ, "SEEN": str(seen)}, text=True,
+        stdout=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    first = []
+    while not first or not first[-1].startswith("FAIL  no-file-errors: FileExistsError on rank "):
+        first.append(process.stdout.readline())
+        assert first[-1], "FAIL is said at once"
+    while not seen.exists() and process.poll() is None:
+        time.sleep(0.05)
+    os.kill(process.pid, number)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == pytest.ExitCode.INTERRUPTED, out
+    assert "Left out of the explanation: a smaller world, fewer switches, " in out
+    assert "FAILED test_interrupted_in_an_explanation_it_fails_with_what_there_is.py::test_it" in out
+    assert "1 failed in" in out
+    assert "1 failed, " not in out, "no other test has begun"
 
 
 def test_interrupted_it_leaves_nothing(pytester: pytest.Pytester) -> None:

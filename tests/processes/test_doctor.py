@@ -41,7 +41,7 @@ def checks_without(*calls: str, **environment: str) -> dict[str, Check]:
     """What the doctor says, torch aside, where some calls (``name=ERRNO``) fail."""
     code = (
         "import json; from dataclasses import asdict; from racecheck.processes.doctor import examination as d; "
-        "print(json.dumps([asdict(each) for each in d._try([*d._OTHERS, *d._OPTIONAL])]))"
+        "print(json.dumps([asdict(each) for each in d._Probe([*d._OTHERS, *d._OPTIONAL]).results()]))"
     )
     done = run(*WITHOUT, *calls, "--", sys.executable, "-c", code, **environment)
     assert done.returncode == 0, done.stderr
@@ -102,7 +102,8 @@ def test_few_open_files() -> None:
     """Descriptors of watched files have high numbers."""
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100)); "
-        "from racecheck.processes.doctor.examination import required_missing as m; print(*[each.name for each in m()])"
+        "from racecheck.processes.doctor import examination as d; "
+        "print(*[each.name for each in d._Probe(d._OTHERS).results() if not each.ok])"
     )
     done = run(sys.executable, "-c", code)
     assert done.stdout.split() == ["descriptors"]
@@ -119,7 +120,7 @@ def test_torch_without_distributed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "torch" / "__init__.py").write_text("__version__ = '2.6.0+nodist'\n")
     (tmp_path / "torch" / "distributed.py").write_text("def is_available(): return False\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    (torch,) = examination._try([examination._TORCH])
+    (torch,) = examination._Probe([examination._TORCH]).results()
     assert not torch.ok
     assert "2.6.0+nodist has no torch.distributed with gloo" in torch.detail
     assert "pip install torch" in torch.mend
@@ -175,6 +176,6 @@ def test_elsewhere_than_on_linux_a_run_is_unknown() -> None:
 
 def test_an_interpreter_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    found = examination.required_missing()
+    found = examination._Probe(examination._OTHERS).results()
     assert {each.name for each in found} == {each.name for each in examination._OTHERS}
     assert "could not be tried" in found[0].detail

@@ -34,7 +34,7 @@ from racecheck.model.nouns import Invariant, Verdict, World
 from racecheck.model.package import VERSION
 from racecheck.processes.doctor import examination
 from racecheck.report import results
-from racecheck.report.progress import Counter, Interrupted, display, printable, say, with_session
+from racecheck.report.progress import Counter, Interrupted, Teller, display, printable, say, with_session
 from racecheck.report.results import EXIT, Page
 from racecheck.scheduling import strategies
 from racecheck.targets import listing, resolve
@@ -159,6 +159,10 @@ def _table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
 @click.option("--strategy", metavar="NAME", help=f"What chooses: {', '.join(strategies.NAMES)} (default: auto).")
 @click.option("--schedules", type=click.IntRange(1), default=100, show_default=True, help="The most to run.")
 @click.option("--seconds", type=float, help="After so long begin no other schedule.")
+@click.option(
+    "--explain", type=click.FloatRange(0, _LONGEST), default=search.EXPLAIN, show_default=True, metavar="SECONDS",
+    help="Explain a failure for so long at most, and within --seconds; 0: not at all.",
+)  # fmt: skip
 @click.option("--keep-going", is_flag=True, help="Go on after a violation, and list each way in which runs end.")
 @click.option(
     "--resume", type=click.Path(path_type=Path), metavar="FILE", help="Go on with a search that was cut short."
@@ -191,6 +195,7 @@ def run(
     strategy: str | None,
     schedules: int,
     seconds: float | None,
+    explain: float,
     keep_going: bool,
     resume: Path | None,
     seed: str,
@@ -222,12 +227,19 @@ def run(
 
     asked = Search(
         scenario, world, scenario.invariants, chooses, schedules, seed, free=free, seconds=seconds or 0.0,
-        keep_going=keep_going, earlier=earlier, minimise=not keep_going,
+        keep_going=keep_going, earlier=earlier, explain=0.0 if keep_going else explain,
         findings=settings.findings,
     )  # fmt: skip
+    budget = schedules + (earlier.past.runs if earlier is not None else 0)
+    announced = []
 
-    def work(session: Session, progress: Progress) -> Report:
-        return search.explore(session, asked, progress)
+    def work(session: Session, tell: Teller) -> Report:
+        def announce(report: Report) -> None:
+            if not as_json:
+                announced.append(report)
+                tell.say(results.verdict_text(report, budget, _page(full=full)))
+
+        return search.explore(session, asked, tell, announce)
 
     try:
         report = with_session(settings.runs, work, counter)
@@ -236,8 +248,8 @@ def run(
         if report.verdict is Verdict.UNKNOWN:
             return _unknown(results.search_data(report), as_json=as_json)
     cut = _keep_cut(report, settings.findings)
-    before = earlier.past.runs if earlier is not None else 0
-    text = results.search_text(report, before + schedules, _page(full=full), cut)
+    page = _page(full=full)
+    text = results.grounds_text(report, page, cut) if announced else results.search_text(report, budget, page, cut)
     say(json.dumps(results.search_data(report, cut)) if as_json else text)
     return INTERRUPTED if report.interrupted else EXIT[report.verdict]
 

@@ -45,6 +45,7 @@ class Check:
 
 
 _LINUX = Primitive("linux", "run racecheck on Linux 5.19 or newer, a virtual machine will do")
+_RUNS = Primitive("runs", "worlds live there while they run: it must be private and writable")
 _TORCH = Primitive("torch", "pip install torch (any build with torch.distributed and gloo)")
 _OTHERS = (
     Primitive("architecture", "use a 64-bit Python on x86-64 or aarch64"),
@@ -57,7 +58,7 @@ _OTHERS = (
     Primitive("kcmp", f"{_CONTAINER}, and a kernel with CONFIG_KCMP"),
     Primitive("proc", "mount /proc without hidepid, and use a kernel with CONFIG_SCHED_INFO"),
     Primitive("stacks", "let ranks receive real-time signals, and mount /proc without hidepid"),
-    Primitive("runs", "worlds live there while they run: it must be private and writable"),
+    _RUNS,
     Primitive("loopback", "bring the loopback interface up (ip link set lo up)"),
 )
 _OPTIONAL = (
@@ -72,30 +73,32 @@ def check() -> list[Check]:
     if sys.platform != "linux":
         rest = [_result(each, False, "not tried") for each in (*_OTHERS, _TORCH, *_OPTIONAL)]
         return [_linux(), *rest]
-    return [_linux(), *_try([*_OTHERS, _TORCH, *_OPTIONAL])]
-
-
-def required_missing() -> list[Check]:
-    """What is missing without which nothing runs.
-
-    Quick, and so without torch, of which `start` hears soon enough.
-    """
-    found = [_linux()] if sys.platform != "linux" else _try(_OTHERS)
-    return [each for each in found if not each.ok]
+    return [_linux(), *_Probe([*_OTHERS, _TORCH, *_OPTIONAL]).results()]
 
 
 def start(base: Path) -> Session:
-    """A session below ``base``; raises `CannotRun` naming what this machine lacks."""
-    missing = required_missing()
-    if missing:
-        raise CannotRun(_said(missing))
+    """A session below ``base``; raises `CannotRun` naming what this machine lacks.
+
+    The primitives are tried while the session imports torch.
+    """
+    if sys.platform != "linux":
+        raise CannotRun(_said([_linux()]))
     from racecheck.processes.session import Session
 
+    probe = _Probe([each for each in _OTHERS if each is not _RUNS])  # the session itself takes a place there
+    session, error = None, ""
     try:
-        return Session(base)
-    except (CannotRun, OSError) as error:
-        torch = [each for each in _try([_TORCH]) if not each.ok]
-        raise CannotRun(_said(torch) if torch else str(error)) from error
+        session = Session(base)
+    except (CannotRun, OSError) as failed:
+        error = str(failed)
+    finally:
+        missing = [each for each in probe.results() if not each.ok]
+    if session is not None and not missing:
+        return session
+    if session is not None:
+        session.close()
+    missing = missing or [each for each in _Probe([_RUNS, _TORCH]).results() if not each.ok]
+    raise CannotRun(_said(missing) if missing else error)
 
 
 def _said(missing: Sequence[Check]) -> str:
@@ -112,18 +115,26 @@ def _result(primitive: Primitive, ok: bool, detail: str) -> Check:
     return Check(primitive.name, ok, detail, "" if ok else primitive.mend, primitive.required)
 
 
-def _try(primitives: Sequence[Primitive]) -> list[Check]:
-    names = [each.name for each in primitives]
-    command = [sys.executable, "-c", _PROBE, json.dumps(sys.path), *names]
-    done = subprocess.run(
-        command, capture_output=True, text=True, stdin=subprocess.DEVNULL, start_new_session=True, check=False
-    )
-    try:
-        answers = json.loads(done.stdout)
-    except ValueError:
-        words = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-        answers = dict.fromkeys(names, (False, f"it could not be tried: {words}"))
-    return [_result(each, *answers[each.name]) for each in primitives]
+class _Probe:
+    """Trying primitives, in a process of its own, which goes on while this one does something else."""
+
+    def __init__(self, primitives: Sequence[Primitive]) -> None:
+        self._primitives = primitives
+        command = [sys.executable, "-c", _PROBE, json.dumps(sys.path), *(each.name for each in primitives)]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            start_new_session=True,
+        )  # fmt: skip
+
+    def results(self) -> list[Check]:
+        """What came of it, once it has ended."""
+        out, err = self._process.communicate()
+        try:
+            answers = json.loads(out)
+        except ValueError:
+            words = (err.strip().splitlines() or [f"exit status {self._process.returncode}"])[-1]
+            answers = {each.name: (False, f"it could not be tried: {words}") for each in self._primitives}
+        return [_result(each, *answers[each.name]) for each in self._primitives]
 
 
 def text(checks: Sequence[Check]) -> str:

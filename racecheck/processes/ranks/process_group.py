@@ -20,7 +20,6 @@ from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint  # imported for the ranks, which nearly all save through it
 from torch._C._distributed_c10d import ProcessGroup, Work
 from torch.distributed import distributed_c10d
 from torch.distributed.distributed_c10d import (

@@ -7,16 +7,17 @@
 3. `critical_pair`: the two ops whose order separates it from a run that passes;
 4. `fewest_orderings`: constraints with which every run fails, for people and for replays of code that has changed.
 
-All of them run the world through an `Attempt`, take a budget in runs, and keep what they have when it ends by `Spent`.
+All of them run the world through an `Attempt`, take a budget in runs, and keep what they have when it ends by `Spent`;
+`Timed` ends it by the clock, or by Ctrl-C.
 """
 
 from __future__ import annotations
 
-from racecheck.scheduling.minimise.attempts import Attempt, Spent
+from racecheck.scheduling.minimise.attempts import Attempt, Spent, Timed
 from racecheck.scheduling.minimise.critical import Critical, CriticalPair, critical_pair
 from racecheck.scheduling.minimise.failure import Fails, Failure, same_failure
 from racecheck.scheduling.minimise.orderings import Orderings, fewest_orderings
-from racecheck.scheduling.minimise.shrinking import Shrunk, shrink, switches
+from racecheck.scheduling.minimise.shrinking import Shrunk, repeated, shrink, switches
 from racecheck.scheduling.minimise.world_size import Search, Smaller, smaller_world
 
 __all__ = [
@@ -30,8 +31,10 @@ __all__ = [
     "Shrunk",
     "Smaller",
     "Spent",
+    "Timed",
     "critical_pair",
     "fewest_orderings",
+    "repeated",
     "same_failure",
     "shrink",
     "smaller_world",

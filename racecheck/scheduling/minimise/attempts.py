@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
+from racecheck.model.errors import is_interrupt
 from racecheck.model.nouns import Outcome, World
 from racecheck.scheduling.strategies import Strategy
 
@@ -27,3 +29,25 @@ class Counted:
             raise Spent
         self.runs += 1
         return self._attempt(world, strategy)
+
+
+class Timed:
+    """An attempt that raises `Spent` instead of a run that would begin at ``end`` (of `time.perf_counter`) or later.
+
+    Ctrl-C in a run ends it for good: ``is_interrupted`` then, and each further run raises `Spent`.
+    """
+
+    def __init__(self, attempt: Attempt, end: float) -> None:
+        self._attempt, self.end = attempt, end
+        self.is_interrupted = False
+
+    def __call__(self, world: World, strategy: Strategy) -> Outcome:
+        if self.is_interrupted or time.perf_counter() >= self.end:
+            raise Spent
+        try:
+            return self._attempt(world, strategy)
+        except BaseException as error:
+            if not is_interrupt(error):
+                raise
+            self.is_interrupted = True
+            raise Spent from None

@@ -32,7 +32,7 @@ class Orderings:
     """``failed`` of ``completions`` random runs that kept the constraints failed.
 
     All of them did if ``why`` is ""; else it says why there is nothing better.  If even without any constraint every
-    run fails, there are none.
+    run fails, there are none.  ``cut``: the budget was spent before all had been tried.
     """
 
     constraints: tuple[Constraint, ...]
@@ -40,6 +40,7 @@ class Orderings:
     completions: int
     runs: int
     why: str = ""
+    cut: bool = False
 
 
 def fewest_orderings(
@@ -61,6 +62,7 @@ def fewest_orderings(
     candidates = _candidates(outcome, fails)
     passed = [_broken(candidates, pair.neighbour)] if pair is not None and pair.passes else []
     best = Orderings((), 0, 0, 0)
+    cut = False
     why = f"it takes more than {_MOST} orderings, or others than those of the run's races"
     while (chosen := smallest_hitting_set(passed, candidates, _MOST)) is not None:
         kept = tuple(each for each in candidates if each in chosen)
@@ -70,10 +72,10 @@ def fewest_orderings(
         if failed == completions:
             return best
         if passing is None:
-            why = f"the budget was spent after {counted.runs} runs"
+            why, cut = f"the budget was spent after {counted.runs} runs", True
             break
         passed.append(_broken(candidates, passing) - chosen)
-    return replace(best, runs=counted.runs, why=why)
+    return replace(best, runs=counted.runs, why=why, cut=cut)
 
 
 def _complete(

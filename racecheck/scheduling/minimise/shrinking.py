@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from random import Random
 
 from racecheck.model.errors import CannotRun
-from racecheck.model.nouns import Outcome, Schedule, Violation
+from racecheck.model.nouns import Outcome, Schedule, Violation, World
 from racecheck.scheduling.minimise.attempts import Attempt, Counted, Spent
 from racecheck.scheduling.minimise.blocks import Order, blocks, joined, shifted
 from racecheck.scheduling.minimise.failure import Fails
@@ -24,6 +24,7 @@ from racecheck.scheduling.strategies import Strategy
 from racecheck.scheduling.strategies.following.guided import Guided
 from racecheck.scheduling.strategies.following.indices import Tape
 
+_Failing = tuple[Outcome, Violation]
 _Indices = tuple[int, ...]
 _Cost = tuple[int, int, int, _Indices]
 
@@ -49,7 +50,12 @@ def shrink(outcome: Outcome, attempt: Attempt, fails: Fails, *, budget: int = 40
     Raises `CannotRun` if the run's choices do not bring the failure about again.
     """
     counted = Counted(attempt, budget)
-    search = _Search(outcome, counted, fails)
+    try:
+        search = _Search(outcome, counted, fails)
+    except Spent:
+        violation = fails(outcome)
+        assert violation is not None, "a run that has not the failure cannot be minimised"
+        return Shrunk(outcome, violation, counted.runs, cut=True)
     cut = False
     try:
         while search.improves():
@@ -59,18 +65,24 @@ def shrink(outcome: Outcome, attempt: Attempt, fails: Fails, *, budget: int = 40
     return Shrunk(*search.best, counted.runs, cut)
 
 
+def repeated(outcome: Outcome, attempt: Attempt, fails: Fails) -> _Failing:
+    """The run again, and its violation; raises `CannotRun` if its choices do not bring the failure about again."""
+    tape = _tape(outcome)
+    found = _run(outcome.world, Tape(tape), attempt, fails)
+    if found is None or _tape(found[0]) != tape:
+        how = "other choices were open" if found else "it has gone well"
+        raise CannotRun(f"the failure does not repeat: with the same choices {how} the second time")
+    return found
+
+
 class _Search:
     """The best run so far, and what has been tried."""
 
     def __init__(self, outcome: Outcome, attempt: Attempt, fails: Fails) -> None:
         self._world, self._attempt, self._fails = outcome.world, attempt, fails
-        tape = _tape(outcome)
-        self._tried: set[_Indices | Order] = {tape}
-        found = self._run(Tape(tape))
-        if found is None or _tape(found[0]) != tape:
-            how = "other choices were open" if found else "it has gone well"
-            raise CannotRun(f"the failure does not repeat: with the same choices {how} the second time")
-        self.best, self._cost = found, _cost(*found)
+        self._tried: set[_Indices | Order] = {_tape(outcome)}
+        self.best = repeated(outcome, attempt, fails)
+        self._cost = _cost(*self.best)
 
     def improves(self) -> bool:
         """One round of all passes; whether it has come to anything."""
@@ -147,11 +159,15 @@ class _Search:
         self.best, self._cost = found, _cost(*found)
         return True
 
-    def _run(self, strategy: Strategy) -> tuple[Outcome, Violation] | None:
-        strategy.begin(Random(0))
-        outcome = self._attempt(self._world, strategy)
-        violation = self._fails(outcome)
-        return None if violation is None else (outcome, violation)
+    def _run(self, strategy: Strategy) -> _Failing | None:
+        return _run(self._world, strategy, self._attempt, self._fails)
+
+
+def _run(world: World, strategy: Strategy, attempt: Attempt, fails: Fails) -> _Failing | None:
+    strategy.begin(Random(0))
+    outcome = attempt(world, strategy)
+    violation = fails(outcome)
+    return None if violation is None else (outcome, violation)
 
 
 def _tape(outcome: Outcome) -> _Indices:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -22,12 +21,14 @@ Search = Callable[[World, int], Outcome | None]
 class Smaller:
     """``outcome`` is a failing run of the smallest world that has one; None if that is the one that is known already.
 
-    ``tried`` are the worlds in which none was found, and ``impossible`` says why others could not be run.
+    ``tried`` are the worlds in which none was found, and ``impossible`` says why others could not be run; ``cut``: not
+    all were tried.
     """
 
     outcome: Outcome | None = None
     tried: list[World] = field(default_factory=list)
     impossible: list[str] = field(default_factory=list)
+    cut: bool = False
 
 
 def smaller_world(outcome: Outcome, search: Search, fails: Fails, *, budget: int = 50) -> Smaller:
@@ -52,13 +53,15 @@ def smaller_world(outcome: Outcome, search: Search, fails: Fails, *, budget: int
             smaller.tried.append(each)
         return world
 
-    with suppress(Spent):
+    try:
         world = take_first(fewer_ranks(world))
         most = len(smaller.tried) + _OTHERS
         for size in world.sizes:
             world = take_first(islice(resized(world, size), max(0, most - len(smaller.tried))))
         for fault in world.faults[: max(0, most - len(smaller.tried))]:
             world = take_first([replace(world, faults=tuple(each for each in world.faults if each is not fault))])
+    except Spent:
+        smaller.cut = True
     return smaller
 
 
