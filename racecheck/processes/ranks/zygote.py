@@ -39,6 +39,9 @@ from racecheck.targets import resolve
 from racecheck.targets.scenarios import Scenario
 
 _TRAINING, _LATE = (b"torch.optim", b"torch.nn", b"fully_shard"), ("torch._dynamo",)
+_OF_THE_SUITE = ("torch.distributed.checkpoint", "racecheck.targets.suite.state")
+_HARMLESS = frozenset(_OF_THE_SUITE)
+"""These start no thread, of whatever version they are."""
 _PR_SET_CHILD_SUBREAPER = 36
 _MADV_COLLAPSE = 25
 _HUGE = 2 << 20
@@ -117,9 +120,15 @@ class Zygote:
             found = resolve.load(target)
         if len(sys.modules) > before:
             self._own = [name for name in sys.modules if agent.is_own(name)]
-            if not self._learn(_imported_below(found.file))["learnt"]:
+            late = _OF_THE_SUITE if target.endswith("]") else ()
+            if not self._learn([*late, *_imported_below(found.file, *self._files())])["learnt"]:
                 _settle()
         return {"name": found.name}
+
+    def _files(self) -> list[Path]:
+        """The source files of the scenario's modules."""
+        files = (Path(getattr(sys.modules[name], "__file__", None) or "/") for name in self._own)
+        return [each for each in files if each.is_absolute() and each.suffix == ".py"]
 
     def _learn(self, modules: list[str]) -> dict[str, Any]:
         """Import modules that ranks imported on the way, so that the next ranks have them.
@@ -128,7 +137,9 @@ class Zygote:
         """
         wanted = [each for each in modules if each not in sys.modules and _installed(each)]
         with randomness.repeatable(" ".join(wanted)):
-            learnt = _import_harmless(wanted, [])
+            known = [each for each in wanted if each in _HARMLESS]
+            _try_import(known)
+            learnt = [*known, *_import_harmless([each for each in wanted if each not in _HARMLESS], [])]
         if learnt:
             _settle()
         return {"learnt": learnt}
@@ -292,18 +303,19 @@ def _try_import(modules: list[str]) -> None:
         raise CannotRun("importing these starts a thread")
 
 
-def _imported_below(file: Path) -> list[str]:
-    """The modules that functions of a source file import when they are called, and those that torch imports when an
-    optimizer is made, or a model is wrapped, if the file looks as if it did.
+def _imported_below(*files: Path) -> list[str]:
+    """The modules that functions of source files import when they are called, and those that torch imports when an
+    optimizer is made, or a model is wrapped, if a file looks as if it did.
     """
     found: dict[str, None] = {}
-    source = file.read_bytes()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            found |= dict.fromkeys(each.name for each in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found[node.module] = None
-    return [*found, *(_LATE if any(each in source for each in _TRAINING) else ())]
+    for source in (each.read_bytes() for each in dict.fromkeys(files)):
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Import):
+                found |= dict.fromkeys(each.name for each in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found[node.module] = None
+        found |= dict.fromkeys(_LATE if any(each in source for each in _TRAINING) else ())
+    return [*found]
 
 
 def _installed(name: str) -> bool:
