@@ -19,6 +19,16 @@ settings.register_profile("fixed", derandomize=True, database=None, deadline=Non
 settings.load_profile("fixed")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Fresh seeds only where they are asked for: no other run depends on luck."""
+    if "soak" in config.option.markexpr:
+        return
+    fresh = [each for each in items if each.get_closest_marker("soak")]
+    if fresh:
+        config.hook.pytest_deselected(items=fresh)
+        items[:] = [each for each in items if not each.get_closest_marker("soak")]
+
+
 @pytest.fixture(scope="session")
 def session() -> Iterator[Session]:
     with Session(config.read().runs) as opened:

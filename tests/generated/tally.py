@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -42,11 +41,6 @@ def seeds(first: int, count: int, features: Iterable[str] = tuple(FEATURES)) -> 
     """So many seeds, the features in turn."""
     names = [*features]
     return [f"{names[number % len(names)]}:{number}" for number in range(first, first + count)]
-
-
-def base_seed() -> int:
-    """The number of the first program: the environment's, else a fixed one, so that two runs draw the same programs."""
-    return int(os.environ.get("RACECHECK_GENERATED_SEED", "1000000"))
 
 
 def count(tally: Tally, seed: str, most: int = 400) -> None:

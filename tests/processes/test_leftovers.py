@@ -18,6 +18,7 @@ import pytest
 from racecheck.explore import runner
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import RandomWalk
+from tests.support import soak
 from tests.support.targets import TARGETS, target
 
 _DRIVER = """
@@ -154,3 +155,9 @@ def test_worlds_leak_nothing(session: Session) -> None:
 @pytest.mark.parametrize("first", range(0, 1000, 200))
 def test_a_thousand_worlds_leak_nothing(session: Session, first: int) -> None:
     worlds_leak_nothing(session, range(first, first + 200))
+
+
+@pytest.mark.soak
+def test_no_world_leaks_anything(session: Session) -> None:
+    for seed in soak.seeds():
+        worlds_leak_nothing(session, range(48 * seed, 48 * seed + 48))

@@ -11,7 +11,7 @@ from racecheck import InternalError, Returned, World, storage
 from racecheck.explore.search import Search, explore
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import DPOR, Diverged
-from tests.support import toys
+from tests.support import soak, toys
 from tests.support.targets import target
 from tests.support.toy_searches import Blind, runs, searched
 from tests.support.toys import Do, Program, Seen
@@ -61,6 +61,13 @@ def test_all_outcomes_with_faults_are_found() -> None:
 def test_all_outcomes_of_many_programs_with_faults_are_found(first: int) -> None:
     made, redundant = compare(range(first, first + 100), 600, faulty)
     assert redundant < made / 20
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("draw", [toys.random_program, faulty])
+def test_all_outcomes_of_fresh_programs_are_found(draw: Callable[[Random, int], Program]) -> None:
+    for seed in soak.seeds():
+        compare(range(seed, seed + 1), 600, draw)
 
 
 @pytest.mark.parametrize("kind", ["entry", "content", "listing", "lock"])

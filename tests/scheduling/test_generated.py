@@ -13,7 +13,8 @@ from tests.generated import crashes, judge, searching
 from tests.generated.drawing import FEATURES
 from tests.generated.programs import Failure, Program, dump, load
 from tests.generated.relinearising import difference
-from tests.generated.tally import Tally, base_seed, count, program_of, seeds
+from tests.generated.tally import Tally, count, program_of, seeds
+from tests.support import soak
 
 CHUNKS, CHUNK = 40, 500
 
@@ -39,8 +40,13 @@ def test_a_proof_misses_no_outcome() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_many_programs(chunk: int) -> None:
-    first = base_seed()
-    print(check(seeds(first + chunk * CHUNK, CHUNK)))
+    print(check(seeds(1_000_000 + chunk * CHUNK, CHUNK)))
+
+
+@pytest.mark.soak
+def test_fresh_programs() -> None:
+    for seed in soak.seeds():
+        check(seeds(seed, 1))
 
 
 def test_another_order_of_what_is_independent_comes_to_the_same() -> None:

@@ -13,7 +13,8 @@ from racecheck.targets.scenarios import Scenario
 from tests.generated import judge, real
 from tests.generated.drawing import REAL_FEATURES
 from tests.generated.programs import dump
-from tests.generated.tally import base_seed, seeds
+from tests.generated.tally import seeds
+from tests.support import soak
 from tests.support.targets import target
 
 CHUNKS, CHUNK, SCHEDULES = 20, 25, 40
@@ -49,5 +50,10 @@ def test_real_ranks_do_what_the_judge_says(carried_out: tuple[Session, Scenario]
 @pytest.mark.slow
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_many_real_programs(carried_out: tuple[Session, Scenario], chunk: int) -> None:
-    first = base_seed()
-    print(check(carried_out, seeds(first + chunk * CHUNK, CHUNK, REAL_FEATURES)))
+    print(check(carried_out, seeds(1_000_000 + chunk * CHUNK, CHUNK, REAL_FEATURES)))
+
+
+@pytest.mark.soak
+def test_fresh_real_programs(carried_out: tuple[Session, Scenario]) -> None:
+    for seed in soak.seeds():
+        check(carried_out, seeds(seed, 1, REAL_FEATURES))

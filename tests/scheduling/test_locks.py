@@ -19,7 +19,7 @@ from racecheck.model.ops.locks import EXCLUSIVE, Lock, Locks
 from racecheck.processes.session import Session
 from racecheck.scheduling.happens_before import Order
 from racecheck.scheduling.strategies import DPOR
-from tests.support import toys
+from tests.support import soak, toys
 from tests.support.builders import op, use
 from tests.support.targets import target
 from tests.support.toy_searches import Blind, runs, searched
@@ -113,6 +113,12 @@ def test_a_footprint_that_overlooks_locks_is_noticed(kind: str) -> None:
 def test_all_outcomes_of_many_programs_with_locks_are_found(first: int) -> None:
     made, redundant = check(range(first, first + 50))
     assert redundant < made / 20
+
+
+@pytest.mark.soak
+def test_all_outcomes_of_fresh_programs_with_locks_are_found() -> None:
+    for seed in soak.seeds():
+        check(range(seed, seed + 1))
 
 
 def flock(label: str, file: int, mode: str, **fields: Any) -> Op:

@@ -18,6 +18,7 @@ from racecheck.model.ops.footprint import Footprint, Mode, depends, only_reads
 from racecheck.storage.footprints import FAMILIES, footprint
 from racecheck.storage.node_local import NodeLocal
 from racecheck.supervisor.threads.announced_ops import AMONG_THREADS
+from tests.support import soak
 from tests.support.builders import op, use
 from tests.support.diamonds import (
     HERE,
@@ -279,6 +280,12 @@ def test_random_pairs(root: Path) -> None:
 @pytest.mark.slow
 def test_many_random_pairs(root: Path) -> None:
     assert check_diamonds(root, range(1000, 9000)) > 6000
+
+
+@pytest.mark.soak
+def test_fresh_random_pairs(root: Path) -> None:
+    for seed in soak.seeds():
+        check_diamonds(root, range(seed, seed + 1))
 
 
 # Places.

@@ -23,6 +23,7 @@ from racecheck.scheduling.relation import Relation
 from racecheck.scheduling.strategies import RandomWalk, Strategy
 from racecheck.targets import resolve
 from racecheck.targets.scenarios import Scenario
+from tests.support import soak
 from tests.support.targets import target
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
@@ -81,9 +82,9 @@ class Audit:
         strategy.begin(Random(f"swaps:{seed}"))
         return runner.run_once(self._session, self._scenario, self._scenario.world, strategy, seed=seed, stacks=False)
 
-    def swaps(self, number: int, *, dependent: bool = False) -> Iterator[tuple[Op, Op, str]]:
+    def swaps(self, number: int, *, dependent: bool = False, first: int = 0) -> Iterator[tuple[Op, Op, str]]:
         """So many pairs of neighbours of different threads that nothing orders, with what their swap changed."""
-        for seed in count():
+        for seed in count(first):
             outcome = self.run(RandomWalk(), str(seed))
             taken = steps(outcome.trace, self._relation)
             pairs = [at for at in range(len(taken) - 1) if self._is_pair(taken[at], taken[at + 1], dependent=dependent)]
@@ -182,8 +183,8 @@ def _end(result: object) -> object:
     return result.value if isinstance(result, Returned) else type(result).__name__
 
 
-def check_swaps(audit: Audit, number: int) -> None:
-    found = [*audit.swaps(number)]
+def check_swaps(audit: Audit, number: int, first: int = 0) -> None:
+    found = [*audit.swaps(number, first=first)]
     assert len(found) == number
     wrong = [f"{one.label} and {other.label}: {difference}" for one, other, difference in found if difference]
     assert not wrong, "\n".join(wrong)
@@ -243,6 +244,14 @@ def test_many_neighbours_of_random_programs(session: Session, name: str) -> None
 @pytest.mark.parametrize("name", REPORTED)
 def test_many_neighbours_of_reported_races(session: Session, name: str) -> None:
     check_swaps(Audit(session, reported(name)), 10 * REPORTED[name])
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", [*PROGRAMS, *REPORTED])
+def test_fresh_neighbours(session: Session, name: str) -> None:
+    audit = Audit(session, reported(name) if "::" in name else target("swaps", name))
+    for seed in soak.seeds():
+        check_swaps(audit, 5, first=1000 * seed)
 
 
 @pytest.mark.slow

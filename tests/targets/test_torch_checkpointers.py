@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from random import Random
 
 import pytest
@@ -14,9 +15,10 @@ from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import RandomWalk, Replay
 from racecheck.targets import resolve, suite
 from racecheck.targets.scenarios import Scenario
+from tests.support import soak
 from tests.support.resharding import PATIENT, assert_resharded, explored, loaded
 
-REPLAYS = 20
+REPLAYS = 5
 PLAIN = ("torch-in-place", "torch-barrier", "torch-filelock", "torch-rename")
 DCP = (
     "dcp",
@@ -127,16 +129,26 @@ def test_what_their_documentation_rules_out_is_not_held_against_them() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*PLAIN, *DCP])
 def test_schedules_replay(session: Session, name: str) -> None:
+    replays(session, name, range(REPLAYS))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", EVERY)
+def test_fresh_schedules_replay(session: Session, name: str) -> None:
+    replays(session, name, soak.seeds())
+
+
+def replays(session: Session, name: str, seeds: Iterable[int]) -> None:
+    """A random schedule of each seed, and that once more."""
     scenario = resolve.load(f"{name}[saves]")
     runner.warm_up(session, scenario, scenario.world, seed="0")
-    recorded = [once(session, scenario, seed) for seed in range(5)]
-    for number in range(REPLAYS):
-        before = recorded[number % len(recorded)]
+    for seed in seeds:
+        before = once(session, scenario, seed)
         strategy = Replay(before.schedule)
         strategy.begin(Random(0))
         now = runner.run_once(session, scenario, scenario.world, strategy, seed="0")
         difference = strategy.divergence or first_difference(before, now)
-        assert not difference
+        assert not difference, f"seed {seed}"
 
 
 def once(session: Session, scenario: Scenario, seed: int) -> Outcome:
