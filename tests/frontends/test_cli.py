@@ -66,7 +66,7 @@ def test_a_failure_shows_the_interleaving_and_how_to_replay_it(cli: Cli) -> None
 
 @pytest.mark.usefixtures("shared")
 def test_a_failure_as_json(cli: Cli) -> None:
-    assert cli("run", f"{FILE}::racing", "--ranks", 3, "--schedules", 50, "--seed", "text", "--json") == 1
+    assert cli("run", f"{FILE}::racing", "--ranks", 3, "--schedules", 50, "--seed", "text", "--explain", 600, "--json") == 1
     data = cli.data
     assert (data["verdict"], data["exhaustive"], data["seed"]) == ("FAIL", False, "text")
     assert (data["explanation"]["found"]["ranks"], data["world"]["ranks"]) == (3, 2)

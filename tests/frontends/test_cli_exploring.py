@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("project", "shared")
 
 
 def test_a_failure_is_made_small_and_explained(cli: Cli) -> None:
-    assert cli("run", f"{FILE}::racing", "--ranks", 4) == 1
+    assert cli("run", f"{FILE}::racing", "--ranks", 4, "--explain", 600) == 1
     assert cli.out.startswith("FAIL  no-file-errors: FileExistsError on rank ")
     assert "\n      minimised: 6 -> 4 ops, 4 -> 2 ranks, 1 switch\n" in cli.out
     assert "Left out of the explanation" not in cli.out
@@ -33,7 +33,7 @@ def test_a_failure_is_made_small_and_explained(cli: Cli) -> None:
 
 def test_a_failure_is_made_small_in_sizes_and_faults_too(cli: Cli) -> None:
     """It takes a second step; that is the first of two."""
-    assert cli("run", f"{FILE}::sized", "--schedules", 300) == 1
+    assert cli("run", f"{FILE}::sized", "--schedules", 300, "--explain", 600) == 1
     small = ", 3 -> 2 ranks, steps 4 -> 2, shards 3 -> 1, 1 switch, without slow on write seconds=1"
     assert small in cli.out
     finding = re.findall(r"Finding: (\S+)", cli.out)[0]

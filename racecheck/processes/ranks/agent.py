@@ -69,6 +69,7 @@ class Job:
     world's by name.  ``recovering``: they run the scenario's recovery.  ``loads`` is the directory of a loader
     (`racecheck.processes.ranks.recovery_worker`), whose bytes are in the file ``spool``; if it is ``reading`` it says
     what is in the files, too.  ``early``: a rank goes on at once whose part of a collective needs nothing of its peers.
+    ``spread``: ranks compute so much that they are faster on different processors.
     """
 
     target: str
@@ -88,6 +89,7 @@ class Job:
     spool: str = ""
     reading: bool = False
     early: bool = False
+    spread: bool = False
 
     def rank(self, number: int, channel: socket.socket) -> Rank:
         """What the scenario gets to know."""
@@ -425,7 +427,7 @@ def run(
     settle(job, rank)
     if job.controlled:
         _watch_clock(job, rank)
-        _run_one_by_one(rank)
+        _run_one_by_one(rank if job.spread else 0)
     if job.controlled or job.filtered:
         _hand_over(channel, controlled=job.controlled)
     connect(job, rank)
@@ -442,14 +444,15 @@ def run(
     return status
 
 
-def _run_one_by_one(rank: int) -> None:
+def _run_one_by_one(place: int) -> None:
     """Let the threads of this rank run on one processor, none of which interrupts another that it has woken.
 
-    Which of two threads is faster would be luck, where both run Python code that no op separates.
+    Which of two threads is faster would be luck, where both run Python code that no op separates.  Ranks take turns,
+    so that all are fastest in one ``place``, too; sessions next to each other have different ones.
     """
     ask = os.sched_getaffinity
     allowed = sorted(ask(0))
-    chosen = {allowed[(os.getppid() + rank) % len(allowed)]}
+    chosen = {allowed[(int(Path(os.environ["RACECHECK_SLOT"]).name) + place) % len(allowed)]}
 
     def affinity(pid: int, /) -> set[int]:
         """Processors as the program would find them; a choice of its own counts."""

@@ -45,6 +45,8 @@ _HARMLESS = frozenset(_OF_THE_SUITE)
 _PR_SET_CHILD_SUBREAPER = 36
 _MADV_COLLAPSE = 25
 _HUGE = 2 << 20
+_MUCH = 0.5
+"""Seconds of a processor after which a rank has computed so much that it had better not share one with others."""
 
 
 class Zygote:
@@ -56,6 +58,7 @@ class Zygote:
         self._ranks: dict[int, tuple[int, int]] = {}
         self._watched: dict[int, int] = {}
         self._own: list[str] = []
+        self._spread = False
         self._poll = select.poll()
         self._poll.register(client, select.POLLIN)
         self._requests: dict[str, Callable[..., dict[str, Any]]] = {
@@ -107,7 +110,8 @@ class Zygote:
         self._poll.unregister(descriptor)
         pid = self._watched.pop(descriptor)
         os.close(descriptor)
-        _, status = os.waitpid(pid, 0)
+        _, status, used = os.wait4(pid, 0)
+        self._spread = used.ru_utime + used.ru_stime > _MUCH
         if pid in self._ranks:
             world, rank = self._ranks.pop(pid)
             answer = {"gone": rank, "world": world, "status": os.waitstatus_to_exitcode(status)}
@@ -115,20 +119,16 @@ class Zygote:
 
     def _import(self, target: str) -> dict[str, Any]:
         """Import the module of a scenario, once, and what its functions import."""
-        before = len(sys.modules)
+        before = {*sys.modules}
         with randomness.repeatable(target.rpartition("/")[2]):
             found = resolve.load(target)
-        if len(sys.modules) > before:
+        if len(sys.modules) > len(before):
             self._own = [name for name in sys.modules if agent.is_own(name)]
             late = _OF_THE_SUITE if target.endswith("]") else ()
-            if not self._learn([*late, *_imported_below(found.file, *self._files())])["learnt"]:
+            files = [found.file, *map(_source, {*self._own} - before)]
+            if not self._learn([*late, *_imported_below(*files)])["learnt"]:
                 _settle()
         return {"name": found.name}
-
-    def _files(self) -> list[Path]:
-        """The source files of the scenario's modules."""
-        files = (Path(getattr(sys.modules[name], "__file__", None) or "/") for name in self._own)
-        return [each for each in files if each.is_absolute() and each.suffix == ".py"]
 
     def _learn(self, modules: list[str]) -> dict[str, Any]:
         """Import modules that ranks imported on the way, so that the next ranks have them.
@@ -163,7 +163,7 @@ class Zygote:
         scenario = resolve.load(work.target)
         if len(proc.threads(os.getpid())) != 1:
             raise CannotRun("a module that the scenario imports has started a thread; ranks cannot be forked")
-        work = replace(work, output=f"{work.output}/{world}")
+        work = replace(work, output=f"{work.output}/{world}", spread=self._spread)
         for rank, channel in enumerate(sockets):
             pid = os.fork()
             if pid == 0:
@@ -303,12 +303,17 @@ def _try_import(modules: list[str]) -> None:
         raise CannotRun("importing these starts a thread")
 
 
+def _source(name: str) -> Path:
+    return Path(getattr(sys.modules[name], "__file__", None) or "/")
+
+
 def _imported_below(*files: Path) -> list[str]:
     """The modules that functions of source files import when they are called, and those that torch imports when an
     optimizer is made, or a model is wrapped, if a file looks as if it did.
     """
     found: dict[str, None] = {}
-    for source in (each.read_bytes() for each in dict.fromkeys(files)):
+    sources = [each.read_bytes() for each in dict.fromkeys(files) if each.suffix == ".py" and each.is_file()]
+    for source in sources:
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.Import):
                 found |= dict.fromkeys(each.name for each in node.names)
