@@ -28,6 +28,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import racecheck
 from racecheck import DEFAULT, Rank, Verdict, consistent_weights, durable_after_ack, old_survives
 
@@ -143,6 +145,7 @@ def test_limited(racecheck: Any) -> None:
     racecheck.finds(limited, within=20)
 
 
+@pytest.mark.slow
 def test_waited(racecheck: Any) -> None:
     racecheck.check(waited, schedules=5)
 

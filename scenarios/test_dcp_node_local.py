@@ -30,6 +30,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import pytest
+
 import racecheck
 from racecheck import DEFAULT, Rank, Verdict, all_shards_present, consistent_weights, nothing_left_over
 
@@ -215,6 +217,7 @@ def test_one_node_left(racecheck: Any) -> None:
     racecheck.finds(one_node_left, within=20)
 
 
+@pytest.mark.slow
 def test_metadata_on_both(racecheck: Any) -> None:
     racecheck.check(metadata_on_both, schedules=3)
 

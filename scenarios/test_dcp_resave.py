@@ -23,6 +23,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import racecheck
 from racecheck import DEFAULT, Rank, Verdict, consistent_weights, durable_after_ack, old_survives
 
@@ -106,5 +108,6 @@ def test_mixed(racecheck: Any) -> None:
     racecheck.finds(mixed, within=40)
 
 
+@pytest.mark.slow
 def test_directory_per_step(racecheck: Any) -> None:
     racecheck.check(directory_per_step, schedules=25)

@@ -20,6 +20,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 import racecheck
 from racecheck import DEFAULT, Rank, Verdict, consistent_weights
 
@@ -88,5 +90,6 @@ def test_in_turn(racecheck: Any) -> None:
     racecheck.check(in_turn, schedules=5)
 
 
+@pytest.mark.slow
 def test_own_groups(racecheck: Any) -> None:
     racecheck.check(own_groups, schedules=5)

@@ -21,6 +21,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import racecheck
 from racecheck import DEFAULT, Rank, Verdict, durable_after_ack, error_honesty, old_survives
 
@@ -113,5 +115,6 @@ def test_one_thread(racecheck: Any) -> None:
     racecheck.check(one_thread, schedules=8)
 
 
+@pytest.mark.slow
 def test_counted(racecheck: Any) -> None:
     racecheck.check(counted, schedules=8)

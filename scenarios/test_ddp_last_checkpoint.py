@@ -33,6 +33,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import racecheck
 from racecheck import (
     DEFAULT,
@@ -263,5 +265,6 @@ def test_replaced(racecheck: Any) -> None:
     racecheck.check(replaced, schedules=20)
 
 
+@pytest.mark.slow
 def test_wait_for_replaced(racecheck: Any) -> None:
     racecheck.check(wait_for_replaced, schedules=20)

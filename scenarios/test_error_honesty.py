@@ -23,6 +23,8 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import racecheck
 from racecheck import DEFAULT, Rank, Verdict, consistent_weights, durable_after_ack, error_honesty, old_survives
 
@@ -156,5 +158,6 @@ def test_agreed(racecheck: Any) -> None:
     racecheck.check(agreed, schedules=10)
 
 
+@pytest.mark.slow
 def test_dcp_save(racecheck: Any) -> None:
     racecheck.check(dcp_save, schedules=14)

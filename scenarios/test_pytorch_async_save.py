@@ -21,6 +21,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 import racecheck
 from racecheck import DEFAULT, Rank, Verdict, equal_collectives, snapshot_isolation
 
@@ -102,5 +104,6 @@ def test_one_group(racecheck: Any) -> None:
     racecheck.finds(one_group)
 
 
+@pytest.mark.slow
 def test_staged(racecheck: Any) -> None:
     racecheck.check(staged, schedules=20)

@@ -22,6 +22,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import racecheck
 from racecheck import DEFAULT, Rank, Verdict, consistent_weights, durable_after_ack, gc_safety, old_survives
 
@@ -111,5 +113,6 @@ def test_killed(racecheck: Any) -> None:
     racecheck.finds(killed, within=40)
 
 
+@pytest.mark.slow
 def test_after_result(racecheck: Any) -> None:
     racecheck.check(after_result, schedules=24)

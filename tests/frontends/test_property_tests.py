@@ -330,6 +330,7 @@ def test_the_example_of_the_readme_holds() -> None:
     readme()["test_save"](racecheck=racecheck)
 
 
+@pytest.mark.slow
 def test_the_example_of_the_readme_finds_the_shortest_sequence() -> None:
     """Who removes the newest checkpoint cannot resume."""
     saver = readme()["Saver"]

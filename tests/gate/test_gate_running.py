@@ -326,6 +326,7 @@ class TestInTests:
         with pytest.raises(UsageError, match="there is no baseline none"):
             racecheck.check_checkpointer(gated.InPlace, checks=["kill"], baseline="none.json")
 
+    @pytest.mark.slow
     def test_what_is_known_does_not_fail_a_class(self, pytester: pytest.Pytester) -> None:
         baseline.save(
             baseline.Baseline(("gated:InPlace[kill] no-deadlock", "gated:InPlace[kill] recovers")),

@@ -16,7 +16,7 @@ from tests.generated.relinearising import difference
 from tests.generated.tally import Tally, count, program_of, seeds
 from tests.support import soak
 
-CHUNKS, CHUNK = 40, 500
+CHUNKS, CHUNK = 4, 500
 
 
 def check(names: list[str]) -> Tally:

@@ -82,6 +82,7 @@ def test_one_that_asks_and_tells_the_others_holds(session: Session) -> None:
         assert values(show(session, "one_asks", "stale", first=first)) == ["resumed", "resumed"]
 
 
+@pytest.mark.slow
 def test_the_deadlock_is_found_by_chance_and_never_in_the_mended_code(session: Session) -> None:
     """One schedule of a few has rank 1 look first, and one of two shows it what it remembers: of 40 runs none hits that
     with a chance below one in a thousand.

@@ -28,6 +28,8 @@ from tests.support.fidelity import battery, differences
 from tests.support.sample_finding import FULL
 from tests.support.targets import TARGETS
 
+pytestmark = pytest.mark.xdist_group("fidelity")
+
 HOLES = {
     "a file handle of a watched file",
     "a socket bound below the watched directory",

@@ -50,7 +50,13 @@ def returned(outcome: Outcome) -> str:
     return str([each.value if isinstance(each, Returned) else each for each in outcome.results])
 
 
-@pytest.mark.parametrize("name", EITHER_WAY)
+_LONG = {"unchanged_for_a_second"}
+"""Searches of a thousand runs."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=pytest.mark.slow) if each in _LONG else each for each in EITHER_WAY]
+)
 def test_both_orders_are_explored(session: Session, name: str) -> None:
     found, report = searched(session, name)
     assert {returned(outcome) for outcome in found} == EITHER_WAY[name]
@@ -68,6 +74,7 @@ def test_an_end_cuts_a_thread_at_each_op(session: Session, name: str) -> None:
     assert report.exhaustive
 
 
+@pytest.mark.slow
 def test_a_poll_that_steers_a_collective_deadlocks(session: Session) -> None:
     found, _ = searched(session, "steers_a_collective")
     assert {isinstance(outcome.results[1], Stopped) for outcome in found} == {True, False}

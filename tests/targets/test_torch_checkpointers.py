@@ -66,7 +66,7 @@ def test_all_load_the_same_weights_resharded_from_4_ranks_to_2_and_to_4(session:
         ("torch-rename[power-loss]", "crash", "durable-after-ack"),
         ("dcp-reused[kill]", "kill-job on rename nth=2", "old-survives"),
         ("dcp-reused[kill-overwrite]", "kill-job on open **/__0_0.distcp nth=2 when=after", "recovers"),
-        ("dcp-threads[error]", "EIO on open step-2/__1_1.distcp", "error-honesty"),
+        pytest.param("dcp-threads[error]", "EIO on open step-2/__1_1.distcp", "error-honesty", marks=pytest.mark.slow),
         ("dcp-to-torch[kill]", "kill-job on write step-2.pt nth=each", "old-survives"),
         ("dcp[load@nfs]", "", "no-unexpected-errors"),
         ("dcp[saves@node-local]", "", "recovers"),
