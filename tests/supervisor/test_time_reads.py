@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from racecheck.explore.search import Report, Search, explained, explore
@@ -87,7 +89,7 @@ def test_a_claim_says_what_it_takes_for_granted(session: Session, name: str, con
 def test_the_pair_that_decides_is_that_of_the_times(session: Session) -> None:
     scenario = target("looks", "deletes_the_oldest")
     search = Search(scenario, scenario.world, scenario.invariants)
-    report = explained(session, search, explore(session, search))
+    report = explained(session, replace(search, explain=20.0), explore(session, search))
     assert report.explanation is not None
     assert report.explanation.pair is not None
     assert [report.explanation.pair.first.label, report.explanation.pair.second.label] == ["1 mkdir 1", "0 mkdir 0"]
