@@ -20,7 +20,7 @@ from racecheck.model.ops.footprint import Footprint, Location, Mode
 from racecheck.scheduling.claims import NOTHING_AGAINST, Claim
 from racecheck.scheduling.strategies.dpor import Node, Progress
 
-FORMAT = Format("racecheck-search", 3, "a search", "begin it anew with racecheck run")
+FORMAT = Format("racecheck-search", 4, "a search", "begin it anew with racecheck run")
 
 Touched = Mapping[str, Mode]
 
@@ -81,13 +81,16 @@ class Cut:
     bounds: tuple[str, ...]
     doubts: tuple[str, ...]
     timed: tuple[str, ...]
+    cheap: bool = False
+    shared: bool = False
+    first: Claim | None = None
     past: Past = field(default_factory=Past)
 
     @property
     def progress(self) -> Progress:
         return Progress(
             self.traces, self.redundant, self.steps, [_node(each) for each in self.nodes], [*self.known],
-            {*self.bounds}, {*self.doubts}, {*self.timed},
+            {*self.bounds}, {*self.doubts}, {*self.timed}, self.cheap, self.shared, self.first,
         )  # fmt: skip
 
 
@@ -99,7 +102,7 @@ def cut(
         scenario, world, seed, names, progress.traces, progress.redundant, progress.steps,
         tuple(_branch(each) for each in progress.nodes), tuple(progress.known),
         tuple(sorted(progress.bounds)), tuple(sorted(progress.doubts)), tuple(sorted(progress.timed)),
-        past or Past(),
+        progress.cheap, progress.shared, progress.first, past or Past(),
     )  # fmt: skip
 
 

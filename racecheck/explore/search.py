@@ -32,7 +32,7 @@ from racecheck.scheduling.explain import INTERRUPTED, MOST, Explanation, explain
 from racecheck.scheduling.minimise import repeated, same_failure
 from racecheck.scheduling.predict import Prediction, Race, predict
 from racecheck.scheduling.relation import Relation
-from racecheck.scheduling.strategies import DPOR, Auto, Diverged, Replay, Strategy, Sweep
+from racecheck.scheduling.strategies import Auto, Diverged, Replay, Staged, Strategy, Sweep
 from racecheck.supervisor.recorder import Recorder
 from racecheck.targets.scenarios import Scenario
 
@@ -392,7 +392,7 @@ class _Exploration:
     def _cut(self) -> Cut | None:
         """Where the search stands, if there is more to try."""
         search = self.search
-        if search.free or not isinstance(self.strategy, (Auto, DPOR)) or not self.strategy.progress.left:
+        if search.free or not isinstance(self.strategy, (Auto, Staged)) or not self.strategy.progress.left:
             return None
         if self._is_settled() and not self.interrupted:
             return None

@@ -18,7 +18,7 @@ from racecheck.model.ops.lock_ops import LockHistory, releases, waits
 _YIELDS = frozenset({"sleep", "test", "poll", "wait"})
 _IN_VAIN, _WITH_PAUSES = 10, 3
 """A thread that has asked the same so often is taken to poll; fewer questions are enough where it pauses between."""
-_OF_THE_WORLD = frozenset({"memory", "fault", "time"})
+_OF_THE_WORLD = frozenset({"memory", "threads", "life", "fault", "time"})
 """A thread that only asks touches these all the same, and nobody else gets another answer for that."""
 
 

@@ -3,7 +3,9 @@
 Two threads of a rank share memory, and what a thread does there between two of its ops nobody sees.  So every op of
 a rank that has, or has had, several threads or processes touches one location, the rank's memory, in a mode that
 commutes with nothing: each order of these ops is a run of its own.  An op of such a rank that no other rank could
-notice (a close, say) is a step for the same reason: other threads of the rank may go before or after it.
+notice (a close, say) is a step for the same reason: other threads of the rank may go before or after it.  Where the
+threads are taken to share only what is controlled, the same ops are steps, but only those that are about threads and
+processes themselves (that one begins, ends, is asked whether it lives) touch a location that they have in common.
 
 A fault that hits the third write, say, makes the order of all writes matter that it counts: they touch the fault.  Of
 a single thread they are in order anyway.  A fault with a pattern of paths makes an op read the names that lead to what
@@ -20,9 +22,13 @@ from racecheck.storage.footprints import names
 
 
 class Relation:
-    """The dependence relation of a world; see `racecheck.model.ops.footprint.Dependence`."""
+    """The dependence relation of a world; see `racecheck.model.ops.footprint.Dependence`.
 
-    def __init__(self, world: World) -> None:
+    Without ``memory`` the threads of a rank are taken to share only what is controlled.
+    """
+
+    def __init__(self, world: World, *, memory: bool = True) -> None:
+        self._memory = memory
         self.storage = storage.make(world)
         self._world = world
         self._counting = tuple(number for number in range(len(world.faults)) if faults.counts(world, number))
@@ -35,8 +41,13 @@ class Relation:
     def footprint(self, op: Op) -> Footprint:
         touched = self.storage.footprint(op)
         if not op.alone:
-            touched = {**touched, Location("memory", op.rank): Mode.WRITE}
+            shared = {Location("memory", op.rank): Mode.WRITE} if self._memory else _of_process(op)
+            touched = {**touched, **shared}
         return {**self._of_faults(op), **touched} if self._world.faults else touched
+
+    def of_what_is_controlled(self) -> Relation:
+        """The same without what the threads of a rank do in memory."""
+        return Relation(self._world, memory=False)
 
     def _of_faults(self, op: Op) -> Footprint:
         """What an op touches because of the faults."""
@@ -59,3 +70,33 @@ class Relation:
     def _is_about_several(self, fault: Fault) -> bool:
         ranks = range(self._world.ranks) if fault.rank < 0 else (fault.rank,)
         return sum(fault.node in (-1, self._world.node(rank)) for rank in ranks) > 1
+
+
+_ON_FILES = frozenset({
+    "open", "stat", "list", "write", "allocate", "truncate", "copy", "link", "unlink", "rmdir", "rename", "mkdir",
+    "mknod", "symlink", "bind", "read", "mmap", "seek", "access", "getxattr", "listxattr", "chdir", "chmod", "chown",
+    "utime", "setxattr", "removexattr", "flock", "fcntl", "close", "dup", "issue", "store", "readlink", "fsync", "sync",
+    "statfs", "advise", "getcwd", "sleep", "clock", "random",
+})  # fmt: skip
+"""Families of ops that say by what they touch, or by a key of the store, all that others can tell of them.  Those of
+all others are about threads and processes: that one begins, ends, waits, is asked whether it lives.
+"""
+
+
+_ENDING = frozenset({"exit", "finalise", "kill", "exec"})
+"""With these, threads may end at whatever op each of them is."""
+
+
+def _of_process(op: Op) -> Footprint:
+    """What threads of a rank have in common besides memory: their lives, the working directory, and descriptors."""
+    touched = {
+        Location("life", op.rank): Mode.WRITE if op.call in _ENDING else Mode.READ,
+        Location("working directory", op.rank): Mode.WRITE if op.call == "chdir" else Mode.READ,
+    }
+    for place in op.places:
+        if place.open_file:
+            ends = op.call in {"close", "dup"}
+            touched[Location("open file", place.open_file)] = Mode.WRITE if ends else Mode.READ
+    if op.call not in _ON_FILES:
+        touched[Location("threads", op.rank)] = Mode.WRITE
+    return touched

@@ -61,9 +61,9 @@ def test_another_search_is_refused(tmp_path: Path) -> None:
     [
         (lambda _: "", "not a search: not JSON"),
         (lambda _: "{}", 'not a search: it does not say "format": "racecheck-search"'),
-        (lambda text: text.replace('"version": 3', '"version": 4'), "is newer than this racecheck reads"),
-        (lambda text: text.replace('"version": 3', '"version": 2'), "version 2 is older than this racecheck reads (3)"),
-        (lambda text: text.replace('"version": 3', '"version": 0'), "there is no version 0 of "),
+        (lambda text: text.replace('"version": 4', '"version": 5'), "is newer than this racecheck reads"),
+        (lambda text: text.replace('"version": 4', '"version": 2'), "version 2 is older than this racecheck reads (4)"),
+        (lambda text: text.replace('"version": 4', '"version": 0'), "there is no version 0 of "),
         (lambda text: text.replace('"WRITE"', '"SCRIBBLE"'), "expected one of 'READ', 'ADD', 'WRITE'"),
         (lambda text: text.replace('\\"entry\\"', "entry"), "its footprints cannot be read"),
         (lambda text: text.replace('"chosen"', '"taken"'), "chosen: missing"),

@@ -27,9 +27,9 @@ class Searched:
     runs: int
 
 
-def search(program: Program, most: int = _RUNS) -> Searched:
-    """The engine's exploration of a program in memory."""
-    strategy = DPOR(Relation(world_of(program)))
+def search(program: Program, most: int = _RUNS, *, memory: bool = True) -> Searched:
+    """The engine's exploration of a program in memory; without ``memory`` its threads share only what is controlled."""
+    strategy = DPOR(Relation(world_of(program), memory=memory))
     found: set[judge.Outcome] = set()
     runs = 0
     while runs < most and strategy.begin(Random(0)):

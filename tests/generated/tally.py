@@ -43,12 +43,12 @@ def seeds(first: int, count: int, features: Iterable[str] = tuple(FEATURES)) -> 
     return [f"{names[number % len(names)]}:{number}" for number in range(first, first + count)]
 
 
-def count(tally: Tally, seed: str, most: int = 400) -> None:
-    """Search one program, and hold that against the judge."""
+def count(tally: Tally, seed: str, most: int = 400, *, memory: bool = True) -> None:
+    """Search one program, and hold that against the judge; see `search`."""
     program, feature = program_of(seed), seed.partition(":")[0]
     try:
         every = judge.outcomes(program)
-        searched = search(program, most)
+        searched = search(program, most, memory=memory)
     except judge.TooMany:
         return
     except (InternalError, Diverged) as error:

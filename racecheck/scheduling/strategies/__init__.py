@@ -19,11 +19,12 @@ from racecheck.scheduling.strategies.sampling.pos import POS
 from racecheck.scheduling.strategies.sampling.random_walk import RandomWalk
 from racecheck.scheduling.strategies.sampling.round_robin import RoundRobin
 from racecheck.scheduling.strategies.sampling.urw import URW
+from racecheck.scheduling.strategies.staged import Staged
 from racecheck.scheduling.strategies.sweep import Sweep
 
 __all__ = [
     "DEFAULT", "DPOR", "NAMES", "PCT", "POS", "URW", "Auto", "Diverged", "Portfolio", "RandomWalk", "Replay",
-    "RoundRobin", "Strategy", "Sweep", "check_strategy", "make",
+    "RoundRobin", "Staged", "Strategy", "Sweep", "check_strategy", "make",
 ]  # fmt: skip
 
 
@@ -32,7 +33,7 @@ _DEPTH, _DEEPEST = 3, 9
 _NO_PROOF = (
     "dpor proves nothing with nth=each, with kill, term or slow, or where nodes see what was there before: use auto"
 )
-_PROVING: dict[str, Callable[[Relation, Progress | None], Strategy]] = {"auto": Auto, "dpor": DPOR}
+_PROVING: dict[str, Callable[[Relation, Progress | None], Strategy]] = {"auto": Auto, "dpor": Staged}
 _BY_NAME: dict[str, Callable[[Relation], Strategy]] = {
     "portfolio": lambda relation: Portfolio(relation.footprint),
     "pct": lambda _: PCT(_DEPTH),

@@ -11,11 +11,12 @@ from dataclasses import replace
 from random import Random
 
 from racecheck.model.nouns import Outcome, Point
-from racecheck.model.ops.footprint import Dependence
 from racecheck.scheduling.claims import Claim
-from racecheck.scheduling.strategies.dpor import DPOR, Progress
+from racecheck.scheduling.relation import Relation
+from racecheck.scheduling.strategies.dpor import Progress
 from racecheck.scheduling.strategies.protocol import Strategy
 from racecheck.scheduling.strategies.sampling.portfolio import Portfolio
+from racecheck.scheduling.strategies.staged import Staged
 
 _PROOF_FIRST = 6
 
@@ -23,8 +24,8 @@ _PROOF_FIRST = 6
 class Auto(Strategy):
     """DPOR, and from the seventh run on a portfolio of samplers in turns with it."""
 
-    def __init__(self, relation: Dependence, progress: Progress | None = None) -> None:
-        self.proof = DPOR(relation, progress)
+    def __init__(self, relation: Relation, progress: Progress | None = None) -> None:
+        self.proof = Staged(relation, progress)
         self._hunt = Portfolio(relation.footprint)
         self._now: Strategy = self.proof
         self._begun = self._hunted = 0

@@ -68,6 +68,8 @@ class Progress:
     ``nodes`` are the points of the last run at which something is left to try, and of those before it; ``known`` says
     of each step of that run what it was and what came of it.  ``bounds`` and ``doubts`` are what the claim leaves out,
     and what keeps it from being a proof.  ``timed`` are the ops whose order a program has learned from times of files.
+    ``cheap``: the threads of a rank are taken to share only what is controlled; ``shared``: a rank has had threads;
+    ``first`` is what the cheap proof came to that went before (`racecheck.scheduling.strategies.staged`).
     """
 
     traces: int = 0
@@ -78,6 +80,9 @@ class Progress:
     bounds: set[str] = field(default_factory=set)
     doubts: set[str] = field(default_factory=set)
     timed: set[str] = field(default_factory=set)
+    cheap: bool = False
+    shared: bool = False
+    first: Claim | None = None
 
     @property
     def left(self) -> int:
@@ -154,7 +159,9 @@ class DPOR(Strategy):
     def _start_again(self) -> None:
         """More ops depend on each other than the runs so far took into account."""
         old = self.progress
-        self.progress = Progress(steps=old.steps, bounds={*old.bounds, _TIMES}, doubts=old.doubts, timed=old.timed)
+        self.progress = replace(
+            old, traces=0, redundant=0, nodes=[], known=[], bounds={*old.bounds, _TIMES},
+        )  # fmt: skip
         self._going = False
 
     def abandon(self) -> None:

@@ -1,0 +1,76 @@
+"""Two proofs, the cheaper one first.
+
+What the threads of a rank do in memory nobody sees, so that for a full proof each of their ops depends on each other
+one (`racecheck.scheduling.relation`), and two small threads hardly come to an end.  The first proof takes for granted
+that they share only what is controlled: files, locks, keys of the store, and each other's beginnings and ends.  If
+there is budget left after it, the full proof follows, and drops that condition once it is done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from racecheck.model.errors import InternalError
+from racecheck.model.nouns import Outcome, Point
+from racecheck.scheduling.claims import Claim
+from racecheck.scheduling.relation import Relation
+from racecheck.scheduling.strategies.dpor import DPOR, Progress
+from racecheck.scheduling.strategies.protocol import Strategy
+
+CONDITION = "threads of a rank share only what is controlled"
+
+
+class Staged(Strategy):
+    """DPOR under `CONDITION`, and then without; where no rank has threads these are the same, and it runs once.
+
+    ``progress`` may be that of an earlier search, to go on with.
+    """
+
+    def __init__(self, relation: Relation, progress: Progress | None = None) -> None:
+        self._relation = relation
+        self._proof = self._with(progress or Progress(cheap=True))
+
+    def begin(self, rng: Random) -> bool:
+        if self._proof.begin(rng):
+            return True
+        progress = self.progress
+        if not (progress.cheap and progress.shared):
+            return False
+        self._go_on(self.claim())
+        return self._proof.begin(rng)
+
+    def choose(self, point: Point) -> int:
+        return self._proof.choose(point)
+
+    def end(self, outcome: Outcome) -> None:
+        self.progress.shared |= any(not op.alone for op in outcome.ops)
+        try:
+            self._proof.end(outcome)
+        except InternalError:
+            if not self.progress.cheap:
+                raise
+            self._go_on(None)  # its threads do share something else: an op cannot go where nothing else forbids it
+
+    def abandon(self) -> None:
+        self._proof.abandon()
+
+    @property
+    def progress(self) -> Progress:
+        """That of the proof under way."""
+        return self._proof.progress
+
+    def claim(self) -> Claim:
+        claim, first = self._proof.claim(), self.progress.first
+        if self.progress.cheap:
+            return replace(claim, conditions=(*claim.conditions, CONDITION)) if self.progress.shared else claim
+        if first is None or claim.exhaustive or not first.exhaustive:
+            return claim
+        tried = f"{claim.traces} trace{'s' * (claim.traces != 1)}"
+        return replace(first, remarks=(f"without the condition on threads: {', '.join((tried, *claim.against))}",))
+
+    def _with(self, progress: Progress) -> DPOR:
+        return DPOR(self._relation.of_what_is_controlled() if progress.cheap else self._relation, progress)
+
+    def _go_on(self, first: Claim | None) -> None:
+        self._proof = self._with(Progress(shared=True, first=first, timed=self.progress.timed))
