@@ -75,7 +75,10 @@ class Racecheck:
                 scenario, schedule=schedule, world=search.world, invariants=search.invariants, seed=search.seed,
                 findings=search.findings,
             )  # fmt: skip
-        report, text = self._explore(scenario, invariants, given, explain=self._config.getoption("racecheck_explain"))
+        explain = self._config.getoption("racecheck_explain")
+        if not explain >= 0:
+            pytest.fail(f"racecheck: --racecheck-explain must be at least 0 seconds, not {explain}", pytrace=False)
+        report, text = self._explore(scenario, invariants, given, explain=explain)
         if report.verdict.name != "PASS":
             pytest.fail(text, pytrace=False)
         return self._passed(report, text)

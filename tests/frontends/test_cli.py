@@ -254,6 +254,8 @@ WRONG = [
     ("run FILE::sized --size steps=0", "a size is a name and a number from 1 to 1000000, not steps=0"),
     ("run FILE::racing --skew 2=1", "skew names rank 2, but there are 2 ranks"),
     ("run FILE::racing --skew 1=9999999999", "a skew is a number of seconds"),
+    ("run FILE::racing --explain -1", "--explain must be at least 0 and at most 1000000 seconds, not -1.0"),
+    ("run FILE::racing --explain nan", "--explain must be at least 0 and at most 1000000 seconds, not nan"),
     ("run FILE::racing --timeout 0", "--timeout must be more than 0"),
     ("run FILE::racing --timeout nan", "--timeout must be more than 0"),
     ("run FILE::racing --timeout inf", "at most 1000000 seconds, not inf"),

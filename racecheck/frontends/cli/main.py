@@ -160,7 +160,7 @@ def _table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
 @click.option("--schedules", type=click.IntRange(1), default=100, show_default=True, help="The most to run.")
 @click.option("--seconds", type=float, help="After so long begin no other schedule.")
 @click.option(
-    "--explain", type=click.FloatRange(0, _LONGEST), default=search.EXPLAIN, show_default=True, metavar="SECONDS",
+    "--explain", type=float, default=search.EXPLAIN, show_default=True, metavar="SECONDS",
     help="Explain a failure for so long at most, and within --seconds; 0: not at all.",
 )  # fmt: skip
 @click.option("--keep-going", is_flag=True, help="Go on after a violation, and list each way in which runs end.")
@@ -209,6 +209,8 @@ def run(
     """Explore the scenario TARGET: path/to/file.py::name or package.module:name."""
     free = mode == "free"
     _check_options(strategy if free else None, timeout=timeout, seconds=seconds)
+    if not 0 <= explain <= _LONGEST:
+        raise UsageError(f"--explain must be at least 0 and at most {_LONGEST} seconds, not {explain}")
     scenario = _load(target)
     changes: dict[str, Any] = {"ranks": ranks, "nodes": nodes, "storage": storage_, "timeout": timeout}
     changes["collectives"] = collectives
