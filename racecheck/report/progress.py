@@ -77,13 +77,12 @@ class Teller:
 def with_session(base: Path, work: Callable[[Session, Teller], T], counter: Counter) -> T:
     """What ``work`` gives for a session of its own and what it may tell of its progress.
 
-    What it prints goes to standard error.  SIGTERM is Ctrl-C, so that it leaves nothing behind.  Raises `UsageError`;
-    `CannotRun`, also for an error of our own, whose traceback is then on standard error; and `Interrupted`.
+    What it prints goes to standard error.  Raises `UsageError`; `CannotRun`, also for an error of our own, whose
+    traceback is then on standard error; and `Interrupted`.
     """
     out = sys.stdout
     try:
         with (
-            as_interrupt(signal.SIGTERM),
             redirect_stdout(sys.stderr),
             display("starting torch") as show,
             examination.start(base) as session,
@@ -101,7 +100,7 @@ def with_session(base: Path, work: Callable[[Session, Teller], T], counter: Coun
 
 
 @contextmanager
-def as_interrupt(number: int) -> Iterator[None]:
+def as_interrupt(number: signal.Signals) -> Iterator[None]:
     """A signal ends what goes on as Ctrl-C does.  Only the main thread can ask for that."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -10,6 +10,7 @@ import copy
 import json
 import os
 import re
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -34,7 +35,7 @@ from racecheck.model.nouns import Invariant, Verdict, World
 from racecheck.model.package import VERSION
 from racecheck.processes.doctor import examination
 from racecheck.report import results
-from racecheck.report.progress import Counter, Interrupted, Teller, display, printable, say, with_session
+from racecheck.report.progress import Counter, Interrupted, Teller, as_interrupt, display, printable, say, with_session
 from racecheck.report.results import EXIT, Page
 from racecheck.scheduling import strategies
 from racecheck.targets import listing, resolve
@@ -54,12 +55,13 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON obj
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; gives the exit status.
+    """Run a command; gives the exit status.  SIGTERM ends it as Ctrl-C does, so that it leaves nothing behind.
 
     Nothing that goes wrong with racecheck itself may look like a FAIL, which is status 1.
     """
     try:
-        return int(commands.main(arguments, prog_name="racecheck", standalone_mode=False) or 0)
+        with as_interrupt(signal.SIGTERM):
+            return int(commands.main(arguments, prog_name="racecheck", standalone_mode=False) or 0)
     except (UsageError, click.ClickException) as error:
         return _complain(_message(error), WRONG)
     except Interrupted as far:
