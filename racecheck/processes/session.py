@@ -244,7 +244,9 @@ class Session:
         failed = self.request("gpus", answer=str(answer))["failed"]
         if failed:
             raise CannotRun(f"the GPUs could not be counted: {failed.strip().splitlines()[-1]}")
-        return int(answer.read_text())
+        count = int(answer.read_text())
+        answer.unlink()
+        return count
 
     def next_world(self) -> int:
         """A number for a new world, whose ranks' output has a directory of that name."""
