@@ -123,9 +123,10 @@ def source_hash(file: Path) -> str:
 
 
 def save(finding: Finding, directory: Path, path: Path | None = None) -> Path:
-    """Write a finding to ``<directory>/<scenario>/<address>.json`` or to ``path``, whole or not at all; gives the path.
+    """Write a finding to ``<directory>/<scenario>/<address>.json`` or to ``path``, whole or not at all.
 
-    The same run found again replaces the file.  Raises `UsageError` if the directory cannot be written.
+    The same run found again replaces the file.  Returns the path.  Raises `UsageError` if the directory cannot be
+    written.
     """
     path = path or folder_of(finding.scenario, directory) / f"{finding.address}.json"
     return write(encode(finding), path.parent, path.name)

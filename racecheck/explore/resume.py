@@ -20,7 +20,7 @@ from racecheck.model.ops.footprint import Footprint, Location, Mode
 from racecheck.scheduling.claims import NOTHING_AGAINST, Claim
 from racecheck.scheduling.strategies.dpor import Node, Progress
 
-FORMAT = Format("racecheck-search", 4, "a search", "begin it anew with racecheck run")
+FORMAT = Format("racecheck-search", 4, "a search", "start a new one with racecheck run")
 
 Touched = Mapping[str, Mode]
 

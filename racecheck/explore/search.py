@@ -126,8 +126,8 @@ class Search:
 
     Runs before a cut do not count.  ``keep_going``: also after a violation; ``earlier`` is a search that was cut short,
     to go on with.  ``findings`` is where findings go; None keeps none.  ``names`` are patterns of names that are known
-    to differ from run to run.  ``explain``: a failing run is repeated and then explained, for so many seconds at most
-    and within ``seconds``, and the least one is kept instead.
+    to differ from run to run.  ``explain`` is the time in seconds for an explanation, which also ends with
+    ``seconds``: the first failing run is repeated, and the smallest run that fails like it becomes the finding.
     """
 
     scenario: Scenario
@@ -542,7 +542,7 @@ def _repaired(exploration: _Exploration, report: Report, progress: Progress | No
     crashes = next(each for each in report.crashes if each.groups)
     end = exploration.seconds + seconds
     repaired = exploration.crashing.repaired(crashes, _tell(exploration, report, progress), seconds=seconds)
-    left_out = f"{_REPAIRS} ({seconds:.3g} seconds were up)" if exploration.seconds >= end else ""
+    left_out = f"{_REPAIRS} ({seconds:.3g} seconds were too few)" if exploration.seconds >= end else ""
     return replace(
         report, repaired=repaired, seconds=exploration.seconds, left_out=left_out, is_explained=not left_out
     )  # fmt: skip

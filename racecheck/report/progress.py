@@ -58,7 +58,7 @@ class Counter:
 
 
 class Teller:
-    """What work tells of how far it is, and says on standard output while it goes on."""
+    """Shows the progress of work, and prints to standard output before the work has ended."""
 
     def __init__(self, counter: Counter, show: Display, out: TextIO) -> None:
         self._counter, self._show, self._out = counter, show, out
@@ -69,7 +69,7 @@ class Teller:
         self._show(", ".join(filter(None, [str(counter), counter.rate, note])))
 
     def say(self, text: str) -> None:
-        """At once."""
+        """Print and flush a text."""
         with self._show.paused(), redirect_stdout(self._out):
             say(text)
 
@@ -77,8 +77,8 @@ class Teller:
 def with_session(base: Path, work: Callable[[Session, Teller], T], counter: Counter) -> T:
     """What ``work`` gives for a session of its own and what it may tell of its progress.
 
-    What it prints goes to standard error.  Raises `UsageError`; `CannotRun`, also for an error of our own, whose
-    traceback is then on standard error; and `Interrupted`.
+    Everything that ``work`` prints goes to standard error.  Raises `UsageError`; `CannotRun`, also for an internal
+    error, after its traceback has gone to standard error; and `Interrupted`.
     """
     out = sys.stdout
     try:
@@ -132,8 +132,8 @@ def printable(text: str) -> str:
 
 @contextmanager
 def display(text: str) -> Iterator[Display]:
-    """A line that says what is going on; calling what this gives changes it.  Where standard error is no terminal, as
-    in CI, a line each time so many seconds have passed.
+    """Show a line that says what is going on; call the result to change it.  If standard error is not a terminal, as in
+    CI, print a line every few seconds.
     """
     if not sys.stderr.isatty():
         yield _Lines(sys.stderr)

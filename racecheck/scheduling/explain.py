@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 from racecheck.model.nouns import Invariant, Outcome, Violation, World
@@ -17,7 +17,6 @@ from racecheck.scheduling.minimise import (
     Critical,
     CriticalPair,
     Fails,
-    Failure,
     Orderings,
     Search,
     Timed,
@@ -78,78 +77,83 @@ def explain(
 
     Raises `CannotRun` if the run does not fail a second time.
     """
-    steps = _Steps(outcome, violation, invariants, attempt, seconds, seed, most, tell)
+    steps = _Steps(outcome, violation, invariants, Timed(attempt, 0.0), seconds, seed, most, tell)
     try:
         steps.take()
     except KeyboardInterrupt:  # between two runs
         steps.attempt.is_interrupted = True
-    return steps.explanation(f"{seconds:.3g} seconds were up")
+    return steps.explanation()
 
 
+@dataclass(slots=True)
 class _Steps:
-    """An explanation in the making."""
+    """An explanation in the making: ``least`` is the best run so far, and ``done`` are the steps that are finished."""
 
-    def __init__(
-        self,
-        outcome: Outcome,
-        violation: Violation,
-        invariants: Sequence[Invariant],
-        attempt: Attempt,
-        seconds: float,
-        seed: str,
-        most: int,
-        tell: Callable[[str], None],
-    ) -> None:
-        self._found, self._invariants, self._seed, self._tell = outcome, invariants, seed, tell
-        self._begun, self._seconds, self._most = time.perf_counter(), seconds, most
-        self.attempt = Timed(attempt, self._begun)
-        self._least, self._violation = outcome, violation
-        self._critical = Critical(None, 0, cut=True)
-        self._orderings: Orderings | None = None
-        self._shrinking = 0
-        self._done: set[str] = set()
+    found: Outcome
+    violation: Violation
+    invariants: Sequence[Invariant]
+    attempt: Timed
+    seconds: float
+    seed: str
+    most: int
+    tell: Callable[[str], None]
+    begun: float = field(default_factory=time.perf_counter)
+    least: Outcome | None = None
+    critical: Critical = field(default_factory=lambda: Critical(None, 0, cut=True))
+    orderings: Orderings | None = None
+    shrinking: int = 0
+    done: set[str] = field(default_factory=set)
 
     def take(self) -> None:
         """One step after the other."""
-        fails = same_failure(self._found, self._violation, self._invariants)
+        fails = same_failure(self.found, self.violation, self.invariants)
         self._begin(_WORLD)
-        smaller = smaller_world(self._found, self._look(fails), fails, budget=min(_PER_WORLD, self._most // 3))
+        smaller = smaller_world(self.found, self._look(fails), fails, budget=min(_PER_WORLD, self.most // 3))
         self._end(_WORLD, cut=smaller.cut)
         self._begin(_SWITCHES)
-        least = shrink(smaller.outcome or self._found, self.attempt, fails, budget=self._most)
-        self._least, self._violation, self._shrinking = least.outcome, least.violation, least.runs
-        self._end(_SWITCHES, cut=least.cut)
-        again = same_failure(self._least, self._violation, self._invariants)
+        shrunk = shrink(smaller.outcome or self.found, self.attempt, fails, budget=self.most)
+        self.least = least = shrunk.outcome
+        self.violation, self.shrinking = shrunk.violation, shrunk.runs
+        self._end(_SWITCHES, cut=shrunk.cut)
+        again = same_failure(least, self.violation, self.invariants)
         self._begin(_PAIR)
-        self._critical = critical_pair(self._least, self.attempt, again, budget=self._most)
-        self._end(_PAIR, cut=self._critical.cut)
+        self.critical = critical_pair(least, self.attempt, again, budget=self.most)
+        self._end(_PAIR, cut=self.critical.cut)
         self._begin(_ORDERINGS)
-        self._orderings = self._fewest(again)
-        self._end(_ORDERINGS, cut=self._orderings.cut)
+        self.orderings = fewest_orderings(
+            least, self.attempt, again, pair=self.critical.pair, seed=self.seed, completions=_COMPLETIONS,
+            budget=self.most,
+        )  # fmt: skip
+        self._end(_ORDERINGS, cut=self.orderings.cut)
 
-    def explanation(self, out_of_time: str) -> Explanation:
+    def explanation(self) -> Explanation:
         """What has been found so far."""
-        left_out = tuple(each for each in _ENDS if each not in self._done)
-        is_late = time.perf_counter() - self._begun >= self._seconds
-        why = out_of_time if is_late else f"{self._most} runs are the most"
+        left_out = tuple(each for each in _ENDS if each not in self.done)
+        ordering = self.orderings.runs if self.orderings is not None else 0
         return Explanation(
-            self._found,
-            self._least,
-            self._violation,
-            self._critical.pair,
-            self._orderings,
-            self._shrinking + self._critical.runs + (self._orderings.runs if self._orderings is not None else 0),
-            left_out,
-            (INTERRUPTED if self.attempt.is_interrupted else why) if left_out else "",
+            found=self.found,
+            outcome=self.least or self.found,
+            violation=self.violation,
+            pair=self.critical.pair,
+            orderings=self.orderings,
+            runs=self.shrinking + self.critical.runs + ordering,
+            left_out=left_out,
+            why=self._why() if left_out else "",
         )
 
+    def _why(self) -> str:
+        """What ended the steps that are not finished."""
+        if self.attempt.is_interrupted:
+            return INTERRUPTED
+        return f"{self.seconds:.3g} seconds were too few" if self.attempt.is_late else f"{self.most} runs were too few"
+
     def _begin(self, step: str) -> None:
-        self._tell(f"looking for {step}")
-        self.attempt.end = self._begun + _ENDS[step] * self._seconds
+        self.tell(f"looking for {step}")
+        self.attempt.end = self.begun + _ENDS[step] * self.seconds
 
     def _end(self, step: str, *, cut: bool) -> None:
         if not cut:
-            self._done.add(step)
+            self.done.add(step)
 
     def _look(self, fails: Fails) -> Search:
         """Look for a failing run of a world."""
@@ -157,16 +161,10 @@ class _Steps:
         def look(world: World, budget: int) -> Outcome | None:
             strategy = strategies.make(strategies.DEFAULT, world)
             for number in range(budget):
-                if strategy.begin(Random(f"{self._seed}:{number}")):
+                if strategy.begin(Random(f"{self.seed}:{number}")):
                     outcome = self.attempt(world, strategy)
                     if fails(outcome) is not None:
                         return outcome
             return None
 
         return look
-
-    def _fewest(self, fails: Failure) -> Orderings:
-        return fewest_orderings(
-            self._least, self.attempt, fails, pair=self._critical.pair, seed=self._seed, completions=_COMPLETIONS,
-            budget=self._most,
-        )  # fmt: skip

@@ -88,15 +88,16 @@ _ENDING = frozenset({"exit", "finalise", "kill", "exec"})
 
 
 def _of_process(op: Op) -> Footprint:
-    """What threads of a rank have in common besides memory: their lives, the working directory, and descriptors."""
+    """The locations that threads of a rank share besides memory: life and death, working directory, descriptors."""
     touched = {
         Location("life", op.rank): Mode.WRITE if op.call in _ENDING else Mode.READ,
         Location("working directory", op.rank): Mode.WRITE if op.call == "chdir" else Mode.READ,
     }
     for place in op.places:
         if place.open_file:
-            ends = op.call in {"close", "dup"}
-            touched[Location("open file", place.open_file)] = Mode.WRITE if ends else Mode.READ
+            touched[Location("open file", place.open_file)] = Mode.WRITE if op.call == "close" else Mode.READ
+            # dup2 takes a number from whatever file has it, so it goes with no other use of a descriptor.
+            touched[Location("descriptors", op.rank)] = Mode.WRITE if op.call == "dup" else Mode.READ
     if op.call not in _ON_FILES:
         touched[Location("threads", op.rank)] = Mode.WRITE
     return touched

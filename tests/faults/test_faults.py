@@ -414,11 +414,11 @@ def test_a_finding_of_a_torn_file_runs_again(session: Session, tmp_path_factory:
     world = make_world(scenario.world, faults=["crash model=posix-min"])
     asked = Search(scenario, world, scenario.invariants, findings=tmp_path_factory.mktemp("f"), keep_going=True)
     report = explore(session, asked)
-    paths = {each.finding for ending in report.endings for each in ending.violations}
-    torn = [path for path in paths if path is not None and load(path).outcome.crash.torn]  # type: ignore[union-attr]
+    found = [load(each.finding) for ending in report.endings for each in ending.violations if each.finding is not None]
+    torn = [each for each in found if each.outcome.crash is not None and each.outcome.crash.torn]
     assert len(torn) > 1
-    for path in torn:
-        again = replay(session, scenario, load(path), 2)
+    for each in torn:
+        again = replay(session, scenario, each, 2)
         assert (again.reproduced, again.diverged) == (2, 0), again.divergence
 
 

@@ -11,8 +11,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,6 +26,7 @@ from racecheck.processes.session import Session
 from racecheck.report.results import Page, search_text
 from racecheck.targets import resolve
 from tests.support.command_line import FILE, RACECHECK, Cli, finding_of
+from tests.support.waiting import wait
 
 pytestmark = pytest.mark.usefixtures("project")
 
@@ -367,7 +366,7 @@ def test_interrupted_in_its_search_it_shows_what_it_has_and_leaves_nothing(tmp_p
     """More runs than it takes to warm up are under way or over."""
     runs = tmp_path / "runs"
     process = _run_for_ever(f"{FILE}::guarded", runs)
-    _wait(process, lambda: any(int(path.name) >= 20 for path in runs.glob("*/*/output/[0-9]*")))
+    wait(process, lambda: any(int(path.name) >= 20 for path in runs.glob("*/*/output/[0-9]*")))
     out, err = _interrupt(process, runs)
     assert re.match(r"UNKNOWN  after (\d+) of 1000000 schedules\n +interrupted after \1 of 1000000 schedules\n", out)
     assert "interrupted" not in err
@@ -399,7 +398,7 @@ def test_interrupted_in_its_explanation_it_shows_what_it_has(tmp_path: Path, num
     )  # fmt: skip
     assert process.stdout is not None
     first = "" if as_json else process.stdout.readline() + process.stdout.readline() + process.stdout.readline()
-    _wait(process, seen.exists)
+    wait(process, seen.exists)
     os.kill(process.pid, number)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 1, err
@@ -428,7 +427,7 @@ def endless(rank):
     while True: pass
 """)
     process = _run_for_ever("endless.py::endless", runs)
-    _wait(process, lambda: any(runs.glob("*/*/disk/ckpt")))
+    wait(process, lambda: any(runs.glob("*/*/disk/ckpt")))
     out, err = _interrupt(process, runs)
     assert out == ""
     assert err.splitlines()[-1] == "racecheck: interrupted after 0 of 1000000 schedules, 0 distinct"
@@ -444,14 +443,6 @@ def _run_for_ever(target: str, runs: Path) -> subprocess.Popen[str]:
         text=True,
         start_new_session=True,
     )
-
-
-def _wait(process: subprocess.Popen[str], is_there: Callable[[], bool]) -> None:
-    """Until something is there or the process has ended.  It is looked for again and again, since what is waited for is
-    files that other processes make, which tell nobody; how long it takes decides nothing.
-    """
-    while not is_there() and process.poll() is None:
-        time.sleep(0.01)
 
 
 def _interrupt(process: subprocess.Popen[str], runs: Path) -> tuple[str, str]:

@@ -79,7 +79,7 @@ def test_the_time_of_a_search_is_that_of_its_explanation_too(cli: Cli) -> None:
 def test_what_takes_longer_than_allowed_is_left_out(cli: Cli) -> None:
     assert cli("run", f"{FILE}::racing", "--ranks", 4, "--explain", 1e-6) == 1
     steps = "a smaller world, fewer switches, the pair that decides, what makes every run fail"
-    assert f"\nLeft out of the explanation: {steps} (1e-06 seconds were up).\n" in cli.out
+    assert f"\nLeft out of the explanation: {steps} (1e-06 seconds were too few).\n" in cli.out
 
 
 def test_the_explanation_as_data(cli: Cli) -> None:

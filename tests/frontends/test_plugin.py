@@ -8,12 +8,12 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.support.inner_pytest import PLUGIN, run
+from tests.support.waiting import wait
 
 pytest_plugins = "pytester"
 
@@ -291,8 +291,7 @@ def test_interrupted_in_an_explanation_it_fails_with_what_there_is(pytester: pyt
     while not first or not first[-1].startswith("FAIL  no-file-errors: FileExistsError on rank "):
         first.append(process.stdout.readline())
         assert first[-1], "FAIL is said at once"
-    while not seen.exists() and process.poll() is None:
-        time.sleep(0.05)
+    wait(process, seen.exists)
     os.kill(process.pid, number)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == pytest.ExitCode.INTERRUPTED, out
@@ -313,8 +312,7 @@ def test_interrupted_it_leaves_nothing(pytester: pytest.Pytester) -> None:
         stdout=subprocess.PIPE,
         start_new_session=True,
     )
-    while not list(runs.glob("*/*/disk/ckpt")) and process.poll() is None:
-        time.sleep(0.05)
+    wait(process, lambda: any(runs.glob("*/*/disk/ckpt")))
     os.killpg(process.pid, signal.SIGINT)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == pytest.ExitCode.INTERRUPTED, out

@@ -85,6 +85,7 @@ def is_asleep(pid: int) -> bool:
 
 
 def test_a_thread_that_ran_between_two_looks_looks_different() -> None:
+    # The naps are what the test looks at: each of them is a switch that the kernel counts.
     naps = "import time; print(flush=True)\nwhile True: time.sleep(0.01)"
     with closing(Sleepers()) as sleepers, running(naps) as pid:
         seen, deadline = set(), time.monotonic() + 60

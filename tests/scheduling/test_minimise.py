@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from random import Random
@@ -12,9 +13,9 @@ from racecheck import CannotRun, Outcome, UsageError, Violation, World, faults
 from racecheck.invariants import no_deadlock, no_file_errors, no_unexpected_errors
 from racecheck.model.nouns import Invariant, Op, Point, Result, Size
 from racecheck.model.ops.op_names import pattern
-from racecheck.scheduling.minimise import Failure, Search, Spent, same_failure, shrink, smaller_world, switches
+from racecheck.scheduling.minimise import Failure, Search, Spent, Timed, same_failure, shrink, smaller_world, switches
 from racecheck.scheduling.minimise.blocks import blocks, joined, shifted
-from racecheck.scheduling.strategies import RandomWalk, Strategy, check_strategy
+from racecheck.scheduling.strategies import RandomWalk, Replay, Strategy, check_strategy
 from racecheck.scheduling.strategies.following.guided import Guided, Turn
 from racecheck.scheduling.strategies.following.indices import Tape
 from tests.support import builders, toys
@@ -329,3 +330,28 @@ def test_an_order_is_followed_as_far_as_it_goes() -> None:
     assert [each.label for each in run(program, guided).ops] == [
         "2 stat z0", "1 stat y0", "0 stat x0", "2 stat z1", "0 stat x1",
     ]  # fmt: skip
+
+
+def test_no_run_begins_after_the_end_and_why_is_known() -> None:
+    def attempt(world: World, strategy: Strategy) -> Outcome:
+        del strategy
+        return Outcome(world, (), (), ())
+
+    timed = Timed(attempt, time.perf_counter() + 3600)
+    timed(World(), Replay(()))
+    assert not timed.is_late
+    timed.end = 0.0
+    with pytest.raises(Spent):
+        timed(World(), Replay(()))
+    assert (timed.is_late, timed.is_interrupted) == (True, False)
+
+
+def test_an_interrupt_ends_all_further_runs() -> None:
+    def attempt(world: World, strategy: Strategy) -> Outcome:
+        raise KeyboardInterrupt
+
+    timed = Timed(attempt, time.perf_counter() + 3600)
+    for _ in range(2):
+        with pytest.raises(Spent):
+            timed(World(), Replay(()))
+    assert (timed.is_late, timed.is_interrupted) == (False, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -10,17 +11,21 @@ import pytest
 from racecheck.explore import resume
 from racecheck.explore.findings import Reference
 from racecheck.explore.search import Search, explore
-from racecheck.model.nouns import Outcome, Returned, Verdict, Violation, World
+from racecheck.model.errors import InternalError
+from racecheck.model.nouns import Op, Outcome, Returned, Verdict, Violation, World
+from racecheck.model.ops.footprint import depends
 from racecheck.processes.session import Session
+from racecheck.scheduling.claims import Claim
 from racecheck.scheduling.relation import Relation
-from racecheck.scheduling.strategies import DPOR, Staged
+from racecheck.scheduling.strategies import DPOR, Staged, Strategy
 from racecheck.scheduling.strategies.staged import CONDITION
 from tests.generated.programs import Program
 from tests.generated.toy import Toy, world_of
+from tests.support.builders import op, use
 from tests.support.targets import target
 
 
-def searched(program: Program, strategy: Staged, most: int) -> int:
+def searched(program: Program, strategy: Strategy, most: int) -> int:
     """The runs that were made."""
     runs = 0
     while runs < most and strategy.begin(Random(0)):
@@ -45,9 +50,51 @@ def made(program: Program) -> Staged:
 
 def test_without_threads_there_is_one_stage() -> None:
     strategy, alone = made(RANKS), DPOR(Relation(world_of(RANKS)))
-    assert searched(RANKS, strategy, 100) == searched(RANKS, alone, 100)  # type: ignore[arg-type]
+    assert searched(RANKS, strategy, 100) == searched(RANKS, alone, 100)
     assert str(strategy.claim()) == str(alone.claim())
     assert strategy.claim().exhaustive
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_dependent"),
+    [
+        (op("0 chdir d"), op("0.1 mkdir x"), True),
+        (use("0 close a", 1, inode=7), use("0.1 write a", 1, inode=7), True),
+        (use("0 dup b", 2, inode=8), use("0.1 write a", 1, inode=7), True),
+        (op("0 finalise"), op("0.1 mkdir x"), True),
+        (op("0 poll"), op("0.1 end"), True),
+        (op("0 mkdir y"), op("0.1 mkdir x"), False),
+        (use("0 close b", 2, inode=8), use("0.1 write a", 1, inode=7), False),
+        (op("0 sleep"), op("0.1 mkdir x"), False),
+    ],
+)
+def test_which_ops_of_two_threads_depend_in_the_first_stage(one: Op, other: Op, is_dependent: bool) -> None:
+    controlled = Relation(World(), memory=False)
+    shared = [replace(each, alone=False) for each in (one, other)]
+    assert depends(*map(controlled.footprint, shared)) is is_dependent
+    assert depends(*map(Relation(World()).footprint, shared)), "in the second stage all do"
+
+
+def broken(self: DPOR, outcome: Outcome) -> None:
+    raise InternalError("an op that can never come first")
+
+
+def test_a_broken_assumption_ends_the_first_stage_only_where_there_are_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = DPOR.end
+    for program in (RANKS, THREADS):
+        strategy = made(program)
+        assert strategy.begin(Random(0))
+        outcome, _ = Toy(program, strategy.choose).run()
+        monkeypatch.setattr(DPOR, "end", broken)
+        if program is RANKS:
+            with pytest.raises(InternalError):
+                strategy.end(outcome)
+        else:
+            strategy.end(outcome)
+        monkeypatch.setattr(DPOR, "end", whole)
+    searched(THREADS, strategy, 1000)
+    assert strategy.claim().exhaustive
+    assert CONDITION not in strategy.claim().conditions
 
 
 def test_the_line_says_which_stage_was_reached() -> None:
@@ -67,7 +114,7 @@ def test_the_line_says_which_stage_was_reached() -> None:
     assert cheap < every - 1
 
 
-def _claim(runs: int):  # type: ignore[no-untyped-def]
+def _claim(runs: int) -> Claim:
     strategy = made(THREADS)
     searched(THREADS, strategy, runs)
     return strategy.claim()
@@ -88,8 +135,8 @@ def test_a_search_goes_on_in_its_stage(tmp_path: Path) -> None:
         assert again.claim().exhaustive
 
 
-def explored(session: Session, name: str) -> list[tuple[set[str], str]]:
-    """What a search has found after each run, and what it claims then."""
+def explored(session: Session, name: str, file: str = "sharing") -> list[tuple[set[str], str]]:
+    """For each run, the results found up to then and the claim of the search."""
     found: set[str] = set()
     told: list[tuple[set[str], str]] = []
 
@@ -97,7 +144,7 @@ def explored(session: Session, name: str) -> list[tuple[set[str], str]]:
         found.add(str([each.value if isinstance(each, Returned) else each for each in outcome.results]))
         return []
 
-    scenario = target("sharing", name)
+    scenario = target(file, name)
     asked = Search(scenario, scenario.world, (collect,), strategy="dpor", schedules=2000, keep_going=True)
     report = explore(session, asked, lambda *heard: told.append(({*found}, heard[3])))
     assert report.verdict is Verdict.PASS
@@ -115,3 +162,20 @@ def test_what_threads_share_in_memory_takes_the_second_stage(session: Session, n
     assert (few < every) is is_in_memory
     assert f"; {CONDITION}" in early
     assert CONDITION not in late
+
+
+@pytest.mark.parametrize(
+    ("name", "results"),
+    [
+        ("closed", {"1", "closed"}),
+        ("number_used_again", {"[1, 0]", "[0, 1]", "[0, 0]"}),
+        ("number_taken_over", {"[1, 0]", "[0, 1]"}),
+        ("shared_offset", {"12", "21"}),
+        ("working_directory", {"True", "False"}),
+    ],
+)
+def test_what_the_kernel_keeps_for_a_process_is_controlled(session: Session, name: str, results: set[str]) -> None:
+    """Already the first stage finds all of it."""
+    found, early = next(each for each in explored(session, name, "descriptors") if each[1].startswith("EXHAUSTED"))
+    assert found == {str([each]) for each in results}
+    assert f"; {CONDITION}" in early

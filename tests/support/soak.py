@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 
 def seeds() -> Iterator[int]:
-    """Consecutive seeds, the first of which is drawn anew, until the time is up; one at least."""
+    """Yield consecutive seeds from a random first one until the time is up; at least one."""
     first = int(os.environ.get("RACECHECK_SOAK_SEED") or int.from_bytes(os.urandom(5), "big"))
     end = time.monotonic() + float(os.environ.get("RACECHECK_SOAK_SECONDS") or 60)
     print(f"RACECHECK_SOAK_SEED={first}")

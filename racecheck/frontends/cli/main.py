@@ -30,6 +30,7 @@ from racecheck.explore.findings import Finding
 from racecheck.explore.search import Foreseen, Report, Search
 from racecheck.frontends.cli.gate import gate
 from racecheck.model import config
+from racecheck.model.config import Config
 from racecheck.model.errors import CannotRun, InternalError, UsageError
 from racecheck.model.nouns import Invariant, Verdict, World
 from racecheck.model.package import VERSION
@@ -55,7 +56,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON obj
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; gives the exit status.  SIGTERM ends it as Ctrl-C does, so that it leaves nothing behind.
+    """Run a command and return the exit status.  SIGTERM ends it as Ctrl-C does, so that it leaves nothing behind.
 
     Nothing that goes wrong with racecheck itself may look like a FAIL, which is status 1.
     """
@@ -209,39 +210,41 @@ def run(
     as_json: bool,
 ) -> int:
     """Explore the scenario TARGET: path/to/file.py::name or package.module:name."""
-    free = mode == "free"
+    free, chooses = mode == "free", strategy or strategies.DEFAULT
     _check_options(strategy if free else None, timeout=timeout, seconds=seconds)
     if not 0 <= explain <= _LONGEST:
         raise UsageError(f"--explain must be at least 0 and at most {_LONGEST} seconds, not {explain}")
-    scenario = _load(target)
-    changes: dict[str, Any] = {"ranks": ranks, "nodes": nodes, "storage": storage_, "timeout": timeout}
-    changes["collectives"] = collectives
-    if skew:
-        changes["skew"] = _skews(skew)
-    if sizes:
-        changes["sizes"] = _numbers(sizes)
-    if faults_:
-        changes["faults"] = faults_
-    world = make_world(scenario.world, **changes)
-    settings, chooses = config.read(), strategy or strategies.DEFAULT
+    scenario, settings = _load(target), config.read()
+    world = make_world(
+        scenario.world, ranks=ranks, nodes=nodes, storage=storage_, timeout=timeout, collectives=collectives,
+        **({"skew": _skews(skew)} if skew else {}), **({"sizes": _numbers(sizes)} if sizes else {}),
+        **({"faults": faults_} if faults_ else {}),
+    )  # fmt: skip
     earlier = _earlier(resume, scenario, world, seed)
     strategies.make(chooses, world, earlier.progress if earlier is not None else None)
     _check_writable(settings.findings)
-    counter = Counter("schedule", "distinct", schedules)
-
     asked = Search(
         scenario, world, scenario.invariants, chooses, schedules, seed, free=free, seconds=seconds or 0.0,
         keep_going=keep_going, earlier=earlier, explain=0.0 if keep_going else explain,
         findings=settings.findings,
     )  # fmt: skip
-    budget = schedules + (earlier.past.runs if earlier is not None else 0)
+    return _search(asked, settings, _page(full=full), as_json=as_json)
+
+
+def _search(asked: Search, settings: Config, page: Page, *, as_json: bool) -> int:
+    """Carry a search out and print what it came to: a FAIL at once, and then what explains it.
+
+    Returns the exit status.
+    """
+    counter = Counter("schedule", "distinct", asked.schedules)
+    budget = asked.schedules + (asked.earlier.past.runs if asked.earlier is not None else 0)
     announced = []
 
     def work(session: Session, tell: Teller) -> Report:
         def announce(report: Report) -> None:
             if not as_json:
                 announced.append(report)
-                tell.say(results.verdict_text(report, budget, _page(full=full)))
+                tell.say(results.verdict_text(report, budget, page))
 
         return search.explore(session, asked, tell, announce)
 
@@ -252,7 +255,6 @@ def run(
         if report.verdict is Verdict.UNKNOWN:
             return _unknown(results.search_data(report), as_json=as_json)
     cut = _keep_cut(report, settings.findings)
-    page = _page(full=full)
     text = results.grounds_text(report, page, cut) if announced else results.search_text(report, budget, page, cut)
     say(json.dumps(results.search_data(report, cut)) if as_json else text)
     return INTERRUPTED if report.interrupted else EXIT[report.verdict]

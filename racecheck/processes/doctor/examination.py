@@ -116,7 +116,7 @@ def _result(primitive: Primitive, ok: bool, detail: str) -> Check:
 
 
 class _Probe:
-    """Trying primitives, in a process of its own, which goes on while this one does something else."""
+    """Tries primitives in a process of its own, while the caller does something else."""
 
     def __init__(self, primitives: Sequence[Primitive]) -> None:
         self._primitives = primitives
@@ -127,7 +127,7 @@ class _Probe:
         )  # fmt: skip
 
     def results(self) -> list[Check]:
-        """What came of it, once it has ended."""
+        """Wait for the process and return a check for each primitive."""
         out, err = self._process.communicate()
         try:
             answers = json.loads(out)

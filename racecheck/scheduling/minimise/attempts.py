@@ -32,17 +32,20 @@ class Counted:
 
 
 class Timed:
-    """An attempt that raises `Spent` instead of a run that would begin at ``end`` (of `time.perf_counter`) or later.
+    """An attempt that raises `Spent` instead of a run that would begin at ``end`` (of `time.perf_counter`) or later;
+    ``is_late`` says that it has done so.
 
     Ctrl-C in a run ends it for good: ``is_interrupted`` then, and each further run raises `Spent`.
     """
 
     def __init__(self, attempt: Attempt, end: float) -> None:
         self._attempt, self.end = attempt, end
-        self.is_interrupted = False
+        self.is_interrupted = self.is_late = False
 
     def __call__(self, world: World, strategy: Strategy) -> Outcome:
-        if self.is_interrupted or time.perf_counter() >= self.end:
+        is_late = time.perf_counter() >= self.end
+        self.is_late |= is_late
+        if self.is_interrupted or is_late:
             raise Spent
         try:
             return self._attempt(world, strategy)

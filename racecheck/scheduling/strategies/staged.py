@@ -48,9 +48,9 @@ class Staged(Strategy):
         try:
             self._proof.end(outcome)
         except InternalError:
-            if not self.progress.cheap:
+            if not (self.progress.cheap and self.progress.shared):
                 raise
-            self._go_on(None)  # its threads do share something else: an op cannot go where nothing else forbids it
+            self._go_on(None)  # its threads share something else, which keeps an op from going first
 
     def abandon(self) -> None:
         self._proof.abandon()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -66,8 +67,13 @@ class Request:
 
     @property
     def file(self) -> OpenFile:
-        """The open file that a call on one descriptor is about."""
-        return next(iter(self.files.values()))
+        """The open file that a call on one descriptor is about.
+
+        Raises `OSError` if another thread has closed the descriptor while the call was pending.
+        """
+        for found in self.files.values():
+            return found
+        raise OSError(errno.EBADF, "closed by another thread")
 
     def number(self, name: str) -> int:
         """An ``int`` or ``long`` argument by name."""
