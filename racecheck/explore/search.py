@@ -477,9 +477,9 @@ def _carry_out(exploration: _Exploration, progress: Progress | None) -> None:
 
 
 def explained(session: Session, search: Search, report: Report, progress: Progress | None = None) -> Report:
-    """A failing report of an earlier search for the same, with what its failure comes down to.
+    """Explain the failure in the report of an earlier search for the same, and return the report with that.
 
-    What a crash left is looked for once more.  Raises `UsageError`, `CannotRun`, and `KeyboardInterrupt`.
+    After a crash the search is made once more.  Raises `UsageError`, `CannotRun`, and `KeyboardInterrupt`.
     """
     names = report.outcome.names if report.outcome is not None else ()
     exploration = _Exploration(session, replace(search, names=names, keep_going=False))
@@ -509,20 +509,20 @@ def _is_of_crash(report: Report) -> bool:
 
 
 def _repeated(exploration: _Exploration, report: Report) -> Report:
-    """The report, UNKNOWN if the run that fails does not fail a second time."""
+    """Run the failing run again; return the report, with UNKNOWN if that run does not fail a second time."""
     first = _first(report)
     if first is None or _is_of_crash(report):
         return report
     fails = same_failure(first.outcome, first.violations[0].violation, exploration.search.invariants)
     try:
         repeated(first.outcome, exploration.attempt, fails)
-    except CannotRun as error:
+    except (CannotRun, InternalError) as error:
         return replace(report, verdict=Verdict.UNKNOWN, reasons=(*report.reasons, str(error)))
     return report
 
 
 def _completed(exploration: _Exploration, report: Report, progress: Progress | None, most: int = MOST) -> Report:
-    """The report with what a failure comes down to; what the clock or Ctrl-C cuts short is left out."""
+    """Explain a failure and return the report with that; it says what the clock or Ctrl-C has cut short."""
     search = exploration.search
     if report.verdict is not Verdict.FAIL:
         return report
@@ -559,7 +559,7 @@ def _tell(exploration: _Exploration, report: Report, progress: Progress | None) 
 def _explained(
     exploration: _Exploration, report: Report, progress: Progress | None, seconds: float, most: int
 ) -> Report:
-    """The report of the least run that fails like the first that did."""
+    """Return the report of the smallest run found that fails like the first failing one."""
     search, first = exploration.search, _first(report)
     assert first is not None, "a search without a failing run has nothing to explain"
     found = explain(

@@ -1,9 +1,9 @@
 """Two proofs, the cheaper one first.
 
-What the threads of a rank do in memory nobody sees, so that for a full proof each of their ops depends on each other
-one (`racecheck.scheduling.relation`), and two small threads hardly come to an end.  The first proof takes for granted
-that they share only what is controlled: files, locks, keys of the store, and each other's beginnings and ends.  If
-there is budget left after it, the full proof follows, and drops that condition once it is done.
+Nobody sees what the threads of a rank do in memory.  So in a full proof each of their ops depends on every other
+(`racecheck.scheduling.relation`), and even two small threads rarely finish.  The first proof assumes that they share
+only what is controlled: files, descriptors, the working directory, locks, keys of the store, and each other's
+beginnings and ends.  With budget left, the full proof follows; once it is complete, the condition is dropped.
 """
 
 from __future__ import annotations
