@@ -262,7 +262,7 @@ def test_who_polls_where_the_old_run_is_over_does_not_keep_the_others_from_going
 def test_every_race_of_random_programs_is_reversed() -> None:
     """The verdict is that of a run in which the two ops went the other way."""
     reversed_ = 0
-    for seed in range(120):
+    for seed in range(50):
         toy = toys.random_program(Random(seed), 200)
         run = attempt(toy)
         outcome = run(tame())
@@ -276,7 +276,7 @@ def test_every_race_of_random_programs_is_reversed() -> None:
                 "harmless" if compare.effect(race.outcome) == compare.effect(outcome) else "changes"
             )
             reversed_ += 1
-    assert reversed_ > 80
+    assert reversed_ > 30
 
 
 def _ops(outcome: Outcome) -> list[int]:
@@ -394,7 +394,7 @@ def test_giving_a_lock_back_and_waiting_for_it_is_no_race() -> None:
 def test_clocks_without_a_collective_are_those_of_the_program_without_it() -> None:
     """Each run of a random program against the same order of ops in the program that lacks one collective."""
     compared = 0
-    for seed in range(150):
+    for seed in range(50):
         toy = toys.random_program(Random(seed), 200)
         for outcome in [*toys.every_run(toy)][::40]:
             ops = {index: event for index, event in enumerate(outcome.trace) if isinstance(event, Op)}
@@ -407,7 +407,7 @@ def test_clocks_without_a_collective_are_those_of_the_program_without_it() -> No
                     left = clocks(outcome.trace, {index})
                     assert before(outcome.ops, [left[each] for each in ops]) == before(less, [op.clock for op in less])
                     compared += 1
-    assert compared > 100
+    assert compared > 30
 
 
 def before(ops: Sequence[Op], times: Sequence[Mapping[str, int]]) -> list[list[bool]]:
@@ -436,7 +436,7 @@ def same_order(toy: Program, outcome: Outcome) -> Outcome:
 
 def test_without_a_collective_that_no_run_needs_nothing_new_can_happen() -> None:
     kept = lost = 0
-    for seed in range(150):
+    for seed in range(50):
         toy = toys.random_program(Random(seed), 200)
         runs = [*every_trace(toy)]
         count = max(
@@ -452,8 +452,8 @@ def test_without_a_collective_that_no_run_needs_nothing_new_can_happen() -> None
             else:
                 assert less == {effect(run) for run in runs}, f"seed {seed}"
                 kept += 1
-    assert kept > 10
-    assert lost > 10
+    assert kept > 3
+    assert lost > 3
 
 
 def every_trace(toy: Program) -> Iterator[Outcome]:

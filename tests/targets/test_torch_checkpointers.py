@@ -51,7 +51,7 @@ def test_a_save_repeats_and_loads_what_was_saved(session: Session, name: str) ->
     assert [each.rank for each in loaded(report.outcome.recovery, step=1)] == [0, 1]
 
 
-@pytest.mark.parametrize("name", [*RESHARDED, BY_PROCESS])
+@pytest.mark.parametrize("name", RESHARDED)
 def test_all_load_the_same_weights_resharded_from_4_ranks_to_2_and_to_4(session: Session, name: str) -> None:
     """Bit for bit what any other one loads, on every rank."""
     assert_resharded(session, name)
@@ -79,9 +79,8 @@ def test_what_is_wrong_is_found(session: Session, target: str, fault: str, invar
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["dcp", "dcp-fsdp2", "dcp-safetensors"])
-def test_a_power_loss_takes_what_dcp_had_saved(session: Session, name: str) -> None:
-    report = explored(session, f"{name}[power-loss]")
+def test_a_power_loss_takes_what_dcp_had_saved(session: Session) -> None:
+    report = explored(session, "dcp-safetensors[power-loss]")
     assert report.verdict is Verdict.FAIL, report.reasons
     assert "durable-after-ack" in broken(report)
 
