@@ -1,4 +1,4 @@
-"""The README is true: its example is the scenario that is shipped, and its output is what comes out."""
+"""The README and the guide are true: examples run, output is as shown, tables are generated from the code."""
 
 from __future__ import annotations
 
@@ -10,56 +10,119 @@ import click
 import pytest
 import yaml
 
+from racecheck.frontends.cli.guide import page, pages
 from racecheck.frontends.cli.main import commands
-from tests.support.readme import README, ROOT, SHOWN, block, run
+from tests.support.pages import (
+    GUIDE,
+    PAGES,
+    README,
+    ROOT,
+    block,
+    files,
+    is_shown,
+    marked_tables,
+    output,
+    run,
+    shown,
+    tables,
+)
+
+ALL = "\n".join(each.read_text() for each in PAGES)
+SHOWN = [pytest.param(*each, marks=() if each[0] == "README.md" else pytest.mark.slow, id=each[1]) for each in shown()]
+"""Those of the guide are ``slow``."""
 
 
-def is_shipped(file: str, details: str) -> bool:
-    """Whether README's example is what stands in a file of scenarios, but for what only a test of it has to know."""
-    example = re.search(rf"```python\n# scenarios/{re.escape(file)}\n(.*?)```", README.read_text(), re.DOTALL)
-    assert example is not None
+@pytest.mark.parametrize(("where", "command"), SHOWN)
+def test_what_a_page_shows_is_printed(where: str, command: str, tmp_path: Path) -> None:
+    printed = run(where, command, tmp_path)
+    assert is_shown(output(where, command), printed), printed
+
+
+def test_a_page_that_shows_something_else_is_noticed() -> None:
+    assert is_shown("a\n ...\nd 1.0 s", "a\nb\nc\nd 2.5 s")
+    assert is_shown("a\n ...", "a")
+    assert not is_shown("a\n ...\nd", "a\nb\nd\ne")
+    assert not is_shown("a", "a\nb")
+    assert not is_shown("b\n ...", "a\nb")
+
+
+@pytest.mark.parametrize(("where", "name", "text"), marked_tables())
+def test_tables_are_those_of_the_code(where: str, name: str, text: str) -> None:
+    assert text == tables()[name], f"{where}: write it with python -m tests.support.pages"
+
+
+@pytest.mark.parametrize(
+    ("where", "file", "details"),
+    [
+        (
+            "README.md",
+            "test_readme.py",
+            ', report="openpi #868", expected=racecheck.Verdict.FAIL, breaks="no-file-errors"',
+        ),
+        (
+            "racecheck/guide/crashes.md",
+            "test_readme_crash.py",
+            '    expected=racecheck.Verdict.FAIL,\n    breaks="durable-after-ack",\n',
+        ),
+    ],
+)
+def test_an_example_is_the_scenario_that_is_shipped(where: str, file: str, details: str) -> None:
+    """But for what only a test of it has to know."""
     shipped = (ROOT / "scenarios" / file).read_text()
     assert details in shipped
-    return shipped.replace(details, "").startswith(example.group(1).rstrip())
+    example = files(where)[f"scenarios/{file}"].partition("\n")[2]
+    assert shipped.replace(details, "").startswith(example.rstrip())
 
 
-def alike(text: str) -> str:
-    """Without what differs from machine to machine: seconds, and the calls that pass."""
-    return re.sub(r"\d+ calls? outside", "N calls outside", re.sub(r"\d+\.\d s", "N s", text))
+def test_the_readme_is_short() -> None:
+    assert len(README.read_text().splitlines()) <= 180
 
 
-def test_the_repair_table_is_what_comes_out() -> None:
-    """Of torch 2.13's own saver."""
-    assert alike(block("crash", "text")) in alike(run("as_it_is", "test_dcp_power_loss.py"))
-
-
-def test_the_crash_example_is_the_scenario_and_what_helps_is_what_comes_out() -> None:
-    assert is_shipped("test_readme_crash.py", '    expected=racecheck.Verdict.FAIL,\n    breaks="durable-after-ack",\n')
-    assert block("publish", "text") in run("publish", "test_readme_crash.py")
-
-
-@pytest.mark.parametrize("name", SHOWN)
-def test_the_output_is_what_comes_out(name: str) -> None:
-    assert alike(run(SHOWN[name])) == alike(block(name, "text"))
-
-
-def test_the_example_is_the_scenario() -> None:
-    details = ', report="openpi #868", expected=racecheck.Verdict.FAIL, breaks="no-file-errors"'
-    assert is_shipped("test_readme.py", details)
-
-
-def test_every_command_and_option_is_in_the_readme() -> None:
-    text = README.read_text()
+def test_every_command_and_option_is_in_a_page() -> None:
     assert isinstance(commands, click.Group)
     for name, command in commands.commands.items():
-        assert f"racecheck {name}" in text
+        assert f"racecheck {name}" in ALL
         for parameter in command.params:
             if isinstance(parameter, click.Option):
-                assert all(option in text for option in parameter.opts), parameter.opts
+                assert all(option in ALL for option in parameter.opts), parameter.opts
+
+
+def test_every_scenario_is_listed() -> None:
+    listed = (ROOT / "scenarios" / "README.md").read_text()
+    there = [each.relative_to(ROOT) for each in (ROOT / "scenarios").rglob("test_*.py")]
+    assert [str(each) for each in there if str(each) not in listed and "readme" not in each.name] == []
+
+
+def test_every_page_is_in_the_index_and_in_the_readme() -> None:
+    for name in pages():
+        assert f"({name}.md)" in page()
+        assert f"(racecheck/guide/{name}.md)" in README.read_text()
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors that GitHub gives the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings}
+
+
+@pytest.mark.parametrize("file", PAGES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_links_lead_somewhere(file: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", file.read_text()):
+        if not target.startswith("https://"):
+            path, _, anchor = target.partition("#")
+            there = file.parent / path if path else file
+            assert there.exists(), target
+            assert not anchor or anchor in anchors(there.read_text()), target
+
+
+@pytest.mark.parametrize("file", PAGES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_files_that_a_page_names_exist(file: Path) -> None:
+    for name in re.findall(r"`((?:tests|scenarios|racecheck)/[\w./-]+)`", file.read_text()):
+        assert (ROOT / name).exists(), name
 
 
 def test_the_workflow_says_what_the_command_line_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = re.search(r"```yaml\n(# \.github/workflows/.*?)```", README.read_text(), re.DOTALL)
+    found = re.search(r"```yaml\n(# \.github/workflows/.*?)```", (GUIDE / "pytest-and-ci.md").read_text(), re.DOTALL)
     assert found is not None
     steps = yaml.safe_load(found.group(1))["jobs"]["gate"]["steps"]
     run = [shlex.split(step["run"]) for step in steps if "run" in step]

@@ -22,10 +22,12 @@ _LIST = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
 _LIST += "from racecheck.targets.listing import main; main(sys.argv[2:])"
 
 
-def scenarios(paths: Sequence[str]) -> list[dict[str, Any]]:
-    """The scenarios below ``paths``, as ``racecheck list --json`` shows them.
+def scenarios(paths: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    """Return what ``racecheck list --json`` prints: the scenarios below ``paths``, and the files that do not import,
+    each with the reason.
 
-    Raises `UsageError` for a path that does not exist and for a file that does not import.
+    Raises `UsageError` for a path that does not exist, and for a file in ``paths`` that does not import: only those
+    found in directories may fail.
     """
     command = [sys.executable, "-c", _LIST, json.dumps(sys.path), *map(str, files(paths))]
     done = subprocess.run(
@@ -36,9 +38,10 @@ def scenarios(paths: Sequence[str]) -> list[dict[str, Any]]:
     except ValueError:
         how = f"exit status {done.returncode}"
         raise UsageError(f"a file ended the interpreter ({how}): name files one by one to find it") from None
-    if "usage" in answer:
-        raise UsageError(answer["usage"])
-    return cast("list[dict[str, Any]]", answer["scenarios"])
+    for each in answer["broken"]:
+        if each["file"] in map(str, map(Path, paths)):
+            raise UsageError(each["reason"])
+    return cast("dict[str, list[dict[str, Any]]]", answer)
 
 
 def files(paths: Sequence[str]) -> list[Path]:
@@ -68,15 +71,17 @@ def importing(name: str) -> Iterator[None]:
 
 
 def main(names: Sequence[str]) -> None:
-    """Import files and print their scenarios, or what is wrong, as a JSON object."""
+    """Import files, and print their scenarios and the files that do not import as a JSON object."""
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    try:
-        found = {"scenarios": [_shown(each) for name in names for each in _in_file(name)]}
-    except UsageError as error:
-        json.dump({"usage": str(error)}, answer)
-    else:
-        json.dump(found, answer)
+    found: list[dict[str, Any]] = []
+    broken: list[dict[str, Any]] = []
+    for name in names:
+        try:
+            found += map(_shown, _in_file(name))
+        except UsageError as error:
+            broken.append({"file": name, "reason": str(error)})
+    json.dump({"scenarios": found, "broken": broken}, answer)
     answer.close()
 
 

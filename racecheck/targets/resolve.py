@@ -16,6 +16,7 @@ from racecheck.targets.scenarios import Scenario
 from racecheck.targets.suite import protocol
 
 _IMPORTING = (__file__, importlib.__file__)
+_INSTALLED = (sys.prefix + os.sep, sys.base_prefix + os.sep)
 _SHOWN = 5
 """So many names are enough of a hint."""
 
@@ -113,7 +114,11 @@ def import_name(name: str) -> ModuleType:
 
 
 def _place(error: Exception) -> str:
-    """The last line of a file that was come to; none where what was to be imported is not there."""
+    """The last line that was reached, of a file that is not installed if there is one; "" if no file was reached."""
     frames = traceback.extract_tb(error.__traceback__)
     reached = [each for each in frames if each.filename not in _IMPORTING and not each.filename.startswith("<frozen")]
-    return f" ({os.path.relpath(reached[-1].filename)}:{reached[-1].lineno})" if reached else ""
+    own = [each for each in reached if not each.filename.startswith(_INSTALLED)]
+    if not reached:
+        return ""
+    last = (own or reached)[-1]
+    return f" ({os.path.relpath(last.filename)}:{last.lineno})"

@@ -338,10 +338,24 @@ def test_list_looks_through_a_directory_for_what_may_be_scenarios(cli: Cli, tmp_
     assert racing == ["scenarios/b.py::racing", "scenarios/deep/a.py::racing"]
 
 
+def test_list_shows_the_others_and_why_a_file_does_not_import(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "scenarios").mkdir()
+    (tmp_path / "scenarios" / "needy.py").write_text("import racecheck, there_is_no_such_framework\n")
+    (tmp_path / "scenarios" / "savers.py").write_text(FILE.read_text())
+    assert cli("list") == 0
+    assert "scenarios/savers.py::guarded" in cli.out
+    (line,) = (each for each in cli.out.splitlines() if "needy" in each)
+    assert line.startswith("scenarios/needy.py  not listed: ")
+    assert line.endswith("No module named 'there_is_no_such_framework' (scenarios/needy.py:1)")
+    assert cli("list", "--json") == 0
+    assert [each["file"] for each in cli.data["broken"]] == ["scenarios/needy.py"]
+    assert cli("list", "scenarios/needy.py") == 2, "a file that is named has to import"
+
+
 def test_list_of_nothing(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "scenarios").mkdir()
     assert cli("list", "--json") == 0
-    assert cli.data == {"scenarios": []}
+    assert cli.data == {"scenarios": [], "broken": []}
     assert cli("list") == 0
     assert (cli.out, cli.err) == ("", "racecheck: no scenarios in scenarios\n")
 

@@ -20,7 +20,7 @@ from racecheck.model.nouns import Outcome, Returned, Size
 from racecheck.supervisor.controlled import Supervisor
 from tests.support import toys
 from tests.support.inner_pytest import PLUGIN
-from tests.support.readme import block
+from tests.support.pages import block
 from tests.support.targets import target
 from tests.support.toys import Do, Program
 

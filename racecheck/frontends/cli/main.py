@@ -29,6 +29,7 @@ from racecheck.explore import resume as resume_
 from racecheck.explore.findings import Finding
 from racecheck.explore.search import Foreseen, Report, Search
 from racecheck.frontends.cli.gate import gate
+from racecheck.frontends.cli.guide import guide
 from racecheck.model import config
 from racecheck.model.config import Config
 from racecheck.model.errors import CannotRun, InternalError, UsageError
@@ -95,6 +96,7 @@ def commands() -> None:
 
 
 commands.add_command(gate)
+commands.add_command(guide)
 
 
 @commands.command("doctor")
@@ -137,11 +139,13 @@ def list_(paths: tuple[str, ...], as_json: bool) -> int:
     with display("importing scenarios"):
         found = listing.scenarios(paths or ("scenarios",))
     if as_json:
-        say(json.dumps({"scenarios": found}))
-    elif found:
-        say(_table(["target", "expected", "invariant", "report"], found))
+        say(json.dumps(found))
+    elif found["scenarios"]:
+        say(_table(["target", "expected", "invariant", "report"], found["scenarios"]))
     else:
         _complain(f"no scenarios in {', '.join(paths) or 'scenarios'}", 0)
+    for each in () if as_json else found["broken"]:
+        say(f"{each['file']}  not listed: {each['reason']}")
     return 0
 
 

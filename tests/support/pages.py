@@ -1,0 +1,123 @@
+"""The README and the guide: their examples, the commands whose output they show, and their generated tables.
+
+``python -m tests.support.pages`` writes the tables into the pages.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+
+import racecheck
+from racecheck.frontends.cli.main import commands
+
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+GUIDE = ROOT / "racecheck" / "guide"
+PAGES = [README, ROOT / "scenarios" / "README.md", *sorted(GUIDE.glob("*.md"))]
+
+_SHOWN = re.compile(r"<!-- \$ (.+?) -->\n```text\n(.*?)\n```", re.DOTALL)
+_FILE = re.compile(r"```python\n# ([\w/]+\.py)\n(.*?)```", re.DOTALL)
+_TABLE = re.compile(r"(<!-- table: (\S+) -->\n).*?(?=\n\n|\Z)", re.DOTALL)
+
+
+def block(name: str, language: str) -> str:
+    """The code block after the marker ``name`` of any page, without its last newline."""
+    pattern = re.compile(rf"<!-- {name} -->\n```{language}\n(.*?)\n?```", re.DOTALL)
+    found = [match[1] for page in PAGES for match in pattern.finditer(page.read_text())]
+    assert len(found) == 1, f"{len(found)} blocks are called {name}"
+    return found[0]
+
+
+def shown() -> list[tuple[str, str]]:
+    """The commands whose output a page shows, each with the name of the page."""
+    return [(str(page.relative_to(ROOT)), match[1]) for page in PAGES for match in _SHOWN.finditer(page.read_text())]
+
+
+def output(page: str, command: str) -> str:
+    """What the page shows of a command's output."""
+    (found,) = (match[2] for match in _SHOWN.finditer((ROOT / page).read_text()) if match[1] == command)
+    return found
+
+
+def files(page: str) -> dict[str, str]:
+    """The Python files that a page shows whole, by path."""
+    return {match[1]: f"# {match[1]}\n{match[2]}" for match in _FILE.finditer((ROOT / page).read_text())}
+
+
+def run(page: str, command: str, directory: Path) -> str:
+    """The output of a command, run in a directory with the repository's scenarios and the files that the page shows."""
+    shutil.copytree(ROOT / "scenarios", directory / "scenarios", ignore=shutil.ignore_patterns("__pycache__"))
+    for name, text in files(page).items():
+        if not (directory / name).exists():
+            (directory / name).write_text(text)
+    program, *arguments = shlex.split(command)
+    assert program in {"racecheck", "pytest"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120"}
+    done = subprocess.run(
+        [sys.executable, "-m", program, *arguments],
+        cwd=directory, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return done.stdout.rstrip() or done.stderr.rstrip()
+
+
+def alike(text: str) -> str:
+    """The text without what differs from machine to machine: seconds, and the number of calls that pass."""
+    return re.sub(r"\d+ calls? outside", "N calls outside", re.sub(r"\b\d+(\.\d+)? ?s\b", "N s", text))
+
+
+def is_shown(page: str, printed: str) -> bool:
+    """Whether a page shows what was printed, where a line `` ...`` stands for any number of lines."""
+    pattern = "".join(r"(?:.*\n)*?" if line == " ..." else re.escape(line) + r"\n" for line in alike(page).splitlines())
+    return re.fullmatch(pattern, alike(printed) + "\n") is not None
+
+
+def tables() -> dict[str, str]:
+    """The tables that come from the code, by the name in their marker."""
+    assert isinstance(commands, click.Group)
+    known = sorted(commands.commands.items())
+    by_command = [(f"`racecheck {name}`", command.get_short_help_str(200)) for name, command in known]
+    found = {"rooms": _table(("room", "what it does"), _rooms()), "commands": _table(("command", "does"), by_command)}
+    for name, command in known:
+        rows = [_option(each) for each in command.params if isinstance(each, click.Option) and not each.hidden]
+        if rows:
+            found[f"options-{name}"] = _table((f"option of `{name}`", "meaning"), rows)
+    return found
+
+
+def _rooms() -> list[tuple[str, str]]:
+    assert racecheck.__doc__ is not None
+    rows = [line.split(maxsplit=1) for line in racecheck.__doc__.splitlines() if line.startswith("    ")]
+    return [(f"`{name}`", words) for name, words in rows]
+
+
+def _option(option: click.Option) -> tuple[str, str]:
+    names, text = option.get_help_record(click.Context(click.Command(""))) or ("", "")
+    return f"`{names}`", text
+
+
+def _table(head: tuple[str, str], rows: list[tuple[str, str]]) -> str:
+    lines = [head, ("---", "---"), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def marked_tables() -> list[tuple[str, str, str]]:
+    """Each generated table of the pages: the page, the name, and the text that is there."""
+    return [
+        (str(page.relative_to(ROOT)), match[2], match[0].removeprefix(match[1]))
+        for page in PAGES
+        for match in _TABLE.finditer(page.read_text())
+    ]
+
+
+if __name__ == "__main__":
+    made = tables()
+    for each in PAGES:
+        each.write_text(_TABLE.sub(lambda match: match[1] + made[match[2]], each.read_text()))
