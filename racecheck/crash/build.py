@@ -161,7 +161,7 @@ def _renamed(op: Op, change: Change, make: _Make) -> Iterator[Entry]:
     """(Of one file by two of its own names rename(2) does nothing.)"""
     source, target = op.places
     if "RENAME_EXCHANGE" in op.flags:
-        raise LookupError(f"{op.label} exchanges two names, which is not modelled")
+        raise LookupError(f"{op.label} exchanges two names, which is not modeled")
     if source.inode != target.inode:
         yield make(
             "rename", inode=source.inode, directory=source.directory, name=change.names[0],

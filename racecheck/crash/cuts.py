@@ -73,7 +73,7 @@ def cuts(log: Log, acks: Sequence[int] = (), promises: int | None = None) -> tup
     for cut in plan.everywhere(MOST if promises is None else FEW):
         found.setdefault((cut.entries, cut.reached), cut)
     skipped = plan.skipped if promises is None else skipped
-    left_out = "not all the ways in which ranks could be apart when the crash comes"
+    left_out = "not all consistent cuts"
     return list(found.values()), f"{left_out} ({skipped} more at most)" * bool(skipped)
 
 

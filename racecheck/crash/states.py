@@ -96,11 +96,9 @@ class _Enumerator:
     def _truncated(self, found: int, budget: int) -> str:
         reasons = [self.left_out] if self.left_out else []
         if self.bounded:
-            reasons.append(
-                f"only a bounded set of the ways to lose something, at {self.bounded} of {len(self.cuts)} cuts"
-            )
+            reasons.append(f"only some of the possible losses at {self.bounded} of {len(self.cuts)} cuts")
         if self.skipped:
-            reasons.append(f"nothing lost at {self.skipped} of {len(self.cuts)} cuts")
+            reasons.append(f"no losses tried at {self.skipped} of {len(self.cuts)} cuts")
         if found > budget:
             reasons.append(f"{found - budget} states beyond the budget of {budget}")
         return "; ".join(reasons)

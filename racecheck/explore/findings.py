@@ -119,7 +119,7 @@ def source_hash(file: Path) -> str:
     try:
         return hashlib.sha256(file.read_bytes()).hexdigest()
     except OSError as error:
-        raise UsageError(f"{file} cannot be read: {error.strerror}; a scenario has to be in a file") from None
+        raise UsageError(f"cannot read {file}: {error.strerror}; a scenario must be defined in a file") from None
 
 
 def save(finding: Finding, directory: Path, path: Path | None = None) -> Path:
@@ -187,7 +187,7 @@ class Format:
         """The value of this ``kind`` in a file; raises `UsageError` with its path and what is wrong with it."""
         try:
             if not path.is_file():
-                raise UsageError("there is no such file: give the path that racecheck run has printed")
+                raise UsageError("no such file: use the path that racecheck run printed")
             if path.stat().st_size > _LARGEST:
                 raise UsageError(f"not {self.noun}: it has more than {_LARGEST >> 20} MiB")
             return self.decode(path.read_text("utf-8"), kind)
@@ -205,14 +205,14 @@ class Format:
         except (ValueError, RecursionError) as error:
             raise UsageError(f"not {self.noun}: not JSON: {error}; {self.mend}") from None
         if type(data) is not dict or data.pop("format", None) != self.name:
-            raise UsageError(f'not {self.noun}: it does not say "format": "{self.name}"; {self.mend}')
+            raise UsageError(f'not {self.noun}: "format" is not "{self.name}"; {self.mend}')
         self._check_version(data.pop("version", None))
         try:
             return _parse(kind, former_names.current(data), "")
         except _WrongError as wrong:
             raise UsageError(f"damaged {self._plain}: {wrong}; {self.mend}") from None
         except RecursionError:
-            raise UsageError(f"damaged {self._plain}: a recovery in a recovery, over and over; {self.mend}") from None
+            raise UsageError(f"damaged {self._plain}: recoveries are nested too deeply; {self.mend}") from None
 
     @property
     def _plain(self) -> str:
@@ -225,16 +225,16 @@ class Format:
         if type(version) is int and 0 < version < current:
             raise UsageError(f"version {version} is older than this racecheck reads ({current}); {self.mend}")
         if type(version) is not int or version != current:
-            raise UsageError(f"there is no version {shown} of {self._plain} files; {self.mend}")
+            raise UsageError(f"unknown version {shown} of {self._plain} files; {self.mend}")
 
 
-FINDING = Format(FORMAT, VERSION, "a finding", "make it anew with racecheck run")
+FINDING = Format(FORMAT, VERSION, "a finding", "create it again with racecheck run")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("an object has a key twice")
+        raise ValueError("an object has a duplicate key")
     return found
 
 

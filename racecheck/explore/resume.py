@@ -121,7 +121,7 @@ def load(path: Path, scenario: Reference, world: World, seed: str) -> Cut:
         ("with another seed", found.seed, seed),
     ):
         if theirs != ours:
-            raise UsageError(f"{path} is a search {what}: leave --resume out, or give what it was made with")
+            raise UsageError(f"{path} is a search {what}: drop --resume, or use the same scenario, world and seed")
     return found
 
 

@@ -149,7 +149,7 @@ def run_crashed(session: Session, scenario: Scenario, finding: Finding, strategy
     )
     recorder.close()
     if found.judged == 0:
-        return outcome, f"the crash leaves no such state: {'; '.join(found.reasons) or 'the run has changed'}"
+        return outcome, f"the crash no longer leaves this state: {'; '.join(found.reasons) or 'the run has changed'}"
     if not found.groups:
         return outcome, ""
     left = found.groups[0].witnesses[0].outcome
@@ -249,5 +249,7 @@ def replay_constraints(
     for constraint, why in unmet[0].items():
         is_missing = "never happens" in why and all(each.get(constraint) == why for each in unmet)
         if is_missing and (constraint in unknown or not done.reproduced):
-            raise UsageError(f"{constraint}: {why}; make the finding anew with racecheck run {finding.scenario.target}")
+            raise UsageError(
+                f"{constraint}: {why}; create the finding again with racecheck run {finding.scenario.target}"
+            )
     return done

@@ -42,7 +42,7 @@ _FEWEST = 30
 """How many runs each step of an explanation makes at most where many failures are explained, as in the gate."""
 _REPAIRS = "what would help"
 
-_NO_CRASHES = "the crashes of a run were not judged"
+_NO_CRASHES = "crash states of a run were not judged"
 
 Effect = tuple[object, ...]
 _PASS = Judgement(Verdict.PASS)
@@ -164,7 +164,7 @@ class _Exploration:
         self.shown, self.coverage = past.claim, past.coverage
         self.crashing = Runs(session, search.scenario, search.world, search.invariants, search.seed, past.crashes)
         if self.crashing.models and search.free:
-            raise UsageError("what a crash leaves takes control of the run: leave --mode free or the crash out")
+            raise UsageError("crash faults need controlled mode: drop --mode free or the fault")
         self.interrupted = False
         self.rehearsal: Outcome | None = None
 
@@ -310,7 +310,7 @@ class _Exploration:
         judgement = judge(outcome, self.search.invariants)
         if self.judged.verdict is not Verdict.UNKNOWN:
             return judgement
-        unconfirmed = [f"unconfirmed: {each.invariant}: {each.message}" for each in judgement.violations]
+        unconfirmed = [f"not confirmed: {each.invariant}: {each.message}" for each in judgement.violations]
         return Judgement(Verdict.UNKNOWN, reasons=[*judgement.reasons, *unconfirmed])
 
     def stop(self, error: CannotRun | InternalError) -> None:
@@ -386,7 +386,7 @@ class _Exploration:
             why = ["no schedule was run"]
         else:
             counted = zip(self.search.world.faults, self.fired, strict=True)
-            why = [f"not triggered: {faults.text(each)}" for each, times in counted if not times]
+            why = [f"never reached: {faults.text(each)}" for each, times in counted if not times]
         return max(self.judged.verdict, Verdict.UNKNOWN if why else Verdict.PASS), why
 
     def _cut(self) -> Cut | None:
@@ -609,7 +609,7 @@ def foresee(session: Session, search: Search, progress: Progress | None = None) 
     exploration.search = search = replace(search, names=first.outcome.names if first.outcome else ())
     if first.outcome is None or first.verdict is not Verdict.PASS:
         broken = (f"{each.violation.invariant}: {each.violation.message}" for each in first.violations)
-        why = [f"there is no passing run to begin with: {each}" for each in (*first.reasons, *broken)]
+        why = [f"the first run does not pass: {each}" for each in (*first.reasons, *broken)]
         return Foreseen(first.target, Verdict.UNKNOWN, None, {}, exploration.seconds, first.coverage, why)
 
     def goes_on(tried: Sequence[Race]) -> bool:

@@ -84,7 +84,7 @@ class Trials:
         Raises `UsageError`; and `CannotRun`, also for a run that differs from the one before of the same schedule.
         """
         if before is not None and before.what.world.storage != what.world.storage:
-            raise UsageError("what runs on one disk needs one storage: give all of these worlds the same")
+            raise UsageError("phases on one disk need one storage model: use the same for all worlds")
         if not isinstance(strategy, Switches):
             with self._sessions.use() as session:
                 return self._carry_out(session, what, strategy, before)

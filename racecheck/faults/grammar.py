@@ -51,7 +51,7 @@ def parse(spec: str) -> Fault:
     """The fault that a text stands for; raises `UsageError`: one line, with the grammar or what there is."""
     words = spec.split()
     if not words:
-        raise UsageError(f"a fault is written {GRAMMAR}")
+        raise UsageError(f"empty fault; grammar: {GRAMMAR}")
     fault = Fault(_what(words.pop(0), spec))
     fault = replace(fault, amount=_USUAL.get(fault.what, 0.0))
     if words and words[0] == "on":
@@ -59,7 +59,7 @@ def parse(spec: str) -> Fault:
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or name not in _FIELDS:
-            raise UsageError(f"fault {spec!r}: {word!r} is not part of {GRAMMAR}")
+            raise UsageError(f"fault {spec!r}: {word!r} does not fit the grammar: {GRAMMAR}")
         fault = _FIELDS[name](fault, name, value, spec)
     for problem in _problems(fault):
         raise UsageError(f"fault {spec!r}: {problem}")
@@ -87,22 +87,22 @@ def check(world: World) -> None:
         for name, number, there_are in (("rank", fault.rank, world.ranks), ("node", fault.node, world.nodes)):
             if number >= there_are:
                 last = f"only {name} 0" if there_are == 1 else f"{name}s 0 to {there_are - 1}"
-                raise UsageError(f"fault {text(fault)!r}: there is no {name} {number}, {last}")
+                raise UsageError(f"fault {text(fault)!r}: no {name} {number}; the world has {last}")
 
 
 def _what(word: str, spec: str) -> str:
     if word in _KINDS or word in errors.errorcode.values():
         return word
-    raise UsageError(f"fault {spec!r}: {word!r} is neither an errno (as ENOSPC) nor one of {', '.join(_KINDS)}")
+    raise UsageError(f"fault {spec!r}: {word!r} is neither an errno (such as ENOSPC) nor one of {', '.join(_KINDS)}")
 
 
 def _on(fault: Fault, words: list[str], spec: str) -> tuple[Fault, list[str]]:
     if not words:
-        raise UsageError(f"fault {spec!r}: on which calls? {GRAMMAR}")
+        raise UsageError(f"fault {spec!r}: no calls after 'on'; grammar: {GRAMMAR}")
     calls = () if words[0] == "any" else tuple(words[0].split("|"))
     for call in calls:
         if call not in CALLS:
-            raise UsageError(f"fault {spec!r}: there is no call {call!r}; there is: any, {', '.join(CALLS)}")
+            raise UsageError(f"fault {spec!r}: unknown call {call!r}; known: any, {', '.join(CALLS)}")
     fault, words = replace(fault, calls=calls), words[1:]
     if words and "=" not in words[0]:
         fault, words = replace(fault, path=words[0]), words[1:]
@@ -113,7 +113,9 @@ def _number(fault: Fault, name: str, value: str, spec: str) -> Fault:
     word = {"nth": "each", "times": "all"}.get(name)
     least = 1 if word else 0
     if value != word and not (value.isdecimal() and least <= int(value) < 1 << 31):
-        raise UsageError(f"fault {spec!r}: {name} is a number from {least}{f' or {word}' * bool(word)}, not {value!r}")
+        raise UsageError(
+            f"fault {spec!r}: {name} must be a number from {least}{f' or {word}' * bool(word)}, not {value!r}"
+        )
     number = 0 if value == word else int(value)
     fields = {"rank": fault.rank, "node": fault.node, "nth": fault.nth, "times": fault.times, name: number}
     return replace(fault, rank=fields["rank"], node=fields["node"], nth=fields["nth"], times=fields["times"])
@@ -122,7 +124,7 @@ def _number(fault: Fault, name: str, value: str, spec: str) -> Fault:
 def _amount(fault: Fault, name: str, value: str, spec: str) -> Fault:
     if _AMOUNTS.get(fault.what) != name:
         fitting = [what for what, of in _AMOUNTS.items() if of == name]
-        raise UsageError(f"fault {spec!r}: {name} is for {', '.join(fitting)}")
+        raise UsageError(f"fault {spec!r}: {name}= applies only to {', '.join(fitting)}")
     try:
         amount = float(value) if name == "seconds" else float(int(value))
     except ValueError:
@@ -135,17 +137,17 @@ def _amount(fault: Fault, name: str, value: str, spec: str) -> Fault:
 def _model(fault: Fault, name: str, value: str, spec: str) -> Fault:
     del name
     if fault.what != "crash":
-        raise UsageError(f"fault {spec!r}: a model is for crash")
+        raise UsageError(f"fault {spec!r}: model= applies only to crash")
     if value not in MODELS:
-        raise UsageError(f"fault {spec!r}: there is no model {value!r}; there is: {', '.join(MODELS)}")
+        raise UsageError(f"fault {spec!r}: unknown model {value!r}; known: {', '.join(MODELS)}")
     return replace(fault, model=value)
 
 
 def _when(fault: Fault, name: str, value: str, spec: str) -> Fault:
     if fault.what not in KILLS:
-        raise UsageError(f"fault {spec!r}: {name} is for {', '.join(KILLS)}")
+        raise UsageError(f"fault {spec!r}: {name}= applies only to {', '.join(KILLS)}")
     if value not in {"before", "after"}:
-        raise UsageError(f"fault {spec!r}: {name} is before or after, not {value!r}")
+        raise UsageError(f"fault {spec!r}: {name} must be before or after, not {value!r}")
     return replace(fault, after=value == "after")
 
 
@@ -158,10 +160,10 @@ _FIELDS = {
 def _problems(fault: Fault) -> Iterator[str]:
     allowed = _NEEDS_CALLS.get(fault.what)
     if allowed is not None and not (fault.calls and allowed.issuperset(fault.calls)):
-        yield f"{fault.what} is for {' and '.join(sorted(allowed))}: write {fault.what} on {max(allowed)}"
+        yield f"{fault.what} applies only to {' and '.join(sorted(allowed))}: write {fault.what} on {max(allowed)}"
     if fault.what == "full" and (fault.calls or fault.nth != 1 or fault.times != 1 or fault.rank >= 0):
-        yield "full is about all that is written: write full bytes=N, and node=N for one node's disk"
+        yield "full applies to all writes: write full bytes=N, with node=N for one node's disk"
     if fault.what == "crash" and replace(fault, model="", path="**") != Fault("crash"):
-        yield "a crash is tried at every moment: write crash, and model=NAME for one model only"
+        yield "crash covers every moment of a run: write crash, with model=NAME for one model"
     if fault.what in (*KILLS, "term") and fault.times != 1:
-        yield "who is killed is killed once: leave times out"
+        yield "times= does not apply to a kill: leave it out"

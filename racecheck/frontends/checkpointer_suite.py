@@ -117,13 +117,13 @@ class CheckpointerSuite:
         _name(self.checkpointer)
         unknown = [each for each in self.checks if each not in CHECKS]
         if unknown:
-            raise UsageError(f"there is no check {unknown[0]!r}; there are: {', '.join(CHECKS)}")
+            raise UsageError(f"unknown check {unknown[0]!r}; known: {', '.join(CHECKS)}")
         return [each for each in applicable(self.checkpointer) if not self.checks or each in self.checks]
 
     def _parameter(self, name: str) -> Any:
         against = reason_against(self.checkpointer, CHECKS[name])
         # What its documentation does not promise is not applicable: the gate shows it, a test has nothing to assert.
-        marks = [pytest.mark.skip(reason=f"{name} is not held against it: {against}")] if against else []
+        marks = [pytest.mark.skip(reason=f"{name} is not promised: {against}")] if against else []
         return pytest.param(name, id=name, marks=marks)
 
 
@@ -156,5 +156,5 @@ def _name(checkpointer: type) -> str:
     protocol.check(checkpointer, getattr(checkpointer, "__name__", repr(checkpointer)))
     name = f"{checkpointer.__module__}:{checkpointer.__qualname__}"
     if "." in checkpointer.__qualname__:
-        raise UsageError(f"{name} cannot be imported by its name: define the class at the top of a module")
+        raise UsageError(f"{name} cannot be imported by name: define the class at module level")
     return name

@@ -106,7 +106,9 @@ class Racecheck:
         wanted, invariants = _wanted(scenario, invariant)
         report, text = self._explore(scenario, invariants, given)
         if wanted not in [each.violation.invariant for each in report.violations]:
-            pytest.fail(f"{wanted} was to be broken within {within} schedules\n\n{text}", pytrace=False)
+            pytest.fail(
+                f"expected a violation of {wanted} within {within} schedules; found none\n\n{text}", pytrace=False
+            )
         return self._passed(report, text)
 
     def run(
@@ -133,7 +135,7 @@ class Racecheck:
         """The world, invariants and seed of one run."""
         try:
             if _set(given).keys() & {"schedules", "strategy"}:
-                raise UsageError("a schedule is one run: leave schedules and strategy out")
+                raise UsageError("a schedule means one run: leave out schedules= and strategy=")
             return self._search(scenario, invariants, given)
         except UsageError as error:
             wrong = f"racecheck: {error}"
@@ -208,7 +210,7 @@ class Racecheck:
         }
         timeout = option("racecheck_timeout")
         if chosen["world"] is not None and given.get("ranks") is not None:
-            raise UsageError("a world says how many ranks it has: leave ranks or the world out")
+            raise UsageError("a world sets its own number of ranks: leave out ranks= or world=")
         ranks = None if chosen["world"] is not None else chosen["ranks"]
         world = make_world(
             scenario.fitted(chosen["world"] or scenario.world), ranks=ranks, faults=chosen["faults"],
@@ -231,7 +233,7 @@ class Racecheck:
         wrong = [*map(repr, marker.args), *sorted(set(marker.kwargs) - set(self._settings))]
         if wrong:
             known, unknown = ", ".join(self._settings), ", ".join(wrong)
-            raise UsageError(f"the racecheck marker takes {known} by name, not {unknown}")
+            raise UsageError(f"the racecheck marker takes the keywords {known}, not {unknown}")
         return _set(marker.kwargs)
 
 
@@ -241,7 +243,7 @@ def _set(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_scenario(given: object) -> None:
     if not isinstance(given, Scenario):
-        raise UsageError(f"{given!r} is no scenario: decorate the function with racecheck.scenario()")
+        raise UsageError(f"{given!r} is not a scenario: decorate the function with @racecheck.scenario()")
 
 
 def _wanted(scenario: Scenario, invariant: str | Invariant | None) -> tuple[str, tuple[Invariant, ...]]:
@@ -252,7 +254,7 @@ def _wanted(scenario: Scenario, invariant: str | Invariant | None) -> tuple[str,
     wanted = name_of(invariant) if callable(invariant) else invariant or scenario.breaks
     known = [name_of(each) for each in asked]
     if wanted not in known:
-        what = f"invariant {wanted!r}" if wanted else "invariant that it `breaks`"
+        what = f"is not judged by {wanted!r}" if wanted else "does not say which invariant it `breaks`"
         names = ", ".join(known)
-        pytest.fail(f"racecheck: {scenario.target} has no {what}: name one of {names}", pytrace=False)
+        pytest.fail(f"racecheck: {scenario.target} {what}: name one of {names}", pytrace=False)
     return wanted, asked

@@ -88,7 +88,7 @@ def schedules(ops: int = 64) -> SearchStrategy[Switches]:
     Raises `UsageError` for no ops.
     """
     if ops < 1:
-        raise UsageError(f"schedules(ops={ops}): a rank has one op at least")
+        raise UsageError(f"schedules(ops={ops}): ops must be at least 1")
     spans = [*takewhile(lambda span: span < ops, (_SHORTEST << power for power in count())), ops]
 
     @st.composite
@@ -120,7 +120,7 @@ def worlds(
     base = like.world if isinstance(like, Scenario) else like or World()
     shapes = [(each, on) for on in nodes for each in ranks if on > 0 and each % on == 0]
     if not shapes:
-        raise UsageError(f"none of {[*ranks]} ranks can be shared out evenly among any of {[*nodes]} nodes")
+        raise UsageError(f"no number of ranks in {[*ranks]} divides evenly among {[*nodes]} nodes")
     shaped = [make_world(base, ranks=each, nodes=on, skew=(skew,), sizes=sizes) for each, on in shapes]
     most = {each.name: each.value for each in shaped[0].sizes if each.name in (sizes or {})}
     ahead = st.integers(0, round(skew * 1000))
@@ -267,12 +267,12 @@ def _check_deadline() -> None:
     now = settings.default if currently_in_test_context() else None
     if now is not None and (limit := now.deadline) is not None:
         allowed = f"{limit.total_seconds() * 1000:.0f} ms"
-        raise UsageError(f"a run may take longer than this test's deadline of {allowed}: add @settings(deadline=None)")
+        raise UsageError(f"a run may exceed this test's deadline of {allowed}: add @settings(deadline=None)")
 
 
 def _asked(scenario: Scenario, invariants: Sequence[Invariant] | None) -> tuple[Invariant, ...]:
     if not isinstance(scenario, Scenario):
-        raise UsageError(f"{scenario!r} is no scenario: decorate the function with racecheck.scenario()")
+        raise UsageError(f"{scenario!r} is not a scenario: decorate the function with @racecheck.scenario()")
     return scenario.invariants if invariants is None else tuple(invariants)
 
 
@@ -287,9 +287,9 @@ def _try(
 ) -> Trial:
     _asked(scenario, None)
     if world is not None and not isinstance(world, World):
-        raise UsageError(f"{world!r} is no world: draw one from racecheck.worlds()")
+        raise UsageError(f"{world!r} is not a world: draw one from racecheck.worlds()")
     if schedule is not None and not hasattr(schedule, "choose"):
-        raise UsageError(f"{schedule!r} is no schedule: draw one from racecheck.schedules()")
+        raise UsageError(f"{schedule!r} is not a schedule: draw one from racecheck.schedules()")
     what = What(scenario, scenario.fitted(scenario.world if world is None else world), str(seed), contents)
     trial = _TRIALS.run(what, Switches() if schedule is None else schedule, before)
     if currently_in_test_context():
@@ -300,7 +300,9 @@ def _try(
 def _choices(outcome: Outcome) -> str:
     """Those that were not the tamest."""
     taken = [f"{number} is {each.label}" for number, each in enumerate(outcome.schedule, 1) if each.index]
-    return f"{len(taken)} of {len(outcome.schedule)} choices are not the tamest" + ": " * bool(taken) + ", ".join(taken)
+    return (
+        f"{len(taken)} of {len(outcome.schedule)} choices are not the default" + ": " * bool(taken) + ", ".join(taken)
+    )
 
 
 def _judge(trial: Trial, invariants: Sequence[Invariant], findings: Path | None) -> Report:

@@ -22,14 +22,18 @@ _CURRENT = pytest.StashKey[pytest.Item]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Five options; what a test says itself goes before the first three."""
     add = parser.getgroup("racecheck", "race conditions in distributed checkpoint code").addoption
-    add("--racecheck-schedules", type=int, metavar="N", help="The most schedules of a check (100).")
-    add("--racecheck-seed", metavar="SEED", help="What everything random is drawn from (0).")
-    add("--racecheck-collectives", metavar="KIND", help="gloo, or weakest: as early as MPI and NCCL allow.")
+    add("--racecheck-schedules", type=int, metavar="N", help="Maximum number of schedules of a check (100).")
+    add("--racecheck-seed", metavar="SEED", help="Random seed (0).")
+    add(
+        "--racecheck-collectives",
+        metavar="KIND",
+        help="When collectives return: gloo, or weakest (as early as MPI and NCCL allow).",
+    )
     add(
         "--racecheck-explain", type=float, metavar="SECONDS", default=20.0,
         help="Explain a failing check for so long at most (20); 0: not at all.",
     )  # fmt: skip
-    add("--racecheck-timeout", type=float, metavar="SECONDS", help="Replaces the timeout of worlds.")
+    add("--racecheck-timeout", type=float, metavar="SECONDS", help="Timeout in seconds for every world.")
 
 
 def pytest_configure(config: pytest.Config) -> None:

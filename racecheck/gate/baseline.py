@@ -16,7 +16,7 @@ from racecheck.gate.cells import Cell
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Verdict
 
-FORMAT = Format("racecheck-baseline", 1, "a baseline", "write it anew with racecheck gate --update-baseline")
+FORMAT = Format("racecheck-baseline", 1, "a baseline", "recreate it with racecheck gate --update-baseline")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Comparison:
 def load(path: Path) -> Baseline:
     """Raises `UsageError` for a file that is missing or no baseline."""
     if not path.is_file():
-        raise UsageError(f"there is no baseline {path}: write one with racecheck gate --update-baseline")
+        raise UsageError(f"no baseline at {path}: create it with racecheck gate --update-baseline")
     return cast("Baseline", FORMAT.load(path, Baseline))
 
 
@@ -69,7 +69,7 @@ def updated(baseline: Baseline, comparison: Comparison) -> Baseline:
 
 def fixed(line: str) -> str:
     """What to say of a finding that is gone."""
-    return f"fixed: {line}: take it out of the baseline with --update-baseline"
+    return f"fixed: {line}: remove it from the baseline with --update-baseline"
 
 
 def verdict(cells: Sequence[Cell], comparison: Comparison) -> Verdict:

@@ -10,9 +10,9 @@ from racecheck.report.words import count
 from racecheck.scheduling.claims import Claim
 
 NO_TIME = "no schedule was run"
-SCANT = "more was left out than tried"
-TOO_LITTLE = "too little time"
-_SHORT = ("not triggered: ", NO_TIME, SCANT)
+SCANT = "less than half was tried"
+TOO_LITTLE = "not enough time"
+_SHORT = ("never reached: ", NO_TIME, SCANT)
 """How a reason for UNKNOWN begins that more time may do away with."""
 
 
@@ -100,7 +100,7 @@ class Cell:
     def deepened(self, other: Cell) -> Cell:
         """This cell and a longer search for the same, as one.
 
-        What one of them found counts; that one of them had too little time does not, if the other had enough.
+        What one of them found counts; that one of them had not enough time does not, if the other had enough.
         """
         both = (self, other)
         told = [each for each in both if not each.is_short] or [other]

@@ -78,7 +78,7 @@ class Judging:
 
     def _try(self) -> str:
         """Why it cannot be judged at all, "" if it can; raises `UsageError` for a class that is no checkpointer."""
-        self._show(f"{self._subject.name}: one plain run")
+        self._show(f"{self._subject.name}: trial run")
         check = CHECKS[trial.CHECK]
         scenario, world, strategy = self._subject.scenario(check), self._world(check), RoundRobin()
         strategy.begin(Random(0))
@@ -105,7 +105,7 @@ class Judging:
 
     def _again(self, check: Check, cell: Cell, after: int) -> Cell:
         """Explain a failure, or look for longer; ``after`` more are as urgent."""
-        note = f"once more, {count(after, 'check')} to go"
+        note = f"again, {count(after, 'check')} to go"
         if cell.verdict is Verdict.FAIL:
             return self._explained(check, cell, plan.explaining(left=self._left(), after=after), note)
         budget = plan.longer(

@@ -42,7 +42,7 @@ def _end(case: ET.Element, cell: Cell, comparison: Comparison) -> None:
     if cell.verdict is Verdict.PASS:
         return
     if cell.against:
-        _add(case, "skipped", f"not held against it: {cell.against}; seen: {said}", "")
+        _add(case, "skipped", f"not promised: {cell.against}; seen: {said}", "")
     elif cell.verdict is Verdict.UNKNOWN:
         _add(case, "error", said, "")
     elif all(f"{cell.target} {each.invariant}" in comparison.known for each in cell.broken):

@@ -16,14 +16,15 @@ MARKS: dict[Kind, str] = {
     "fail": "FAIL", "unknown": "?", "exhausted": "PASS", "budget": "pass", "not held": "n/a", "not asked": "-",
 }  # fmt: skip
 PART = "*"
+_UNJUDGED = " could not judge the run: "
 """Marks a pass for which not all was tried that could have been, one by one."""
 LEGEND: dict[Kind, str] = {
-    "exhausted": "held in every interleaving of every check that asked",
-    "budget": "held as far as the budget went, in so many schedules",
-    "fail": "broken by a check; the finding is below",
-    "unknown": "could not be judged; the reason is below",
-    "not held": "not promised by the documentation, so not held against it; what the misuse does is below",
-    "not asked": "no check here asks for it",
+    "exhausted": "held in every interleaving of every check that asks for it",
+    "budget": "held in N schedules, as far as the budget went",
+    "fail": "violated; see the finding below",
+    "unknown": "could not be judged; see the reason below",
+    "not held": "not promised by the documentation, so it does not count; see below what the misuse does",
+    "not asked": "no check asks for it",
 }
 
 
@@ -101,5 +102,5 @@ def expected(invariant: str) -> str:
 
 def _doubts(cell: Cell, invariant: str) -> list[str]:
     """The reasons for doubt that concern an invariant: those of its own, and those of no invariant in particular."""
-    judging = {each: each.partition(" could not judge: ")[0] for each in cell.reasons if " could not judge: " in each}
+    judging = {each: each.partition(_UNJUDGED)[0] for each in cell.reasons if _UNJUDGED in each}
     return [each for each in cell.reasons if judging.get(each, invariant) == invariant]

@@ -53,7 +53,7 @@ class Fate:
     def text(self) -> str:
         """One line."""
         fate = f"killed by {self.check}: {self.broken[0]}" if self.check else f"survives {self.checks} checks: "
-        why = "" if self.check else self.harmless or "NOBODY KNOWS WHY"
+        why = "" if self.check else self.harmless or "NO REASON KNOWN"
         return f"{self.mutant.name:42} {self.mutant.about}\n{'':42} {fate}{why} ({self.seconds:.0f} s)"
 
 

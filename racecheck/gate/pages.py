@@ -65,7 +65,7 @@ def blocks(result: Result) -> Iterator[Block]:
     """The verdict; the checks (of a single checkpointer) and the matrix; what was found, and how to see it again."""
     yield Heading(f"{result.verdict.name}  {_headline(result)}")
     if result.interrupted:
-        yield Line("interrupted: the same command goes on from here (--anew begins from the start)")
+        yield Line("interrupted: the same command continues from here (--fresh starts over)")
     for each in result.wrong:
         yield Line(f"UNKNOWN  {each}")
     if not any(each.schedules for each in result.cells):
@@ -143,7 +143,7 @@ def _checks(cells: Sequence[Cell]) -> Grid:
 
 def _in_part(part: Sequence[Cell]) -> Iterator[Block]:
     """What is behind the marks; of a single checkpointer the table of the checks says it."""
-    yield Heading("What was tried in part")
+    yield Heading("Partly tried")
     for row in dict.fromkeys(each.row for each in part):
         yield Line(f"{row}: {'; '.join(f'{each.check}: {each.extent}' for each in part if each.row == row)}")
 
@@ -154,7 +154,7 @@ def _legend(result: Result, used: set[Kind], *, is_part: bool) -> Iterator[Block
         if kind in used:
             yield Line(f"{MARKS[kind]}{' N' * (kind == 'budget')}: {text}")
     if is_part:
-        yield Line(f"{PART}: some of the faults, stale views or crash states were left out")
+        yield Line(f"{PART}: some faults, stale reads or crash states were not tried")
     versions = {f"{name} {each}" for cell in result.cells for name, each in cell.versions.items()}
     yield Line(f"Versions: {', '.join([f'racecheck {VERSION}', *sorted(versions)])}")
 
@@ -163,11 +163,11 @@ def _found(result: Result) -> Iterator[Block]:
     """What is broken, with what was expected and seen; first what counts."""
     failing = sorted((each for each in result.cells if each.broken), key=lambda each: not each.is_held)
     if failing:
-        yield Heading("What was found")
+        yield Heading("Findings")
     for number, cell in enumerate(failing):
         yield Line(f"{cell.row}, {cell.check}: {CHECKS[cell.check].about}")
         if cell.against:
-            yield Line(f"not held against it: {cell.against}", level=1)
+            yield Line(f"not promised: {cell.against}", level=1)
         for each in cell.broken:
             yield from _broken(cell, each, result)
         for why in cell.reasons:
@@ -176,9 +176,7 @@ def _found(result: Result) -> Iterator[Block]:
         if cell.text:
             yield Listing(cell.text, is_first=number == 0)
     if any(each.is_held and _is_stood(CHECKS[each.check]) for each in failing):
-        yield Line(
-            "a saver that stands this, to copy, with what each step is for: ", f"python -m pydoc {controls.__name__}"
-        )
+        yield Line("a checkpointer that passes this check, to copy: ", f"python -m pydoc {controls.__name__}")
     for gone in result.comparison.fixed:
         yield Line(baseline.fixed(gone))
 
@@ -199,14 +197,14 @@ def _broken(cell: Cell, broken: Broken, result: Result) -> Iterator[Block]:
 def _doubted(result: Result) -> Iterator[Block]:
     doubted = [each for each in result.cells if each.verdict is Verdict.UNKNOWN]
     if doubted:
-        yield Heading("What could not be judged")
+        yield Heading("Not judged")
     for cell in doubted:
         if not cell.is_short:
             yield Line(f"{cell.row}, {cell.check}: {cell.why}")
     for row in result.rows:
         short = [each.check for each in doubted if each.row == row and each.is_short]
         if short:
-            yield Line(f"{row}, {', '.join(short)}: {TOO_LITTLE}; allow more --seconds, or name fewer checks")
+            yield Line(f"{row}, {', '.join(short)}: {TOO_LITTLE}; raise --seconds or name fewer checks")
 
 
 def _options(result: Result) -> str:

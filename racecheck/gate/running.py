@@ -27,14 +27,14 @@ class Asked:
     """What is to be judged: checkpointers by name, and which checks on which storages (none: all).
 
     ``goes_on``: one that cannot be asked does not end the gate, and what an earlier one has done stays done; else only
-    what one did that was interrupted.  ``anew``: all is done again.
+    what one did that was interrupted.  ``fresh``: all is done again.
     """
 
     names: Sequence[str]
     checks: Sequence[str] = ()
     storages: Sequence[str] = ()
     goes_on: bool = False
-    anew: bool = False
+    fresh: bool = False
 
 
 class Gate:
@@ -107,12 +107,14 @@ class Gate:
     def _kept(self, subject: Subject) -> dict[str, Cell]:
         if self._store is None:
             return {}
-        if self._asked.anew:
+        if self._asked.fresh:
             self._store.clear() if self._asked.goes_on else self._store.end()
             return {}
         kept = self._store.good(subject)
         if kept:
-            self._say(f"{subject.name}: {count(len(kept), 'cell')} kept from an earlier time (--anew makes them again)")
+            self._say(
+                f"{subject.name}: {count(len(kept), 'result')} reused from an earlier gate (--fresh runs them again)"
+            )
         return kept
 
     def _take(self, subject: Subject, cell: Cell) -> None:
@@ -126,7 +128,7 @@ class Gate:
 
 def line(cell: Cell) -> str:
     """What came of a check, in a line."""
-    verdict = f"{cell.verdict.name} (not held against it)" if cell.broken and cell.against else cell.verdict.name
+    verdict = f"{cell.verdict.name} (not promised)" if cell.broken and cell.against else cell.verdict.name
     claim = "; ".join(["every interleaving", *cell.claim.conditions]) if cell.exhaustive else str(cell.claim)
     grounds = ", ".join(each.invariant for each in cell.broken) or cell.why or claim
     return f"{cell.target}  {verdict}  {count(cell.schedules, 'schedule')}, {cell.seconds:.1f} s; {grounds}"

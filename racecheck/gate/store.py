@@ -4,7 +4,7 @@ The file is versioned JSON, read strictly and written as a whole.  A cell is goo
 the same (`Kept.source`, the versions, the terms): else it is made again, and replaces the old one.
 
 The gate of all has one file, which stays.  The gate of one checkpointer has a file for all that it was asked, and ends
-that when it has come to its end: who asks the same again then wants to know it anew, and what was asked otherwise and
+that when it has come to its end: who asks the same again then wants to know it again, and what was asked otherwise and
 interrupted is still to be gone on with.
 """
 
@@ -26,7 +26,7 @@ from racecheck.gate.judging import Terms
 from racecheck.gate.subjects import Subject, fingerprint
 from racecheck.model.errors import UsageError
 
-FORMAT = Format("racecheck-gate", 4, "a gate's cells", "remove it, or begin anew with --anew")
+FORMAT = Format("racecheck-gate", 4, "a gate's cells", "remove it, or use --fresh")
 _LONGEST = 100
 _ALL, _ONE, _LOCK = "gate.json", "gate-{}-{}.json", "gate.lock"
 

@@ -39,7 +39,7 @@ class Subject:
         missing = [name for name in protocol.requires(self.kind) if not _is_installed(name)]
         if not missing:
             return ""
-        return f"needs {', '.join(missing)}, which is not installed: {_installation(missing[0])}"
+        return f"needs {', '.join(missing)}: {_installation(missing[0])}"
 
     def scenario(self, check: Check) -> Scenario:
         """What every rank runs."""
@@ -66,10 +66,10 @@ def checks(subject: Subject, names: Sequence[str], storages: Sequence[str]) -> l
     known = [*dict.fromkeys(each.storage for each in CHECKS.values())]
     for each in names:
         if each not in CHECKS:
-            raise UsageError(f"there is no check {each!r}; there are: {', '.join(CHECKS)}")
+            raise UsageError(f"unknown check {each!r}; known: {', '.join(CHECKS)}")
     for each in storages:
         if not any(_is_on(storage, each) for storage in known):
-            raise UsageError(f"no check is on the storage {each!r}; there are: {', '.join(known)}")
+            raise UsageError(f"no check uses storage {each!r}; known: {', '.join(known)}")
     return [
         each
         for each in suite.applicable(subject.kind).values()
@@ -82,8 +82,8 @@ def lacking(subject: Subject, names: Sequence[str]) -> str:
     """Why nothing is asked of a checkpointer when checks of these names are."""
     for each in names:
         if each not in suite.applicable(subject.kind):
-            return f"{subject.name} has no {CHECKS[each].needs}, which the check {each} is about"
-    return "none of the checks is both among those named and on a storage named: leave one out"
+            return f"{subject.name} has no {CHECKS[each].needs}, which check {each} needs"
+    return "no check matches both --check and --storage: leave one out"
 
 
 def left_out(subject: Subject) -> list[str]:
@@ -93,7 +93,7 @@ def left_out(subject: Subject) -> list[str]:
     for name in CHECKS.keys() - have.keys():
         lacks.setdefault(CHECKS[name].needs, []).append(name)
     return [
-        f"{subject.name} has no {method}, so not asked: {', '.join(each for each in CHECKS if each in names)}"
+        f"{subject.name} has no {method}; skipped: {', '.join(each for each in CHECKS if each in names)}"
         for method, names in sorted(lacks.items())
     ]
 

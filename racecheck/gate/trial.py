@@ -28,9 +28,9 @@ def reason(outcome: Outcome) -> str:
     for each in _raised(outcome):
         said = f"{each.type}: {' '.join(each.message.split())}"
         if _DEVICE.search(each.message):
-            return f"needs a device that is not here: {said}"
+            return f"needs a device that this machine lacks: {said}"
         if each.type in _MISSING:
-            return f"needs a package that is not here: {said}"
+            return f"needs a package that is not installed: {said}"
         if any(_is_construction(frame) for frame in each.stack):
             return f"its constructor raises {said}{_at(each.stack)}"
     for stopped in _results(outcome):

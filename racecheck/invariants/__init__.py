@@ -29,6 +29,7 @@ from racecheck.invariants.weights import consistent_weights, same_checkpoint, sn
 from racecheck.model.nouns import Invariant
 
 __all__ = [
+    "ALL",
     "DEFAULT",
     "after_crash",
     "all_shards_present",
@@ -69,3 +70,22 @@ DEFAULT: tuple[Invariant, ...] = (
     recovers,
 )
 """What a scenario is held to that names no invariants of its own."""
+
+ALL: tuple[Invariant, ...] = (
+    *DEFAULT,
+    nothing_left_over,
+    all_shards_present,
+    consistent_weights,
+    snapshot_isolation,
+    same_checkpoint,
+    atomic_publish,
+    no_torn_files,
+    durable_after_ack,
+    old_survives,
+    error_honesty,
+    liveness,
+    gc_safety,
+    no_stale_shards,
+    monotonic_step,
+    latest_consistency,
+)

@@ -13,7 +13,7 @@ from racecheck.model.nouns import Outcome, Returned, Violation
 
 @judges_crashes
 def liveness(outcome: Outcome) -> Iterator[Violation]:
-    """After the faults stop, the next save succeeds: in the recovery, or later in the same run.
+    """Once the faults stop, the next save succeeds: in the recovery, or later in the same run.
 
     A failed save that leaves its temporary directory, its marker or its lock behind may make every save after it fail,
     also after a restart.  So every save that all ranks begin after the last fault has to return on all of them.  Let
@@ -26,7 +26,7 @@ def liveness(outcome: Outcome) -> Iterator[Violation]:
     if outcome.recovery is not None:
         yield from _failed(outcome.recovery, there, " in the recovery")
     if not here and not there:
-        raise LookupError("no save comes after the faults, in the run or in a recovery (Rank.saved, Rank.acked)")
+        raise LookupError("no save follows the faults, in the run or in a recovery (Rank.saved, Rank.acked)")
 
 
 def _is_healthy(outcome: Outcome, save: Save, last: int) -> bool:

@@ -14,9 +14,9 @@ from racecheck.invariants.judging import judges_crashes, reads_contents
 from racecheck.invariants.saves import newest_acked, saves
 from racecheck.model.nouns import Op, Outcome, Returned, Stopped, Violation
 
-FOREIGN = "which weights are not made of"
-TOO_LARGE = "more than are read here"
-UNSUPPORTED = "this cannot be read here"
+FOREIGN = "not weights"
+TOO_LARGE = "too large to read"
+UNSUPPORTED = "unsupported format"
 """A problem with one of these in it says nothing about the file, only about who reads it."""
 
 SHARDS = ("*.distcp", "*.pt", "*.pth", "*.bin", "*.safetensors")
@@ -42,7 +42,7 @@ class _Flaw:
 @judges_crashes
 @reads_contents
 def all_shards_present(outcome: Outcome) -> Iterator[Violation]:
-    """Every checkpoint is whole: all that its metadata names is there, complete, readable, and makes up the tensors.
+    """Every checkpoint is whole: all that its metadata names exists, is complete, readable, and makes up the tensors.
 
     A checkpoint that lacks a shard is found out when somebody needs it, at the restart after a crash.  Where nodes have
     disks of their own, each node's part is judged for itself: a rank can read only its own node's disk.  What has a
@@ -65,7 +65,7 @@ def all_shards_present(outcome: Outcome) -> Iterator[Violation]:
 
 @judges_crashes
 def recovers(outcome: Outcome) -> Iterator[Violation]:
-    """Every rank of the recovery returns: a fresh world can go on from what the run left.
+    """Every rank of the recovery returns.
 
     Says nothing where the scenario has no recovery.  One violation for each rank that failed.
     """
@@ -80,7 +80,7 @@ def recovers(outcome: Outcome) -> Iterator[Violation]:
 
 
 def no_stale_shards(outcome: Outcome, patterns: Sequence[str] = SHARDS) -> Iterator[Violation]:
-    """A checkpoint has no shards that its save has not written, such as those of an older and larger world.
+    """A checkpoint has no shards that its save did not write, such as those of a larger world.
 
     Whoever loads all that lies in the directory, or counts files to learn of how many ranks it is, takes them for a
     part of it.  ``patterns`` are shell patterns for the names of shards.  Ranks say what they save, and to where, with
@@ -88,7 +88,7 @@ def no_stale_shards(outcome: Outcome, patterns: Sequence[str] = SHARDS) -> Itera
     """
     named = [save for save in saves(outcome) if save.checkpoints]
     if not named and not is_cut(outcome):
-        raise LookupError("no rank said to which checkpoint it saved (Rank.saved with at=...)")
+        raise LookupError("no rank declared where it saved (Rank.saved with at=...)")
     whole_run = all(isinstance(result, Returned) for result in outcome.results) and not is_cut(outcome)
     newest = {path: save for save in named if save.is_acked or whole_run for path in save.checkpoints}
     for directory, save in sorted(newest.items(), key=lambda each: each[0]):
@@ -100,7 +100,7 @@ def no_stale_shards(outcome: Outcome, patterns: Sequence[str] = SHARDS) -> Itera
         begun = min(save.begun.values(), default=0)
         stale = [path for path in shards if not any(index >= begun for index in _last_touch(outcome, path))]
         if len(stale) < len(shards) and stale:
-            text = f"{directory}: step {save.step} was saved here, which has not written {listed(stale)}"
+            text = f"{directory}: the save of step {save.step} did not write {listed(stale)}"
             yield Violation("no-stale-shards", text)
 
 
@@ -121,9 +121,9 @@ def _check_judged(outcome: Outcome, open_: list[_Flaw]) -> None:
         raise LookupError(f"not judged: {listed([f'{flaw.directory}: {flaw.text}'.lstrip(': ') for flaw in open_])}")
     lasting = [path for path in outcome.disk if not _is_temporary(path)]
     if not outcome.contents and any(_METADATA.fullmatch(_name(path)) for path in lasting):
-        raise LookupError("what is in the files of the checkpoint was not read")
+        raise LookupError("the checkpoint's files were not read")
     if all(map(_is_temporary, outcome.contents)) and not any(path.endswith(".distcp") for path in lasting):
-        raise LookupError("there is no checkpoint that it could judge: no DCP metadata, no file of torch.save")
+        raise LookupError("no checkpoint to judge: no DCP metadata and no torch.save file")
 
 
 def _content_flaws(outcome: Outcome) -> Iterator[_Flaw]:

@@ -18,7 +18,7 @@ _FALLBACKS = ("/tmp/", "/var/tmp/", "/usr/tmp/")  # noqa: S108 - what a run wrot
 
 
 def nothing_left_over(outcome: Outcome, patterns: Sequence[str] = PATTERNS) -> Iterator[Violation]:
-    """Once all ranks have returned, no temporary file and no lock is left in the watched directory.
+    """Once all ranks have returned, no temporary file and no lock remains.
 
     Left-overs fill the disk, are taken for checkpoints by whoever lists the directory, and a stale lock stops
     the next job.  ``patterns`` are shell patterns for names (the last part of a path).  Says nothing of a run
@@ -34,7 +34,7 @@ def nothing_left_over(outcome: Outcome, patterns: Sequence[str] = PATTERNS) -> I
 
 
 def nothing_outside(outcome: Outcome) -> Iterator[Violation]:
-    """No rank changes a file that lies neither in the watched directory nor in the rank's own TMPDIR.
+    """No rank changes a file outside the watched directory and its own TMPDIR.
 
     Such a file is shared by all ranks of a node, is seen by no other node, and its races are not under
     control here.  Who is kept from writing to TMPDIR by a fault may turn to ``/tmp``, as Python's ``tempfile`` does.

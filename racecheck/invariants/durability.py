@@ -13,7 +13,7 @@ from racecheck.model.nouns import Outcome, Stopped, Violation
 
 @judges_crashes
 def durable_after_ack(outcome: Outcome) -> Iterator[Violation]:
-    """A step whose save has returned on all ranks is there after a restart: that loads it, or a later one.
+    """After a crash, the last step whose save has returned on all ranks loads, or a later one.
 
     A save that returns before its files and their names are on stable storage (fsync of the files, and of their
     directory) is lost with the power, up to half a minute later.
@@ -28,7 +28,7 @@ def durable_after_ack(outcome: Outcome) -> Iterator[Violation]:
 
 @judges_crashes
 def old_survives(outcome: Outcome) -> Iterator[Violation]:
-    """While a save is under way, and after it has failed, the last step that was saved loads, or the new one does.
+    """While a save runs, and after it fails, the last saved step loads, or the new one.
 
     There is never none, and never an error.  A save into the same files has no old checkpoint from its first byte on
     and no new one until its last.
@@ -36,16 +36,16 @@ def old_survives(outcome: Outcome) -> Iterator[Violation]:
     newest = _newest(outcome)
     later = _under_way(outcome, newest) if newest is not None else []
     if newest is not None and later:
-        yield from _lost("old-survives", outcome, newest, f", and step {later[-1]} was on its way")
+        yield from _lost("old-survives", outcome, newest, f", step {later[-1]} was in progress")
 
 
 def _newest(outcome: Outcome) -> Save | None:
     """The newest step on which all ranks count; raises `LookupError` where the scenario does not say enough."""
     if outcome.recovery is None:
-        raise LookupError("the scenario has no recovery that would load (@scenario.recover)")
+        raise LookupError("the scenario has no recovery (@scenario.recover)")
     newest = newest_acked(outcome)
     if newest is None and not is_cut(outcome):
-        raise LookupError("of no step all ranks said that its save has returned (Rank.acked)")
+        raise LookupError("no step was acknowledged by all ranks (Rank.acked)")
     return newest
 
 
@@ -62,9 +62,9 @@ def _lost(invariant: str, outcome: Outcome, newest: Save, when: str) -> Iterator
     loads = list(recovered(outcome))
     least = min(loads, key=lambda each: each[1], default=None)
     if failed:
-        found = f"loading ended in {describe(*failed[0])}"
+        found = f"loading failed: {describe(*failed[0])}"
     elif outcome.recovery.mismatch is not None:
-        found = "the ranks called different collectives when they loaded"
+        found = "the ranks called different collectives while loading"
     elif least is None:
         found = "nothing was loaded"
     elif least[1] < newest.step:
@@ -72,4 +72,4 @@ def _lost(invariant: str, outcome: Outcome, newest: Save, when: str) -> Iterator
     else:
         return
     events = (newest.since - 1,) if newest.since else ()
-    yield Violation(invariant, f"all ranks had saved step {newest.step}{when}; then {found}", (), events)
+    yield Violation(invariant, f"step {newest.step} was saved on all ranks{when}, but then {found}", (), events)

@@ -49,7 +49,7 @@ def describe(rank: int, failure: Failure) -> str:
     if isinstance(failure, Stopped):
         return f"rank {rank} did not end: {failure.why}"
     how = f"was killed by {failure.signal}" if failure.signal else f"exited with status {failure.status}"
-    said = [f"rank {rank} {how} before the scenario had returned", last_words(failure.output)]
+    said = [f"rank {rank} {how} before the scenario returned", last_words(failure.output)]
     return ": ".join(filter(None, said))
 
 

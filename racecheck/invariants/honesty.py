@@ -13,7 +13,7 @@ from racecheck.model.nouns import Op, Outcome, Violation
 
 
 def error_honesty(outcome: Outcome, pointer: str = "latest") -> Iterator[Violation]:
-    """A save in which a call failed on one rank returns on none, and what it wrote is not published.
+    """A save in which a call failed on one rank returns on no rank and publishes nothing.
 
     A rank that has failed and says nothing leaves a checkpoint without its part.  One that fails alone leaves peers
     that go on, delete the old checkpoint, and die of it at the next restart.  A rank may try again, or do without: its
@@ -23,10 +23,10 @@ def error_honesty(outcome: Outcome, pointer: str = "latest") -> Iterator[Violati
     with `Rank.saved` and `Rank.acked`.  That nobody hangs is for `no_deadlock`.
     """
     if not outcome.world.faults:
-        raise LookupError("there is no fault that would make a call fail (such as 'ENOSPC on write')")
+        raise LookupError("no fault makes a call fail (such as 'ENOSPC on write')")
     every = saves(outcome)
     if not every:
-        raise LookupError("no rank said that it saves (Rank.saved, Rank.acked)")
+        raise LookupError("no rank declared a save (Rank.saved, Rank.acked)")
     for save in every:
         hit = next((each for each in faults(outcome) if each[1].call != "kill" and _is_during(save, *each)), None)
         if hit is not None:
@@ -44,19 +44,17 @@ def _judged(outcome: Outcome, save: Save, index: int, op: Op, pointer: str) -> I
     if op.rank in save.acked:
         lost = _lost(outcome, save)
         if lost:
-            yield Violation(
-                "error-honesty", f"{what}, which returned there as if it had not; {lost}", (op.rank,), (index,)
-            )
+            yield Violation("error-honesty", f"{what}, but the save returned there; {lost}", (op.rank,), (index,))
         return
     others = tuple(sorted(save.acked))
     if others:
         ranks = f"rank{'s' * (len(others) > 1)} {', '.join(map(str, others))}"
         yield Violation(
-            "error-honesty", f"{what}, and on {ranks} it returned", tuple(sorted((op.rank, *others))), (index,)
+            "error-honesty", f"{what}, but the save returned on {ranks}", tuple(sorted((op.rank, *others))), (index,)
         )
     for path, named in _named_since(outcome, pointer, index):
         if any(is_below(named.target, each) for each in save.checkpoints):
-            text = f"{what}, and then {path} came to name it"
+            text = f"{what}, but then {path} named it"
             yield Violation("error-honesty", text, tuple(sorted({op.rank, named.rank})), (index, named.index))
 
 
@@ -74,8 +72,8 @@ def _named_since(outcome: Outcome, pointer: str, since: int) -> list[tuple[str, 
 def _lost(outcome: Outcome, save: Save) -> str:
     """How it shows that a save has not saved all, "" if it has."""
     if outcome.recovery is None:
-        raise LookupError("the scenario has no recovery that would show what was saved (@scenario.recover)")
+        raise LookupError("the scenario has no recovery to load what was saved (@scenario.recover)")
     if failures(outcome.recovery):
-        return "it does not load"
+        return "the step does not load"
     steps = [step for _, step in recovered(outcome)]
-    return "" if steps and min(steps) >= save.step else "a restart does not get it"
+    return "" if steps and min(steps) >= save.step else "a restart does not find it"

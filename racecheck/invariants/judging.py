@@ -61,7 +61,7 @@ def judge(outcome: Outcome, invariants: Sequence[Invariant]) -> Judgement:
     reasons = list(doubts_of(outcome))
     if not invariants:
         missing = "no invariant was given" if outcome.crash is None else "none of the invariants judges crashes"
-        reasons.append(f"{missing}, so nothing was judged")
+        reasons.append(f"nothing was judged: {missing}")
     for invariant in invariants:
         reasons += _ask(invariant, outcome, violations)
     verdict = max(
@@ -93,7 +93,7 @@ def _doubts_of_run(outcome: Outcome) -> Iterator[str]:
         if isinstance(result, Stopped) and result.kind == "running":
             yield f"rank {rank} did not end: {result.why}"
     for what, count in outcome.coverage.holes.items():
-        yield f"not under control: {what} ({count} times)" if count > 1 else f"not under control: {what}"
+        yield f"not controlled: {what} ({count} times)" if count > 1 else f"not controlled: {what}"
 
 
 def _ask(invariant: Invariant, outcome: Outcome, found: list[Violation]) -> list[str]:
@@ -101,12 +101,12 @@ def _ask(invariant: Invariant, outcome: Outcome, found: list[Violation]) -> list
     try:
         found.extend(map(_checked, invariant(outcome)))
     except Exception as error:  # noqa: BLE001
-        return [f"{name_of(invariant)} could not judge: {type(error).__name__}: {error}"]
+        return [f"{name_of(invariant)} could not judge the run: {type(error).__name__}: {error}"]
     return []
 
 
 def _checked(given: object) -> Violation:
     """Raises `TypeError` for what is no violation: a character, say, of a message that somebody returned."""
     if not isinstance(given, Violation):
-        raise TypeError(f"an invariant gives violations, not {type(given).__name__}")
+        raise TypeError(f"an invariant must return violations, not {type(given).__name__}")
     return given

@@ -32,7 +32,7 @@ _READS = frozenset({"read", "mmap", "copy"})
 def atomic_publish(
     outcome: Outcome, pointer: str = "latest", named: Callable[[str], str] | None = None
 ) -> Iterator[Violation]:
-    """``latest`` names only what is complete: nobody writes to a checkpoint any more once the pointer names it.
+    """``latest`` never names a checkpoint that is still being written, and is never read while it is empty.
 
     Whoever resumes, evaluates or uploads follows the pointer at any time.  So it is moved last, and by renaming a new
     one over it: rewritten in place it is empty for a while, and whoever reads it then finds no checkpoint.  At the end
@@ -198,7 +198,7 @@ class _Walk:
                     continue
                 if (pointer, published.index) not in self.reported:
                     self.reported.add((pointer, published.index))
-                    text = f"{pointer} named {published.target} when rank {op.rank} still wrote {path}"
+                    text = f"{pointer} named {published.target} while rank {op.rank} was still writing {path}"
                     ranks = tuple(sorted({published.rank, op.rank}))
                     yield Violation("atomic-publish", text, ranks, (published.index, index))
 
@@ -207,7 +207,7 @@ class _Walk:
         path = on_disk(self.outcome, op, op.places[0].path) if op.places else ""
         if op.call in _READS and path in self.emptied and self.emptied[path][1] != op.rank:
             since, writer = self.emptied[path]
-            text = f"rank {op.rank} read {path} when rank {writer} had emptied it and not written it yet"
+            text = f"rank {op.rank} read {path} after rank {writer} had truncated it and before it was written"
             yield Violation("atomic-publish", text, tuple(sorted((writer, op.rank))), (since, index))
 
 
@@ -230,10 +230,10 @@ def _end(walk: _Walk) -> Iterator[Violation]:
         if entry.kind == "file" and not entry.size:
             yield Violation("atomic-publish", f"{path} is empty at the end", ranks, events)
         elif published is not None and published.target not in {_UNKNOWN, *there}:
-            text = f"{path} names {published.text} at the end, which does not exist"
+            text = f"at the end {path} names {published.text}, which does not exist"
             yield Violation("atomic-publish", text, ranks, events)
     if walk.unknown:
-        raise LookupError(f"the trace does not say what was written to {walk.unknown[0]}")
+        raise LookupError(f"the trace does not show what was written to {walk.unknown[0]}")
     everyone = all(isinstance(result, Returned) for result in outcome.results)
     if not pointers and not walk.current and everyone and not is_cut(outcome):
-        raise LookupError(f"no rank published {walk.pointer}, and it is not there")
+        raise LookupError(f"no rank published {walk.pointer}, and it does not exist")

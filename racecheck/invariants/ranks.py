@@ -12,7 +12,7 @@ _DEADLOCKED = frozenset({"collective", "lock", "asleep"})
 
 
 def no_file_errors(outcome: Outcome) -> Iterator[Violation]:
-    """No rank fails with an ``OSError``, such as FileExistsError or FileNotFoundError.
+    """No rank fails with an ``OSError``, such as FileExistsError.
 
     These are what a check-then-act race between ranks ends in: both see that a directory is missing and one
     ``mkdir`` fails with EEXIST; one lists what the other is removing and finds ENOENT.  One violation for
@@ -26,7 +26,7 @@ def no_file_errors(outcome: Outcome) -> Iterator[Violation]:
 
 
 def no_unexpected_errors(outcome: Outcome) -> Iterator[Violation]:
-    """No rank fails in any other way: by another exception, by a signal, or by ending its process.
+    """No rank fails in any other way: by an exception, by a signal, or by an early exit.
 
     A race need not end in an ``OSError``: readers of a torn file raise EOFError or UnpicklingError, and C++
     and Rust code wrap errno in errors of their own.  One violation for each such rank.
@@ -40,7 +40,7 @@ def no_unexpected_errors(outcome: Outcome) -> Iterator[Violation]:
 
 
 def no_deadlock(outcome: Outcome) -> Iterator[Violation]:
-    """The ranks do not come to stand for good, each waiting for what no other will do.
+    """The ranks do not wait for each other forever.
 
     On a cluster this is a job that hangs until a collective times out, 10 to 30 minutes later.  Ranks that
     wait for one that has failed are not in a deadlock: that failure is the cause.  Nor is there one to be

@@ -14,7 +14,7 @@ from racecheck.model.nouns import Op, Outcome, Violation
 
 
 def gc_safety(outcome: Outcome, pointer: str = "latest") -> Iterator[Violation]:
-    """Nobody deletes the last checkpoint that all ranks have saved, nor the one that ``latest`` names, nor one in use.
+    """No rank deletes the last checkpoint that all ranks saved, the one that ``latest`` names, or one in use.
 
     An old checkpoint may go when the save of a newer one has returned on all ranks and, where there is a pointer, that
     names it; until then a crash leaves none.  Which checkpoints there are is what ranks say with `Rank.acked` and
@@ -29,7 +29,7 @@ def gc_safety(outcome: Outcome, pointer: str = "latest") -> Iterator[Violation]:
             yield from walk.step(index, op, before)
         before = pointers
     if not any(save.is_acked and save.checkpoints for save in saves(outcome)) and not is_cut(outcome):
-        raise LookupError("no rank said where a checkpoint is that all have saved (Rank.acked with at=...)")
+        raise LookupError("no rank declared a checkpoint that all ranks saved (Rank.acked with at=...)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,5 +59,5 @@ def recovered(outcome: Outcome) -> Iterator[tuple[Weights, int]]:
     for load, steps in steps_of_loads(outcome):
         step = load.step if load.step >= 0 else max(steps, default=-1)
         if step < 0:
-            raise LookupError(f"rank {load.rank} of the recovery did not say which step it has loaded")
+            raise LookupError(f"rank {load.rank} of the recovery did not declare which step it loaded")
         yield load, step

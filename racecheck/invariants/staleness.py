@@ -14,7 +14,7 @@ _LOOKS = frozenset({"access", "open", "read", "readlink", "stat"})
 
 
 def monotonic_step(outcome: Outcome) -> Iterator[Violation]:
-    """Of two loads on one node, one after the other, the later one does not load an older step.
+    """Of two loads on one node, the later one does not load an older step.
 
     An evaluation or a restart of a part that finds itself behind what it has seen goes wrong silently.  The run is
     judged, and its recovery, each for itself: after a crash one may go back.  Loads that may have overlapped are not
@@ -23,7 +23,7 @@ def monotonic_step(outcome: Outcome) -> Iterator[Violation]:
     if not any(each.kind == "loaded" for world in (outcome, outcome.recovery) if world for each in world.weights):
         if is_cut(outcome):
             return
-        raise LookupError("no rank said what it loaded (Rank.loaded)")
+        raise LookupError("no rank declared a load (Rank.loaded)")
     for world, where in ((outcome, ""), (outcome.recovery, " (in the recovery)")):
         if world is not None:
             yield from _back(world, where)
@@ -63,7 +63,7 @@ def _who(last: Weights, load: Weights) -> str:
 
 
 def latest_consistency(outcome: Outcome, pointer: str = "latest") -> Iterator[Violation]:
-    """Who reads ``latest`` sees no older one than its node has seen, nor than one that was published before its turn.
+    """No node reads a ``latest`` older than one that it has read or that was published before its turn.
 
     Before its turn: in the same thread, or with collectives in between.  A node that goes on from what its cache says
     starts from an older checkpoint than its peers, or from none, although there was a barrier.  ``pointer`` is as in
@@ -112,9 +112,9 @@ class _Looks:
         due = [each for each, made in self.versions[path] if each.index > version and _is_before(made, op)]
         what = f"rank {op.rank} saw {f'{path} name {text}' if text else f'no {path}'}"
         if due:
-            text_ = f"{what}, and before that rank {due[-1].rank} had made it name {due[-1].text}"
+            text_ = f"{what}, although rank {due[-1].rank} had already made it name {due[-1].text}"
         elif before > version:
-            text_ = f"{what}, and its node had already seen a newer one"
+            text_ = f"{what}, although its node had already seen a newer one"
         else:
             return
         self.reported.add((node, path, now.index))

@@ -13,7 +13,7 @@ _CHANGES = frozenset({"truncate", "allocate"})
 
 
 def no_torn_files(outcome: Outcome) -> Iterator[Violation]:
-    """No rank reads a file that another is in the middle of writing, and no two ranks write one file at once.
+    """No rank reads a file while another one writes it, and no two ranks write one file at once.
 
     A torn file is what a reader gets that comes too early: an archive without its end, an empty pointer, half old and
     half new weights.  A mixed file is what two writers leave that both opened it: bytes of both.  A new file that is
@@ -126,7 +126,7 @@ def _torn(outcome: Outcome, reader: _File, writer: _File) -> Iterator[Violation]
         has_begun = writer.begins_empty or any(each.index < read.index for each in writer.changes)
         gave_up = writer.closed is None and not isinstance(outcome.results[writer.rank], Returned)
         if writer.first < read.index < _end(writer) and has_begun and (after or gave_up):
-            how = ", which rank {0} is writing" if after else ", which rank {0} began to write and never finished"
+            how = ", which rank {0} is writing" if after else ", which rank {0} started to write and never finished"
             yield _tear(reader, writer, how, (writer.first, read.index, *(each.index for each in after[:1])))
             return
     for reads in _passes(reader):
@@ -137,7 +137,7 @@ def _torn(outcome: Outcome, reader: _File, writer: _File) -> Iterator[Violation]
             if not any(each.locks & read.locks for read in reads)
         ]
         if inside:
-            how = " part by part, and rank {0} changes it in between"
+            how = " in parts, while rank {0} changes it"
             yield _tear(reader, writer, how, (reads[0].index, inside[0].index, reads[-1].index))
             return
 

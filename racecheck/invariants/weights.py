@@ -13,7 +13,7 @@ from racecheck.model.nouns import Died, Outcome, Raised, Violation, Weights
 
 @judges_crashes
 def consistent_weights(outcome: Outcome) -> Iterator[Violation]:
-    """What is loaded is bit for bit what was saved, all of one step, on every rank.
+    """Every rank loads, bit for bit, weights that were saved, all of one step.
 
     A checkpoint that mixes two steps, or two ranks' states, loads without an error and trains on to something else.
     What a rank saved itself must come back to it (in a recovery of another size: what any rank saved); a tensor that it
@@ -35,7 +35,7 @@ def consistent_weights(outcome: Outcome) -> Iterator[Violation]:
 
 @judges_crashes
 def snapshot_isolation(outcome: Outcome) -> Iterator[Violation]:
-    """A save holds the weights as they were when it began, not as training changed them while it was written.
+    """A save holds the weights as they were when it started, not as training changed them meanwhile.
 
     An asynchronous save that reads live tensors writes some of them as they are a step later, or torn between two.  One
     violation for each way in which loads show that, with the ranks that loaded it.
@@ -52,14 +52,14 @@ def snapshot_isolation(outcome: Outcome) -> Iterator[Violation]:
 
 
 def same_checkpoint(outcome: Outcome) -> Iterator[Violation]:
-    """All ranks save one step to the same checkpoint.
+    """All ranks save a step to the same checkpoint.
 
     Ranks that make its name up for themselves (from a clock, from a listing) spread one checkpoint over two
     directories, neither of which is whole.
     """
     named = [each for each in outcome.weights if each.kind == "saved" and each.checkpoint]
     if not named:
-        raise LookupError("no rank said to which checkpoint it saved (Rank.saved with at=...)")
+        raise LookupError("no rank declared where it saved (Rank.saved with at=...)")
     for step in sorted({each.step for each in named}):
         ranks: dict[str, list[int]] = {}
         for each in named:
@@ -155,7 +155,7 @@ def _records(outcome: Outcome) -> tuple[_Saved, list[_Load]]:
     saved, loads = _spoken(outcome)
     for records, word in ((saved.records, "saved"), (loads, "loaded")):
         if not records and not (is_cut(outcome) and not loads):
-            raise LookupError(f"no rank said what it {word} (Rank.{word})")
+            raise LookupError(f"no rank declared what it {word} (Rank.{word})")
     return saved, loads
 
 
@@ -177,14 +177,14 @@ def _flaw(saved: _Saved, load: _Load) -> str:
         return ""
     said = load.weights.step
     if said >= 0 and said not in saved.steps:
-        return f"loaded step {said}, which no rank said that it saved"
+        return f"loaded step {said}, which no rank declared as saved"
     parts = _by_step(saved, load)
     texts = []
     if len(parts) > 1:
         mix = " and ".join(f"step {step} ({listed(names)})" for step, names in sorted(parts.items()))
         texts.append(f"loaded a mix of {mix}")
     elif parts and 0 <= said != next(iter(parts)):
-        texts.append(f"said step {said} and loaded step {next(iter(parts))}")
+        texts.append(f"declared step {said} but loaded step {next(iter(parts))}")
     base = said if said >= 0 else next(iter(parts), saved.steps[0])
     texts += _strays(saved, load)
     if len(parts) <= 1 and saved.missing(base, load):
@@ -217,9 +217,9 @@ def _strays(saved: _Saved, load: _Load) -> Iterator[str]:
         yield f"loaded {listed(never)}, which was never saved"
     for owner in sorted(set(others.values()) - {-1}):
         names = [name for name, each in others.items() if each == owner]
-        yield f"loaded {listed(names)} as rank {owner} saved it, not as it did itself"
+        yield f"loaded rank {owner}'s {listed(names)} instead of its own"
     if torn:
-        yield f"loaded {listed(torn)} of no step that was saved"
+        yield f"loaded {listed(torn)} with values of no saved step"
 
 
 def _apart(saved: _Saved, loads: Sequence[_Load]) -> Iterator[Violation]:
@@ -231,7 +231,7 @@ def _apart(saved: _Saved, loads: Sequence[_Load]) -> Iterator[Violation]:
         where = next(iter(last.values())).where
         events = tuple(sorted({index for load in last.values() for index in load.events}))
         yield Violation(
-            "consistent-weights", f"the ranks go on from different steps: {text}{where}", tuple(steps), events
+            "consistent-weights", f"the ranks continue from different steps: {text}{where}", tuple(steps), events
         )
 
 

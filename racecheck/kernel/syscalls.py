@@ -259,5 +259,5 @@ def calls(arch: str) -> Mapping[int, Call]:
 def _numbers(arch: str) -> Mapping[str, int]:
     if arch not in NUMBERS:
         known = " and ".join(NUMBERS)
-        raise CannotRun(f"racecheck knows the system calls of {known}, not of {arch or 'this machine'}")
+        raise CannotRun(f"racecheck supports {known}, not {arch or 'this machine'}")
     return NUMBERS[arch]

@@ -34,7 +34,7 @@ def _differences(recorded: Outcome, now: Outcome) -> Iterator[str]:
             yield f"on disk {path} was {recorded.disk.get(path)}, now {now.disk.get(path)}"
     for said, says in zip_longest(recorded.weights, now.weights):
         if said != says:
-            yield f"a rank said {said}, now {says}"
+            yield f"a rank declared {said}, now {says}"
 
 
 def fingerprint(outcome: Outcome) -> str:
@@ -72,7 +72,9 @@ def _detail(one: Event | None, other: Event | None) -> str:
         return ""
     if one.result is not None and other.result is not None and one.result.digest != other.result.digest:
         return (
-            f" (other bytes: {one.result.text!r}, now {other.result.text!r})" if one.result.text else " (other bytes)"
+            f" (different bytes: {one.result.text!r}, now {other.result.text!r})"
+            if one.result.text
+            else " (other bytes)"
         )
     names = ("thread", "call", "syscall", "places", "flags", "args", "result", "clock")
     differing = (name for name, mine, theirs in zip(names, _key(one), _key(other), strict=False) if mine != theirs)
@@ -92,7 +94,7 @@ def _result_key(result: RankResult | None) -> tuple[object, ...]:
 
 def _say(event: Event | None) -> str:
     if event is None:
-        return "the run had ended"
+        return "the run ended"
     if isinstance(event, Op):
         result = event.result
         return f"{event.label}: {(result.errno or 'ok') if result else 'pending'}"

@@ -51,7 +51,7 @@ class Slot:
             raise CannotRun(f"cannot make {home}: {error.strerror}; set RACECHECK_RUNS to a directory") from None
         found = home.lstat()
         if found.st_uid != os.getuid() or found.st_mode & 0o170077 != 0o040000:
-            raise CannotRun(f"{home} is not a private directory of yours; remove it or set RACECHECK_RUNS")
+            raise CannotRun(f"{home} is not private to this user: remove it or set RACECHECK_RUNS")
         for number in range(4096):
             self.path = (home / SLOT.format(number)).resolve()
             self.path.mkdir(mode=0o700, exist_ok=True)
@@ -62,7 +62,7 @@ class Slot:
             except BlockingIOError:
                 os.close(self.lock)
         else:
-            raise CannotRun(f"all slots in {home} are taken")
+            raise CannotRun(f"all workspaces in {home} are in use")
         self.watched, self.scratch, self.output = (self.path / name for name in ("disk", "tmp", "output"))
         self.nodes = self.path / "nodes"
         self._template, self._kept = self.path / "setup", ""
@@ -197,7 +197,7 @@ class Session:
     def job(self, target: str, world: World, seed: str, *, controlled: bool, recovering: bool = False) -> Job:
         """What the ranks of a world are to do; raises `UsageError` for one that cannot be controlled."""
         if controlled and world.backend == "nccl":
-            raise UsageError("a world with NCCL cannot be controlled, its waits spin: add --mode free, or take gloo")
+            raise UsageError("NCCL cannot be controlled (its waits spin): add --mode free, or use gloo")
         slot, skew = self.slot, [*world.skew, *[0.0] * world.ranks]
         return Job(
             target=target, ranks=world.ranks, nodes=world.nodes, seed=seed, watched=str(slot.watched),
@@ -231,7 +231,7 @@ class Session:
         for prefix, disk in self.slot.disks(world).items():
             failed = self.request("contents", root=str(disk), answer=str(answer), timeout=world.timeout)["failed"]
             if failed:
-                raise CannotRun(f"the files of the run could not be read: {failed.strip().splitlines()[-1]}")
+                raise CannotRun(f"cannot read the run's files: {failed.strip().splitlines()[-1]}")
             for path, raw in json.loads(answer.read_text()).items():
                 found[f"{prefix}{path}"] = content(raw, prefix)
             answer.unlink()
@@ -243,7 +243,7 @@ class Session:
         answer = self.slot.output / "gpus"
         failed = self.request("gpus", answer=str(answer))["failed"]
         if failed:
-            raise CannotRun(f"the GPUs could not be counted: {failed.strip().splitlines()[-1]}")
+            raise CannotRun(f"cannot count GPUs: {failed.strip().splitlines()[-1]}")
         count = int(answer.read_text())
         answer.unlink()
         return count
@@ -314,7 +314,7 @@ class Session:
         return data
 
     def _lost(self) -> CannotRun:
-        return CannotRun("the zygote or its guardian has died: killed from outside, or out of memory?")
+        return CannotRun("the zygote or guardian died; killed from outside, or out of memory?")
 
     def _readable(self) -> bool:
         watch = select.poll()

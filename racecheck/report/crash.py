@@ -17,8 +17,8 @@ NAMES: Mapping[str, str] = {
     "ext4": "ext4",
     "xfs": "XFS",
     "btrfs": "btrfs",
-    "posix-min": "any POSIX file system",
-    "ordered": "strictly ordered",
+    "posix-min": "POSIX minimum",
+    "ordered": "ordered (data=journal)",
     "nfs": "NFS clients",
     "nfs-server": "NFS server (async)",
     "object": "object storage",
@@ -53,12 +53,12 @@ def crash_text(group: Group, crashes: Crashes, *, width: int = 120, root: Path |
 def counts_text(crashes: Crashes) -> str:
     """How many states were judged, a line for each model; what was left out, and what keeps it from a PASS."""
     lines = [
-        f"{NAMES.get(model, model)}: {words.count(count.judged, 'crash state')} judged at "
-        f"{words.count(count.cuts, 'place')} of the run, {count.bad or 'none'} bad"
-        + (f"; not all: {words.escape(count.truncated)}" if count.truncated else "")
+        f"{NAMES.get(model, model)}: {words.count(count.judged, 'crash state')} at "
+        f"{words.count(count.cuts, 'cut')} of the run, {count.bad or 'none'} violate an invariant"
+        + (f"; incomplete: {words.escape(count.truncated)}" if count.truncated else "")
         for model, count in crashes.counts.items()
     ]
-    lines.append(f"{words.count(crashes.disks, 'state')} of the disk loaded in {crashes.seconds:.1f} s")
+    lines.append(f"{words.count(crashes.disks, 'disk state')} loaded in {crashes.seconds:.1f} s")
     lines += [words.escape(note) for note in (*crashes.reasons, *crashes.notes)]
     return "\n".join(lines)
 
@@ -69,12 +69,12 @@ def repairs_text(repaired: Mapping[str, Crashes]) -> str:
     A line for each repair, a column for each model; those that leave nothing first.  Where none does a line says so.
     """
     if len(repaired) == 1:
-        return "None of the repairs that are known here would change what this run does."
+        return "No candidate fix changes this run."
     models = list(dict.fromkeys(model for crashes in repaired.values() for model in crashes.counts))
     rows = sorted(repaired.items(), key=lambda row: row[1].bad)
     cells = [[name, *(_cell(crashes, model) for model in models)] for name, crashes in rows]
-    table = _table([["bad states / ways", *(NAMES.get(model, model) for model in models)], *cells])
-    return table if not rows[0][1].bad else f"{table}\nNone of these repairs makes it hold."
+    table = _table([["violating states / distinct failures", *(NAMES.get(model, model) for model in models)], *cells])
+    return table if not rows[0][1].bad else f"{table}\nNo candidate fix makes every state pass."
 
 
 def _cell(crashes: Crashes, model: str) -> str:

@@ -40,7 +40,7 @@ def render(
     """
     trace = outcome.trace
     if not trace:
-        return "no ops"
+        return "no ops were recorded"
     marked = {index for each in violations for index in each.events if 0 <= index < len(trace)}
     shown = range(len(trace)) if full else kept(trace, marked)
     rows = list(_rows(trace, shown, marked, root or Path.cwd()))

@@ -22,11 +22,11 @@ _OP = 48
 _BELOW = 19
 """Where it begins in the line below, if it has no room."""
 _MEANING = {
-    "confirmed": "the other way round this breaks {}",
-    "changes": "the other way round no invariant is broken, but",
-    "untried": "the other way round is still to try",
-    "infeasible": "it could not be brought about the other way round",
-    "harmless": "the same results and the same disk the other way round",
+    "confirmed": "the other order violates {}",
+    "changes": "the other order violates no invariant, but",
+    "untried": "the other order was not run",
+    "infeasible": "the other order could not be produced",
+    "harmless": "same results and same disk in the other order",
 }
 """In the order in which they are shown."""
 
@@ -73,10 +73,10 @@ def data(prediction: Prediction, *, root: Path | None = None) -> dict[str, Any]:
 
 def _total(races: Sequence[Race]) -> str:
     if not races:
-        return "no races: of all ops that depend on each other the order is the same in every run"
+        return "no races: every pair of dependent ops is ordered"
     counts: Counter[str] = Counter(race.verdict for race in races)
     verdicts = ", ".join(f"{counts[each]} {each}" for each in _MEANING if counts[each])
-    return f"{words.count(len(races), 'race')} that nothing orders: {verdicts}"
+    return f"{words.count(len(races), 'race')}: {verdicts}"
 
 
 class _Shown:
@@ -94,7 +94,8 @@ class _Shown:
         yield from _few(f"    => {words.escape(each)}" for each in (*found, *race.differences, race.why) if each)
 
     def needs(self, needs: Sequence[Need]) -> Iterator[str]:
-        yield f"{words.count(len(needs), 'collective')}, {sum(need.is_needed for need in needs)} needed for the files"
+        needed = sum(need.is_needed for need in needs)
+        yield f"{words.count(len(needs), 'collective')}, {needed} needed to order file ops"
         shown: set[tuple[str, ...]] = set()
         for need in needs:
             if need.pairs or need.stand_ins:
@@ -103,17 +104,17 @@ class _Shown:
                 yield from self._need(need, fresh)
         idle = [need.collective for need in needs if not need.pairs and not need.stand_ins]
         if idle:
-            yield f"not needed for the files' sake: {self._names(idle)}"
+            yield f"orders no file ops: {self._names(idle)}"
 
     def _need(self, need: Need, fresh: Sequence[Pair]) -> Iterator[str]:
         one = f"{self.name(need.collective)}{self._line(need.collective)}"
         if need.is_needed:
-            yield f"{one} is needed: nothing else keeps"
+            yield f"{one} is needed: nothing else orders"
         else:
             others = self._names(need.stand_ins) if len(need.stand_ins) <= _SHOWN else "the others"
             be = "is" if len(need.stand_ins) == 1 else "are"
-            end = "; it, too, keeps" if fresh else ""
-            yield f"{one} is not needed as long as {others} {be} there{end}"
+            end = "; it also orders" if fresh else ""
+            yield f"{one} is redundant as long as {others} {be} there{end}"
         for pair in fresh[:_SHOWN]:
             yield from self._pair(pair, "before")
         yield from _rest(len(fresh), "pair")

@@ -34,15 +34,15 @@ _STYLES = {Verdict.PASS: "bold green", Verdict.FAIL: "bold red", Verdict.UNKNOWN
 _INDENT = " " * 6
 _WAYS = 3
 """In so many ways a crash may hurt before it is enough to read."""
-_UNSAID = "could not judge: LookupError"
+_UNSAID = "could not judge the run: LookupError"
 _MENDS = {
-    "not under control:": "keep these out of the scenario, or away from the watched directory",
-    "two runs of the same schedule differ": "let nothing depend on real time, addresses or threads",
-    "did not end:": "bound the loop that polls, or allow a longer timeout",
-    _UNSAID: "let ranks say what they saved and loaded, or leave the invariant out",
-    "could not judge: ": "mend the invariant",
-    "no invariant was given": "give the scenario invariants",
-    "not triggered:": "let the scenario come to such an op; with nth=each the first run is without it: allow more",
+    "not controlled:": "keep these calls out of the scenario, or out of the watched directory",
+    "two runs of the same schedule differ": "make the scenario deterministic: no real time and no addresses",
+    "did not end:": "bound the polling loop, or raise --timeout",
+    _UNSAID: "call rank.saved, rank.acked and rank.loaded, or drop the invariant",
+    "could not judge the run: ": "fix the invariant",
+    "no invariant was given": "add invariants to the scenario",
+    "never reached:": "no op matched: check the pattern; with nth=each, raise --schedules",
 }
 """What to do about a reason for UNKNOWN that has these words; the first that fits."""
 
@@ -90,7 +90,7 @@ def grounds_text(report: Report, page: Page, cut: Path | None = None) -> str:
     if report.outcome is not None or report.coverage.ops:
         lines += ["", coverage_text(report.coverage)]
     resume = (
-        [f"Resume:  racecheck run {report.target} --resume {shown_path(cut)}  (and the same options)"] if cut else []
+        [f"Resume:  racecheck run {report.target} --resume {shown_path(cut)}  (with the same options)"] if cut else []
     )
     return "\n".join([*lines, *_endings(report), *_replay(report), *resume])
 
@@ -158,7 +158,7 @@ def replay_text(finding: Finding, done: Replayed, page: Page) -> str:
         said += f"; {done.diverged} diverged: {escape(done.divergence)}"
     elif done.verdict is Verdict.PASS:
         names = ", ".join(dict.fromkeys(each.invariant for each in finding.judgement.violations))
-        said += f": the same run as in the finding, but {names} holds now"
+        said += f": the run is the same, but {names} holds now"
     size = _size(finding.outcome.world, finding.outcome)
     lines = [_headline(done.verdict, said, f"seed {finding.seed}, schedule {finding.run + 1}; {size}", page)]
     lines += [f"{_INDENT}{_line(each)}" for each in done.judgement.violations]
@@ -216,7 +216,7 @@ def _passed(report: Report) -> str:
     size = _size(world, report.outcome)
     conditions = "".join(f"; {each}" for each in report.claim.conditions)
     if report.exhaustive:
-        return f"{report.claim.said}: every interleaving of {size}; {report.seconds:.1f} s{conditions}"
+        return f"{report.claim.said}; every interleaving of {size}; {report.seconds:.1f} s{conditions}"
     runs = count(report.schedules, "run") + " in free mode" if free else count(report.schedules, "schedule")
     distinct = "" if free else f" ({report.distinct_schedules} distinct)"
     return (
@@ -228,14 +228,14 @@ def _passed(report: Report) -> str:
 def _caveat(report: Report) -> str:
     """Why a search without a violation is no proof."""
     if report.strategy == "free":
-        return "nothing was controlled: not a proof"
-    return report.claim.said or f"{report.strategy} schedules: not a proof"
+        return "free mode: not a proof"
+    return report.claim.said or f"sampled with {report.strategy}: not a proof"
 
 
 def _where(report: Report, budget: int) -> str:
     found = _announced(report)[0].outcome
     if found is None:
-        return f"seed {report.seed}, found before the search was cut; {_size(report.world, None)}"
+        return f"seed {report.seed}, found before the search was resumed; {_size(report.world, None)}"
     number = f"{report.schedule_number + 1} of {budget}"
     return f"seed {report.seed}, schedule {number}; {_size(found.world, found)}"
 
@@ -272,18 +272,18 @@ def _explanation(explanation: Explanation | None) -> Iterator[str]:
     if explanation.pair is not None:
         first, second = (escape(op_at(explanation.outcome, each).label) for each in explanation.pair.events)
         other = explanation.pair.other
-        end = f"In the other order {escape(other.message)}." if other is not None else "In the other order it passes."
+        end = f"In the other order: {escape(other.message)}." if other is not None else "In the other order it passes."
         yield f"\nThe pair that decides: rank {first}, then rank {second}. {end}"
     orderings = explanation.orderings
     if orderings is None or orderings.why:
         return
     tried = f"{orderings.failed} of {orderings.completions} random schedules"
     if not orderings.constraints:
-        yield f"It fails in any order ({tried})."
+        yield f"No ordering is needed: {tried} failed."
         return
-    yield f"Whatever else happens, it fails ({tried}) if"
+    yield f"With these orderings {tried} failed:"
     for each in orderings.constraints:
-        yield f"{_INDENT}rank {escape(str(each.before))} goes before rank {escape(str(each.after))}"
+        yield f"{_INDENT}rank {escape(str(each.before))} comes before rank {escape(str(each.after))}"
 
 
 def _size(world: World, outcome: Outcome | None) -> str:
@@ -303,7 +303,7 @@ def _crashes(report: Report, page: Page) -> Iterator[str]:
         for group in shown:
             yield f"\n{crash_text(group, hurt, width=page.width)}"
         if len(shown) < len(hurt.groups):
-            yield f"\nand {count(len(hurt.groups) - len(shown), 'more way', 'more ways')} (--full shows all)"
+            yield f"\nand {count(len(hurt.groups) - len(shown), 'more distinct failure')} (--full shows all)"
         if report.repaired:
             yield f"\n{repairs_text(report.repaired)}"
     shown_counts = hurt or report.crashes_total
@@ -319,7 +319,7 @@ def _endings(report: Report) -> Iterator[str]:
     ways = Counter[str]()
     for each in report.endings:
         ways["; ".join(_line(found.violation) for found in each.violations) or "no violation"] += each.runs
-    yield f"\nThe runs ended in {count(len(ways), 'way', 'ways')}:"
+    yield f"\nThe runs had {count(len(ways), 'distinct result')}:"
     for broken, runs in ways.items():
         yield f"{runs:>{len(_INDENT) - 1}} {broken}"
 

@@ -48,7 +48,7 @@ def _how(result: RankResult, root: Path) -> str:
         return f"raised {_raised(result, root)}"
     if isinstance(result, Died):
         return f"died by {words.escape(result.signal)}" if result.signal else f"exit status {result.status}"
-    return f"stopped: {words.escape(result.why)}"
+    return f"did not end: {words.escape(result.why)}"
 
 
 def _raised(result: Raised, root: Path) -> str:
@@ -64,7 +64,7 @@ def _echo(rank: int, results: Sequence[RankResult]) -> str:
     if not _is_echo(results[rank]):
         return ""
     causes = [number for number, each in enumerate(results) if number != rank and _is_cause(each)]
-    return f", echo of {words.ranks(causes)}" if causes else ""
+    return f", caused by {words.ranks(causes)}" if causes else ""
 
 
 def _is_echo(result: RankResult) -> bool:
@@ -134,7 +134,7 @@ def coverage_text(coverage: Coverage) -> str:
     """The coverage statement, in one line; in two if there are notes."""
     parts = [
         f"coverage: {words.count(coverage.ops, 'op')} controlled",
-        f"{words.count(coverage.passed, 'call')} outside passed",
+        f"{words.count(coverage.passed, 'call')} outside the watched directory",
         f"not controlled: {_counted(coverage.holes) or 'nothing'}",
         *([f"not tried: {_counted(coverage.untried)}"] if coverage.untried else []),
     ]

@@ -18,15 +18,15 @@ from racecheck.model.nouns import Coverage, Outcome
 Kind = Literal["EXHAUSTED", "INCOMPLETE", ""]
 
 _CONDITIONS = {
-    "threads and processes of a rank": "threads and processes of a rank switch at their ops only",
-    "collectives return as gloo": "for gloo",
-    "collectives go on beside": "tensors of collectives are left alone until the wait",
+    "threads and processes of a rank": "threads and processes of a rank are switched only at their ops",
+    "collectives return as in gloo": "for gloo",
+    "collectives overlap with ops": "no rank changes a collective's tensor before its wait",
     "listings are sorted": "listings are sorted",
-    "clocks are read": "clocks show what they showed in these schedules",
-    "collectives return as early": "for collectives as weak as MPI and NCCL allow",
+    "the program reads clocks": "clocks read as in these schedules",
+    "collectives return as early": "for collectives that return as early as MPI and NCCL allow",
 }
 """The condition of a claim, by how the note begins that asks for it."""
-_ONE_RECOVERY = "the recovery in one order of its ops"
+_ONE_RECOVERY = "one order of the recovery's ops"
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ _COMPLETIONS = 20
 INTERRUPTED = "interrupted"
 
 _WORLD, _SWITCHES = "a smaller world", "fewer switches"
-_PAIR, _ORDERINGS = "the pair that decides", "what makes every run fail"
+_PAIR, _ORDERINGS = "the critical pair", "the fewest orderings"
 _ENDS = {_WORLD: 0.25, _SWITCHES: 0.6, _PAIR: 0.8, _ORDERINGS: 1.0}
 """The steps in their order, and when each has to end, as a part of the time for all: the first must not take it all."""
 

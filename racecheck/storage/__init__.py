@@ -82,7 +82,7 @@ def make(world: World) -> Storage:
     if name in _CACHED:
         return _CACHED[name](world, given)
     if name not in _PLAIN:
-        raise UsageError(f"there is no storage {name!r}; there is: {', '.join(NAMES)}")
+        raise UsageError(f"unknown storage {name!r}; known: {', '.join(NAMES)}")
     options.read(name, given, {})
     return _PLAIN[name](world)
 

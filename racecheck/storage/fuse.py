@@ -82,7 +82,7 @@ class IncoherentView:
             return (FRESH,)
         if not op.places[-1].inode or not self._is_recent(told, now):
             return (FRESH,)
-        return (FRESH, Seen(f"stale: no entry, though it was taken {ago(now, told)}", errno="ENOENT"))
+        return (FRESH, Seen(f"stale: no entry, although EEXIST was returned {ago(now, told)}", errno="ENOENT"))
 
     def after(self, op: Op, seen: Seen, now: int, truth: Truth) -> None:
         del truth

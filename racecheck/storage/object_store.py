@@ -255,7 +255,7 @@ class ObjectView:
         if not known.inode:
             denies = op.call in {"access", "stat"} or (op.call == "open" and not _creates(op) and self.settings.renames)
             if denies and now < known.since + round(self.settings.negative_ttl * SECOND):
-                return Seen(f"stale: no entry, as {ago(now, known.since)}", errno="ENOENT")
+                return Seen(f"stale: no entry (cached {ago(now, known.since)})", errno="ENOENT")
         elif op.call in {"access", "stat"} and now < known.since + round(self.settings.ttl * SECOND):
             return Seen(f"stale: as it was {ago(now, known.since)}", shown=known.shown)
         return None

@@ -59,7 +59,7 @@ def split(storage: str) -> tuple[str, tuple[str, ...]]:
     """The name of a model and its options, as written; raises `UsageError` for what is neither."""
     matched = _NAME.fullmatch(storage.strip())
     if matched is None:
-        raise UsageError(f"{storage!r} is no storage: it is written like nfs or nfs(vers=3, nocto)")
+        raise UsageError(f"{storage!r} is not a storage: write nfs or nfs(vers=3, nocto)")
     name, options = matched.groups()
     given = [each.strip() for each in options.split(",")] if options and options.strip() else []
     return name, tuple(given)
@@ -73,10 +73,10 @@ def read(name: str, given: tuple[str, ...], options: Mapping[str, Option]) -> di
         option = options.get(word)
         if option is None or bool(equals) != (option.read is not None):
             known = ", ".join(f"{each}=" if options[each].read else each for each in options) or "none"
-            raise UsageError(f"storage {name} has no option {text!r}; there is: {known}")
+            raise UsageError(f"unknown option {text!r} of storage {name}; known: {known}")
         try:
             meant = option.value if option.read is None else option.read(value)
         except ValueError:
-            raise UsageError(f"{word} of storage {name} is {option.values}, not {value!r}") from None
+            raise UsageError(f"{word}= of storage {name} must be {option.values}, not {value!r}") from None
         settings.update(dict.fromkeys(option.settings, meant))
     return settings

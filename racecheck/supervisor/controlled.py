@@ -240,7 +240,7 @@ class Supervisor:
         if announcement.message["is"] == "wait":
             self._state.collectives.awaited(task.rank.number, announcement.message["ticket"])
         if announcement.message.get("limit"):
-            self._state.ledger.untried("a time limit that runs out early in a wait for a collective or a key")
+            self._state.ledger.untried("an earlier timeout of a wait for a collective or a store key")
         if announcement.message["is"] == "exit":
             op = self._ending(Op(task.rank.number, task.name, "exit", "exit_group", alone=not task.rank.shared), task)
             announcement.op = op if op.places or task.rank.shared else None
@@ -313,7 +313,7 @@ class Supervisor:
         if event is not None:
             self._state.trace.append(event)
             if 0 < message["patience"] < self._state.time.elapsed - instance.since:
-                self._state.ledger.untried("a collective whose group gives up before all ranks have come")
+                self._state.ledger.untried("a collective that its group gives up on before all ranks arrive")
         reply(task, (ticket, self._returns_early(task, instance, message)))
         return True
 
@@ -324,7 +324,7 @@ class Supervisor:
         self._state.ledger.note(CONDITIONS[self._world.collectives])
         is_weakest = self._world.collectives == "weakest"
         if is_weakest and not message["python"] and instance.kind != "broadcast":
-            self._state.ledger.untried(f"the early return of a {instance.kind} that C++ calls")
+            self._state.ledger.untried(f"the early return of a {instance.kind} issued by C++")
         return is_weakest
 
     def _wait(self, task: Task, message: dict[str, Any]) -> bool:
@@ -343,7 +343,7 @@ class Supervisor:
     def _use_store(self, task: Task, message: dict[str, Any]) -> bool:
         store, do, arguments = self._state.crew.store, message["do"], message["arguments"]
         if do.startswith("queue_"):
-            self._state.ledger.untried("another order of operations on a queue of a store")
+            self._state.ledger.untried("other orders of operations on a store queue")
         if store.missing(do, arguments):
             return False
         reply(task, store.do(do, arguments, task.clock))
@@ -419,7 +419,7 @@ class Supervisor:
         """Perform a pending op, answer it and record it."""
         trace, task.rank.last = self._state.trace, task
         if len(trace) >= self._world.max_ops:
-            raise Over(f"it was still going after {self._world.max_ops} ops (a loop that polls?)")
+            raise Over(f"reached the limit of {self._world.max_ops} ops; a polling loop?")
         if self._state.collectives.is_open(task.rank.number):
             self._state.ledger.note(OPEN)
         if task.request is None:
@@ -453,7 +453,7 @@ class Supervisor:
             task.rank.kills = True
             self._note_handlers(task.rank, request.number("signal"))
             if any(request.arguments[0] in rank.processes for rank in self._state.ranks if rank is not task.rank):
-                self._state.ledger.untried("another moment at which a rank gets the signal of another one")
+                self._state.ledger.untried("other moments for a signal between ranks")
         if request.call.family == "exit":
             self._note_handlers(task.rank, signal.SIGCHLD)
             self._cut(task)
@@ -467,7 +467,7 @@ class Supervisor:
     def _note_handlers(self, rank: Rank, number: int) -> None:
         """A signal has been sent to a process of a rank: its handler runs before that one's next op, never later."""
         if number > 0 and any(proc.is_caught(pid, number) for pid in rank.processes):
-            self._state.ledger.untried("another moment at which a handler of a signal runs")
+            self._state.ledger.untried("other moments for a signal handler")
 
     def _resolve(self, request: Request) -> bool:
         """Find a pending op's places again; false if its memory is gone, as that of a process that has been killed is.
@@ -506,7 +506,7 @@ class Supervisor:
         if result.errno in _OURS:
             name = libc.errno_name(result.errno)
             raise CannotRun(
-                f"{request.op.label} got {name} from the machine itself: free space there, or set RACECHECK_RUNS"
+                f"{request.op.label} got {name} from this machine, not from a fault: free space, or set RACECHECK_RUNS"
             )
         if self._recorder is not None:
             self._recorder.performed(len(self._state.trace), request, result, self._state.identities)

@@ -42,13 +42,11 @@ def run(
     Raises `CannotRun` or `UsageError` where no run came about.
     """
     if storage.make(world).per_node or storage.view(world) is not None:
-        raise UsageError(f"storage {world.storage} needs control: without it there is one disk; leave --mode free out")
+        raise UsageError(f"storage {world.storage} needs controlled mode: drop --mode free")
     if any(fault.after for fault in world.faults):
-        raise UsageError("when a call is done is known under control only: leave --mode free or when=after out")
+        raise UsageError("when=after needs controlled mode: drop it or --mode free")
     if world.collectives != "gloo":
-        raise UsageError(
-            "when a collective returns is chosen under control only: leave --mode free or the collectives out"
-        )
+        raise UsageError("--collectives needs controlled mode: drop it or --mode free")
     started, world = time.perf_counter(), replace(world, backend=_backend(session, world))
     if recovering:
         session.slot.make_room(world)
@@ -59,7 +57,7 @@ def run(
     try:
         _wait(session, crew, time.monotonic() + world.timeout)
         results = tuple(
-            rank.result or Stopped("running", f"it had not ended after {world.timeout:g} s") for rank in crew.ranks
+            rank.result or Stopped("running", f"still running after {world.timeout:g} s") for rank in crew.ranks
         )
     finally:
         crew.end()
@@ -77,12 +75,12 @@ def _backend(session: Session, world: World) -> str:
         return "gloo"
     if world.nodes > 1:
         if world.backend == "nccl":
-            raise UsageError("ranks with NCCL share the GPUs of this machine: leave nodes out, or take gloo")
+            raise UsageError("NCCL uses this machine's GPUs: drop --nodes, or use gloo")
         return "gloo"
     enough = session.gpus >= world.ranks
     if not enough and world.backend == "nccl":
-        raise CannotRun(f"NCCL takes a GPU for each of {world.ranks} ranks, and there are {session.gpus}: "
-                        "take fewer ranks, or backend='auto', which takes gloo then")  # fmt: skip
+        raise CannotRun(f"NCCL needs a GPU for each of {world.ranks} ranks; this machine has {session.gpus}: "
+                        "use fewer ranks, or backend='auto', which falls back to gloo")  # fmt: skip
     return "nccl" if enough else "gloo"
 
 

@@ -159,7 +159,7 @@ class Recorder:
         if not self._is_change(request):
             return
         if answer.carry_on:
-            self._fail(f"{op.label} ({op.syscall}) was carried out by the kernel, unobserved")
+            self._fail(f"{op.label} ({op.syscall}) was performed by the kernel and not observed")
             return
         try:
             self.changes[event] = self._change(request, answer, identities)
@@ -226,7 +226,7 @@ class Recorder:
                 yield Span(start, len(data), self._keep(data))
                 start, length = start + len(data), length - len(data)
         if length:
-            self._fail(f"{length} bytes that were written are not there")
+            self._fail(f"{length} written bytes are missing")
 
     def _keep(self, data: bytes) -> str:
         """Keep bytes, once; gives their digest, "" for zeros."""
@@ -235,7 +235,7 @@ class Recorder:
         digest = hashlib.sha256(data).hexdigest()
         if digest not in self.blobs:
             if self.size + len(data) > self.limit:
-                self._fail(f"the ops wrote more than {self.limit} bytes, and no more than that are kept")
+                self._fail(f"the ops wrote more than {self.limit} bytes, the limit of the recorder")
                 return digest
             with self.spool.open("ab", buffering=0) as file:
                 file.write(data)

@@ -37,7 +37,7 @@ def scenarios(paths: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
         answer = json.loads(done.stdout)
     except ValueError:
         how = f"exit status {done.returncode}"
-        raise UsageError(f"a file ended the interpreter ({how}): name files one by one to find it") from None
+        raise UsageError(f"a file terminated the interpreter ({how}): list files one by one to find it") from None
     for each in answer["broken"]:
         if each["file"] in map(str, map(Path, paths)):
             raise UsageError(each["reason"])
@@ -49,7 +49,7 @@ def files(paths: Sequence[str]) -> list[Path]:
     found: dict[Path, None] = {}
     for each in map(Path, paths):
         if not each.exists():
-            raise UsageError(f"no such file or directory: {each}; name one that has scenarios")
+            raise UsageError(f"no such file or directory: {each}")
         found.update(dict.fromkeys(sorted(_below(each)) if each.is_dir() else [each]))
     return list(found)
 
@@ -67,7 +67,7 @@ def importing(name: str) -> Iterator[None]:
     try:
         yield
     except SystemExit:
-        raise UsageError(f"{name} does not import: it calls sys.exit") from None
+        raise UsageError(f"cannot import {name}: it calls sys.exit") from None
 
 
 def main(names: Sequence[str]) -> None:

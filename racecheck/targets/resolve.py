@@ -34,9 +34,7 @@ def load(target: str) -> Scenario:
     if isinstance(found, Scenario):
         return found
     if isinstance(found, type):
-        raise UsageError(
-            f"{target} is a class: racecheck gate {target} judges a checkpointer, '{target}[kill]' is a check"
-        )
+        raise UsageError(f"{target} is a class: use racecheck gate {target}, or '{target}[kill]' to run one check")
     known = ", ".join(sorted(each.name for each in scenarios_in(module))) or "none"
     raise UsageError(f"{module.__name__} has no scenario {name!r}; it has: {known}")
 
@@ -48,7 +46,7 @@ def checkpointer(target: str) -> type:
     """
     if ":" not in target and target not in suite.NAMES:
         known = ", ".join(suite.NAMES)
-        raise UsageError(f"{target!r} names no checkpointer: write package.module:Class, or one of {known}")
+        raise UsageError(f"{target!r} is not a checkpointer: write package.module:Class, or one of {known}")
     module, name = _module(suite.NAMES.get(target, target))
     found = getattr(module, name, None)
     if found is None:
@@ -73,7 +71,7 @@ def _module(target: str) -> tuple[ModuleType, str]:
     if ":" in target:
         where, _, name = target.partition(":")
         return import_name(where), name
-    raise UsageError(f"{target!r} names no scenario: write path/to/file.py::name or package.module:name")
+    raise UsageError(f"{target!r} is not a scenario: write path/to/file.py::name or package.module:name")
 
 
 def scenarios_in(module: ModuleType) -> list[Scenario]:
@@ -99,7 +97,7 @@ def load_file(path: Path) -> ModuleType:
     name = ".".join(parts)
     module = import_name(name)
     if Path(module.__file__ or "").resolve() != path:
-        raise UsageError(f"{path} cannot be imported as {name}: {module.__file__} is in its way; rename one")
+        raise UsageError(f"{path} cannot be imported as {name}: {module.__file__} has the same module name; rename one")
     return module
 
 
@@ -110,7 +108,7 @@ def import_name(name: str) -> ModuleType:
     except UsageError as error:
         raise UsageError(f"{name}: {error}") from error
     except Exception as error:
-        raise UsageError(f"{name} does not import: {type(error).__name__}: {error}{_place(error)}") from error
+        raise UsageError(f"cannot import {name}: {type(error).__name__}: {error}{_place(error)}") from error
 
 
 def _place(error: Exception) -> str:

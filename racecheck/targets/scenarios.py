@@ -200,20 +200,20 @@ def make_world(base: World, **changes: Any) -> World:
     _check_names(changes)
     world = replace(base, **{name: value for name, value in changes.items() if value is not None})
     if world.backend not in BACKENDS:
-        raise UsageError(f"there is no backend {world.backend!r}; there are: {', '.join(BACKENDS)}")
+        raise UsageError(f"unknown backend {world.backend!r}; known: {', '.join(BACKENDS)}")
     if world.collectives not in COLLECTIVES:
-        raise UsageError(f"collectives are one of {', '.join(COLLECTIVES)}, not {world.collectives!r}")
+        raise UsageError(f"unknown collectives {world.collectives!r}; known: {', '.join(COLLECTIVES)}")
     if world.ranks < 1:
         raise UsageError(f"ranks must be at least 1, not {world.ranks}")
     _sizes({each.name: each.value for each in world.sizes})
     if world.nodes < 1 or world.ranks % world.nodes:
-        raise UsageError(f"{world.ranks} ranks cannot be shared out evenly among {world.nodes} nodes")
+        raise UsageError(f"{world.ranks} ranks do not divide evenly among {world.nodes} nodes")
     faults.check(world)
     if "skew" not in changes:
         world = replace(world, skew=world.skew[: world.ranks])
     _check_skew(world)
     if not 0 < world.timeout < float("inf"):
-        raise UsageError(f"timeout must be a number of seconds above 0, not {world.timeout}")
+        raise UsageError(f"timeout must be more than 0 seconds, not {world.timeout}")
     if world.max_ops < 1:
         raise UsageError(f"max_ops must be at least 1, not {world.max_ops}")
     return world
@@ -223,24 +223,24 @@ def _check_names(changes: Iterable[str]) -> None:
     known = [each.name for each in fields(World)]
     for name in changes:
         if name not in known:
-            raise UsageError(f"a world has no {name!r}; it has: {', '.join(known)}")
+            raise UsageError(f"World has no field {name!r}; fields: {', '.join(known)}")
 
 
 def _check_skew(world: World) -> None:
     if len(world.skew) > world.ranks:
-        raise UsageError(f"skew names rank {len(world.skew) - 1}, but there are {world.ranks} ranks")
+        raise UsageError(f"skew names rank {len(world.skew) - 1}, but the world has {world.ranks} ranks")
     if not all(math.isfinite(each) and abs(each) <= _MOST_SKEW for each in world.skew):
-        raise UsageError(f"a skew is a number of seconds, at most {_MOST_SKEW:.0f}, not {world.skew}")
+        raise UsageError(f"a skew must be at most {_MOST_SKEW:.0f} seconds, not {world.skew}")
 
 
 def _sizes(given: Any) -> tuple[Size, ...]:
     """Raises `UsageError` for what is no size."""
     if not isinstance(given, Mapping):
-        raise UsageError(f"sizes are numbers by name, such as {{'steps': 3}}, not {given!r}")
+        raise UsageError(f"sizes must be a mapping, such as {{'steps': 3}}, not {given!r}")
     for name, value in given.items():
         is_name = isinstance(name, str) and name.isidentifier()
         if not is_name or type(value) is not int or not 1 <= value <= _LARGEST_SIZE:
-            raise UsageError(f"a size is a name and a number from 1 to {_LARGEST_SIZE}, not {name}={value!r}")
+            raise UsageError(f"a size must be a name and a number from 1 to {_LARGEST_SIZE}, not {name}={value!r}")
     return tuple(Size(*each) for each in given.items())
 
 
@@ -248,5 +248,5 @@ def _resized(known: tuple[Size, ...], changed: tuple[Size, ...]) -> tuple[Size, 
     """Raises `UsageError` for a size that the scenario does not ask for."""
     values, new = ({each.name: each.value for each in sizes} for sizes in (known, changed))
     for name in new.keys() - values.keys():
-        raise UsageError(f"the scenario has no size {name!r}; it has: {', '.join(values) or 'none'}")
+        raise UsageError(f"unknown size {name!r}; the scenario has: {', '.join(values) or 'none'}")
     return tuple(Size(*each) for each in (values | new).items())

@@ -159,7 +159,7 @@ def test_what_is_not_json_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["null", "42", "[]", "{}", '"racecheck-finding"', '{"format": ["racecheck-finding"]}'])
 def test_foreign_json_is_refused(text: str) -> None:
-    assert refusal(text).startswith('not a finding: it does not say "format": "racecheck-finding"; make it anew')
+    assert refusal(text).startswith('not a finding: "format" is not "racecheck-finding"; create it again')
 
 
 @pytest.mark.parametrize("version", [findings.VERSION + 1, 10**60])
@@ -176,7 +176,7 @@ def test_an_earlier_version_is_to_be_made_anew() -> None:
 
 @pytest.mark.parametrize("version", [0, -1, 1.0, "1", True, None, [1]])
 def test_a_version_that_never_was_is_refused(version: Any) -> None:
-    assert refusal(json.dumps({**data_of(FULL), "version": version})).startswith("there is no version ")
+    assert refusal(json.dumps({**data_of(FULL), "version": version})).startswith("unknown version ")
 
 
 WRONG = [
@@ -217,7 +217,7 @@ def test_a_key_that_is_no_plain_number_is_refused(key: str) -> None:
     data["outcome"]["mismatch"]["calls"] = {key: "barrier()"}
     message = refusal(json.dumps(data))
     assert message.startswith(f"damaged finding: outcome.mismatch.calls['{key[:100]}")
-    assert message.endswith("expected a whole number as key; make it anew with racecheck run")
+    assert message.endswith("expected a whole number as key; create it again with racecheck run")
     assert len(message) < 400
 
 
@@ -237,7 +237,7 @@ def test_no_value_can_flood_the_line() -> None:
 
 def test_a_key_that_occurs_twice_is_refused() -> None:
     text = encode(FULL).replace('"seed": 7', '"seed": 7, "seed": 8')
-    assert "an object has a key twice" in refusal(text)
+    assert "an object has a duplicate key" in refusal(text)
 
 
 def test_no_field_may_be_missing_and_none_may_be_added() -> None:
@@ -416,7 +416,7 @@ def test_the_name_of_a_scenario_is_the_end_of_its_target() -> None:
 def test_a_source_has_the_hash_of_its_bytes(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_bytes(b"pass\r\n")
     assert source_hash(tmp_path / "a.py") == hashlib.sha256(b"pass\r\n").hexdigest()
-    with pytest.raises(UsageError, match="a scenario has to be in a file"):
+    with pytest.raises(UsageError, match="a scenario must be defined in a file"):
         source_hash(tmp_path / "b.py")
 
 

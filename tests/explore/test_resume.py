@@ -52,7 +52,9 @@ def test_another_search_is_refused(tmp_path: Path) -> None:
         (SCENARIO, World(ranks=2), "0", "in another world"),
         (SCENARIO, WORLD, "1", "with another seed"),
     ):
-        with pytest.raises(UsageError, match=f"is a search {what}: leave --resume out, or give what it was made with"):
+        with pytest.raises(
+            UsageError, match=f"is a search {what}: drop --resume, or use the same scenario, world and seed"
+        ):
             resume.load(path, scenario, world, seed)
 
 
@@ -60,10 +62,10 @@ def test_another_search_is_refused(tmp_path: Path) -> None:
     ("change", "says"),
     [
         (lambda _: "", "not a search: not JSON"),
-        (lambda _: "{}", 'not a search: it does not say "format": "racecheck-search"'),
+        (lambda _: "{}", 'not a search: "format" is not "racecheck-search"'),
         (lambda text: text.replace('"version": 4', '"version": 5'), "is newer than this racecheck reads"),
         (lambda text: text.replace('"version": 4', '"version": 2'), "version 2 is older than this racecheck reads (4)"),
-        (lambda text: text.replace('"version": 4', '"version": 0'), "there is no version 0 of "),
+        (lambda text: text.replace('"version": 4', '"version": 0'), "unknown version 0 of "),
         (lambda text: text.replace('"WRITE"', '"SCRIBBLE"'), "expected one of 'READ', 'ADD', 'WRITE'"),
         (lambda text: text.replace('\\"entry\\"', "entry"), "its footprints cannot be read"),
         (lambda text: text.replace('"chosen"', '"taken"'), "chosen: missing"),

@@ -111,11 +111,11 @@ def test_auto_takes_nccl_where_each_rank_has_a_gpu(
 
 def test_nccl_needs_a_gpu_for_each_rank_and_is_not_controlled(session: Session) -> None:
     """Here one that has as many GPUs as there will ever be."""
-    with pytest.raises(CannotRun, match=r"^NCCL takes a GPU for each of 512 ranks, and there are \d+: take fewer "):
+    with pytest.raises(CannotRun, match=r"^NCCL needs a GPU for each of 512 ranks; this machine has \d+: use fewer "):
         free.run(session, f"{HERE}::saves", World(ranks=512, backend="nccl"), seed="0")
-    with pytest.raises(UsageError, match="share the GPUs of this machine: leave nodes out, or take gloo"):
+    with pytest.raises(UsageError, match="NCCL uses this machine's GPUs: drop --nodes"):
         free.run(session, f"{HERE}::saves", World(nodes=2, backend="nccl"), seed="0")
-    with pytest.raises(UsageError, match="cannot be controlled, its waits spin: add --mode free, or take gloo"):
+    with pytest.raises(UsageError, match=r"cannot be controlled .its waits spin.: add --mode free, or use gloo"):
         session.job("", World(backend="nccl"), "0", controlled=True)
     assert session.job("", World(backend="auto"), "0", controlled=True).backend == "gloo"
 

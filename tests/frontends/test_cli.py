@@ -83,7 +83,7 @@ def test_a_failure_as_json(cli: Cli) -> None:
 @pytest.mark.usefixtures("shared")
 def test_a_pass_says_what_it_covered(cli: Cli) -> None:
     assert cli("run", f"{FILE}::guarded") == 0
-    assert re.match(r"PASS  EXHAUSTED: \d traces?, 0 redundant: every interleaving of 2 ranks, \d ops; ", cli.out)
+    assert re.match(r"PASS  EXHAUSTED: \d traces?, 0 redundant; every interleaving of 2 ranks, \d ops; ", cli.out)
 
 
 @pytest.mark.usefixtures("shared")
@@ -91,7 +91,7 @@ def test_a_pass_by_sampling_says_that_it_is_no_proof(cli: Cli) -> None:
     assert cli("run", f"{FILE}::guarded", "--schedules", 8, "--strategy", "random") == 0
     first, _, coverage = cli.out.splitlines()
     assert re.fullmatch(r"PASS  8 schedules \(\d distinct\) of 2 ranks, \d ops; .* s; no violation; .*", first)
-    assert first.endswith("; random schedules: not a proof")
+    assert first.endswith("; sampled with random: not a proof")
     assert coverage.startswith("coverage: ")
     assert not Path(".racecheck").exists()
 
@@ -102,7 +102,7 @@ def test_unknown_has_a_reason_and_a_mend(cli: Cli) -> None:
     first, reason, mend, *_ = cli.out.splitlines()
     assert first == "UNKNOWN  after 1 of 100 schedules"
     assert "two runs of the same schedule differ" in reason
-    assert mend.strip().startswith("-> let nothing depend on ")
+    assert mend.strip().startswith("-> make the scenario deterministic")
 
 
 @pytest.mark.usefixtures("shared")
@@ -202,12 +202,12 @@ def test_a_finding_of_a_scenario_that_has_changed(cli: Cli, tmp_path: Path) -> N
     file.write_text("raise SystemExit")
     assert cli("replay", finding) == 2
     assert cli.err == (
-        "racecheck: changing.py has changed since: make a new finding with racecheck run changing.py::racing,"
-        " or replay its --constraints\n"
+        "racecheck: changing.py has changed since the finding was created: create a new one with "
+        "racecheck run changing.py::racing, or replay its --constraints\n"
     )
     file.unlink()
     assert cli("replay", finding) == 2
-    assert "there is no changing.py::racing here" in cli.err
+    assert "no changing.py::racing here" in cli.err
 
 
 # Wrong usage and input
@@ -215,61 +215,60 @@ def test_a_finding_of_a_scenario_that_has_changed(cli: Cli, tmp_path: Path) -> N
 
 QUITS = "import sys; sys.exit(0)"
 WRONG = [
-    ("", "Missing command"),
     ("guess x", "No such command 'guess'"),
     ("run", "Missing argument 'TARGET'"),
-    ("run nowhere", "names no scenario: write path/to/file.py::name or package.module:name"),
+    ("run nowhere", "is not a scenario: write path/to/file.py::name or package.module:name"),
     ("run nowhere.py::x", "no such file: nowhere.py"),
     ("run directory::x", "no such file: directory"),
-    ("run no.module:x", "no.module does not import: ModuleNotFoundError: No module named 'no'\n"),
-    ("run unfit.py::x", "unfit: there is no backend 'mpi'; there are: gloo, nccl, auto"),
-    ("run torch-rename", "torch-rename is a class: racecheck gate torch-rename judges a checkpointer"),
+    ("run no.module:x", "no.module: ModuleNotFoundError: No module named 'no'\n"),
+    ("run unfit.py::x", "unfit: unknown backend 'mpi'; known: gloo, nccl, auto"),
+    ("run torch-rename", "torch-rename is a class: use racecheck gate torch-rename"),
     ("run FILE::nothing", "has no scenario 'nothing'; it has: broken_setup, differing, guarded, named_by_pid, racing"),
-    ("run syntax.py::x", "syntax does not import: SyntaxError"),
+    ("run syntax.py::x", "syntax: SyntaxError"),
     ("run needs.py::x", "No module named 'nothere' (needs.py:2)\n"),
-    ("run unknown.py::x", "unknown: a world has no 'rank'; it has: ranks, nodes, storage, skew, faults, backend,"),
-    ("run misspelt.py::x", "misspelt does not import: AttributeError: 'Scenario' object has no attribute 'recovery'"),
-    ("run raises.py::x", "raises does not import: ValueError: two lines (raises.py:1)\n"),
-    ("run quits.py::x", "quits.py::x does not import: it calls sys.exit"),
+    ("run unknown.py::x", "unknown: World has no field 'rank'; fields: ranks, nodes, storage, skew, faults, backend,"),
+    ("run misspelt.py::x", "misspelt: AttributeError: 'Scenario' object has no attribute 'recovery'"),
+    ("run raises.py::x", "raises: ValueError: two lines (raises.py:1)\n"),
+    ("run quits.py::x", "quits.py::x: it calls sys.exit"),
     ("run FILE::racing --ranks 0", "ranks must be at least 1, not 0"),
     ("run FILE::racing --ranks many", "'many' is not a valid integer"),
     ("run FILE::racing --schedules 0", "0 is not in the range"),
-    ("run FILE::racing --strategy dfs", "there is no strategy 'dfs'; there is: auto, dpor, portfolio, pct, "),
-    ("run FILE::racing --strategy pct:0", "the depth of PCT is from 1 to 9, as in pct:3, not '0'"),
-    ("run FILE::racing --strategy pct:many", "the depth of PCT is from 1 to 9, as in pct:3, not 'many'"),
-    ("run FILE::racing --strategy pos:2", "there is no strategy 'pos:2'"),
+    ("run FILE::racing --strategy dfs", "unknown strategy 'dfs'; known: auto, dpor, portfolio, pct, "),
+    ("run FILE::racing --strategy pct:0", "the depth of PCT must be 1 to 9, as in pct:3, not '0'"),
+    ("run FILE::racing --strategy pct:many", "the depth of PCT must be 1 to 9, as in pct:3, not 'many'"),
+    ("run FILE::racing --strategy pos:2", "unknown strategy 'pos:2'"),
     ("run FILE::racing --seconds 0", "--seconds must be more than 0 and at most 1000000 seconds, not 0.0"),
     ("run FILE::racing --seconds nan", "--seconds must be more than 0 and at most 1000000 seconds, not nan"),
-    ("run FILE::racing --storage zfs", "there is no storage 'zfs'; there is: incoherent-fuse, nfs, node-local"),
-    ("run FILE::racing --nodes 3", "2 ranks cannot be shared out evenly among 3 nodes"),
+    ("run FILE::racing --storage zfs", "unknown storage 'zfs'; known: incoherent-fuse, nfs, node-local"),
+    ("run FILE::racing --nodes 3", "2 ranks do not divide evenly among 3 nodes"),
     ("run FILE::racing --nodes 0", "among 0 nodes"),
     ("run FILE::racing --skew 1", "--skew takes RANK=SECONDS, such as 1=0.5, not '1'"),
     ("run FILE::racing --skew 1=1.2.3", "--skew takes RANK=SECONDS"),
-    ("run FILE::racing --skew 1=1 --skew 1=2", "--skew says twice how far the clock of rank 1 goes ahead"),
-    ("run FILE::sized --size steps=2 --size steps=3", "--size says twice how many steps there are: leave one out"),
+    ("run FILE::racing --skew 1=1 --skew 1=2", "--skew is given twice for rank 1"),
+    ("run FILE::sized --size steps=2 --size steps=3", "--size is given twice for steps: leave one out"),
     ("run FILE::racing --size steps", "--size takes NAME=NUMBER, such as steps=3, not 'steps'"),
-    ("run FILE::racing --size steps=2", "the scenario has no size 'steps'; it has: none"),
-    ("run FILE::sized --size step=2", "the scenario has no size 'step'; it has: steps, shards"),
-    ("run FILE::sized --size steps=0", "a size is a name and a number from 1 to 1000000, not steps=0"),
-    ("run FILE::racing --skew 2=1", "skew names rank 2, but there are 2 ranks"),
-    ("run FILE::racing --skew 1=9999999999", "a skew is a number of seconds"),
+    ("run FILE::racing --size steps=2", "unknown size 'steps'; the scenario has: none"),
+    ("run FILE::sized --size step=2", "unknown size 'step'; the scenario has: steps, shards"),
+    ("run FILE::sized --size steps=0", "a size must be a name and a number from 1 to 1000000, not steps=0"),
+    ("run FILE::racing --skew 2=1", "skew names rank 2, but the world has 2 ranks"),
+    ("run FILE::racing --skew 1=9999999999", "a skew must be at most"),
     ("run FILE::racing --explain -1", "--explain must be at least 0 and at most 1000000 seconds, not -1.0"),
     ("run FILE::racing --explain nan", "--explain must be at least 0 and at most 1000000 seconds, not nan"),
     ("run FILE::racing --timeout 0", "--timeout must be more than 0"),
     ("run FILE::racing --timeout nan", "--timeout must be more than 0"),
     ("run FILE::racing --timeout inf", "at most 1000000 seconds, not inf"),
-    ("run FILE::racing --mode free --strategy random", "leave --strategy out"),
+    ("run FILE::racing --mode free --strategy random", "--strategy has no effect in free mode"),
     ("run FILE::racing --frobnicate", "No such option"),
-    ("replay nothing.json", "nothing.json: there is no such file"),
-    ("replay directory", "directory: there is no such file"),
+    ("replay nothing.json", "nothing.json: no such file"),
+    ("replay directory", "directory: no such file"),
     ("replay foreign.json", "foreign.json: not a finding"),
     ("replay syntax.py", "syntax.py: not a finding: not JSON"),
     ("replay foreign.json --times 0", "0 is not in the range"),
-    ("list", "no such file or directory: scenarios; name one"),
+    ("list", "no such file or directory: scenarios"),
     ("list nowhere.py", "no such file or directory: nowhere.py"),
-    ("list quits.py", "quits.py does not import: it calls sys.exit"),
-    ("list raises.py", "raises does not import: ValueError: two lines"),
-    ("list leaves.py", "a file ended the interpreter (exit status 0)"),
+    ("list quits.py", "quits.py: it calls sys.exit"),
+    ("list raises.py", "raises: ValueError: two lines"),
+    ("list leaves.py", "a file terminated the interpreter (exit status 0)"),
 ]  # fmt: skip
 
 
@@ -306,7 +305,7 @@ def test_a_place_for_findings_that_cannot_be_written_is_told_before_the_search(
     monkeypatch.setenv("RACECHECK_FINDINGS", "file/findings")
     monkeypatch.setattr(examination, "start", lambda base: pytest.fail("this needs no session"))
     assert cli("run", f"{FILE}::racing") == 2
-    assert re.search(r"cannot write findings to .*/file/findings; set RACECHECK_FINDINGS", cli.err)
+    assert re.search(r"cannot write findings to .*/file/findings: set RACECHECK_FINDINGS", cli.err)
 
 
 # list
@@ -425,7 +424,7 @@ def test_interrupted_in_its_explanation_it_shows_what_it_has(tmp_path: Path, num
         assert head.startswith("FAIL  no-file-errors: FileExistsError on rank "), "at once"
         finding = where.split()[1]
         assert "\nLeft out of the explanation: a smaller world, fewer switches, " in out
-        assert " what makes every run fail (interrupted).\n" in out
+        assert " the fewest orderings (interrupted).\n" in out
     assert findings.load(Path(finding)).outcome.world.ranks == 3
     assert _processes_below(runs) == []
 
@@ -516,16 +515,18 @@ def test_names_that_are_no_text_can_be_printed() -> None:
 
 def test_reasons_of_a_failure_are_shown_too() -> None:
     """What was not under control may bear on how to read it."""
-    doubtful = report(reasons=["not under control: a second thread of rank 0 made calls (3 times)"])
+    doubtful = report(reasons=["not controlled: a second thread of rank 0 made calls (3 times)"])
     lines = search_text(doubtful, 9, Page()).splitlines()
-    assert lines[1] == "      not under control: a second thread of rank 0 made calls (3 times)"
-    assert lines[2] == "      -> keep these out of the scenario, or away from the watched directory"
+    assert lines[1] == "      not controlled: a second thread of rank 0 made calls (3 times)"
+    assert lines[2] == "      -> keep these calls out of the scenario, or out of the watched directory"
 
 
 @pytest.mark.parametrize(("verdict", "advised"), [(Verdict.FAIL, False), (Verdict.UNKNOWN, True)])
 def test_who_failed_is_not_told_to_say_what_was_saved(verdict: Verdict, advised: bool) -> None:
-    silent = report(verdict=verdict, reasons=["liveness could not judge: LookupError: no save comes after the faults"])
-    assert ("-> let ranks say what they saved" in search_text(silent, 9, Page())) is advised
+    silent = report(
+        verdict=verdict, reasons=["liveness could not judge the run: LookupError: no save follows the faults"]
+    )
+    assert ("-> call rank.saved" in search_text(silent, 9, Page())) is advised
 
 
 def test_colour_is_on_the_verdict_alone() -> None:

@@ -54,7 +54,7 @@ def missized(rank):
     (rank.path / "x").write_text("x" * rank.sizes["step"])
 """)
     assert cli("run", f"missized_{mode}.py::missized", "--mode", mode) == 2
-    assert cli.err == "racecheck: the scenario asks for the size 'step'; it has: steps, shards\n"
+    assert cli.err == "racecheck: the scenario reads size 'step', but its world has: steps, shards\n"
 
 
 def test_too_little_time_is_enough_for_one_schedule(cli: Cli) -> None:
@@ -78,7 +78,7 @@ def test_the_time_of_a_search_is_that_of_its_explanation_too(cli: Cli) -> None:
 
 def test_what_takes_longer_than_allowed_is_left_out(cli: Cli) -> None:
     assert cli("run", f"{FILE}::racing", "--ranks", 4, "--explain", 1e-6) == 1
-    steps = "a smaller world, fewer switches, the pair that decides, what makes every run fail"
+    steps = "a smaller world, fewer switches, the critical pair, the fewest orderings"
     assert f"\nLeft out of the explanation: {steps} (1e-06 seconds were too few).\n" in cli.out
 
 
@@ -123,14 +123,14 @@ def test_who_fails_before_the_op_of_a_constraint_comes_has_failed(cli: Cli) -> N
     source.write_text(source.read_text().replace(makes, '    (rank.path / "other").touch()\n'))
     done = subprocess.run(replay, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "never happens; make the finding anew" in done.stderr
+    assert "never happens; create the finding again" in done.stderr
 
 
 def test_a_constraint_of_what_never_happens_is_one_line(cli: Cli) -> None:
     path = finding_of(cli)
     path.write_text(path.read_text().replace('"call": "mkdir", "paths"', '"call": "rmdir", "paths"'))
     assert cli("replay", path, "--constraints", "--times", 2) == 2
-    assert re.search(r"rmdir ckpt never happens; make the finding anew with racecheck run \S+::racing\n$", cli.err)
+    assert re.search(r"rmdir ckpt never happens; create the finding again with racecheck run \S+::racing\n$", cli.err)
     assert cli.err.count("\n") == 1
 
 
@@ -139,12 +139,12 @@ def test_without_constraints_there_is_nothing_to_keep(cli: Cli) -> None:
     data = json.loads(path.read_text())
     path.write_text(json.dumps({**data, "constraints": []}))
     assert cli("replay", path, "--constraints") == 2
-    assert "has no constraints: make it anew with racecheck run" in cli.err
+    assert "has no constraints: create a new finding with racecheck run" in cli.err
 
 
 def test_each_way_in_which_runs_end(cli: Cli) -> None:
     assert cli("run", f"{FILE}::racing", "--keep-going", "--strategy", "dpor") == 1
-    assert "The runs ended in 3 ways:" in cli.out
+    assert "The runs had 3 distinct results:" in cli.out
     assert len(re.findall(r"^ +\d+ no-file-errors: FileExistsError on rank \d: ckpt$", cli.out, re.MULTILINE)) == 2
     assert cli("run", f"{FILE}::racing", "--keep-going", "--strategy", "dpor", "--json") == 1
     assert cli.data["claim"] == "EXHAUSTED: 4 traces, 0 redundant"
@@ -169,9 +169,9 @@ def test_ways_that_differ_in_nothing_that_was_asked_about_are_one(cli: Cli, tmp_
     target = f"{tmp_path / 'signed.py'}::signed"
     assert cli("run", target, "--keep-going", "--strategy", "dpor") == 1
     ways = re.findall(
-        r"^ +(\d+) ((?:no violation|no-file-errors).*)$", cli.out.partition("The runs ended")[2], re.MULTILINE
+        r"^ +(\d+) ((?:no violation|no-file-errors).*)$", cli.out.partition("The runs had")[2], re.MULTILINE
     )
-    assert f"The runs ended in {len(ways)} ways:" in cli.out
+    assert f"The runs had {len(ways)} distinct results:" in cli.out
     assert len({text for _, text in ways}) == len(ways) == 3
     assert cli("run", target, "--keep-going", "--strategy", "dpor", "--json") == 1
     assert len(cli.data["endings"]) > 3
@@ -191,9 +191,9 @@ def test_a_search_goes_on_only_with_what_it_was_made_with(cli: Cli) -> None:
     assert cli("run", f"{FILE}::guarded", "--schedules", 1, "--json") == 0
     kept = cli.data["resume"]
     for wrong, says in (
-        (["--ranks", 3], "is a search in another world: leave --resume out"),
-        (["--seed", 1], "is a search with another seed: leave --resume out"),
-        (["--strategy", "random"], "only auto and dpor can go on with a search, not random"),
+        (["--ranks", 3], "is a search in another world: drop --resume"),
+        (["--seed", 1], "is a search with another seed: drop --resume"),
+        (["--strategy", "random"], "only auto and dpor can resume a search, not random"),
     ):
         assert cli("run", f"{FILE}::guarded", "--resume", kept, *wrong) == 2
         assert says in cli.err
@@ -207,7 +207,7 @@ def test_seconds_end_a_search(cli: Cli) -> None:
 
 def test_one_passing_run_tells_of_a_race(cli: Cli) -> None:
     assert cli("predict", f"{FILE}::racing") == 1
-    assert "confirmed: the other way round this breaks no-file-errors" in cli.out
+    assert "confirmed: the other order violates no-file-errors" in cli.out
     finding = re.findall(r"^Replay:  racecheck replay (\S+)", cli.out, re.MULTILINE)[0]
     assert cli("replay", finding, "--times", 2, "--json") == 1
     assert cli.data["reproduced"] == 2
@@ -220,7 +220,7 @@ def test_a_harmless_race(cli: Cli) -> None:
 
 def test_nothing_is_predicted_from_a_run_that_fails(cli: Cli) -> None:
     assert cli("predict", f"{FILE}::differing") == 3
-    assert "there is no passing run to begin with" in cli.out
+    assert "the first run does not pass" in cli.out
 
 
 def test_a_failure_that_was_found_before_a_cut_stays_found(cli: Cli) -> None:
@@ -255,7 +255,7 @@ def test_a_doubt_stands_where_no_choice_was_to_be_made(cli: Cli, tmp_path: Path)
     assert cli("run", f"{tmp_path / 'waits.py'}::waits", "--json") == 0
     assert not cli.data["exhaustive"]
     assert cli.data["claim"].startswith("INCOMPLETE: ")
-    assert any("whether a collective is done" in each for each in cli.data["doubts"])
+    assert any("Work.is_completed()" in each for each in cli.data["doubts"])
 
 
 def test_the_data_has_the_same_keys_whatever_the_verdict(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,16 +1,29 @@
-"""``racecheck guide``."""
+"""``racecheck guide`` and ``racecheck explain``: there is a text about every name that a report can print."""
 
 from __future__ import annotations
 
+import ast
+import inspect
+import re
 from pathlib import Path
 
 import pytest
 
 import racecheck
+from racecheck import invariants
+from racecheck.frontends.cli.explain import section
 from racecheck.frontends.cli.guide import pages
+from racecheck.model.nouns import Verdict
+from racecheck.report import results
+from racecheck.scheduling import claims, strategies
+from racecheck.scheduling.strategies import dpor, staged
+from racecheck.supervisor.run import unseen
+from racecheck.supervisor.threads import coverage
+from racecheck.targets.suite import CHECKS
 from tests.support.command_line import Cli
 
-GUIDE = Path(racecheck.__file__).parent / "guide"
+PACKAGE = Path(racecheck.__file__).parent
+ROOT, GUIDE = PACKAGE.parent, PACKAGE / "guide"
 
 
 def test_without_a_page_it_lists_them(cli: Cli) -> None:
@@ -28,3 +41,90 @@ def test_a_page_is_printed_plain_in_a_pipe(cli: Cli, name: str) -> None:
 def test_an_unknown_page_is_a_line(cli: Cli) -> None:
     assert cli("guide", "../README") == 2
     assert cli.err == f"racecheck: unknown page '../readme'; pages: {', '.join(pages())}\n"
+
+
+# racecheck explain
+
+
+def test_every_invariant_has_a_section_and_its_own_words(cli: Cli) -> None:
+    for each in invariants.ALL:
+        assert cli("explain", invariants.name_of(each)) == 0
+        assert f"Holds if: {(inspect.getdoc(each) or '').splitlines()[0]}" in cli.out
+        assert "* **Why**: " in cli.out
+        assert "* **Repair**: " in cli.out
+
+
+def test_a_scenario_that_an_invariant_names_breaks_it() -> None:
+    for each in invariants.ALL:
+        for file in re.findall(r"`(scenarios/[\w/]+\.py)`", section(invariants.name_of(each))):
+            assert f'breaks="{invariants.name_of(each)}"' in (ROOT / file).read_text()
+
+
+def said_by_runs() -> list[str]:
+    """What a run may name as not controlled or not tried: the literal arguments of `Ledger.hole` and `Ledger.untried`,
+    and the texts of the modules that pass theirs in a variable.
+    """
+    found: list[str] = []
+    for file in (PACKAGE / "supervisor").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _NAMING:
+                found += filter(None, map(_literal, node.args[:1]))
+    texts = [unseen.__dict__[name] for name in vars(unseen) if re.fullmatch(r"_[A-Z]+", name)]
+    return [*found, *(each for each in texts if isinstance(each, str)), *coverage._NOT_MODELLED.values()]
+
+
+_NAMING = {"hole", "untried"}
+
+
+def _literal(node: ast.expr) -> str:
+    """The text of a literal, or what an f-string begins with."""
+    first = node.values[0] if isinstance(node, ast.JoinedStr) else node
+    return str(first.value) if isinstance(first, ast.Constant) else ""
+
+
+@pytest.mark.parametrize("name", said_by_runs())
+def test_every_gap_has_a_section(cli: Cli, name: str) -> None:
+    assert cli("explain", name) == 0, cli.err
+    assert cli.out.partition("\n\n")[2].startswith(("Not tried. ", "Not controlled. "))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *strategies.NAMES,
+        *CHECKS,
+        *(each.name for each in Verdict),
+        "EXHAUSTED",
+        "INCOMPLETE",
+        *claims._CONDITIONS.values(),
+        claims._ONE_RECOVERY,
+        staged.CONDITION,
+        dpor._SLEEPS,
+        dpor._TIMES,
+        dpor._POLLS,
+        *dpor._ASKS.values(),
+        *(each.rstrip(": ") for each in results._MENDS),
+    ],
+)
+def test_every_name_of_a_report_has_a_section(cli: Cli, name: str) -> None:
+    assert cli("explain", *name.split()) == 0, cli.err
+    assert cli.out.strip()
+
+
+def test_a_whole_line_of_a_report_is_enough(cli: Cli) -> None:
+    assert cli("explain", "never reached: EIO on write nth=7") == 0
+    assert cli.out.startswith("never reached\n")
+    assert cli("explain", "no_file_errors") == 0
+    assert cli("explain", "EXHAUST") == 0
+
+
+def test_an_unknown_name_is_a_line_with_what_is_close(cli: Cli) -> None:
+    assert cli("explain", "no-dedlock") == 2
+    assert cli.err == "racecheck: unknown name 'no-dedlock': did you mean no-deadlock?\n"
+    assert cli("explain", "qwertz") == 2
+    assert cli.err == "racecheck: unknown name 'qwertz': racecheck explain lists the names\n"
+
+
+def test_without_a_name_it_lists_them(cli: Cli) -> None:
+    assert cli("explain") == 0
+    assert {"no-deadlock", "exhausted", "power-loss@nfs", "pct"} <= {*cli.out.splitlines()}

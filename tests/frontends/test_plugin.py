@@ -120,15 +120,15 @@ SAID = [
     "FAIL  nothing-made: made something *",
     "*_ test_nothing_to_judge_is_unknown _*",
     "UNKNOWN  after 1 of 2 schedules",
-    "      no invariant was given*",
+    "      nothing was judged: no invariant was given*",
     "*_ test_wrong_marker _*",
-    "racecheck: the racecheck marker takes ranks, schedules, *, sizes, collectives by name, not rank",
+    "racecheck: the racecheck marker takes the keywords ranks, schedules, *, sizes, collectives, not rank",
     "*_ test_no_scenario _*",
-    "racecheck: <function nothing_made at *> is no scenario: *",
+    "racecheck: <function nothing_made at *> is not a scenario: *",
     "*_ test_impossible_world _*",
     "racecheck: ranks must be at least 1, not 0",
     "*_ test_pass _*",
-    "PASS  3 schedules * no violation; random schedules: not a proof",
+    "PASS  3 schedules * no violation; sampled with random: not a proof",
     "coverage: *",
     "PASS  EXHAUSTED: *",
 ]
@@ -176,15 +176,15 @@ def test_unknown_name(racecheck):
     done.stdout.fnmatch_lines(
         [
             "*_ test_not_found _*",
-            "no-file-errors was to be broken within 3 schedules",
-            "PASS  EXHAUSTED: 2 traces, 0 redundant: every interleaving of 2 ranks, 3 ops; *",
+            "expected a violation of no-file-errors within 3 schedules; found none",
+            "PASS  EXHAUSTED: 2 traces, 0 redundant; every interleaving of 2 ranks, 3 ops; *",
             "*_ test_another_one_found _*",
-            "no-deadlock was to be broken within 20 schedules",
+            "expected a violation of no-deadlock within 20 schedules; found none",
             "FAIL  no-file-errors: *",
             "*_ test_none_named _*",
-            "racecheck: test_finds.py::guarded has no invariant that it `breaks`: name one of *",
+            "racecheck: test_finds.py::guarded does not say which invariant it `breaks`: name one of *",
             "*_ test_unknown_name _*",
-            "racecheck: test_finds.py::guarded has no invariant 'no-such-thing': name one of *",
+            "racecheck: test_finds.py::guarded is not judged by 'no-such-thing': name one of *",
         ]
     )
 
@@ -224,7 +224,7 @@ def test_next(racecheck):
     )
     done = run(pytester)
     done.assert_outcomes(failed=1, passed=1)
-    done.stdout.fnmatch_lines(["*_ test_killed _*", "UNKNOWN  the zygote or its guardian has died*"])
+    done.stdout.fnmatch_lines(["*_ test_killed _*", "UNKNOWN  the zygote or guardian died*"])
 
 
 def test_a_machine_that_lacks_something(pytester: pytest.Pytester) -> None:

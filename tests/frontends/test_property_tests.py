@@ -181,7 +181,7 @@ def test_a_run_that_differs_is_unknown_and_not_flaky() -> None:
     """Only what fails is asked for again."""
     with pytest.raises(CannotRun, match=r"^UNKNOWN  two runs of the same schedule differ: .*log"):
         property_of(phase("rarely_alike"), lambda outcome: "log" not in outcome.disk)()
-    with pytest.raises(CannotRun, match=r"^UNKNOWN  two runs of the same schedule differ: .*other bytes"):
+    with pytest.raises(CannotRun, match=r"^UNKNOWN  two runs of the same schedule differ: .*different bytes"):
         property_of(target("savers", "differing"), lambda _: True)()
 
 
@@ -278,16 +278,19 @@ ANYTHING: dict[str, Any] = {"len": len, "list": [(0, 1)], "int": 2}
     ("wrong", "said"),
     [
         (lambda: racecheck.worlds(ranks=(0,)), r"ranks must be at least 1, not 0"),
-        (lambda: racecheck.worlds(ranks=(3,), nodes=(2, 4)), r"none of \[3\] ranks .* any of \[2, 4\] nodes"),
-        (lambda: racecheck.worlds(skew=float("inf")), r"a skew is a number of seconds, at most"),
-        (lambda: racecheck.schedules(ops=0), r"schedules\(ops=0\): a rank has one op at least"),
-        (lambda: racecheck.check(ANYTHING["len"]), r"^racecheck: <built-in .* is no scenario: decorate "),
+        (
+            lambda: racecheck.worlds(ranks=(3,), nodes=(2, 4)),
+            r"no number of ranks in .3. divides evenly among .2, 4. nodes",
+        ),
+        (lambda: racecheck.worlds(skew=float("inf")), r"a skew must be at most"),
+        (lambda: racecheck.schedules(ops=0), r"schedules\(ops=0\): ops must be at least 1"),
+        (lambda: racecheck.check(ANYTHING["len"]), r"^racecheck: <built-in .* is not a scenario: decorate "),
         (
             lambda: racecheck.run(phase("save"), schedule=ANYTHING["list"]),
-            r"^racecheck: \[\(0, 1\)\] is no schedule: draw one",
+            r"^racecheck: \[\(0, 1\)\] is not a schedule: draw one",
         ),
-        (lambda: racecheck.run(phase("save"), world=ANYTHING["int"]), r"^racecheck: 2 is no world: draw one"),
-        (lambda: Saver().on_another_storage(), r"^racecheck: what runs on one disk needs one storage"),
+        (lambda: racecheck.run(phase("save"), world=ANYTHING["int"]), r"^racecheck: 2 is not a world: draw one"),
+        (lambda: Saver().on_another_storage(), r"^racecheck: phases on one disk need one storage model"),
     ],
 )
 def test_wrong_usage_is_told_in_a_line(wrong: Callable[[], object], said: str) -> None:
@@ -374,7 +377,7 @@ def test_time_goes_on_between_phases() -> None:
 
 def test_what_is_loaded_is_what_an_earlier_phase_saved() -> None:
     machine = Saver()
-    with pytest.raises(CannotRun, match="no rank said what it saved"):
+    with pytest.raises(CannotRun, match="no rank declared what it saved"):
         machine.check(phase("loads_weights"))
     machine.run(phase("saves_weights"))
     machine.check(phase("loads_weights"))
@@ -447,15 +450,15 @@ def test_with_the_fixture_the_database_and_xdist(pytester: pytest.Pytester, monk
             "Replay:  racecheck replay .racecheck/racing/*.json",
             "    schedule=Switches([[](0, 1)[]]),",
             "    world=World(),*",
-            "racing: 1 of 3 choices are not the tamest: 2 is 1 stat ckpt",
+            "racing: 1 of 3 choices are not the default: 2 is 1 stat ckpt",
         ]
     )
     text = done.stdout.str()
     for line in (
         r"E +schedule=Switches\(\[\(0, 1\)\]\),",
-        "racecheck: a run may take longer than this test's deadline of 200 ms: ",
-        "racecheck: a schedule is one run: leave schedules and strategy out",
-        "racecheck: a world says how many ranks it has: leave ranks or the world out",
+        "racecheck: a run may exceed this test's deadline of 200 ms: ",
+        "racecheck: a schedule means one run: leave out schedules= and strategy=",
+        "racecheck: a world sets its own number of ranks: leave out ranks= or world=",
     ):
         assert re.search(line, text), line
     assert "During handling" not in text

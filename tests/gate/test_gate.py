@@ -46,7 +46,7 @@ def result(*cells: Cell, known: Baseline | None = None) -> Result:
 
 class TestCells:
     def test_a_longer_search_counts_but_not_one_that_had_too_little_time(self) -> None:
-        short = cell(verdict=UNKNOWN, reasons=("not triggered: kill nth=each",))
+        short = cell(verdict=UNKNOWN, reasons=("never reached: kill nth=each",))
         for first, then, verdict in (
             (cell(), cell(verdict=FAIL), FAIL),
             (cell(), short, PASS),
@@ -109,8 +109,8 @@ class TestMatrix:
             ([cell(), cell("kill", FAIL, "old-survives")], "budget", "pass 6"),
             ([cell(), cell("kill", UNKNOWN, reasons=("it hangs",))], "unknown", "?"),
             ([cell("load", FAIL, "recovers"), cell("kill", UNKNOWN, reasons=("it hangs",))], "fail", "FAIL"),
-            ([cell("load", UNKNOWN, reasons=("recovers could not judge: X: y",))], "unknown", "?"),
-            ([cell("load", UNKNOWN, reasons=("old-survives could not judge: X: y",))], "budget", "pass 3"),
+            ([cell("load", UNKNOWN, reasons=("recovers could not judge the run: X: y",))], "unknown", "?"),
+            ([cell("load", UNKNOWN, reasons=("old-survives could not judge the run: X: y",))], "budget", "pass 3"),
             ([cell("kill", FAIL, "recovers", against="documented")], "not held", "n/a"),
             ([cell("kill", FAIL, "recovers", against="documented"), cell()], "budget", "pass 3"),
             ([cell(asked=("old-survives",))], "not asked", "-"),
@@ -213,7 +213,7 @@ class TestPlan:
     def test_the_second_pass_explains_and_then_goes_where_nothing_is_known(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        short = cell("kill", UNKNOWN, reasons=("not triggered: kill nth=each",), is_done=False)
+        short = cell("kill", UNKNOWN, reasons=("never reached: kill nth=each",), is_done=False)
         found = {
             each.check: each
             for each in (
@@ -261,8 +261,9 @@ class TestTrial:
         [
             (Raised("ValueError", "a\nb", stack=(OWN, MADE)),
              r"its constructor raises ValueError: a b \(mine.py:7 save\)"),
-            (Raised("AssertionError", "Torch not compiled with CUDA enabled"), "needs a device that is not here: .*"),
-            (Raised("ModuleNotFoundError", "No module named 'x'"), "needs a package that is not here: .* 'x'"),
+            (Raised("AssertionError", "Torch not compiled with CUDA enabled"),
+             "needs a device that this machine lacks: .*"),
+            (Raised("ModuleNotFoundError", "No module named 'x'"), "needs a package that is not installed: .* 'x'"),
             (Stopped("running", "no op for 30 s", (Frame("lib.py", 1, "f"), OWN, CALLED)),
              r"hangs: no op for 30 s \(mine.py:7 save\)"),
             (Stopped("collective", "waits in barrier #0"), ""),
@@ -284,30 +285,30 @@ class TestSubjects:
         on_objects = [each.storage for each in subjects.checks(mine, (), ("object", "nfs"))]
         assert {*on_objects} == {"nfs", "object(mountpoint-s3)", "object(gcsfuse)"}
         assert "async" not in [each.name for each in subjects.checks(mine, (), ())], "it has no save_async"
-        for names, storages, wrong in ((("x",), (), "no check 'x'"), ((), ("x",), "no check is on the storage 'x'")):
+        for names, storages, wrong in ((("x",), (), "unknown check 'x'"), ((), ("x",), "no check uses storage 'x'")):
             with pytest.raises(UsageError, match=wrong):
                 subjects.checks(mine, names, storages)
 
     def test_why_nothing_is_asked(self) -> None:
         mine = Subject("mine", gated.InPlace)
-        assert subjects.lacking(mine, ("async",)) == "mine has no save_async, which the check async is about"
+        assert subjects.lacking(mine, ("async",)) == "mine has no save_async, which check async needs"
         assert "leave one out" in subjects.lacking(mine, ("save",))
 
     def test_what_is_not_asked_is_told(self) -> None:
         said = subjects.left_out(Subject("mine", gated.InPlace))
-        assert said == ["mine has no save_async, so not asked: async, async-overlap, async-kill, async-error"]
+        assert said == ["mine has no save_async; skipped: async, async-overlap, async-kill, async-error"]
         assert subjects.left_out(Subject("dcp-async", resolve.checkpointer("dcp-async"))) == []
 
     @pytest.mark.parametrize(
         ("attribute", "value", "wrong"),
         [
-            ("timeout", "soon", "timeout is 'soon': it has to be a number of seconds"),
-            ("timeout", -1, "timeout is -1: it has to be a number of seconds"),
-            ("requires", "torch", r"requires is 'torch': it has to be a tuple of names, \('torch',\)"),
-            ("not_for", ("overwrite",), "not_for is .*: it maps names of checks or storages to reasons"),
+            ("timeout", "soon", "timeout must be a number of seconds, not 'soon'"),
+            ("timeout", -1, "timeout must be a number of seconds, not -1"),
+            ("requires", "torch", r"requires must be a tuple, not 'torch': write \('torch',\)"),
+            ("not_for", ("overwrite",), "not_for must map .*"),
             ("save", lambda self, state, root: None, r"save cannot be called as save\(state, root, step\)"),
             ("latest", lambda self: None, r"latest cannot be called as latest\(root\)"),
-            ("not_for", {"nodelocal": "x"}, "not_for names 'nodelocal'; there are: async, .*node-local"),
+            ("not_for", {"nodelocal": "x"}, "not_for names 'nodelocal'; known: async, .*node-local"),
         ],
     )
     def test_what_a_class_says_of_itself_is_checked(self, attribute: str, value: object, wrong: str) -> None:
@@ -322,7 +323,7 @@ class TestSubjects:
 
     def test_what_is_missing_and_how_to_install_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
         mine = Subject("mine", gated.Uninstalled)
-        assert mine.missing.endswith("which is not installed: pip install there-is-no-such-package")
+        assert mine.missing.endswith("there_is_no_such_package: pip install there-is-no-such-package")
         listed = ["there-is.no_such_package>=1; extra == 'other'", 'click>=8; extra == "dev"']
         monkeypatch.setattr(subjects.importlib.metadata, "requires", lambda _: listed)
         assert mine.missing.endswith("pip install 'racecheck[other]'")
@@ -382,7 +383,7 @@ class TestStore:
     def test_a_damaged_file_is_a_line(self, tmp_path: Path) -> None:
         store, file = Store(tmp_path, Terms()), tmp_path / "gate.json"
         file.write_text("{")
-        with pytest.raises(UsageError, match=r"gate.json: not a gate's cells: .* remove it, or begin anew with --anew"):
+        with pytest.raises(UsageError, match=r"gate.json: not a gate's cells: .* remove it, or use --fresh"):
             store.good(self.MINE)
         store.clear()
         assert not store.good(self.MINE)
@@ -413,7 +414,7 @@ class TestPages:
         cell("save", claim=ALL),
         cell("kill", FAIL, "recovers", text="rank 0 | kill <&> \x1b[31m"),
         cell("load", FAIL, "old-survives", against="documented: one job alone"),
-        cell("error", UNKNOWN, reasons=("not triggered: EIO nth=each",)),
+        cell("error", UNKNOWN, reasons=("never reached: EIO nth=each",)),
         cell("slow", UNKNOWN, reasons=("two runs differ",)),
     )
 
@@ -429,9 +430,7 @@ class TestPages:
         assert failure.text == "rank 0 | kill <&> ?[31m"
         skipped = root.find("testsuite/testcase[@name='load']/skipped")
         assert skipped is not None
-        assert skipped.get("message", "").startswith(
-            "not held against it: documented: one job alone; seen: old-survives"
-        )
+        assert skipped.get("message", "").startswith("not promised: documented: one job alone; seen: old-survives")
         root = ET.fromstring(junit.xml(self.CELLS, baseline.compare(self.CELLS, known)))
         assert root.find("testsuite/testcase[@name='kill']/failure") is None
         assert (
@@ -459,7 +458,7 @@ class TestPages:
                 "racecheck replay f.json",
                 "documented: one job alone",
                 "two runs differ",
-                "too little",
+                "not enough time",
             ):
                 assert part in made
         page = layouts.page(blocks)
@@ -479,7 +478,7 @@ class TestPages:
         rows = {line.split()[0]: line.split()[1:3] for line in layouts.text(blocks).splitlines() if line.strip()}
         assert (rows["save"], rows["kill"], rows["error"]) == (["PASS", "all,"], ["pass*", "3"], ["pass", "all"])
         assert rows["recovers"] == ["pass", "49*"]
-        assert "*: some of the faults, stale views or crash states were left out" in layouts.text(blocks)
+        assert "*: some faults, stale reads or crash states were not tried" in layouts.text(blocks)
         assert [each["extent"] for each in data(made)["cells"]] == [each.extent for each in made.cells]
         said = [each.text for each in ET.fromstring(junit.xml(made.cells, made.comparison)).iter("system-out")]
         assert said == [f"tried: {each.extent}" for each in made.cells]
@@ -488,7 +487,7 @@ class TestPages:
         part = cell("power-loss", FAIL, "old-survives", tried=(Tried("crash state", 749, 0),))
         made = layouts.text(pages.blocks(result(part)))
         assert re.search(r"^  recovers +pass 3\*$", made, re.MULTILINE)
-        assert "*: some of the faults" in made
+        assert "*: some faults" in made
 
     def test_where_there_is_no_table_of_checks_a_line_says_what_was_tried_in_part(self) -> None:
         part = cell("kill", tried=(Tried("fault", 3, 41),), schedules=4)

@@ -76,7 +76,8 @@ class TestGate:
         assert [each["storage"] for each in cli.data["matrix"]] == ["shared", "nfs"]
 
     @pytest.mark.parametrize(
-        ("schedules", "status", "kind", "said"), [(5, 3, "unknown", "left out"), (10, 0, "budget", "9 of 12 faults")]
+        ("schedules", "status", "kind", "said"),
+        [(5, 3, "unknown", "less than half"), (10, 0, "budget", "9 of 12 faults")],
     )
     def test_a_sweep_that_is_cut(
         self, cli: Cli, monkeypatch: pytest.MonkeyPatch, schedules: int, status: int, kind: str, said: str
@@ -114,9 +115,7 @@ class TestGate:
     def test_what_is_known_does_not_fail_and_what_is_fixed_is_said(self, cli: Cli) -> None:
         ask = ["gate", f"{FILE}::InPlace", *only("kill"), "--baseline", "known.json"]
         assert cli(*ask) == 2
-        assert (
-            cli.err == "racecheck: there is no baseline known.json: write one with racecheck gate --update-baseline\n"
-        )
+        assert cli.err == "racecheck: no baseline at known.json: create it with racecheck gate --update-baseline\n"
         assert cli(*ask, "--update-baseline") == 0
         known = json.loads(Path("known.json").read_text())
         assert f"{FILE}::InPlace[kill] recovers" in known["known"]
@@ -127,7 +126,7 @@ class TestGate:
 
     def test_what_is_documented_is_shown_and_not_held_against_it(self, cli: Cli) -> None:
         assert cli("gate", f"{FILE}::Excused", *only("save", "kill")) == 0
-        assert "not held against it: the manual says: not while it is killed" in cli.out
+        assert "not promised: the manual says: not while it is killed" in cli.out
         assert "racecheck replay .racecheck/Excused_kill_/" in cli.out
 
     def test_what_is_staged_in_tmpdir_is_not_held_against_it(self, cli: Cli) -> None:
@@ -137,17 +136,25 @@ class TestGate:
         ("name", "status", "said"),
         [
             ("NoLatest", 2, "racecheck: NoLatest has no method latest: a checkpointer has save(state, root, step), "),
-            ("OtherShapes", 2, "racecheck: OtherShapes.load gave model.0.weight as (128,), saved was (16, 8)"),
-            ("NoPair", 2, "racecheck: NoPair.load gave dict: it has to give the state and its step"),
+            (
+                "OtherShapes",
+                2,
+                "racecheck: OtherShapes.load returned model.0.weight as (128,); it was saved as (16, 8)",
+            ),
+            ("NoPair", 2, "racecheck: NoPair.load returned dict: it must return (state, step)"),
             (
                 "Nothing",
                 2,
                 "racecheck: tests.programs.gated has no class 'Nothing': it has InPlace, Careful, Excused, ",
             ),
             ("Unmade", 3, "its constructor raises ValueError: no settings anywhere"),
-            ("OnDevice", 3, "needs a device that is not here: RuntimeError: Found no NVIDIA driver on your system."),
-            ("Uninstalled", 3, "needs there_is_no_such_package, which is not installed: pip install "),
-            ("Polling", 3, "hangs: it was still going after 200 ops (a loop that polls?)"),
+            (
+                "OnDevice",
+                3,
+                "needs a device that this machine lacks: RuntimeError: Found no NVIDIA driver on your system.",
+            ),
+            ("Uninstalled", 3, "needs there_is_no_such_package: pip install "),
+            ("Polling", 3, "hangs: reached the limit of 200 ops; a polling loop?"),
             ("Outside", 1, "nothing-outside: "),
             ("Beside", 1, "seen: written outside the watched directory: ../marks (rank 0 mkdir), ../marks/checkpoint"),
         ],
@@ -166,20 +173,20 @@ class TestGate:
         monkeypatch.setattr(Judging, "cells", _interrupted_after(f"{FILE}::Careful[saves]"))
         assert cli(*ask) == 130
         assert re.match(r"UNKNOWN .*: 2 checks; interrupted; ", cli.out)
-        assert "interrupted: the same command goes on from here" in cli.out
+        assert "interrupted: the same command continues from here" in cli.out
         assert not Path(".racecheck/gate.json").exists(), "that is of all"
         assert re.findall(r"^  (\w+) +PASS  +all, ", cli.out, re.MULTILINE) == ["save", "saves"]
         monkeypatch.setattr(Judging, "cells", original)
         for kept, made in ((2, ["load"]), (0, ["save", "saves", "load"])):
             assert cli(*ask) == 0
-            assert (f"{kept} cells kept from an earlier time (--anew makes them again)" in cli.err) == bool(kept)
+            assert (f"{kept} results reused from an earlier gate (--fresh runs them again)" in cli.err) == bool(kept)
             assert re.findall(r"\[(\w+)\] PASS", cli.err) == made
             assert cli.out.count("all, in ") == 3
             assert not [*Path(".racecheck").glob("gate-*")]
 
     def test_what_is_not_asked_is_told(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Judging, "cells", lambda *_: iter(()))
-        told = f"{FILE}::Careful has no save_async, so not asked: async, "
+        told = f"{FILE}::Careful has no save_async; skipped: async, "
         cli("gate", f"{FILE}::Careful")
         assert told in cli.err
         cli("gate", f"{FILE}::Careful", *only("save"))
@@ -193,7 +200,7 @@ class TestGate:
         monkeypatch.setattr(Judging, "cells", original)
         assert cli("gate", f"{FILE}::Careful", *only("load")) == 0
         assert cli(*ask) == 0
-        assert "2 cells kept from an earlier time" in cli.err
+        assert "2 results reused from an earlier gate" in cli.err
         assert re.findall(r"\[(\w+)\] PASS", cli.err) == ["load"]
 
     def test_anew_what_was_interrupted_is_forgotten(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,8 +212,8 @@ class TestGate:
         (kept,) = Path(".racecheck").glob("gate-*.json")
         kept.write_text("{")
         assert cli(*ask) == 2
-        assert "remove it, or begin anew with --anew" in cli.err
-        assert cli(*ask, "--anew") == 0
+        assert "remove it, or use --fresh" in cli.err
+        assert cli(*ask, "--fresh") == 0
         assert re.findall(r"\[(\w+)\] PASS", cli.err) == ["save", "load"]
 
     def test_a_class_in_a_module_here(self, cli: Cli) -> None:
@@ -217,16 +224,19 @@ class TestGate:
     @pytest.mark.parametrize(
         ("options", "said"),
         [
-            ([], "name one checkpointer (package.module:Class), or give --all"),
-            ([f"{FILE}::Careful", "--all"], "name one checkpointer (package.module:Class), or give --all"),
-            ([f"{FILE}::Careful", "--check", "x"], "there is no check 'x'; there are: save, "),
-            ([f"{FILE}::Careful", "--storage", "x"], "no check is on the storage 'x'; there are: shared, "),
-            ([f"{FILE}::Careful", "--check", "kill", "--storage", "nfs"], "none of the checks is both"),
+            ([], "name one checkpointer (package.module:Class) or use --all, not both"),
+            ([f"{FILE}::Careful", "--all"], "name one checkpointer (package.module:Class) or use --all, not both"),
+            ([f"{FILE}::Careful", "--check", "x"], "unknown check 'x'; known: save, "),
+            ([f"{FILE}::Careful", "--storage", "x"], "no check uses storage 'x'; known: shared, "),
+            ([f"{FILE}::Careful", "--check", "kill", "--storage", "nfs"], "no check matches both"),
             ([f"{FILE}::Careful", "--seconds", "nan"], "--seconds must be from 1 to"),
             ([f"{FILE}::Careful", "--update-baseline"], "--update-baseline needs --baseline FILE"),
-            ([f"{FILE}::Careful", "--json", "--markdown", "-"], "standard output takes one of --json and --markdown -"),
+            (
+                [f"{FILE}::Careful", "--json", "--markdown", "-"],
+                "--json and --markdown - both write to standard output",
+            ),
             ([f"{FILE}::Careful", "--junit", f"{FILE}/j.xml"], f"cannot write {FILE}/j.xml"),
-            (["nobody"], "'nobody' names no checkpointer: write package.module:Class, or one of "),
+            (["nobody"], "'nobody' is not a checkpointer: write package.module:Class, or one of "),
         ],
     )
     def test_wrong_options(self, cli: Cli, options: list[str], said: str) -> None:
@@ -251,7 +261,7 @@ class TestAll:
         assert [each["checkpointer"] for each in cli.data["cells"]] == ["good", "good", "bare", "bad", "bad"]
         assert cli.data["wrong"] == [
             f"gone: {gated.__name__} has no class 'Nothing': it has InPlace, Careful, Excused, Unmade, OnDevice, ...",
-            "odd: NoPair.load gave dict: it has to give the state and its step, an int",
+            "odd: NoPair.load gave dict: it must return (state, step), step an int",
         ]
 
     def test_an_interrupted_one_goes_on(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,8 +274,8 @@ class TestAll:
         monkeypatch.setattr(Judging, "cells", original)
         monkeypatch.setattr(Judging, "_try", _not_for_good)
         assert cli(*ask) == 1
-        assert "good: 2 cells kept from an earlier time (--anew makes them again)" in cli.err
-        assert "bad: 1 cell kept from an earlier time" in cli.err
+        assert "good: 2 results reused from an earlier gate (--fresh runs them again)" in cli.err
+        assert "bad: 1 result reused from an earlier gate" in cli.err
         assert re.search(r"^bad\[kill\] FAIL", cli.err, re.MULTILINE)
         assert [each["target"] for each in cli.data["cells"]] == [
             "good[save]", "good[kill]", "bare[save]", "bad[save]", "bad[kill]",
@@ -320,10 +330,10 @@ class TestInTests:
         with pytest.raises(AssertionError, match=r"(?s)1 new finding; 1 known finding; .*known, recovers: "):
             racecheck.check_checkpointer(gated.InPlace, checks=["kill"], baseline="known.json")
         baseline.save(baseline.Baseline((*known.known, f"{name} old-survives")), Path("known.json"))
-        with pytest.warns(match=r"fixed: tests.programs.gated:InPlace\[kill\] no-deadlock: take it out"):
+        with pytest.warns(match=r"fixed: tests.programs.gated:InPlace\[kill\] no-deadlock: remove it"):
             (found,) = racecheck.check_checkpointer(gated.InPlace, checks=["kill"], baseline=Path("known.json"))
         assert found.verdict is Verdict.FAIL
-        with pytest.raises(UsageError, match="there is no baseline none"):
+        with pytest.raises(UsageError, match="no baseline at none"):
             racecheck.check_checkpointer(gated.InPlace, checks=["kill"], baseline="none.json")
 
     @pytest.mark.slow
@@ -349,7 +359,7 @@ class TestInTests:
         (pytester.path / "known.json").write_text(json.dumps(known))
         done = run_pytest(pytester, "test_mine.py")
         done.assert_outcomes(passed=2, warnings=1)
-        done.stdout.fnmatch_lines(["*fixed: gated:InPlace?kill? no-deadlock: take it out of the baseline*"])
+        done.stdout.fnmatch_lines(["*fixed: gated:InPlace?kill? no-deadlock: remove it from the baseline*"])
 
     def test_paths_in_a_baseline_begin_where_the_baseline_does(
         self, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
@@ -364,10 +374,10 @@ class TestInTests:
         monkeypatch.chdir(inner)
         done = run_pytest(pytester, "test_mine.py")
         done.assert_outcomes(passed=1, warnings=1)
-        done.stdout.fnmatch_lines(["*fixed: inner/gated.py::InPlace?kill? no-deadlock: take it out of the baseline*"])
+        done.stdout.fnmatch_lines(["*fixed: inner/gated.py::InPlace?kill? no-deadlock: remove it from the baseline*"])
 
     @pytest.mark.parametrize(
-        ("text", "said"), [(None, "*there is no baseline *known.json: write one*"), ("{}", "*not a baseline*")]
+        ("text", "said"), [(None, "*no baseline at *known.json: create it*"), ("{}", "*not a baseline*")]
     )
     def test_a_baseline_that_cannot_be_read_is_a_line(
         self, pytester: pytest.Pytester, text: str | None, said: str
@@ -396,12 +406,12 @@ class TestInTests:
 
         for wrong, said in (
             (gated.NoLatest, "NoLatest has no method latest"),
-            (gated.Careful(), "is no class"),
-            (Local, "define the class at the top of a module"),
+            (gated.Careful(), "is not a class"),
+            (Local, "define the class at module level"),
         ):
             with pytest.raises(UsageError, match=said):
                 racecheck.check_checkpointer(wrong)
-        with pytest.raises(UsageError, match="there is no check 'x'"):
+        with pytest.raises(UsageError, match="unknown check 'x'"):
             racecheck.check_checkpointer(gated.Careful, checks=["x"])
 
     def test_a_class_is_two_lines(self, pytester: pytest.Pytester) -> None:
@@ -424,7 +434,7 @@ class TestInTests:
         done = run_pytest(pytester, "-v", "-rs", "test_mine.py")
         done.assert_outcomes(passed=3, skipped=1, failed=1)
         done.stdout.fnmatch_lines(
-            ["*TestCareful::test_check?kill? PASSED*", "*kill is not held against it: the manual says*"],
+            ["*TestCareful::test_check?kill? PASSED*", "*kill is not promised: the manual says*"],
             consecutive=False,
         )
         assert "racecheck replay .racecheck/InPlace_kill_/" in done.stdout.str()

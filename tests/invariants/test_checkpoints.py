@@ -101,11 +101,11 @@ def test_who_removed_the_directory_touched_its_files() -> None:
 
 def test_one_violation_for_each_directory_names_at_most_five_things() -> None:
     many = metadata(*(piece(f"w{number}", f"a/f{number}", f"f{number} is cut") for number in range(7)))
-    cut = metadata(problem="its end is missing: only 3 bytes are there")
+    cut = metadata(problem="truncated: only 3 bytes are there")
     judged = two(contents={"a/.metadata": many, "b/.metadata": cut, "c/x.pt": Content("torch", "it is empty")})
     assert messages(all_shards_present, judged) == [
         "a: f0 is cut (w0), f1 is cut (w1), f2 is cut (w2), f3 is cut (w3), f4 is cut (w4) and 2 more",
-        "b: .metadata: its end is missing: only 3 bytes are there",
+        "b: .metadata: truncated: only 3 bytes are there",
         "c: x.pt: it is empty",
     ]
 
@@ -162,7 +162,7 @@ def test_what_has_a_temporary_name_is_no_checkpoint_yet() -> None:
     )
     assert messages(all_shards_present, judged) == []
     alone = two(contents={"model.pt.tmp": torn}, disk=["model.pt.tmp"])
-    assert "there is no checkpoint that it could judge" in reason(all_shards_present, alone)
+    assert "no checkpoint to judge" in reason(all_shards_present, alone)
 
 
 @pytest.mark.parametrize("why", [f"holds a.B, {FOREIGN}", f"it has 9 bytes, {TOO_LARGE}", f"by a; {UNSUPPORTED}"])
@@ -178,9 +178,9 @@ def test_what_cannot_be_read_here_leaves_it_open(why: str) -> None:
 
 
 def test_without_a_checkpoint_nothing_is_judged() -> None:
-    nothing = "there is no checkpoint that it could judge: no DCP metadata, no file of torch.save"
+    nothing = "no checkpoint to judge: no DCP metadata and no torch.save file"
     assert nothing in reason(all_shards_present, two(disk=["ckpt", "ckpt/config.json"]))
-    assert "was not read" in reason(all_shards_present, two(disk=ON_DISK))
+    assert "were not read" in reason(all_shards_present, two(disk=ON_DISK))
 
 
 def test_who_reads_contents_says_so() -> None:
@@ -262,9 +262,9 @@ def test_what_was_saved_may_be_loaded(loads: list[Any]) -> None:
     [
         (loaded(0, a="a1", b="b2"), "loaded a mix of step 1 (a) and step 2 (b)"),
         (loaded(0, 2, a="a1", b="b2"), "loaded a mix of step 1 (a) and step 2 (b)"),
-        (loaded(0, 2, a="a1", b="b1"), "said step 2 and loaded step 1"),
-        (loaded(0, 3, a="a2", b="b2"), "loaded step 3, which no rank said that it saved"),
-        (loaded(0, a="a2", b="xx"), "loaded b of no step that was saved"),
+        (loaded(0, 2, a="a1", b="b1"), "declared step 2 but loaded step 1"),
+        (loaded(0, 3, a="a2", b="b2"), "loaded step 3, which no rank declared as saved"),
+        (loaded(0, a="a2", b="xx"), "loaded b with values of no saved step"),
         (loaded(0, a="a2", b="b2", c="c"), "loaded c, which was never saved"),
         (loaded(0, a="a2"), "loaded step 2 without b"),
         (loaded(0, 2), "loaded step 2 without a, b"),
@@ -272,7 +272,7 @@ def test_what_was_saved_may_be_loaded(loads: list[Any]) -> None:
             loaded(0, a="a1", b="b2", c="c"),
             "loaded a mix of step 1 (a) and step 2 (b); loaded c, which was never saved",
         ),
-        (loaded(1, a="b2", r="r2"), "loaded a of no step that was saved"),
+        (loaded(1, a="b2", r="r2"), "loaded a with values of no saved step"),
     ],
 )
 def test_what_was_not_saved_so_is_told(load: Any, message: str) -> None:
@@ -289,7 +289,7 @@ OWN = (saved(0, 1, own="x0"), saved(1, 1, own="x1"))
 def test_a_rank_gets_its_own_back() -> None:
     assert messages(consistent_weights, recovering(loaded(0, own="x0"), loaded(1, own="x1"), before=OWN)) == []
     found = only(consistent_weights, recovering(loaded(0, own="x0"), loaded(1, own="x0"), before=OWN))
-    assert found.message == "rank 1 loaded own as rank 0 saved it, not as it did itself (in the recovery)"
+    assert found.message == "rank 1 loaded rank 0's own instead of its own (in the recovery)"
     larger = [loaded(rank, own="x0") for rank in range(3)]
     assert messages(consistent_weights, recovering(*larger, before=OWN, ranks=3)) == []
 
@@ -299,7 +299,7 @@ def test_a_rank_that_saved_nothing_gets_what_another_saved() -> None:
     assert messages(consistent_weights, recovering(loaded(0, w="w2"), loaded(1, w="w2"), before=one)) == []
     found = only(consistent_weights, recovering(loaded(0, w="w2"), loaded(1, w="w1"), before=one))
     assert found.message == (
-        "the ranks go on from different steps: rank 0 loaded step 2; rank 1 loaded step 1 (in the recovery)"
+        "the ranks continue from different steps: rank 0 loaded step 2; rank 1 loaded step 1 (in the recovery)"
     )
     assert found.ranks == (0, 1)
     gone = two(weights=one, recovery=outcome(returned(), raised("X"), weights=(loaded(0, w="w2"), loaded(1, w="w1"))))
@@ -353,9 +353,9 @@ def test_an_older_tensor_is_no_leak() -> None:
 
 def test_nobody_said_anything() -> None:
     for invariant in (consistent_weights, snapshot_isolation):
-        assert "no rank said what it saved" in reason(invariant, two())
-        assert "no rank said what it loaded" in reason(invariant, two(weights=SAVED))
-    assert "no rank said to which checkpoint" in reason(same_checkpoint, two(weights=SAVED))
+        assert "no rank declared what it saved" in reason(invariant, two())
+        assert "no rank declared what it loaded" in reason(invariant, two(weights=SAVED))
+    assert "no rank declared where it saved" in reason(same_checkpoint, two(weights=SAVED))
 
 
 def test_all_ranks_save_one_step_to_one_checkpoint() -> None:
@@ -405,7 +405,7 @@ def test_a_pointer_that_is_moved_last_is_fine() -> None:
 def test_writing_to_what_the_pointer_names_is_told_once() -> None:
     trace = [*publish(0, "step_2\n"), *shard(1), *shard(1, "step_2/b")]
     found = only(atomic_publish, two(trace, disk=DISK))
-    assert found.message == "latest named step_2 when rank 1 still wrote step_2/w"
+    assert found.message == "latest named step_2 while rank 1 was still writing step_2/w"
     assert (found.ranks, found.events) == ((0, 1), (3, 4))
 
 
@@ -442,7 +442,7 @@ def test_a_pointer_that_is_rewritten_in_place_can_be_seen_empty() -> None:
     emptied = opens("0 open latest", "w", inode=7)
     read, write = use("1 read latest", 3, inode=7), use("0 write latest", 2, inode=7, text="step_2")
     found = only(atomic_publish, two([emptied, read, write], disk=DISK))
-    assert found.message == "rank 1 read latest when rank 0 had emptied it and not written it yet"
+    assert found.message == "rank 1 read latest after rank 0 had truncated it and before it was written"
     assert (found.ranks, found.events) == ((0, 1), (0, 1))
     assert messages(atomic_publish, two([emptied, write, read], disk=DISK)) == []
     own = use("0 read latest", 3, inode=7)
@@ -451,7 +451,7 @@ def test_a_pointer_that_is_rewritten_in_place_can_be_seen_empty() -> None:
 
 def test_a_pointer_must_name_what_exists_at_the_end() -> None:
     found = only(atomic_publish, two(publish(1, "step_9\n"), disk=DISK))
-    assert found.message == "latest names step_9 at the end, which does not exist"
+    assert found.message == "at the end latest names step_9, which does not exist"
     assert (found.ranks, found.events) == ((1,), (3,))
     empty = two([opens("0 open latest", "w")], disk={**DISK, "latest": DiskEntry("file")})
     assert messages(atomic_publish, empty) == ["latest is empty at the end"]
@@ -463,8 +463,8 @@ def test_links_are_pointers_too() -> None:
     assert messages(atomic_publish, two(trace, disk=link)) == []
     assert len(messages(atomic_publish, two([*trace, *shard(1)], disk=link))) == 1
     lost = {**DISK, "latest": DiskEntry("symlink", target="step_9")}
-    assert messages(atomic_publish, two(trace, disk=lost)) == ["latest names step_9 at the end, which does not exist"]
-    assert messages(atomic_publish, two(disk=lost)) == ["latest names step_9 at the end, which does not exist"]
+    assert messages(atomic_publish, two(trace, disk=lost)) == ["at the end latest names step_9, which does not exist"]
+    assert messages(atomic_publish, two(disk=lost)) == ["at the end latest names step_9, which does not exist"]
 
 
 def test_a_pointer_below_and_one_with_a_whole_path() -> None:
@@ -476,7 +476,7 @@ def test_a_pointer_below_and_one_with_a_whole_path() -> None:
             op("1 mkdir out/step_2/sub"),
         ]
         assert messages(atomic_publish, two(trace, disk=disk)) == [
-            "out/latest named out/step_2 when rank 1 still wrote out/step_2/sub"
+            "out/latest named out/step_2 while rank 1 was still writing out/step_2/sub"
         ]
 
 
@@ -486,7 +486,9 @@ def test_each_node_has_its_own_pointer() -> None:
     judged = outcome(*[returned()] * 4, trace=trace, disk=disk, world=TWO_NODES)
     assert messages(atomic_publish, judged) == []
     late = replace(judged, trace=(*trace, *shard(3)))
-    assert messages(atomic_publish, late) == ["node1/latest named node1/step_2 when rank 3 still wrote node1/step_2/w"]
+    assert messages(atomic_publish, late) == [
+        "node1/latest named node1/step_2 while rank 3 was still writing node1/step_2/w"
+    ]
 
 
 def test_a_pointer_of_another_name_and_form() -> None:
@@ -500,7 +502,7 @@ def test_a_pointer_of_another_name_and_form() -> None:
 def test_what_a_pointer_said_before_the_run_is_known_from_reading_it() -> None:
     read = use("1 read latest", 3, inode=7, text="step_2\n")
     assert messages(atomic_publish, two([read, *shard(0)], disk=DISK)) == [
-        "latest named step_2 when rank 0 still wrote step_2/w"
+        "latest named step_2 while rank 0 was still writing step_2/w"
     ]
 
 
@@ -539,8 +541,8 @@ def test_the_pointer_itself_is_no_part_of_the_checkpoint_that_it_is_in() -> None
 
 def test_a_pointer_whose_text_is_not_known_is_not_judged() -> None:
     trace: list[Event] = [opens("0 open latest", "w"), use("0 write latest", 2, inode=7, size=6)]
-    assert "does not say what was written to latest" in reason(atomic_publish, two(trace, disk=DISK))
-    assert "does not say" in reason(atomic_publish, two([*trace, *publish(0, "step_2")], disk=DISK)), "nor later"
+    assert "does not show what was written to latest" in reason(atomic_publish, two(trace, disk=DISK))
+    assert "does not show" in reason(atomic_publish, two([*trace, *publish(0, "step_2")], disk=DISK)), "nor later"
     told = replace(op("0 symlink latest"), result=use("0 read f", 1, inode=1, text="step_1").result)
     assert messages(atomic_publish, two([told, *publish(0, "step_2")], disk=DISK)) == []
     assert len(messages(atomic_publish, two([told, *shard(1, "step_1/w"), *publish(0, "step_2")], disk=DISK))) == 1
@@ -608,7 +610,7 @@ def test_reading_what_is_whole(trace: list[Event]) -> None:
 def test_a_file_that_changes_between_two_reads_of_it() -> None:
     trace: list[Event] = [READS, r(1, 2), OVER, w(0, 1), close(0, 1), r(1, 2)]
     found = only(no_torn_files, two(trace))
-    assert found.message == "torn read: rank 1 reads f part by part, and rank 0 changes it in between"
+    assert found.message == "torn read: rank 1 reads f in parts, while rank 0 changes it"
     assert (found.ranks, found.events) == ((0, 1), (1, 3, 5))
 
 
@@ -616,7 +618,7 @@ def test_a_writer_that_died_leaves_half_a_file() -> None:
     trace: list[Event] = [MADE, w(0, 1), READS, r(1, 2)]
     judged = outcome(raised("EOFError"), returned(), trace=trace)
     assert messages(no_torn_files, judged) == [
-        "torn read: rank 1 reads f, which rank 0 began to write and never finished"
+        "torn read: rank 1 reads f, which rank 0 started to write and never finished"
     ]
     assert messages(no_torn_files, two(trace)) == []
 

@@ -113,13 +113,13 @@ LOST = [
     (gives(1, 0), "rank 1 loaded step 0"),
     (
         outcome(raised("EOFError", "Ran out of input"), returned()),
-        "loading ended in EOFError on rank 0: Ran out of input",
+        "loading failed: EOFError on rank 0: Ran out of input",
     ),
-    (outcome(died(signal="SIGSEGV")), "loading ended in rank 0 was killed by SIGSEGV before the scenario had returned"),
-    (outcome(stopped("collective", "waits")), "loading ended in rank 0 did not end: waits"),
+    (outcome(died(signal="SIGSEGV")), "loading failed: rank 0 was killed by SIGSEGV before the scenario returned"),
+    (outcome(stopped("collective", "waits")), "loading failed: rank 0 did not end: waits"),
     (
         outcome(stopped("echo"), stopped("echo"), mismatch=Mismatch("0", 1, {0: "barrier()", 1: "all_reduce()"})),
-        "the ranks called different collectives when they loaded",
+        "the ranks called different collectives while loading",
     ),
 ]
 
@@ -131,7 +131,7 @@ LOST = [
 def test_what_all_ranks_had_saved_is_lost(recovery: Outcome, found: str) -> None:
     at_rest = two(*ONE, crash=CRASH, recovery=recovery)
     lost = only(durable_after_ack, at_rest)
-    assert (lost.message, lost.events) == (f"all ranks had saved step 1; then {found}", (2,))
+    assert (lost.message, lost.events) == (f"step 1 was saved on all ranks, but then {found}", (2,))
     assert messages(old_survives, at_rest) == []
 
 
@@ -140,7 +140,7 @@ def test_a_save_under_way_destroys_the_old_one(recovery: Outcome, found: str) ->
     for weights in (TWO_BEGUN, (*ONE, *both(2), *acked(2, 1))):
         under_way = two(*weights, crash=CRASH, recovery=recovery)
         assert messages(old_survives, under_way) == [
-            f"all ranks had saved step 1, and step 2 was on its way; then {found}"
+            f"step 1 was saved on all ranks, step 2 was in progress, but then {found}"
         ]
         assert messages(durable_after_ack, under_way) == []
 
@@ -151,7 +151,7 @@ def test_the_old_one_or_a_newer_one_may_load(invariant: Invariant) -> None:
     for weights, steps in fine:
         assert messages(invariant, two(*weights, crash=CRASH, recovery=gives(*steps))) == []
     assert messages(durable_after_ack, two(*TWO, crash=CRASH, recovery=gives(1, 1))) == [
-        "all ranks had saved step 2; then rank 0 loaded step 1"
+        "step 2 was saved on all ranks, but then rank 0 loaded step 1"
     ]
 
 
@@ -172,9 +172,9 @@ def test_a_load_that_names_no_step_is_of_the_one_that_it_equals() -> None:
     new, old, strange = (outcome(returned(), weights=(loaded(0, w=digest),)) for digest in ("w2", "w1", "w9"))
     assert messages(durable_after_ack, two(*TWO, recovery=new)) == []
     assert messages(durable_after_ack, two(*TWO, recovery=old)) == [
-        "all ranks had saved step 2; then rank 0 loaded step 1"
+        "step 2 was saved on all ranks, but then rank 0 loaded step 1"
     ]
-    assert "did not say which step" in reason(durable_after_ack, two(*TWO, recovery=strange))
+    assert "did not declare which step" in reason(durable_after_ack, two(*TWO, recovery=strange))
 
 
 @pytest.mark.parametrize("invariant", [durable_after_ack, old_survives])
@@ -200,12 +200,12 @@ def hit(*weights: Weights, recovery: Outcome | None = None, trace: Iterable[Even
 
 
 def test_a_rank_that_fails_in_silence() -> None:
-    what = "rank 1's write b/f1 failed (ENOSPC) in the save of step 2, which returned there as if it had not; "
+    what = "rank 1's write b/f1 failed (ENOSPC) in the save of step 2, but the save returned there; "
     for recovery, found in (
-        (outcome(raised("EOFError")), "it does not load"),
-        (gives(1, 1), "a restart does not get it"),
-        (gives(2, 1), "a restart does not get it"),
-        (gives(), "a restart does not get it"),
+        (outcome(raised("EOFError")), "the step does not load"),
+        (gives(1, 1), "a restart does not find it"),
+        (gives(2, 1), "a restart does not find it"),
+        (gives(), "a restart does not find it"),
     ):
         broken = only(error_honesty, hit(*acked(2, 0, 1, event=1), recovery=recovery))
         assert (broken.message, broken.ranks, broken.events) == (what + found, (1,), (0,))
@@ -218,7 +218,9 @@ def test_a_rank_may_try_again() -> None:
 
 def test_a_rank_that_fails_alone() -> None:
     broken = only(error_honesty, hit(*acked(2, 0, event=1), recovery=gives(2, 2)))
-    assert broken.message == "rank 1's write b/f1 failed (ENOSPC) in the save of step 2, and on rank 0 it returned"
+    assert (
+        broken.message == "rank 1's write b/f1 failed (ENOSPC) in the save of step 2, but the save returned on rank 0"
+    )
     assert broken.ranks == (0, 1)
     assert messages(error_honesty, hit(recovery=gives(1, 1))) == [], "nobody counts on it"
 
@@ -226,9 +228,7 @@ def test_a_rank_that_fails_alone() -> None:
 def test_what_failed_is_published_all_the_same() -> None:
     moved = pointer_to("b")
     broken = only(error_honesty, hit(trace=moved))
-    assert (
-        broken.message == "rank 1's write b/f1 failed (ENOSPC) in the save of step 2, and then latest came to name it"
-    )
+    assert broken.message == "rank 1's write b/f1 failed (ENOSPC) in the save of step 2, but then latest named it"
     assert (broken.ranks, broken.events) == ((0, 1), (0, 2))
     assert messages(error_honesty, hit(trace=pointer_to("a"))) == []
     before = two(*both(2, "b"), trace=[*moved, FULL], world=FAULTY)
@@ -296,8 +296,8 @@ def test_the_recovery_saves_again() -> None:
 
 def test_liveness_needs_a_save_after_the_fault() -> None:
     for recovery in (None, gives(1)):
-        assert "no save comes after" in reason(liveness, two(*both(1), trace=[FULL], recovery=recovery))
-    assert "no save comes after" in reason(liveness, two(*both(2), crash=CRASH, recovery=gives(1))), "it was cut"
+        assert "no save follows" in reason(liveness, two(*both(1), trace=[FULL], recovery=recovery))
+    assert "no save follows" in reason(liveness, two(*both(2), crash=CRASH, recovery=gives(1))), "it was cut"
 
 
 # Retention.
@@ -446,7 +446,7 @@ PUBLISHED: list[Event] = [
 )
 def test_a_look_shows_less_than_was_published_before_its_turn(look: Op, seen: str) -> None:
     broken = only(latest_consistency, two(trace=[*PUBLISHED, look, look], world=NODES))
-    assert broken.message == f"rank {look.rank} {seen}, and before that rank 0 had made it name b"
+    assert broken.message == f"rank {look.rank} {seen}, although rank 0 had already made it name b"
     assert broken.events == (3, 4)
     concurrent = replace(look, clock={"0": 1, "1": 1})
     if look.rank:
@@ -456,7 +456,7 @@ def test_a_look_shows_less_than_was_published_before_its_turn(look: Op, seen: st
 def test_a_node_sees_less_than_it_has_seen() -> None:
     new, old = sees("0 readlink latest", "b", fault="", t2=1), sees("1 readlink latest", "a", t1=1)
     assert messages(latest_consistency, two(trace=[*PUBLISHED, replace(new, clock={}), old], world=ONE_NODE)) == [
-        "rank 1 saw latest name a, and its node had already seen a newer one"
+        "rank 1 saw latest name a, although its node had already seen a newer one"
     ]
     assert messages(latest_consistency, two(trace=[*PUBLISHED, replace(new, clock={}), old], world=NODES)) == []
     assert messages(latest_consistency, two(trace=[*PUBLISHED, old, new], world=ONE_NODE)) == []
@@ -482,9 +482,7 @@ def test_shards_of_a_larger_world_stay_behind() -> None:
         opens("1 open a/__1_0.distcp", "w"),
     ]
     judged = two(*both(1, "a", event=1), trace=trace, disk=disk)
-    assert messages(no_stale_shards, judged) == [
-        "a: step 1 was saved here, which has not written a/__2_0.distcp, a/__3_0.distcp"
-    ]
+    assert messages(no_stale_shards, judged) == ["a: the save of step 1 did not write a/__2_0.distcp, a/__3_0.distcp"]
     assert messages(no_stale_shards, two(*both(1, "a"), trace=trace, disk=disk[:4])) == []
     assert messages(no_stale_shards, replace(judged, results=(returned(), raised("OSError")))) == [], "it has failed"
     assert messages(no_stale_shards, two(*both(1, "a"), trace=[op("0 rename t -> a", inode=3)], disk=disk)) == []
@@ -515,8 +513,8 @@ def test_after_a_crash_the_pointer_says_what_survived_of_it() -> None:
     for entry, there, found in (
         (old, "a", []),
         (new, "b", []),
-        (old, "b", ["latest names a at the end, which does not exist"]),
-        (new, "a", ["latest names b at the end, which does not exist"]),
+        (old, "b", ["at the end latest names a, which does not exist"]),
+        (new, "a", ["at the end latest names b, which does not exist"]),
         (DiskEntry("file", 0, ""), "a", ["latest is empty at the end"]),
         (DiskEntry("file", 2, "torn"), "a", []),
     ):

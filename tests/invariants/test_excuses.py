@@ -105,7 +105,7 @@ def test_of_a_crash_only_those_are_asked_that_judge_crashes() -> None:
     holds = judges_crashes(lambda judged: iter(leaves_nothing(judged)))
     assert judge(judged, [holds]).verdict is Verdict.FAIL
     assert judge(judged, [partial(holds)]).verdict is Verdict.FAIL
-    assert judge(judged, [no_file_errors]).reasons == ("none of the invariants judges crashes, so nothing was judged",)
+    assert judge(judged, [no_file_errors]).reasons == ("nothing was judged: none of the invariants judges crashes",)
 
 
 def test_what_came_of_the_recovery_counts_after_a_crash() -> None:

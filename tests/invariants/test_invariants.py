@@ -108,20 +108,20 @@ DUMPED = 'Fatal Python error: Aborted\n\nCurrent thread 0x1 (most recent call fi
         (raised("EOFError", "Ran out of input"), "EOFError on rank 1: Ran out of input"),
         (raised("AssertionError"), "AssertionError on rank 1"),
         (raised("pickle.UnpicklingError", "\nbad\nmore"), "pickle.UnpicklingError on rank 1: bad"),
-        (died(signal="SIGSEGV"), "rank 1 was killed by SIGSEGV before the scenario had returned"),
-        (died(status=3), "rank 1 exited with status 3 before the scenario had returned"),
-        (died(), "rank 1 exited with status 0 before the scenario had returned"),
+        (died(signal="SIGSEGV"), "rank 1 was killed by SIGSEGV before the scenario returned"),
+        (died(status=3), "rank 1 exited with status 3 before the scenario returned"),
+        (died(), "rank 1 exited with status 0 before the scenario returned"),
         (
             died(signal="SIGABRT", output="loading\nterminate called\n"),
-            "rank 1 was killed by SIGABRT before the scenario had returned: terminate called",
+            "rank 1 was killed by SIGABRT before the scenario returned: terminate called",
         ),
         (
             died(signal="SIGABRT", output=f"terminate called\n  what():  torn\nframe #0: read\n{DUMPED}"),
-            "rank 1 was killed by SIGABRT before the scenario had returned: torn",
+            "rank 1 was killed by SIGABRT before the scenario returned: torn",
         ),
         (
             died(signal="SIGSEGV", output=DUMPED),
-            "rank 1 was killed by SIGSEGV before the scenario had returned: Fatal Python error: Aborted",
+            "rank 1 was killed by SIGSEGV before the scenario returned: Fatal Python error: Aborted",
         ),
     ],
 )
@@ -176,13 +176,13 @@ def test_a_deadlock_is_one_violation_that_says_what_each_rank_waits_for() -> Non
         stopped("collective", "waits in barrier #3 of group 0 for rank 1, which has returned"),
         returned(),
         stopped("lock", "waits for the lock on ckpt/.lock"),
-        stopped("asleep", "sleeps, and nothing can wake it"),
+        stopped("asleep", "sleeps and nothing can wake it"),
     )
     found = only(no_deadlock, judged)
     assert found.ranks == (0, 2, 3)
     assert found.message == (
         "deadlock: rank 0 waits in barrier #3 of group 0 for rank 1, which has returned; "
-        "rank 2 waits for the lock on ckpt/.lock; rank 3 sleeps, and nothing can wake it"
+        "rank 2 waits for the lock on ckpt/.lock; rank 3 sleeps and nothing can wake it"
     )
     assert messages(no_unexpected_errors, judged) == []
 
@@ -333,7 +333,7 @@ def test_violations_of_all_invariants_are_kept() -> None:
 def test_an_invariant_that_raises_makes_it_unknown_and_stops_no_other() -> None:
     judgement = judge(FINE, [broken, *DEFAULT])
     assert judgement.verdict is Verdict.UNKNOWN
-    assert judgement.reasons == ("broken could not judge: ValueError: no step in meta.json",)
+    assert judgement.reasons == ("broken could not judge the run: ValueError: no step in meta.json",)
     assert judge(outcome(MISSING), [broken, *DEFAULT]).verdict is Verdict.FAIL
 
 
@@ -341,14 +341,14 @@ def test_what_was_found_before_an_invariant_raised_counts() -> None:
     judgement = judge(FINE, [found_then_broken])
     assert judgement.verdict is Verdict.FAIL
     assert [each.message for each in judgement.violations] == ["first"]
-    assert judgement.reasons == ("found-then-broken could not judge: KeyError: 'second'",)
+    assert judgement.reasons == ("found-then-broken could not judge the run: KeyError: 'second'",)
 
 
 @pytest.mark.parametrize("given", [None, "broken", [True], True])
 def test_what_is_no_violation_makes_it_unknown(given: Any) -> None:
     judgement = judge(FINE, [lambda _: given])
     assert judgement.verdict is Verdict.UNKNOWN
-    assert "could not judge: TypeError" in judgement.reasons[0]
+    assert "could not judge the run: TypeError" in judgement.reasons[0]
 
 
 def test_an_interrupt_is_not_swallowed() -> None:
@@ -365,8 +365,8 @@ DOUBTS = [
         outcome(returned(), stopped("running", "still going after 9 ops")),
         "rank 1 did not end: still going after 9 ops",
     ),
-    (outcome(returned(), coverage=Coverage(holes={"bind": 1})), "not under control: bind"),
-    (outcome(returned(), coverage=Coverage(holes={"bind": 2})), "not under control: bind (2 times)"),
+    (outcome(returned(), coverage=Coverage(holes={"bind": 1})), "not controlled: bind"),
+    (outcome(returned(), coverage=Coverage(holes={"bind": 2})), "not controlled: bind (2 times)"),
 ]
 
 
@@ -385,7 +385,7 @@ def test_a_violation_outweighs_doubts_which_stay_listed() -> None:
     judged = outcome(MISSING, stopped("running", "slow"), coverage=Coverage(holes={"bind": 1}))
     judgement = judge(judged, DEFAULT)
     assert judgement.verdict is Verdict.FAIL
-    assert judgement.reasons == ("rank 1 did not end: slow", "not under control: bind")
+    assert judgement.reasons == ("rank 1 did not end: slow", "not controlled: bind")
 
 
 def test_a_deadlock_is_certain() -> None:

@@ -306,14 +306,14 @@ def test_a_cut_shard_keeps_what_comes_before_the_cut(root: Path, read: Read) -> 
         for piece in pieces:
             is_whole = piece["offset"] + piece["length"] <= length
             there = max(0, length - piece["offset"])
-            said = f"it ends too early: {there} of the {piece['length']} bytes at {piece['offset']} are there"
+            said = f"truncated: {there} of the {piece['length']} bytes at {piece['offset']} are present"
             assert piece["problem"] == ("" if is_whole else f"__1_0.distcp: {said}")
 
 
 def test_a_shard_of_zeros_does_not_pass_for_one(root: Path, read: Read) -> None:
     shard = root / "ckpt" / "__1_0.distcp"
     shard.write_bytes(bytes(shard.stat().st_size))
-    assert broken(read(root)) == ["__1_0.distcp: it is no file of torch.save"]
+    assert broken(read(root)) == ["__1_0.distcp: not a torch.save file"]
 
 
 def test_every_tensor_that_lost_its_bytes_is_noticed(root: Path, read: Read) -> None:
@@ -387,7 +387,7 @@ def _edit(source: str, target: str, edit: str) -> None:
     Path(target).write_bytes(pickle.dumps(m))
 
 
-LEADS_OUT = f"it leads out of the watched directory; {UNSUPPORTED}"
+LEADS_OUT = f"it points outside the watched directory; {UNSUPPORTED}"
 KEY = "next(k for k in m.storage_data if k.fqn == 'whole' and k.offset[0] == 3)"
 
 
@@ -400,18 +400,18 @@ KEY = "next(k for k in m.storage_data if k.fqn == 'whole' and k.offset[0] == 3)"
             "tensor whole: the chunks at (0, 0) and (2, 0) overlap",
         ),
         ("whole.size = (4, 3)", "tensor whole: the chunk at (3, 0) goes beyond its shape (4, 3)"),
-        (f"del m.storage_data[{KEY}]", "tensor whole: it is not said where the chunk at (3, 0) is"),
+        (f"del m.storage_data[{KEY}]", "tensor whole: the metadata does not locate the chunk at (3, 0)"),
         (
             "m.storage_data = {k: v for k, v in m.storage_data.items() if k.fqn != 'text'}",
-            "object text: it is not said where it is",
+            "object text: the metadata does not locate it",
         ),
         (
             "whole.chunks[1].offsets = (3,)",
-            "it is no DCP metadata: a chunk has another number of dimensions than its tensor",
+            "not DCP metadata: a chunk and its tensor have different numbers of dimensions",
         ),
-        ("m.state_dict_metadata = None", "it is no DCP metadata: NoneType where dict should be"),
-        (f"m.storage_data[{KEY}].offset = -1", "it is no DCP metadata: no number where a length should be"),
-        (f"m.storage_data[{KEY}] = 'x'", "it is no DCP metadata: str where _StorageInfo should be"),
+        ("m.state_dict_metadata = None", "not DCP metadata: NoneType instead of dict"),
+        (f"m.storage_data[{KEY}].offset = -1", "not DCP metadata: no number instead of a length"),
+        (f"m.storage_data[{KEY}] = 'x'", "not DCP metadata: str instead of _StorageInfo"),
     ],
 )
 def test_metadata_that_does_not_add_up(root: Path, read: Read, ask: Ask, edit: str, problem: str) -> None:
@@ -453,7 +453,7 @@ def test_metadata_that_is_cut_anywhere_is_missing_its_end(real: Path, read: Read
     found = {path: content["problem"] for path, content in read(tmp_path).items()}
     assert found.pop("0/.metadata") == "it is empty"
     assert len(found) == len(data) - 1
-    cut = {path for path, text in found.items() if text.startswith("its end is missing: ")}
+    cut = {path for path, text in found.items() if text.startswith("truncated: ")}
     assert all(text for text in found.values())
     assert all(data[int(path.split("/")[0]) - 1 :][:1] == b"." for path in {*found} - cut), "ends like a pickle"
 
@@ -490,24 +490,24 @@ HOSTILE = {
         f"holds torch.distributed.checkpoint.metadata.Metadata.__init__, {FOREIGN}",
     ),
     "a function of torch": (b"ctorch\nload\n.", f"holds torch.load, {FOREIGN}"),
-    "a class given attributes": (b"\x80\x04ctorch\nSize\n}b.", "it is no DCP metadata: TypeError"),
-    "a persistent id": (b"\x80\x04Pid\n.", "it is no DCP metadata"),
-    "another persistent id": (b"\x80\x04\x88Q.", "it is no DCP metadata"),
-    "an extension": (b"\x80\x04\x88\x82\x01.", "it is no DCP metadata"),
-    "a nested key": (b"\x80\x04}" + NESTED + b"K\1s.", "it is no DCP metadata: a key is neither"),
-    "a nested key of several": (b"\x80\x04}(" + NESTED + b"K\1u.", "it is no DCP metadata: a key is neither"),
-    "a nested key of an old dict": (b"\x80\x04(" + NESTED + b"K\1d.", "it is no DCP metadata"),
-    "a nested member": (b"\x80\x04\x8f(" + NESTED + b"\x90.", "it is no DCP metadata"),
-    "a nested frozen member": (b"\x80\x04(" + NESTED + b"\x91.", "it is no DCP metadata"),
+    "a class given attributes": (b"\x80\x04ctorch\nSize\n}b.", "not DCP metadata: TypeError"),
+    "a persistent id": (b"\x80\x04Pid\n.", "not DCP metadata"),
+    "another persistent id": (b"\x80\x04\x88Q.", "not DCP metadata"),
+    "an extension": (b"\x80\x04\x88\x82\x01.", "not DCP metadata"),
+    "a nested key": (b"\x80\x04}" + NESTED + b"K\1s.", "not DCP metadata: a key is neither"),
+    "a nested key of several": (b"\x80\x04}(" + NESTED + b"K\1u.", "not DCP metadata: a key is neither"),
+    "a nested key of an old dict": (b"\x80\x04(" + NESTED + b"K\1d.", "not DCP metadata"),
+    "a nested member": (b"\x80\x04\x8f(" + NESTED + b"\x90.", "not DCP metadata"),
+    "a nested frozen member": (b"\x80\x04(" + NESTED + b"\x91.", "not DCP metadata"),
     "a nested key of pairs": (
         b"\x80\x04ccollections\nOrderedDict\n](" + NESTED + b"K\1\x86e\x85R.",
-        "it is no DCP metadata: TypeError",
+        "not DCP metadata: TypeError",
     ),
-    "a far index of the memo": (b"\x80\x04Nr\xff\xff\xff\x7f.", "it is no DCP metadata: NoneType where Metadata"),
-    "too long bytes": (b"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\x0f.", "it is no DCP metadata"),
-    "a list": (pickle.dumps([1, 2]), "it is no DCP metadata: list where Metadata should be"),
-    "text": (b"{}", "it is no DCP metadata"),
-    "zeros": (bytes(64), "it is no DCP metadata"),
+    "a far index of the memo": (b"\x80\x04Nr\xff\xff\xff\x7f.", "not DCP metadata: NoneType instead of Metadata"),
+    "too long bytes": (b"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\x0f.", "not DCP metadata"),
+    "a list": (pickle.dumps([1, 2]), "not DCP metadata: list instead of Metadata"),
+    "text": (b"{}", "not DCP metadata"),
+    "zeros": (bytes(64), "not DCP metadata"),
 }
 
 
@@ -597,7 +597,7 @@ def test_a_file_that_is_cut_anywhere_is_missing_its_end(kept: Path, read: Read, 
     assert len(found) == len(data)
     assert found.pop(f"0{suffix}") == "it is empty"
     said = {text.partition(":")[0] for text in found.values()}
-    assert said - {"it cannot be loaded"} == {"its end is missing"}
+    assert said - {"cannot be loaded"} == {"truncated"}
     assert name == "legacy.pth" or len(said) == 1, "an old file is one pickle after the other: it tells less"
 
 
@@ -617,14 +617,14 @@ def test_whatever_byte_is_damaged_reading_goes_on(kept: Path, read: Read, tmp_pa
 @pytest.mark.parametrize(
     ("name", "data", "problem"),
     [
-        ("old.pt", b"old", "it is no file of torch.save"),
-        ("a.bin", b"\0" * 100, "it is no file of torch.save"),
-        ("pickle.pt", pickle.dumps({"w": 1}), "it is no file of torch.save"),
-        ("array.pt", _archive("a.npy"), "it cannot be loaded: "),
-        ("a.safetensors", b"hello safetensors", "it is no safetensors file: its header cannot be read"),
-        ("b.safetensors", b"\2\0\0\0\0\0\0\0[]", "it is no safetensors file: its header cannot be read"),
-        ("c.safetensors", b"\2\0\0\0\0\0\0\0{}rest", "it is no safetensors file: 4 bytes at its end belong to no "),
-        ("d.safetensors", b"\xff\xff\xff\xff\xff\xff\xff\x7f{", "its end is missing: only 9 bytes are there"),
+        ("old.pt", b"old", "not a torch.save file"),
+        ("a.bin", b"\0" * 100, "not a torch.save file"),
+        ("pickle.pt", pickle.dumps({"w": 1}), "not a torch.save file"),
+        ("array.pt", _archive("a.npy"), "cannot be loaded: "),
+        ("a.safetensors", b"hello safetensors", "not a safetensors file: unreadable header"),
+        ("b.safetensors", b"\2\0\0\0\0\0\0\0[]", "not a safetensors file: unreadable header"),
+        ("c.safetensors", b"\2\0\0\0\0\0\0\0{}rest", "not a safetensors file: 4 bytes at its end belong to no "),
+        ("d.safetensors", b"\xff\xff\xff\xff\xff\xff\xff\x7f{", "truncated: only 9 bytes are there"),
     ],
 )  # fmt: skip
 def test_what_a_name_promises_and_the_file_does_not_keep(
@@ -645,7 +645,7 @@ def test_a_header_of_safetensors_must_fit_its_bytes(read: Read, tmp_path: Path) 
     ):
         header = json.dumps({"w": about}).encode()
         (tmp_path / f"{number}.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
-    assert broken(read(tmp_path)) == ["it is no safetensors file: its header cannot be read"]
+    assert broken(read(tmp_path)) == ["not a safetensors file: unreadable header"]
     assert len(read(tmp_path)) == 4
 
 
@@ -663,7 +663,7 @@ def test_what_is_no_file_is_not_opened(read: Read, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / ".metadata")
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "directory.pt").mkdir()
-    assert problems(read(tmp_path)) == {".metadata": "it is no file", "pipe.pt": "it is no file"}
+    assert problems(read(tmp_path)) == {".metadata": "not a file", "pipe.pt": "not a file"}
 
 
 def test_a_large_file_is_not_read(read: Read, tmp_path: Path) -> None:
@@ -692,7 +692,7 @@ def test_links_are_followed_to_files_below_only(kept: Path, read: Read, tmp_path
         "loop.pt": problems(found)["loop.pt"],
         "lost.pt": "is missing",
         "step_2.pt": "",
-        "stolen.pt": f"it leads out of the watched directory; {UNSUPPORTED}",
+        "stolen.pt": f"it points outside the watched directory; {UNSUPPORTED}",
     }
     assert problems(found)["loop.pt"].startswith("it cannot be opened: ")
     assert found["latest.pt"] == found["step_2.pt"]

@@ -489,7 +489,7 @@ def test_ranks_in_words() -> None:
 
 
 def test_nothing_happened() -> None:
-    assert render(outcome(), []) == "no ops"
+    assert render(outcome(), []) == "no ops were recorded"
     assert summary(outcome()) == ""
 
 
@@ -539,10 +539,12 @@ def test_large_values_are_not_printed() -> None:
 def test_coverage() -> None:
     holes = {"a writable shared mapping of a watched file": 2, "io_uring": 1}
     assert coverage_text(Coverage(1, 431, holes, notes={"a mapping": 3})) == (
-        "coverage: 1 op controlled; 431 calls outside passed; "
+        "coverage: 1 op controlled; 431 calls outside the watched directory; "
         "not controlled: a writable shared mapping of a watched file (2), io_uring (1)\nnotes: a mapping (3)"
     )
-    assert coverage_text(Coverage(69)).endswith("69 ops controlled; 0 calls outside passed; not controlled: nothing")
+    assert coverage_text(Coverage(69)).endswith(
+        "69 ops controlled; 0 calls outside the watched directory; not controlled: nothing"
+    )
 
 
 if __name__ == "__main__":

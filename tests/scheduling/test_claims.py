@@ -57,7 +57,7 @@ def test_a_claim_is_one_line(claim: Claim, text: str) -> None:
     ("run", "doubt"),
     [
         (seen(untried={"a poll of a process": 1}), "not tried: a poll of a process"),
-        (seen(holes={"splice on a watched file": 2}), "not under control: splice on a watched file (2 times)"),
+        (seen(holes={"splice on a watched file": 2}), "not controlled: splice on a watched file (2 times)"),
         (replace(RUN, results=(Stopped("running", "it polls"),)), "rank 0 did not end: it polls"),
         (replace(RUN, recovery=seen(untried={"a poll": 1})), "in the recovery: not tried: a poll"),
     ],
@@ -70,14 +70,14 @@ def test_what_a_run_did_not_control_lowers_the_claim_by_its_name(run: Outcome, d
 def test_what_a_run_notes_is_a_condition_of_the_claim() -> None:
     noted = seen(notes={announced_ops.CONDITION: 1})
     assert PROOF.join(of_run(noted)).join(of_run(RUN)).conditions == (
-        "threads and processes of a rank switch at their ops only",
+        "threads and processes of a rank are switched only at their ops",
     )
 
 
 def test_a_recovery_that_had_choices_is_a_condition() -> None:
     resumed = replace(RUN, schedule=(Choice("next", 2, 0, "0 stat a"),))
     assert PROOF.join(of_run(replace(RUN, recovery=RUN))) == PROOF
-    assert of_run(replace(RUN, recovery=resumed)).conditions == ("the recovery in one order of its ops",)
+    assert of_run(replace(RUN, recovery=resumed)).conditions == ("one order of the recovery's ops",)
 
 
 def test_a_longer_search_covers_what_is_left_and_forgets_no_doubt() -> None:

@@ -226,7 +226,7 @@ def test_what_is_needed_is_not_always_among_the_races() -> None:
         return Violation("coin", "tails") if other is found or coin.random() < 0.5 else None
 
     orderings = fewest_orderings(found, attempts(program), fails)
-    assert orderings.why == "it takes more than 6 orderings, or others than those of the run's races"
+    assert orderings.why == "more than 6 orderings are needed, or orderings outside the run's races"
     assert orderings.failed == orderings.completions - 1
 
 
@@ -254,7 +254,7 @@ def test_budgets_are_kept() -> None:
     none = critical_pair(least, attempts(race.program), fails, budget=0)
     assert (none.pair, none.runs, none.cut) == (None, 0, True)
     cut = fewest_orderings(least, attempts(race.program), fails, budget=20)
-    assert (cut.runs, cut.why) == (20, "the budget was spent after 20 runs")
+    assert (cut.runs, cut.why) == (20, "the budget ended after 20 runs")
     assert 0 < cut.failed <= cut.completions < 50
     assert len(cut.constraints) == 2
 
@@ -340,7 +340,10 @@ def test_what_cannot_be_met_is_given_up_and_told() -> None:
     for seed in range(20):
         run(TWO, strategy, seed)
         (why,) = strategy.unmet.values()
-        assert why in {"1 mkdir b could not wait for 0 mkdir a#", "0 mkdir a# could not wait for 1 mkdir b"}
+        assert why in {
+            "1 mkdir b could not be delayed until 0 mkdir a#",
+            "0 mkdir a# could not be delayed until 1 mkdir b",
+        }
 
 
 def test_an_op_that_waits_for_its_lock_at_the_end_has_kept_the_order() -> None:
@@ -361,4 +364,6 @@ def test_who_polls_does_not_wait_for_ever_for_one_that_is_held_back() -> None:
     strategy = Constrained([before("0 mkdir late", "1 mkdir flag")])
     found = run(program, strategy)
     assert [each.label for each in found.ops[-2:]] == ["0 stat flag", "0 mkdir late"]
-    assert strategy.unmet == {before("0 mkdir late", "1 mkdir flag"): "1 mkdir flag could not wait for 0 mkdir late"}
+    assert strategy.unmet == {
+        before("0 mkdir late", "1 mkdir flag"): "1 mkdir flag could not be delayed until 0 mkdir late"
+    }

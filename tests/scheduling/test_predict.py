@@ -132,7 +132,7 @@ def test_to_make_a_directory_twice_is_harmless_where_that_is_no_error() -> None:
 def test_of_two_that_write_the_last_one_wins() -> None:
     toy = replace(program([Do("rename", "a", "c")], [Do("rename", "b", "c")]), files=(("a", "one"), ("b", "two")))
     (race,) = predicted(toy, hide=True).races
-    assert (race.verdict, race.differences) == ("changes", ("c has other bytes",))
+    assert (race.verdict, race.differences) == ("changes", ("c has different content",))
     toy = replace(toy, files=(("a", "one"), ("b", "longer")))
     (race,) = predicted(toy, hide=True).races
     assert race.differences == ("c has 3 bytes; before, it had 6",)
@@ -141,7 +141,7 @@ def test_of_two_that_write_the_last_one_wins() -> None:
 def test_what_is_there_in_one_order_only_is_said() -> None:
     toy = program([Do("mkdir", "d")], [Do("rmdir", "d")])
     (race,) = predicted(toy, hide=True).races
-    assert race.differences == ("d is there; before, it was not",)
+    assert race.differences == ("d exists now",)
 
 
 def test_pairs_that_are_alike_are_one_race() -> None:
@@ -167,10 +167,10 @@ def test_a_race_that_cannot_be_reversed_says_why() -> None:
         return force(pair, before, attempt(program(*actors)), [nothing_wrong], SHARED)
 
     late = forced([Do("mkdir", "d"), BARRIER], [BARRIER, Do("stat", "d")])
-    assert (late.verdict, late.why) == ("infeasible", "1 stat d would have to go before 0 mkdir d, and cannot")
-    assert forced([Do("stat", "c")], []).why == "1 stat d would have to go before 0 stat c, and cannot"
-    assert forced([], []).why == "1 stat d did not come"
-    assert forced([Do("mkdir", "d")], [Do("rmdir", "d")]).why == "1 stat d is 1 rmdir d now"
+    assert (late.verdict, late.why) == ("infeasible", "1 stat d cannot come before 0 mkdir d")
+    assert forced([Do("stat", "c")], []).why == "1 stat d cannot come before 0 stat c"
+    assert forced([], []).why == "1 stat d did not happen"
+    assert forced([Do("mkdir", "d")], [Do("rmdir", "d")]).why == "1 stat d became 1 rmdir d"
 
 
 def test_a_run_that_cannot_reverse_the_race_any_more_is_cut_short() -> None:
@@ -222,7 +222,7 @@ def test_a_new_reason_for_doubt_is_a_change() -> None:
 
     (race,) = predicted(toy, unsure, hide=True).races
     assert race.verdict == "changes"
-    assert race.differences == ("it is in doubt: unsure could not judge: ValueError: now this",)
+    assert race.differences == ("not certain: unsure could not judge the run: ValueError: now this",)
 
     def never_sure(_: Outcome) -> list[Violation]:
         raise ValueError("as ever")
@@ -242,7 +242,7 @@ def test_what_the_recovery_comes_to_counts() -> None:
 
 
 def test_who_polls_where_the_old_run_is_over_does_not_keep_the_others_from_going_on() -> None:
-    """In the other order rank 1 waits for what rank 0 does only then."""
+    """In the other order: rank 1 waits for what rank 0 does only then."""
 
     def poll() -> Generator[Do, Seen, None]:
         made = yield Do("mkdir", "x")
@@ -490,20 +490,20 @@ def test_a_prediction_is_shown_with_the_worst_first() -> None:
     prediction = predict(located(run(tame())), run, [no_exists_error], SHARED)
     text = shown(prediction).splitlines()
     assert text[:5] == [
-        "3 races that nothing orders: 1 confirmed, 2 harmless",
+        "3 races: 1 confirmed, 2 harmless",
         "",
-        "confirmed: the other way round this breaks no-exists-error",
+        "confirmed: the other order violates no-exists-error",
         "           rank 0  mkdir d  ok                  train.py:7 save",
         "      then rank 2  stat d  dir                  train.py:7 save",
     ]
     assert text[5:8] == [
         "    => no-exists-error: rank 2 finds d there",
         "",
-        "harmless: the same results and the same disk the other way round",
+        "harmless: same results and same disk in the other order",
     ]
     assert text[-4:] == [
-        "1 collective, 1 needed for the files",
-        "barrier #0 is needed: nothing else keeps",
+        "1 collective, 1 needed to order file ops",
+        "barrier #0 is needed: nothing else orders",
         "           rank 1  list .  2 entries            train.py:7 save",
         "    before rank 0  mkdir a  ok                  train.py:7 save",
     ]
@@ -514,15 +514,15 @@ def test_collectives_are_shown_with_what_they_keep() -> None:
     toy = program([WRITE, BARRIER, remove, *[BARRIER] * 3], [BARRIER, READ, BARRIER, BARRIER, READ, BARRIER])
     text = shown(predicted(toy, hide=True))
     assert text.partition("\n\n4 ")[2].splitlines() == [
-        "collectives, 1 needed for the files",
-        "barrier #0 is needed: nothing else keeps",
+        "collectives, 1 needed to order file ops",
+        "barrier #0 is needed: nothing else orders",
         "           rank 0  mkdir a  ok",
         "    before rank 1  stat a  none",
-        "barrier #1 is not needed as long as barrier #2 is there; it, too, keeps",
+        "barrier #1 is redundant as long as barrier #2 is there; it also orders",
         "           rank 0  rmdir a  ok",
         "    before rank 1  stat a  none",
-        "barrier #2 is not needed as long as barrier #1 is there",
-        "not needed for the files' sake: barrier #3",
+        "barrier #2 is redundant as long as barrier #1 is there",
+        "orders no file ops: barrier #3",
     ]
 
 
@@ -538,13 +538,13 @@ def test_what_could_not_be_brought_about_or_is_not_tried_says_so() -> None:
     one, other = candidates(outcome.trace, SHARED)
     races = (Race(one, "infeasible", why="1 stat a did not come"), Race(other))
     assert shown(Prediction(outcome, races, ())).splitlines() == [
-        "2 races that nothing orders: 1 untried, 1 infeasible",
+        "2 races: 1 untried, 1 infeasible",
         "",
-        "untried: the other way round is still to try",
+        "untried: the other order was not run",
         "           rank 0  mkdir b  ok",
         "      then rank 1  stat b  dir",
         "",
-        "infeasible: it could not be brought about the other way round",
+        "infeasible: the other order could not be produced",
         "           rank 0  mkdir a  ok",
         "      then rank 1  stat a  dir",
         "    => 1 stat a did not come",
@@ -553,7 +553,7 @@ def test_what_could_not_be_brought_about_or_is_not_tried_says_so() -> None:
 
 def test_nothing_to_predict() -> None:
     prediction = predicted(program([WRITE], [Do("stat", "b")]))
-    assert shown(prediction) == "no races: of all ops that depend on each other the order is the same in every run"
+    assert shown(prediction) == "no races: every pair of dependent ops is ordered"
 
 
 def test_lines_are_no_longer_than_asked_for() -> None:
@@ -661,4 +661,4 @@ def test_a_real_op_that_cannot_come_first_is_infeasible(session: Session) -> Non
     """Nobody sleeps so long that another would have to wait for it."""
     _, prediction = real(session, "tests/programs/predicting.py::late")
     (race,) = prediction.races
-    assert (race.verdict, race.why) == ("infeasible", "1 sleep would have to go before 0 mkdir made, and cannot")
+    assert (race.verdict, race.why) == ("infeasible", "1 sleep cannot come before 0 mkdir made")

@@ -13,7 +13,7 @@ def test_makedirs_that_may_find_the_directory_raises(session: Session) -> None:
     assert isinstance(failed, Raised)
     assert (failed.type, failed.errno, failed.path) == ("FileExistsError", "EEXIST", "ckpt")
     (denied,) = stale(outcome)
-    assert denied.fault == "stale: no entry, though it was taken 0.0 s ago"
+    assert denied.fault == "stale: no entry, although EEXIST was returned 0.0 s ago"
 
 
 def test_it_need_not(session: Session) -> None:

@@ -27,8 +27,8 @@ def test_a_barrier_does_not_refresh_what_was_missed(session: Session) -> None:
         "before": False, "exists": False, "opens": "ENOENT", "listed": ["done"], "then": True,
     }  # fmt: skip
     denied, not_opened = stale(outcome)
-    assert not_opened.label == "1 open ckpt/done: stale: no entry, as 0.0 s ago"
-    assert denied.label == "1 stat ckpt/done: stale: no entry, as 0.0 s ago"
+    assert not_opened.label == "1 open ckpt/done: stale: no entry (cached 0.0 s ago)"
+    assert denied.label == "1 stat ckpt/done: stale: no entry (cached 0.0 s ago)"
     assert denied.result is not None
     assert denied.result.errno == "ENOENT"
 
@@ -162,7 +162,7 @@ def test_on_one_node_nothing_is_stale(session: Session) -> None:
     strategy.begin(Random(0))
     outcome = runner.run_once(session, scenario, World(ranks=2, nodes=1, storage="nfs"), strategy, seed="0")
     assert {choice.kind for choice in outcome.schedule} <= {"next"}
-    assert "one node alone: nobody changes what its caches hold (see --nodes)" in outcome.coverage.notes
+    assert "one node only: its caches are never stale (use --nodes 2)" in outcome.coverage.notes
 
 
 def test_free_mode_has_no_caches(session: Session) -> None:

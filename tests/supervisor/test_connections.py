@@ -25,7 +25,7 @@ def test_who_connects_too_early_waits_until_somebody_listens(session: Session) -
     report = explore(session, Search(scenario, scenario.world, scenario.invariants, schedules=200))
     assert not report.exhaustive
     said = search_text(report, 200, Page()).partition("\n")[0]
-    assert "INCOMPLETE: not tried: a connection that is refused because nobody listens yet; not tried: messages" in said
+    assert "INCOMPLETE: not tried: a connect that is refused before anybody listens; not tried: messages" in said
     results = {run(session, "too_early", file="connections", seed=seed).results for seed in range(5)}
     assert results == {(Returned("took one"), Returned("taken"))}
 
@@ -51,7 +51,7 @@ def test_who_selects_right_behind_a_collective_is_not_in_it_any_more(session: Se
     """It goes by the real clock, and that is told of; it is no deadlock."""
     outcome = run(session, "selects_behind_a_collective", file="connections")
     assert outcome.results == (Returned("over"),) * 2
-    assert outcome.coverage.holes.keys() == {"a wait with a time limit in real time"}
+    assert outcome.coverage.holes.keys() == {"a wait with a real-time limit"}
 
 
 def test_connections_are_made_in_the_order_of_ranks(session: Session) -> None:

@@ -131,7 +131,7 @@ def test_a_segfault_and_an_exit_are_told_apart(session: Session) -> None:
     assert (left.signal, left.status) == ("", 3)
 
 
-@pytest.mark.parametrize(("name", "why"), [("spins", "it ran for 1 s"), ("polls", "still going after 200 ops")])
+@pytest.mark.parametrize(("name", "why"), [("spins", "no progress for 1 s"), ("polls", "reached the limit of 200 ops")])
 def test_a_rank_that_does_not_end_is_unknown(session: Session, name: str, why: str) -> None:
     outcome = run(session, name)
     stopped = outcome.results[1]

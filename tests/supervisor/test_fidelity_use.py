@@ -107,7 +107,7 @@ def test_commands(session: Session) -> None:
     assert files(outcome, "exec") == {"script"}
     assert {op.path for op in ops(outcome, "open") if op.result and op.result.errno == "ENOENT"} >= {"missing"}
     assert all(op.thread.startswith("0") for op in outcome.ops)
-    assert set(outcome.coverage.holes) == {"descriptor 7 of rank 0 is a watched file's and out of sight"}
+    assert set(outcome.coverage.holes) == {"descriptor 7 of rank 0 is a watched file that the filter does not see"}
     assert not outcome.outside
 
 

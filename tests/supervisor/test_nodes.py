@@ -42,7 +42,7 @@ def test_the_watched_directory_itself_is_the_nodes_own(session: Session) -> None
 
 def test_what_only_the_kernel_could_do_ends_the_run(session: Session) -> None:
     """It would look on another disk: no finding may come of that."""
-    with pytest.raises(CannotRun, match="chdir on a disk of its node's own"):
+    with pytest.raises(CannotRun, match="chdir on a node-local disk"):
         run(session, "changes_directory", file="nodes")
 
 
@@ -56,18 +56,18 @@ def test_a_recovery_is_another_world_on_the_disk_that_was_left(session: Session)
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"nodes": 3}, "4 ranks cannot be shared out evenly among 3 nodes"),
-        ({"nodes": 8}, "4 ranks cannot be shared out evenly among 8 nodes"),
+        ({"nodes": 3}, "4 ranks do not divide evenly among 3 nodes"),
+        ({"nodes": 8}, "4 ranks do not divide evenly among 8 nodes"),
         ({"nodes": 0}, "among 0 nodes"),
-        ({"skew": (0.0,) * 5}, "skew names rank 4, but there are 4 ranks"),
-        ({"skew": (float("nan"),)}, "a skew is a number of seconds"),
-        ({"backend": "mpi"}, "there is no backend 'mpi'; there are: gloo, nccl, auto"),
-        ({"sizes": {"steps": 0}}, "a size is a name and a number from 1 to 1000000, not steps=0"),
-        ({"sizes": {"steps": True}}, "a size is a name and a number"),
-        ({"sizes": {"": 1}}, "a size is a name and a number"),
-        ({"sizes": {1: 2}}, "a size is a name and a number"),
-        ({"sizes": ["steps"]}, "sizes are numbers by name, such as"),
-        ({"sizes": {"steps": 1}}, "the scenario has no size 'steps'; it has: none"),
+        ({"skew": (0.0,) * 5}, "skew names rank 4, but the world has 4 ranks"),
+        ({"skew": (float("nan"),)}, "a skew must be at most"),
+        ({"backend": "mpi"}, "unknown backend 'mpi'; known: gloo, nccl, auto"),
+        ({"sizes": {"steps": 0}}, "a size must be a name and a number from 1 to 1000000, not steps=0"),
+        ({"sizes": {"steps": True}}, "a size must be a name and a number"),
+        ({"sizes": {"": 1}}, "a size must be a name and a number"),
+        ({"sizes": {1: 2}}, "a size must be a name and a number"),
+        ({"sizes": ["steps"]}, "sizes must be a mapping, such as"),
+        ({"sizes": {"steps": 1}}, "unknown size 'steps'; the scenario has: none"),
     ],
 )
 def test_a_world_that_cannot_be(changes: dict[str, object], words: str) -> None:

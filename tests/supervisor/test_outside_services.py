@@ -30,7 +30,7 @@ from tests.support.controlled_runs import controlled, made, run
 from tests.support.targets import target
 
 LOOKS = 5
-REAL_TIME = {"a wait with a time limit in real time"}
+REAL_TIME = {"a wait with a real-time limit"}
 
 
 class Looks(list[bool]):
@@ -109,7 +109,7 @@ def test_who_waits_in_real_time_again_and_again_is_stopped(session: Session, nam
     with slow_server():
         (found,) = run(session, name, file="outside").results
     assert isinstance(found, Stopped)
-    assert (found.kind, found.why) == ("running", "waits with a time limit in real time took more than 2 s")
+    assert (found.kind, found.why) == ("running", "real-time waits took more than 2 s in total")
 
 
 def test_who_is_connected_to_and_does_not_answer_yet_is_outside() -> None:

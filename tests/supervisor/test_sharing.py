@@ -88,18 +88,18 @@ def test_what_threads_share_is_said_with_the_claim(session: Session) -> None:
 @pytest.mark.parametrize(
     ("name", "what"),
     [
-        ("torn_mapping", "what is read through a mapping while another thread writes the file"),
-        ("moved_working_directory", "a path that getcwd or a link of /proc shows"),
-        ("moved_beside_a_link", "a path that getcwd or a link of /proc shows"),
+        ("torn_mapping", "reads through a mapping while another thread writes the file"),
+        ("moved_working_directory", "a path from getcwd or /proc"),
+        ("moved_beside_a_link", "a path from getcwd or /proc"),
         ("executed_while_written", "an exec of a file while another thread has it open for writing"),
-        ("limited_key", "a time limit that runs out early in a wait for a collective or a key"),
-        ("limited_wait", "a time limit that runs out early in a wait for a collective or a key"),
-        ("limited_pipe", "a time limit that runs out early in a wait for a descriptor"),
-        ("looks_at_a_future", "what else a rank could be told of a collective that it does not wait for"),
-        ("signals_a_peer", "another moment at which a rank gets the signal of another one"),
-        ("impatient_group", "a collective whose group gives up before all ranks have come"),
-        ("never_waits", "a tensor is read or written whose collective the program never waits for"),
-        ("sends_datagrams", "messages over sockets of the program's own"),
+        ("limited_key", "an earlier timeout of a wait for a collective or a store key"),
+        ("limited_wait", "an earlier timeout of a wait for a collective or a store key"),
+        ("limited_pipe", "an earlier timeout of a wait for a descriptor"),
+        ("looks_at_a_future", "other answers about a collective that a rank does not wait for"),
+        ("signals_a_peer", "other moments for a signal between ranks"),
+        ("impatient_group", "a collective that its group gives up on before all ranks arrive"),
+        ("never_waits", "accesses to a tensor whose collective is never waited for"),
+        ("sends_datagrams", "messages over the program's own sockets"),
     ],
 )
 def test_what_is_no_op_is_named(session: Session, name: str, what: str) -> None:
@@ -117,9 +117,9 @@ def test_a_mapping_that_nobody_writes_to_is_no_doubt(session: Session) -> None:
 @pytest.mark.parametrize(
     ("name", "what"),
     [
-        ("two_append", "bytes that are lost where two NFS clients append to one file"),
-        ("replaced_link", "a symbolic link that an NFS client follows as it was"),
-        ("moved_aside", "a file that an NFS client opens by the name that another one has just taken from it"),
+        ("two_append", "bytes lost when two NFS clients append to one file"),
+        ("replaced_link", "an old symbolic link that an NFS client follows"),
+        ("moved_aside", "a file that an NFS client opens by a name that another client has just removed"),
     ],
 )
 def test_what_the_model_of_nfs_leaves_out_is_named(session: Session, name: str, what: str) -> None:
@@ -141,7 +141,7 @@ def test_a_limited_wait_for_a_collective_to_which_nobody_comes_gives_up(session:
 
 def test_a_claim_says_that_tensors_are_left_alone_until_the_wait(session: Session) -> None:
     _, report = searched(session, "reads_before_the_wait")
-    assert report.claim.conditions == ("tensors of collectives are left alone until the wait",)
+    assert report.claim.conditions == ("no rank changes a collective's tensor before its wait",)
 
 
 def test_a_thread_of_gloo_is_not_taken_for_one_of_the_program(session: Session) -> None:
@@ -168,4 +168,4 @@ def test_an_exec_gives_back_the_locks_of_the_files_that_it_closes(session: Sessi
     scenario = target("sharing", "locked_until_an_exec")
     report = explore(session, Search(scenario, scenario.world, scenario.invariants, strategy="dpor", schedules=3))
     assert report.verdict is Verdict.PASS
-    assert any("an exec that gives a lock back" in each for each in report.coverage.untried)
+    assert any("an exec that releases a lock" in each for each in report.coverage.untried)

@@ -30,7 +30,7 @@ def test_each_order_of_times_is_explored_that_a_program_looks_at(session: Sessio
     assert report.exhaustive
     assert (
         str(report.claim)
-        == "EXHAUSTED: 2 traces, 0 redundant; no two changes give files the same time; listings are sorted"
+        == "EXHAUSTED: 2 traces, 0 redundant; no two changes set the same file time; listings are sorted"
     )
 
 
@@ -49,11 +49,11 @@ def test_a_program_that_is_not_python_may_look(session: Session) -> None:
 @pytest.mark.parametrize(
     ("name", "what"),
     [
-        ("asks_for_room", "how much room a file system says there is"),
-        ("counts_links", "another size or number of links of a directory"),
-        ("asks_who_read", "another time at which a file was last read"),
-        ("reads_from_a_fifo", "messages through a FIFO of the watched directory"),
-        ("shares_what_is_outside", "ops of several ranks on ../lock, outside of the watched directory"),
+        ("asks_for_room", "the free space of a file system"),
+        ("counts_links", "other sizes or link counts of a directory"),
+        ("asks_who_read", "other access times of a file"),
+        ("reads_from_a_fifo", "messages through a FIFO in the watched directory"),
+        ("shares_what_is_outside", "ops of several ranks on ../lock, outside the watched directory"),
     ],
 )
 def test_what_several_ranks_share_is_an_op_or_named(session: Session, name: str, what: str) -> None:
@@ -69,14 +69,14 @@ def test_a_stat_alone_is_no_look(session: Session) -> None:
 
 def test_times_that_one_rank_gave_have_one_order(session: Session) -> None:
     _, report = searched(session, "ages_of_one_rank")
-    assert str(report.claim) == "EXHAUSTED: 1 trace, 0 redundant; no two changes give files the same time"
+    assert str(report.claim) == "EXHAUSTED: 1 trace, 0 redundant; no two changes set the same file time"
 
 
 @pytest.mark.parametrize(
     ("name", "condition"),
     [
-        ("looks_at_a_clock", "clocks show what they showed in these schedules"),
-        ("looks_at_the_date", "clocks show what they showed in these schedules"),
+        ("looks_at_a_clock", "clocks read as in these schedules"),
+        ("looks_at_the_date", "clocks read as in these schedules"),
         ("lists", "listings are sorted"),
     ],
 )

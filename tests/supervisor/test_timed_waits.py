@@ -17,7 +17,7 @@ from racecheck.targets.scenarios import Scenario
 from tests.support.controlled_runs import controlled, made, run
 from tests.support.targets import target
 
-REAL = "a wait with a time limit in real time"
+REAL = "a wait with a real-time limit"
 
 
 def results(session: Session, scenario: Scenario) -> tuple[set[tuple[RankResult, ...]], Report]:
@@ -107,7 +107,7 @@ def test_who_looks_again_and_again_for_ever_is_stopped_and_shown(session: Sessio
     outcome = controlled(session, "limits", "waits_for_ever")
     assert isinstance(outcome.results[0], Stopped)
     assert outcome.results[0].kind == "running", "whether it would ever end is not known"
-    assert "500 waits with a time limit ran out in a row" in outcome.results[0].why
+    assert "500 waits timed out in a row" in outcome.results[0].why
     assert "waits_for_ever" in {frame.function for frame in outcome.results[0].stack}
 
 

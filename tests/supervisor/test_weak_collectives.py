@@ -61,7 +61,7 @@ def test_with_the_weakest_collectives_both_orders_are_explored(session: Session,
     assert {str(values(each)[1]) for each in found} == {str([there, RECEIVED[kind]]) for there in (True, False)}
     assert {str(values(each)[0]) for each in found} == {str([1.0] * 3)}
     assert report.exhaustive
-    assert report.claim.conditions == ("for collectives as weak as MPI and NCCL allow",)
+    assert report.claim.conditions == ("for collectives that return as early as MPI and NCCL allow",)
 
 
 def test_a_broadcast_reaches_each_rank_whatever_the_others_do(session: Session) -> None:
@@ -100,14 +100,14 @@ def test_a_schedule_repeats(session: Session, kind: str) -> None:
 
 
 def test_a_kind_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(UsageError, match="collectives are one of gloo, weakest, not 'mpi'"):
+    with pytest.raises(UsageError, match="unknown collectives 'mpi'; known: gloo, weakest"):
         make_world(target("early", "many").world, collectives="mpi")
 
 
 def test_free_mode_refuses_it(session: Session) -> None:
     scenario = target("early", "many")
     world = replace(scenario.world, collectives="weakest")
-    with pytest.raises(UsageError, match="under control only"):
+    with pytest.raises(UsageError, match="needs controlled mode"):
         explore(session, Search(scenario, world, scenario.invariants, free=True, schedules=1))
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import shlex
@@ -16,7 +17,11 @@ from pathlib import Path
 import click
 
 import racecheck
+from racecheck import invariants
 from racecheck.frontends.cli.main import commands
+from racecheck.invariants.failures import first_line
+from racecheck.model.nouns import Invariant
+from racecheck.targets.suite import CHECKS
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -85,6 +90,8 @@ def tables() -> dict[str, str]:
     known = sorted(commands.commands.items())
     by_command = [(f"`racecheck {name}`", command.get_short_help_str(200)) for name, command in known]
     found = {"rooms": _table(("room", "what it does"), _rooms()), "commands": _table(("command", "does"), by_command)}
+    found["invariants"] = _table(("invariant", "holds if"), [_invariant(each) for each in invariants.ALL])
+    found["checks"] = _table(("check", "what happens"), [(f"`{name}`", each.about) for name, each in CHECKS.items()])
     for name, command in known:
         rows = [_option(each) for each in command.params if isinstance(each, click.Option) and not each.hidden]
         if rows:
@@ -96,6 +103,11 @@ def _rooms() -> list[tuple[str, str]]:
     assert racecheck.__doc__ is not None
     rows = [line.split(maxsplit=1) for line in racecheck.__doc__.splitlines() if line.startswith("    ")]
     return [(f"`{name}`", words) for name, words in rows]
+
+
+def _invariant(each: Invariant) -> tuple[str, str]:
+    star = " \\*" if each in invariants.DEFAULT else ""
+    return f"`{each.__name__}`{star}", first_line(inspect.getdoc(each) or "").replace("``", "`")
 
 
 def _option(option: click.Option) -> tuple[str, str]:

@@ -656,7 +656,7 @@ class Toy:
             if not options:
                 return ""
             if len(self._trace) >= self._world.max_ops:
-                return f"it was still going after {self._world.max_ops} ops"
+                return f"reached the limit of {self._world.max_ops} ops"
             self._current = self._next(options)
             self._execute(self._current)
 

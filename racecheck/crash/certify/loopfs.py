@@ -37,11 +37,11 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def why_not(fs: str) -> str:
     """Why ``fs`` cannot be crashed here, "" if nothing speaks against trying."""
     if os.geteuid() != 0:
-        return "it takes root to mount file systems"
+        return "mounting file systems needs root"
     if shutil.which(_MAKE[fs][0]) is None:
         return f"{_MAKE[fs][0]} is not installed"
     if not os.access("/dev/loop-control", os.R_OK | os.W_OK):
-        return "there are no loop devices (/dev/loop-control)"
+        return "no loop devices (/dev/loop-control)"
     return ""
 
 

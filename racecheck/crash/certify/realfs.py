@@ -27,7 +27,7 @@ __all__ = ["FILE_SYSTEMS", "Certificate", "certify"]
 
 _MODEL = {"ext4": "ext4", "xfs": "xfs", "btrfs": "btrfs"}
 _FRESH = 100
-"""After so many crashes the file system is made anew."""
+"""After so many crashes the file system is made again."""
 
 Found = dict[str, bytes | None]
 """What was found: by path the bytes of a file, None for a directory."""
@@ -86,7 +86,7 @@ def certify(
 def _collected(
     fs: str, programs: int, child: subprocess.Popen[str], progress: Callable[[int], None] | None
 ) -> Certificate:
-    done, lossy, outside, reason = 0, 0, [], "the process that tried it has died"
+    done, lossy, outside, reason = 0, 0, [], "the test process died"
     with child.stdout or os.fdopen(os.open(os.devnull, os.O_RDONLY)) as lines:
         for line in lines:
             result: dict[str, Any] = json.loads(line)
@@ -109,7 +109,13 @@ def main(arguments: Sequence[str]) -> None:
         _try(fs, int(programs), seed, Path(place))
     except (OSError, subprocess.CalledProcessError) as error:
         detail = getattr(error, "stderr", b"") or b""
-        _say({"reason": " ".join(f"{fs} cannot be crashed here: {error} {detail.decode(errors='replace')}".split())})
+        _say(
+            {
+                "reason": " ".join(
+                    f"cannot crash {fs} on this machine: {error} {detail.decode(errors='replace')}".split()
+                )
+            }
+        )
 
 
 def _try(fs: str, programs: int, seed: str, place: Path) -> None:

@@ -55,10 +55,10 @@ def _verdict(certificate: Certificate) -> Verdict:
 
 def _lines(certificate: Certificate) -> list[str]:
     outside = len(certificate.outside)
-    counts = f"{certificate.programs} programs, {certificate.lossy} crashes that lost something, {outside} outside"
+    counts = f"{certificate.programs} programs, {certificate.lossy} lossy crashes, {outside} outside the model"
     lines = [f"{certificate.fs} (model {certificate.model}): {counts}"]
     lines += [f"  {certificate.reason}"] if certificate.reason else []
     if certificate.outside:
-        lines += ["  the first that the model does not allow:"]
+        lines += ["  first state that the model does not allow:"]
         lines += [f"  {line}" for line in certificate.outside[0].splitlines()]
     return lines

@@ -59,7 +59,7 @@ def items(disk: Disk, recorder: Recorder, ages: Ages, limit: int = LIMIT) -> lis
     """What is to be put on the disk for a crash state; raises `TooLarge`."""
     total = sum(stored.size for _, stored in disk.paths)
     if total > limit:
-        raise TooLarge(f"a crash state takes {total} bytes, which is more than {limit}")
+        raise TooLarge(f"a crash state has {total} bytes, more than the limit of {limit}")
     return [
         Item(path, stored.kind, stored.target, stored.size, ages.age(path, stored), _spans(stored, recorder))
         for path, stored in disk.paths

@@ -31,7 +31,7 @@ _SAMPLE = 8
 
 AS_IT_IS = "as it is"
 
-OUT_OF_TIME = "the time was up"
+OUT_OF_TIME = "the time budget was used up"
 _OFTEN = 50
 """Progress is told of every so many states."""
 
@@ -124,7 +124,7 @@ def judge_crashes(
     try:
         log = build(outcome, recorder)
     except LookupError as error:
-        reason = f"what a crash leaves cannot be told: {error.args[0]}"
+        reason = f"crash states cannot be computed: {error.args[0]}"
         return Crashes(outcome, dict.fromkeys(models, Count()), reasons=(reason,))
     until = started + seconds if seconds > 0 else 0.0
     for alone in (False, True):
@@ -208,7 +208,7 @@ class _Judging:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        shared = "what had been loaded before made a difference: each state had a process of its own" * self.alone
+        shared = "earlier loads changed the result: each state was loaded in its own process" * self.alone
         return tuple(note for note in (self.recoveries.slow, shared) if note)
 
     def judge(
@@ -273,7 +273,7 @@ class _Judging:
                 ((_, third),) = self.recoveries.recover([disks], alone=True)
                 if _same(recovered, third):
                     return False
-                self.doubts = ("the recovery does not do the same twice on the same state of the disk",)
+                self.doubts = ("the recovery is not deterministic on the same disk state",)
         return True
 
     def close(self) -> None:

@@ -151,7 +151,7 @@ class Loaders:
             if not loader.pid:
                 raise loader.not_ready()
             self.hung += 1
-            stopped = loader.stopped(f"it had not ended after {self._timeout:g} s")
+            stopped = loader.stopped(f"still running after {self._timeout:g} s")
             yield loader.given.popleft(), Loaded(stopped, tuple(loader.said))
             self._give_up(loader)
 
@@ -181,7 +181,7 @@ class Loaders:
         others = [each.world for each in self._loaders]
         while not (gone := self._session.gone(loader.world, others=others)):
             if not watch.poll(_DYING * 1000):
-                raise CannotRun("the recovery has closed what connects its process with racecheck")
+                raise CannotRun("the recovery closed its connection to racecheck")
         return gone[0]["status"]
 
     def _give_up(self, loader: _Loader) -> None:
@@ -232,8 +232,8 @@ class _Loader:
 
     def not_ready(self) -> CannotRun:
         """What to raise where it has not come to say hello."""
-        words = self.output().splitlines()[-1:] or ["it said nothing"]
-        return CannotRun(f"the recovery's process did not get ready: {words[0]}")
+        words = self.output().splitlines()[-1:] or ["no output"]
+        return CannotRun(f"the recovery process did not start: {words[0]}")
 
     def give(self, number: int, line: bytes) -> None:
         if not self.given:
@@ -279,7 +279,7 @@ class _Loader:
         stack = stacks.capture(self.pid, self.pid, self._pipe) or ()
         call = proc.stopped_call(self.pid, self.pid)
         if call is not None and not bookkeeping.has_timeout(call[0], call[1]):
-            return Stopped("asleep", f"sleeps, and nothing has woken it: {late}", stack)
+            return Stopped("asleep", f"sleeps and nothing woke it: {late}", stack)
         return Stopped("running", late, stack)
 
     def output(self) -> str:

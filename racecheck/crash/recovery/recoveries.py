@@ -23,7 +23,7 @@ from racecheck.targets.scenarios import Scenario, make_world
 Disks = tuple[tuple[str, Disk], ...]
 
 _SECOND = 10**9
-_UNCONTROLLED = "the recovery from a crash was not under control"
+_UNCONTROLLED = "the recovery was not controlled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Recoveries:
         if not self._is_needed or self._is_single:
             return ""
         has = f"{self._world.ranks} ranks" if self._world.ranks > 1 else "a disk for each node"
-        return f"the recovery has {has}: each state takes a world"
+        return f"the recovery has {has}: each state needs a world of its own (ranks=1 is faster)"
 
     def recover(self, disks: Iterable[Disks], *, alone: bool = False) -> Iterator[tuple[Disks, Recovered]]:
         """Let the recovery load each of these; in any order, and without those that are too large to be had.
@@ -126,7 +126,7 @@ class Recoveries:
                 continue
             except OSError as error:
                 where = self._session.slot.path
-                raise CannotRun(f"a crash state cannot be put into {where}: {error.strerror}") from None
+                raise CannotRun(f"cannot write a crash state to {where}: {error.strerror}") from None
             contents = self._session.contents(self._world) if self._reading else {}
             yield each, Recovered(self._resumed(), contents)
 

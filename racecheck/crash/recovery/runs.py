@@ -94,7 +94,7 @@ class Runs:
         """
         if OUT_OF_TIME in crashes.truncated or crashes.interrupted:
             return {}
-        tell("looking for what would help")
+        tell("trying candidate fixes")
         found = judge_repairs(
             self._session, self._scenario, crashes, self._recorder, self._invariants, seconds=seconds or _REPAIRING,
             seed=self._seed,
@@ -157,20 +157,22 @@ class Runs:
         parts = [f"{model} {each.judged}{' (not all)' * bool(each.truncated)}" for model, each in self.counts.items()]
         doubts = [f"crash states of {name}: {each.truncated}" for name, each in self.counts.items() if each.truncated]
         if any(each.log is None for each in self.judged):
-            doubts.append("what a crash of some run leaves cannot be told")
+            doubts.append("crash states of some run cannot be computed")
         return Claim(
-            True, remarks=(f"crash states of every order of independent ops: {', '.join(parts)}",), doubts=tuple(doubts)
+            True,
+            remarks=(f"crash states over all orders of independent ops: {', '.join(parts)}",),
+            doubts=tuple(doubts),
         )
 
 
 def _check(scenario: Scenario, world: World, invariants: Sequence[Invariant], models: Sequence[str]) -> None:
     if not scenario.has_recovery and not wants_contents(invariants):
         name = scenario.name
-        raise UsageError(f"a crash needs somebody who loads what it leaves: give {name} a recovery (@{name}.recover)")
+        raise UsageError(f"crash faults need a recovery: give {name} one (@{name}.recover)")
     known = storage.make(world).crashes
     for model in models:
         if model not in known:
-            raise UsageError(f"a crash of storage {world.storage} has no model {model}; it has: {', '.join(known)}")
+            raise UsageError(f"storage {world.storage} has no crash model {model}; known: {', '.join(known)}")
 
 
 def _deeds(outcome: Outcome) -> str:

@@ -16,7 +16,7 @@ _CONTENTS = frozenset({"write", "truncate"})
 
 def fresh_directories(log: Log) -> Log:
     """Where a save writes over what an earlier one has left in a directory, or removes that directory and makes it
-    anew, it fills a new one, and nothing happens to the old one until all that the ranks do there is done.
+    again, it fills a new one, and nothing happens to the old one until all that the ranks do there is done.
 
     Whoever loads is to take the newest directory that is complete: so here the new one then gets the old one's name.
     Nothing changes where that cannot be told: in the watched directory itself, where a file is not written from its

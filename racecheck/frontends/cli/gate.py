@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from racecheck.frontends.cli.options import COLLECTIVES_, JSON, OUTPUT, SEARCH, SEED, WHAT, Command, option
 from racecheck.gate import baseline, junit, layouts, pages
 from racecheck.gate.baseline import Baseline
 from racecheck.gate.judging import Terms
@@ -20,7 +21,7 @@ from racecheck.model.errors import UsageError
 from racecheck.model.nouns import World
 from racecheck.report.progress import display, say
 from racecheck.report.results import EXIT
-from racecheck.targets.scenarios import COLLECTIVES, make_world
+from racecheck.targets.scenarios import make_world
 from racecheck.targets.suite import CHECKS, NAMES
 
 INTERRUPTED = 130
@@ -28,27 +29,63 @@ _SHORTEST, _LONGEST = 1, 1_000_000
 _STDOUT = Path("-")
 _FILE = click.Path(path_type=Path)
 
-_CHECKS = "\n".join(["\b", "The checks:", *(f"  {name:<28}{check.about}" for name, check in CHECKS.items())])
+_KNOWN = "Known findings"
+_CHECKS = "\n".join(["\b", "The checks:", *(f"  {name:<32} {check.about}" for name, check in CHECKS.items())])
 
 
-@click.command("gate", epilog=_CHECKS)
-@click.argument("checkpointer", required=False)
-@click.option("--all", "every", is_flag=True, help=f"Those that racecheck has adapters for: {', '.join(NAMES)}.")
-@click.option("--check", "checks", multiple=True, metavar="NAME", help="Only this check; repeatable.")
-@click.option("--storage", "storages", multiple=True, metavar="NAME", help="Only checks on this storage; repeatable.")
-@click.option("--ranks", type=click.IntRange(1), help="How many ranks (default: 2, but where a check says more).")
-@click.option("--collectives", metavar="KIND", help=f"{', '.join(COLLECTIVES)} (as early as MPI and NCCL allow).")
-@click.option("--seconds", type=float, default=300.0, show_default=True, help="For each checkpointer, about.")
-@click.option("--seed", default="0", show_default=True, help="What everything random is drawn from.")
-@click.option("--baseline", "known", type=_FILE, metavar="FILE", help="Findings that are known do not fail.")
-@click.option("--update-baseline", "update", is_flag=True, help="Write what was found to the baseline.")
-@click.option(
-    "--anew", is_flag=True, help="Make also the cells that an earlier gate, interrupted or of --all, has made."
+@click.command(
+    "gate",
+    cls=Command,
+    epilog=_CHECKS,
+    examples=(
+        "racecheck gate mypkg.saver:Mine --seconds 60 --junit gate.xml",
+        "racecheck gate mine.py::Mine --check kill --check power-loss",
+        "racecheck gate --all --html matrix.html",
+    ),
 )
-@click.option("--junit", "junit_", type=_FILE, metavar="FILE", help="Write JUnit XML.")
-@click.option("--markdown", type=_FILE, metavar="FILE", help="Write Markdown; - for standard output.")
-@click.option("--html", "html_", type=_FILE, metavar="FILE", help="Write one HTML file.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.argument("checkpointer", required=False)
+@option("--all", "every", group=WHAT, is_flag=True, help=f"Every known checkpointer: {', '.join(NAMES)}.")
+@option("--check", "checks", group=WHAT, multiple=True, metavar="NAME", help="Only this check; repeatable.")
+@option(
+    "--storage",
+    "storages",
+    group=WHAT,
+    multiple=True,
+    metavar="NAME",
+    help="Only checks on this storage model; repeatable.",
+)
+@option(
+    "--ranks",
+    group=WHAT,
+    type=click.IntRange(1),
+    metavar="N",
+    help="Number of ranks (default: 2, unless a check sets its own).",
+)
+@option(
+    "--seconds",
+    group=SEARCH,
+    type=float,
+    metavar="SECONDS",
+    default=300.0,
+    show_default=True,
+    help="Time budget for each checkpointer (approximate).",
+)
+@SEED
+@option("--fresh", group=SEARCH, is_flag=True, help="Ignore the cached results of an earlier gate.")
+@COLLECTIVES_
+@option(
+    "--baseline",
+    "known",
+    group=_KNOWN,
+    type=_FILE,
+    metavar="FILE",
+    help="Findings that do not fail the gate (default: none).",
+)
+@option("--update-baseline", "update", group=_KNOWN, is_flag=True, help="Write the findings to the baseline file.")
+@option("--junit", "junit_", group=OUTPUT, type=_FILE, metavar="FILE", help="Write JUnit XML.")
+@option("--markdown", group=OUTPUT, type=_FILE, metavar="FILE", help="Write Markdown; - for standard output.")
+@option("--html", "html_", group=OUTPUT, type=_FILE, metavar="FILE", help="Write one HTML file.")
+@JSON
 def gate(
     *,
     checkpointer: str | None,
@@ -61,31 +98,31 @@ def gate(
     seed: str,
     known: Path | None,
     update: bool,
-    anew: bool,
+    fresh: bool,
     junit_: Path | None,
     markdown: Path | None,
     html_: Path | None,
     as_json: bool,
 ) -> int:
-    """Judge a CHECKPOINTER by the conformance suite: package.module:Class, path/to/file.py::Class, or a known name."""
+    """Run the conformance suite on a CHECKPOINTER: package.module:Class, path/to/file.py::Class or a known name."""
     if every == (checkpointer is not None):
-        raise UsageError("name one checkpointer (package.module:Class), or give --all")
+        raise UsageError("name one checkpointer (package.module:Class) or use --all, not both")
     if not _SHORTEST <= seconds <= _LONGEST:
         raise UsageError(f"--seconds must be from {_SHORTEST} to {_LONGEST}, not {seconds}")
     if update and known is None:
-        raise UsageError("--update-baseline needs --baseline FILE, to be written")
+        raise UsageError("--update-baseline needs --baseline FILE")
     if as_json and markdown == _STDOUT:
-        raise UsageError("standard output takes one of --json and --markdown -: give one of them a file")
+        raise UsageError("--json and --markdown - both write to standard output: give --markdown a file")
     make_world(World(), collectives=collectives)
     findings = config.read().findings
     for file in (known if update else None, junit_, markdown, html_, findings / "gate.json"):
         _check_writable(file)
     before = baseline.load(known) if known is not None and (known.exists() or not update) else Baseline()
-    asked = Asked([*NAMES] if checkpointer is None else [checkpointer], checks, storages, goes_on=every, anew=anew)
+    asked = Asked([*NAMES] if checkpointer is None else [checkpointer], checks, storages, goes_on=every, fresh=fresh)
     with display("starting") as show:
         result = Gate(asked, Terms(ranks, seed, seconds, findings, collectives or "gloo"), _tell, show).run(before)
     if not result.cells and not result.interrupted and not result.wrong:
-        raise UsageError("none of the checks is both among those named and on a storage named: leave one out")
+        raise UsageError("no check matches both --check and --storage: leave one out")
     if update and known is not None and not result.interrupted:
         after = baseline.updated(before, result.comparison)
         baseline.save(after, known)
@@ -121,7 +158,7 @@ def _check_writable(file: Path | None) -> None:
     folder = file.absolute().parent
     nearest = next(each for each in (folder, *folder.parents) if each.exists())
     if file.is_dir() or not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        raise UsageError(f"cannot write {file}: name a file in a directory of yours")
+        raise UsageError(f"cannot write {file}: name a file in a writable directory")
 
 
 def _tell(line: str) -> None:

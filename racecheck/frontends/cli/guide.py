@@ -6,6 +6,7 @@ from importlib import resources
 
 import click
 
+from racecheck.frontends.cli.options import Command
 from racecheck.model.errors import UsageError
 from racecheck.report.progress import printable
 
@@ -26,7 +27,7 @@ def page(name: str = INDEX) -> str:
     return (_PAGES / f"{name}.md").read_text("utf-8")
 
 
-@click.command("guide", epilog="\b\nExamples:\n  racecheck guide\n  racecheck guide faults")
+@click.command("guide", cls=Command, examples=("racecheck guide", "racecheck guide faults"))
 @click.argument("name", metavar="[PAGE]", default=INDEX)
 def guide(name: str) -> None:
     """Show a PAGE of the guide, or the list of its pages.

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import get_completion_class
 from rich.console import Console
 
 from racecheck import faults, invariants, storage
@@ -28,8 +29,21 @@ from racecheck.explore import findings, runner, search
 from racecheck.explore import resume as resume_
 from racecheck.explore.findings import Finding
 from racecheck.explore.search import Foreseen, Report, Search
+from racecheck.frontends.cli.explain import explain as explain_
 from racecheck.frontends.cli.gate import gate
 from racecheck.frontends.cli.guide import guide
+from racecheck.frontends.cli.options import (
+    COLLECTIVES_,
+    GOES_WRONG,
+    JSON,
+    OUTPUT,
+    RANKS,
+    SEARCH,
+    SEED,
+    WHAT,
+    Command,
+    option,
+)
 from racecheck.model import config
 from racecheck.model.config import Config
 from racecheck.model.errors import CannotRun, InternalError, UsageError
@@ -41,7 +55,7 @@ from racecheck.report.progress import Counter, Interrupted, Teller, as_interrupt
 from racecheck.report.results import EXIT, Page
 from racecheck.scheduling import strategies
 from racecheck.targets import listing, resolve
-from racecheck.targets.scenarios import COLLECTIVES, Scenario, make_world
+from racecheck.targets.scenarios import Scenario, make_world
 
 if TYPE_CHECKING:
     from racecheck.explore.resume import Cut
@@ -50,10 +64,6 @@ if TYPE_CHECKING:
 
 WRONG, INTERRUPTED = 2, 130
 _LONGEST = 1_000_000
-_COLLECTIVES = click.option(
-    "--collectives", metavar="KIND", help=f"{', '.join(COLLECTIVES)} (as early as MPI and NCCL allow)."
-)
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -89,21 +99,49 @@ def _complain(text: str, status: int) -> int:
     return status
 
 
-@click.group(no_args_is_help=False)
+_START = """\
+racecheck finds, explains and replays race conditions in distributed checkpoint code.
+
+  racecheck doctor       Can this machine run it?
+  racecheck list         Which scenarios are below ./scenarios?
+  racecheck run TARGET   Explore a scenario; TARGET is path/to/file.py::name.
+  racecheck guide        How do I write my own?
+  racecheck --help       All commands."""
+
+
+@click.group(invoke_without_command=True)
 @click.version_option(VERSION)
-def commands() -> None:
+@click.pass_context
+def commands(context: click.Context) -> int:
     """Find, explain and replay race conditions in distributed checkpoint code."""
+    if context.invoked_subcommand is None:
+        say(_START)
+    return 0
 
 
+commands.add_command(explain_)
 commands.add_command(gate)
 commands.add_command(guide)
 
 
-@commands.command("doctor")
-@_JSON
+@commands.command(
+    cls=Command,
+    examples=('eval "$(racecheck completion bash)"', "racecheck completion fish > FILE  # in ~/.config/fish"),
+)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> int:
+    """Print the completion script of a SHELL: bash, zsh or fish."""
+    found = get_completion_class(shell)
+    assert found is not None
+    say(found(commands, {}, "racecheck", "_RACECHECK_COMPLETE").source())
+    return 0
+
+
+@commands.command("doctor", cls=Command, examples=("racecheck doctor",))
+@JSON
 def doctor_(as_json: bool) -> int:
-    """Say whether this machine can run controlled worlds, and what to do where it cannot."""
-    with display("trying what controlled worlds need"):
+    """Check whether this machine can run controlled worlds, and how to fix what is missing."""
+    with display("checking this machine"):
         checks = examination.check()
     verdict = Verdict.PASS if all(each.ok or not each.required for each in checks) else Verdict.UNKNOWN
     data = {"verdict": verdict.name, "checks": [asdict(each) for each in checks]}
@@ -111,16 +149,27 @@ def doctor_(as_json: bool) -> int:
     return EXIT[verdict]
 
 
-@commands.command("selftest")
-@click.option("--real-fs", is_flag=True, required=True, help="Hold the models of crashes against real file systems.")
-@click.option("--programs", type=click.IntRange(1), default=100, show_default=True, help="How many on each of them.")
-@click.option(
-    "--fs", "names", multiple=True, type=click.Choice(selftest.FILE_SYSTEMS), help="Only this one; repeatable."
+@commands.command("selftest", cls=Command, examples=("racecheck selftest --real-fs --programs 20 --fs ext4",))
+@option("--real-fs", is_flag=True, required=True, help="Check the crash models against real file systems (required).")
+@option(
+    "--programs",
+    type=click.IntRange(1),
+    metavar="N",
+    default=100,
+    show_default=True,
+    help="Random programs per file system.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="What the programs are drawn from.")
-@_JSON
+@option(
+    "--fs",
+    "names",
+    multiple=True,
+    type=click.Choice(selftest.FILE_SYSTEMS),
+    help="Only this file system (default: all); repeatable.",
+)
+@option("--seed", type=int, default=0, show_default=True, help="Random seed of the programs.")
+@JSON
 def selftest_(*, real_fs: bool, programs: int, names: tuple[str, ...], seed: int, as_json: bool) -> int:
-    """Crash real file systems after random programs: is what is left what the models say?  (Needs root.)"""
+    """Check the crash models against real file systems by crashing random programs. Needs root."""
     del real_fs
     with display("crashing file systems") as show:
         done = selftest.selftest(
@@ -131,11 +180,11 @@ def selftest_(*, real_fs: bool, programs: int, names: tuple[str, ...], seed: int
     return EXIT[done.verdict]
 
 
-@commands.command("list")
+@commands.command("list", cls=Command, examples=("racecheck list", "racecheck list scenarios/test_readme.py"))
 @click.argument("paths", metavar="[PATH]...", nargs=-1)
-@_JSON
+@JSON
 def list_(paths: tuple[str, ...], as_json: bool) -> int:
-    """Show the scenarios in files and directories (default: ./scenarios)."""
+    """List the scenarios in files and directories (default: ./scenarios)."""
     with display("importing scenarios"):
         found = listing.scenarios(paths or ("scenarios",))
     if as_json:
@@ -156,41 +205,104 @@ def _table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join("  ".join(cell.ljust(width) for cell, width in row).rstrip() for row in padded)
 
 
-@commands.command()
-@click.argument("target")
-@click.option("--ranks", type=int, help="How many ranks (default: the scenario's).")
-@click.option("--nodes", type=int, help="How many nodes share them out (default: the scenario's).")
-@click.option("--skew", multiple=True, metavar="RANK=SECONDS", help="How far a rank's clock goes ahead; repeatable.")
-@_COLLECTIVES
-@click.option("--size", "sizes", multiple=True, metavar="NAME=NUMBER", help="One of the scenario's sizes; repeatable.")
-@click.option("--strategy", metavar="NAME", help=f"What chooses: {', '.join(strategies.NAMES)} (default: auto).")
-@click.option("--schedules", type=click.IntRange(1), default=100, show_default=True, help="The most to run.")
-@click.option("--seconds", type=float, help="After so long begin no other schedule.")
-@click.option(
-    "--explain", type=float, default=search.EXPLAIN, show_default=True, metavar="SECONDS",
-    help="Explain a failure for so long at most, and within --seconds; 0: not at all.",
-)  # fmt: skip
-@click.option("--keep-going", is_flag=True, help="Go on after a violation, and list each way in which runs end.")
-@click.option(
-    "--resume", type=click.Path(path_type=Path), metavar="FILE", help="Go on with a search that was cut short."
+@commands.command(
+    cls=Command,
+    examples=(
+        "racecheck run scenarios/test_readme.py::overwrite",
+        "racecheck run mine.py::saves --ranks 4 --fault 'ENOSPC on write nth=each'",
+        "racecheck run 'mypkg.saver:Mine[power-loss]' --seconds 60",
+    ),
 )
-@click.option("--seed", default="0", show_default=True, help="What everything random is drawn from.")
-@click.option("--mode", type=click.Choice(["controlled", "free"]), default="controlled", show_default=True)
-@click.option("--storage", "storage_", help=f"{', '.join(storage.NAMES)} (default: the scenario's).")
-@click.option(
+@click.argument("target")
+@RANKS
+@option("--nodes", group=WHAT, type=int, help="Number of nodes that share the ranks (default: the scenario's).")
+@option(
+    "--size",
+    "sizes",
+    group=WHAT,
+    multiple=True,
+    metavar="NAME=NUMBER",
+    help="Set one of the scenario's sizes; repeatable.",
+)
+@option(
+    "--storage",
+    "storage_",
+    group=WHAT,
+    metavar="NAME",
+    help=f"Storage model: {', '.join(storage.NAMES)}, optionally with (OPTIONS) (default: the scenario's).",
+)
+@option(
+    "--mode",
+    group=WHAT,
+    type=click.Choice(["controlled", "free"]),
+    default="controlled",
+    show_default=True,
+    help="controlled: racecheck orders every op; free: full speed, only faults are injected.",
+)
+@option(
+    "--timeout",
+    group=WHAT,
+    type=float,
+    metavar="SECONDS",
+    help="Stop a run after this time without a next op, or of real-time waits in total (default: the scenario's).",
+)
+@option(
+    "--strategy",
+    group=SEARCH,
+    metavar="NAME",
+    help=f"Strategy: {', '.join(strategies.NAMES)} (default: auto). pct:N sets the depth.",
+)
+@option(
+    "--schedules",
+    group=SEARCH,
+    type=click.IntRange(1),
+    metavar="N",
+    default=100,
+    show_default=True,
+    help="Maximum number of schedules.",
+)
+@option(
+    "--seconds",
+    group=SEARCH,
+    type=float,
+    metavar="SECONDS",
+    help="Time budget: start no schedule after this time (default: none).",
+)
+@option(
+    "--explain",
+    group=SEARCH,
+    type=float,
+    default=search.EXPLAIN,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time budget of the explanation of a failure, within --seconds; 0 turns it off.",
+)
+@option(
+    "--keep-going",
+    group=SEARCH,
+    is_flag=True,
+    help="Do not stop at a violation; list the distinct results of the runs. Explains none.",
+)
+@option(
+    "--resume",
+    group=SEARCH,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Continue a saved search (auto and dpor only).",
+)
+@SEED
+@option(
     "--fault",
     "faults_",
+    group=GOES_WRONG,
     multiple=True,
     metavar="SPEC",
-    help=f"What goes wrong, as in 'EIO on fsync nth=each': {faults.GRAMMAR}; repeatable.",
+    help=f"Inject a fault, such as 'EIO on fsync nth=each'; repeatable. Grammar: {faults.GRAMMAR}",
 )
-@click.option(
-    "--timeout",
-    type=float,
-    help="Seconds that a world may go without coming to its next op, or wait by the real clock in all.",
-)
-@click.option("--full", is_flag=True, help="Show every op of the interleaving.")
-@_JSON
+@option("--skew", group=GOES_WRONG, multiple=True, metavar="RANK=SECONDS", help="Set a rank's clock ahead; repeatable.")
+@COLLECTIVES_
+@option("--full", group=OUTPUT, is_flag=True, help="Do not shorten the interleaving.")
+@JSON
 def run(
     *,
     target: str,
@@ -213,7 +325,7 @@ def run(
     full: bool,
     as_json: bool,
 ) -> int:
-    """Explore the scenario TARGET: path/to/file.py::name or package.module:name."""
+    """Explore the scenario TARGET (path/to/file.py::name, package.module:name or CHECKPOINTER[check])."""
     free, chooses = mode == "free", strategy or strategies.DEFAULT
     _check_options(strategy if free else None, timeout=timeout, seconds=seconds)
     if not 0 <= explain <= _LONGEST:
@@ -267,7 +379,7 @@ def _search(asked: Search, settings: Config, page: Page, *, as_json: bool) -> in
 def _check_options(useless: str | None, **limits: float | None) -> None:
     """Raises `UsageError`; not a number (nan) is a limit too, for `float`."""
     if useless:
-        raise UsageError("in free mode nothing is chosen: leave --strategy out")
+        raise UsageError("--strategy has no effect in free mode: leave it out")
     for name, limit in limits.items():
         if limit is not None and not 0 < limit <= _LONGEST:
             raise UsageError(f"--{name} must be more than 0 and at most {_LONGEST} seconds, not {limit}")
@@ -302,7 +414,7 @@ def _skews(given: Sequence[str]) -> tuple[float, ...]:
         if rank < 0:
             raise UsageError(f"--skew takes RANK=SECONDS, such as 1=0.5, not {each!r}")
         if rank in found:
-            raise UsageError(f"--skew says twice how far the clock of rank {rank} goes ahead: leave one out")
+            raise UsageError(f"--skew is given twice for rank {rank}: leave one out")
         found[rank] = seconds
     return tuple(found.get(rank, 0.0) for rank in range(max(found) + 1))
 
@@ -315,7 +427,7 @@ def _numbers(given: Sequence[str]) -> dict[str, int]:
         if match is None:
             raise UsageError(f"--size takes NAME=NUMBER, such as steps=3, not {each!r}")
         if match[1] in found:
-            raise UsageError(f"--size says twice how many {match[1]} there are: leave one out")
+            raise UsageError(f"--size is given twice for {match[1]}: leave one out")
         found[match[1]] = int(match[2])
     return found
 
@@ -346,17 +458,17 @@ def _check_writable(directory: Path) -> None:
     directory = directory.absolute()
     nearest = next(each for each in (directory, *directory.parents) if each.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        raise UsageError(f"cannot write findings to {directory}; set RACECHECK_FINDINGS")
+        raise UsageError(f"cannot write findings to {directory}: set RACECHECK_FINDINGS")
 
 
-@commands.command()
+@commands.command(cls=Command, examples=("racecheck predict scenarios/test_makedirs_without_barrier.py::racy",))
 @click.argument("target")
-@click.option("--ranks", type=int, help="How many ranks (default: the scenario's).")
-@_COLLECTIVES
-@click.option("--seed", default="0", show_default=True, help="What everything random is drawn from.")
-@_JSON
+@RANKS
+@SEED
+@COLLECTIVES_
+@JSON
 def predict(target: str, ranks: int | None, collectives: str | None, seed: str, as_json: bool) -> int:
-    """Say from one passing run of TARGET which other orders would matter, and what each collective is for."""
+    """Find the races of one passing run of TARGET, and what each collective orders."""
     scenario, settings = _load(target), config.read()
     world = make_world(scenario.world, ranks=ranks, collectives=collectives)
     storage.make(world)
@@ -375,18 +487,27 @@ def predict(target: str, ranks: int | None, collectives: str | None, seed: str, 
     return EXIT[found.verdict]
 
 
-@commands.command()
-@click.argument("finding", type=click.Path(path_type=Path))
-@click.option("--times", type=click.IntRange(1), default=20, show_default=True, help="How often.")
-@click.option(
-    "--constraints", is_flag=True, help="Keep its orderings only, not its schedule: also if the code has changed since."
+@commands.command(
+    cls=Command,
+    examples=(
+        "racecheck replay .racecheck/overwrite/c811243b72.json",
+        "racecheck replay .racecheck/overwrite/c811243b72.json --constraints",
+    ),
 )
-@_JSON
+@click.argument("finding", type=click.Path(path_type=Path))
+@option("--times", type=click.IntRange(1), metavar="N", default=20, show_default=True, help="Number of runs.")
+@option(
+    "--constraints",
+    is_flag=True,
+    help="Replay only the finding's orderings, with random schedules: works after the code has changed.",
+)
+@JSON
 def replay(finding: Path, times: int, constraints: bool, as_json: bool) -> int:
-    """Run the schedule of FINDING again and say how often it reproduces."""
+    """Run the schedule of FINDING again and count how often it reproduces."""
     found = findings.load(finding)
     if constraints and not found.constraints:
-        raise UsageError(f"{finding} has no constraints: make it anew with racecheck run {found.scenario.target}")
+        again = f"racecheck run {found.scenario.target}"
+        raise UsageError(f"{finding} has no constraints: create a new finding with {again}")
     scenario = _scenario_of(found, changed=constraints)
 
     def work(session: Session, progress: Progress) -> Replayed:
@@ -412,10 +533,11 @@ def _scenario_of(finding: Finding, *, changed: bool = False) -> Scenario:
     target = finding.scenario.target
     file = Path(target.rpartition("::")[0])
     if not file.is_file():
-        raise UsageError(f"there is no {target} here: change to the directory that the finding was made in")
+        raise UsageError(f"no {target} here: change to the directory where the finding was created")
     if not changed and findings.source_hash(file) != finding.scenario.source:
         instead = ", or replay its --constraints" if finding.constraints else ""
-        raise UsageError(f"{file} has changed since: make a new finding with racecheck run {target}{instead}")
+        again = f"racecheck run {target}{instead}"
+        raise UsageError(f"{file} has changed since the finding was created: create a new one with {again}")
     make_world(finding.outcome.world)
     scenario = copy.copy(_load(target))
     scenario.invariants = _asked(finding, scenario)
@@ -430,5 +552,5 @@ def _asked(finding: Finding, scenario: Scenario) -> tuple[Invariant, ...]:
     missing = [name for name in finding.invariants if name not in known]
     if missing:
         names = ", ".join(missing)
-        raise UsageError(f"the finding was judged by {names}: put the function into {scenario.file}")
+        raise UsageError(f"the finding was judged by {names}, not found now: define the function in {scenario.file}")
     return tuple(known[name] for name in finding.invariants)

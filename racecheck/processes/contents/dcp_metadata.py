@@ -99,17 +99,17 @@ def parse(data: bytes) -> Metadata:
     except Unreadable:
         raise
     except (EOFError, pickle.UnpicklingError) as error:
-        raise Unreadable(_ended(data) or f"it is no DCP metadata: {error}") from None
+        raise Unreadable(_ended(data) or f"not DCP metadata: {error}") from None
     except (RecursionError, MemoryError):
-        raise Unreadable("it is no DCP metadata: it would take too much memory") from None
+        raise Unreadable("not DCP metadata: it would take too much memory") from None
     except Exception as error:  # noqa: BLE001 (pickle's documentation names no end of what a damaged one may raise)
-        raise Unreadable(_ended(data) or f"it is no DCP metadata: {type(error).__name__}: {error}") from None
+        raise Unreadable(_ended(data) or f"not DCP metadata: {type(error).__name__}: {error}") from None
 
 
 def _ended(data: bytes) -> str:
     """A pickle begins with its protocol and ends with a full stop."""
     is_cut = data[:1] == pickle.PROTO and data[-1:] != pickle.STOP
-    return f"its end is missing: only {len(data)} bytes are there" if is_cut else ""
+    return f"truncated: only {len(data)} bytes are there" if is_cut else ""
 
 
 # What the pickle makes.
@@ -135,7 +135,7 @@ class _Dict(dict[Any, Any]):
         super().__init__()
 
     def __setstate__(self, state: object) -> None:
-        raise Unreadable("it is no DCP metadata: a dict with attributes")
+        raise Unreadable("not DCP metadata: a dict with attributes")
 
 
 def _stand_ins() -> Iterator[tuple[tuple[str, str], type[Any]]]:
@@ -182,7 +182,7 @@ class _Reader(_Unpickler):
 
 def _check_keys(keys: Sequence[object]) -> None:
     if not all(isinstance(key, _KEYS) for key in keys):
-        raise Unreadable("it is no DCP metadata: a key is neither a name nor an index")
+        raise Unreadable("not DCP metadata: a key is neither a name nor an index")
 
 
 # What that means.
@@ -205,7 +205,7 @@ def _tensor(found: object) -> Tensor:
     shape = _sizes(state.get("size"))
     parts = tuple(Chunk(_sizes(each.get("offsets")), _sizes(each.get("sizes"))) for each in chunks)
     if any(len(part.start) != len(shape) or len(part.sizes) != len(shape) for part in parts):
-        raise Unreadable("it is no DCP metadata: a chunk has another number of dimensions than its tensor")
+        raise Unreadable("not DCP metadata: a chunk and its tensor have different numbers of dimensions")
     return Tensor(shape, _type(state.get("properties")), parts)
 
 
@@ -235,7 +235,7 @@ def _is(found: object, name: str) -> bool:
 def _fields(found: object, name: str) -> dict[str, Any]:
     """The attributes of an object of the class ``name``."""
     if not _is(found, name):
-        raise Unreadable(f"it is no DCP metadata: {type(found).__name__} where {name} should be")
+        raise Unreadable(f"not DCP metadata: {type(found).__name__} instead of {name}")
     assert isinstance(found, _Record)
     fields: dict[str, Any] = _expect(found.state or {}, dict)
     return fields
@@ -243,7 +243,7 @@ def _fields(found: object, name: str) -> dict[str, Any]:
 
 def _expect(found: object, kind: type[Any]) -> Any:
     if not isinstance(found, kind):
-        raise Unreadable(f"it is no DCP metadata: {type(found).__name__} where {kind.__name__} should be")
+        raise Unreadable(f"not DCP metadata: {type(found).__name__} instead of {kind.__name__}")
     return found
 
 
@@ -259,5 +259,5 @@ def _sizes(found: object) -> tuple[int, ...]:
 
 def _natural(found: object) -> int:
     if not isinstance(found, int) or not 0 <= found < 1 << 63:
-        raise Unreadable("it is no DCP metadata: no number where a length should be")
+        raise Unreadable("not DCP metadata: no number instead of a length")
     return int(found)

@@ -69,8 +69,8 @@ def load_torch(data: bytes) -> Any:
         _check_archive(data)
     elif not data.startswith(_LEGACY):
         if _ZIP.startswith(data) or _LEGACY.startswith(data):
-            raise Unreadable(f"its end is missing: only {len(data)} bytes are there")
-        raise Unreadable("it is no file of torch.save")
+            raise Unreadable(f"truncated: only {len(data)} bytes are there")
+        raise Unreadable("not a torch.save file")
     try:
         with warnings.catch_warnings(), torch.serialization.safe_globals(_plain_arrays()):
             warnings.simplefilter("ignore")
@@ -103,7 +103,7 @@ def _check_archive(data: bytes) -> None:
                 raise Unreadable(too_large(sum(entry.file_size for entry in entries)))
             wrong = [entry.filename for entry in entries if not _is_intact(archive, entry)]
     except zipfile.BadZipFile as error:
-        raise Unreadable(f"its end is missing: {len(data)} bytes are there ({one_line(error)})") from None
+        raise Unreadable(f"truncated: {len(data)} bytes are there ({one_line(error)})") from None
     except _DAMAGED as error:
         raise Unreadable(f"its archive is damaged: {one_line(error)}") from None
     if wrong and len(wrong) < len(entries):
@@ -123,11 +123,11 @@ def _torch_problem(error: Exception, data: bytes) -> str:
     refused = _REFUSAL.search(str(error)) if isinstance(error, pickle.UnpicklingError) else None
     if refused:
         is_cut = data.startswith(_LEGACY) and b"\n%s\n" % refused[1].rpartition(".")[2].encode() not in data
-        return f"its end is missing: {text}" if is_cut else f"holds {refused[1]}, {FOREIGN}"
+        return f"truncated: {text}" if is_cut else f"holds {refused[1]}, {FOREIGN}"
     if isinstance(error, (RecursionError, MemoryError)):
         return "it would take too much memory"
     cut = isinstance(error, EOFError) or "unexpected EOF" in text or "Ran out of input" in text
-    return f"its end is missing: {text}" if cut else f"it cannot be loaded: {text}"
+    return f"truncated: {text}" if cut else f"cannot be loaded: {text}"
 
 
 def begins_as_torch(data: bytes) -> bool:
@@ -145,18 +145,18 @@ def load_safetensors(data: bytes) -> dict[str, torch.Tensor]:
     """The tensors of a safetensors file: the length of a JSON header, the header, the bytes; raises `Unreadable`."""
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or (len(data) < 8 + length and data[8:9] in {b"{", b""}):
-        raise Unreadable(f"its end is missing: only {len(data)} bytes are there")
+        raise Unreadable(f"truncated: only {len(data)} bytes are there")
     try:
         header = json.loads(data[8 : 8 + length])
         spans = {name: _span(each) for name, each in header.items() if name != "__metadata__"}
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError):
-        raise Unreadable("it is no safetensors file: its header cannot be read") from None
+        raise Unreadable("not a safetensors file: unreadable header") from None
     body = memoryview(data)[8 + length :]
     end = max((end for _, _, _, end in spans.values()), default=0)
     if end > len(body):
-        raise Unreadable(f"its end is missing: {len(body)} of {end} bytes of tensors are there")
+        raise Unreadable(f"truncated: {len(body)} of {end} bytes of tensors are there")
     if end < len(body):
-        raise Unreadable(f"it is no safetensors file: {len(body) - end} bytes at its end belong to no tensor")
+        raise Unreadable(f"not a safetensors file: {len(body) - end} bytes at its end belong to no tensor")
     return {name: _view(body, *span) for name, span in spans.items()}
 
 
@@ -167,7 +167,7 @@ def _span(about: Any) -> tuple[torch.dtype, tuple[int, ...], int, int]:
     kind, shape = _TYPES[about["dtype"]], tuple(map(int, about["shape"]))
     start, end = map(int, about["data_offsets"])
     if min((0, start, *shape)) < 0 or end - start != Chunk((), shape).elements * kind.itemsize:
-        raise ValueError("the length is not that of the shape")
+        raise ValueError("length and shape disagree")
     return kind, shape, start, end
 
 

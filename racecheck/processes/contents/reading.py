@@ -111,7 +111,7 @@ def _descriptor(top: Path, path: Path) -> int:
     try:
         real = path.resolve(strict=True)
         if not real.is_relative_to(top):
-            raise Unreadable(f"it leads out of the watched directory; {UNSUPPORTED}")
+            raise Unreadable(f"it points outside the watched directory; {UNSUPPORTED}")
         if real.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         descriptor = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -121,7 +121,7 @@ def _descriptor(top: Path, path: Path) -> int:
         raise Unreadable(f"it cannot be opened: {getattr(error, 'strerror', '') or formats.one_line(error)}") from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise Unreadable("it is no file")
+        raise Unreadable("not a file")
     return descriptor
 
 
@@ -158,9 +158,9 @@ def _unstored(found: Metadata) -> Iterator[str]:
     for name, tensor in found.tensors.items():
         for chunk in tensor.chunks:
             if (name, chunk.start) not in stored and not (len(tensor.chunks) == 1 and name in names):
-                yield f"tensor {name}: it is not said where the chunk at {chunk.start} is"
+                yield f"tensor {name}: the metadata does not locate the chunk at {chunk.start}"
     for name in sorted(found.objects - names):
-        yield f"object {name}: it is not said where it is"
+        yield f"object {name}: the metadata does not locate it"
 
 
 def _gaps(name: str, tensor: Tensor) -> Iterator[str]:
@@ -235,7 +235,7 @@ def _load(top: Path, path: Path, item: Item) -> Any:
             return _by_name(_bytes(top, path), item.name)
         if item.offset + item.length > size:
             there = max(0, size - item.offset)
-            raise Unreadable(f"it ends too early: {there} of the {item.length} bytes at {item.offset} are there")
+            raise Unreadable(f"truncated: {there} of the {item.length} bytes at {item.offset} are present")
         file.seek(item.offset)
         return formats.load_torch(file.read(item.length))
 
@@ -250,7 +250,7 @@ def _by_name(data: bytes, name: str) -> torch.Tensor:
 def _check(loaded: Any, tensor: Tensor, chunk: Chunk) -> None:
     """Raises `Unreadable` if what an item holds is not the chunk that the metadata promises."""
     if not isinstance(loaded, torch.Tensor):
-        raise Unreadable(f"it holds {type(loaded).__name__}, no tensor")
+        raise Unreadable(f"it holds {type(loaded).__name__}, not a tensor")
     if tuple(loaded.shape) != chunk.sizes:
         raise Unreadable(f"it holds a tensor of shape {tuple(loaded.shape)}, not {chunk.sizes}")
     if tensor.type and str(loaded.dtype) != tensor.type:

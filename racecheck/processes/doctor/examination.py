@@ -44,13 +44,13 @@ class Check:
     required: bool = True
 
 
-_LINUX = Primitive("linux", "run racecheck on Linux 5.19 or newer, a virtual machine will do")
-_RUNS = Primitive("runs", "worlds live there while they run: it must be private and writable")
+_LINUX = Primitive("linux", "run racecheck on Linux 5.19 or newer (a virtual machine works)")
+_RUNS = Primitive("runs", "set RACECHECK_RUNS to a private, writable directory")
 _TORCH = Primitive("torch", "pip install torch (any build with torch.distributed and gloo)")
 _OTHERS = (
-    Primitive("architecture", "use a 64-bit Python on x86-64 or aarch64"),
+    Primitive("architecture", "use a 64-bit Python on x86-64 (aarch64 is untested)"),
     Primitive("kernel", "upgrade to Linux 5.19 or newer"),
-    Primitive("seccomp", f"{_CONTAINER}; no other program may listen to a filter around this one"),
+    Primitive("seccomp", f"{_CONTAINER}; no outer program may use seccomp notification"),
     Primitive("signals", "upgrade to Linux 5.19 or newer"),
     Primitive("descriptors", "raise the hard limit of open files to 1024 or more (ulimit -Hn)"),
     Primitive("memory", "set kernel.yama.ptrace_scope to 1 or less (sysctl), or give CAP_SYS_PTRACE"),
@@ -62,7 +62,7 @@ _OTHERS = (
     Primitive("loopback", "bring the loopback interface up (ip link set lo up)"),
 )
 _OPTIONAL = (
-    Primitive("pidfd_getfd", f"what ranks get from other processes is UNKNOWN: {_CONTAINER}", required=False),
+    Primitive("pidfd_getfd", f"descriptors from other processes make runs UNKNOWN: {_CONTAINER}", required=False),
     Primitive("addresses", f"addresses differ from session to session: {_CONTAINER}", required=False),
     Primitive("wake-up", "runs are slower: upgrade to Linux 6.6 or newer", required=False),
 )
@@ -104,7 +104,7 @@ def start(base: Path) -> Session:
 def _said(missing: Sequence[Check]) -> str:
     first, others = missing[0], ", ".join(each.name for each in missing[1:])
     also = f" (also missing: {others})" if others else ""
-    return f"this machine cannot run controlled worlds: {first.name}: {first.detail}; {first.mend}{also}"
+    return f"this machine cannot run controlled worlds: {first.name}: {first.detail}; fix: {first.mend}{also}"
 
 
 def _linux() -> Check:
@@ -133,7 +133,7 @@ class _Probe:
             answers = json.loads(out)
         except ValueError:
             words = (err.strip().splitlines() or [f"exit status {self._process.returncode}"])[-1]
-            answers = {each.name: (False, f"it could not be tried: {words}") for each in self._primitives}
+            answers = {each.name: (False, f"could not be tested: {words}") for each in self._primitives}
         return [_result(each, *answers[each.name]) for each in self._primitives]
 
 
@@ -141,10 +141,10 @@ def text(checks: Sequence[Check]) -> str:
     """A line for each check, and below it, for what is missing, what to do; at the end what follows."""
     lines = []
     for each in checks:
-        state = "ok" if each.ok else "MISSING" if each.required else "without"
-        lines.append(f"{state:<8}{each.name:<14}{each.detail}")
+        state = "ok" if each.ok else "MISSING" if each.required else "optional"
+        lines.append(f"{state:<9}{each.name:<14}{each.detail}")
         if each.mend:
-            lines.append(f"{'':<22}{each.mend}")
+            lines.append(f"{'':<23}{each.mend}")
     missing = [each.name for each in checks if each.required and not each.ok]
     able = f"cannot run controlled worlds: {', '.join(missing)}" if missing else "can run controlled worlds"
     return "\n".join([*lines, "", f"This machine {able}."])

@@ -91,7 +91,7 @@ def _filter() -> str:
     with stopped(_make_directory) as subject:
         subject.listener.answer(subject.receive().id, error=_ANSWER)
         expect(subject.status() == _ANSWER, "an answer did not arrive")
-    return "a call was stopped and answered"
+    return "stopped and answered a call"
 
 
 def _signals() -> str:
@@ -103,7 +103,7 @@ def _signals() -> str:
         expect(not again and subject.listener.is_waiting(received.id), "a signal interrupted a received call")
         subject.listener.answer(received.id, error=_ANSWER)
         expect(subject.status() == _ANSWER, "an answer did not arrive")
-    return "a received call was not disturbed by a signal"
+    return "a signal did not interrupt a received call"
 
 
 def _descriptors() -> str:
@@ -117,7 +117,7 @@ def _descriptors() -> str:
         said = os.strerror(-given) if given < 0 else f"it became {given}"
         expect(given == wanted, f"descriptor {wanted} could not be given (limit {hard}): {said}")
         expect(subject.status() == 0, "an injected descriptor did not arrive")
-    return "an open file was handed over with the answer"
+    return "passed an open file with the answer"
 
 
 def _memory() -> str:
@@ -131,7 +131,7 @@ def _memory() -> str:
             raise LackingError(f"/proc/{subject.pid}/mem: {error.strerror}; {_scope()}") from None
         subject.listener.answer(received.id, 8)
         expect(subject.status() == 0, "what was written did not arrive")
-    return f"read and written; {_scope()}"
+    return f"read and wrote another process's memory; {_scope()}"
 
 
 def _scope() -> str:
@@ -149,19 +149,19 @@ def _same_file() -> str:
         different = _call("kcmp", *pair, one.fileno(), other.fileno())
     expect(same == 0, f"kcmp(2) answered {same} for the same file")
     expect(different != 0, "kcmp(2) took two files for the same")
-    return "open files were compared"
+    return "compared open files"
 
 
 def _fetch() -> str:
     with tempfile.TemporaryFile() as file, stopped(_wait) as subject:
         fetched = _call("pidfd_getfd", os.pidfd_open(subject.pid), file.fileno(), 0)
         expect(os.path.sameopenfile(fetched, file.fileno()), "another file was fetched")
-    return "an open file was fetched"
+    return "fetched an open file"
 
 
 def _sleepers() -> str:
     with stopped(_make_directory) as subject:
-        expect(readable(subject.listener.descriptor), "a call below the filter was not announced")
+        expect(readable(subject.listener.descriptor), "the filter did not report a call")
         call = proc.stopped_call(subject.pid, subject.pid)
         expect(call is not None and call[0] == _number("mkdirat"), "/proc/<pid>/syscall does not show it")
         task = Path(f"/proc/{subject.pid}/task/{subject.pid}")
@@ -169,18 +169,18 @@ def _sleepers() -> str:
         expect(state == "S", f"/proc/<pid>/task/<tid>/stat says {state} of a thread that sleeps")
         times = (task / "schedstat").read_text().split()[-1]
         expect(times != "0", "/proc/<pid>/task/<tid>/schedstat does not count")
-    return "/proc shows who sleeps, and in which call"
+    return "/proc shows sleeping threads and their calls"
 
 
 def _stacks() -> str:
     with stopped(_make_directory) as subject:
-        expect(readable(subject.listener.descriptor), "a call below the filter was not announced")
+        expect(readable(subject.listener.descriptor), "the filter did not report a call")
         found = stacks.capture(subject.pid, subject.pid, subject.stack_pipe, subject.listener.descriptor)
         names = [frame.function for frame in found or ()]
         expect(_make_directory.__name__ in names, "faulthandler did not write the stack of a stopped thread")
         subject.listener.answer(subject.receive().id, error=_ANSWER)
         expect(subject.status() == _ANSWER, "an answer did not arrive")
-    return "a stopped thread said where it stands"
+    return "read the Python stack of a stopped thread"
 
 
 def _addresses() -> str:
@@ -194,7 +194,7 @@ def _wake_up() -> str:
     with stopped(_wait) as subject:
         status = libc.ioctl(subject.listener.descriptor, _SET_FLAGS, ctypes.c_ulong(_SYNC_WAKE_UP))
         expect(status >= 0, f"Linux {platform.release()} has no synchronous wake-up")
-    return "answered threads wake up on the same processor"
+    return "answered threads wake on the supervisor's CPU"
 
 
 def _runs() -> str:
@@ -240,8 +240,8 @@ def _clocks() -> str:
     except OSError as error:
         raise LackingError(f"/proc/self/mem: {error.strerror}") from None
     year = time.gmtime(time.time()).tm_year
-    expect(year >= _THIS_YEAR, f"a diverted clock said that it is {year}")
-    return f"{len(found)} clocks of the vDSO diverted"
+    expect(year >= _THIS_YEAR, f"a redirected clock returned the year {year}")
+    return f"redirected {len(found)} vDSO clocks"
 
 
 PROBES: Mapping[str, Callable[[], str]] = {
@@ -282,7 +282,7 @@ def _attempt(probe: Callable[[], str]) -> tuple[bool, str]:
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if status < 0:
         name = signal.Signals(-status).name
-        return False, f"no answer in {_PATIENCE} s" if name == "SIGALRM" else f"{name} ended the attempt"
+        return False, f"no answer in {_PATIENCE} s" if name == "SIGALRM" else f"{name} ended the test"
     return status == 0, text
 
 

@@ -32,10 +32,10 @@ class Subject:
     def receive(self) -> seccomp.Notification:
         """The call that it is stopped in; raises `LackingError`."""
         if not readable(self.listener.descriptor):
-            raise LackingError("a call below the filter was not announced")
+            raise LackingError("the filter did not report a call")
         found = self.listener.receive()
         if found is None:
-            raise LackingError("an announced call was gone before it was received")
+            raise LackingError("a reported call vanished before it was received")
         return found
 
     def status(self) -> int:

@@ -107,7 +107,7 @@ class _Sizes(dict[str, int]):
 
     def __missing__(self, name: str) -> int:
         known = ", ".join(self) or "none"
-        send(self._channel, {"usage": f"the scenario asks for the size {name!r}; it has: {known}"})
+        send(self._channel, {"usage": f"the scenario reads size {name!r}, but its world has: {known}"})
         raise KeyError(name)
 
 
@@ -527,7 +527,7 @@ def result_of(
         found = f"the scenario returned a value of type {type(value).__name__} on rank {rank.rank}"
         send(
             channel,
-            {"usage": f"{found}: return JSON data (numbers, strings, lists), of a tensor for instance a digest"},
+            {"usage": f"{found}: return JSON data (numbers, strings, lists); for a tensor, return a digest"},
         )
         return Returned(), None
 

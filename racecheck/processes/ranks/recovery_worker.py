@@ -61,7 +61,7 @@ def run(scenario: Scenario, job: agent.Job, channel: socket.socket, connect: Cal
             try:
                 disk.place(json.loads(line))
             except OSError as error:
-                agent.send(channel, {"problem": f"a crash state cannot be put on the disk: {error.strerror}"})
+                agent.send(channel, {"problem": f"cannot write a crash state: {error.strerror}"})
                 return 1
             agent.send(channel, _load(scenario, job, channel))
             reset()

@@ -43,9 +43,7 @@ def install() -> None:
     Raises `RuntimeError` where torch has no ``Work`` for a part that is done at once.
     """
     if not hasattr(c10d, "FakeWork"):
-        raise RuntimeError(
-            f"torch {torch.__version__} has no FakeWork: use a newer one, or leave collectives=weakest out"
-        )
+        raise RuntimeError(f"torch {torch.__version__} has no FakeWork: use a newer torch, or drop collectives=weakest")
     library = torch.library.Library("c10d", "IMPL")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it says that gloo's own is replaced

@@ -162,7 +162,10 @@ class Zygote:
         work = Job(**job)
         scenario = resolve.load(work.target)
         if len(proc.threads(os.getpid())) != 1:
-            raise CannotRun("a module that the scenario imports has started a thread; ranks cannot be forked")
+            raise CannotRun(
+                "a module that the scenario imports started a thread, so ranks cannot be forked: "
+                "import it inside the scenario function"
+            )
         work = replace(work, output=f"{work.output}/{world}", spread=self._spread)
         for rank, channel in enumerate(sockets):
             pid = os.fork()
@@ -365,7 +368,7 @@ def main(client: int) -> None:
         try:
             agent.take_over_time()
         except OSError as error:
-            why = f"the clocks cannot be made virtual: /proc/self/mem: {error.strerror}; see racecheck doctor"
+            why = f"cannot make clocks virtual: /proc/self/mem: {error.strerror}; run racecheck doctor"
             talk.send(json.dumps({"cannot": why}).encode())
             return
         agent.take_over_threads()

@@ -63,7 +63,7 @@ def fewest_orderings(
     passed = [_broken(candidates, pair.neighbour)] if pair is not None and pair.passes else []
     best = Orderings((), 0, 0, 0)
     cut = False
-    why = f"it takes more than {_MOST} orderings, or others than those of the run's races"
+    why = f"more than {_MOST} orderings are needed, or orderings outside the run's races"
     while (chosen := smallest_hitting_set(passed, candidates, _MOST)) is not None:
         kept = tuple(each for each in candidates if each in chosen)
         failed, passing = _complete(outcome.world, kept, counted, fails, seed, completions)
@@ -72,7 +72,7 @@ def fewest_orderings(
         if failed == completions:
             return best
         if passing is None:
-            why, cut = f"the budget was spent after {counted.runs} runs", True
+            why, cut = f"the budget ended after {counted.runs} runs", True
             break
         passed.append(_broken(candidates, passing) - chosen)
     return replace(best, runs=counted.runs, why=why, cut=cut)

@@ -70,8 +70,8 @@ def repeated(outcome: Outcome, attempt: Attempt, fails: Fails) -> _Failing:
     tape = _tape(outcome)
     found = _run(outcome.world, Tape(tape), attempt, fails)
     if found is None or _tape(found[0]) != tape:
-        how = "other choices were open" if found else "it has gone well"
-        raise CannotRun(f"the failure does not repeat: with the same choices {how} the second time")
+        how = "the run had other options" if found else "the run passed"
+        raise CannotRun(f"the failure does not repeat: with the same choices, {how} the second time")
     return found
 
 

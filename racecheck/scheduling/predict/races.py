@@ -79,7 +79,7 @@ def force(
     violations = tuple(each for each in judgement.violations if each.invariant not in broken)
     if violations:
         return Race(pair, "confirmed", violations=violations, outcome=other)
-    doubts = [f"it is in doubt: {each}" for each in judgement.reasons if each not in known.reasons]
+    doubts = [f"not certain: {each}" for each in judgement.reasons if each not in known.reasons]
     differences = (*doubts, *_differences(outcome, other))
     return Race(pair, "changes" if differences else "harmless", differences=differences, outcome=other)
 
@@ -111,19 +111,19 @@ def _on_disk(before: Outcome, now: Outcome) -> Iterator[str]:
     for path in sorted({*before.disk, *now.disk}):
         was, is_ = before.disk.get(path), now.disk.get(path)
         if was is None:
-            yield f"{path} is there; before, it was not"
+            yield f"{path} exists now"
         elif is_ is None:
-            yield f"{path} is not there; before, it was"
+            yield f"{path} no longer exists"
         elif was != is_:
             yield f"{path} {_instead(was, is_)}"
 
 
 def _instead(was: DiskEntry, is_: DiskEntry) -> str:
     if was.kind != is_.kind:
-        return f"is a {is_.kind}; before, it was a {was.kind}"
+        return f"is a {is_.kind}; it was a {was.kind}"
     if was.size != is_.size:
         return f"has {is_.size} bytes; before, it had {was.size}"
-    return "has other bytes" if is_.kind == "file" else "is another one"
+    return "has different content" if is_.kind == "file" else "is another one"
 
 
 def _ending(result: RankResult) -> str:

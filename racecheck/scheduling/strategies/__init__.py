@@ -30,9 +30,7 @@ __all__ = [
 
 DEFAULT = "auto"
 _DEPTH, _DEEPEST = 3, 9
-_NO_PROOF = (
-    "dpor proves nothing with nth=each, with kill, term or slow, or where nodes see what was there before: use auto"
-)
+_NO_PROOF = "dpor cannot cover nth=each, kill, term, slow, or storage with client caches: use auto"
 _PROVING: dict[str, Callable[[Relation, Progress | None], Strategy]] = {"auto": Auto, "dpor": Staged}
 _BY_NAME: dict[str, Callable[[Relation], Strategy]] = {
     "portfolio": lambda relation: Portfolio(relation.footprint),
@@ -66,12 +64,12 @@ def _make(name: str, relation: Relation, progress: Progress | None) -> Strategy:
     if name in _PROVING:
         return _PROVING[name](relation, progress)
     if progress is not None:
-        raise UsageError(f"only {' and '.join(_PROVING)} can go on with a search, not {name}")
+        raise UsageError(f"only {' and '.join(_PROVING)} can resume a search, not {name}")
     plain, colon, depth = name.partition(":")
     if plain not in _BY_NAME or (colon and plain != "pct"):
-        raise UsageError(f"there is no strategy {name!r}; there is: {', '.join(NAMES)}")
+        raise UsageError(f"unknown strategy {name!r}; known: {', '.join(NAMES)}")
     if colon and not (depth.isdecimal() and 1 <= int(depth) <= _DEEPEST):
-        raise UsageError(f"the depth of PCT is from 1 to {_DEEPEST}, as in pct:3, not {depth!r}")
+        raise UsageError(f"the depth of PCT must be 1 to {_DEEPEST}, as in pct:3, not {depth!r}")
     return PCT(int(depth)) if colon else _BY_NAME[plain](relation)
 
 

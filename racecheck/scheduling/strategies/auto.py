@@ -58,4 +58,4 @@ class Auto(Strategy):
         claim = self.proof.claim()
         if claim.exhaustive or not self._hunted:
             return claim
-        return replace(claim, remarks=(f"{self._hunted} more by sampling",))
+        return replace(claim, remarks=(f"{self._hunted} more schedules sampled",))

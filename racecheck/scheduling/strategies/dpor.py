@@ -24,11 +24,11 @@ from racecheck.scheduling.file_times import Timed
 from racecheck.scheduling.happens_before import Order, Step, is_step, yields
 from racecheck.scheduling.strategies.protocol import Diverged, Strategy
 
-_POLLS = "a thread asks the same again and again, and what it does when it stops asking was not tried"
-_SLEEPS = "a sleep overtakes the others by 5 s at most"
-_TIMES = "no two changes give files the same time"
+_POLLS = "a thread polls; what it does when it gives up was not tried"
+_SLEEPS = "a sleep ends at most 5 s before runnable ops"
+_TIMES = "no two changes set the same file time"
 _ASKS = {
-    "test": "ranks ask whether a collective is done, and what else they could have been told was not tried",
+    "test": "a rank polled Work.is_completed(); the other answer was not tried",
 }
 _TURN = 300
 """After so many steps in a row without a choice of ours it is another thread's turn: it may wait for that."""
@@ -185,7 +185,7 @@ class DPOR(Strategy):
         """What is yet to be tried, in words."""
         left = self.progress.left
         if not self.progress.traces and not self.progress.redundant:
-            return "nothing was tried"
+            return "no schedule was run"
         about = f"about {self.progress.covered:.0%} done"
         return f"{left} branch{'es' * (left != 1)} left to try, {about}" if left else ""
 

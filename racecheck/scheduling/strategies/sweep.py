@@ -81,11 +81,12 @@ class Sweep(Strategy):
 
     def _extent(self) -> str:
         """How many of the single faults and stale views were tried."""
-        more = f"; {self._hunted} more in other schedules" if self._hunted else ""
+        more = f"; {self._hunted} more schedules drawn" if self._hunted else ""
         done, due = self._done.total(), self._due.total()
         if self.is_swept and not due:
-            others = f"; {self._hunted} more tried" if self._hunted else ""
-            return f"in the tamest schedule no fault or stale view is possible{others}"
+            others = f"; {self._hunted} more schedules drawn" if self._hunted else ""
+            return f"the default schedule has no possible fault or stale read{others}"
         is_all = self.is_swept and self._done == self._due  # of each kind; a run may not have met its place again
-        how_many, far = ("every", f"{done}") if is_all else ("not every", f"{done} of {due}")
-        return f"{how_many} single fault or stale view of the tamest schedule: {far} tried{more}"
+        if is_all:
+            return f"every single fault and stale read of the default schedule was tried ({done}){more}"
+        return f"{done} of {due} single faults and stale reads of the default schedule were tried{more}"

@@ -83,11 +83,11 @@ class Caches:
             name = client.names.get(place.path)
             asked = self._settings.vers == 3 and (name is None or name.inode != place.inode)
             if asked or not self.is_valid(client, place.directory, now):
-                self.fetch(client, replace(place, inode=place.directory, kind="directory"), now, None, anew=asked)
+                self.fetch(client, replace(place, inode=place.directory, kind="directory"), now, None, fresh=asked)
         client.names[place.path] = Name(place.inode, place.directory, now)
 
-    def fetch(self, client: Client, place: Place, now: int, truth: Truth | None, *, anew: bool = False) -> None:
-        """Attributes are used: those that are remembered if they are valid and true, and need not come ``anew``."""
+    def fetch(self, client: Client, place: Place, now: int, truth: Truth | None, *, fresh: bool = False) -> None:
+        """Attributes are used: those that are remembered if they are valid and true, and need not come ``fresh``."""
         inode, is_directory = place.inode, place.kind == "directory"
         settings, version = self._settings, self.server.versions[inode]
         least, most = (settings.acdirmin, settings.acdirmax) if is_directory else (settings.acregmin, settings.acregmax)
@@ -101,7 +101,7 @@ class Caches:
             known = client.attributes[inode] = Attributes(now, _nanoseconds(least), version)
         elif not known.are_valid(now):
             known.fetched, known.timeout = now, min(2 * known.timeout, _nanoseconds(most))
-        elif anew:
+        elif fresh:
             known.fetched = now
         if truth is not None:
             known.shown = truth.attributes()

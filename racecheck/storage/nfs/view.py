@@ -89,7 +89,7 @@ class NFSView:
             for path in names(place.path):
                 name = client.names.get(path)
                 if name is not None and not name.inode and self._caches.trusts_nothing(client, name, place, path, now):
-                    return Seen(f"stale: no entry, as {ago(now, name.since)}", errno="ENOENT")
+                    return Seen(f"stale: no entry (cached {ago(now, name.since)})", errno="ENOENT")
         return self._old_attributes(client, op, place, now) if op.call in {"access", "stat"} else None
 
     def _old_attributes(self, client: Client, op: Op, place: Place, now: int) -> Seen | None:
@@ -102,11 +102,11 @@ class NFSView:
         differs = inode != place.inode or (known is not None and known.version != self._server.versions[inode])
         if known is not None and known.shown is not None and differs and self._caches.is_valid(client, inode, now):
             if op.call == "stat" or inode != place.inode:
-                return Seen(f"stale: as it was {ago(now, known.fetched)}", shown=known.shown)
+                return Seen(f"stale: cached {ago(now, known.fetched)}", shown=known.shown)
             return None
         dirty = self._server.dirty.get(place.inode)
         if dirty is not None and self._node(op) not in dirty.nodes and op.call == "stat":
-            return Seen(f"stale: without what was written {ago(now, dirty.since)}", shown=dirty.attributes)
+            return Seen(f"stale: without the write of {ago(now, dirty.since)}", shown=dirty.attributes)
         return None
 
     def _stale_file(self, client: Client, op: Op, place: Place, now: int) -> Seen | None:
@@ -129,7 +129,7 @@ class NFSView:
             return None
         found = self._old_pages(client, place, now)
         if found is None and dirty is not None and dirty.content is not None and dirty.nodes:
-            return Seen(f"stale: without what was written {ago(now, dirty.since)}", shown=dirty.content)
+            return Seen(f"stale: without the write of {ago(now, dirty.since)}", shown=dirty.content)
         return found
 
     def _old_pages(self, client: Client, place: Place, now: int) -> Seen | None:
@@ -255,9 +255,9 @@ class NFSView:
         if not self._settings.cto and self._caches.is_valid(client, place.inode, now):
             return
         if dirty is None or node in dirty.nodes:
-            self._caches.fetch(client, place, now, truth, anew=self._settings.cto)
+            self._caches.fetch(client, place, now, truth, fresh=self._settings.cto)
         else:
-            self._caches.fetch(client, place, now, None, anew=self._settings.cto)
+            self._caches.fetch(client, place, now, None, fresh=self._settings.cto)
             client.attributes[place.inode].shown = dirty.attributes
 
     def _set(self, op: Op, node: int) -> None:

@@ -67,7 +67,7 @@ def _sent(op: Op, node: int, unsent: dict[int, _Unsent], settings: Settings) -> 
     if op.call in _SHOWS and not op.fault and source.inode in unsent and unsent[source.inode].node != node:
         yield source.inode
     if waits is not None and waits.node != node and (op.call in WRITES | {"truncate"} or "O_TRUNC" in op.flags):
-        raise LookupError(f"{op.label}: another node has written to it and not sent that yet")
+        raise LookupError(f"{op.label}: another node has unsent writes to it")
     if op.call in WRITES:
         waits = unsent.setdefault(place.inode, _Unsent(node))
         waits.threads.add(op.thread)

@@ -95,7 +95,7 @@ def _exit(request: Request) -> Answer | None:
 def _arm(request: Request, ledger: Ledger) -> Answer:
     if request.op.args.get("seconds", 1):
         request.task.rank.alarmed = True
-        ledger.hole("a timer of the kernel's, which goes by real time")
+        ledger.hole("a kernel timer (real time)")
     return CARRY_ON
 
 
@@ -118,7 +118,7 @@ def _execute(request: Request, ledger: Ledger) -> Answer | None:
     process = request.task.process
     others = [task for task in process.rank.tasks.values() if task.process is process and task is not request.task]
     if any(task.started for task in others):
-        ledger.untried("another moment at which an exec ends the other threads of its process")
+        ledger.untried("other moments for an exec that ends its process's other threads")
     process.has_executed = True
     process.memory.forget()
     process.rank.replaced |= process.is_main
@@ -148,7 +148,7 @@ def _duplicate(request: Request, ledger: Ledger) -> Answer | None:
     if not _can_replace(request, source, target):
         return CARRY_ON
     if 0 in request.files and 2 < target < FIRST_DESCRIPTOR:
-        ledger.hole(f"descriptor {target} of rank {process.rank.number} is a watched file's and out of sight")
+        ledger.hole(f"descriptor {target} of rank {process.rank.number} is a watched file that the filter does not see")
     elif 1 not in request.files:
         process.descriptors.set(target, request.files[0])
     return None if 1 in request.files else CARRY_ON
@@ -178,7 +178,7 @@ def _fcntl(request: Request, ledger: Ledger) -> Answer | None:
 def _ioctl(request: Request, ledger: Ledger) -> Answer:
     """Sharing extents between files is declined, as by a file system that cannot: programs then copy."""
     if request.number("request") & 0xFFFFFFFF in _CLONE_RANGE:
-        ledger.note("FICLONE was declined")
+        ledger.note("FICLONE was refused")
         return Answer(errno=errno.EOPNOTSUPP)
     if request.number("request") & 0xFFFFFFFF not in _HARMLESS_IOCTL:
         ledger.hole(f"ioctl {request.number('request') & 0xFFFFFFFF:#x} on a watched file")

@@ -333,7 +333,7 @@ def _buffer(data: bytes, file: OpenFile) -> Iterator[memoryview]:
             yield view
 
 
-SORTED = "listings are sorted: a file system may return the entries of a directory in any order"
+SORTED = "listings are sorted: other orders of directory entries were not tried"
 """What a run notes in which a listing had several entries."""
 
 

@@ -46,7 +46,7 @@ class Upload:
 
 
 class Mirrors:
-    """Made before the ranks begin; every mirror is made anew from the store."""
+    """Made before the ranks begin; every mirror is made again from the store."""
 
     def __init__(self, state: State, view: View | None) -> None:
         if not isinstance(view, ObjectView):

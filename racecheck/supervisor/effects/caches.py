@@ -55,7 +55,7 @@ class Viewer:
         self._kept: dict[str, int] = {}
         self._ended: set[int] = set()
         if self._view is not None and state.world.nodes == 1:
-            state.ledger.note("one node alone: nobody changes what its caches hold (see --nodes)")
+            state.ledger.note("one node only: its caches are never stale (use --nodes 2)")
 
     def flushes(self, request: Request) -> bool:
         """Whether a call that nobody could notice otherwise shows others something new."""

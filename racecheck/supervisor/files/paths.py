@@ -30,7 +30,7 @@ Kind = Literal["", "file", "directory", "symlink", "other"]
 def check_ours(number: int) -> None:
     """Raises `CannotRun` for an errno that says that racecheck, not the code under test, has run out of something."""
     if number in _OURS:
-        raise CannotRun(f"racecheck itself got {libc.errno_name(number)}: raise the limit on open files (ulimit -n)")
+        raise CannotRun(f"racecheck ran out of open files or memory ({libc.errno_name(number)}): raise ulimit -n")
 
 
 @dataclass(frozen=True, slots=True)

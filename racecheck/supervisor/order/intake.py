@@ -24,7 +24,7 @@ from racecheck.supervisor.run.state import State
 from racecheck.supervisor.threads.decoder import Unreachable
 from racecheck.supervisor.threads.tasks import Rank, Request, Task
 
-CLOCKS = "clocks are read by the program: they show what they showed in these schedules"
+CLOCKS = "the program reads clocks: other readings were not tried"
 _SPIN = 100
 
 
@@ -126,7 +126,7 @@ class Intake:
         """An exec has closed these files; their locks are free, and no op says so."""
         for file in files:
             if self._state.locks.of(file):
-                self._state.ledger.untried("another order of an exec that gives a lock back and an op that wants it")
+                self._state.ledger.untried("other orders of an exec that releases a lock and an op that waits for it")
             self._state.locks.release(file)
 
     def _hold(self, request: Request) -> None:
@@ -135,7 +135,7 @@ class Intake:
         except OSError as error:
             held = False
             if error.errno in {errno.EPERM, errno.EACCES}:
-                self._state.ledger.hole("a connection whose socket cannot be shared: pidfd_getfd is forbidden")
+                self._state.ledger.hole("a connect: pidfd_getfd is not permitted")
         if not held:
             answer(request, CARRY_ON, self._state.crew.files)
 
@@ -160,7 +160,7 @@ class Intake:
         except OSError:
             return None
         except Unreachable:
-            self._state.ledger.hole(f"{row.name} on a watched file that cannot be shared: pidfd_getfd is forbidden")
+            self._state.ledger.hole(f"{row.name} on a watched file: pidfd_getfd is not permitted")
             return None
 
     def _dispatch(self, request: Request) -> None:
@@ -187,7 +187,7 @@ class Intake:
     def _check_deadline(self, task: Task) -> None:
         """A thread goes on after a wait: did the time end that?"""
         if task.deadline and time.monotonic_ns() >= task.deadline:
-            self._state.ledger.hole("a wait with a time limit in real time")
+            self._state.ledger.hole("a wait with a real-time limit")
         task.deadline = 0
 
     def _announced(self, rank: Rank, notification: Notification) -> None:
@@ -210,17 +210,17 @@ class Intake:
 
 def _look_at_collective(state: State, message: dict[str, Any]) -> None:
     del message
-    state.ledger.untried("what else a rank could be told of a collective that it does not wait for")
+    state.ledger.untried("other answers about a collective that a rank does not wait for")
 
 
 def _look_at_directory(state: State, message: dict[str, Any]) -> None:
     del message
-    state.ledger.untried("another size or number of links of a directory")
+    state.ledger.untried("other sizes or link counts of a directory")
 
 
 def _look_at_last_read(state: State, message: dict[str, Any]) -> None:
     del message
-    state.ledger.untried("another time at which a file was last read")
+    state.ledger.untried("other access times of a file")
 
 
 def _look_at_clock(state: State, message: dict[str, Any]) -> None:

@@ -34,7 +34,7 @@ _FUTEX = syscalls.number("futex", libc.MACHINE)
 _EPOLL_WAIT, _TICK = syscalls.number("epoll_wait", libc.MACHINE), 100
 _COMPUTES = 1
 """Seconds that a thread may compute before those that wait for the GIL ask for it."""
-_UNEXPLAINED = "waits that nothing explains (locks in memory, sockets, or collectives that no hook sees)"
+_UNEXPLAINED = "unexplained waits (in-memory locks, sockets, or collectives that no hook sees)"
 
 
 class Quiet:
@@ -81,7 +81,7 @@ class Quiet:
                 computes += _COMPUTES
                 self._gil.ask()
             if time.monotonic() - last > timeout:
-                raise Over(f"it ran for {timeout:g} s without coming to its next op or its end")
+                raise Over(f"no progress for {timeout:g} s: no op, no exit")
 
     def close(self) -> None:
         self._sleepers.close()
@@ -106,7 +106,7 @@ class Quiet:
         self._let_pass()
         if not timed and not any(rank.alarmed for rank in ranks):
             return any(map(_is_awake, tasks)) or self._pump(0)
-        self._state.ledger.hole("a wait with a time limit in real time")
+        self._state.ledger.hole("a wait with a real-time limit")
         news = False
         while not news:
             news = self._pump(10)
@@ -121,7 +121,7 @@ class Quiet:
         self._state.time.tick(self._state.time.elapsed + passed)
         self._timed += passed
         if self._timed > timeout * 1e9:
-            raise Over(f"waits with a time limit in real time took more than {timeout:g} s")
+            raise Over(f"real-time waits took more than {timeout:g} s in total")
 
     def _pump(self, milliseconds: int) -> bool:
         """Take in what has happened; whether anything has in this world."""
@@ -193,7 +193,7 @@ class Quiet:
             if task.started and not task.is_held:
                 known = [each for each in (task.deadline, bookkeeping.deadline(task)) if each]
                 if known and task.inside is None:
-                    self._state.ledger.untried("a time limit that runs out early in a wait for a descriptor")
+                    self._state.ledger.untried("an earlier timeout of a wait for a descriptor")
                 task.deadline = min(known, default=0)
 
     def _is_leaving(self) -> bool:

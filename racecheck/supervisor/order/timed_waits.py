@@ -62,7 +62,7 @@ class Limits:
             task.rank.connects = True
             if connections.is_here(request):
                 if not task.makes_group:
-                    self._state.ledger.untried("a connection that is refused because nobody listens yet")
+                    self._state.ledger.untried("a connect that is refused before anybody listens")
                 request.until = self._state.time.elapsed + _PATIENCE
                 task.wait, task.started, task.inside = request, True, None
             return task.wait is not None
@@ -112,7 +112,7 @@ class Limits:
         if first is None or first.wait is None or first.wait.until >= before:
             return False
         if any(key.startswith("TCPStore/") for key in self._state.crew.store):
-            self._state.ledger.hole("a refused connection, in a run whose TCPStore only its ranks can connect to")
+            self._state.ledger.hole("a refused connect, in a run whose TCPStore only its ranks can reach")
         self._end(first, first.wait, CARRY_ON)
         return True
 
@@ -132,7 +132,7 @@ class Limits:
         last = self._state.trace[-1] if self._state.trace else None
         self._over = self._over + 1 if isinstance(last, Op) and last.call == "wait" else 0
         if self._over == _MOST:
-            raise Over(f"{_MOST} waits with a time limit ran out in a row, and nothing else happened (a loop?)")
+            raise Over(f"{_MOST} waits timed out in a row and nothing else happened; a polling loop?")
         return self._time_out(request)
 
     def _end(self, task: Task, request: Request, result: Answer) -> None:

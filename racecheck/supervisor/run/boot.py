@@ -60,9 +60,9 @@ class Crew:
         while not self.is_ready:
             self.serve(0.1)
             for message in self._session.gone(self.number):
-                raise CannotRun(f"rank {message['gone']} did not get ready: {self._last_words(message['gone'])}")
+                raise CannotRun(f"rank {message['gone']} failed to start: {self._last_words(message['gone'])}")
             if time.monotonic() > deadline:
-                raise CannotRun(f"the process group was not up after {_BOOT_SECONDS:.0f} seconds")
+                raise CannotRun(f"the process group did not start within {_BOOT_SECONDS:.0f} seconds")
         for rank in self.ranks:
             self.poll.unregister(rank.channel.fileno())
 
@@ -118,7 +118,7 @@ class Crew:
     def _last_words(self, rank: int) -> str:
         """The end of what a rank has printed, in one line."""
         lines = disk.tail(self.output / str(rank)).splitlines()
-        return lines[-1] if lines else "it said nothing"
+        return lines[-1] if lines else "no output"
 
     def end(self) -> None:
         """Kill the ranks, with all that they have started, and give back what belongs to them."""

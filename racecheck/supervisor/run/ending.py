@@ -46,7 +46,7 @@ def conclude(state: State, why: str) -> tuple[RankResult, ...]:
     for rank in state.ranks:
         hear(rank)
     if state.collectives.ambiguous:
-        state.ledger.hole("a receive from any source that had several senders, or none yet")
+        state.ledger.hole("a receive from any source: other senders")
     failed = any(isinstance(rank.result, (Raised, Died)) for rank in state.ranks)
     results = [
         _stop(state, rank, why, failed=failed) if rank.result is None or rank.running else rank.result
@@ -85,7 +85,7 @@ def _stop(state: State, rank: Rank, why: str, *, failed: bool) -> Stopped:
             return Stopped("lock", f"waits for the lock on {task.request.op.path}", stack_now(rank))
     if why or state.mismatch:
         return Stopped("running" if why else "echo", why or "the run was stopped", stack_now(rank))
-    return Stopped("echo" if failed else "asleep", "sleeps, and nothing can wake it", stack_now(rank))
+    return Stopped("echo" if failed else "asleep", "sleeps and nothing can wake it", stack_now(rank))
 
 
 def _waits_for(state: State, rank: Rank) -> Instance | None:

@@ -98,7 +98,7 @@ class State:
         """These threads have ended with the last event, at whatever op each of them was."""
         ordered = sorted(tasks, key=lambda task: task.name)
         if any(map(self._waits_for_others, ordered)):
-            self.ledger.untried("what a thread does that ended with its process while it waited for others")
+            self.ledger.untried("the rest of a thread that ended with its process while waiting")
         self.cut += [(len(self.trace) - 1, op) for op in self.pending(ordered)]
 
     def _waits_for_others(self, task: Task) -> bool:

@@ -21,16 +21,16 @@ from racecheck.supervisor.files.paths import Watched
 from racecheck.supervisor.threads.coverage import Ledger
 from racecheck.supervisor.threads.tasks import Request
 
-_TORN = "what is read through a mapping while another thread writes the file"
+_TORN = "reads through a mapping while another thread writes the file"
 _BUSY = "an exec of a file while another thread has it open for writing (ETXTBSY)"
-_PATH = "a path that getcwd or a link of /proc shows while another thread renames a directory"
-_APPENDED = "bytes that are lost where two NFS clients append to one file"
-_FOLLOWED = "a symbolic link that an NFS client follows as it was, after another one has replaced it"
-_OPENED = "a file that an NFS client opens by the name that another one has just taken from it"
-_SENT = "messages over sockets of the program's own"
-_PIPED = "messages through a FIFO of the watched directory"
-_ROOM = "how much room a file system says there is"
-_OTHER = "what /proc shows of a process of another rank"
+_PATH = "a path from getcwd or /proc while another thread renames a directory"
+_APPENDED = "bytes lost when two NFS clients append to one file"
+_FOLLOWED = "an old symbolic link that an NFS client follows after another client replaced it"
+_OPENED = "a file that an NFS client opens by a name that another client has just removed"
+_SENT = "messages over the program's own sockets"
+_PIPED = "messages through a FIFO in the watched directory"
+_ROOM = "the free space of a file system"
+_OTHER = "what /proc shows about another rank's process"
 _PROCESS = re.compile(rb"/proc/([0-9]+)(?:/.*)?")
 _LINK = re.compile(rb"/proc/(?:self|thread-self|[0-9]+)/(?:task/[0-9]+/)?(?:cwd|fd/[0-9]+)")
 

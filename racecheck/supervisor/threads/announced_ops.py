@@ -33,7 +33,9 @@ AMONG_THREADS: Mapping[str, str] = {
 }
 """The family of each announcement that is an op because of the other threads of its rank."""
 
-CONDITION = "threads and processes of a rank switch at their ops only: locks in memory and the GIL are as observed"
+CONDITION = (
+    "threads and processes of a rank are switched only at their ops: in-memory locks and the GIL are as observed"
+)
 
 
 def announced_op(task: Task, *, stacks: bool) -> Op | None:

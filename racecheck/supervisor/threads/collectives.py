@@ -25,14 +25,14 @@ _WITHOUT_TENSOR = frozenset({"barrier", "monitored_barrier"})
 _ONE_TO_ONE = frozenset({"send", "recv", "recv_any"})
 
 CONDITIONS = {
-    "gloo": "collectives return as gloo lets them: a root or a sender waits until its peers come",
+    "gloo": "collectives return as in gloo: a root or sender waits for its peers",
     "weakest": "collectives return as early as MPI and NCCL allow",
 }
 """What a run notes that has a collective from which a rank may go on before its peers come."""
 
-OPEN = "collectives go on beside their ranks' ops: their tensors are taken to be left alone until the wait"
+OPEN = "collectives overlap with ops: their tensors are assumed unchanged until the wait"
 """What a run notes that has an op between the issue of a collective and the wait for it."""
-NEVER_AWAITED = "when a tensor is read or written whose collective the program never waits for"
+NEVER_AWAITED = "accesses to a tensor whose collective is never waited for"
 """What a run names as not tried that has such a collective."""
 
 

@@ -17,11 +17,11 @@ _ALLOWED = ("/proc/", "/sys/", "/dev/shm/sem.", "/dev/shm/torch_")  # noqa: S108
 of one rank (semaphores of multiprocessing, tensors of a data loader), under names that are drawn for each."""
 _ALLOWED_PARTS = ("__pycache__",)
 _NOT_MODELLED = {
-    "watch": "a watch for changes of a watched file: when its events come is not controlled",
+    "watch": "an inotify watch on a watched file: its events are not controlled",
     "bind": "a socket bound below the watched directory",
     "handle": "a file handle of a watched file",
-    "submit": "asynchronous input or output on a watched file",
-    "admin": "an administrator's call on a watched file",
+    "submit": "asynchronous I/O on a watched file",
+    "admin": "a privileged call on a watched file",
 }
 
 
@@ -68,8 +68,8 @@ class Ledger:
             self.hole(f"{call.name} on a watched file")
         elif request.task.rank.mount is not None and _only_the_kernel(request):
             raise CannotRun(
-                f"rank {request.task.rank.number} calls {call.name} on a disk of its node's own, of which the kernel "
-                "knows nothing: use full paths instead, or storage shared"
+                f"rank {request.task.rank.number} calls {call.name} on a node-local disk, which the kernel does "
+                "not know: use absolute paths, or storage shared"
             )
 
     def passed_by(self, request: Request) -> None:
@@ -99,7 +99,7 @@ class Ledger:
         self._users[path, writes].add(rank)
         writers, others = self._users[path, True], self._users[path, True] | self._users[path, False]
         if writers and len(others) > 1:
-            self.untried(f"ops of several ranks on {self._shown(path)}, outside of the watched directory")
+            self.untried(f"ops of several ranks on {self._shown(path)}, outside the watched directory")
 
     def _is_allowed(self, path: str) -> bool:
         parts = path.split("/")

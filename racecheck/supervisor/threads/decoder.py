@@ -117,7 +117,7 @@ class Decoder:
         resolver = self._resolver(request)
         if "RESOLVE_IN_ROOT" not in request.flags:
             return resolver.locate(start, path, follow=follow, slash=slash)
-        # Where links start anew from the root that the call gives, only the root is certain.
+        # Where links start again from the root that the call gives, only the root is certain.
         found = resolver.locate(start, path.lstrip("/") or ".", follow=follow, slash=slash)
         if found.shown is not None:
             return found

@@ -99,7 +99,7 @@ class Ray(RankZero):
         finally:
             dist.all_gather_object(reports, told)
         if "failed" in reports:
-            raise RuntimeError("a worker failed: Ray ends them all")
+            raise RuntimeError("a worker failed: Ray stops all workers")
         return next(each for each in reports if each is not None)
 
     async def _register(self, checkpoint: Any, step: int) -> None:

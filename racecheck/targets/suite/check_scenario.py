@@ -25,7 +25,7 @@ def scenario(kind: type, name: str) -> Scenario:
     if check is None:
         raise UsageError(f"there is no check {name!r}; there are: {', '.join(CHECKS)}")
     if check.needs and not callable(getattr(kind, check.needs, None)):
-        raise UsageError(f"{kind.__name__} has no {check.needs}, which the check {name} is about")
+        raise UsageError(f"{kind.__name__} has no {check.needs}, which check {name} needs")
 
     def run(rank: Rank) -> None:
         check.run(Driver(rank, kind))
@@ -56,7 +56,7 @@ def applicable(kind: type) -> dict[str, Check]:
 def _check_names(kind: type) -> None:
     known = {*CHECKS, *(each.storage for each in CHECKS.values())}
     for each in protocol.not_for(kind).keys() - known:
-        raise UsageError(f"{kind.__name__}.not_for names {each!r}; there are: {', '.join(sorted(known))}")
+        raise UsageError(f"{kind.__name__}.not_for names {each!r}; known: {', '.join(sorted(known))}")
 
 
 def reason_against(kind: type, check: Check) -> str:

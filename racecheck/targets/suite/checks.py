@@ -75,12 +75,12 @@ def _resume_and_save(job: Driver) -> int:
 
 
 def _resume_and_overwrite(job: Driver) -> int:
-    """Save the last step anew, if that is promised, and the next one, and load both: what a larger world has left must
+    """Save the last step again, if that is promised, and the next one, and load both: what a larger world has left must
     not be in them.
     """
     first = job.load()
-    anew = [first or LATER - 1] if job.may_overwrite else []
-    for step in (*anew, LATER):
+    again = [first or LATER - 1] if job.may_overwrite else []
+    for step in (*again, LATER):
         job.train()
         job.save(step)
         job.train()
@@ -158,41 +158,41 @@ _KILLED = (*_SURVIVES, liveness)
 _ASYNC = (*_SOUND, snapshot_isolation)
 
 _ON_SHARED = (
-    Check("save", "one save, and every rank exits as soon as it has returned", _save, _resume,
+    Check("save", "one save; every rank exits as soon as it returns", _save, _resume,
           (*_SOUND, no_torn_files), steps=1),
-    Check("saves", "four saves with nothing in between", _in_a_row, _resume,
+    Check("saves", "four saves in a row", _in_a_row, _resume,
           (*_SURVIVES, no_torn_files), steps=4),
     Check(
-        "load", "three saves, each loaded at once by every rank", _and_load, _resume,
+        "load", "three saves, each loaded immediately by every rank", _and_load, _resume,
         (*_SOUND, no_torn_files, monotonic_step), steps=3,
     ),
     Check(
-        "load-behind", "four saves, each loaded by every rank, while another may be in the next save and retire it",
+        "load-behind", "four saves, each loaded by every rank while another rank may be in the next save and delete it",
         _and_load_at_once, _resume, (*_SOUND, no_torn_files, monotonic_step), steps=4,
     ),
-    _faulty("kill", "the whole job is killed, before each op that changes files", _KILLED,
+    _faulty("kill", "the whole job is killed before each op that changes files", _KILLED,
             f"kill-job on {_CHANGES} nth=each"),
-    Check("power-loss", "the power fails, at each moment of three saves", _and_train, _resume, _SURVIVES,
+    Check("power-loss", "power loss at each moment of three saves", _and_train, _resume, _SURVIVES,
           {"faults": ("crash",)}, steps=3, recovering=1),
-    _faulty("kill-rank", "one rank is killed, before each op that changes files", _KILLED,
+    _faulty("kill-rank", "one rank is killed before each op that changes files", _KILLED,
             f"kill on {_CHANGES} nth=each"),
     _faulty("error", "EIO on one rank, at each op", _HONEST, "EIO on any nth=each"),
-    _faulty("no-space", "ENOSPC, at each op that takes space", _HONEST, "ENOSPC on open|write|mkdir|fsync nth=each"),
-    _faulty("carry-on", "ENOSPC, at each op that takes space; the job catches the error and trains on", _HONEST,
+    _faulty("no-space", "ENOSPC at each op that needs space", _HONEST, "ENOSPC on open|write|mkdir|fsync nth=each"),
+    _faulty("carry-on", "ENOSPC at each op that needs space; the job catches the error and continues training", _HONEST,
             "ENOSPC on open|write|mkdir|fsync nth=each", run=_carry_on, steps=3),
-    Check("overwrite", "a step is saved once more", _again, _resume, (*_SURVIVES, no_torn_files)),
-    _faulty("kill-overwrite", "the job is killed while a step is saved once more", _KILLED,
+    Check("overwrite", "a step is saved again", _again, _resume, (*_SURVIVES, no_torn_files)),
+    _faulty("kill-overwrite", "the job is killed while a step is saved again", _KILLED,
             f"kill-job on {_CHANGES} nth=each", run=_again),
     Check("async", "two asynchronous saves, while the weights change", _async, _resume, _ASYNC, needs="save_async"),
-    Check("async-overlap", "the second asynchronous save begins while the first is under way", _async_overlapping,
+    Check("async-overlap", "the second asynchronous save starts while the first is running", _async_overlapping,
           _resume, _ASYNC, needs="save_async"),
     _faulty("async-kill", "the job is killed during asynchronous saves", _KILLED,
             f"kill-job on {_CHANGES} nth=each", run=_async, needs="save_async"),
-    _faulty("async-error", "ENOSPC in asynchronous saves, at each op that takes space", (*_HONEST, snapshot_isolation),
+    _faulty("async-error", "ENOSPC in asynchronous saves, at each op that needs space", (*_HONEST, snapshot_isolation),
             "ENOSPC on open|write|mkdir|fsync nth=each", run=_async, needs="save_async"),
     Check("slow", "one op takes a minute, each in turn", _save, _resume, (*_SURVIVES, no_torn_files),
           {"faults": (f"slow on {_CHANGES} seconds=60 nth=each",)}),
-    Check("shrink", "saved by four ranks, loaded by two, which save that step anew (if that is promised) and the next",
+    Check("shrink", "saved by four ranks, loaded by two, which save that step again (if promised) and then another",
           _save, _resume_and_overwrite, _SOUND, {"ranks": 4}, recovering=2),
     Check("grow", "saved by two ranks, loaded by four", _save, _resume, _SOUND, {"ranks": 2}, recovering=4),
 )  # fmt: skip
@@ -210,7 +210,7 @@ def _elsewhere(storage: str) -> tuple[Check, ...]:
 
 def _without_power(storage: str) -> Check:
     return Check(
-        f"power-loss@{storage}", f"the power of all ranks' machines fails, at each moment of three saves on {storage}",
+        f"power-loss@{storage}", f"power loss of all ranks' machines at each moment of three saves on {storage}",
         _and_train, _resume, _SURVIVES, {"storage": storage, "nodes": 2, "faults": ("crash",)}, steps=3, recovering=1,
         storage=storage,
     )  # fmt: skip

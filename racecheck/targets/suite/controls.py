@@ -25,7 +25,7 @@ from racecheck.targets.suite.protocol import State
 
 T = TypeVar("T")
 
-NO_RENAME = "it publishes with a rename, which Mountpoint for S3 does not have (its doc/SEMANTICS.md)"
+NO_RENAME = "it publishes with a rename, which Mountpoint for S3 does not support (doc/SEMANTICS.md)"
 NOT_SHARED = "each rank writes its part to its own disk: dcp.load takes a file system that all ranks share"
 SEEN_LATE = (
     "each rank looks for .metadata before dcp.save writes it, and gcsfuse remembers for 5 s that there is none"
@@ -50,7 +50,7 @@ class RankZero:
         finally:
             dist.broadcast_object_list(told, src=0)
         if not told[1]:
-            raise RuntimeError("it failed on rank 0")
+            raise RuntimeError("the operation failed on rank 0")
         given: T = told[0]
         return given
 

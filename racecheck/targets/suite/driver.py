@@ -46,7 +46,7 @@ class Driver:
         state = self._begin(step)
         handle = self._saver.save_async(state, self.root, step)
         if not callable(getattr(handle, "result", None)):
-            raise UsageError(f"{self._name}.save_async gave {handle!r}: it has to give something with a result()")
+            raise UsageError(f"{self._name}.save_async returned {handle!r}: it must return an object with result()")
         self._states.train(state)
         return step, handle
 
@@ -62,14 +62,14 @@ class Driver:
         if step is None:
             return 0
         if not isinstance(step, int):
-            raise UsageError(f"{self._name}.latest gave {step!r}: it has to give a step, or None")
+            raise UsageError(f"{self._name}.latest returned {step!r}: it must return a step or None")
         wanted = self._placed(self._states.empty(self._parts))
         loaded = self._saver.load(self.root, wanted)
         if not isinstance(loaded, tuple) or len(loaded) != 2 or not isinstance(loaded[1], int):
             gave = type(loaded).__name__
             if isinstance(loaded, tuple):
                 gave = f"({', '.join(type(each).__name__ for each in loaded)})"
-            raise UsageError(f"{self._name}.load gave {gave}: it has to give the state and its step, an int")
+            raise UsageError(f"{self._name}.load returned {gave}: it must return (state, step), step an int")
         state, step = loaded[0], int(loaded[1])
         self._check_shapes(state, wanted)
         self.rank.loaded(state, step=step)
@@ -89,9 +89,9 @@ class Driver:
         missing, more = sorted(due.keys() - found.keys()), sorted(found.keys() - due.keys())
         if missing or more:
             what = f"has no {missing[0]}" if missing else f"has {more[0]}, which was never saved"
-            raise UsageError(f"the state that {self._name}.load gave {what}")
+            raise UsageError(f"the state returned by {self._name}.load {what}")
         for key, tensor in found.items():
             shape = getattr(tensor, "shape", None)
             if shape != due[key].shape:
                 was = tuple(shape) if shape is not None else type(tensor).__name__
-                raise UsageError(f"{self._name}.load gave {key} as {was}, saved was {tuple(due[key].shape)}")
+                raise UsageError(f"{self._name}.load returned {key} as {was}; it was saved as {tuple(due[key].shape)}")

@@ -21,7 +21,9 @@ def same_start(outcome: Outcome) -> Iterator[Violation]:
     steps = {rank: each.value for rank, each in enumerate(results) if isinstance(each, Returned)}
     if len(set(steps.values())) > 1:
         text = "; ".join(f"rank {rank} from {f'step {step}' if step else 'none'}" for rank, step in steps.items())
-        yield Violation("same-start", f"the ranks go on from different steps: {text} (in the recovery)", tuple(steps))
+        yield Violation(
+            "same-start", f"the ranks continue from different steps: {text} (in the recovery)", tuple(steps)
+        )
 
 
 def newest_loads(outcome: Outcome) -> Iterator[Violation]:
@@ -37,5 +39,5 @@ def newest_loads(outcome: Outcome) -> Iterator[Violation]:
             begun = begins(world, load)
             due = max((save.step for save in every if save.since <= begun), default=load.step)
             if load.step < due:
-                text = f"all ranks had saved step {due}; then rank {load.rank} loaded step {load.step}{where}"
+                text = f"all ranks had saved step {due}, but then rank {load.rank} loaded step {load.step}{where}"
                 yield Violation("newest-loads", text, (load.rank,), () if where else (begun,))

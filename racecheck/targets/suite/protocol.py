@@ -98,7 +98,7 @@ def timeout_of(kind: type) -> float:
 def check(kind: Any, name: str) -> None:
     """Raises `UsageError`, with what to mend in one line, for what is no checkpointer."""
     if not isinstance(kind, type):
-        raise UsageError(f"{name} is no class: name one with the methods {', '.join(REQUIRED)}")
+        raise UsageError(f"{name} is not a class: name one with the methods {', '.join(REQUIRED)}")
     missing = [each for each in REQUIRED if not callable(getattr(kind, each, None))]
     if missing:
         raise UsageError(f"{name} has no method {' and no method '.join(missing)}: a checkpointer has {_signatures()}")
@@ -106,16 +106,16 @@ def check(kind: Any, name: str) -> None:
         if not _takes(kind, method, given):
             raise UsageError(f"{name}.{method} cannot be called as {method}({', '.join(given)})")
     if layout_of(kind) not in LAYOUTS:
-        raise UsageError(f"{name}.layout is {layout_of(kind)!r}: it may be {' or '.join(LAYOUTS)}")
+        raise UsageError(f"{name}.layout must be {' or '.join(LAYOUTS)}, not {layout_of(kind)!r}")
     if not parts_of(kind) or not set(parts_of(kind)) <= set(PARTS):
-        raise UsageError(f"{name}.parts is {parts_of(kind)!r}: it may have {' and '.join(PARTS)}")
+        raise UsageError(f"{name}.parts may contain {' and '.join(PARTS)}, not {parts_of(kind)!r}")
     timeout, reasons, packages = (getattr(kind, each, None) for each in ("timeout", "not_for", "requires"))
     if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
-        raise UsageError(f"{name}.timeout is {timeout!r}: it has to be a number of seconds")
+        raise UsageError(f"{name}.timeout must be a number of seconds, not {timeout!r}")
     if reasons is not None and not isinstance(reasons, Mapping):
-        raise UsageError(f"{name}.not_for is {reasons!r}: it maps names of checks or storages to reasons")
+        raise UsageError(f"{name}.not_for must map names of checks or storages to reasons, not {reasons!r}")
     if isinstance(packages, str):
-        raise UsageError(f"{name}.requires is {packages!r}: it has to be a tuple of names, ({packages!r},)")
+        raise UsageError(f"{name}.requires must be a tuple, not {packages!r}: write ({packages!r},)")
 
 
 def _takes(kind: type, method: str, given: tuple[str, ...]) -> bool:

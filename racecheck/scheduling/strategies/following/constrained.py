@@ -54,7 +54,7 @@ class Constrained(Strategy):
             if missing and (missing[0] == each.before or missing[0] not in pending):
                 self._unmet[each] = f"{missing[0]} never happens"
             elif not missing and self._done[each.after] < self._done[each.before]:
-                self._unmet[each] = f"{each.after} could not wait for {each.before}"
+                self._unmet[each] = f"{each.after} could not be delayed until {each.before}"
 
     @property
     def unmet(self) -> Mapping[Constraint, str]:

@@ -30,15 +30,15 @@ class Replay(Strategy):
         if self.divergence:
             return 0
         if step >= len(self._schedule):
-            self.divergence = f"the run goes on after the {step} choices of the schedule"
+            self.divergence = f"the run continues after the {step} choices of the schedule"
             return 0
         recorded = self._schedule[step]
         labels = [option.label for option in point.options]
         same = not self._labels or labels[min(recorded.index, len(labels) - 1)] == recorded.label
         if recorded.count != len(labels) or not same:
             self.divergence = (
-                f"at choice {step} the schedule takes {recorded.label!r} as number {recorded.index} of "
-                f"{recorded.count}, but there is: {', '.join(labels)}"
+                f"at choice {step} the schedule takes {recorded.label!r} (option {recorded.index} of "
+                f"{recorded.count}), but the options are: {', '.join(labels)}"
             )
             return 0
         return recorded.index

@@ -42,7 +42,7 @@ class Forcing(Strategy):
         del rng
         self._order, self._seen, self._next = Order(self._relation), 0, 0
         self._counts: Counter[str] = Counter()
-        self._decided, self.problem = False, f"{self._later.op.label} did not come"
+        self._decided, self.problem = False, f"{self._later.op.label} did not happen"
         return True
 
     def choose(self, point: Point) -> int:
@@ -71,11 +71,11 @@ class Forcing(Strategy):
         self._counts[step.op.thread] = step.number
         if not self._decided and _same(step, self._later):
             self._decided, was, now = True, self._later.op, step.op
-            self.problem = "" if was.call == now.call else f"{was.label} is {now.label} now"
+            self.problem = "" if was.call == now.call else f"{was.label} became {now.label}"
         if not self._decided and _same(step, self._earlier):
             self._decided = True
             held_up = next(each for each in self._script if not self._has_gone(each))
-            self.problem = f"{held_up.op.label} would have to go before {step.op.label}, and cannot"
+            self.problem = f"{held_up.op.label} cannot come before {step.op.label}"
 
     def _has_gone(self, step: Step) -> bool:
         return step.number <= self._counts[step.op.thread]

@@ -31,7 +31,7 @@ class PCT(Strategy):
 
     def __init__(self, depth: int) -> None:
         if depth < 1:
-            raise UsageError(f"there is no bug of depth {depth}: the least is 1")
+            raise UsageError(f"depth must be at least 1, not {depth}")
         self._depth = depth
         self._threads = self._places = self._runs = 0
         self._going = False
@@ -99,8 +99,8 @@ class PCT(Strategy):
         formula = {0: "1/n", 1: "1/(n*k)"}.get(changes, f"1/(n*k^{changes})")
         numbers = formula.replace("n", str(n)).replace("k", str(k))
         hit = 1 / (n * k**changes)
-        aside = f" ({' and '.join(sorted(self._aside))} aside)" if self._aside else ""
+        aside = f" (except for {' and '.join(sorted(self._aside))})" if self._aside else ""
         return (
-            f"any bug of depth {self._depth}{aside} is hit with probability at least {formula} = {numbers} = {hit:.2g} "
-            f"in each run, and {1 - (1 - hit) ** self._runs:.2g} in all {self._runs}"
+            f"a bug of depth {self._depth}{aside} is hit with probability at least {formula} = {numbers} = {hit:.2g} "
+            f"in each run, and {1 - (1 - hit) ** self._runs:.2g} in {self._runs} runs"
         )

@@ -1,0 +1,65 @@
+"""``racecheck explain``: the section of the guide about one name that a report prints."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+
+import click
+
+from racecheck import invariants
+from racecheck.frontends.cli.guide import page, pages
+from racecheck.frontends.cli.options import Command
+from racecheck.invariants import name_of
+from racecheck.invariants.failures import first_line
+from racecheck.model.errors import UsageError
+from racecheck.report.progress import say
+from racecheck.targets.suite import CHECKS
+
+_SECTION = re.compile(r"^###? `(.+?)`\n(.*?)(?=^##|\Z)", re.MULTILINE | re.DOTALL)
+"""A section about one name has it as its title, in backquotes."""
+
+
+def sections() -> dict[str, str]:
+    """Return the text about each name, by the name as `plain` writes it."""
+    written = (match for each in pages() for match in _SECTION.finditer(page(each)))
+    found = {plain(match[1]): f"{match[1]}\n\n{match[2].strip()}" for match in written}
+    holds = {name_of(each): f"Holds if: {first_line(inspect.getdoc(each) or '')}" for each in invariants.ALL}
+    found |= {name: text.replace("\n\n", f"\n\n{holds[name]}\n\n", 1) for name, text in found.items() if name in holds}
+    return found | {plain(name): f"{name}\n\nA check of the gate: {each.about}." for name, each in CHECKS.items()}
+
+
+def plain(name: str) -> str:
+    """Return a name as it is compared: lower case, with dashes, without quotes."""
+    return re.sub(r"[_\s]+", "-", name.strip(" `\"'").lower())
+
+
+def section(name: str) -> str:
+    """Return the section about a name, or about the longest name that it begins with.
+
+    Raise `UsageError` if there is none.
+    """
+    known, wanted = sections(), plain(name)
+    begun = [each for each in known if wanted.startswith(each) or (len(wanted) > 3 and each.startswith(wanted))]
+    if wanted in known:
+        return known[wanted]
+    if begun:
+        return known[max(begun, key=len)]
+    close = difflib.get_close_matches(wanted, known, n=3, cutoff=0.7)
+    hint = f"did you mean {' or '.join(close)}?" if close else "racecheck explain lists the names"
+    raise UsageError(f"unknown name {name!r}: {hint}")
+
+
+@click.command(
+    "explain",
+    cls=Command,
+    examples=("racecheck explain", "racecheck explain no-file-errors", "racecheck explain INCOMPLETE"),
+)
+@click.argument("name", nargs=-1)
+def explain(name: tuple[str, ...]) -> None:
+    """Explain a NAME that a report prints: an invariant, a check, a strategy, a verdict, a condition or a gap.
+
+    Without a NAME, list the names.
+    """
+    say(section(" ".join(name)) if name else "\n".join(sections()))

@@ -1,0 +1,60 @@
+"""Commands whose help shows options in groups and examples at the end, and the options that several commands take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from racecheck.targets.scenarios import COLLECTIVES
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+WHAT, SEARCH, GOES_WRONG, OUTPUT = "What to run", "How to search", "What goes wrong", "Output"
+
+
+class Command(click.Command):
+    """A command with ``examples``: lines that its help shows at the end."""
+
+    def __init__(self, *given: Any, examples: Sequence[str] = (), **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.examples = examples
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_epilog(ctx, formatter)
+        if self.examples:
+            with formatter.section("Examples"):
+                formatter.write("".join(f"  {each}\n" for each in self.examples))
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for each in self.get_params(ctx):
+            record = each.get_help_record(ctx) if isinstance(each, click.Option) else None
+            if record is not None:
+                groups.setdefault(getattr(each, "group", "") or "Options", []).append(record)
+        for title, rows in groups.items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
+class _Option(click.Option):
+    def __init__(self, *given: Any, group: str = "", **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.group = group
+
+
+def option(*names: str, group: str = "", **named: Any) -> Callable[[F], F]:
+    """Return `click.option` with the group that the option is shown in; "" is "Options"."""
+    return click.option(*names, cls=_Option, group=group, **named)
+
+
+JSON = option("--json", "as_json", group=OUTPUT, is_flag=True, help="Print one JSON object.")
+RANKS = option("--ranks", group=WHAT, type=int, help="Number of ranks (default: the scenario's).")
+COLLECTIVES_ = option(
+    "--collectives",
+    group=GOES_WRONG,
+    metavar="KIND",
+    help=f"When collectives return: {' or '.join(COLLECTIVES)}; weakest is as early as MPI and NCCL allow.",
+)
+SEED = option("--seed", group=SEARCH, default="0", show_default=True, help="Random seed.")
