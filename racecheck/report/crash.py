@@ -29,8 +29,8 @@ _INDENT, _LABEL = "  ", 12
 _SHOWN = 12
 
 
-def crash_text(group: Group, crashes: Crashes, *, width: int = 120, root: Path | None = None) -> str:
-    """One way in which a crash hurts, by its least witness; lines of at most ``width`` cells.
+def crash_text(group: Group, crashes: Crashes, *, width: int = 120, cut: bool = True, root: Path | None = None) -> str:
+    """One way in which a crash hurts, by its least witness, in lines of ``width`` cells (or longer, if not ``cut``).
 
     What breaks; where the crash comes; the ops that are lost or torn, each with its line; what is on the disk then;
     what the recovery says; under which models it shows.  Files are shown relative to ``root``.
@@ -47,7 +47,7 @@ def crash_text(group: Group, crashes: Crashes, *, width: int = 120, root: Path |
             "recovery", summary(witness.outcome.recovery, width=width - _LABEL - 2, root=root).splitlines()
         )
     lines += _labelled("shows on", _models(group, crashes.counts))
-    return "\n".join(words.fit(line.rstrip(), width) for line in lines)
+    return "\n".join(words.fit(line.rstrip(), width) if cut else line.rstrip() for line in lines)
 
 
 def counts_text(crashes: Crashes) -> str:

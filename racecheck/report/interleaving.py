@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
@@ -31,9 +32,12 @@ def render(
     width: int = 120,
     colour: bool = False,
     full: bool = False,
+    cut: bool = True,
     root: Path | None = None,
 ) -> str:
     """The interleaving as lines of at most ``width`` cells (of 40, if less is asked for).
+
+    Without ``cut``, the lines of code are complete, and only the columns before them fit into ``width``.
 
     Events that violations name are marked.  A long trace is shortened unless ``full``.  Files are shown
     relative to ``root`` (default: the current directory).  With ``colour``, there are ANSI escape sequences.
@@ -46,6 +50,8 @@ def render(
     rows = list(_rows(trace, shown, marked, root or Path.cwd()))
     acting = [rank for row in rows for rank in row.ranks]
     layout = measure(rows, max([outcome.world.ranks - 1, *acting]) + 1, max(width, NARROWEST))
+    if not cut:
+        layout = replace(layout, where=max(cell_len(row.where) for row in rows))
     lines = [_header(layout), *_body(rows, layout, len(trace))]
     return "\n".join(_paint(line, colour=colour) for line in lines)
 

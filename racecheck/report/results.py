@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.color import ColorSystem
 from rich.style import Style
 
-from racecheck import faults
+from racecheck import faults, invariants
 from racecheck.explore.findings import Finding
 from racecheck.model.nouns import Outcome, Verdict, Violation, World
 from racecheck.report import prediction
@@ -34,6 +36,7 @@ _STYLES = {Verdict.PASS: "bold green", Verdict.FAIL: "bold red", Verdict.UNKNOWN
 _INDENT = " " * 6
 _WAYS = 3
 """In so many ways a crash may hurt before it is enough to read."""
+_GAP, _TIMES = re.compile(r"^.*(?:not tried|not controlled): "), re.compile(r" \(\d+ times\)$")
 _UNSAID = "could not judge the run: LookupError"
 _MENDS = {
     "not controlled:": "keep these calls out of the scenario, or out of the watched directory",
@@ -49,11 +52,14 @@ _MENDS = {
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """How text is laid out: its width in cells, whether in colour, and whether nothing is left out."""
+    """How text is laid out: its width in cells, whether in colour, whether all ops are shown, and whether longer lines
+    are cut.
+    """
 
     width: int = 120
     colour: bool = False
     full: bool = False
+    cut: bool = False
 
 
 def search_text(report: Report, budget: int, page: Page, cut: Path | None = None) -> str:
@@ -92,7 +98,7 @@ def grounds_text(report: Report, page: Page, cut: Path | None = None) -> str:
     resume = (
         [f"Resume:  racecheck run {report.target} --resume {shown_path(cut)}  (with the same options)"] if cut else []
     )
-    return "\n".join([*lines, *_endings(report), *_replay(report), *resume])
+    return "\n".join([*lines, *_endings(report), *_replay(report), *resume, *_meaning(report)])
 
 
 def search_data(report: Report, cut: Path | None = None) -> dict[str, Any]:
@@ -301,7 +307,7 @@ def _crashes(report: Report, page: Page) -> Iterator[str]:
     if hurt is not None and report.outcome is not None and report.outcome.crash is not None:
         shown = hurt.groups if page.full else hurt.groups[:_WAYS]
         for group in shown:
-            yield f"\n{crash_text(group, hurt, width=page.width)}"
+            yield f"\n{crash_text(group, hurt, width=page.width, cut=page.cut)}"
         if len(shown) < len(hurt.groups):
             yield f"\nand {count(len(hurt.groups) - len(shown), 'more distinct failure')} (--full shows all)"
         if report.repaired:
@@ -325,10 +331,10 @@ def _endings(report: Report) -> Iterator[str]:
 
 
 def _doubts(verdict: Verdict, reasons: Sequence[str]) -> Iterator[str]:
-    """One line each, and then what to do about them.  Who has failed says no more what it saved: that is not amiss."""
-    for each in reasons:
-        yield f"{_INDENT}{escape(each)}"
+    """One line each, and then what to do about them.  A rank that has failed declares no more saves: that is left out."""
     own = [each for each in reasons if verdict is not Verdict.FAIL or _UNSAID not in each]
+    for each in own:
+        yield f"{_INDENT}{escape(each)}"
     mends = (next((mend for words, mend in _MENDS.items() if words in each), "") for each in own)
     for mend in filter(None, dict.fromkeys(mends)):
         yield f"{_INDENT}-> {mend}"
@@ -341,8 +347,23 @@ def _bare(report: Report) -> list[Violation]:
 
 def _run(outcome: Outcome, violations: Sequence[Violation], page: Page) -> list[str]:
     """The interleaving, and how each rank ended (but those that a crash has ended)."""
-    drawn = render(outcome, violations, width=page.width, colour=page.colour, full=page.full)
+    drawn = render(outcome, violations, width=page.width, colour=page.colour, full=page.full, cut=page.cut)
     return ["", drawn] if outcome.crash is not None else ["", drawn, "", summary(outcome, width=page.width)]
+
+
+def _meaning(report: Report) -> Iterator[str]:
+    """The one ``racecheck explain`` that fits: of what failed, of why it is UNKNOWN, or of what was not tried."""
+    name = ""
+    if report.verdict is Verdict.FAIL:
+        known = {invariants.name_of(each) for each in invariants.ALL}
+        name = next((each.violation.invariant for each in report.violations if each.violation.invariant in known), "")
+    elif report.verdict is Verdict.UNKNOWN:
+        keys = (key for each in report.reasons for key in _MENDS if key in each)
+        name = next((_GAP.sub("", each) for each in report.reasons if _GAP.match(each)), next(keys, "").rstrip(": "))
+    elif report.claim.doubts:
+        name = _GAP.sub("", report.claim.doubts[0])
+    if name:
+        yield f"Explain: racecheck explain {shlex.quote(_TIMES.sub('', name))}"
 
 
 def _replay(report: Report) -> Iterator[str]:

@@ -58,7 +58,8 @@ def test_a_failure_shows_the_interleaving_and_how_to_replay_it(cli: Cli) -> None
     assert any(re.search(r"mkdir ckpt +EEXIST .*<--- +.*savers.py:\d+ racing", line) for line in lines)
     assert any(line.startswith("rank 0  raised FileExistsError") for line in lines)
     assert any(line.startswith("coverage: 4 ops controlled") for line in lines)
-    how = lines[-1]
+    how, explain = lines[-2:]
+    assert explain == "Explain: racecheck explain no-file-errors"
     assert how.split() == ["Replay:", "racecheck", "replay", where.split()[1]]
     assert findings.load(Path(where.split()[1])).seed == "7"
 
@@ -527,6 +528,27 @@ def test_who_failed_is_not_told_to_say_what_was_saved(verdict: Verdict, advised:
         verdict=verdict, reasons=["liveness could not judge the run: LookupError: no save follows the faults"]
     )
     assert ("-> call rank.saved" in search_text(silent, 9, Page())) is advised
+    assert ("could not judge" in search_text(silent, 9, Page())) is advised
+
+
+@pytest.mark.parametrize(
+    ("verdict", "reason", "name"),
+    [
+        (Verdict.UNKNOWN, "not controlled: a kernel timer (real time) (3 times)", "'a kernel timer (real time)'"),
+        (Verdict.UNKNOWN, "rank 1 did not end: no progress for 3 s: no op, no exit", "'did not end'"),
+        (Verdict.UNKNOWN, "two runs of the same schedule differ: step 2", "'two runs of the same schedule differ'"),
+        (Verdict.UNKNOWN, "the zygote or guardian died", ""),
+        (Verdict.FAIL, "", "no-file-errors"),
+        (Verdict.PASS, "", ""),
+    ],
+)
+def test_a_report_ends_with_what_explains_it(verdict: Verdict, reason: str, name: str) -> None:
+    found = SimpleNamespace(violation=Violation("no-file-errors", "m"), outcome=None, finding=None)
+    violations = [found] if verdict is Verdict.FAIL else []
+    text = search_text(report(verdict=verdict, reasons=[reason] if reason else [], violations=violations), 9, Page())
+    last = text.splitlines()[-1]
+    assert last.startswith("Explain: racecheck explain ") is bool(name)
+    assert not name or last == f"Explain: racecheck explain {name}"
 
 
 def test_colour_is_on_the_verdict_alone() -> None:

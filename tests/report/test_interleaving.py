@@ -551,3 +551,11 @@ if __name__ == "__main__":
     GOLDEN.mkdir(exist_ok=True)
     for each, make in RENDERED.items():
         (GOLDEN / f"{each}.txt").write_text(make() + "\n", encoding="utf-8")
+
+
+def test_where_lines_are_not_cut_the_place_is_whole() -> None:
+    """In a pipe, nothing of the user's code is lost, however wide the columns are."""
+    trace = [op(rank, "mkdir", "deep/" * 12 + str(rank), line=44) for rank in range(2)]
+    place = "train.py:44 prepare_directory"
+    assert place not in render(outcome(*trace), [], root=ROOT, width=60)
+    assert render(outcome(*trace), [], root=ROOT, width=60, cut=False).count(place) == 2

@@ -442,7 +442,7 @@ def _page(*, full: bool = False) -> Page:
     console = Console()
     if not console.is_terminal:
         return Page(full=full)
-    return Page(console.width, colour=not console.no_color and console.color_system is not None, full=full)
+    return Page(console.width, colour=not console.no_color and console.color_system is not None, full=full, cut=True)
 
 
 def _load(target: str) -> Scenario:
