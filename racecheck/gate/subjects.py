@@ -15,7 +15,7 @@ from pathlib import Path
 
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import World
-from racecheck.model.package import PLACE, VERSION
+from racecheck.model.package import DISTRIBUTION, PLACE, VERSION
 from racecheck.targets import suite
 from racecheck.targets.scenarios import Scenario, make_world
 from racecheck.targets.suite import CHECKS, Check, protocol
@@ -151,10 +151,10 @@ def _installation(name: str) -> str:
     """How to install a package: by the extra of racecheck's that has it, if one has."""
     package = _plain(name)
     with suppress(importlib.metadata.PackageNotFoundError):
-        for line in importlib.metadata.requires("racecheck") or ():
+        for line in importlib.metadata.requires(DISTRIBUTION) or ():
             found = re.match(r"([\w.-]+).*extra *== *['\"]([\w-]+)", line)
             if found and found[2] != "dev" and _plain(found[1]) == package:
-                return f"pip install 'racecheck[{found[2]}]'"
+                return f"pip install '{DISTRIBUTION}[{found[2]}]'"
     return f"pip install {package}"
 
 

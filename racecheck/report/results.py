@@ -331,7 +331,7 @@ def _endings(report: Report) -> Iterator[str]:
 
 
 def _doubts(verdict: Verdict, reasons: Sequence[str]) -> Iterator[str]:
-    """One line each, and then what to do about them.  A rank that has failed declares no more saves: that is left out."""
+    """One line each, and then what to do about them.  That a failed rank declared no save is left out."""
     own = [each for each in reasons if verdict is not Verdict.FAIL or _UNSAID not in each]
     for each in own:
         yield f"{_INDENT}{escape(each)}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -128,3 +130,9 @@ def test_an_unknown_name_is_a_line_with_what_is_close(cli: Cli) -> None:
 def test_without_a_name_it_lists_them(cli: Cli) -> None:
     assert cli("explain") == 0
     assert {"no-deadlock", "exhausted", "power-loss@nfs", "pct"} <= {*cli.out.splitlines()}
+
+
+def test_a_reader_that_leaves_early_is_no_error() -> None:
+    command = f"set -o pipefail; {sys.executable} -m racecheck guide gaps | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "# Gaps\n", "")

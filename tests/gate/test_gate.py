@@ -326,7 +326,7 @@ class TestSubjects:
         assert mine.missing.endswith("there_is_no_such_package: pip install there-is-no-such-package")
         listed = ["there-is.no_such_package>=1; extra == 'other'", 'click>=8; extra == "dev"']
         monkeypatch.setattr(subjects.importlib.metadata, "requires", lambda _: listed)
-        assert mine.missing.endswith("pip install 'racecheck[other]'")
+        assert mine.missing.endswith("pip install 'torch-racecheck[other]'")
         assert Subject("mine", gated.InPlace).missing == ""
 
 

@@ -150,6 +150,20 @@ def test_a_run_names_what_the_machine_lacks() -> None:
     assert said.stdout.startswith("UNKNOWN  this machine cannot run controlled worlds: kcmp: ")
 
 
+def test_the_other_project_of_that_name_is_named(tmp_path: Path) -> None:
+    (tmp_path / "racecheck-9.9.dist-info").mkdir()
+    (tmp_path / "racecheck-9.9.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: racecheck\nVersion: 9.9\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}
+    command = [sys.executable, "-m", "racecheck", "doctor", "--json"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    (found,) = (each for each in json.loads(done.stdout)["checks"] if each["name"] == "package")
+    assert found["detail"] == "racecheck 9.9 is installed, which is another project"
+    assert found["mend"].startswith("pip uninstall racecheck")
+    assert not found["required"]
+
+
 def test_the_doctor_of_a_machine_that_lacks_something() -> None:
     done = run(*WITHOUT, "kcmp=EPERM", "personality=EPERM", "--", sys.executable, "-m", "racecheck", "doctor")
     assert done.returncode == 3

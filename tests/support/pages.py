@@ -26,7 +26,7 @@ from racecheck.targets.suite import CHECKS
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 GUIDE = ROOT / "racecheck" / "guide"
-PAGES = [README, ROOT / "scenarios" / "README.md", *sorted(GUIDE.glob("*.md"))]
+PAGES = [README, ROOT / "scenarios" / "README.md", ROOT / "racecheck" / "README.md", *sorted(GUIDE.glob("*.md"))]
 
 _SHOWN = re.compile(r"<!-- \$ (.+?) -->\n```text\n(.*?)\n```", re.DOTALL)
 _FILE = re.compile(r"```python\n# ([\w/]+\.py)\n(.*?)```", re.DOTALL)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import resources
 
 import click
 
 from racecheck.frontends.cli.options import Command
 from racecheck.model.errors import UsageError
-from racecheck.report.progress import printable
+from racecheck.report.progress import printable, say
 
 _PAGES = resources.files("racecheck") / "guide"
 INDEX = "README"
@@ -34,4 +35,8 @@ def guide(name: str) -> None:
 
     In a terminal the text is paged; in a pipe it is plain.
     """
-    click.echo_via_pager(printable(page(name.lower() if name != INDEX else name)))
+    text = page(name.lower() if name != INDEX else name)
+    if sys.stdout.isatty():
+        click.echo_via_pager(printable(text))
+    else:
+        say(text)

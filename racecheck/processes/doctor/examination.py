@@ -64,6 +64,9 @@ _OTHERS = (
 _OPTIONAL = (
     Primitive("pidfd_getfd", f"descriptors from other processes make runs UNKNOWN: {_CONTAINER}", required=False),
     Primitive("addresses", f"addresses differ from session to session: {_CONTAINER}", required=False),
+    Primitive(
+        "package", "pip uninstall racecheck, then install torch-racecheck again: the two share files", required=False
+    ),
     Primitive("wake-up", "runs are slower: upgrade to Linux 6.6 or newer", required=False),
 )
 

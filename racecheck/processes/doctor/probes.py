@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import importlib.metadata
 import json
 import os
 import platform
@@ -29,11 +30,13 @@ from racecheck.kernel.memory import Memory
 from racecheck.model import config
 from racecheck.model.errors import RacecheckError
 from racecheck.model.nouns import World
+from racecheck.model.package import DISTRIBUTION, VERSION
 from racecheck.processes import stacks
 from racecheck.processes.doctor.stopped_child import LackingError, expect, leave, readable, stopped
 from racecheck.processes.session import Slot
 
 _THIS_YEAR = 2025
+_FOREIGN = "racecheck"
 _PATIENCE = 20
 _PATIENCE_WITH_TORCH = 180
 _AT_FDCWD = -100
@@ -190,6 +193,13 @@ def _addresses() -> str:
     return "not randomised"
 
 
+def _package() -> str:
+    others = importlib.metadata.distributions(name=_FOREIGN)
+    found = next((each.version for each in others), "")
+    expect(not found, f"{_FOREIGN} {found} is installed, which is another project")
+    return f"{DISTRIBUTION} {VERSION}"
+
+
 def _wake_up() -> str:
     with stopped(_wait) as subject:
         status = libc.ioctl(subject.listener.descriptor, _SET_FLAGS, ctypes.c_ulong(_SYNC_WAKE_UP))
@@ -260,6 +270,7 @@ PROBES: Mapping[str, Callable[[], str]] = {
     "torch": _torch,
     "pidfd_getfd": _fetch,
     "addresses": _addresses,
+    "package": _package,
     "wake-up": _wake_up,
 }
 
