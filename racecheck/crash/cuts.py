@@ -150,7 +150,7 @@ class _Plan:
             inside = [{each for each in stops[rank] if begin <= each < end} for rank in self.ranks]
             options = [sorted({begin, end} | own, reverse=True) for own in inside]
             ways = prod(map(len, options))
-            possible = (self.needs.happened(each) for each in islice(_tamest_first(options), TRIED))
+            possible = (self.needs.happened(each) for each in islice(_defaults_first(options), TRIED))
             taken = list(islice(dict.fromkeys(possible), most))
             if len(taken) == most or ways > TRIED:
                 self.skipped += ways - len(taken)
@@ -207,7 +207,7 @@ class _Needs:
         return mask_of(each for each in every if not (happened >> each & 1 or self.before[each] & ~happened))
 
 
-def _tamest_first(options: Sequence[Sequence[int]]) -> Iterator[tuple[int, ...]]:
+def _defaults_first(options: Sequence[Sequence[int]]) -> Iterator[tuple[int, ...]]:
     """All ways to take one of each: first those in which one is apart from the others, which are at an end."""
     seen: set[tuple[int, ...]] = set()
     for apart, own in enumerate(options):

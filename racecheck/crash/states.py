@@ -34,7 +34,7 @@ class CrashState:
 
 @dataclass(frozen=True, slots=True)
 class Enumeration:
-    """Distinct crash states, the tamest first: the first is the whole end state, with nothing lost.
+    """Distinct crash states, the default first: the first is the whole end state, with nothing lost.
 
     ``truncated`` says why these are not all, "" if they are.  ``cuts`` counts the places in the run where it was cut,
     ``candidates`` the states that were looked at, equal ones included.
@@ -49,7 +49,7 @@ class Enumeration:
 def states(log: Log, model: str, *, budget: int = 20_000, acks: Sequence[int] = (), most: int = ALL) -> Enumeration:
     """The disks that a crash in the course of ``log`` may leave.
 
-    ``model`` is one of `MODELS`.  ``budget`` bounds the states, the tamest being kept.  ``acks`` are trace indices:
+    ``model`` is one of `MODELS`.  ``budget`` bounds the states, the default being kept.  ``acks`` are trace indices:
     disks are told apart if not the same number of these events had happened, so that what had been acknowledged then
     can be held against each.  ``most``: where there are more ways than that to lose something of one cut, only those of
     a bounded set are taken.  Raises `ValueError` for a model that there is not.

@@ -13,7 +13,7 @@ from racecheck.processes.session import Session
 
 
 class Sessions:
-    """``uses`` counts: who has used it last finds the disk as it left it, if nobody else has since."""
+    """``uses`` counts: the last user finds the disk as it left it, if nobody else has used it since."""
 
     def __init__(self) -> None:
         self._session: Session | None = None

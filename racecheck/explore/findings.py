@@ -138,7 +138,7 @@ def folder_of(scenario: Reference, directory: Path) -> Path:
 
 
 def write(text: str, folder: Path, name: str) -> Path:
-    """Write a file, whole or not at all; gives the path.  Raises `UsageError` if the folder cannot be written."""
+    """Write a file, whole or not at all; returns the path.  Raises `UsageError` if the folder cannot be written."""
     path, fresh = folder / name, folder / f".{uuid.uuid4().hex}"
     try:
         folder.mkdir(parents=True, exist_ok=True)

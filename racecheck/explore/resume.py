@@ -107,7 +107,7 @@ def cut(
 
 
 def save(search: Cut, directory: Path) -> Path:
-    """Write it to ``<directory>/<scenario>/search.json``; gives the path.  Raises `UsageError`."""
+    """Write it to ``<directory>/<scenario>/search.json``; returns the path.  Raises `UsageError`."""
     return findings.write(FORMAT.encode(search), findings.folder_of(search.scenario, directory), "search.json")
 
 

@@ -82,18 +82,18 @@ def _recovery(
 ) -> Supervisor:
     fresh, target = scenario.fresh_world(world), scenario.reference
     return Supervisor(
-        session, target, fresh, _tamest, seed=seed, stacks=stacks, recovering=True, since=since, names=names
+        session, target, fresh, _default, seed=seed, stacks=stacks, recovering=True, since=since, names=names
     )  # fmt: skip
 
 
-def _tamest(_: Point) -> int:
+def _default(_: Point) -> int:
     return 0
 
 
 def warm_up(
     session: Session, scenario: Scenario, world: World, *, seed: str, contents: bool = False, names: Sequence[str] = ()
 ) -> Outcome | None:
-    """Run the scenario, in the tamest schedule, until the zygote has imported all that its ranks import on the way.
+    """Run the scenario, in the default schedule, until the zygote has imported all that its ranks import on the way.
 
     A rank that finds a module imported does less than one that has to import it, so this comes before the first
     run that counts.  Gives the run in which there was nothing to import any more, if there was one.
@@ -102,10 +102,10 @@ def warm_up(
         return None
     world = replace(world, faults=())
     for _ in range(_WARM_UPS):
-        tamest = Replay(())
-        tamest.begin(Random(0))
+        default = Replay(())
+        default.begin(Random(0))
         outcome = run_once(
-            session, scenario, world, tamest, seed=seed, stacks=False, contents=contents, names=names
+            session, scenario, world, default, seed=seed, stacks=False, contents=contents, names=names
         )  # fmt: skip
         if not session.learn():
             return outcome
@@ -134,7 +134,7 @@ def confirm(first: Outcome, again: Callable[[Outcome, bool], tuple[Outcome, str]
 
 
 def run_crashed(session: Session, scenario: Scenario, finding: Finding, strategy: Strategy) -> tuple[Outcome, str]:
-    """Run a finding's schedule and leave what its crash left; gives the outcome and how that differs, "" if not.
+    """Run a finding's schedule and leave what its crash left; returns the outcome and how that differs, "" if not.
 
     Where the recovery gets on with it now, that is the outcome of the run.
     """

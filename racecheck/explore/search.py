@@ -328,7 +328,7 @@ class _Exploration:
         self.judged = _merge(self.judged, Judgement(Verdict.UNKNOWN, reasons=[reason]))
 
     def _check_determinism(self, first: Outcome) -> tuple[bool, Outcome]:
-        """The first run happens twice; gives whether names were learnt from that, and the run as it is shown then."""
+        """The first run happens twice; returns whether names were learnt from that, and the run as it is shown then."""
         outcome, difference = confirm(first, self._repeat)
         if difference:
             self._doubt(f"two runs of the same schedule differ: {difference}")
@@ -338,7 +338,7 @@ class _Exploration:
         return learnt, outcome
 
     def _repeat(self, outcome: Outcome, labels: bool) -> tuple[Outcome, str]:
-        """Run the schedule of an outcome again; gives what comes of it, and where it left the schedule."""
+        """Run the schedule of an outcome again; returns what comes of it, and where it left the schedule."""
         before, self.rehearsal = self.rehearsal, None
         if before is not None and (before.world, before.schedule) == (outcome.world, outcome.schedule):
             return before, ""
@@ -598,7 +598,7 @@ class Foreseen:
 
 
 def foresee(session: Session, search: Search, progress: Progress | None = None) -> Foreseen:
-    """Run the tamest schedule, without faults, and then once more for each of its races.
+    """Run the default schedule, without faults, and then once more for each of its races.
 
     FAIL: one of these breaks an invariant.  UNKNOWN: the first run does not pass, or not all could be tried.
     Raises `UsageError` or `CannotRun` where no run came about.

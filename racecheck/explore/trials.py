@@ -100,7 +100,7 @@ class Trials:
         return trial
 
     def _known(self, trial: Trial, strategy: Switches) -> Trial:
-        """Who asks for the very same schedule again wants to know whether it does the same again."""
+        """A second request for the very same schedule asks whether it does the same again."""
         if strategy.switches in trial.asked:
             trial.is_asked_again = True
             if not trial.is_sure:

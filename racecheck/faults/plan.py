@@ -112,7 +112,7 @@ class Plan:
         return (not fault.times or fired < fault.times) if fired else self._met[number] == fault.nth
 
     def happens(self, number: int) -> Fault:
-        """A fault happens; gives it."""
+        """A fault happens; returns it."""
         self._fired[number] += 1
         return self._faults[number]
 

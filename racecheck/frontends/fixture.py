@@ -121,7 +121,7 @@ class Racecheck:
         seed: int | str | None = None,
         contents: bool = False,
     ) -> Outcome:
-        """What comes of a scenario under one schedule (default: the tamest), for properties of the test's own."""
+        """What comes of a scenario under one schedule (default: the default), for properties of the test's own."""
         search = self._single(scenario, None, {"ranks": ranks, "seed": seed, "world": world})
         return racecheck.run(scenario, schedule=schedule, world=search.world, seed=search.seed, contents=contents)
 

@@ -82,7 +82,7 @@ def _violated(broken: tuple[str, ...]) -> type[Violated]:
 
 
 def schedules(ops: int = 64) -> SearchStrategy[Switches]:
-    """Schedules that are the tamest one but for some switches, close together or far apart, within the first ``ops``
+    """Schedules that are the default one but for some switches, close together or far apart, within the first ``ops``
     ops of each rank; they shrink towards fewer and earlier switches.
 
     Raises `UsageError` for no ops.
@@ -165,7 +165,7 @@ def run(
     seed: int | str = "0",
     contents: bool = False,
 ) -> Outcome:
-    """Run a scenario once and give what came of it; without a schedule the tamest one.
+    """Run a scenario once and return its outcome; without a schedule the default one.
 
     ``contents``: the outcome says what is in checkpoint files.  Raises `UsageError`, and `CannotRun` for what is
     UNKNOWN.
@@ -298,7 +298,7 @@ def _try(
 
 
 def _choices(outcome: Outcome) -> str:
-    """Those that were not the tamest."""
+    """Those that were not the default."""
     taken = [f"{number} is {each.label}" for number, each in enumerate(outcome.schedule, 1) if each.index]
     return (
         f"{len(taken)} of {len(outcome.schedule)} choices are not the default" + ": " * bool(taken) + ", ".join(taken)
@@ -324,7 +324,7 @@ def _judge(trial: Trial, invariants: Sequence[Invariant], findings: Path | None)
 def _with_saved(trial: Trial) -> Outcome:
     """The outcome, as if what ranks saved in earlier phases had been saved at its beginning.
 
-    In a world of another size nobody is who saved it.
+    In a world of another size no rank is the one that saved it.
     """
     outcome = trial.outcome
     saved = [

@@ -23,8 +23,8 @@ from racecheck.targets.suite import controls, mutants
 from racecheck.targets.suite.mutants import Mutant
 
 _LEAST, _HOLD_AT_LEAST = "posix-min", (controls.Recipe,)
-"""The model that promises least, and who holds under it too.  A pointer that is replaced does not: POSIX does not say
-that after a crash a rename is whole.
+"""The model that promises least, and the control that holds under it too.  A pointer that is replaced does not: POSIX
+does not say that after a crash a rename is whole.
 """
 _SCHEDULES, _SWEPT = 20, 300
 """How many runs a check gets; where it tries fault after fault, so many that it comes to the end."""

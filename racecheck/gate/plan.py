@@ -1,6 +1,6 @@
 """How the time for a checkpointer is shared out.
 
-A first pass gives every check its tamest runs: all single faults where there are any, and some schedules elsewhere
+A first pass gives every check its default runs: all single faults where there are any, and some schedules elsewhere
 (with the single stale views first).  The most telling checks come first and take what they need of the time, as far as
 something is left for each of the others.  What is left after that goes to explaining failures, then to checks for which
 there was not enough time, and then to a longer search for more.

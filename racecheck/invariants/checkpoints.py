@@ -17,7 +17,7 @@ from racecheck.model.nouns import Op, Outcome, Returned, Stopped, Violation
 FOREIGN = "not weights"
 TOO_LARGE = "too large to read"
 UNSUPPORTED = "unsupported format"
-"""A problem with one of these in it says nothing about the file, only about who reads it."""
+"""A problem with one of these in it says nothing about the file, only about its reader."""
 
 SHARDS = ("*.distcp", "*.pt", "*.pth", "*.bin", "*.safetensors")
 """Names of files that hold a rank's part of a checkpoint."""

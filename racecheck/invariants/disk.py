@@ -37,7 +37,7 @@ def nothing_outside(outcome: Outcome) -> Iterator[Violation]:
     """No rank changes a file outside the watched directory and its own TMPDIR.
 
     Such a file is shared by all ranks of a node, is seen by no other node, and its races are not under
-    control here.  Who is kept from writing to TMPDIR by a fault may turn to ``/tmp``, as Python's ``tempfile`` does.
+    control here.  A program that a fault keeps from writing to TMPDIR may turn to ``/tmp``, as ``tempfile`` does.
     """
     kept = {f"rank {op.rank}" for _, op in faults(outcome) if op.call != "kill" and op.path.startswith("TMPDIR/")}
     written = [

@@ -97,7 +97,7 @@ def _doubts_of_run(outcome: Outcome) -> Iterator[str]:
 
 
 def _ask(invariant: Invariant, outcome: Outcome, found: list[Violation]) -> list[str]:
-    """Add an invariant's violations to ``found``, one by one; gives the reason if it could not judge."""
+    """Add an invariant's violations to ``found``, one by one; returns the reason if it could not judge."""
     try:
         found.extend(map(_checked, invariant(outcome)))
     except Exception as error:  # noqa: BLE001

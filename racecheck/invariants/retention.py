@@ -1,4 +1,4 @@
-"""What must hold of who deletes old checkpoints."""
+"""What must hold when old checkpoints are deleted."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class _Walk:
             self.complete[target + path[len(source) :]] = self.complete.pop(path)
 
     def _use(self, index: int, op: Op) -> None:
-        """Keep account of who has which file open for reading."""
+        """Keep account of which thread has which file open for reading."""
         if op.call == "open" and op.places and op.places[-1].kind == "file" and not opens_for_writing(op):
             self.opened.append(_Reader(op.rank, op.path, index))
             return

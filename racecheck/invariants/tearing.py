@@ -56,7 +56,7 @@ class _Use:
 
 @dataclass(slots=True)
 class _File:
-    """An open file: who has it, from which event to which (None: it was never closed), and what was done with it."""
+    """An open file: its rank, its first and its last event (None: it was never closed), and what was done with it."""
 
     rank: int
     inode: int

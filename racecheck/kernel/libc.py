@@ -38,19 +38,19 @@ def prctl(option: int, *arguments: int) -> None:
 
 
 def ioctl(descriptor: int, request: int, argument: object) -> int:
-    """``ioctl(2)`` with a pointer to ``argument``; gives 0 or a positive value, or minus the errno."""
+    """``ioctl(2)`` with a pointer to ``argument``; returns 0 or a positive value, or minus the errno."""
     value: int = _libc.ioctl(ctypes.c_int(descriptor), ctypes.c_ulong(request), argument)
     return value if value >= 0 else -ctypes.get_errno()
 
 
 def madvise(address: int, length: int, advice: int) -> int:
-    """``madvise(2)``; gives 0 or the errno."""
+    """``madvise(2)``; returns 0 or the errno."""
     value: int = _libc.madvise(ctypes.c_void_p(address), ctypes.c_size_t(length), ctypes.c_int(advice))
     return 0 if value == 0 else ctypes.get_errno()
 
 
 def personality(flags: int) -> int:
-    """``personality(2)``; gives the old flags, or -1."""
+    """``personality(2)``; returns the old flags, or -1."""
     value: int = _libc.personality(ctypes.c_ulong(flags))
     return value
 

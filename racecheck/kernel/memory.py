@@ -59,7 +59,7 @@ class Memory:
             raise _fault()
 
     def fill(self, address: int, data: bytes) -> int:
-        """Write as much of ``data`` as there is memory for; gives how much."""
+        """Write as much of ``data`` as there is memory for; returns how much."""
         done = 0
         while done < len(data) and 0 < address + done <= _HIGHEST:
             try:

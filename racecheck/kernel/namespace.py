@@ -36,7 +36,7 @@ def stand_in(directory: Path, path: Path) -> bool:
 
 
 def _stay(user: int, group: int) -> None:
-    """In the new user namespace, be who we are (user_namespaces(7))."""
+    """In the new user namespace, keep our user and group (user_namespaces(7))."""
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
     Path("/proc/self/gid_map").write_text(f"{group} {group} 1")

@@ -1,4 +1,4 @@
-"""What ``/proc`` tells about processes: who sleeps, who descends from whom (proc(5))."""
+"""What ``/proc`` tells about processes: which sleep, and which descends from which (proc(5))."""
 
 from __future__ import annotations
 

@@ -257,8 +257,8 @@ class Listener:
         return libc.ioctl(self.descriptor, _SEND, ctypes.byref(response)) >= 0
 
     def give(self, id_: int, descriptor: int, number_: int = -1, *, close_on_exec: bool) -> int:
-        """End the call with a duplicate of ``descriptor`` under ``number_`` (-1: the lowest that is free); gives that,
-        or minus the errno.
+        """End the call with a duplicate of ``descriptor`` under ``number_`` (-1: the lowest free one); returns that, or
+        minus the errno.
 
         EMFILE or EBADF where the rank's limit on open files is below the number.
         """

@@ -137,7 +137,7 @@ def _mistakes(args: Sequence[Arg]) -> Iterator[str]:
 
 
 class Treatment(enum.Enum):
-    """Who carries a call out once it is its turn."""
+    """Whether the supervisor or the kernel carries a call out once it is its turn."""
 
     PERFORM = "the supervisor, if the call touches the watched directory, and else the kernel"
     CONTINUE = "the kernel"

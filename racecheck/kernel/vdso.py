@@ -25,7 +25,7 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 
 
 def divert() -> list[str]:
-    """Overwrite the entries of this process; gives the names of those that were there.
+    """Overwrite the entries of this process; returns the names of those that were there.
 
     Raises `OSError` where the kernel does not let a process write to its own code through /proc.
     """

@@ -124,7 +124,7 @@ class Result:
 
     ``size`` counts the bytes that moved (of a listing: its entries) and ``digest`` is their SHA-256.  ``known`` is
     False for a call that the kernel carried out unobserved.  ``text`` is what was written or read where that is short
-    and printable: who reads of a pointer file wants to see where it points.
+    and printable: the reader of a pointer file wants to see where it points.
     """
 
     errno: str = ""
@@ -201,7 +201,7 @@ PointKind = Literal["next", "fault", "view", "crash"]
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Something that is not determined.  ``options[0]`` is the tamest; ``trace`` is what has happened so far.
+    """Something that is not determined.  ``options[0]`` is the default; ``trace`` is what has happened so far.
 
     "next": which of these ops goes.  "fault": does this op go well, or how does it go wrong?  "view": what does its
     node see, as it is or as it was?  "crash": which of these states does a crash leave?
@@ -416,8 +416,8 @@ class Outcome:
     ``disk`` maps paths below the watched directory to what is there; where nodes have disks of their own a path starts
     with the node ("node1/ckpt/.metadata").  ``contents`` is of the checkpoint files among them, for invariants that ask
     for it.  ``recovery`` is what came of the scenario's recovery, in a fresh world on the disk that this run left.
-    ``names`` are the patterns of names that differ between two runs of one schedule, and that are shown as who came
-    with them: ".tmp<0:1>".  ``pending`` are ops that never went: of ranks that were still going when the run ended.
+    ``names`` are the patterns of names that differ between two runs of one schedule, and that are shown with the thread
+    that used them: ".tmp<0:1>".  ``pending`` are ops that never went: of ranks still going when the run ended.
     ``cut`` are those of threads that ended with their process, each with the index of the event that ended it.
     ``looked`` are the times of files that a program looked at, in nanoseconds since the run began, ``lookers`` the ops
     that had asked for them (`racecheck.scheduling.file_times.label`).
@@ -453,7 +453,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """How many of the faults or stale views of the tamest schedule, each alone, or of the crash states were tried.
+    """How many of the faults or stale views of the default schedule, each alone, or of the crash states were tried.
 
     ``of`` is how many there are, 0 if that is not known.
     """

@@ -9,7 +9,7 @@ BOOTED = 1_000 * 10**9
 """What monotonic clocks say then."""
 
 TICK = 1_000
-"""Nanoseconds that pass with every op, and from one reading of a clock to the next: else who polls would never end."""
+"""Nanoseconds that pass with every op, and from one reading of a clock to the next: a thread that polls must end."""
 
 GRANULARITY = 20_000_000
 """How far the kernel's stamps may be behind its clock."""

@@ -23,7 +23,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def start(command: list[str]) -> int:
-    """Fork and execute the zygote, without address randomisation where that is allowed; gives its pid."""
+    """Fork and execute the zygote, without address randomisation where that is allowed; returns its pid."""
     pid = os.fork()
     if pid:
         return pid

@@ -181,7 +181,7 @@ class Session:
             raise
 
     def request(self, do: str, **arguments: Any) -> dict[str, Any]:
-        """Ask the zygote; gives its answer.
+        """Ask the zygote; returns its answer.
 
         Raises `UsageError` or `CannotRun` for what the zygote could not do and why.
         """
@@ -349,7 +349,7 @@ class Session:
 
 
 def content(raw: dict[str, Any], prefix: str) -> Content:
-    """One file of what `racecheck.processes.contents.reading` gives."""
+    """One file of what `racecheck.processes.contents.reading` returns."""
     sizes = ("shape", "start", "sizes")
     pieces = [{**each, **{name: tuple(each[name]) for name in sizes}} for each in raw["pieces"]]
     return Content(**{**raw, "pieces": tuple(Piece(**{**each, "file": f"{prefix}{each['file']}"}) for each in pieces)})

@@ -75,7 +75,7 @@ class Teller:
 
 
 def with_session(base: Path, work: Callable[[Session, Teller], T], counter: Counter) -> T:
-    """What ``work`` gives for a session of its own and what it may tell of its progress.
+    """What ``work`` returns for a session of its own and what it may tell of its progress.
 
     Everything that ``work`` prints goes to standard error.  Raises `UsageError`; `CannotRun`, also for an internal
     error, after its traceback has gone to standard error; and `Interrupted`.

@@ -67,7 +67,7 @@ def fit_end(text: str, width: int) -> str:
 
 
 def fit_subject(text: str, width: int) -> str:
-    """What `subject` gives, each of its paths cut where it must be."""
+    """What `subject` returns, each of its paths cut where it must be."""
     source, arrow, target = text.rpartition(_ARROW)
     if not arrow or width < 4 * len(_ARROW):
         return fit_end(text, width)

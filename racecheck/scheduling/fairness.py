@@ -1,7 +1,7 @@
-"""Who asks the same over and over lets others go first: so the tamest schedule is fair, and what polls comes to an end.
+"""A thread that polls lets others go first: so the default schedule is fair, and what polls comes to an end.
 
 A loop that polls without a pause, or with one of no length, waits for something that another thread has to do first.
-In the tamest schedule a thread goes on as long as it can, which here would be for ever.
+In the default schedule a thread goes on as long as it can, which here would be for ever.
 """
 
 from __future__ import annotations

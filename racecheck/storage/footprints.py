@@ -3,9 +3,9 @@
 Locations, by kind:
 
     entry        a name, by its path with the links resolved: is it there, and what is it?  Every op reads the names
-                 that lead to where it acts, the links among them too: so who renames or removes one is in conflict
-    listing      the names in a directory, by its identity; those who add and remove different ones commute
-    directory    whether a directory still exists, for who holds it open
+                 that lead to where it acts, the links among them too: so an op that renames or removes one conflicts
+    listing      the names in a directory, by its identity; ops that add and remove different ones commute
+    directory    whether a directory still exists, for a process that holds it open
     attributes   mode, owner and extended attributes of an object, by its identity (as are the next three)
     links        how many names a file has
     content      the bytes and the size of a file, and the modification time that somebody gives it
@@ -143,7 +143,7 @@ def _opens(touched: _Touched, op: Op) -> None:
 
 
 def _lists(touched: _Touched, op: Op) -> None:
-    """All names are read when the first are asked for; so who hears that there are no more has not looked again."""
+    """All names are read when the first are asked for; so the answer that there are no more is no second look."""
     at_end = op.result is not None and op.result.known and not op.result.errno and not op.result.value
     for place in op.places:
         touched("directory", place.inode, READ)
@@ -231,7 +231,7 @@ def _truncate(touched: _Touched, op: Op) -> None:
 
 
 def _set_attributes(touched: _Touched, op: Op) -> None:
-    """Those of a directory decide who may pass through."""
+    """Those of a directory decide which users may pass through."""
     for place in op.places:
         touched("attributes", place.inode, WRITE)
         if place.kind == "directory" and op.call != "utime":
@@ -265,7 +265,7 @@ def _lock_mode(op: Op) -> Mode:
 
 
 def _wait(touched: _Touched, op: Op) -> None:
-    """Whether a process that would wait is told EDEADLK depends on who waits, and on what all of these hold."""
+    """Whether a process that would wait gets EDEADLK depends on which processes wait, and on what all of these hold."""
     is_pending = op.result is None and waits(op)
     if is_pending or begins_to_wait(op) or has_begun_to_wait(op) or (op.result and op.result.errno == "EDEADLK"):
         touched("waits", "record", WRITE)
@@ -274,7 +274,7 @@ def _wait(touched: _Touched, op: Op) -> None:
 
 
 def _close(touched: _Touched, op: Op) -> None:
-    """Also one that fails gives its locks back (close(2))."""
+    """Also one that fails releases its locks (close(2))."""
     if "LOCK_UN" not in op.flags:
         return
     for place in op.places:

@@ -55,7 +55,7 @@ class IncoherentFuse(Shared):
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """Who has made a name in this run: the node, and the thread with the number of its event."""
+    """Which thread has made a name in this run: the node, and the thread with the number of its event."""
 
     node: int
     thread: str

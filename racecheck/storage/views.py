@@ -54,7 +54,7 @@ class View(Protocol):
     """
 
     def before(self, op: Op, now: int, truth: Truth) -> Sequence[Seen]:
-        """What the op's node may be shown; the first is the tamest."""
+        """What the op's node may be shown; the first is the default."""
         ...
 
     def after(self, op: Op, seen: Seen, now: int, truth: Truth) -> None:

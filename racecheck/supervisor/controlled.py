@@ -152,7 +152,7 @@ class Supervisor:
             rank.main.started = True
 
     def _explore(self) -> str:
-        """Until nothing can go on; gives the reason if it was cut short."""
+        """Until nothing can go on; returns the reason if it was cut short."""
         try:
             while True:
                 self._quiet.wait()
@@ -191,7 +191,7 @@ class Supervisor:
         return True
 
     def _soonest(self, options: list[Task]) -> float:
-        """When an option goes on by itself: at once, or when it has slept; who asks in vain never does."""
+        """When an option goes on by itself: at once, or when it has slept; a thread that polls never does."""
         going = [task for task in options if task.op is not None and not self._fairness.is_vain(task.op)]
         return min(map(_until, going), default=math.inf) if options else 0
 
@@ -382,7 +382,7 @@ class Supervisor:
     # What is chosen.
 
     def _options(self) -> list[Task]:
-        """The threads whose pending op may go, the tamest first; last who would only ask again."""
+        """The threads whose pending op may go, the default first; then those that would only ask again."""
         stopped = [task for task in self._state.stopped_tasks() if task.op is not None]
         able = [task for task in stopped if self._is_enabled(task)]
         yielding = sorted(filter(self._yields, able), key=_until)

@@ -107,7 +107,7 @@ class _Plain:
 
     @property
     def listeners(self) -> dict[int, Rank]:
-        """Who may have a call waiting at which descriptor."""
+        """Which rank may have a call waiting at which descriptor."""
         return {}
 
     def take(self, rank: Rank) -> None:

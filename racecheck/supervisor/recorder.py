@@ -229,7 +229,7 @@ class Recorder:
             self._fail(f"{length} written bytes are missing")
 
     def _keep(self, data: bytes) -> str:
-        """Keep bytes, once; gives their digest, "" for zeros."""
+        """Keep bytes, once; returns their digest, "" for zeros."""
         if data == bytes(len(data)):
             return ""
         digest = hashlib.sha256(data).hexdigest()

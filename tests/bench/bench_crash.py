@@ -30,7 +30,7 @@ CORES = 2
 
 
 def record(session: Session, scenario: Scenario) -> tuple[Outcome, Recorder]:
-    """One run in the tamest order, with its record."""
+    """One run in the default order, with its record."""
     runner.warm_up(session, scenario, scenario.world, seed="0")
     recorder = Recorder(session.slot.path / "blobs")
     run = Supervisor(session, scenario.reference, scenario.world, lambda _: 0, seed="0", recorder=recorder)

@@ -93,7 +93,7 @@ def test_the_first_state_is_the_whole_end(model: str):
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_states_are_distinct_and_the_tamest_come_first(model: str):
+def test_states_are_distinct_and_the_defaults_come_first(model: str):
     found = states(dcp(before=True).log(), model).states
     disks = [each.disk for each in found]
     assert len(set(disks)) == len(disks)
@@ -116,7 +116,7 @@ def test_a_model_that_there_is_not():
         states(dcp().log(), "fat")
 
 
-def test_a_budget_keeps_the_tamest_and_says_so():
+def test_a_budget_keeps_the_defaults_and_says_so():
     log = dcp().log()
     every, few = states(log, "ext4"), states(log, "ext4", budget=3)
     assert not every.truncated

@@ -56,6 +56,10 @@ def test_every_invariant_has_a_section_and_its_own_words(cli: Cli) -> None:
         assert "* **Repair**: " in cli.out
 
 
+def test_every_invariant_is_a_name_of_the_package() -> None:
+    assert [each for each in invariants.ALL if getattr(racecheck, each.__name__) is not each] == []
+
+
 def test_a_scenario_that_an_invariant_names_breaks_it() -> None:
     for each in invariants.ALL:
         for file in re.findall(r"`(scenarios/[\w/]+\.py)`", section(invariants.name_of(each))):

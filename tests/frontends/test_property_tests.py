@@ -48,7 +48,7 @@ def phase(name: str) -> Scenario:
 
 
 def switched(outcome: Outcome) -> int:
-    """How many choices were not the tamest."""
+    """How many choices were not the default."""
     return sum(each.index > 0 for each in outcome.schedule)
 
 

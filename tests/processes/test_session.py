@@ -43,11 +43,11 @@ def test_a_slot_is_emptied_when_it_is_taken(tmp_path: Path) -> None:
 
 def test_a_directory_of_somebody_else_is_not_used(tmp_path: Path) -> None:
     (tmp_path / f"racecheck-{os.getuid()}").mkdir(mode=0o755)
-    with pytest.raises(CannotRun, match="not a private directory of yours"):
+    with pytest.raises(CannotRun, match="is not private to this user"):
         Slot(tmp_path)
     (tmp_path / f"racecheck-{os.getuid()}").rmdir()
     (tmp_path / f"racecheck-{os.getuid()}").symlink_to("/tmp")
-    with pytest.raises(CannotRun, match="not a private directory of yours"):
+    with pytest.raises(CannotRun, match="is not private to this user"):
         Slot(tmp_path)
 
 

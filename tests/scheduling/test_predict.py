@@ -49,7 +49,7 @@ def nothing_wrong(_: Outcome) -> Iterator[Violation]:
     yield from ()
 
 
-def tamest(_: Point) -> int:
+def by_default(_: Point) -> int:
     return 0
 
 
@@ -84,12 +84,12 @@ def named(pair: Pair) -> tuple[str, str]:
 
 
 def needed(toy: Program) -> dict[str, list[tuple[str, str]]]:
-    """What each collective of a program's tamest run keeps in order."""
+    """What each collective of a program's default run keeps in order."""
     return {f"{each.collective.kind} {each.collective.number}": [*map(named, each.pairs)] for each in needed_by(toy)}
 
 
 def needed_by(toy: Program) -> list[Need]:
-    return needed_collectives(toys.run(toy, tamest).trace, SHARED)
+    return needed_collectives(toys.run(toy, by_default).trace, SHARED)
 
 
 def stand_ins(toy: Program) -> list[list[str]]:
@@ -160,8 +160,8 @@ def test_ops_that_a_collective_orders_are_no_race() -> None:
 
 def test_a_race_that_cannot_be_reversed_says_why() -> None:
     """Where it is tried, rank 1 does something else first: what it had to do is not there to be done."""
-    (pair,) = candidates(toys.run(program([Do("mkdir", "d")], [Do("stat", "d")]), tamest).trace, SHARED)
-    before = toys.run(program([Do("mkdir", "d")], [Do("stat", "d")]), tamest)
+    (pair,) = candidates(toys.run(program([Do("mkdir", "d")], [Do("stat", "d")]), by_default).trace, SHARED)
+    before = toys.run(program([Do("mkdir", "d")], [Do("stat", "d")]), by_default)
 
     def forced(*actors: Sequence[Do]) -> Race:
         return force(pair, before, attempt(program(*actors)), [nothing_wrong], SHARED)
@@ -174,7 +174,7 @@ def test_a_race_that_cannot_be_reversed_says_why() -> None:
 
 
 def test_a_run_that_cannot_reverse_the_race_any_more_is_cut_short() -> None:
-    outcome = toys.run(program([Do("mkdir", "d")], [Do("stat", "d")]), tamest)
+    outcome = toys.run(program([Do("mkdir", "d")], [Do("stat", "d")]), by_default)
     (pair,) = candidates(outcome.trace, SHARED)
     late = program([Do("mkdir", "d"), BARRIER, Do("stat", "a")], [BARRIER, Do("stat", "d")])
     ended: list[Outcome] = []
@@ -534,7 +534,7 @@ def test_pairs_that_are_alike_are_counted() -> None:
 
 
 def test_what_could_not_be_brought_about_or_is_not_tried_says_so() -> None:
-    outcome = toys.run(program([WRITE, Do("mkdir", "b")], [READ, Do("stat", "b")]), tamest)
+    outcome = toys.run(program([WRITE, Do("mkdir", "b")], [READ, Do("stat", "b")]), by_default)
     one, other = candidates(outcome.trace, SHARED)
     races = (Race(one, "infeasible", why="1 stat a did not come"), Race(other))
     assert shown(Prediction(outcome, races, ())).splitlines() == [
@@ -558,7 +558,7 @@ def test_nothing_to_predict() -> None:
 
 def test_lines_are_no_longer_than_asked_for() -> None:
     """What makes room: the directory of the file, then the function, then a line of its own."""
-    outcome = toys.run(program([WRITE], [READ]), tamest)
+    outcome = toys.run(program([WRITE], [READ]), by_default)
     frames = (Frame("/project/scenarios/test_something.py", 70, "a_function"),)
     for width, line in (
         (90, "           rank 0  mkdir a  ok                  scenarios/test_something.py:70 a_function"),

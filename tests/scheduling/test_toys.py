@@ -12,7 +12,7 @@ from racecheck.model.nouns import Collective, Point, Returned, Stopped
 from tests.support.toys import Do, Program, every_outcome, every_run, every_trace, random_program, run
 
 
-def tamest(_: Point) -> int:
+def by_default(_: Point) -> int:
     return 0
 
 
@@ -60,7 +60,7 @@ def test_locks_taken_in_other_orders_deadlock_and_show_what_never_went() -> None
     assert [each.label for each in stuck.pending] == ["0 flock m", "1 flock l"]
     assert [each.clock for each in stuck.pending] == [{"0": 2}, {"1": 2}]
     assert stuck.results == (Stopped("lock", "waits for the lock on m"), Stopped("lock", "waits for the lock on l"))
-    well = run(program, tamest)
+    well = run(program, by_default)
     assert well.pending == ()
     assert well.results == (Returned(["", "", "", ""]), Returned(["", "", "", ""]))
     assert [op.label for op in well.ops[:5]] == ["0 flock l", "0 flock m", "0 close l", "0 close m", "1 flock m"]
@@ -86,7 +86,7 @@ def test_a_lock_that_is_held_is_no_option_and_one_that_is_tried_fails() -> None:
 )
 def test_collectives_order_no_more_than_they_guarantee(kind: str, clocks: dict[str, dict[str, int]]) -> None:
     program = Program(tuple((Do("mkdir", f"a{rank}"), Do(kind), Do("mkdir", f"b{rank}")) for rank in range(2)))
-    outcome = run(program, tamest)
+    outcome = run(program, by_default)
     assert {op.thread: op.clock for op in outcome.ops if op.path.startswith("b")} == clocks
     (together,) = (event for event in outcome.trace if isinstance(event, Collective))
     assert (together.kind, together.clock) == (kind, {"0": 2, "1": 2})
@@ -94,13 +94,13 @@ def test_collectives_order_no_more_than_they_guarantee(kind: str, clocks: dict[s
 
 def test_what_a_rank_hears_in_a_collective_can_decide_what_it_does() -> None:
     told = (Do("broadcast"), Do("read", "a"))
-    outcome = run(Program(((Do("read", "a"), *told), told), files=(("a", "1"),)), tamest)
+    outcome = run(Program(((Do("read", "a"), *told), told), files=(("a", "1"),)), by_default)
     assert outcome.results == (Returned(["1", "1", ""]), Returned(["1", "1"]))
 
 
 def test_who_waits_for_one_that_never_comes_is_stopped() -> None:
     program = Program(((Do("lock", "l"), Do("barrier")), (Do("lock", "l"), Do("barrier"))), inherited=("l",))
-    first, second = run(program, tamest).results
+    first, second = run(program, by_default).results
     assert isinstance(first, Stopped)
     assert first.kind == "collective"
     assert isinstance(second, Stopped)
@@ -120,7 +120,7 @@ def test_a_write_goes_to_the_file_that_was_opened_whatever_its_name_is_now() -> 
 
 def test_a_thread_that_starts_late_comes_after_what_started_it() -> None:
     program = Program(((Do("mkdir", "a"), Do("start", then=(Do("mkdir", "b"),)), Do("mkdir", "c")), (Do("stat", "b"),)))
-    outcome = run(program, tamest)
+    outcome = run(program, by_default)
     assert {op.path: op.clock for op in outcome.ops if op.thread == "0.1"} == {"b": {"0": 1, "0.1": 1}}
     assert outcome.results[0] == Returned(["", "", [""]])
 

@@ -64,7 +64,7 @@ def test_who_listens_may_be_another_thread_of_the_rank(session: Session) -> None
 
 
 def test_who_sends_datagrams_does_not_have_to_wait(session: Session) -> None:
-    """In the tamest schedule rank 0 goes first."""
+    """In the default schedule rank 0 goes first."""
     scenario = target("connections", "no_connection")
     outcome = runner.run_once(session, scenario, scenario.world, Replay(()), seed="0")
     assert made(outcome) == ["f0", "g0", "f1", "g1"]

@@ -1,4 +1,4 @@
-"""The tamest schedule is fair: who polls without a pause lets those go first for whom it waits."""
+"""The default schedule is fair: a thread that polls without a pause lets those go first that it waits for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.targets import target
 ASKED = Op(0, "0", "stat", "newfstatat", (), result=Result(errno="ENOENT"))
 
 
-def tamest(session: Session, name: str) -> Outcome:
+def by_default(session: Session, name: str) -> Outcome:
     scenario = target("polling", name)
     runner.warm_up(session, scenario, scenario.world, seed="0")
     always = Replay(())
@@ -29,7 +29,7 @@ def tamest(session: Session, name: str) -> Outcome:
 
 @pytest.mark.parametrize("name", ["its_child", "in_a_program", "for_a_file"])
 def test_what_polls_without_a_pause_ends(session: Session, name: str) -> None:
-    first, second = tamest(session, name), tamest(session, name)
+    first, second = by_default(session, name), by_default(session, name)
     assert all(isinstance(each, Returned) for each in first.results)
     assert first_difference(first, second) == ""
     assert len(first.ops) < 60
@@ -38,7 +38,7 @@ def test_what_polls_without_a_pause_ends(session: Session, name: str) -> None:
 
 
 def test_who_waits_for_nothing_is_told_apart(session: Session) -> None:
-    outcome = tamest(session, "for_ever")
+    outcome = by_default(session, "for_ever")
     assert all(isinstance(each, Stopped) for each in outcome.results)
     assert len(outcome.ops) == 50
 

@@ -60,7 +60,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> Looks:
 
 @pytest.mark.parametrize("name", ["by_name", "by_tcp", "by_udp"])
 def test_an_answer_is_waited_for(session: Session, waits: Looks, name: str) -> None:
-    """In the tamest schedule rank 0 goes first."""
+    """In the default schedule rank 0 goes first."""
     scenario = target("outside", name)
     with slow_server(waits.awaited):
         outcome = runner.run_once(session, scenario, scenario.world, Replay(()), seed="0")

@@ -30,7 +30,7 @@ def _nothing_stays(session: Session) -> Iterator[None]:
 
 
 def recorded(session: Session, reference: str, name: str = "", limit: int = 1 << 30) -> tuple[Outcome, Recorder]:
-    """A run in the tamest order, with its record."""
+    """A run in the default order, with its record."""
     from racecheck.targets import resolve
 
     scenario = target(reference, name) if name else resolve.load(reference)

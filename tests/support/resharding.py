@@ -55,7 +55,7 @@ def resharded(session: Session, name: str) -> tuple[list[Weights], list[Weights]
     scenario = resolve.load(f"{name}[kill]")
     scenario.recovering = {"ranks": 2, "nodes": 1}
     world = make_world(scenario.world, ranks=4, faults=(), timeout=PATIENT)
-    saved = runner.run_once(session, scenario, world, tamest(world.ranks), seed="0", stacks=False)
+    saved = runner.run_once(session, scenario, world, by_default(world.ranks), seed="0", stacks=False)
     again = Supervisor(session, scenario.reference, world, first, seed="0", stacks=False, recovering=True).run()
     return loaded(saved.recovery, step=2), loaded(again, step=_LATER)
 
@@ -67,7 +67,7 @@ def reference(session: Session) -> tuple[dict[str, str], dict[str, str]]:
     return dict(two[0].tensors), dict(four[0].tensors)
 
 
-def tamest(ranks: int) -> Switches:
+def by_default(ranks: int) -> Switches:
     strategy = Switches().within(ranks)
     strategy.begin(Random(0))
     return strategy

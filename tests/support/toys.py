@@ -806,7 +806,7 @@ def every_run(program: Program) -> Iterator[Outcome]:
 
 
 def _taking(tape: list[int]) -> Callable[[Point], int]:
-    """These choices, and then the tamest."""
+    """These choices, and then the default."""
     rest = iter(tape)
     return lambda _: next(rest, 0)
 

@@ -82,7 +82,7 @@ class _Logged:
         return mask_of(number for number in bits(fresh) if self._gone(number) & before)
 
     def implies(self, promises: dict[int, int]) -> list[tuple[int, int, int]]:
-        """Who takes over the name of another takes that one along."""
+        """A file that takes over the name of another takes that one along."""
         found: list[tuple[int, int, int]] = []
         for index, promised in promises.items():
             synced = self._synced(index)

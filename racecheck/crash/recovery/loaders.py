@@ -66,7 +66,7 @@ class Loaders:
         self.hung = 0
 
     def load(self, states: Iterable[Sequence[Item]], *, alone: bool = False) -> Iterator[tuple[int, Loaded]]:
-        """Let the recovery load each of these states; gives their numbers with what came of it, as it comes.
+        """Let the recovery load each of these states; returns their numbers with what came of it, as it comes.
 
         ``alone``: each in a process of its own.  Raises `CannotRun` or `UsageError` where that cannot be.
         """

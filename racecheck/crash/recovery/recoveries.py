@@ -139,7 +139,7 @@ class Recoveries:
         if not self._scenario.has_recovery:
             return None
         target = self._scenario.reference
-        return Supervisor(self._session, target, self._world, _tamest, seed=self._seed, recovering=True).run()
+        return Supervisor(self._session, target, self._world, _default, seed=self._seed, recovering=True).run()
 
     def close(self) -> None:
         """End the loaders."""
@@ -147,5 +147,5 @@ class Recoveries:
             self._loaders.close()
 
 
-def _tamest(_: Point) -> int:
+def _default(_: Point) -> int:
     return 0

@@ -6,8 +6,8 @@ start of the file, and ``process``: 0 for the rank's own, else which of the othe
 an op with which a request begins to wait, and 2 for one that has begun.  Of one that is done ``shared`` says that it
 changed no exclusive lock, ``lost`` that in vain it lost the lock it had.
 
-An op that closes files has "LOCK_UN" among its flags if it gives locks back.  ``last`` has a bit for each of its places
-whose open file is closed with it; ``flock`` and ``record`` say which kinds it gives back, ``shared`` that none of them
+An op that closes files has "LOCK_UN" among its flags if it releases locks.  ``last`` has a bit for each of its places
+whose open file is closed with it; ``flock`` and ``record`` say which kinds it releases, ``shared`` that none of them
 is exclusive.
 """
 
@@ -35,7 +35,7 @@ def kind_of(op: Op) -> str:
 
 
 def lock_of(op: Op) -> Lock | None:
-    """The lock that an op takes, converts or gives back; None for any other op."""
+    """The lock that an op takes, converts or releases; None for any other op."""
     mode = next((mode for flag, mode in _MODES.items() if flag in op.flags), None)
     if op.call != "flock" or mode is None or not ASKING.isdisjoint(op.flags):
         return None
@@ -55,7 +55,7 @@ def waits(op: Op) -> bool:
 
 
 def releases(op: Op) -> bool:
-    """Whether an op gives a lock back."""
+    """Whether an op releases a lock."""
     return "LOCK_UN" in op.flags
 
 
@@ -159,7 +159,7 @@ class LockHistory:
     def _without(
         self, cut: set[int], end: int, follows: Callable[[int, int], bool]
     ) -> tuple[Locks, dict[tuple[Hashable, int], int]]:
-        """The locks that are held at the ``end`` without some steps and what follows from them; who took each when."""
+        """The locks held at the ``end`` without some steps and what follows from them; who took each, and when."""
         locks, takers = Locks(), {}
         for index, op in takewhile(lambda each: each[0] < end, self._ops):
             if not any(each <= index and follows(each, index) for each in cut):

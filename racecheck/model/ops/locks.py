@@ -1,4 +1,4 @@
-"""File locks as the kernel keeps them: which exclude each other, who holds which, and who waits for which.
+"""File locks as the kernel keeps them: which exclude each other, which process holds which, and which waits for which.
 
 A lock of flock(2) belongs to an open file.  A record lock (fcntl(2)) is on bytes of a file and belongs to a process
 ("posix") or to an open file ("ofd").  Locks of flock(2) and record locks do not see each other.

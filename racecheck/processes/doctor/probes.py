@@ -1,7 +1,7 @@
 """What a controlled world needs of the machine, tried by doing it.
 
 `racecheck.processes.doctor.examination` runs this in an interpreter of its own, which has one thread and forks for each
-probe: what a probe does to its process (a filter, a signal that kills) is gone with it.  A probe gives a remark
+probe: what a probe does to its process (a filter, a signal that kills) is gone with it.  A probe returns a remark
 for people, or raises: its message then says what happened.
 """
 
@@ -50,7 +50,7 @@ _ANSWER = errno.EXDEV
 
 
 def _make_directory() -> int:
-    """Gives the errno of a call that the kernel would answer otherwise."""
+    """Return the errno of a call that the kernel would answer otherwise."""
     return libc.syscall(_number("mkdirat"), _AT_FDCWD, b"/proc/racecheck", 0o700)[1]
 
 

@@ -39,7 +39,7 @@ class Subject:
         return found
 
     def status(self) -> int:
-        """Let it go on to its end; gives its exit status."""
+        """Let it go on to its end; returns its exit status."""
         while True:
             if self._pass_on():
                 continue
@@ -56,7 +56,7 @@ class Subject:
 
 @contextmanager
 def stopped(act: Callable[[], int]) -> Iterator[Subject]:
-    """A child that puts the filter on and ends with the status that ``act`` gives."""
+    """A child that puts the filter on and ends with the status that ``act`` returns."""
     ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid == 0:

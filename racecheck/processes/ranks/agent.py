@@ -255,7 +255,7 @@ def take_over_processes() -> None:
 
 def take_over_polls() -> None:
     """Announce each question about another thread that does not wait, and that an event is about to be set: the answer
-    depends on who goes first.
+    depends on which thread goes first.
     """
     polls: tuple[tuple[type, tuple[str, ...]], ...] = (
         (threading.Thread, ("is_alive",)),
@@ -417,7 +417,7 @@ def run(
     connect: Callable[[Job, int], None],
     own: Sequence[str],
 ) -> int:
-    """The life of a rank after its fork; gives the exit status.  ``own`` names the modules of the scenario's
+    """The life of a rank after its fork; returns the exit status.  ``own`` names the modules of the scenario's
     own, which are finalised with it.
 
     1. settle: environment, output, seeds; 2. install the filter, hand the listener over; 3. ``connect``: bring
@@ -437,7 +437,7 @@ def run(
     fresh = newest_modules(len(sys.modules) - before)
     send(channel, {"result": {"type_name": type(result).__name__, **asdict(result)}, "modules": sorted(fresh)})
     if not job.controlled and isinstance(result, Returned):
-        channel.recv(1)  # who leaves early would close connections on which its peers still wait
+        channel.recv(1)  # a rank that leaves early would close connections on which its peers still wait
     status = result.status if isinstance(result, Died) else int(error is not None)
     _finalise(error, [*own, *filter(is_own, fresh)])
     announce({"is": "exit"})
@@ -496,7 +496,7 @@ def _hand_over(channel: socket.socket, *, controlled: bool) -> None:
 
 
 def listen_for_stacks() -> int:
-    """From now on this process writes the stack of a thread that gets `STACK_SIGNAL` to a pipe; gives its other end."""
+    """Make this process write the stack of a thread that gets `STACK_SIGNAL` to a pipe; returns its other end."""
     reading, writing = os.pipe()
     faulthandler.register(STACK_SIGNAL, file=writing, all_threads=False, chain=False)
     return reading
@@ -513,7 +513,7 @@ def _grow_descriptor_table() -> None:
 def result_of(
     scenario: Scenario, rank: Rank, job: Job, channel: socket.socket
 ) -> tuple[RankResult, BaseException | None]:
-    """Call the scenario, or its recovery; gives how that ended, and the exception if it was one."""
+    """Call the scenario, or its recovery; returns how that ended, and the exception if it was one."""
     try:
         value = scenario.resume(rank) if job.recovering else scenario(rank)
     except SystemExit as end:

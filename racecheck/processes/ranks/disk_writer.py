@@ -30,7 +30,7 @@ class Item(NamedTuple):
 
 @dataclass(slots=True)
 class Placed:
-    """A directory, what has been put there, and how that looked: who finds it unchanged need not put it there again.
+    """A directory, what has been put there, and how that looked: if it is unchanged, it need not be put there again.
 
     ``spool`` is the file with the bytes; ``newest`` the modification time of what was changed last.
     """
@@ -55,7 +55,7 @@ class Placed:
         self._items = {path: (item, _look(self.root / path)) for path, item in wanted.items()}
 
     def _clear(self, below: str, wanted: Mapping[str, Item]) -> Iterator[str]:
-        """Remove what is not as it should be; gives the rest."""
+        """Remove what is not as it should be; returns the rest."""
         for entry in list(os.scandir(self.root / below)):
             path = f"{below}/{entry.name}" if below else entry.name
             if not self._is_right(path, wanted.get(path), is_directory=entry.is_dir(follow_symlinks=False)):

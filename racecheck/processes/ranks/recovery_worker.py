@@ -34,7 +34,7 @@ ENOUGH = 75
 
 
 def run(scenario: Scenario, job: agent.Job, channel: socket.socket, connect: Callable[[agent.Job, int], None]) -> int:
-    """The life of a loader; gives its exit status.
+    """The life of a loader; returns its exit status.
 
     1. see a directory of its own in place of the watched one; 2. settle and bring the process group up, as a rank does;
     3. say hello; 4. for each line that comes, a list of `Item`: place them, read the contents if asked, let the

@@ -1,9 +1,9 @@
 """What a program learns of time: each look at a time of a watched file, and the first look at a clock.
 
-The times of files say who came first, also of ops that nothing else orders.  So the supervisor hears which of them a
-program looks at: the attributes ``st_mtime`` and the like of ``os.stat_result`` tell it.  (A time that is taken by its
-index, or by a program that is not Python, goes unnoticed.)  The classes are C's own; Python has no other way to change
-them than through the dictionary behind ``__dict__``.
+The times of files show which op came first, also of ops that nothing else orders.  So the supervisor hears which of
+them a program looks at: the attributes ``st_mtime`` and the like of ``os.stat_result`` tell it.  (A time that is taken
+by its index, or by a program that is not Python, goes unnoticed.)  The classes are C's own; Python has no other way to
+change them than through the dictionary behind ``__dict__``.
 """
 
 from __future__ import annotations

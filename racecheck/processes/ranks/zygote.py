@@ -247,7 +247,7 @@ def _leave(function: Callable[[], int]) -> None:
 
 
 def _in_child(function: Callable[[], Any], output: str = os.devnull, timeout: float = 60.0) -> str:
-    """Run a function in a child; gives "" or the text of what it raised.  After so many seconds it is killed."""
+    """Run a function in a child; returns "" or the text of what it raised.  After so many seconds it is killed."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -1,4 +1,4 @@
-"""How those who minimise run a world, and how that ends."""
+"""How minimisation runs a world, and how that ends."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ Fails = Callable[[Outcome], Violation | None]
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A failure by which a run can be compared with another; calling it gives the violation that is like it, or None.
+    """A failure by which a run can be compared with another; calling it returns the violation that is like it, or None.
 
     Like it is one of the same invariant that ops of the same pattern of paths show, with the same errno; or, if no op
     shows it, one that begins with the same words.  Ranks are all alike: if another one fails in the same way, that is

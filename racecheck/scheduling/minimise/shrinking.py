@@ -1,12 +1,12 @@
 """A failing run with as few switches as it needs: from the thread that went last to another that could have waited.
 
-What is minimised is the list of the run's choices, each as its index among the options, of which 0 is the tamest.  All
+What is minimised is the list of the run's choices, each as its index among the options, of which 0 is the default.  All
 that is tried is run, and what came of it is what the next step starts from, so each step is a real run.
 
-Passes: nothing but tame choices from some place on; what a thread does between two switches put to what it does before
-or after that, which takes fewer runs than to make choices tame, since that changes what all later indices mean; blocks
-of choices made tame, then smaller ones (Zeller, Hildebrandt: "Simplifying and Isolating Failure-Inducing Input", TSE
-2002); switches shifted; single indices lowered.
+Passes: only default choices from some place on; what a thread does between two switches put to what it does before or
+after that, which takes fewer runs than to set choices to the default, since that changes what all later indices mean;
+blocks of choices set to the default, then smaller ones (Zeller, Hildebrandt: "Simplifying and Isolating
+Failure-Inducing Input", TSE 2002); switches shifted; single indices lowered.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Shrunk:
 
 
 def switches(schedule: Schedule) -> int:
-    """How many choices of what goes next are not the tamest."""
+    """How many choices of what goes next are not the default."""
     return sum(choice.index != 0 for choice in schedule if choice.kind == "next")
 
 
@@ -89,7 +89,7 @@ class _Search:
         before = self._cost
         self._truncate()
         self._rearrange(joined)
-        self._tame_blocks()
+        self._default_blocks()
         self._rearrange(shifted)
         self._lower()
         return self._cost < before
@@ -113,7 +113,7 @@ class _Search:
         tape = _tape(self.best[0])
         return self._try(tuple(index if at in places else 0 for at, index in enumerate(tape)))
 
-    def _tame_blocks(self) -> None:
+    def _default_blocks(self) -> None:
         size = max(1, len(self._places) // 2)
         while size:
             start = 0
@@ -141,7 +141,7 @@ class _Search:
 
     @property
     def _places(self) -> list[int]:
-        """Where the best run's choices are not the tamest."""
+        """Where the best run's choices are not the default."""
         return [at for at, index in enumerate(_tape(self.best[0])) if index]
 
     def _try(self, tape: _Indices) -> bool:
@@ -175,13 +175,13 @@ def _tape(outcome: Outcome) -> _Indices:
 
 
 def _stripped(tape: Sequence[int]) -> _Indices:
-    """Without the tame choices at the end."""
+    """Without the default choices at the end."""
     end = max((at for at, index in enumerate(tape, 1) if index), default=0)
     return tuple(tape[:end])
 
 
 def _cost(outcome: Outcome, violation: Violation) -> _Cost:
-    """Other choices that are not tame (faults), switches, ops until the failure shows; and lower indices first."""
+    """Choices that are not the default (faults), switches, ops until the failure shows; and lower indices first."""
     shown = max(violation.events) + 1 if violation.events else len(outcome.trace)
-    tame, number = switches(outcome.schedule), sum(choice.index != 0 for choice in outcome.schedule)
-    return number - tame, tame, shown, _tape(outcome)
+    switched, number = switches(outcome.schedule), sum(choice.index != 0 for choice in outcome.schedule)
+    return number - switched, switched, shown, _tape(outcome)

@@ -50,7 +50,7 @@ class _Clocks:
             parts.sort(reverse=True)
 
     def add(self, op: Op) -> Mapping[str, int]:
-        """The next op of the trace; gives what is left of its clock."""
+        """The next op of the trace; returns what is left of its clock."""
         tick = op.clock[op.thread]
         self._advance(op.thread, (tick, False), op.clock)
         last = self._last(op.thread)
@@ -83,7 +83,7 @@ class _Clocks:
                 self._issued[thread, part.tick] = self._states[thread][-1]
 
     def _sources(self, event: int, thread: str) -> dict[str, int]:
-        """Who has issued what has to be there before a thread may leave a collective, and when."""
+        """Which parts must have been issued before a thread may leave a collective, and when."""
         collective = self._collectives[event]
         ranks = before(collective.kind, collective.ranks, collective.root, _rank(thread))
         return {each: tick for each, tick in collective.issued.items() if _rank(each) in ranks}

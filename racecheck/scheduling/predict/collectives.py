@@ -128,7 +128,8 @@ class _Ops:
     def _before(self, index: int, thread: str, tick: int) -> Iterator[int]:
         """The last ops of a thread up to its event ``tick`` on which an op depends, one for each location.
 
-        Who waits for a lock cannot come before who gives it back, nor who gives it back later: those are no races.
+        A thread that waits for a lock cannot come before the one that releases it, nor the
+        other way round: these are no races.
         """
         op = self._ops[index]
         for location, mode in self._footprints[index].items():

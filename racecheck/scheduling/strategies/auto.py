@@ -1,7 +1,7 @@
 """Try to prove, and hunt at the same time: the default.
 
 The first runs are DPOR's: where there is little to try that is soon all of it, and what goes wrong is mostly close to
-the tamest run.  After that every other run is the portfolio's: where there is too much for a proof, DPOR tries what is
+the default run.  After that every other run is the portfolio's: where there is too much for a proof, DPOR tries what is
 near the end of the run first, and the bug may be elsewhere.
 """
 

@@ -231,7 +231,7 @@ class DPOR(Strategy):
             raise Diverged(_difference(index, known[index], now))
 
     def _is_told(self, options: dict[str, Op]) -> bool:
-        """Whether all who could go on sleep, but for those who wait for one of them by asking again and again."""
+        """Whether all threads that could continue sleep, except for those that poll for one of them."""
         awake = [op for thread, op in options.items() if thread not in self._asleep]
         is_told = len(awake) < len(options) and all(self._order.is_vain(op) for op in awake)
         if is_told and awake:
@@ -239,12 +239,12 @@ class DPOR(Strategy):
         return is_told
 
     def _enter(self, options: dict[str, Op]) -> Node:
-        """A new point: who does not sleep goes on."""
+        """A new point: a thread that does not sleep continues."""
         chosen = self._prefer({thread: op for thread, op in options.items() if thread not in self._asleep})
         return Node(len(self._order.steps), _labels(options), dict(self._asleep), chosen, {chosen})
 
     def _prefer(self, options: dict[str, Op]) -> str:
-        """Who goes on: the thread that went last, unless it only waits."""
+        """The thread that continues: the one that went last, unless it only waits."""
         busy = [thread for thread, op in options.items() if not yields(op) and not self._order.is_vain(op)]
         return (busy or [*options])[-1 if self._streak() >= _TURN else 0]
 
@@ -254,7 +254,7 @@ class DPOR(Strategy):
         return next((count for count, thread in enumerate(reversed(last)) if thread != last[-1]), len(last))
 
     def _look_back(self, pending: Iterable[Op]) -> None:
-        """Enter who has to go first where, for each race that this run was the first to have."""
+        """Enter which thread has to go first where, for each race that this run was the first to have."""
         progress, self._going = self.progress, False
         steps = [*self._order.steps[self._first_new :], *(self._order.imagine(op) for op in pending)]
         for step in steps:

@@ -1,7 +1,7 @@
 """Try what may go wrong once, at one place after the other; then in other schedules too.
 
 Points other than "next" (does this op fail, does this node see the old or the new?) are what is swept.  The first runs
-take the tamest schedule: nothing goes wrong; then the last such point takes its second option, then its third; then
+take the default schedule: nothing goes wrong; then the last such point takes its second option, then its third; then
 the one before.  The last ones are the most telling, for by then there is something to lose.  (What comes before a point
 does not depend on it: so the first run says how many there are.)  SQLite's tests visit every failure of an allocation
 so (sqlite.org/testing.html, "Anomaly Testing").  When all have been tried, another strategy chooses the schedules of
@@ -21,7 +21,7 @@ _NOUNS = {"fault": "fault", "view": "stale view"}
 
 
 class Sweep(Strategy):
-    """``inner`` answers the points of kind "next" once every single failure of the tamest schedule has been tried."""
+    """``inner`` answers the points of kind "next" once every single failure of the default schedule has been tried."""
 
     def __init__(self, inner: Strategy) -> None:
         self._inner = inner

@@ -64,7 +64,7 @@ class Client:
 
 @dataclass(slots=True)
 class Dirty:
-    """A file with bytes that its writers have not sent yet: who they are, since when, and what the server has.
+    """A file with bytes that its writers have not sent yet: which clients, since when, and what the server has.
 
     ``open_files`` are those through which they wrote.
     """

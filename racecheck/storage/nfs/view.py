@@ -27,7 +27,7 @@ _USES = frozenset({"fsync", "list", "read", "stat", "truncate"})
 
 
 class NFSView:
-    """See `racecheck.storage.nfs`; `racecheck.storage.views.View` says who calls what.
+    """See `racecheck.storage.nfs`; `racecheck.storage.views.View` says what is called when.
 
     A removed file that is still open on the remover's own node keeps a name there: ``renames_open``.
     """
@@ -158,7 +158,7 @@ class NFSView:
     # What is sent.
 
     def _meet_dirty(self, op: Op, *, failed: bool) -> None:
-        """Who writes makes a file dirty; who is shown what another one has written makes it known that it was sent."""
+        """A write makes a file dirty; a read that shows another client's write reveals that this was sent."""
         place = op.places[-1]
         dirty = self._server.dirty.get(place.inode)
         if dirty is None:

@@ -15,7 +15,7 @@ from racecheck.supervisor.threads.tasks import Request, Task
 
 
 def answer(request: Request, result: Answer, files: OpenFiles) -> Answer:
-    """Answer a call, which ends it; gives the result as the rank got it."""
+    """Answer a call, which ends it; returns the result as the rank got it."""
     listener = request.task.rank.listener
     assert listener is not None
     request.task.released = time.monotonic_ns()

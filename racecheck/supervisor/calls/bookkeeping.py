@@ -334,12 +334,12 @@ def begin_to_wait(request: Request, held: Locks) -> None:
 
 
 def releases(request: Request, held: Locks) -> bool:
-    """Whether closing files gives a lock back, which others may be waiting for."""
+    """Whether closing files releases a lock, which others may be waiting for."""
     return bool(_closed(request)) and bool(_given_back(request, held)[0])
 
 
 def _given_back(request: Request, held: Locks) -> tuple[list[Lock], dict[str, int]]:
-    """The locks that a call gives back as it closes files, and what its op says of them."""
+    """The locks that a call releases as it closes files, and what its op says of them."""
     closed = [(file, inode) for _, file, inode in _closed(request)]
     counts = Counter(file.number for file, _ in closed)
     last = {file.number for file, _ in closed if file.holders <= counts[file.number]}
@@ -393,7 +393,7 @@ def perform(request: Request, held: Locks) -> Answer | None:
 
 
 def ending(op: Op, process: Process, held: Locks, decoder: Decoder) -> Op:
-    """The op that the end of a process is, with the files whose locks it gives back."""
+    """The op that the end of a process is, with the files whose locks it releases."""
     own = {file.number for file in process.descriptors.alone_with()}
     files = [(file, decoder.identities.of(file.status())) for file in process.descriptors.files()]
     kept = [each for each in files if held.of(process, each[1]) or (each[0].number in own and held.of(each[0]))]
@@ -484,7 +484,7 @@ def _limit(number: int, arguments: tuple[int, ...]) -> tuple[str, int] | None:
 
 def deadline(task: Task) -> int:
     """When the wait that a thread sleeps in ends by itself, in nanoseconds of CLOCK_MONOTONIC; 0 for never, or soon, or
-    unknown.  (Soon is as soon as somebody who waits for the GIL looks again.)
+    unknown.  (Soon is as soon as a thread that waits for the GIL looks again.)
     """
     call = proc.stopped_call(task.process.pid, task.tid)
     with suppress(OSError):

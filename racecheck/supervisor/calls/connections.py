@@ -1,6 +1,6 @@
 """Connections to this machine: made one at a time, when the world is quiet and once somebody listens.
 
-Who of two comes first would else depend on how fast the machine is, and so would whether one that comes before there is
+Otherwise the speed of the machine would decide which of two comes first, and whether one that comes before there is
 anybody to listen is refused, and tries again after a time that it draws.
 """
 

@@ -245,7 +245,7 @@ def _chunks(spans: list[tuple[int, int]], most: int) -> Iterator[tuple[int, int]
 
 
 def _transfer(request: Request, move: Callable[[Memory, OpenFile, int, int, int], bytes]) -> Answer:
-    """Read or write chunk by chunk, as one op; ``move`` does one chunk and gives the bytes that it moved."""
+    """Read or write chunk by chunk, as one op; ``move`` does one chunk and returns the bytes that it moved."""
     file, offset = request.file, request.op.args.get("offset", -1)
     memory, digest, done, text = request.task.process.memory, Digest(), 0, b""
     positioned = "offset" in request.op.args and (offset != -1 or request.call.name not in {"preadv2", "pwritev2"})

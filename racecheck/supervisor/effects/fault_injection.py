@@ -111,7 +111,7 @@ class Injector:
         return True
 
     def _terminate(self, task: Task, request: Request, fault: Fault) -> bool:
-        """Announce the end: a handler hears of it when the call has been answered; who has none ends now."""
+        """Announce the end: a handler runs when the call has been answered; a rank without one ends now."""
         self._record(task, request.op, "SIGTERM", "term", "before")
         pid = task.rank.pid
         if not (proc.is_caught(pid, signal.SIGTERM) or proc.is_ignored(pid, signal.SIGTERM)):

@@ -133,7 +133,7 @@ class Descriptors:
         self._table[number] = file
 
     def drop(self, number: int) -> OpenFile | None:
-        """``number`` is closed; gives the file if that was its last descriptor."""
+        """``number`` is closed; returns the file if that was its last descriptor."""
         file = self._table.pop(number, None)
         return file if file is not None and self._files.release(file) else None
 
@@ -156,7 +156,7 @@ class Descriptors:
         return [file for _, file in sorted({file.number: file for file in self._table.values()}.items())]
 
     def drop_all(self) -> list[OpenFile]:
-        """The process has ended; gives the files of which it had the last descriptors."""
+        """The process has ended; returns the files of which it had the last descriptors."""
         dropped = (self.drop(number) for number in tuple(self._table))
         return [file for file in dropped if file is not None]
 

@@ -90,7 +90,7 @@ class Located:
     ``name`` the rest of it.  ``path`` is canonical and absolute; ``shown`` is None outside the watched directories.
     ``status`` is of what has the name, if anything; ``crossed``: the way leads over a node's own disk, of which the
     kernel knows nothing.  ``through`` are the watched symbolic links that were followed and directories that ".." left
-    again, as places show them: who changes one of those may change where the path leads.
+    again, as places show them: a change of one of those may change where the path leads.
     """
 
     handle: int
@@ -243,7 +243,7 @@ class Resolver:
         self._follow(base, parent)
 
     def _follow(self, base: int, path: str) -> str:
-        """Note the turns of a path; gives the canonical one of its end, or of what is missing on the way."""
+        """Note the turns of a path; returns the canonical one of its end, or of what is missing on the way."""
         way = self._set_out(base, path)
         try:
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Who gets the GIL, the lock of Python's interpreter, next.
+"""Which thread gets the GIL, the lock of Python's interpreter, next.
 
 A thread that finds the GIL taken waits for it by futex(2), and stops there: which of several waiters the kernel would
 wake, and whether that one is faster than the thread that has just released the GIL, is luck.  Each thread keeps the GIL

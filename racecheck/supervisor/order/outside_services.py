@@ -1,4 +1,4 @@
-"""Who is not of the run: a name server, a service on this machine or another.
+"""Processes outside the run: a name server, a service on this machine or another.
 
 What such a one answers comes by itself, and when depends on how busy it is.  So a thread that asks it something, and
 waits for a limited time, counts as running: nobody else goes on before.
@@ -107,5 +107,5 @@ def leads_out(end: socket.socket, pid: int, pids: set[int]) -> bool:
 
 
 def _is_under_way(end: socket.socket) -> bool:
-    """Whether somebody is being connected to who has not answered yet (tcp(7))."""
+    """Whether a peer is being connected to that has not answered yet (tcp(7))."""
     return end.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _SYN_SENT

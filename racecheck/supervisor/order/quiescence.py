@@ -72,7 +72,7 @@ class Quiet:
         while any(rank.running for rank in ranks):
             if self._pump(patience):
                 patience = self._patience()
-                if self._intake.asked == asked:  # who asks for the time over and over gets nowhere
+                if self._intake.asked == asked:  # a thread that asks for the time over and over makes no progress
                     last, computes = time.monotonic(), _COMPUTES
                 asked = self._intake.asked
             elif not self._look():
@@ -95,7 +95,7 @@ class Quiet:
         """A sleeper whose wait has a limit in real time will wake; whether there was one, and something happened.  (Or
         one has woken since all were asleep.)
 
-        Raises `Over` when such waits have taken as long as the world's timeout: who asks somebody for ever goes by
+        Raises `Over` when such waits have taken as long as the world's timeout: a thread that asks for ever goes by
         virtual time in all else, and would for weeks.
         """
         ranks = [rank for rank in self._state.ranks if not rank.gone]
@@ -272,7 +272,7 @@ class Quiet:
         return [tid for pid, tid in hidden if tid not in known and _ticks(pid, tid)]
 
     def _arriving(self, rank: Rank) -> bytes:
-        """The collectives that threads of a rank are in, and who else has not shown yet to be out of them."""
+        """The collectives that threads of a rank are in, and the threads that have not shown yet to be out of them."""
         inside = [task.inside for task in rank.tasks.values() if task.inside is not None]
         tasks = [task for each in self._state.ranks for task in each.tasks.values()]
         return "".join(f"{each} {[task.name for task in tasks if task.inside is each]}" for each in inside).encode()

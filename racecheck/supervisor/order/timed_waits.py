@@ -33,9 +33,9 @@ from racecheck.supervisor.threads.tasks import Rank, Request, Task
 HELD = frozenset({"wait", "connect"})
 """The families of calls that a thread may be held in."""
 _MOST = 500
-"""So many limits in a row, and nothing else done: who loops like that may wait for what never comes."""
+"""So many limits in a row, and nothing else done: such a loop may wait for something that never comes."""
 _PATIENCE = 10 * 10**9
-"""Nanoseconds of virtual time that others may take before somebody is refused who connects."""
+"""Nanoseconds of virtual time that others may take before a connect is refused."""
 _SLOWEST = 10 * 10**9
 """Nanoseconds that a thread may take from announcing a limit until it waits, on a machine that is busy."""
 _REALTIME = 0x100

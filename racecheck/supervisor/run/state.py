@@ -70,7 +70,7 @@ class State:
                 self.look(each)
 
     def look(self, time: int) -> None:
-        """A program looks at a time of a file: who had asked for it?"""
+        """A program looks at a time of a file: which thread had asked for it?"""
         self.looked.add(time)
         self.lookers |= self.shown.get(time, set())
 
@@ -83,7 +83,7 @@ class State:
         return Decoder(self.crew.files.watched, self.identities, self.names)
 
     def decide(self, kind: PointKind, options: tuple[Op, ...]) -> int:
-        """Ask for one of several options, and keep what was chosen; gives its index."""
+        """Ask for one of several options, and keep what was chosen; returns its index."""
         index = self.choose(Point(kind, options, self.trace))
         self.schedule.append(Choice(kind, len(options), index, options[index].label))
         return index

@@ -1,4 +1,4 @@
-"""What the supervisor knows of collectives: who has come, who may leave, what happens before what.
+"""What the supervisor knows of collectives: which ranks have arrived, which may leave, what happens before what.
 
 A collective is an *instance*: the n-th of its group (for sends and receives: the n-th from one rank to another with
 one tag).  A rank *issues* its part and later *waits*.  When it may go on depends on what the kind guarantees:
@@ -101,7 +101,7 @@ class Collectives:
         self.ambiguous = False
 
     def issue(self, rank: int, message: dict[str, Any], clock: Clock) -> tuple[int, Collective | None]:
-        """``rank`` issues its part; gives its ticket, and the event if all parts have been issued now.
+        """``rank`` issues its part; returns its ticket, and the event if all parts have been issued now.
 
         Raises `Mismatched`.
         """

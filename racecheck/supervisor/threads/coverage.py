@@ -106,7 +106,7 @@ class Ledger:
         return path.startswith((*_ALLOWED, self._own)) or any(each in parts for each in _ALLOWED_PARTS)
 
     def outside(self) -> dict[str, str]:
-        """Who wrote what; what lies beside the watched directory as seen from there, for where that is differs."""
+        """Which ranks wrote what; paths beside the watched directory are relative to it, for its own path differs."""
         return dict(sorted((self._shown(path), ", ".join(sorted(who))) for path, who in self._outside.items()))
 
     def _shown(self, path: str) -> str:

@@ -65,7 +65,7 @@ class VirtualTime:
         return self.now + self.reads[thread] + self.ahead[rank]
 
     def answer(self, task: Task, call: Call, arguments: tuple[int, ...]) -> int:
-        """Answer a call that asks for the time; gives its value.  Raises `OSError` where its memory cannot be used."""
+        """Answer a call that asks for the time; returns its value.  Raises `OSError` if its memory cannot be used."""
         seconds, rest = divmod(self.read(task.rank.number, task.name), 10**9)
         for index, arg in enumerate(call.args):
             if arg.role is Role.OUT and arguments[index]:

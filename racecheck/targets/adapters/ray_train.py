@@ -86,7 +86,7 @@ class Ray(RankZero):
             self._storage = self._on_rank_0(begin)
 
     def _persist(self, state: State, name: str) -> Any:
-        """Each worker copies what it has to storage; gives the first of their checkpoints, as all are one."""
+        """Each worker copies what it has to storage; returns the first of their checkpoints, as all are one."""
         import torch.distributed as dist
         from ray.train import Checkpoint
 

@@ -9,7 +9,7 @@ from racecheck.targets.suite.protocol import State
 
 
 class TorchSnapshot:
-    """All is said to be replicated, so the ranks share out who writes what; the metadata comes last."""
+    """All is said to be replicated, so the ranks share out the writes; the metadata comes last."""
 
     requires = ("torchsnapshot",)
 

@@ -1,6 +1,6 @@
 """Savers under test: what is asked of one, the checks that it must stand, and the ones that everybody uses.
 
-    protocol       the methods of a checkpointer, who calls them and when
+    protocol       the methods of a checkpointer, and when which rank calls them
     state          the model and optimizer that it is given
     driver         a rank's side of a check
     checks         what is done, in which world, and what must hold then

@@ -57,7 +57,7 @@ class Driver:
         self.rank.acked(step=step)
 
     def load(self) -> int:
-        """Load the newest checkpoint, if there is one; gives its step, 0 for none."""
+        """Load the newest checkpoint, if there is one; returns its step, 0 for none."""
         step = self._saver.latest(self.root)
         if step is None:
             return 0

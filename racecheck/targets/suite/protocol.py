@@ -41,7 +41,7 @@ class Handle(Protocol):
 
 
 class Checkpointer(Protocol):
-    """What a checkpointer has to have; see the module for who calls what, and when."""
+    """What a checkpointer has to have; see the module for what is called when, and by which rank."""
 
     def save(self, state: State, root: Path, step: int) -> None:
         """Save the state below the directory ``root``, which exists; every rank calls it."""

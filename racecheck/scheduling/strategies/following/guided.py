@@ -14,7 +14,7 @@ Turn = tuple[str, int]
 
 
 class Guided(Strategy):
-    """The first thread whose turn is next, of those that can go; when nobody's is any more, the tamest."""
+    """The first thread whose turn is next, of those that can go; when nobody's is any more, the default."""
 
     def __init__(self, turns: Sequence[Turn]) -> None:
         self._turns = turns

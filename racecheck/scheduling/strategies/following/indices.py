@@ -10,7 +10,7 @@ from racecheck.scheduling.strategies.protocol import Strategy
 
 
 class Tape(Strategy):
-    """The n-th choice is the tape's n-th index; where there is no such option, and after the end, the tamest."""
+    """The n-th choice is the tape's n-th index; where there is no such option, and after the end, the default."""
 
     def __init__(self, indices: Sequence[int]) -> None:
         self._indices = indices

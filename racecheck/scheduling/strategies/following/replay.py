@@ -12,7 +12,7 @@ class Replay(Strategy):
     """``divergence`` says at which step a run left the schedule and why; "" as long as it has not.
 
     The indices are the truth; the labels tell that an index means the same op as when it was recorded.  After a
-    divergence, and after the schedule's end, the tamest option is taken.  ``labels`` False: the indices alone count.
+    divergence, and after the schedule's end, the default option is taken.  ``labels`` False: the indices alone count.
     """
 
     def __init__(self, schedule: Schedule, *, labels: bool = True) -> None:

@@ -1,8 +1,8 @@
 """One race of a run the other way round, and all else as it was, as far as that goes.
 
 First comes what came before the earlier op, then all of what came between the two that does not follow from it, and
-then the later op: so does DPOR reverse a race.  The earlier op goes next: who has looked and not yet acted is what
-races are about.  Then comes the rest, in the old order.
+then the later op: so does DPOR reverse a race.  The earlier op goes next: races are about a thread that has
+looked and not yet acted.  Then comes the rest, in the old order.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Forcing(Strategy):
         for step in self._script[self._next :]:
             if step.op.thread in able and not self._has_gone(step):
                 return able.index(step.op.thread)
-        return self._tamest(point)
+        return self._default(point)
 
     def end(self, outcome: Outcome) -> None:
         self._follow(outcome.trace)
@@ -80,8 +80,8 @@ class Forcing(Strategy):
     def _has_gone(self, step: Step) -> bool:
         return step.number <= self._counts[step.op.thread]
 
-    def _tamest(self, point: Point) -> int:
-        """Where the old run is over for all: who does not only ask again what another one has yet to do."""
+    def _default(self, point: Point) -> int:
+        """Where the old run is over for all: a thread that does not only ask again what another one has yet to do."""
         busy = (index for index, op in enumerate(point.options) if not yields(op) and not self._order.is_vain(op))
         return next(busy, 0)
 

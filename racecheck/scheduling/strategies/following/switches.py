@@ -1,4 +1,4 @@
-"""The tamest run, but for a few places at which a rank gives way."""
+"""The default run, but for a few places at which a rank yields."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Switch = tuple[int, int]
 
 
 class Switches(Strategy):
-    """``Switches([(0, 3)])``: rank 0 gives way after three of its ops, and goes on when nobody else can.
+    """``Switches([(0, 3)])``: rank 0 yields after three of its ops, and continues when no other rank can.
 
-    Of several that have given way the one that did so first goes on; who is given way to twice in one place is passed
+    Of several that have yielded, the first continues; a rank that is yielded to twice in one place is passed
     over twice.  With enough switches every schedule can be written so.  Counted by each rank for itself, switches mean
     the same whatever the others do: leaving one out leaves the others as they are.
     """

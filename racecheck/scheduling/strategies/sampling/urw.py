@@ -1,4 +1,4 @@
-"""A random walk that is uniform over interleavings: who has more ops left goes more often.
+"""A random walk that is uniform over interleavings: a thread with more ops left goes more often.
 
 Zhao, Wolff, Mathur, Roychoudhury: "Selectively Uniform Concurrency Testing", ASPLOS 2025, without the selection.  If
 what is left is known exactly and nobody waits, every interleaving is as probable as any other.  At a collective threads
