@@ -1,4 +1,4 @@
-"""``Accelerator.save_state``: who returns from it has saved nothing yet.
+"""``Accelerator.save_state``: a rank that returns from it has saved nothing yet.
 
 This is the real ``accelerate``, with a model in DDP, automatic naming and ``total_limit``.
 

@@ -1,11 +1,11 @@
-"""composer #686, ultralytics #700: a checkpoint is deleted, or written anew, while other ranks read it.
+"""composer #686, ultralytics #700: a checkpoint is deleted, or written again, while other ranks read it.
 
 These are the steps of loading as the reports give them, made with real calls, not the real composer or ultralytics.
 
 **Report.**  mosaicml/composer #686: while a checkpoint is loaded, rank 0 holds the files that are the same for all
 ranks in a temporary directory.  It leaves that directory's context, and ranks that are still extracting miss the shared
 files.  The fix is one more barrier; the race was found by running the test hundreds of times.
-ultralytics/ultralytics #700 with its issues: rank 0 writes ``best.pt`` and then writes it anew without the optimizer,
+ultralytics/ultralytics #700 with its issues: rank 0 writes ``best.pt`` and then writes it again without the optimizer,
 while other ranks load it, which ends in "PytorchStreamReader failed reading file".  With #700 only rank 0
 loads; #22884, which was closed, adds a barrier.
 
@@ -147,7 +147,7 @@ LOADED = (*DEFAULT, nothing_left_over, same_state)
     breaks="no-unexpected-errors",
 )
 def written_anew(rank: Rank) -> list[str]:
-    """As reported: all ranks load while rank 0 writes the file anew; judged only by how the loading ends."""
+    """As reported: all ranks load while rank 0 writes the file again; judged only by how the loading ends."""
     import torch.distributed as dist
 
     if rank.rank == 0:

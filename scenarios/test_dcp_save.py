@@ -3,7 +3,7 @@
 **Mechanism.**  Each rank writes a file of its own into one directory.  Once all have, rank 0 writes
 ``.metadata`` beside them and renames it into place; the collectives in between keep that order.
 
-**What must be found.**  Nothing.  This is the control: torch's own saver, unmodified, under every
+**What must be found.**  Nothing.  This is the control: torch's own save, unmodified, under every
 invariant.
 """
 

@@ -60,7 +60,7 @@ def swapped_out(path: Path) -> None:
 def consolidate(rank: Rank, destination: Path, *, dirs_exist_ok: bool = False) -> None:
     """Copy this rank's swap files, all but the gradients."""
     if rank.world_size > MOST_RANKS:
-        raise ValueError(f"setup makes the swap files of {MOST_RANKS} ranks: use at most so many")
+        raise ValueError(f"setup makes the swap files of {MOST_RANKS} ranks: use no more")
     shutil.copytree(
         swap_folder(rank.path, rank.rank),
         destination,

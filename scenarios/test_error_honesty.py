@@ -116,7 +116,7 @@ def agreed(rank: Rank) -> None:
     invariants=HONEST,
 )
 def dcp_save(rank: Rank) -> None:
-    """The saver of torch itself, with a directory for each step."""
+    """The save of torch itself, with a directory for each step."""
     import torch
     import torch.distributed.checkpoint as dcp
 

@@ -60,7 +60,7 @@ def load(rank: Rank, found: Callable[[Path], bool] = Path.exists) -> int:
 
 
 def train(step: int) -> int:
-    """What comes next is a collective; gives the step that it began with."""
+    """What comes next is a collective; returns the step that it began with."""
     import torch.distributed as dist
 
     dist.barrier()

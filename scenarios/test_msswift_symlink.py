@@ -4,7 +4,7 @@ These are the steps of replacing the link as the reports give them, made with re
 
 **Report.**  modelscope/ms-swift #4264 is the report of this family that gives the file its name.  The steps are those
 of its sibling NVIDIA/DeepLearningExamples #1092: one rank of each node removes the link to the last checkpoint and
-makes it anew; one rank's making lands between the other's removing and making, which ends in FileExistsError.
+makes it again; one rank's making lands between the other's removing and making, which ends in FileExistsError.
 Proposed there: the global rank decides who does it.
 
 **Mechanism.**  A link cannot be redirected in place: it is removed and made, and between the two there is none.

@@ -1,4 +1,4 @@
-"""openpi #868: with ``--overwrite``, every rank deletes the checkpoint directory and makes it anew.
+"""openpi #868: with ``--overwrite``, every rank deletes the checkpoint directory and makes it again.
 
 **Report.**  Physical-Intelligence/openpi #868: with 8 GPUs, ``train_pytorch.py --overwrite`` over an older
 run ends in FileNotFoundError out of ``shutil.rmtree`` on one rank or more.  PRs #908 and #969 let rank 0

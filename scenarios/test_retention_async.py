@@ -38,7 +38,7 @@ def weights(step: int, ranks: range) -> dict[str, Any]:
 
 
 def begin(rank: Rank, step: int) -> Any:
-    """Begin to save a step; gives what becomes of it."""
+    """Begin to save a step; returns its future."""
     import torch.distributed.checkpoint as dcp
 
     state, path = weights(step, range(rank.rank, rank.rank + 1)), rank.path / f"step-{step}"

@@ -9,7 +9,7 @@ main process go first, and the others look before they rename; its review says t
 and renaming are two steps.  With #28364 the main process alone renames, and flushes the directory.
 
 **Mechanism.**  One rename wins: for all others the source is gone.  A rank that has not yet written loses its
-directory; if it makes the staging directory anew, the final name is taken when it comes to rename.
+directory; if it makes the staging directory again, the final name is taken when it comes to rename.
 
 **What must be found.**
 

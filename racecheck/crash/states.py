@@ -20,8 +20,8 @@ MODELS = tuple(_MODELS)
 """The names of the models; "ext4" stands for ext4 with data=ordered, and what "xfs" can lose is among what it can."""
 
 ALL, APART, MOST = 4096, 4, 100_000
-"""All states are enumerated where a crash at one place leaves no more than so many (where ranks are apart: than a part
-of that), else those of a bounded set; and with so many candidates it has to be enough."""
+"""All states are enumerated where a crash at one place leaves no more than this many (where ranks are apart: than a
+part of that), else those of a bounded set; and this many candidates have to be enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,8 @@ def states(log: Log, model: str, *, budget: int = 20_000, acks: Sequence[int] = 
 
     ``model`` is one of `MODELS`.  ``budget`` bounds the states, the default being kept.  ``acks`` are trace indices:
     disks are told apart if not the same number of these events had happened, so that what had been acknowledged then
-    can be held against each.  ``most``: where there are more ways than that to lose something of one cut, only those of
-    a bounded set are taken.  Raises `ValueError` for a model that there is not.
+    can be compared with each.  ``most``: where there are more ways than that to lose something of one cut, only those
+    of a bounded set are taken.  Raises `ValueError` for a model that there is not.
     """
     if model not in _MODELS:
         raise ValueError(f"no model {model!r}; there are: {', '.join(MODELS)}")
@@ -175,7 +175,7 @@ class _Enumerator:
         return tuple(sorted(kept))
 
     def _grown(self, inode: int, size: int) -> int:
-        """The first call that made a file so long."""
+        """The first call that gave a file this length."""
         for change in self.changes.chosen(self.changes.of_inode[inode]):
             entry = self.log.entries[change.entry]
             if size == entry.length if entry.kind == "truncate" else size <= entry.offset + entry.length:

@@ -72,7 +72,7 @@ class Versions:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A run that is worth keeping: what determined it, what came of it, and how it was judged.
+    """A run that is worth keeping: what determined it, its outcome, and how it was judged.
 
     ``run`` is the number of the run under ``seed``, ``strategy`` the name of what chose its schedule, and
     ``invariants`` the names of all that were asked.  ``pair`` are the events of the trace whose order decides (one

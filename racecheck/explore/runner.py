@@ -113,11 +113,11 @@ def warm_up(
 
 
 def confirm(first: Outcome, again: Callable[[Outcome, bool], tuple[Outcome, str]]) -> tuple[Outcome, str]:
-    """The same schedule once more must give the same trace, results and disk.
+    """The same schedule once more must have the same trace, results and disk.
 
     ``again(outcome, labels)`` runs an outcome's schedule again, with the names that it knows to differ, and gives what
     came of it and where it left the schedule (if ``labels`` count).  Where names differ from run to run that is learnt:
-    gives the first run as it is shown then, and the difference that there is still, "" for none.
+    returns the first run as it is shown then, and the difference that there is still, "" for none.
     """
     difference = ""
     for _ in range(_LESSONS):
@@ -177,7 +177,7 @@ class Replayed:
 def replay(
     session: Session, scenario: Scenario, finding: Finding, times: int = 1, progress: Progress | None = None
 ) -> Replayed:
-    """Run a finding's schedule again; every run must give the recorded trace, result for result.
+    """Run a finding's schedule again; every run must have the recorded trace, result for result.
 
     Of one of free mode there is nothing but the faults to be run again: it may take several times.
     """

@@ -122,7 +122,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What to explore and how far: ``schedules`` runs, and after so many ``seconds`` no other one (0: no limit).
+    """What to explore and how far: ``schedules`` runs, and after ``seconds`` no other one (0: no limit).
 
     Runs before a cut do not count.  ``keep_going``: also after a violation; ``earlier`` is a search that was cut short,
     to go on with.  ``findings`` is where findings go; None keeps none.  ``names`` are patterns of names that are known
@@ -338,7 +338,7 @@ class _Exploration:
         return learnt, outcome
 
     def _repeat(self, outcome: Outcome, labels: bool) -> tuple[Outcome, str]:
-        """Run the schedule of an outcome again; returns what comes of it, and where it left the schedule."""
+        """Run the schedule of an outcome again; returns the outcome, and where it left the schedule."""
         before, self.rehearsal = self.rehearsal, None
         if before is not None and (before.world, before.schedule) == (outcome.world, outcome.schedule):
             return before, ""
@@ -410,7 +410,7 @@ class _Exploration:
 
 
 def unrun(search: Search, so_far: tuple[int, int, float], error: CannotRun) -> Report:
-    """The report of a search that could not go on after so many schedules, distinct schedules and seconds.
+    """The report of a search that could not go on, with its schedules, distinct schedules and seconds.
 
     What was found before it was cut stays found.
     """

@@ -4,11 +4,11 @@
     EIO on fsync times=all                        every fsync fails
     short on write bytes=10 nth=each              one write after the other is cut short, each in a run of its own
     torn on write bytes=4096                      that much is written, and then the call fails with EIO
-    full bytes=65536                              there is room for so much more, then ENOSPC
+    full bytes=65536                              there is room for 65536 more bytes, then ENOSPC
     slow on rename latest seconds=30              in virtual time
     kill on any nth=each                          SIGKILL before every op, one after the other, each in a run of its own
     kill-node on rename rank=0; kill-job on any   the node of the rank that gets there; all ranks
-    term on write seconds=30                      SIGTERM, and SIGKILL so much later
+    term on write seconds=30                      SIGTERM, and SIGKILL 30 s later
     crash model=ext4                              what a crash at any moment of the run can leave (`racecheck.crash`)
 
 A fault that is to hit "each" op is a point: does this op go well, or not?  All others happen where they say.

@@ -117,7 +117,7 @@ class Plan:
         return self._faults[number]
 
     def room(self, op: Op, wanted: int) -> int:
-        """How many of so many bytes there is room for; what there is is taken."""
+        """How many of the wanted bytes there is room for; that room is taken."""
         given = wanted
         for number, fault in enumerate(self._faults):
             if takes_room(fault, op, self._world.node(op.rank)):

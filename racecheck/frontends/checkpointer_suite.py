@@ -43,8 +43,8 @@ def check_checkpointer(
 
     ``checks`` and ``storages`` are names, by default all; ``seconds`` is about how long that may take.  ``baseline`` is
     a file that ``racecheck gate --update-baseline`` has written: what is known there does not fail, and of what is
-    fixed there is a warning; paths in it begin in the current directory, as on the command line.  Gives what came of
-    each check.  Raises `AssertionError`, with the matrix and the interleaving, unless all are PASS, and `UsageError`
+    fixed there is a warning; paths in it begin in the current directory, as on the command line.  Returns the results
+    of each check.  Raises `AssertionError`, with the matrix and the interleaving, unless all are PASS, and `UsageError`
     for what is no checkpointer, or no baseline.
     """
     __tracebackhide__ = True  # of pytest: what it shows is the matrix

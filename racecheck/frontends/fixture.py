@@ -99,7 +99,7 @@ class Racecheck:
         """Explore a scenario that documents a bug.
 
         The test fails unless ``invariant`` (a name or the function; default: what the scenario ``breaks``) is
-        violated within so many schedules.
+        violated within ``within`` schedules.
         """
         given: dict[str, Any] = {"ranks": ranks, "schedules": within, "strategy": strategy, "seed": seed}
         given |= {"faults": faults, "sizes": sizes, "collectives": collectives}
@@ -121,7 +121,7 @@ class Racecheck:
         seed: int | str | None = None,
         contents: bool = False,
     ) -> Outcome:
-        """What comes of a scenario under one schedule (default: the default), for properties of the test's own."""
+        """The outcome of a scenario under one schedule (default: the default), for properties of the test's own."""
         search = self._single(scenario, None, {"ranks": ranks, "seed": seed, "world": world})
         return racecheck.run(scenario, schedule=schedule, world=search.world, seed=search.seed, contents=contents)
 

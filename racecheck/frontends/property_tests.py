@@ -1,4 +1,4 @@
-"""Property tests of savers: hypothesis draws schedules, worlds and sequences of phases, and shrinks what fails.
+"""Property tests of checkpointers: hypothesis draws schedules, worlds and sequences of phases, and shrinks what fails.
 
     @settings(deadline=None)
     @given(schedule=racecheck.schedules(), world=racecheck.worlds(ranks=(2, 4)))
@@ -110,8 +110,8 @@ def worlds(
     sizes: Mapping[str, int] | None = None,
     faults: Sequence[str | Fault] = (),
 ) -> SearchStrategy[World]:
-    """Worlds that are like one (default: a scenario's default world), but of so many ranks on so many nodes: any of the
-    numbers that go together, the first ones being the simplest.  Clocks go ahead by up to ``skew`` seconds.  Of the
+    """Worlds that are like one (default: a scenario's default world), but with other numbers of ranks and nodes: any of
+    the numbers that go together, the first ones being the simplest.  Clocks go ahead by up to ``skew`` seconds.  Of the
     scenario's sizes those in ``sizes`` are 1 at least, and at most what is given.  One of the ``faults`` goes wrong, or
     none does; one that is to hit "each" op (``nth=each``) hits one that is drawn.
 

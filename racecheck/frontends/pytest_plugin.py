@@ -31,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     add(
         "--racecheck-explain", type=float, metavar="SECONDS", default=20.0,
-        help="Explain a failing check for so long at most (20); 0: not at all.",
+        help="Time budget of the explanation of a failing check in seconds (20); 0 turns it off.",
     )  # fmt: skip
     add("--racecheck-timeout", type=float, metavar="SECONDS", help="Timeout in seconds for every world.")
 

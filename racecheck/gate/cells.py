@@ -1,4 +1,4 @@
-"""A cell: what came of a checkpointer and a check."""
+"""A cell: the result of a checkpointer and a check."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A checkpointer, by the name that it was given, a check, and what came of them.
+    """A checkpointer, by the name that it was given, a check, and the result.
 
     ``versions`` are of the packages that the checkpointer takes and of torch: the same checkpointer with others is
     another row.  ``asked`` are the names of the invariants.  ``against`` says why what is found here is not held
     against the checkpointer, "" if it is.  ``text`` is a failing run as people read it.  ``is_done`` is False while a
-    longer search is still to come.  ``tried`` is how far the search came with the faults, stale views and crash states.
+    longer search is still to come.  ``tried`` is how far the search came with the faults, stale reads and crash states.
     """
 
     checkpointer: str
@@ -75,7 +75,7 @@ class Cell:
 
     @property
     def is_part(self) -> bool:
-        """Whether some of the faults, stale views or crash states were left out."""
+        """Whether some of the faults, stale reads or crash states were left out."""
         return not all(each.is_all for each in self.tried)
 
     @property

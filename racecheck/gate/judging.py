@@ -180,7 +180,7 @@ class Judging:
 
     def _of(self, check: Check, report: Report) -> Cell:
         made = cell(self._subject, check, report)
-        # Of a fault or a stale view that was hardly tried, that nothing was found says little.
+        # Of a fault or a stale read that was hardly tried, that nothing was found says little.
         if made.verdict is Verdict.PASS and any(each.is_scant for each in made.tried):
             return replace(made, verdict=Verdict.UNKNOWN, reasons=(*made.reasons, SCANT))
         return made

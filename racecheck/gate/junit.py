@@ -15,7 +15,7 @@ _ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 
 def xml(cells: Sequence[Cell], comparison: Comparison) -> str:
-    """A failure has the interleaving; what is known, or not held against the checkpointer, is skipped with the
+    """A failure has the interleaving; what is known, or not promised, is skipped with the
     reason; UNKNOWN is an error.  Each case says how much was tried.
     """
     root = ET.Element("testsuites", name="racecheck gate")

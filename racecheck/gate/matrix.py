@@ -32,7 +32,7 @@ LEGEND: dict[Kind, str] = {
 class Entry:
     """What is known of a checkpointer, an invariant and a storage, and what it rests on.
 
-    ``is_part``: some of the faults, stale views or crash states were left out.
+    ``is_part``: some of the faults, stale reads or crash states were left out.
     """
 
     kind: Kind

@@ -1,4 +1,4 @@
-"""Are the checks good enough?  Each mutant of a saver that holds must fail one of them, or be known to do no harm.
+"""Are the checks good enough?  Each mutant of a control must fail one of them, or be known to do no harm.
 
 ``python -m racecheck.gate.mutation [control|control-dcp] [NAME...]`` prints a table: what was changed, and which check
 noticed by which invariant, or why nobody had to.  Exit status 1 for a mutant of which neither can be said.
@@ -27,7 +27,7 @@ _LEAST, _HOLD_AT_LEAST = "posix-min", (controls.Recipe,)
 does not say that after a crash a rename is whole.
 """
 _SCHEDULES, _SWEPT = 20, 300
-"""How many runs a check gets; where it tries fault after fault, so many that it comes to the end."""
+"""How many runs a check gets; where it tries fault after fault, enough to end."""
 
 
 @dataclass(frozen=True, slots=True)

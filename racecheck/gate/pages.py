@@ -182,7 +182,7 @@ def _found(result: Result) -> Iterator[Block]:
 
 
 def _is_stood(check: Check) -> bool:
-    """Whether the saver to copy is asked it, and stands it."""
+    """Whether the checkpointer to copy is asked, and passes."""
     return check.name in applicable(controls.Recipe) and not reason_against(controls.Recipe, check)
 
 

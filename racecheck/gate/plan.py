@@ -1,7 +1,7 @@
 """How the time for a checkpointer is shared out.
 
 A first pass gives every check its default runs: all single faults where there are any, and some schedules elsewhere
-(with the single stale views first).  The most telling checks come first and take what they need of the time, as far as
+(with the single stale reads first).  The most telling checks come first and take what they need of the time, as far as
 something is left for each of the others.  What is left after that goes to explaining failures, then to checks for which
 there was not enough time, and then to a longer search for more.
 """
@@ -16,7 +16,7 @@ FIRST, LONG = 30, 200
 MOST = 10_000
 """Single faults are as many as they are: it is the time that ends a sweep."""
 _RESERVED = 3
-"""So many plain runs are kept for each check that is still to come: its first run happens twice."""
+"""This many plain runs are kept for each check that is still to come: its first run happens twice."""
 _PARTS = 8
 """One check may take so big a part of all the time in the first pass."""
 _LONGEST_EXPLANATION = 20.0
@@ -34,7 +34,7 @@ class Budget:
 def first(world: World, *, left: float, after: int, total: int, seconds: float, run: float) -> Budget | None:
     """Of the first pass; None if no time is left.
 
-    ``left`` seconds of so many are there, ``after`` of ``total`` checks come after this one, and a plain run takes
+    ``left`` seconds are there, ``after`` of ``total`` checks come after this one, and a plain run takes
     ``run`` seconds.
     """
     least = min(_RESERVED * run, left / (after + 1))
@@ -47,7 +47,7 @@ def first(world: World, *, left: float, after: int, total: int, seconds: float, 
 def longer(*, left: float, after: int, spent: float, least: float = 2, due: int = 0) -> Budget | None:
     """Of the second pass; None if there is not ``least`` times as much time as the first one ``spent``.
 
-    A longer search begins with the same runs, and with those ``due`` that sweep faults or stale views.
+    A longer search begins with the same runs, and with those ``due`` that sweep faults or stale reads.
     """
     share = left / (after + 1)
     return Budget("auto", LONG + due, share) if share > least * spent else None

@@ -38,7 +38,7 @@ class Asked:
 
 
 class Gate:
-    """Judges checkpointers and keeps what came of it; ``say`` takes lines that stay, ``show`` one that does not."""
+    """Judges checkpointers and keeps the results; ``say`` takes lines that stay, ``show`` one that does not."""
 
     def __init__(self, asked: Asked, terms: Terms, say: Callable[[str], None], show: Show) -> None:
         self._asked, self._terms, self._say, self._show = asked, terms, say, show

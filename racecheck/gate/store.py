@@ -4,7 +4,7 @@ The file is versioned JSON, read strictly and written as a whole.  A cell is goo
 the same (`Kept.source`, the versions, the terms): else it is made again, and replaces the old one.
 
 The gate of all has one file, which stays.  The gate of one checkpointer has a file for all that it was asked, and ends
-that when it has come to its end: the same command then wants to know it again, and what was asked otherwise and
+that when it has ended: the same command then wants to know it again, and what was asked otherwise and
 interrupted is still to be gone on with.
 """
 

@@ -53,7 +53,7 @@ class Subject:
         return make_world(world, ranks=ranks, nodes=ranks if world.nodes > 1 else 1)
 
     def against(self, check: Check) -> str:
-        """Why what a check finds is not held against it; "" if it is."""
+        """Why what a check finds does not count; "" if it does."""
         return suite.reason_against(self.kind, check)
 
 

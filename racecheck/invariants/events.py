@@ -35,7 +35,7 @@ def empties(op: Op) -> bool:
 
 
 def opens_for_writing(op: Op) -> bool:
-    """Whether an ``open`` gives a descriptor that one can write through."""
+    """Whether an ``open`` returns a descriptor that one can write through."""
     return op.call == "open" and (op.syscall == "creat" or not {"O_WRONLY", "O_RDWR"}.isdisjoint(op.flags))
 
 

@@ -2,14 +2,14 @@
 
 A rank whose call is made to fail has to fail, or how would anybody know?  So from the first such fault on
 
-1. its own exception, or its end with an exit status, is what an honest saver does;
+1. its own exception, or its end with an exit status, is what an honest checkpointer does;
 2. so are those of its peers, who learn of it in whatever way their protocol has;
 3. so is a death by the signal that was sent.
 
 What is not excused: an error that an op had met before a fault came, unless one then came to the same rank and file,
 which may have kept it from getting over that (``makedirs`` asks with stat(2) what is there after EEXIST); a process
 that breaks down (SIGSEGV, SIGABRT) where an error code would have had to be handled; ranks that wait for each other
-for good.  Whether a failure was an *honest* one is what `error_honesty` judges.  Slow ops and stale views are no
+forever.  Whether a failure was an *honest* one is what `error_honesty` judges.  Slow ops and stale reads are no
 excuse: they happen on a healthy cluster.
 """
 

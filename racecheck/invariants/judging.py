@@ -52,8 +52,8 @@ def judge(outcome: Outcome, invariants: Sequence[Invariant]) -> Judgement:
     """Ask every invariant and merge by maximum: a violation is a FAIL, else a reason for doubt is UNKNOWN.
 
     The reasons are listed with a FAIL too: what was not under control may bear on how to read it.  An
-    invariant that raises gives a reason, not an error; what it had found before that counts.  Of a crash only those are
-    asked that judge crashes (`judges_crashes`).
+    invariant that raises yields a reason, not an error; what it had found before that counts.  Of a crash only those
+    are asked that judge crashes (`judges_crashes`).
     """
     violations: list[Violation] = []
     if outcome.crash is not None:
@@ -79,7 +79,7 @@ def name_of(invariant: Invariant) -> str:
 
 
 def doubts_of(outcome: Outcome) -> Iterator[str]:
-    """Why this run could not be a PASS, whatever the invariants say; of a crash only what came of the recovery."""
+    """Why this run could not be a PASS, whatever the invariants say; of a crash only the outcome of the recovery."""
     if outcome.crash is None:
         yield from _doubts_of_run(outcome)
     if outcome.recovery is not None:

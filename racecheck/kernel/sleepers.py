@@ -14,7 +14,7 @@ Sleep = tuple[tuple[int, bytes], ...]
 """Threads that sleep, each with its scheduling statistics, which change whenever it runs."""
 
 _SHARE = 8
-"""One thread for so many descriptors that this process may have open is kept: two descriptors each."""
+"""One thread for this many descriptors that this process may have open is kept: two descriptors each."""
 _GONE = frozenset({errno.ENOENT, errno.ESRCH})
 
 

@@ -28,7 +28,7 @@ class Fault:
 
     ``what`` happens ("ENOSPC", "short", "kill", "crash", ...) to ops of these ``calls`` (families; none: of any) on a
     path that matches ``path``, by ``rank`` and on ``node`` (-1: any).  ``nth``: to the n-th such op of a run, from 1,
-    or with 0 to each of them, in one run after the other.  ``times``: to so many from there on, 0 for all.  ``amount``
+    or with 0 to each of them, in one run after the other.  ``times``: to how many from there on, 0 for all.  ``amount``
     is what the kind of fault needs: bytes or seconds.  ``model`` says what survives a crash.  ``after``: a kill comes
     when the op has happened, not before it.
     """
@@ -415,7 +415,7 @@ class Outcome:
 
     ``disk`` maps paths below the watched directory to what is there; where nodes have disks of their own a path starts
     with the node ("node1/ckpt/.metadata").  ``contents`` is of the checkpoint files among them, for invariants that ask
-    for it.  ``recovery`` is what came of the scenario's recovery, in a fresh world on the disk that this run left.
+    for it.  ``recovery`` is the outcome of the scenario's recovery, in a fresh world on the disk that this run left.
     ``names`` are the patterns of names that differ between two runs of one schedule, and that are shown with the thread
     that used them: ".tmp<0:1>".  ``pending`` are ops that never went: of ranks still going when the run ended.
     ``cut`` are those of threads that ended with their process, each with the index of the event that ended it.
@@ -453,7 +453,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """How many of the faults or stale views of the default schedule, each alone, or of the crash states were tried.
+    """How many of the faults or stale reads of the default schedule, each alone, or of the crash states were tried.
 
     ``of`` is how many there are, 0 if that is not known.
     """

@@ -1,7 +1,7 @@
 """Digests of what is in files, the same in every session.
 
-Sessions that run at once have numbered directories of their own (`racecheck.processes.session.Slot`), and savers write
-the path of the watched one into files: as text, or as a ``Path``, which pickle takes to pieces.  The numbers have one
+Sessions that run at once have numbered directories of their own (`racecheck.processes.session.Slot`), and checkpointers
+write the path of the watched one into files: as text, or as a ``Path``, which pickle takes to pieces.  Numbers have one
 length, and count as 0 here.
 """
 

@@ -1,4 +1,4 @@
-"""What a crash can leave, as text: what was lost, where it shows, what is on the disk then and what comes of it."""
+"""What a crash can leave, as text: what was lost, where it shows, what is on the disk and how the recovery ends."""
 
 from __future__ import annotations
 

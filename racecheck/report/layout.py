@@ -1,7 +1,7 @@
 """How wide the parts of an interleaving are.
 
 A line is a step number, then the text, then the mark of a violation, then the line of code.  The text stands
-in the column of its rank; where so many columns do not fit, each rank has a lane of one character, and the
+in the column of its rank; where the columns do not fit, each rank has a lane of one character, and the
 text of all ranks stands in one column behind the lanes.
 """
 
@@ -98,7 +98,7 @@ def measure(rows: Sequence[Row], ranks: int, width: int) -> Layout:
 
 
 def _cell(rows: Sequence[Row], layout: Layout, room: int, columns: int) -> tuple[int, bool]:
-    """The width of each of so many columns in this room, and whether that is enough."""
+    """The width of each of ``columns`` columns in this room, and whether that is enough."""
     cells = [(row.cells(columns=columns > 1), row.marked) for row in rows]
     natural = max([layout.label, *(each for each, _ in cells)])
     least = max([min(natural, _READABLE), *(each for each, marked in cells if marked)])

@@ -16,7 +16,7 @@ from racecheck.report import words
 from racecheck.scheduling.predict import Need, Pair, Prediction, Race
 
 _SHOWN = 4
-"""So many of a list; the rest is counted."""
+"""This many of a list are shown; the rest is counted."""
 _OP = 48
 """Where in a line the file begins, if no op is longer."""
 _BELOW = 19

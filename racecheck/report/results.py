@@ -35,7 +35,7 @@ EXIT = {Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.UNKNOWN: 3}
 _STYLES = {Verdict.PASS: "bold green", Verdict.FAIL: "bold red", Verdict.UNKNOWN: "bold yellow"}
 _INDENT = " " * 6
 _WAYS = 3
-"""In so many ways a crash may hurt before it is enough to read."""
+"""This many distinct failures of a crash are shown."""
 _GAP, _TIMES = re.compile(r"^.*(?:not tried|not controlled): "), re.compile(r" \(\d+ times\)$")
 _UNSAID = "could not judge the run: LookupError"
 _MENDS = {
@@ -130,7 +130,7 @@ def search_data(report: Report, cut: Path | None = None) -> dict[str, Any]:
 
 
 def prediction_text(found: Foreseen, page: Page) -> str:
-    """The races of a passing run, what came of them the other way, and what its collectives are for."""
+    """The races of a passing run, the result of their other order, and what its collectives are for."""
     if found.prediction is None:
         return "\n".join([_headline(found.verdict, found.target, "", page), *_doubts(found.verdict, found.reasons)])
     outcome = found.prediction.outcome

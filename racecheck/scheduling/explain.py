@@ -72,7 +72,7 @@ def explain(
 ) -> Explanation:
     """Minimise a failing run, and say what it owes its failure to.
 
-    No run begins after so many ``seconds``, and none after Ctrl-C: what was found until then counts.  Each step makes
+    No run begins after ``seconds``, and none after Ctrl-C: what was found until then counts.  Each step makes
     ``most`` runs at most.  ``tell`` hears what is being done.
 
     Raises `CannotRun` if the run does not fail a second time.

@@ -12,7 +12,7 @@ Such failures are reported of shared FUSE mounts, without their cause being prov
 kernel's NFS client does not do this.
 
 Everything else is as on one file system for all; so is what a crash takes, as if every write and fsync went to the
-server's disk at once (FUSE without writeback caching, which was not held against a real mount).  What nodes see beyond
+server's disk at once (FUSE without writeback caching, which was not compared with a real mount).  What nodes see beyond
 what is there is tried out: no claim to have covered everything covers it.
 """
 

@@ -1,5 +1,5 @@
 """Free mode: the same world at full speed, without control.  Nothing is chosen but faults, and nothing is seen of what
-it does but what faults hit: only what comes of it.
+it does but what faults hit: only the results.
 """
 
 from __future__ import annotations

@@ -275,7 +275,7 @@ def _target(request: Request) -> int:
 
 
 def _offset(request: Request, descriptor: int, moved: int) -> int:
-    """Where a call that has ``moved`` so many bytes began to write."""
+    """Where a call that has written ``moved`` bytes began to write."""
     given = request.op.args.get("offset", -1)
     if request.call.family == "write" and given >= 0:
         return given

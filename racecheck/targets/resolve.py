@@ -18,7 +18,7 @@ from racecheck.targets.suite import protocol
 _IMPORTING = (__file__, importlib.__file__)
 _INSTALLED = (sys.prefix + os.sep, sys.base_prefix + os.sep)
 _SHOWN = 5
-"""So many names are enough of a hint."""
+"""This many names are enough of a hint."""
 
 
 def load(target: str) -> Scenario:

@@ -3,8 +3,8 @@
 **Mechanism.**  At the end of ``DeepSpeedEngine.save_checkpoint`` (``deepspeed/runtime/engine.py``, 0.19.8) each rank
 copies its swap files by ``shutil.copytree`` to ``<save_dir>/<tag>/offloaded_tensors/rank<N>``, which must not be there.
 When the tag is (``best``, or the step to which a restarted job comes once more) that is a FileExistsError: by then the
-other files of the checkpoint have been written anew, the swap files have not, and what is on disk is of two steps.
-Without offload the same call saves the tag anew.
+other files of the checkpoint have been written again, the swap files have not, and what is on disk is of two steps.
+Without offload the same call saves the tag again.
 
 **What must be found.**
 

@@ -151,7 +151,7 @@ def record(started: Session, scenario: Scenario) -> list[Outcome]:
 
 
 def replay(bench: Bench, started: Session, scenario: Scenario, recorded: list[Outcome], times: int) -> int:
-    """Replay the recorded schedules in turn; gives how many runs were the same."""
+    """Replay the recorded schedules in turn; returns how many runs were the same."""
     alike = 0
     runner.warm_up(started, scenario, scenario.world, seed="0")
     for number in range(times):
@@ -207,7 +207,7 @@ def clean(bench: Bench, started: Session, scenario: Scenario) -> None:
 
 
 def libraries(bench: Bench) -> None:
-    """Real savers: accelerate's schedules repeat, and filelock excludes, in no time."""
+    """Real checkpointers: accelerate's schedules repeat, and filelock excludes, in no time."""
     with session() as started:
         scenario, tries = resolve.load(f"{TARGETS}/libraries.py::accelerate_thrice"), bench.times(200, 20)
         search = Search(scenario, scenario.world, scenario.invariants, schedules=1)

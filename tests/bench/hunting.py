@@ -35,7 +35,7 @@ from racecheck.targets import resolve
 
 _LONGEST_SLEEP = 0.005
 _PATIENCE = timedelta(seconds=5)
-"""How long a rank waits for the others: who waits in vain has hit a deadlock."""
+"""How long a rank waits for the others: after that it has hit a deadlock."""
 _CALLS = ("mkdir", "rmdir", "unlink", "remove", "rename", "replace", "open", "listdir", "scandir", "stat", "symlink")
 
 

@@ -133,7 +133,7 @@ def test_the_order_in_which_states_come_does_not_matter(session: Session) -> Non
 
 
 def test_a_second_save_into_the_same_directory_loses_the_first(session: Session) -> None:
-    """Shards are emptied in place, and there is a window without metadata (torch's own saver)."""
+    """Shards are emptied in place, and there is a window without metadata (torch's own save)."""
     crashes = judged(session, "dcp_twice")
     messages = [str(each) for group in crashes.groups if "kill" in group.models for each in recovered(group)]
     assert any("EOFError" in each for each in messages)

@@ -171,7 +171,7 @@ def test_a_synchronous_write_that_has_returned_is_not_lost():
 
 @pytest.mark.parametrize("model", ["ext4", "btrfs"])
 def test_the_crash_of_every_state_leaves_it(model: str):
-    """A state that is said to be left when only so much had happened is allowed of just that."""
+    """A state that is said to be left after a part of the log is allowed of just that part."""
     checked = 0
     for seed in range(25):
         log = litmus.log_of(litmus.program(Random(f"crash {seed}"))[:14], shared_journal=False)

@@ -1,4 +1,4 @@
-"""Loaders: each state gets what came of that state, whatever becomes of the processes."""
+"""Loaders: each state gets its own result, whatever becomes of the processes."""
 
 from __future__ import annotations
 

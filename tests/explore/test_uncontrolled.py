@@ -1,4 +1,4 @@
-"""Each scenario once at full speed: what came of it must be something that exploring finds, too.
+"""Each scenario once at full speed: its outcome must be something that exploring finds, too.
 
 Otherwise control has taken something away from the program, and a PASS would say nothing.
 

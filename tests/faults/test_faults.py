@@ -1,4 +1,4 @@
-"""What goes wrong on purpose: how it is written, which ops it meets, and what comes of it."""
+"""What goes wrong on purpose: how it is written, which ops it meets, and what follows."""
 
 from __future__ import annotations
 

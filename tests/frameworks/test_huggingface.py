@@ -1,4 +1,4 @@
-"""The savers of the Hugging Face stack, in an environment that has them (``transformers==5.23.0``)."""
+"""The checkpointers of the Hugging Face stack, in an environment that has them (``transformers==5.23.0``)."""
 
 from __future__ import annotations
 

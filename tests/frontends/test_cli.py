@@ -327,7 +327,7 @@ def test_list_shows_what_scenarios_document(cli: Cli) -> None:
 
 
 def test_list_looks_through_a_directory_for_what_may_be_scenarios(cli: Cli, tmp_path: Path) -> None:
-    """Files that do not speak of racecheck are not imported: who knows what they would do."""
+    """Files that do not speak of racecheck are not imported: they could do anything."""
     for name in ("scenarios/b.py", "scenarios/deep/a.py", "scenarios/.venv/c.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(FILE.read_text())
@@ -460,7 +460,7 @@ def _run_for_ever(target: str, runs: Path) -> subprocess.Popen[str]:
 
 
 def _interrupt(process: subprocess.Popen[str], runs: Path) -> tuple[str, str]:
-    """Ctrl-C; gives what was said on both ways.  Nothing may be left."""
+    """Ctrl-C; returns what both streams have.  Nothing may be left."""
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130

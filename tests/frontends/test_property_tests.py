@@ -335,7 +335,7 @@ def test_the_example_of_the_readme_holds() -> None:
 
 @pytest.mark.slow
 def test_the_example_of_the_readme_finds_the_shortest_sequence() -> None:
-    """Who removes the newest checkpoint cannot resume."""
+    """A job that removes the newest checkpoint cannot resume."""
     saver = readme()["Saver"]
     with pytest.raises(AssertionError, match="FileNotFoundError") as failed:
         run_state_machine_as_test(seed(SEED)(saver), settings=settings(saver.TestCase.settings, database=None))

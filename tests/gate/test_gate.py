@@ -66,8 +66,8 @@ class TestCells:
             ({"tried": (Tried("fault", 41, 41),), "schedules": 55}, "all 41 faults, 55 schedules", False),
             ({"tried": (Tried("fault", 1, 41),)}, "1 of 41 faults, 3 schedules", True),
             (
-                {"tried": (Tried("stale view", 1, 1), Tried("crash state", 5, 0)), "schedules": 1},
-                "all 1 stale view, 5 crash states, not all, 1 schedule",
+                {"tried": (Tried("stale read", 1, 1), Tried("crash state", 5, 0)), "schedules": 1},
+                "all 1 stale read, 5 crash states, not all, 1 schedule",
                 True,
             ),
             ({"tried": (Tried("crash state", 0, 0),)}, "0 crash states, not all, 3 schedules", True),

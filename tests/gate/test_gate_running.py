@@ -167,7 +167,7 @@ class TestGate:
         assert cli.err.count("\n") == 1, "one line, of the check or of what is wrong"
 
     def test_an_interrupted_one_goes_on(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-        """And one that has come to its end begins anew."""
+        """And one that has come to its end begins again."""
         ask = ["gate", f"{FILE}::Careful", *only("save", "saves", "load")]
         original = Judging.cells
         monkeypatch.setattr(Judging, "cells", _interrupted_after(f"{FILE}::Careful[saves]"))

@@ -97,7 +97,7 @@ def ran(toy: Any, rank: int = 1) -> list[str]:
 )
 def test_a_safeguard_is_left_out(text: str, gone: set[str]) -> None:
     assert ran(made("without", text)) == [each for each in WHOLE if each not in gone]
-    assert ran(Toy()) == WHOLE, "the saver itself stays as it is"
+    assert ran(Toy()) == WHOLE, "the checkpointer itself stays as it is"
 
 
 def test_what_one_rank_does_all_do() -> None:

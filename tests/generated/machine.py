@@ -654,7 +654,7 @@ def _plain(thread: Thread) -> Instruction:
 
 
 def _asking(times: int, what: Instruction) -> Block:
-    """To ask up to so many times, with a sleep between two questions."""
+    """To ask up to a number of times, with a sleep between two questions."""
     if times == 1:
         return (what,)
     return (("if", what, (), (("sleep",), *_asking(times - 1, what))),)

@@ -103,7 +103,7 @@ def early_root(patch: pytest.MonkeyPatch) -> None:
 
 
 def state_without_footprint(patch: pytest.MonkeyPatch) -> None:
-    """Who reads a file does not depend on who writes it."""
+    """A reader of a file does not depend on its writer."""
     patch.setitem(footprints.FAMILIES, "read", footprints.FAMILIES["sleep"])  # type: ignore[index]
 
 

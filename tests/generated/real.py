@@ -39,7 +39,7 @@ def standard(name: str) -> Program:
 
 
 def compare(session: Session, scenario: Scenario, program: Program, most: int) -> Compared:
-    """Search up to so many schedules.
+    """Search up to a number of schedules.
 
     What real ranks do lies between two judges: with gloo a rank may leave some collectives early, but not all that a
     backend may let it leave.  Raises `judge.TooMany`.

@@ -76,7 +76,7 @@ class Toy:
         self._cause: Clock = {}
 
     def run(self) -> tuple[Outcome, tuple[object, ...]]:
-        """What the engine is told of the run, and what came of it."""
+        """What the engine is told of the run, and its outcome."""
         while not self._machine.mismatch:
             self._place()
             if self._settle():

@@ -32,7 +32,7 @@ class Failed(Exception):
 
 
 class Tree:
-    """Inodes by identity: who made it, and as its how-manieth."""
+    """Inodes by identity: the thread that made it, and a number among those it made."""
 
     def __init__(self, inodes: dict[str, Inode] | None = None) -> None:
         self.inodes = inodes if inodes is not None else {ROOT: Inode("directory")}

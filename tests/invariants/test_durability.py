@@ -424,7 +424,7 @@ def test_a_load_without_a_step_is_not_compared() -> None:
 
 
 def sees(label: str, text: str = "", *, errno: str = "", fault: str = "stale: as it was", **clock: int) -> Op:
-    """A look by a thread after so many events of others: ``t0=4``, four of thread 0."""
+    """A look by a thread after a number of events of others: ``t0=4``, four of thread 0."""
     known = {name.removeprefix("t"): count for name, count in clock.items()}
     return op(label, result=Result(errno=errno, text=text), fault=fault, clock=known)
 

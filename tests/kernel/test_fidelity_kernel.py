@@ -149,7 +149,7 @@ def test_the_kernel_would_load_the_filter(machine: str) -> None:
 
 @contextmanager
 def filtered(body: str) -> Iterator[tuple[Listener, int, socket.socket]]:
-    """A process with the filter on itself that runs ``body``; gives its listener, its pid and a socket to it."""
+    """A process with the filter on itself that runs ``body``; returns its listener, its pid and a socket to it."""
     ours, theirs = socket.socketpair()
     ours.settimeout(20)
     pid = os.fork()

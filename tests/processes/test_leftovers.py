@@ -58,7 +58,7 @@ def eventually(condition: object, seconds: float = 60) -> bool:
 
 @contextmanager
 def hanging(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str, int]]:
-    """A run that hangs, with a child of its rank that has detached itself; gives its slot and guardian."""
+    """A run that hangs, with a child of its rank that has detached itself; returns its slot and guardian."""
     command = [sys.executable, "-c", _DRIVER, str(tmp_path), f"{TARGETS / 'worlds.py'}::hangs"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as driver:
         assert driver.stdout is not None

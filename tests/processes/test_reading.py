@@ -479,7 +479,7 @@ class _Evil:
 
 
 NESTED = b")" + b"\x85" * 1_000_000
-"""A tuple in a tuple in a tuple: who hashes it overflows the stack."""
+"""A tuple in a tuple in a tuple: to hash it overflows the stack."""
 
 HOSTILE = {
     "a bound method": (pickle.dumps(Path("x").exists), f"holds builtins.getattr, {FOREIGN}"),

@@ -210,7 +210,7 @@ def test_a_full_disk_is_not_a_finding(tmp_path: Path) -> None:
 
 
 def test_sessions_that_run_at_once_come_to_the_same(tmp_path: Path) -> None:
-    """Their directories have other numbers, which savers write into files."""
+    """Their directories have other numbers, which checkpointers write into files."""
     with Session(tmp_path) as first, Session(tmp_path) as second:
         assert first.slot.path != second.slot.path
         one, other = (run(session, "names_its_place", file="naming") for session in (first, second))

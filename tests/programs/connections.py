@@ -78,7 +78,7 @@ def one_after_the_other(rank: Rank) -> str:
 
 @scenario(ranks=1)
 def two_threads(rank: Rank) -> list[str]:
-    """Who listens is a thread of the same rank."""
+    """The listener is a thread of the same rank."""
     with bound(rank) as (server, port):
         taken: list[str] = []
 
@@ -163,7 +163,7 @@ def _has_ipv6() -> bool:
 
 @scenario(ranks=2)
 def selects_behind_a_collective(rank: Rank) -> str:
-    """Who waits for a descriptor, as soon as it is out of a broadcast, does not wait for that any more."""
+    """A thread that waits for a descriptor, as soon as it is out of a broadcast, does not wait for that any more."""
     ends = socket.socketpair()
     with bound(rank):
         if rank.rank == 0:

@@ -378,7 +378,7 @@ on_objects = racecheck.scenario(
 
 
 def uploads(ends: Callable[[int, Path], None], name: str) -> racecheck.Scenario:
-    """Rank 0 writes a file anew, and says that it is done; before that something happens to it."""
+    """Rank 0 writes a file again, and says that it is done; before that something happens to it."""
 
     def run(rank: Rank) -> None:
         if rank.rank == 0:

@@ -164,7 +164,7 @@ def syncs_again(rank: Rank) -> None:
 
 @scenario(ranks=2)
 def writes_again(rank: Rank) -> None:
-    """If fsync fails, all is written anew."""
+    """If fsync fails, all is written again."""
     if rank.rank == 0:
         for name in ("new", "newer"):
             with (rank.path / name).open("w") as file:

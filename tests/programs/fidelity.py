@@ -17,7 +17,7 @@ PARTS = (fidelity_data, fidelity_locks, fidelity_open, fidelity_paths)
 
 @scenario(ranks=1, max_ops=100_000)
 def battery(rank: Rank) -> str:
-    """Every program, one after the other; gives their packed answers."""
+    """Every program, one after the other; returns their packed answers."""
     return fidelity_raw.packed(fidelity_raw.run(rank.path))
 
 

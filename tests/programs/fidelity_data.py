@@ -36,7 +36,7 @@ class Pages:
         assert raw("munmap", self.end, _PAGE) == 0
 
     def fill(self, data: bytes) -> int:
-        """Put the bytes right before the end; gives their address."""
+        """Put the bytes right before the end; returns their address."""
         ctypes.memmove(self.end - len(data), data, len(data))
         return self.end - len(data)
 

@@ -347,7 +347,7 @@ def from_outside() -> Any:
 
 
 def _of_length(length: int, end: str, start: str = "") -> str:
-    """A path of so many bytes that means ``end``."""
+    """A path of a number of bytes that means ``end``."""
     rest = length - len(start) - len(end)
     return start + "/" * (rest % 2) * bool(start) + "./" * (rest // 2) + ("/" * (rest % 2) if not start else "") + end
 

@@ -231,7 +231,7 @@ executes.setup(source_tree)
 
 @scenario(ranks=2)
 def upgrades(rank: Rank) -> Any:
-    """Both ranks turn a shared lock into an exclusive one: who waits has given its own up, so one gets it, then the other."""
+    """Both ranks turn a shared lock into an exclusive one: a rank that waits has given its own up, so one gets it, then the other."""
     import torch.distributed as dist
 
     with open(rank.path / "lock", "a") as file:

@@ -1,4 +1,4 @@
-"""Real savers, with nothing wrong in how they are used.  Not collected by pytest."""
+"""Real checkpointers, with nothing wrong in how they are used.  Not collected by pytest."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""Scenarios whose threads wait for so long at most.  Not collected by pytest."""
+"""Scenarios whose threads wait with a limit.  Not collected by pytest."""
 
 import _thread
 import ctypes
@@ -75,7 +75,7 @@ def program_with_a_limit(rank: Rank) -> str:
 
 @scenario(ranks=2)
 def sooner_first(rank: Rank) -> None:
-    """Who waits for a shorter time goes on first, whatever its number."""
+    """The thread that waits for a shorter time continues first, whatever its number."""
     threading.Event().wait(0.3 - 0.2 * rank.rank)
     (rank.path / f"f{rank.rank}").touch()
 

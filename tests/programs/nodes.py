@@ -45,7 +45,7 @@ def given(path: Path) -> None:
 
 @scenario(ranks=2, nodes=2, storage="node-local")
 def remove_all(rank: Rank) -> bool:
-    """The watched directory itself can be removed and made anew, on one node."""
+    """The watched directory itself can be removed and made again, on one node."""
     if rank.node == 0:
         shutil.rmtree(rank.path)
         gone = not rank.path.exists()

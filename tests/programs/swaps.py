@@ -39,7 +39,7 @@ def tree(path: Path) -> None:
 
 
 class Actor:
-    """Does what it draws, and keeps what comes of it in ``seen``."""
+    """Does what it draws, and keeps the result in ``seen``."""
 
     def __init__(self, rank: Rank) -> None:
         self.path, self.name = rank.path, str(rank.rank)

@@ -10,7 +10,7 @@ from racecheck import Rank, scenario
 
 @scenario(ranks=2)
 def every_collective(rank: Rank) -> int:
-    """One collective of each kind, synchronous and asynchronous, on the world and on a sub-group; gives how many."""
+    """One collective of each kind, synchronous and asynchronous, on the world and on a sub-group; returns how many."""
     import torch
     import torch.distributed as dist
 

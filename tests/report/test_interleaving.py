@@ -1,6 +1,6 @@
 """Reports in text.
 
-Golden files hold what a person sees; ``python tests/report/test_interleaving.py`` writes them anew.
+Golden files hold what a person sees; ``python tests/report/test_interleaving.py`` writes them again.
 """
 
 from __future__ import annotations

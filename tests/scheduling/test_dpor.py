@@ -140,7 +140,7 @@ def test_loops_that_poll_come_to_an_end(wait: Callable[[], Generator[Do, Seen, N
 
 
 def test_a_lock_that_goes_with_its_process(session: Session) -> None:
-    """Who gets it then comes after all that the process has done, and may also have come first."""
+    """A thread that gets it then comes after all that the process has done, and may also have come first."""
     scenario = target("worlds", "lock_kept_to_the_end")
     asked = Search(scenario, scenario.world, scenario.invariants, strategy="dpor", keep_going=True)
     report = explore(session, asked)

@@ -81,7 +81,7 @@ def test_as_few_switches_as_brute_force_finds() -> None:
 
 
 def found_at_once(outcome: Outcome) -> Iterator[Violation]:
-    """Who looks for ``a`` finds it."""
+    """A rank that looks for ``a`` finds it."""
     for index, event in enumerate(outcome.trace):
         if isinstance(event, Op) and (event.call, event.path) == ("stat", "a") and event.result == Result("ENOENT"):
             yield Violation("found-at-once", "missing", (event.rank,), (index,))

@@ -217,7 +217,7 @@ def test_an_ordering_that_cannot_always_be_kept_needs_another_one() -> None:
 
 
 def test_what_is_needed_is_not_always_among_the_races() -> None:
-    """Who fails is decided by a coin that no schedule knows of."""
+    """A coin that no schedule knows decides which rank fails."""
     program = Program(((Do("mkdir", "x"),), (Do("stat", "x"),)))
     found = run(program, RandomWalk())
     coin = Random(0)

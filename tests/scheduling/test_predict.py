@@ -1,4 +1,4 @@
-"""Prediction: races of one run and what comes of them the other way, and what collectives are for."""
+"""Prediction: races of one run, the results of their other order, and what collectives are for."""
 
 from __future__ import annotations
 

@@ -249,7 +249,7 @@ def test_every_kind_of_location_has_its_case() -> None:
 
 
 def check_diamonds(root: Path, seeds: range) -> int:
-    """Random pairs; gives how many were independent."""
+    """Random pairs; returns how many were independent."""
     independent = 0
     for seed in seeds:
         seen = diamond(root / str(seed), str(seed), 4 + seed % 24)
@@ -411,7 +411,7 @@ def test_collectives_and_keys_of_the_store() -> None:
 
 
 def test_where_nothing_is_nothing_is_shared() -> None:
-    """Who finds nothing at two names is not in conflict with who finds nothing at others."""
+    """Ops that find nothing at two names do not conflict with ops that find nothing at others."""
     nowhere = [op(f"{rank} open x{rank}", errno="ENOENT", flags=("O_TRUNC",)) for rank in range(2)]
     assert not depends(of(nowhere[0]), of(nowhere[1]))
     assert all(location.key for location in of(nowhere[0]))

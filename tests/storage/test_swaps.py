@@ -222,7 +222,7 @@ def test_the_audit_notices_what_a_footprint_leaves_out(session: Session) -> None
 
 
 def test_an_op_by_way_of_a_link_that_leads_out(session: Session) -> None:
-    """Who replaces the link decides what it is about; what it then does outside is the kernel's, and is told."""
+    """The op that replaces the link decides where it leads; what happens outside is the kernel's, and is named."""
     outcome = Audit(session, target("swaps", "way_out")).run(RandomWalk(), "0")
     assert outcome.results == (Returned(["somewhere else", 14]),)
     assert [(op.call, op.result and op.result.known) for op in outcome.ops if op.places[-1].through == ("out",)] == [

@@ -1,4 +1,4 @@
-"""Control changes nothing: each program of the battery gives the same in an ordinary process and in a controlled rank.
+"""Control changes nothing: each program of the battery has the same answers in an ordinary process and in a controlled rank.
 
 The programs are in tests/programs/fidelity_*.py.  They differ from an ordinary run only in the numbers of descriptors.
 """

@@ -1,4 +1,4 @@
-"""Worlds of several nodes: who is where, and disks that belong to nodes."""
+"""Worlds of several nodes: which rank is where, and disks that belong to nodes."""
 
 from __future__ import annotations
 

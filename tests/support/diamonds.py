@@ -359,7 +359,7 @@ def orders(root: Path, prepare: Callable[[Hand], tuple[Did, Did]]) -> tuple[Seen
 
 
 def diamond(root: Path, seed: str, before: int) -> tuple[Seen, Seen]:
-    """Two random calls in both orders, in a state that so many random calls have led to."""
+    """Two random calls in both orders, in a state that other random calls have led to."""
 
     def prepare(hand: Hand) -> tuple[Did, Did]:
         rng = Random(seed)

@@ -62,7 +62,7 @@ def resharded(session: Session, name: str) -> tuple[list[Weights], list[Weights]
 
 @cache
 def reference(session: Session) -> tuple[dict[str, str], dict[str, str]]:
-    """What is to be loaded of both steps: what the plainest saver that waits loads."""
+    """What is to be loaded of both steps: what the plainest checkpointer that waits loads."""
     two, four = resharded(session, "torch-rename")
     return dict(two[0].tensors), dict(four[0].tensors)
 

@@ -953,7 +953,7 @@ def _length(step: Do) -> int:
 
 
 def _interleavings(program: Program) -> int:
-    """About so many; barriers cut the actors into phases."""
+    """About that number; barriers cut the actors into phases."""
     actors = [actor for actor in program.actors if isinstance(actor, tuple)]
     phases = [[0] for _ in actors]
     for own, steps in zip(phases, actors, strict=True):

@@ -1,4 +1,4 @@
-"""Each check of the suite notices what it is there for, and lets a saver pass that holds."""
+"""Each check of the suite notices what it is there for, and lets a correct checkpointer pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real savers under control: every schedule repeats, and nothing is found where nothing is wrong."""
+"""Real checkpointers under control: every schedule repeats, and nothing is found where nothing is wrong."""
 
 from __future__ import annotations
 

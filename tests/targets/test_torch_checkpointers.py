@@ -98,7 +98,7 @@ def test_a_power_loss_takes_what_dcp_had_saved(session: Session) -> None:
     ],
 )
 def test_what_holds_is_clean(session: Session, target: str, fault: str) -> None:
-    """The twins of what is found: the same check of a saver that stands it, or of the same saver elsewhere."""
+    """The twins of what is found: the same check of a checkpointer that passes it, or of the same one elsewhere."""
     report = explored(session, target, *filter(None, [fault]), schedules=3)
     assert not report.violations
     assert report.verdict is Verdict.PASS, report.reasons

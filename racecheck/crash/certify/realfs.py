@@ -27,7 +27,7 @@ __all__ = ["FILE_SYSTEMS", "Certificate", "certify"]
 
 _MODEL = {"ext4": "ext4", "xfs": "xfs", "btrfs": "btrfs"}
 _FRESH = 100
-"""After so many crashes the file system is made again."""
+"""After this many crashes the file system is made again."""
 
 Found = dict[str, bytes | None]
 """What was found: by path the bytes of a file, None for a directory."""
@@ -37,8 +37,8 @@ Found = dict[str, bytes | None]
 class Certificate:
     """What came of trying a model on a file system.
 
-    So many ``programs`` were run, after ``lossy`` of them the crash lost something, and ``outside`` are those (as text)
-    that left what the model does not allow.  ``reason`` says why fewer were run than asked for, "" if not.
+    ``programs`` were run, after ``lossy`` of them the crash lost something, and ``outside`` are those (as text) that
+    left what the model does not allow.  ``reason`` says why fewer were run than asked for, "" if not.
     """
 
     fs: str
@@ -56,7 +56,7 @@ def certify(
     progress: Callable[[int], None] | None = None,
     directory: str | None = None,
 ) -> Certificate:
-    """Try a model on ``fs`` with so many random programs.
+    """Try a model on ``fs`` with random programs.
 
     ``progress`` gets how many have been run; images are in ``directory`` (default: where temporary files are).  Raises
     `ValueError` for a file system that there is no model of.
@@ -102,7 +102,7 @@ def _collected(
 
 
 def main(arguments: Sequence[str]) -> None:
-    """What the process of its own does; says what came of each program in a line of JSON."""
+    """What the process of its own does; writes the result of each program in a line of JSON."""
     fs, programs, seed, place = arguments
     try:
         own_mounts()

@@ -24,16 +24,16 @@ from racecheck.supervisor.recorder import Recorder
 from racecheck.targets.scenarios import Scenario
 
 MOST_HUNG = 3
-"""After so many recoveries that did not end in time the rest of the states is left: each takes the world's timeout."""
+"""After this many recoveries that did not end in time, other states are left: each takes the world's timeout."""
 
 _SAMPLE = 8
-"""So many states, from first to last, are loaded in a process of their own, too, and must come to the same."""
+"""This many states, from first to last, are loaded in a process of their own, too, and must come to the same."""
 
 AS_IT_IS = "as it is"
 
 OUT_OF_TIME = "the time budget was used up"
 _OFTEN = 50
-"""Progress is told of every so many states."""
+"""Progress is shown after each such number of states."""
 
 Progress = Callable[[int, int, float, str], None]
 """Called now and then: how many states have been judged, of how many, the seconds that it took, and the model."""
@@ -116,7 +116,7 @@ def judge_crashes(
 ) -> Crashes:
     """Enumerate what crashes can leave of a run, under each of these models, and judge it by these invariants.
 
-    ``recorder`` was there when the outcome came about.  No new state is begun after so many ``seconds`` (0: no limit).
+    ``recorder`` was there when the outcome came about.  No new state is begun after ``seconds`` (0: no limit).
     ``only``: of all states that one is judged.  ``most``: of a cut all states are tried if there are no more than that
     (`racecheck.crash.states.states`).  Raises `CannotRun` and `UsageError` like a run.
     """
@@ -153,7 +153,7 @@ def judge_repairs(
 
     Each repair, and each two together, is made in the log of the run that has been judged, and its states are judged
     in their turn; where something breaks under all of these, the best two get one more.  Those that are not reached in
-    so many ``seconds`` are left out (0: no limit).
+    ``seconds`` are left out (0: no limit).
     """
     until = time.perf_counter() + seconds if seconds > 0 else 0.0
     found = {AS_IT_IS: crashes}
@@ -180,8 +180,8 @@ def judge_repairs(
 class _Judging:
     """Judges the states of the log of a run, as it is or repaired.  ``alone``: each is loaded in a process of its own.
 
-    ``seen`` is what came of each state of the disk, ``order`` the one in which they were asked for; ``doubts`` are what
-    is wrong with that.
+    ``seen`` is the result of each state of the disk, ``order`` the one in which they were asked for; ``doubts`` are
+    what is wrong with that.
     """
 
     def __init__(

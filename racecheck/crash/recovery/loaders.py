@@ -66,7 +66,7 @@ class Loaders:
         self.hung = 0
 
     def load(self, states: Iterable[Sequence[Item]], *, alone: bool = False) -> Iterator[tuple[int, Loaded]]:
-        """Let the recovery load each of these states; returns their numbers with what came of it, as it comes.
+        """Let the recovery load each of these states; returns their numbers with the results, as they come.
 
         ``alone``: each in a process of its own.  Raises `CannotRun` or `UsageError` where that cannot be.
         """
@@ -197,7 +197,7 @@ class Loaders:
             self._bury(_DYING)
 
     def _bury(self, seconds: float = 0.0) -> None:
-        """Give back what belongs to loaders that were killed, as far as they are gone after so many seconds."""
+        """Give back what belongs to loaders that were killed, as far as they are gone after this number of seconds."""
         self._dying = [loader for loader in self._dying if not loader.is_buried(seconds)]
 
     def close(self) -> None:
@@ -287,7 +287,7 @@ class _Loader:
         return disk.tail(self.printed / "0")
 
     def is_buried(self, seconds: float) -> bool:
-        """Whether its process, which was killed, is gone after so many seconds; then nothing of it is left."""
+        """Whether its process, which was killed, is gone after this number of seconds; then nothing of it is left."""
         if self._handle >= 0:
             ended = select.poll()
             ended.register(self._handle, select.POLLIN)

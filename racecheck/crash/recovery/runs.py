@@ -69,7 +69,7 @@ class Runs:
     def judge(self, outcome: Outcome, *, seconds: float, tell: Tell) -> Crashes | None:
         """What crashes of the run that was recorded last leave; None if that is known, or not asked for.
 
-        No state is begun after so many ``seconds`` (0: no limit).  Raises `CannotRun` and `UsageError` like a run.
+        No state is begun after ``seconds`` (0: no limit).  Raises `CannotRun` and `UsageError` like a run.
         """
         key = _deeds(outcome)
         if not self.models or key in self._seen:
@@ -90,7 +90,7 @@ class Runs:
         """What crashes leave under each repair; must be of the run that was recorded last.
 
         Of the run alone where no repair changes it.  Only what could be judged as far as the run itself can be compared
-        with it: there is no other once so many ``seconds`` (0: a minute) are over.
+        with it: there is no other once ``seconds`` (0: a minute) are over.
         """
         if OUT_OF_TIME in crashes.truncated or crashes.interrupted:
             return {}

@@ -32,7 +32,7 @@ _MOST_CHUNKS, _SHOWN = 500, 5
 
 
 def read(root: str) -> dict[str, dict[str, Any]]:
-    """Read all checkpoint files below a directory; gives, by path relative to it, JSON data of a `Content` each.
+    """Read all checkpoint files below a directory; returns, by path relative to it, JSON data of a `Content` each.
 
     These are the metadata of DCP, files of torch.save and of safetensors, known by their names or by how they begin.
     Shards of DCP are read as their metadata says, not by themselves.  Symbolic links are followed to files below

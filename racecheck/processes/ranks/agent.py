@@ -69,7 +69,7 @@ class Job:
     world's by name.  ``recovering``: they run the scenario's recovery.  ``loads`` is the directory of a loader
     (`racecheck.processes.ranks.recovery_worker`), whose bytes are in the file ``spool``; if it is ``reading`` it says
     what is in the files, too.  ``early``: a rank goes on at once whose part of a collective needs nothing of its peers.
-    ``spread``: ranks compute so much that they are faster on different processors.
+    ``spread``: ranks compute enough that they are faster on different processors.
     """
 
     target: str

@@ -46,7 +46,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _MADV_COLLAPSE = 25
 _HUGE = 2 << 20
 _MUCH = 0.5
-"""Seconds of a processor after which a rank has computed so much that it had better not share one with others."""
+"""Seconds of a processor after which a rank has computed enough that it had better not share one with others."""
 
 
 class Zygote:
@@ -247,7 +247,7 @@ def _leave(function: Callable[[], int]) -> None:
 
 
 def _in_child(function: Callable[[], Any], output: str = os.devnull, timeout: float = 60.0) -> str:
-    """Run a function in a child; returns "" or the text of what it raised.  After so many seconds it is killed."""
+    """Run a function in a child; returns "" or the text of what it raised.  After ``seconds`` it is killed."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -281,7 +281,7 @@ def _reporting(function: Callable[[], Any], writing: int, output: str) -> int:
 
 
 def _import_harmless(modules: list[str], harmful: list[str]) -> list[str]:
-    """Import those that start no thread, and give their names; the packages of which that is not so become ``harmful``.
+    """Import those that start no thread, and return their names; the packages of the others become ``harmful``.
 
     They are tried in a process of its own: all, or else each half by itself.
     """

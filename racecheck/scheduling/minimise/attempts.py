@@ -35,7 +35,7 @@ class Timed:
     """An attempt that raises `Spent` instead of a run that would begin at ``end`` (of `time.perf_counter`) or later;
     ``is_late`` says that it has done so.
 
-    Ctrl-C in a run ends it for good: ``is_interrupted`` then, and each further run raises `Spent`.
+    Ctrl-C in a run ends all: ``is_interrupted`` then, and each further run raises `Spent`.
     """
 
     def __init__(self, attempt: Attempt, end: float) -> None:

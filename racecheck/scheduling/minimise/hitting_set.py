@@ -21,7 +21,7 @@ def smallest_hitting_set(
 
 
 def _hit(sets: Sequence[frozenset[_Item]], items: Sequence[_Item], size: int) -> frozenset[_Item] | None:
-    """So many items, or fewer: one of the first set, and what then hits the sets that it does not."""
+    """``most`` items, or fewer: one of the first set, and what then hits the sets that it does not."""
     if not sets:
         return frozenset()
     if not size:

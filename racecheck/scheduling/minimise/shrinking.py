@@ -1,7 +1,7 @@
 """A failing run with as few switches as it needs: from the thread that went last to another that could have waited.
 
 What is minimised is the list of the run's choices, each as its index among the options, of which 0 is the default.  All
-that is tried is run, and what came of it is what the next step starts from, so each step is a real run.
+that is tried is run, and its outcome is what the next step starts from, so each step is a real run.
 
 Passes: only default choices from some place on; what a thread does between two switches put to what it does before or
 after that, which takes fewer runs than to set choices to the default, since that changes what all later indices mean;

@@ -14,7 +14,7 @@ from racecheck.scheduling.minimise.failure import Fails
 _OTHERS = 12
 
 Search = Callable[[World, int], Outcome | None]
-"""Looks for a failing run of a world with so many runs at most; or raises `Spent`."""
+"""Looks for a failing run of a world with a number of runs at most; or raises `Spent`."""
 
 
 @dataclass(slots=True)

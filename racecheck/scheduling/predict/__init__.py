@@ -20,7 +20,7 @@ __all__ = ["Attempt", "Need", "Pair", "Prediction", "Race", "candidates", "force
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a passing run said: its races, in order and with what came of them the other way, and its collectives."""
+    """What a passing run said: its races, in order and with the result of their other order, and its collectives."""
 
     outcome: Outcome
     races: tuple[Race, ...]

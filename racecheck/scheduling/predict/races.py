@@ -1,4 +1,4 @@
-"""Races of a passing run: ops that could have gone in the other order, and what comes of it if they do."""
+"""Races of a passing run: ops that could have gone in the other order, and the result if they do."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Attempt = Callable[[Strategy], Outcome]
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """A pair of ops that nothing orders, and what came of it the other way.
+    """A pair of ops that nothing orders, and the result of its other order.
 
     - "confirmed": ``violations`` say what it breaks; ``outcome`` is that run.
     - "changes": no invariant is broken, but ``differences`` say what is not as it was.

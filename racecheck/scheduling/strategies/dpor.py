@@ -31,7 +31,7 @@ _ASKS = {
     "test": "a rank polled Work.is_completed(); the other answer was not tried",
 }
 _TURN = 300
-"""After so many steps in a row without a choice of ours it is another thread's turn: it may wait for that."""
+"""After this many steps in a row without a choice of ours it is another thread's turn: it may wait for that."""
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class Progress:
     """How far a search is: all that it takes to go on with it.
 
     ``nodes`` are the points of the last run at which something is left to try, and of those before it; ``known`` says
-    of each step of that run what it was and what came of it.  ``bounds`` and ``doubts`` are what the claim leaves out,
+    of each step of that run what it was and its result.  ``bounds`` and ``doubts`` are what the claim leaves out,
     and what keeps it from being a proof.  ``timed`` are the ops whose order a program has learned from times of files.
     ``cheap``: the threads of a rank are taken to share only what is controlled; ``shared``: a rank has had threads;
     ``first`` is what the cheap proof came to that went before (`racecheck.scheduling.strategies.staged`).

@@ -34,7 +34,7 @@ class Strategy(Protocol):
         del outcome
 
     def abandon(self) -> None:
-        """Forget the run under way, which does not come to its end: most keep nothing of it."""
+        """Forget the run under way, which does not end: most keep nothing of it."""
         return
 
     def claim(self) -> Claim:

@@ -17,7 +17,7 @@ from racecheck.model.nouns import Outcome, Point, Tried
 from racecheck.scheduling.claims import Claim
 from racecheck.scheduling.strategies.protocol import Strategy
 
-_NOUNS = {"fault": "fault", "view": "stale view"}
+_NOUNS = {"fault": "fault", "view": "stale read"}
 
 
 class Sweep(Strategy):
@@ -80,7 +80,7 @@ class Sweep(Strategy):
         return Claim(remarks=(self._extent(),))
 
     def _extent(self) -> str:
-        """How many of the single faults and stale views were tried."""
+        """How many of the single faults and stale reads were tried."""
         more = f"; {self._hunted} more schedules drawn" if self._hunted else ""
         done, due = self._done.total(), self._due.total()
         if self.is_swept and not due:

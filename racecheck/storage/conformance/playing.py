@@ -21,7 +21,7 @@ from racecheck.storage.views import FRESH, SECOND, Seen, View
 
 def check_storage(name: str) -> int:
     """Conformance: a storage's view offers in every program of its model exactly what that says; returns how many lines
-    were held against it.
+    were compared with it.
 
     The model's options count: programs are of one name.  Raises `AssertionError` with the first line that differs, and
     `UsageError` for a storage that there is not or that takes real files to tell (`object`).

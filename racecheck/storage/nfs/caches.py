@@ -14,7 +14,7 @@ _WRITEBACK = 35 * SECOND
 
 
 class Caches:
-    """A server, and a client on each of so many nodes, which have nothing cached yet."""
+    """A server, and a client on each node, which have nothing cached yet."""
 
     def __init__(self, nodes: int, settings: Settings) -> None:
         self._settings = settings

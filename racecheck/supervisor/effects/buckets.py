@@ -68,7 +68,7 @@ class Mirrors:
         }  # fmt: skip
 
     def perform(self, request: Request, carry_out: Callable[[Request], Answer]) -> Answer:
-        """Carry a call out on the node's mirror, and what comes of it on the store and the other mirrors."""
+        """Carry a call out on the node's mirror, and its effect on the store and the other mirrors."""
         if request.op.call in _FORGOTTEN:
             return Answer()
         performer = self._performers.get(request.op.call)

@@ -262,7 +262,7 @@ def _make_group(task: Task, message: dict[str, Any]) -> None:
 
 
 def _limit(task: Task, message: dict[str, Any]) -> None:
-    """A thread is about to wait, for so long at most."""
+    """A thread is about to wait, with a limit."""
     task.limit = message["nanoseconds"]
 
 

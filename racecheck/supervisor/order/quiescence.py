@@ -26,7 +26,7 @@ from racecheck.supervisor.run.state import Over, State
 from racecheck.supervisor.threads.tasks import Process, Rank, Task
 
 _LOOK_AFTER, _LOOK_AGAIN = 1, 8
-"""Milliseconds without news after which the kernel is asked; and at most so long between two looks, for whoever looks
+"""Milliseconds without news after which the kernel is asked; and at most this long between two looks, for whoever looks
 all the time takes the processor away from those that are looked at.
 """
 _ON_ITS_WAY = 2 * 10**9
@@ -197,7 +197,7 @@ class Quiet:
                 task.deadline = min(known, default=0)
 
     def _is_leaving(self) -> bool:
-        """Whether a thread is on its way out of a collective that all ranks have come to and none has left for good.
+        """Whether a thread is on its way out of a collective that all ranks have reached and none has left.
 
         What it waits for is on its way, be it in the kernel, unless a thread on either side waits for the GIL: that one
         goes on when the holder does.  It is asked for `_ON_ITS_WAY` seconds at most: a program may break gloo's
@@ -303,7 +303,7 @@ class Quiet:
         return [*found]
 
     def _bury(self, rank: Rank) -> None:
-        """Child processes that have ended give back their descriptors and locks."""
+        """Child processes that have ended release their descriptors and locks."""
         for pid, process in list(rank.processes.items()):
             if pid != rank.pid and proc.has_ended(pid):
                 self._release(process)

@@ -33,7 +33,7 @@ from racecheck.supervisor.threads.tasks import Rank, Request, Task
 HELD = frozenset({"wait", "connect"})
 """The families of calls that a thread may be held in."""
 _MOST = 500
-"""So many limits in a row, and nothing else done: such a loop may wait for something that never comes."""
+"""This many limits in a row, and nothing else done: such a loop may wait for something that never comes."""
 _PATIENCE = 10 * 10**9
 """Nanoseconds of virtual time that others may take before a connect is refused."""
 _SLOWEST = 10 * 10**9

@@ -71,7 +71,7 @@ class Crew:
         return all(rank.listener is not None and _is_at(rank, "ready") for rank in self.ranks)
 
     def serve(self, seconds: float) -> None:
-        """Take in what the ranks have to say, for at most so long if there is nothing."""
+        """Take in what the ranks have to say, for at most this time if there is nothing."""
         for descriptor, _ in self.poll.poll(seconds):
             rank = self._by_descriptor[descriptor]
             if rank.listener is None:
@@ -121,7 +121,7 @@ class Crew:
         return lines[-1] if lines else "no output"
 
     def end(self) -> None:
-        """Kill the ranks, with all that they have started, and give back what belongs to them."""
+        """Kill the ranks, with all that they have started, and release what belongs to them."""
         self._session.end_world(self.number, thorough=any(rank.forked for rank in self.ranks))
         self.poll.close()
         self.clock.close()

@@ -29,7 +29,7 @@ class Unreachable(Exception):
 
 
 def signed(register: int, bits: int = 32) -> int:
-    """A register as a signed number of so many bits."""
+    """A register as a signed number of this width in bits."""
     value = register & ((1 << bits) - 1)
     return value - (1 << bits) if value >> (bits - 1) else value
 

@@ -1,4 +1,4 @@
-"""``torch.distributed.checkpoint``: its savers, as its documentation has them used.
+"""``torch.distributed.checkpoint``: its checkpointers, as its documentation has them used.
 
 Each step has a directory of its own, and the newest one that has its metadata counts: that is written last.
 """

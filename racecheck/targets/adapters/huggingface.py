@@ -1,4 +1,4 @@
-"""The savers of the Hugging Face stack: accelerate's ``save_state``, safetensors, and transformers' ``Trainer``.
+"""The checkpointers of the Hugging Face stack: accelerate's ``save_state``, safetensors, and transformers' ``Trainer``.
 
 accelerate and the Trainer get one model in DDP for the whole job, as they have it in training; before each save it is
 given the state's values in place.

@@ -60,7 +60,7 @@ def _check_names(kind: type) -> None:
 
 
 def reason_against(kind: type, check: Check) -> str:
-    """Why what a check finds is not held against a checkpointer; "" if it is."""
+    """Why what a check finds does not count for a checkpointer; "" if it does."""
     reasons: Mapping[str, str] = protocol.not_for(kind)
     return reasons.get(check.name) or reasons.get(check.storage) or ""
 

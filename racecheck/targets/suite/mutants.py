@@ -1,7 +1,7 @@
 """Savers with one safeguard taken out, or in the wrong place: does the suite notice?
 
-A mutant is made from the source of a saver's methods, by changing the syntax tree of one of them in one place; the
-lines of the others, and of stacks, are those of the source.  What is changed:
+A mutant is made from the source of a checkpointer's methods, by changing the syntax tree of one of them in one place;
+the lines of the others, and of stacks, are those of the source.  What is changed:
 
 - without: a barrier or another collective, a flush, a sync, an ``except`` or ``finally`` that lets the other ranks
   know, a ``raise``, is left out;

@@ -80,7 +80,7 @@ def not_for(kind: type) -> Mapping[str, str]:
     """What a checkpointer does not promise: the name of a check or of a storage, and where its documentation says so.
 
     That is the class's attribute ``not_for``.  What is named there is run all the same, to show what the misuse does,
-    but is not held against it.
+    but does not count.
     """
     return dict(getattr(kind, "not_for", {}))
 
@@ -119,7 +119,7 @@ def check(kind: Any, name: str) -> None:
 
 
 def _takes(kind: type, method: str, given: tuple[str, ...]) -> bool:
-    """Whether a method, if there is one, can be called with so many arguments, as far as its signature is known."""
+    """Whether a method, if there is one, accepts that number of arguments, as far as its signature is known."""
     found = inspect.getattr_static(kind, method, None)
     function = found.__func__ if isinstance(found, (staticmethod, classmethod)) else found
     if not inspect.isfunction(function):

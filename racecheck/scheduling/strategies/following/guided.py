@@ -10,7 +10,7 @@ from racecheck.model.nouns import Event, Op, Point
 from racecheck.scheduling.strategies.protocol import Strategy
 
 Turn = tuple[str, int]
-"""A thread, and its how-manieth op (from 1) it is the turn of."""
+"""A thread, and the number (from 1) of its op whose turn it is."""
 
 
 class Guided(Strategy):

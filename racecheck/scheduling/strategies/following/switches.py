@@ -65,7 +65,7 @@ class Switches(Strategy):
         return [each for each in self.switches if each in met]
 
     def within(self, ranks: int) -> Switches:
-        """The same for so many ranks, which those that there are not stand for in turn."""
+        """The same for a number of ranks; turns of ranks beyond it go to those below it, one after the other."""
         found: Counter[Switch] = Counter()
         for (rank, after), times in Counter(self.switches).items():
             found[rank % ranks, after] = max(found[rank % ranks, after], times)

@@ -1,0 +1,65 @@
+"""Plain English stays: a spell checker, and constructions that must not return."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PLACES = ("racecheck", "scenarios", "tests", "README.md", ".github")
+
+NEVER = {
+    r"(?<!-)\banew\b": "again",
+    r"\btamest\b": "the default",
+    r"how-manieth": "the number of",
+    r"\bso (many|much|long)\b(?! (as|that))": "a number with its noun",
+    r"^\W*Who\b.*[^?]$": "a subject: the thread that ...",
+    r"[;:] who \w+s\b": "a subject: the thread that ...",
+    r"\bgives the (same|text|names?|path|number|result)\b": "returns, or prints",
+    r"; gives\b(?! way| up)": "returns",
+    r"\bwhat c(omes|ame) of\b": "the result, the outcome",
+    r"\bheld against (it|them)\b": "does not count, or is compared with",
+    r"\bstale view": "a stale read",
+    r"\b([Tt]he|[Rr]eal|[Aa]|own|[Ww]hich|plainest) savers?\b": "a checkpointer",
+    r"\bthere (is|are) no [\w ]+; there (is|are):": "unknown X; known: ...",
+}
+"""What to write instead, by the construction."""
+
+
+def texts() -> list[Path]:
+    found = [ROOT / each for each in PLACES if (ROOT / each).is_file()]
+    for place in PLACES:
+        found += [each for each in (ROOT / place).rglob("*") if each.suffix in {".py", ".md", ".cff"}]
+    return [each for each in sorted(found) if each != Path(__file__) and "__pycache__" not in each.parts]
+
+
+def where(pattern: str) -> list[str]:
+    found = []
+    for file in texts():
+        for number, line in enumerate(file.read_text().splitlines(), 1):
+            if re.search(pattern, line) and not line.lstrip().startswith("import "):
+                found.append(f"{file.relative_to(ROOT)}:{number}: {line.strip()}")
+    return found
+
+
+@pytest.mark.parametrize("pattern", NEVER)
+def test_a_construction_that_reads_badly_does_not_return(pattern: str) -> None:
+    assert where(pattern) == [], f"write {NEVER[pattern]}"
+
+
+def test_words_are_spelled_right() -> None:
+    """codespell's settings are in pyproject.toml."""
+    command = [sys.executable, "-m", "codespell_lib", *PLACES]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_wrong_word_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("It is re" + "cieved.\n")
+    command = [sys.executable, "-m", "codespell_lib", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "==> received" in done.stdout
