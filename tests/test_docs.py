@@ -10,8 +10,14 @@ import click
 import pytest
 import yaml
 
+from racecheck import storage
+from racecheck.crash.models import MODELS
+from racecheck.frontends import pytest_plugin
 from racecheck.frontends.cli.guide import page, pages
 from racecheck.frontends.cli.main import commands
+from racecheck.model import config
+from racecheck.scheduling import strategies
+from racecheck.targets import suite
 from tests.support.pages import (
     GUIDE,
     PAGES,
@@ -144,3 +150,27 @@ def test_the_marked_commands_name_what_there_is() -> None:
     for name in ("run", "test"):
         assert "-c tests/constraints.txt" in block(name, "bash")
     assert (ROOT / "tests" / "constraints.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "names"),
+    [
+        ("checkpointers.md", [*suite.NAMES]),
+        ("crashes.md", [*MODELS]),
+        ("storage.md", [*storage.NAMES]),
+        ("faults.md", ["full", "short", "torn", "slow", "kill", "kill-node", "kill-job", "term", "crash"]),
+        ("strategies.md", [*strategies.NAMES]),
+        ("commands.md", re.findall(r'environ\.get\("(\w+)"\)', Path(config.__file__).read_text())),
+        ("pytest-and-ci.md", re.findall(r'"(--racecheck-\w+)"', Path(pytest_plugin.__file__).read_text())),
+    ],
+)
+def test_a_page_names_all_there_is(file: str, names: list[str]) -> None:
+    assert names
+    text = (GUIDE / file).read_text()
+    assert [each for each in names if not re.search(rf"`{re.escape(each)}\b", text)] == []
+
+
+def test_the_number_of_checks_is_that_of_the_suite() -> None:
+    always = len([each for each in suite.CHECKS.values() if each.needs != "save_async"])
+    assert f"{always} checks for any class" in README.read_text()
+    assert f"There are {always} checks, and {len(suite.CHECKS)} for a" in (GUIDE / "gate.md").read_text()
