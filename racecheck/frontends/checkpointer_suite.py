@@ -39,13 +39,14 @@ def check_checkpointer(
     seed: int | str = 0,
     baseline: str | Path | None = None,
 ) -> tuple[Cell, ...]:
-    """Judge a checkpointer (`racecheck.targets.suite.protocol` says what that is) by the checks of the suite.
+    """Run the checks of the conformance suite on a checkpointer class (`racecheck.targets.suite.protocol`).
 
-    ``checks`` and ``storages`` are names, by default all; ``seconds`` is about how long that may take.  ``baseline`` is
-    a file that ``racecheck gate --update-baseline`` has written: what is known there does not fail, and of what is
-    fixed there is a warning; paths in it begin in the current directory, as on the command line.  Returns the results
-    of each check.  Raises `AssertionError`, with the matrix and the interleaving, unless all are PASS, and `UsageError`
-    for what is no checkpointer, or no baseline.
+    ``checks`` and ``storages`` are names (default: all); ``seconds`` is the time budget, which is approximate.
+    ``baseline`` is a file that ``racecheck gate --update-baseline`` wrote: its findings do not fail, and a finding that
+    is fixed is a warning.  Paths in it are relative to the current directory.
+
+    Returns the result of each check.  Raises `AssertionError`, with the matrix and the interleaving, unless all are
+    PASS, and `UsageError` for what is not a checkpointer or not a baseline.
     """
     __tracebackhide__ = True  # of pytest: what it shows is the matrix
     subject = Subject(_name(checkpointer), checkpointer)

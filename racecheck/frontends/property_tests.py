@@ -184,9 +184,10 @@ def check(
     seed: int | str = "0",
     findings: Path | None = None,
 ) -> Report:
-    """The same, and raise an `AssertionError` with the interleaving if an invariant is violated.
+    """Run a scenario once, and raise `AssertionError` with the interleaving if an invariant is violated.
 
-    The finding goes below ``findings`` (default: where they all go).
+    Takes the arguments of `run`, and ``invariants`` (default: the scenario's).  The finding goes below ``findings``
+    (default: the directory of all findings).
     """
     with _told():
         _check_deadline()

@@ -317,11 +317,12 @@ class DiskEntry:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What a rank said that it saves or has loaded, or that a save has returned (`racecheck.Rank.saved`, ``loaded``,
-    ``acked``).
+    """What a rank declared: weights that it saves or has loaded, or that a save has returned.
+
+    See `racecheck.Rank.saved`, ``loaded`` and ``acked``.
 
     ``tensors`` maps each tensor's name to a digest of its type, shape and bytes; ``checkpoint`` is the path below the
-    watched directory, "" if it was not said; ``event`` is how many events of the trace came before.
+    watched directory, "" if it was not declared; ``event`` is how many events of the trace came before.
     """
 
     rank: int

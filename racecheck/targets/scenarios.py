@@ -24,10 +24,10 @@ Tell = Callable[[Literal["saved", "loaded", "acked"], Any, int, "str | Path"], N
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """What a scenario gets to know about where it runs.
+    """What the function of a scenario receives: its rank, its node, the watched directory, the sizes.
 
-    ``path`` is the watched directory: the same on every rank, empty but for what setup left there.  ``sizes`` are the
-    world's, by name.
+    ``path`` is the watched directory: the same on every rank, and empty except for what the setup left there.
+    ``sizes`` are the world's sizes by name.
     """
 
     rank: int
@@ -39,21 +39,21 @@ class Rank:
     tell: Tell = field(default=lambda *_: None, repr=False, compare=False)
 
     def saved(self, state: Any, *, step: int = 0, at: str | Path = "") -> None:
-        """Say that ``state`` (tensors in dicts and lists) is what the checkpoint ``at`` is to hold of ``step``.
+        """Declare that the checkpoint ``at`` must hold ``state`` (tensors in dicts and lists) for ``step``.
 
-        Of a DTensor the whole tensor counts, which takes a collective: then all ranks have to say it.
+        The digest of a DTensor is that of the whole tensor, which takes a collective: all ranks must call this.
         """
         self.tell("saved", state, step, at)
 
     def loaded(self, state: Any, *, step: int = -1, at: str | Path = "") -> None:
-        """Say that ``state`` is what was loaded; a step of -1 means whichever was saved."""
+        """Declare that ``state`` was loaded, of ``step``; -1 means any step that was saved."""
         self.tell("loaded", state, step, at)
 
     def acked(self, *, step: int, at: str | Path = "") -> None:
-        """Say that the save of ``step`` has returned here (of an asynchronous one: that its future is done).
+        """Declare that the save of ``step`` has returned here (for an asynchronous save: that its future is done).
 
-        From now on the program counts on it; a step on which all ranks count has to survive everything that comes.
-        So every rank says it, also one that only waited for the others.
+        From now on the job counts on that step: once all ranks have declared it, it must survive every crash.  So every
+        rank calls this, including one that only waited for the others.
         """
         self.tell("acked", {}, step, at)
 
