@@ -71,6 +71,8 @@ def _module(target: str) -> tuple[ModuleType, str]:
     if ":" in target:
         where, _, name = target.partition(":")
         return import_name(where), name
+    if Path(target).suffix == ".py":
+        raise UsageError(f"{target} is a file: write {target}::name (racecheck list {target} shows the names)")
     raise UsageError(f"{target!r} is not a scenario: write path/to/file.py::name or package.module:name")
 
 

@@ -218,6 +218,7 @@ QUITS = "import sys; sys.exit(0)"
 WRONG = [
     ("guess x", "No such command 'guess'"),
     ("run", "Missing argument 'TARGET'"),
+    ("run greedy.py", "greedy.py is a file: write greedy.py::name (racecheck list greedy.py shows the names)"),
     ("run nowhere", "is not a scenario: write path/to/file.py::name or package.module:name"),
     ("run nowhere.py::x", "no such file: nowhere.py"),
     ("run directory::x", "no such file: directory"),
