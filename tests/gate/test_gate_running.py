@@ -261,7 +261,7 @@ class TestAll:
         assert [each["checkpointer"] for each in cli.data["cells"]] == ["good", "good", "bare", "bad", "bad"]
         assert cli.data["wrong"] == [
             f"gone: {gated.__name__} has no class 'Nothing': it has InPlace, Careful, Excused, Unmade, OnDevice, ...",
-            "odd: NoPair.load gave dict: it must return (state, step), step an int",
+            "odd: NoPair.load returned dict: it must return (state, step), step an int",
         ]
 
     def test_an_interrupted_one_goes_on(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
