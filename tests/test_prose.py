@@ -15,6 +15,7 @@ PLACES = ("racecheck", "scenarios", "tests", "README.md", ".github")
 NEVER = {
     r"(?<!-)\banew\b": "again",
     r"\btamest\b": "the default",
+    r"\bmends?\b": "a hint, or to fix",
     r"how-manieth": "the number of",
     r"\bso (many|much|long)\b(?! (as|that))": "a number with its noun",
     r"^\W*Who\b.*[^?]$": "a subject: the thread that ...",

@@ -176,7 +176,7 @@ class Format:
     name: str
     version: int
     noun: str
-    mend: str
+    hint: str
 
     def encode(self, value: Any) -> str:
         """The text of a file that says all about a value (a dataclass)."""
@@ -194,7 +194,7 @@ class Format:
         except OSError as error:
             raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
         except UnicodeDecodeError:
-            raise UsageError(f"{path}: not {self.noun}: it is not text; {self.mend}") from None
+            raise UsageError(f"{path}: not {self.noun}: it is not text; {self.hint}") from None
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from None
 
@@ -203,16 +203,16 @@ class Format:
         try:
             data = json.loads(text, object_pairs_hook=_object)
         except (ValueError, RecursionError) as error:
-            raise UsageError(f"not {self.noun}: not JSON: {error}; {self.mend}") from None
+            raise UsageError(f"not {self.noun}: not JSON: {error}; {self.hint}") from None
         if type(data) is not dict or data.pop("format", None) != self.name:
-            raise UsageError(f'not {self.noun}: "format" is not "{self.name}"; {self.mend}')
+            raise UsageError(f'not {self.noun}: "format" is not "{self.name}"; {self.hint}')
         self._check_version(data.pop("version", None))
         try:
             return _parse(kind, former_names.current(data), "")
         except _WrongError as wrong:
-            raise UsageError(f"damaged {self._plain}: {wrong}; {self.mend}") from None
+            raise UsageError(f"damaged {self._plain}: {wrong}; {self.hint}") from None
         except RecursionError:
-            raise UsageError(f"damaged {self._plain}: recoveries are nested too deeply; {self.mend}") from None
+            raise UsageError(f"damaged {self._plain}: recoveries are nested too deeply; {self.hint}") from None
 
     @property
     def _plain(self) -> str:
@@ -223,9 +223,9 @@ class Format:
         if type(version) is int and version > current:
             raise UsageError(f"version {shown} is newer than this racecheck reads ({current}): upgrade racecheck")
         if type(version) is int and 0 < version < current:
-            raise UsageError(f"version {version} is older than this racecheck reads ({current}); {self.mend}")
+            raise UsageError(f"version {version} is older than this racecheck reads ({current}); {self.hint}")
         if type(version) is not int or version != current:
-            raise UsageError(f"unknown version {shown} of {self._plain} files; {self.mend}")
+            raise UsageError(f"unknown version {shown} of {self._plain} files; {self.hint}")
 
 
 FINDING = Format(FORMAT, VERSION, "a finding", "create it again with racecheck run")

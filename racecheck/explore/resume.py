@@ -148,7 +148,7 @@ def _footprint(touched: Touched) -> Footprint:
         pairs = [(json.loads(text), mode) for text, mode in touched.items()]
         return {Location(str(kind), _hashable(key)): mode for (kind, key), mode in pairs}
     except (ValueError, TypeError):
-        raise UsageError(f"damaged search: its footprints cannot be read; {FORMAT.mend}") from None
+        raise UsageError(f"damaged search: its footprints cannot be read; {FORMAT.hint}") from None
 
 
 def _hashable(value: Any) -> Hashable | Any:

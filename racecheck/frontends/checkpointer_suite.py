@@ -123,7 +123,7 @@ class CheckpointerSuite:
 
     def _parameter(self, name: str) -> Any:
         against = reason_against(self.checkpointer, CHECKS[name])
-        # What its documentation does not promise is not applicable: the gate shows it, a test has nothing to assert.
+        # The checkpointer's documentation excludes this check, so no assertion applies; the skip shows the reason.
         marks = [pytest.mark.skip(reason=f"{name} is not promised: {against}")] if against else []
         return pytest.param(name, id=name, marks=marks)
 

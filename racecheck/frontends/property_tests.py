@@ -71,7 +71,7 @@ class Undecided(_Text, FailedHealthCheck, CannotRun):
 
 
 class Misused(_Text, FailedHealthCheck, UsageError):
-    """Wrong usage, which no other example would mend."""
+    """Wrong usage, which no other example would fix."""
 
 
 @cache

@@ -100,7 +100,7 @@ class Cell:
     def deepened(self, other: Cell) -> Cell:
         """This cell and a longer search for the same, as one.
 
-        What one of them found counts; that one of them had not enough time does not, if the other had enough.
+        A finding of either counts.  A lack of time in one does not, if the other had enough.
         """
         both = (self, other)
         told = [each for each in both if not each.is_short] or [other]

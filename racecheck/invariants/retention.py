@@ -1,4 +1,4 @@
-"""What must hold when old checkpoints are deleted."""
+"""Deleting old checkpoints must spare those that are still needed."""
 
 from __future__ import annotations
 

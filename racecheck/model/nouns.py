@@ -317,7 +317,7 @@ class DiskEntry:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What a rank declared: weights that it saves or has loaded, or that a save has returned.
+    """Weights that a rank declared as saved or loaded, or of which it declared that the save has returned.
 
     See `racecheck.Rank.saved`, ``loaded`` and ``acked``.
 

@@ -38,7 +38,7 @@ _WAYS = 3
 """This many distinct failures of a crash are shown."""
 _GAP, _TIMES = re.compile(r"^.*(?:not tried|not controlled): "), re.compile(r" \(\d+ times\)$")
 _UNSAID = "could not judge the run: LookupError"
-_MENDS = {
+_HINTS = {
     "not controlled:": "keep these calls out of the scenario, or out of the watched directory",
     "two runs of the same schedule differ": "make the scenario deterministic: no real time and no addresses",
     "did not end:": "bound the polling loop, or raise --timeout",
@@ -335,9 +335,9 @@ def _doubts(verdict: Verdict, reasons: Sequence[str]) -> Iterator[str]:
     own = [each for each in reasons if verdict is not Verdict.FAIL or _UNSAID not in each]
     for each in own:
         yield f"{_INDENT}{escape(each)}"
-    mends = (next((mend for words, mend in _MENDS.items() if words in each), "") for each in own)
-    for mend in filter(None, dict.fromkeys(mends)):
-        yield f"{_INDENT}-> {mend}"
+    hints = (next((hint for words, hint in _HINTS.items() if words in each), "") for each in own)
+    for hint in filter(None, dict.fromkeys(hints)):
+        yield f"{_INDENT}-> {hint}"
 
 
 def _bare(report: Report) -> list[Violation]:
@@ -358,7 +358,7 @@ def _meaning(report: Report) -> Iterator[str]:
         known = {invariants.name_of(each) for each in invariants.ALL}
         name = next((each.violation.invariant for each in report.violations if each.violation.invariant in known), "")
     elif report.verdict is Verdict.UNKNOWN:
-        keys = (key for each in report.reasons for key in _MENDS if key in each)
+        keys = (key for each in report.reasons for key in _HINTS if key in each)
         name = next((_GAP.sub("", each) for each in report.reasons if _GAP.match(each)), next(keys, "").rstrip(": "))
     elif report.claim.doubts:
         name = _GAP.sub("", report.claim.doubts[0])

@@ -98,12 +98,12 @@ def test_a_pass_by_sampling_says_that_it_is_no_proof(cli: Cli) -> None:
 
 
 @pytest.mark.usefixtures("shared")
-def test_unknown_has_a_reason_and_a_mend(cli: Cli) -> None:
+def test_unknown_has_a_reason_and_a_hint(cli: Cli) -> None:
     assert cli("run", f"{FILE}::differing") == 3
-    first, reason, mend, *_ = cli.out.splitlines()
+    first, reason, hint, *_ = cli.out.splitlines()
     assert first == "UNKNOWN  after 1 of 100 schedules"
     assert "two runs of the same schedule differ" in reason
-    assert mend.strip().startswith("-> make the scenario deterministic")
+    assert hint.strip().startswith("-> make the scenario deterministic")
 
 
 @pytest.mark.usefixtures("shared")
@@ -276,7 +276,7 @@ WRONG = [
 
 @pytest.mark.parametrize("as_json", [False, True])
 @pytest.mark.parametrize(("command", "said"), WRONG)
-def test_wrong_usage_is_one_line_with_the_mend(
+def test_wrong_usage_is_one_line_with_the_hint(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, command: str, said: str, as_json: bool
 ) -> None:
     monkeypatch.setattr(examination, "start", lambda base: pytest.fail("this needs no session"))

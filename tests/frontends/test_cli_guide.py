@@ -109,7 +109,7 @@ def test_every_gap_has_a_section(cli: Cli, name: str) -> None:
         dpor._TIMES,
         dpor._POLLS,
         *dpor._ASKS.values(),
-        *(each.rstrip(": ") for each in results._MENDS),
+        *(each.rstrip(": ") for each in results._HINTS),
     ],
 )
 def test_every_name_of_a_report_has_a_section(cli: Cli, name: str) -> None:

@@ -61,7 +61,7 @@ def test_this_machine_can_run_worlds(capsys: pytest.CaptureFixture[str]) -> None
     assert len(names) == len(set(names))
     assert {"linux", "kernel", "seccomp", "memory", "kcmp", "torch", "loopback", "runs"} <= set(names)
     assert all(each["detail"] for each in data["checks"])
-    assert all(bool(each["mend"]) is not each["ok"] for each in data["checks"])
+    assert all(bool(each["hint"]) is not each["ok"] for each in data["checks"])
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_what_is_forbidden_is_missing_and_nothing_else(call: str, name: str, req
     found = checks_without(call)
     assert missing(found) == {name}
     assert found[name].required is required
-    assert found[name].mend
+    assert found[name].hint
 
 
 def test_without_seccomp_everything_that_needs_a_filter_is_missing() -> None:
@@ -95,7 +95,7 @@ def test_a_kernel_that_does_not_know_the_flag_is_too_old() -> None:
     found = checks_without("seccomp=EINVAL")
     assert "kernel" in missing(found)
     assert "WAIT_KILLABLE_RECV" in found["kernel"].detail
-    assert "5.19" in found["kernel"].mend
+    assert "5.19" in found["kernel"].hint
 
 
 def test_few_open_files() -> None:
@@ -123,7 +123,7 @@ def test_torch_without_distributed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (torch,) = examination._Probe([examination._TORCH]).results()
     assert not torch.ok
     assert "2.6.0+nodist has no torch.distributed with gloo" in torch.detail
-    assert "pip install torch" in torch.mend
+    assert "pip install torch" in torch.hint
 
 
 def test_without_torch_a_session_says_so(
@@ -160,7 +160,7 @@ def test_the_other_project_of_that_name_is_named(tmp_path: Path) -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     (found,) = (each for each in json.loads(done.stdout)["checks"] if each["name"] == "package")
     assert found["detail"] == "racecheck 9.9 is installed, which is another project"
-    assert found["mend"].startswith("pip uninstall racecheck")
+    assert found["hint"].startswith("pip uninstall racecheck")
     assert not found["required"]
 
 

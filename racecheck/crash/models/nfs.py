@@ -4,7 +4,7 @@ From nfs(5) ("Close-to-open cache consistency") and exports(5): calls on names a
 bytes wait on the client until a close, an fsync or a change of the size sends them.  A server answers when what it was
 sent is on its disk, unless it exports with ``async``.
 
-What clients leave is compared with a live server by tests/peers/nfs_sent.py.
+``tests/peers/nfs_sent.py`` compares the model of the clients with a live server.
 """
 
 from __future__ import annotations

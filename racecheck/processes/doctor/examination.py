@@ -29,18 +29,18 @@ class Primitive:
     """Something that a controlled world needs, and what to do where it is missing."""
 
     name: str
-    mend: str
+    hint: str
     required: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What came of trying a primitive; ``mend`` says what to do if it is not ``ok``."""
+    """The result of trying a primitive; ``hint`` is what to do if it is not ``ok``, else ""."""
 
     name: str
     ok: bool
     detail: str
-    mend: str = ""
+    hint: str = ""
     required: bool = True
 
 
@@ -107,7 +107,7 @@ def start(base: Path) -> Session:
 def _said(missing: Sequence[Check]) -> str:
     first, others = missing[0], ", ".join(each.name for each in missing[1:])
     also = f" (also missing: {others})" if others else ""
-    return f"this machine cannot run controlled worlds: {first.name}: {first.detail}; fix: {first.mend}{also}"
+    return f"this machine cannot run controlled worlds: {first.name}: {first.detail}; fix: {first.hint}{also}"
 
 
 def _linux() -> Check:
@@ -115,7 +115,7 @@ def _linux() -> Check:
 
 
 def _result(primitive: Primitive, ok: bool, detail: str) -> Check:
-    return Check(primitive.name, ok, detail, "" if ok else primitive.mend, primitive.required)
+    return Check(primitive.name, ok, detail, "" if ok else primitive.hint, primitive.required)
 
 
 class _Probe:
@@ -146,8 +146,8 @@ def text(checks: Sequence[Check]) -> str:
     for each in checks:
         state = "ok" if each.ok else "MISSING" if each.required else "optional"
         lines.append(f"{state:<9}{each.name:<14}{each.detail}")
-        if each.mend:
-            lines.append(f"{'':<23}{each.mend}")
+        if each.hint:
+            lines.append(f"{'':<23}{each.hint}")
     missing = [each.name for each in checks if each.required and not each.ok]
     able = f"cannot run controlled worlds: {', '.join(missing)}" if missing else "can run controlled worlds"
     return "\n".join([*lines, "", f"This machine {able}."])

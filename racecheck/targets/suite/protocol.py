@@ -96,7 +96,7 @@ def timeout_of(kind: type) -> float:
 
 
 def check(kind: Any, name: str) -> None:
-    """Raises `UsageError`, with what to mend in one line, for what is no checkpointer."""
+    """Raises `UsageError`, with one line that says what to change, for what is not a checkpointer."""
     if not isinstance(kind, type):
         raise UsageError(f"{name} is not a class: name one with the methods {', '.join(REQUIRED)}")
     missing = [each for each in REQUIRED if not callable(getattr(kind, each, None))]
