@@ -166,7 +166,7 @@ def test_the_marked_commands_name_what_there_is() -> None:
 )
 def test_a_page_names_all_there_is(file: str, names: list[str]) -> None:
     assert names
-    text = (GUIDE / file).read_text()
+    text = (GUIDE / file).read_text().partition("\n## Results")[0]  # there a name counts for nothing
     assert [each for each in names if not re.search(rf"`{re.escape(each)}\b", text)] == []
 
 
