@@ -45,7 +45,7 @@ _HINTS = {
     _UNSAID: "call rank.saved, rank.acked and rank.loaded, or drop the invariant",
     "could not judge the run: ": "fix the invariant",
     "no invariant was given": "add invariants to the scenario",
-    "never reached:": "no op matched: check the pattern; with nth=each, raise --schedules",
+    "never reached:": "compare the pattern with the ops; with nth=each the first run has no fault: raise --schedules",
 }
 """What to do about a reason for UNKNOWN that has these words; the first that fits."""
 
