@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import struct
-import tempfile
 from typing import Any
 
 from tests.programs.fidelity_raw import (
@@ -316,8 +315,10 @@ def dangling_links() -> Any:
 @program()
 def from_outside() -> Any:
     """Links from outside into the directory, and from it out again."""
-    outside = tempfile.mkdtemp(dir="/dev/shm")
     here = os.getcwd()
+    # A name from tempfile comes from the seed: two sessions that run this at once would get in each other's way.
+    outside = f"/dev/shm/outside{here.replace('/', '_')}"
+    os.mkdir(outside)
     os.mkdir("inside")
     write(f"{outside}/file", b"outside")
     os.symlink(f"{here}/inside", f"{outside}/in")
