@@ -144,7 +144,7 @@ _LATE = {
 
 
 def __getattr__(name: str) -> Any:
-    """What needs hypothesis or pytest is imported when it is asked for."""
+    """Import what needs hypothesis or pytest only on request."""
     if name in _LATE:
         return getattr(importlib.import_module(_LATE[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""The states that a crash can leave on disk, the recovery from each, and what would repair a loss.
+"""The states that a crash can leave on disk, the recovery from each, and the changes that would prevent a loss.
 
 Not here: the recorder of a run's writes (`supervisor.recorder`), invariants of recoveries (`invariants`).
 Imports: invariants, kernel, model, processes, scheduling, storage, supervisor, targets.

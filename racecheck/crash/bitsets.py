@@ -1,4 +1,4 @@
-"""Sets of small numbers as integers with a bit for each."""
+"""Sets of small numbers, as integers with one bit per number."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 
 def bits(mask: int) -> Iterator[int]:
-    """The numbers in a set, from the lowest."""
+    """Yield the numbers in a set, in ascending order."""
     while mask:
         low = mask & -mask
         yield low.bit_length() - 1
@@ -14,7 +14,7 @@ def bits(mask: int) -> Iterator[int]:
 
 
 def mask_of(numbers: Iterable[int]) -> int:
-    """A set of these numbers."""
+    """Return the set of these numbers."""
     found = 0
     for number in numbers:
         found |= 1 << number

@@ -1,4 +1,4 @@
-"""From a run and its record to a log: what the run did to its disks, as crash models read it."""
+"""From a run and its record to a log: what the run did to its disks, in the form that crash models read."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from racecheck.supervisor.recorder import Change, Published, Recorder, Span, Thi
 
 _NOTHING = Change()
 _ABOVE = -1
-"""The directory of the disks of the nodes, which no op has met."""
+"""The directory that holds the disks of the nodes.  No op has met it."""
 
 _Make = Callable[..., Entry]
 
 
 def build(outcome: Outcome, recorder: Recorder) -> Log:
-    """What a run did; below the root is what all nodes share, or a directory for each node's disk, called as it is in
-    paths of the outcome.
+    """Return what a run did.
 
     ``recorder`` was there when the outcome came about.  Raises `LookupError` where it does not know everything.
     """
@@ -72,12 +71,12 @@ def _data(span: Span) -> Data | None:
 
 
 def _maker(outcome: Outcome, event: int, op: Op) -> _Make:
-    """What makes an entry for an op."""
+    """Return a function that makes log entries of an op."""
     return partial(Entry, event, rank=op.rank, node=outcome.world.node(op.rank), clock=op.clock)
 
 
 def _entries(op: Op, change: Change, sent: Sequence[int], make: _Make, disks: storage.Storage) -> Iterator[Entry]:
-    """What an op did, and promised, in order.  (An op that failed may have written a part all the same.)"""
+    """Return what an op did and promised, in order.  An op that failed may have written a part all the same."""
     if change.spans:
         yield from _writes(op, change, make, disks)
     if op.result is None or op.result.errno:
@@ -102,14 +101,17 @@ def _writes(op: Op, change: Change, make: _Make, disks: storage.Storage) -> Iter
 
 
 def _parts(span: Span) -> Iterator[tuple[int, int]]:
-    """A span in up to three parts: its whole pages, and what is before and behind them in pages that others share."""
+    """Return a span in up to three parts: its whole pages, and what is before and after them in shared pages."""
     first = min(-span.offset % PAGE, span.length)
     last = max(first, span.length - (span.offset + span.length) % PAGE)
     yield from ((start, end) for start, end in ((0, first), (first, last), (last, span.length)) if start < end)
 
 
 def _published(published: Published, things: Mapping[int, Thing], make: _Make) -> Iterator[Entry]:
-    """What became of the objects, and all at once: of a tree the topmost name comes last, and goes first."""
+    """Return how objects changed, at one moment.
+
+    Of a tree, the topmost name comes last when it appears, and first when it goes.
+    """
     gone, come = dict(published.gone), dict(published.come)
     places = {inode: name for name, inode in gone.items()}
     for (directory, name), inode in sorted(come.items(), key=lambda each: -_depth(each[0][0], come)):
@@ -130,7 +132,7 @@ def _published(published: Published, things: Mapping[int, Thing], make: _Make) -
 
 
 def _depth(directory: int, names: Mapping[tuple[int, str], int]) -> int:
-    """How far a directory is below one that is not among these."""
+    """Return how far a directory is below the nearest directory that is not among these."""
     above = next((name[0] for name, inode in names.items() if inode == directory), None)
     return 0 if above is None else 1 + _depth(above, names)
 
@@ -158,7 +160,7 @@ def _linked(op: Op, change: Change, make: _Make) -> Iterator[Entry]:
 
 
 def _renamed(op: Op, change: Change, make: _Make) -> Iterator[Entry]:
-    """(Of one file by two of its own names rename(2) does nothing.)"""
+    """Return the entry of a rename.  Between two names of one file, rename(2) does nothing."""
     source, target = op.places
     if "RENAME_EXCHANGE" in op.flags:
         raise LookupError(f"{op.label} exchanges two names, which is not modeled")
@@ -199,4 +201,4 @@ _NAMING: Mapping[str, Callable[[Op, Change, _Make], Iterator[Entry]]] = {
     "truncate": _truncated,
     "allocate": _allocated,
 }
-"""By family: the ops that change names or sizes."""
+"""The ops that change names or sizes, by family."""

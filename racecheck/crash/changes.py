@@ -1,4 +1,4 @@
-"""A log as changes that last or are lost one by one, and what is on the disk if some of them last.
+"""A log as changes that last or are lost one by one, and the disk that results when some of them last.
 
 Changes are numbered in the order of the log; a set of them is an integer with a bit for each, which makes a crash state
 cheap: file systems have few states and files have few contents, each of which is built once.
@@ -16,12 +16,12 @@ from racecheck.crash.precedence import before_entries
 
 Name = tuple[int, str]
 PAGE = 4096
-"""A page of a file comes to the disk as a whole."""
+"""A page of a file reaches the disk as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What lasts as one: bytes of a file ("data"), its size ("size"), or names.
+    """What lasts or is lost as one: bytes of a file ("data"), its size ("size"), or names.
 
     ``entry`` is where in the log it comes from, ``inode`` what it is about.  ``removes`` are names that go, ``adds``
     those that come and what they lead to.  ``extends``: bytes beyond the end of the file; ``shrinks``: it gets shorter.
@@ -37,16 +37,16 @@ class Change:
 
     @property
     def names(self) -> tuple[Name, ...]:
-        """The names that it decides."""
+        """The names that the change decides."""
         return (*self.removes, *(name for name, _ in self.adds))
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What lasts of a run: these changes, of one of them only a part; and how long files are, where that is another
-    length than the changes give them: longer ones end in zeros.
+    """What lasts of a run.
 
-    ``sizes`` are pairs of file and size, ``torn`` is a change and from where to where in it bytes last.
+    These changes last, of one of them (``torn``: a change, and the range of its bytes) only a part.  ``sizes`` are
+    pairs of file and size where the length differs from what the changes say; a longer file ends in zeros.
     """
 
     lasts: int
@@ -127,7 +127,7 @@ class Changes:
             yield Change(index, "name", entry.inode, removes=(source,))
 
     def of_entries(self, entries: int) -> int:
-        """The changes that the entries (a bit for each) made."""
+        """Return the changes that the entries (a bit for each) made."""
         found = 0
         for index, mask in enumerate(self.of_entry):
             if entries >> index & 1:
@@ -135,40 +135,40 @@ class Changes:
         return found
 
     def start_size(self, inode: int) -> int:
-        """How long a file was in the beginning."""
+        """Return how long a file was at the start."""
         return self._inodes[inode].size if inode in self._inodes else 0
 
     def before(self, index: int) -> int:
-        """The changes that come before an entry in every order."""
+        """Return the changes that come before an entry in every order."""
         return self._before[index]
 
     def is_before(self, one: int, other: int) -> bool:
-        """Whether an entry comes before another in every order."""
+        """Return whether an entry comes before another in every order."""
         return bool(self.order[other] >> one & 1)
 
     def not_after(self, index: int) -> int:
-        """The changes that come before an entry in some order."""
+        """Return the changes that come before an entry in some order."""
         later = mask_of(place for place, before in enumerate(self.order) if before >> index & 1)
         return self.of_entries(((1 << len(self.order)) - 1) & ~later & ~(1 << index))
 
     def closed(self, mask: int) -> int:
-        """Changes, and all that come before them."""
+        """Return the changes together with all that come before them."""
         found = mask
         for number in bits(mask):
             found |= self.earlier[number]
         return found
 
     def key(self, choice: Choice) -> tuple[tuple[tuple[str, int], ...], tuple[int, ...]]:
-        """What two choices have in common exactly if they make equal disks."""
+        """Return a key that is equal for two choices exactly if they make equal disks."""
         tree = self.tree(choice.lasts)
         return tree, tuple(id(self.stored(number, choice)) for _, number in tree)
 
     def disk(self, choice: Choice) -> Disk:
-        """The disk that is left if this lasts."""
+        """Return the disk that is left if this lasts."""
         return Disk(tuple((path, self.stored(number, choice)) for path, number in self.tree(choice.lasts)))
 
     def tree(self, lasts: int) -> tuple[tuple[str, int], ...]:
-        """The paths that lead somewhere, in order, each with the number of what is there."""
+        """Yield the paths that lead to an object, in order, each with the object's number."""
         which = lasts & self.kinds["name"]
         if which not in self._trees:
             self._trees[which] = self._tree(which)
@@ -189,14 +189,14 @@ class Changes:
     def _below(
         self, directory: int, path: str, inside: Mapping[int, list[tuple[str, int]]], above: frozenset[int]
     ) -> Iterator[tuple[str, int]]:
-        """What a directory holds; a directory that came to be inside itself (half a rename) is left out."""
+        """Return the names in a directory; a directory that ended up inside itself (half a rename) is left out."""
         for name, number in inside.get(directory, ()):
             yield path + name, number
             if self._inodes[number].kind == "directory" and number not in above:
                 yield from self._below(number, f"{path}{name}/", inside, above | {number})
 
     def stored(self, number: int, choice: Choice) -> Stored:
-        """What an object holds; the same object for equal contents."""
+        """Return the content of an object; equal contents are the same object."""
         own = self.of_inode.get(number, 0)
         torn = choice.torn if choice.torn is not None and own >> choice.torn[0] & 1 else None
         size = next((size for inode, size in choice.sizes if inode == number), -1)
@@ -230,16 +230,16 @@ class Changes:
         return Stored("file", merged(shortened(extents, size), size), size)
 
     def chosen(self, mask: int) -> Iterator[Change]:
-        """The changes of a set, in order."""
+        """Return the changes of a set, in order."""
         return (self.every[number] for number in bits(mask))
 
     def entries_of(self, mask: int) -> set[int]:
-        """The entries from which the changes of a set come."""
+        """Return the entries that the changes of a set come from."""
         return {change.entry for change in self.chosen(mask)}
 
 
 def settled(log: Log) -> Tree:
-    """The disk when all of a log lasts."""
+    """Return the disk when the whole log lasts."""
     changes = Changes(log)
     everything = Choice((1 << len(changes.every)) - 1)
     names, inodes = dict(log.start.names), dict(log.start.inodes)
@@ -254,7 +254,7 @@ def settled(log: Log) -> Tree:
 
 
 def shortened_to(entry: Entry, start: int, end: int) -> Extent:
-    """The part of a write from one of its bytes to another."""
+    """Return a range of the bytes of a write."""
     (part,) = shortened(overwritten((), entry.offset, entry.length, entry.data), entry.offset + end)
     offset, length, data = part
     if start and data is not None:

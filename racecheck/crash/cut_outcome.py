@@ -28,11 +28,11 @@ class Cutting:
 
     @property
     def acks(self) -> tuple[int, ...]:
-        """The events right after which a rank said that a save had returned."""
+        """Return the events right after which a rank declared that a save had returned."""
         return tuple(sorted({event for each, event in self._said if each.kind == "acked" and event >= 0}))
 
     def cut(self, crash: Crash, disks: Mapping[str, Disk]) -> Outcome:
-        """The outcome that the crash left, but for what a recovery makes of it and what is in the files.
+        """Return the outcome that the crash left, without its recovery and without the contents of files.
 
         Its trace has the events that had happened and no others, and what ranks said had been said by then.
         """
@@ -63,7 +63,7 @@ class Cutting:
         return self._entries[stored]
 
     def _digest(self, stored: Stored) -> str:
-        """As it is of files (`racecheck.processes.file_digests`): the same in every session, however it was written."""
+        """Return the files' digests (`racecheck.processes.file_digests`), which are the same in every session."""
         whole, parts = Digest(), []
         with Path(self.recorder.spool).open("rb") as spool:
             for _, length, data in stored.extents:
@@ -75,13 +75,13 @@ class Cutting:
 
 
 def uncut(violation: Violation, crash: Crash) -> Violation:
-    """A violation of a cut run, with the events as they are numbered in the whole of it."""
+    """Return a violation of a cut run, with the event numbers of the whole run."""
     whole = crash.happened
     return replace(violation, events=tuple(whole[event] for event in violation.events if 0 <= event < len(whole)))
 
 
 def last_before(outcome: Outcome, said: Weights) -> int:
-    """The last event of its rank before a rank said something, -1 for none: once that had happened it could say it."""
+    """Return the last event of a rank before it declared something, or -1: once that event had happened, it could."""
     for index in range(min(said.event, len(outcome.trace)) - 1, -1, -1):
         event = outcome.trace[index]
         if said.rank in (event.ranks if isinstance(event, Collective) else (event.rank,)):

@@ -19,16 +19,16 @@ from racecheck.scheduling.happens_before import Order, is_step
 from racecheck.scheduling.relation import Relation
 
 MOST, LOSSY, FEW, TRIED = 1024, 256, 64, 10_000
-"""The most cuts between two collectives: where nothing is lost, where something may be, and where other cuts make up
-for them; and how many ways to have one are tried."""
+"""The most cuts between two collectives: where nothing is lost, where something may be, and where other cuts cover the
+difference; and how many candidates are tried for one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A place to cut a run: which ``entries`` of the log and which ``events`` of the trace had happened, as sets (a
-    bit for each), and which of the acknowledgements had been ``reached`` (likewise).
+    """A place to cut a run.
 
-    ``last`` are the entries behind which the same rank had done nothing more.
+    ``entries`` of the log and ``events`` of the trace had happened, and these acknowledgements had been ``reached``:
+    sets, with a bit for each.  ``last`` are the entries after which the same rank had done nothing more.
     """
 
     entries: int
@@ -39,7 +39,7 @@ class Cut:
 
 
 def moments(outcome: Outcome) -> tuple[Moment, ...]:
-    """The events of a run as what decides which cuts of it are possible."""
+    """Return the part of a run that decides which cuts of it are possible."""
     relation = Relation(outcome.world)
     order = Order(relation)
     places: dict[str, list[int]] = {}
@@ -59,7 +59,7 @@ def moments(outcome: Outcome) -> tuple[Moment, ...]:
 
 
 def cuts(log: Log, acks: Sequence[int] = (), promises: int | None = None) -> tuple[list[Cut], str]:
-    """All places to cut a run, the end first; and what was left out, "" for nothing.
+    """Return all places to cut a run, the end first; and what was left out, "" for nothing.
 
     ``promises``: what has come may be lost, but for what these entries (a bit for each) promise.  Then the largest cuts
     are enough, behind which there is a promise or an acknowledgement: what a crash may leave at another one it may
@@ -98,7 +98,7 @@ class _Plan:
             self.own.append(last[entry.rank])
 
     def prefixes(self) -> Iterator[Cut]:
-        """After every entry, and before and after every acknowledgement, from the end."""
+        """Return the cuts after every entry, and before and after every acknowledgement, starting at the end."""
         count, places = len(self.log.entries), sorted({0, len(self.moments), *self._around_acks()})
         found: set[tuple[int, int]] = {(count, len(self.moments)), (0, 0)}
         for index, key in enumerate(self.keys):
@@ -111,8 +111,10 @@ class _Plan:
             yield Cut(done, events, self._reached(events), self._last(done, apart=False))
 
     def _under_way(self, entries: int) -> int:
-        """The event that the next entry belongs to as well, or behind which a repair has put it, if a rank says right
-        after it that a save has returned: that waits for the entry.
+        """Return the event that the next entry waits for.
+
+        The entry belongs to that event too, or a repair has put it behind the event, and a rank declares right after
+        the event that a save has returned.
         """
         if not entries or entries == len(self.keys) or self.keys[entries] != self.keys[entries - 1]:
             return 0
@@ -124,14 +126,14 @@ class _Plan:
                 yield from (event, event + 1)
 
     def everywhere(self, most: int) -> Iterator[Cut]:
-        """Every rank on its own: before or after all that it does to the disk, and its acknowledgements."""
+        """Return the stops of every rank: before or after all its disk changes, and its acknowledgements."""
         places = {rank: set(self._events(rank)) for rank in self.ranks}
         stops = {rank: {*own, *(event + 1 for event in own)} for rank, own in places.items()}
         for happened in self._apart(stops, most):
             yield self._cut(happened, self._entries(happened))
 
     def watersheds(self, promises: int) -> Iterator[Cut]:
-        """Every rank on its own: before the promises that it gets, and its acknowledgements.
+        """Return the stops of every rank: before the promises that it gets, and its acknowledgements.
 
         Of a call that is under way everything may have come but its promise.
         """
@@ -142,7 +144,10 @@ class _Plan:
             yield self._cut(happened | mask_of(self.own[each] for each in bits(begun)), self._entries(happened) | begun)
 
     def _apart(self, stops: Mapping[int, set[int]], most: int) -> Iterator[int]:
-        """Between two collectives of all ranks the ways in which each is at one of its stops, as sets of events."""
+        """Yield the ways in which each rank is at one of its stops between two collectives of all ranks.
+
+        A way is a set of events.
+        """
         if not self.log.moments or len(self.ranks) < 2:
             return
         together = [index for index, each in enumerate(self.moments) if len(each.ranks) == len(self.ranks)]
@@ -163,7 +168,7 @@ class _Plan:
         return Cut(entries, happened, self._reached(happened), self._last(entries, apart=True), apart=True)
 
     def _events(self, rank: int, entries: int = -1) -> Iterator[int]:
-        """The events of a rank that these entries come from, and those that it acknowledges something after."""
+        """Return the events of a rank that these entries come from, and those after which it acknowledges something."""
         for index, entry in enumerate(self.log.entries):
             if entry.rank == rank and entries >> index & 1:
                 yield self.own[index]
@@ -173,7 +178,7 @@ class _Plan:
         return mask_of(number for number, event in enumerate(self.acks) if event < 0 or events >> event & 1)
 
     def _last(self, done: int, *, apart: bool) -> int:
-        """The last entry of each rank.  Of a prefix: the very last one."""
+        """Return the last entry of each rank; of a prefix, the very last one."""
         if not apart:
             return 1 << (done.bit_length() - 1) if done else 0
         found: dict[int, int] = {}
@@ -183,7 +188,7 @@ class _Plan:
 
 
 class _Needs:
-    """How far a run can have come if no rank is further than some place."""
+    """Return how far a run can have come if no rank is beyond a given place."""
 
     def __init__(self, moments: Sequence[Moment], ranks: Sequence[int]) -> None:
         self.before = before_events(moments)
@@ -195,20 +200,20 @@ class _Needs:
             self.done.append(done)
 
     def happened(self, stops: Sequence[int]) -> int:
-        """All events that can have happened if each rank stands there, or before."""
+        """Return all events that can have happened if each rank is at its place or before."""
         reached = 0
         for done, stop in zip(self.done, stops, strict=True):
             reached |= done[stop]
         return mask_of(event for event in bits(reached) if not self.before[event] & ~reached)
 
     def under_way(self, happened: int) -> int:
-        """The events that can be next."""
+        """Return the events that can be next."""
         every = range(len(self.before))
         return mask_of(each for each in every if not (happened >> each & 1 or self.before[each] & ~happened))
 
 
 def _defaults_first(options: Sequence[Sequence[int]]) -> Iterator[tuple[int, ...]]:
-    """All ways to take one of each: first those in which one is apart from the others, which are at an end."""
+    """Yield all ways to take one of each: first those in which one differs from the others, which are at an end."""
     seen: set[tuple[int, ...]] = set()
     for apart, own in enumerate(options):
         for end in (0, -1):
@@ -223,6 +228,6 @@ def _defaults_first(options: Sequence[Sequence[int]]) -> Iterator[tuple[int, ...
 
 
 def _alone(log: Log) -> tuple[Moment, ...]:
-    """Events for a log that has none: as many as it takes."""
+    """Return events for a log that has none: as many as it takes."""
     count = max((entry.event for entry in log.entries), default=-1) + 1
     return tuple(Moment((0,)) for _ in range(count))

@@ -14,7 +14,7 @@ from racecheck.crash.models.separate_disks import apart
 
 @dataclass(frozen=True, slots=True)
 class Legal:
-    """Of the changes that ``happened`` at least ``must`` last, and none without those that it ``requires``.
+    """Of the changes that ``happened``, at least ``must`` last, and none without those that it ``requires``.
 
     Those in ``free`` do so without them.  ``implies``: where all of the first last and none of the second, all of the
     third do.
@@ -27,7 +27,7 @@ class Legal:
     implies: Sequence[tuple[int, int, int]] = ()
 
     def least(self, wanted: int) -> int:
-        """The smallest legal set with these changes."""
+        """Return the smallest legal set that contains these changes."""
         found, fresh = 0, (wanted | self.must) & self.happened
         while fresh:
             found |= fresh
@@ -41,7 +41,7 @@ class Legal:
         return found
 
     def most(self, unwanted: int) -> int:
-        """The largest legal set without these changes, except for those that must last."""
+        """Return the largest legal set without these changes; those that must last stay."""
         found = self.happened & ~(unwanted & ~self.must)
         while True:
             missing = self.happened & ~found
@@ -54,7 +54,7 @@ class Legal:
             found &= ~lost | self.must
 
     def sets(self, within: int) -> Iterator[int]:
-        """All that may last of the changes ``within``, most of it first."""
+        """Yield all that may last of the changes ``within``, the largest sets first."""
         within &= self.happened
         numbers = list(bits(within & ~self.must))
         stack = [(0, self.must & within)]
@@ -79,7 +79,7 @@ class Legal:
 
 
 class Limits:
-    """What a model allows for one log, wherever that is cut."""
+    """What a model allows for one log, wherever the log is cut."""
 
     def __init__(self, changes: Changes, model: Model) -> None:
         self.rules = apart(model.rules, changes) if changes.log.per_node else model.rules(changes)
@@ -88,7 +88,7 @@ class Limits:
         self._known: dict[tuple[int, ...], Sequence[tuple[int, int] | None]] = {}
 
     def after(self, entries: int) -> Legal:
-        """What is allowed if these entries (a bit for each) had happened."""
+        """Return what is allowed if these entries (a bit for each) had happened."""
         happened = self.changes.of_entries(entries)
         promised = _joined(self.rules.promises, entries) & happened
         must = promised & ~_joined(self.rules.revokes, entries)
@@ -96,7 +96,7 @@ class Limits:
         return Legal(happened, must, free, self.rules.requires, self.rules.implies)
 
     def sizes(self, inode: int, legal: Legal, lasts: int) -> set[int]:
-        """How long a file may be if the changes ``lasts`` do: bytes and size come to the disk apart."""
+        """Return how long a file may be if these changes last.  Bytes and size reach the disk separately."""
         changes = self.changes
         found = {changes.start_size(inode)}
         for number in bits(changes.of_inode.get(inode, 0) & legal.happened):
@@ -112,7 +112,7 @@ class Limits:
         return found
 
     def choices(self, legal: Legal) -> Iterator[Choice]:
-        """All that a crash may leave."""
+        """Yield all that a crash may leave."""
         for lasts in legal.sets(legal.happened):
             yield Choice(lasts)
             if self.model.sizes:
@@ -121,7 +121,7 @@ class Limits:
                     yield Choice(lasts, tuple(each for each in sizes if each is not None))
 
     def _options(self, legal: Legal, lasts: int) -> Iterator[Sequence[tuple[int, int] | None]]:
-        """The sizes that each file may have, first of all (None) the one that the changes come to."""
+        """Return the sizes that each file may have, first of all (None) the one that the changes lead to."""
         optional = legal.happened & ~legal.must
         for inode, own in self.changes.of_inode.items():
             if own & optional:
@@ -131,7 +131,7 @@ class Limits:
                 yield self._known[key]
 
     def _others(self, inode: int, legal: Legal, lasts: int) -> list[int]:
-        """The sizes that make a difference, other than what the changes that last come to."""
+        """Return the sizes that make a difference, other than the one that the changes that last lead to."""
         stored = self.changes.stored(inode, Choice(lasts))
         possible = self.sizes(inode, legal, lasts)
         own = self.changes.of_inode[inode] & self.changes.kinds["data"] & lasts & ~legal.must
@@ -149,8 +149,10 @@ def _joined(sets: Mapping[int, int], entries: int) -> int:
 
 
 def bounded(limits: Limits, legal: Legal) -> Iterator[Choice]:
-    """Some of what may last, such that each way to fail that has been seen shows in one of them: nothing or one change
-    or two neighbours or all of one file or directory lost, everything lost but for one change or the first ones.
+    """Yield some of what may last, so that each way to fail that was ever seen shows in one.
+
+    Lost are: nothing, one change, two neighbours, or all changes of one file or directory; or all but one change, or
+    all but the first ones.
     """
     changes = limits.changes
     optional = list(bits(legal.happened & ~legal.must))
@@ -174,7 +176,7 @@ def bounded(limits: Limits, legal: Legal) -> Iterator[Choice]:
 
 
 def _longer(limits: Limits, legal: Legal) -> Iterator[Choice]:
-    """Each file without its last write but as long as with it, and without any but as long as with some."""
+    """Yield each file without its last write but with its full length, and without any write but with some length."""
     changes = limits.changes
     for inode, own in changes.of_inode.items():
         data = own & changes.kinds["data"] & legal.happened & ~legal.must
@@ -191,7 +193,7 @@ def _longer(limits: Limits, legal: Legal) -> Iterator[Choice]:
 
 
 def _groups(changes: Changes, happened: int) -> Iterator[int]:
-    """The bytes of each file, and the names in each directory."""
+    """Yield the bytes of each file, and the names in each directory."""
     for own in changes.of_inode.values():
         yield own & happened & changes.kinds["data"]
     inside: dict[int, int] = {}
@@ -202,7 +204,7 @@ def _groups(changes: Changes, happened: int) -> Iterator[int]:
 
 
 def tears(changes: Changes, number: int, lasts: int, page: int) -> Iterator[Choice]:
-    """A write that only came a third, or two thirds, or only with its last third to the disk, in whole pages."""
+    """Yield a write of which only the first third, two thirds, or the last third reached the disk, in whole pages."""
     entry = changes.log.entries[changes.every[number].entry]
     if entry.kind != "write":
         return

@@ -1,4 +1,4 @@
-"""What a run did to its disk, and what a crash leaves of that: plain data.
+"""What a run did to its disk, and what a crash leaves of it: plain data.
 
 Objects are known by number, never by path: a name may lead to another object later, an object may have many names.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 ROOT = 1
-"""The number of the watched directory, where a `Tree` does not say another."""
+"""The number of the watched directory, unless a `Tree` says otherwise."""
 
 ObjectKind = Literal["directory", "file", "symlink"]
 EntryKind = Literal[
@@ -124,7 +124,10 @@ class Log:
     acks: Mapping[int, Sequence[int]] = field(default_factory=dict)
 
     def split(self, disk: Disk) -> tuple[tuple[str, Disk], ...]:
-        """What is below the root as disks, each with how its paths begin in an outcome: one, or that of each node."""
+        """Return what is below the root as disks, each with the prefix of its paths in an outcome.
+
+        That is one disk, or one per node.
+        """
         if not self.per_node:
             return (("", disk),)
         nodes = sorted(name for directory, name in self.start.names if directory == self.start.root)
@@ -154,12 +157,12 @@ class Disk:
         return dict(self.paths)[path]
 
     def below(self, prefix: str) -> Disk:
-        """Of what is there all whose paths begin so, without that beginning."""
+        """Return the part whose paths begin with this prefix, without the prefix."""
         return Disk(tuple((path[len(prefix) :], each) for path, each in self.paths if path.startswith(prefix)))
 
 
 def merged(extents: Iterable[Extent], size: int) -> tuple[Extent, ...]:
-    """Extents in order of their offsets, without overlaps, as they are written down: no gaps, no neighbours to join."""
+    """Return extents in order of their offsets, without overlaps, in normal form: no gaps, no neighbours to join."""
     found: list[Extent] = []
     end = 0
     for offset, length, data in extents:
@@ -189,7 +192,7 @@ def _append(found: list[Extent], extent: Extent) -> None:
 
 
 def overwritten(extents: tuple[Extent, ...], offset: int, length: int, data: Data | None) -> tuple[Extent, ...]:
-    """Extents after a write of ``length`` bytes at ``offset``; in order, without overlaps."""
+    """Return the extents after a write of ``length`` bytes at ``offset``; in order, without overlaps."""
     end = offset + length
     before = [_part(each, each[0], offset) for each in extents if each[0] < offset]
     after = [_part(each, end, each[0] + each[1]) for each in extents if each[0] + each[1] > end]
@@ -197,12 +200,12 @@ def overwritten(extents: tuple[Extent, ...], offset: int, length: int, data: Dat
 
 
 def shortened(extents: tuple[Extent, ...], size: int) -> tuple[Extent, ...]:
-    """Extents of which nothing is left from ``size`` on."""
+    """Return the extents without everything from ``size`` on."""
     return tuple(_part(each, each[0], size) for each in extents if each[0] < size)
 
 
 def _part(extent: Extent, start: int, end: int) -> Extent:
-    """What of an extent is between two offsets."""
+    """Return the part of an extent between two offsets."""
     offset, length, data = extent
     start, end = max(start, offset), min(end, offset + length)
     part = None if data is None else Data(data.digest, data.offset + start - offset, end - start)

@@ -1,4 +1,4 @@
-"""Is there one order of a run in which a crash leaves just these changes?
+"""Decide whether one order of a run exists in which a crash leaves just these changes.
 
 What lasts of a journal is what one order of the run begins with, and an fsync that may come before or after a change
 that it is about comes before it, if that is lost.  Each of these can be had by itself.  All of them together cannot
@@ -20,7 +20,7 @@ class Possible:
         self._asking = mask_of(index for index, asked in rules.late.items() if asked)
 
     def allows(self, entries: int, lasts: int) -> bool:
-        """Whether there is an order in which, of what these entries have done, just this lasts."""
+        """Return whether there is an order in which, of what these entries have done, just this lasts."""
         lost = self._changes.of_entries(entries) & ~lasts if entries & self._asking else 0
         before = {index: self._entries(self._rules.late[index] & lost) for index in bits(entries & self._asking)}
         before = {index: later for index, later in before.items() if later}
@@ -30,7 +30,7 @@ class Possible:
         return mask_of(self._changes.entries_of(changes))
 
     def _follows(self, before: dict[int, int], lasts: int, lost: int) -> dict[int, set[int]]:
-        """What has to come behind what: entries, and as negative numbers the places where the journals end."""
+        """Return what has to come after what: entries, and the ends of the journals as negative numbers."""
         nodes = mask_of(before)
         for later in before.values():
             nodes |= later
@@ -49,7 +49,7 @@ class Possible:
 
 
 def _has_circle(follows: dict[int, set[int]]) -> bool:
-    """Whether something has to come behind itself."""
+    """Return whether something has to come after itself."""
     left = {node: set(later) for node, later in follows.items()}
     while left:
         last = [node for node, later in left.items() if not later & left.keys()]

@@ -33,7 +33,7 @@ def before_entries(log: Log) -> list[int]:
 
 
 def _places(entries: Sequence[Entry]) -> list[int]:
-    """The event of each entry; of what a repair has put in that of the entry before it of the same rank."""
+    """Return the event of each entry; for an entry of a repair, that of the previous entry of the same rank."""
     latest: dict[int, int] = {}
     found = []
     for entry in entries:
@@ -48,12 +48,12 @@ def _is_same_thread(moments: Sequence[Moment], one: int, other: int) -> bool:
 
 
 def before_events(moments: Sequence[Moment]) -> list[int]:
-    """For each event the set of those that happen before it.  (A repair may have one wait for what came later.)"""
+    """Return, for each event, the set of events that happen before it.  A repair may make one wait for a later one."""
     return _transitive([mask_of(near) for near in _just_before(moments)])
 
 
 def _transitive(near: Sequence[int]) -> list[int]:
-    """From the sets of what comes just before each to the sets of all that comes before it."""
+    """Turn the sets of direct predecessors into the sets of all predecessors."""
     found = list(near)
     is_complete = False
     while not is_complete:
@@ -68,7 +68,7 @@ def _transitive(near: Sequence[int]) -> list[int]:
 
 
 def _just_before(moments: Sequence[Moment]) -> list[list[int]]:
-    """For each event those that come right before it, of each thread that it knows of."""
+    """Return, for each event, its direct predecessors: one of each thread that it knows of."""
     threads: dict[str, list[int]] = {}
     found: list[list[int]] = []
     for index, moment in enumerate(moments):

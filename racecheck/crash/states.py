@@ -20,13 +20,13 @@ MODELS = tuple(_MODELS)
 """The names of the models; "ext4" stands for ext4 with data=ordered, and what "xfs" can lose is among what it can."""
 
 ALL, APART, MOST = 4096, 4, 100_000
-"""All states are enumerated where a crash at one place leaves no more than this many (where ranks are apart: than a
-part of that), else those of a bounded set; and this many candidates have to be enough."""
+"""All states are enumerated where a crash at one place leaves no more than this many (between collectives: than a part
+of that), else those of a bounded set; and this many candidates must be enough."""
 
 
 @dataclass(frozen=True, slots=True)
 class CrashState:
-    """A disk that a crash may leave, and of the crashes that leave it the one that loses least."""
+    """A disk that a crash may leave, with the crash that loses least to leave it."""
 
     disk: Disk
     crash: Crash
@@ -47,7 +47,7 @@ class Enumeration:
 
 
 def states(log: Log, model: str, *, budget: int = 20_000, acks: Sequence[int] = (), most: int = ALL) -> Enumeration:
-    """The disks that a crash in the course of ``log`` may leave.
+    """Return the disks that a crash in the course of ``log`` may leave.
 
     ``model`` is one of `MODELS`.  ``budget`` bounds the states, the default being kept.  ``acks`` are trace indices:
     disks are told apart if not the same number of these events had happened, so that what had been acknowledged then
@@ -83,7 +83,7 @@ class _Enumerator:
         self._found: dict[object, tuple[tuple[int, int, int], Cut, Choice]] = {}
 
     def enumerate(self, budget: int) -> Enumeration:
-        """All of them, and of these as many as the budget allows."""
+        """Return all of them, or as many as the budget allows."""
         for cut in self.cuts:
             self._add(cut, Choice(self.changes.of_entries(cut.entries)))
         for cut in sorted(self.cuts, key=lambda each: each not in self._watersheds):
@@ -104,7 +104,7 @@ class _Enumerator:
         return "; ".join(reasons)
 
     def _by_size(self, *, apart: bool) -> dict[int, list[Cut]]:
-        """The prefixes of the run, or its other cuts, the smallest first, by what had been acknowledged."""
+        """Yield the prefixes of the run, or its other cuts, the smallest first, by what had been acknowledged."""
         found: dict[int, list[Cut]] = {}
         for cut in sorted(self.cuts, key=lambda each: each.entries.bit_count()):
             if cut.apart == apart:
@@ -112,7 +112,7 @@ class _Enumerator:
         return found
 
     def _largest(self) -> set[Cut]:
-        """The cuts behind which nothing can go on without a promise or an acknowledgement.
+        """Yield the cuts after which nothing can continue without a promise or an acknowledgement.
 
         What a crash may leave at another cut it may leave at such a one.
         """
@@ -138,7 +138,7 @@ class _Enumerator:
             self._found[key] = (rank, cut, choice)
 
     def _earliest(self, cut: Cut, choice: Choice) -> Cut:
-        """The smallest cut of its kind at which a crash may leave the same: what is lost need not have come.
+        """Return the smallest cut of its kind at which a crash may leave the same: what is lost need not have happened.
 
         But what an fsync has promised had come.
         """
@@ -160,7 +160,7 @@ class _Enumerator:
         return CrashState(self.changes.disk(choice), crash)
 
     def _kept(self, cut: Cut, choice: Choice, hurt: set[int]) -> tuple[tuple[int, int, int], ...]:
-        """What lasted of the events of these entries, and of one that the crash came in the middle of (see `Crash`)."""
+        """Return what lasted of the events of these entries, and of one that the crash interrupted (see `Crash`)."""
         events = {self.log.entries[each].event for each in hurt}
         events |= {
             entry.event
@@ -175,7 +175,7 @@ class _Enumerator:
         return tuple(sorted(kept))
 
     def _grown(self, inode: int, size: int) -> int:
-        """The first call that gave a file this length."""
+        """Return the first call that gave a file this length."""
         for change in self.changes.chosen(self.changes.of_inode[inode]):
             entry = self.log.entries[change.entry]
             if size == entry.length if entry.kind == "truncate" else size <= entry.offset + entry.length:
@@ -186,7 +186,7 @@ class _Enumerator:
         return tuple(sorted({self.log.entries[each].event for each in entries} - {-1}))
 
     def _torn_now(self, cut: Cut) -> Iterator[Choice]:
-        """The write that a rank was in the middle of when it was killed: its first pages."""
+        """Return the write that a rank was making when it was killed: its first pages."""
         happened = self.changes.of_entries(cut.entries)
         for number in bits(happened & self.changes.kinds["data"]):
             entry = self.changes.every[number].entry
@@ -213,7 +213,7 @@ class _Enumerator:
         yield from self._torn(legal)
 
     def _torn(self, legal: Legal) -> Iterator[Choice]:
-        """The last write to each file that no fsync covers."""
+        """Yield the last write to each file that no fsync covers."""
         for own in self.changes.of_inode.values():
             data = own & self.changes.kinds["data"] & legal.happened & ~legal.must
             if data:

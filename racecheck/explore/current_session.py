@@ -13,7 +13,7 @@ from racecheck.processes.session import Session
 
 
 class Sessions:
-    """``uses`` counts: the last user finds the disk as it left it, if nobody else has used it since."""
+    """``uses`` counts uses: the last user finds the disk as it was, unless there was another use since."""
 
     def __init__(self) -> None:
         self._session: Session | None = None
@@ -21,7 +21,7 @@ class Sessions:
 
     @contextmanager
     def use(self) -> Iterator[Session]:
-        """Raises `CannotRun` where there can be none."""
+        """Lend the session; raises `CannotRun` where there can be none."""
         self.uses += 1
         if self._session is None:
             self._session = examination.start(config.read().runs)
@@ -35,7 +35,7 @@ class Sessions:
             raise
 
     def close(self) -> None:
-        """The next use starts another session."""
+        """Have the next use start another session."""
         session, self._session = self._session, None
         atexit.unregister(self.close)
         if session is not None:

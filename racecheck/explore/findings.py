@@ -44,7 +44,7 @@ _EXPANDED = 3
 """Objects and lists nested less deeply take a line for each item; so each event of the trace is one line."""
 
 _Parser = Callable[[Any, Any, str], Any]
-"""Takes what it has to know of a type, data, and the data's place in the finding, for messages."""
+"""Reads a value, given what it has to know of the type, the data, and the data's place in the finding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Versions:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A run that is worth keeping: what determined it, its outcome, and how it was judged.
+    """A run that is worth keeping: its inputs, its outcome, and how it was judged.
 
     ``run`` is the number of the run under ``seed``, ``strategy`` the name of what chose its schedule, and
     ``invariants`` the names of all that were asked.  ``pair`` are the events of the trace whose order decides (one
@@ -92,7 +92,7 @@ class Finding:
 
     @property
     def address(self) -> str:
-        """Ten digits that stand for what determined the run.
+        """Return ten digits that stand for the inputs of the run.
 
         What came of it is left out: it follows from that, but for timing, output and coverage, in which two
         runs of one schedule may differ.
@@ -104,7 +104,7 @@ class Finding:
 
 
 def versions() -> Versions:
-    """Those of this process and machine; does not import torch."""
+    """Return those of this process and machine, without an import of torch."""
     return Versions(_version("racecheck"), platform.python_version(), _version("torch"), platform.release())
 
 
@@ -133,7 +133,7 @@ def save(finding: Finding, directory: Path, path: Path | None = None) -> Path:
 
 
 def folder_of(scenario: Reference, directory: Path) -> Path:
-    """Where below ``directory`` the files of a scenario are kept."""
+    """Return where below ``directory`` the files of a scenario are kept."""
     return directory / re.sub(r"\W", "_", scenario.name or "_")
 
 
@@ -160,18 +160,18 @@ def load(path: Path) -> Finding:
 
 
 def encode(finding: Finding) -> str:
-    """The text of a finding."""
+    """Return the text of a finding."""
     return FINDING.encode(finding)
 
 
 def decode(text: str) -> Finding:
-    """The finding in a text; raises `UsageError` that says in one line what is wrong and what to do."""
+    """Return the finding in a text; raises `UsageError`, which says in one line what is wrong and what to do."""
     return cast(Finding, FINDING.decode(text, Finding))
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A kind of file: how it calls itself, its version, what people call it, and what to do about a bad one."""
+    """A kind of file: its own name, its version, what people call it, and what to do about a bad one."""
 
     name: str
     version: int
@@ -179,12 +179,12 @@ class Format:
     hint: str
 
     def encode(self, value: Any) -> str:
-        """The text of a file that says all about a value (a dataclass)."""
+        """Return the text of a file that holds a value (a dataclass)."""
         data = {"format": self.name, "version": self.version, **_dump(value)}
         return _laid_out(data, 0) + "\n"
 
     def load(self, path: Path, kind: Any) -> Any:
-        """The value of this ``kind`` in a file; raises `UsageError` with its path and what is wrong with it."""
+        """Return the value of this ``kind`` in a file; raises `UsageError` with its path and what is wrong with it."""
         try:
             if not path.is_file():
                 raise UsageError("no such file: use the path that racecheck run printed")
@@ -199,7 +199,7 @@ class Format:
             raise UsageError(f"{path}: {error}") from None
 
     def decode(self, text: str, kind: Any) -> Any:
-        """The value of this ``kind`` in a text; raises `UsageError`: one line with what is wrong and what to do."""
+        """Return the value of this ``kind`` in a text; raises `UsageError`: one line that says what to do."""
         try:
             data = json.loads(text, object_pairs_hook=_object)
         except (ValueError, RecursionError) as error:
@@ -239,7 +239,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _laid_out(data: Any, depth: int) -> str:
-    """JSON with one space per level, and one line for what lies deeper than `_EXPANDED`."""
+    """Return JSON with one space per level, and one line for what lies deeper than `_EXPANDED`."""
     if depth == _EXPANDED or not data or not isinstance(data, (dict, list)):
         return json.dumps(data)
     if isinstance(data, dict):
@@ -253,14 +253,14 @@ def _laid_out(data: Any, depth: int) -> str:
 
 
 class _WrongError(Exception):
-    """Data that is not what the type hint at ``where`` says."""
+    """The data is not what the type hint at ``where`` says."""
 
     def __init__(self, where: str, what: str) -> None:
         super().__init__(f"{where.removeprefix('.')[:200]}: {what}")
 
 
 def _dump(value: Any) -> Any:
-    """JSON data of a value of the model."""
+    """Return the JSON data of a value of the model."""
     if isinstance(value, enum.Enum):
         return value.name
     if is_dataclass(value):
@@ -272,14 +272,14 @@ def _dump(value: Any) -> Any:
 
 
 def _parse(hint: Any, data: Any, where: str) -> Any:
-    """The value of type ``hint`` that ``data`` stands for; raises `_WrongError` where it stands for none."""
+    """Return the value of type ``hint`` that ``data`` stands for; raises `_WrongError` where it stands for none."""
     parse, about = _parser(hint)
     return parse(about, data, where)
 
 
 @cache
 def _parser(hint: Any) -> tuple[_Parser, Any]:
-    """Which function reads values of this type, and what it has to know of the type."""
+    """Return the function that reads values of this type, and what it has to know of the type."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is not None:
         return _BY_ORIGIN[origin], arguments
@@ -291,7 +291,7 @@ def _parser(hint: Any) -> tuple[_Parser, Any]:
 
 
 def _expect(kinds: Sequence[type], data: Any, where: str) -> Any:
-    """``data`` if it is of one of these kinds (a bool is no int), else raises `_WrongError`."""
+    """Return ``data`` if it is of one of these kinds (a bool is no int), else raise `_WrongError`."""
     if type(data) not in kinds:
         expected = " or ".join(kind.__name__ for kind in kinds)
         raise _WrongError(where, f"expected {expected}, found {type(data).__name__}")
@@ -311,7 +311,7 @@ def _parse_any(_: Any, data: Any, where: str) -> Any:
 
 
 def _parse_float(_: Any, data: Any, where: str) -> float:
-    """Other programs write 30.0 as 30."""
+    """Accept 30 where other programs write 30.0."""
     try:
         return float(_expect((float, int), data, where))
     except OverflowError:
@@ -335,7 +335,7 @@ def _parse_mapping(arguments: Sequence[Any], data: Any, where: str) -> Any:
 
 
 def _parse_key(kind: type, data: str, where: str) -> Any:
-    """JSON has only strings as keys; "01" is refused, it would be the same as "1"."""
+    """Return a whole number as a key.  JSON keys are strings; "01" is refused, since it would equal "1"."""
     with suppress(ValueError):
         key = kind(data)
         if str(key) == data:

@@ -1,4 +1,4 @@
-"""A search that was cut short, on disk: where DPOR stood and what its runs came to, so that it can go on.
+"""A search that was cut short, on disk: where DPOR stood and the results of its runs, so that it can be continued.
 
 Like a finding the file is versioned JSON, read strictly, and good for the world and the scenario that it was made with.
 """
@@ -27,7 +27,7 @@ Touched = Mapping[str, Mode]
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A `Node`, its locations as text."""
+    """A `Node`, with its locations as text."""
 
     step: int
     options: Mapping[str, str]
@@ -47,7 +47,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What the runs before the cut came to: a search that goes on starts from it and can only lower it.
+    """The results of the runs before the cut.  A search that is continued starts from them and can only lower them.
 
     ``claim`` is what the runs let a claim be at most, apart from DPOR's own.  ``begun`` counts the runs that have
     begun, ``fired`` says how often each fault has happened, and ``seen`` has a hash for each distinct run.
@@ -97,7 +97,7 @@ class Cut:
 def cut(
     scenario: Reference, world: World, seed: str, names: tuple[str, ...], progress: Progress, past: Past | None = None
 ) -> Cut:
-    """The search as it stands."""
+    """Return the search as it stands."""
     return Cut(
         scenario, world, seed, names, progress.traces, progress.redundant, progress.steps,
         tuple(_branch(each) for each in progress.nodes), tuple(progress.known),

@@ -24,14 +24,14 @@ from racecheck.targets.scenarios import Scenario
 
 _WARM_UPS = 3
 _LESSONS, _REPEATS = 4, 3
-"""How often names that differ from run to run are learnt, and from how many runs more each time."""
+"""How often names that differ from run to run are learned, and from how many runs more each time."""
 
 _PAUSE = 60 * 10**9
 """How long after a run its recovery begins, in nanoseconds of virtual time."""
 
 Progress = Callable[[int, int, float, str], None]
-"""Called after each run: how many have been done, how many of them count (as distinct, as reproduced), the seconds
-that they took, and what else there is to say."""
+"""Called after each run with the number of runs, how many of them count (distinct, or reproduced), the seconds so far,
+and a remark."""
 
 
 def run_once(
@@ -68,7 +68,7 @@ def run_once(
 
 
 def run_free(session: Session, scenario: Scenario, world: World, strategy: Strategy, *, seed: str) -> Outcome:
-    """One run at full speed, and the recovery; the strategy, which has begun already, chooses faults alone."""
+    """Make one run at full speed, and the recovery; the strategy, which has begun already, chooses faults alone."""
     session.request("import", target=scenario.reference)
     outcome = free.run(session, scenario.reference, world, seed=seed, choose=strategy.choose)
     if not scenario.has_recovery:
@@ -93,10 +93,10 @@ def _default(_: Point) -> int:
 def warm_up(
     session: Session, scenario: Scenario, world: World, *, seed: str, contents: bool = False, names: Sequence[str] = ()
 ) -> Outcome | None:
-    """Run the scenario, in the default schedule, until the zygote has imported all that its ranks import on the way.
+    """Run the scenario in the default schedule until the zygote has imported all that its ranks import.
 
-    A rank that finds a module imported does less than one that has to import it, so this comes before the first
-    run that counts.  Gives the run in which there was nothing to import any more, if there was one.
+    A rank that finds a module imported does less than one that has to import it, so this comes before the first run
+    that counts.  Returns the first run in which nothing was left to import, if there was one.
     """
     if not session.first(scenario.reference):
         return None
@@ -113,11 +113,11 @@ def warm_up(
 
 
 def confirm(first: Outcome, again: Callable[[Outcome, bool], tuple[Outcome, str]]) -> tuple[Outcome, str]:
-    """The same schedule once more must have the same trace, results and disk.
+    """Run the same schedule again and compare trace, results and disk.
 
-    ``again(outcome, labels)`` runs an outcome's schedule again, with the names that it knows to differ, and gives what
-    came of it and where it left the schedule (if ``labels`` count).  Where names differ from run to run that is learnt:
-    returns the first run as it is shown then, and the difference that there is still, "" for none.
+    ``again(outcome, labels)`` runs an outcome's schedule again, with the names that it knows to differ, and returns the
+    outcome and where it left the schedule (if ``labels`` count).  Names that differ from run to run are learned:
+    returns the first run as it is then shown, and the difference that remains, "" for none.
     """
     difference = ""
     for _ in range(_LESSONS):
@@ -134,7 +134,7 @@ def confirm(first: Outcome, again: Callable[[Outcome, bool], tuple[Outcome, str]
 
 
 def run_crashed(session: Session, scenario: Scenario, finding: Finding, strategy: Strategy) -> tuple[Outcome, str]:
-    """Run a finding's schedule and leave what its crash left; returns the outcome and how that differs, "" if not.
+    """Run a finding's schedule and leave what its crash left; returns the outcome and the difference, "" for none.
 
     Where the recovery gets on with it now, that is the outcome of the run.
     """
@@ -177,7 +177,7 @@ class Replayed:
 def replay(
     session: Session, scenario: Scenario, finding: Finding, times: int = 1, progress: Progress | None = None
 ) -> Replayed:
-    """Run a finding's schedule again; every run must have the recorded trace, result for result.
+    """Run a finding's schedule again; every run must have the recorded trace and results.
 
     Of one of free mode there is nothing but the faults to be run again: it may take several times.
     """
@@ -219,7 +219,7 @@ def replay(
 def replay_constraints(
     session: Session, scenario: Scenario, finding: Finding, times: int = 1, progress: Progress | None = None
 ) -> Replayed:
-    """Random schedules that keep the finding's constraints, and nothing else of it.
+    """Run random schedules that keep the finding's constraints, and nothing else of it.
 
     Raises `UsageError` if one of them names an op that never happens, neither in any of the runs nor in the finding's
     own; or in none of the runs, and none of them fails.

@@ -37,9 +37,9 @@ from racecheck.supervisor.recorder import Recorder
 from racecheck.targets.scenarios import Scenario
 
 EXPLAIN = 20.0
-"""Seconds that an explanation may take, unless told otherwise."""
+"""Seconds that an explanation may take, unless asked otherwise."""
 _FEWEST = 30
-"""How many runs each step of an explanation makes at most where many failures are explained, as in the gate."""
+"""The most runs of each step of an explanation where many failures are explained, as in the gate."""
 _REPAIRS = "what would help"
 
 _NO_CRASHES = "crash states of a run were not judged"
@@ -62,7 +62,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """One way in which runs have ended: how many did, the number and the outcome of the first, and what it broke."""
+    """One way in which runs ended: how many did, the number and outcome of the first, and what it broke."""
 
     runs: int
     number: int
@@ -72,7 +72,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a search came to.
+    """The result of a search.
 
     ``claim`` is what its runs show beyond themselves; from ``cut`` a search that has more to try can go on.  ``tried``
     is how far it came with what it tries one by one.  ``endings`` are the ways in which runs ended, in the order in
@@ -122,7 +122,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What to explore and how far: ``schedules`` runs, and after ``seconds`` no other one (0: no limit).
+    """What to explore and how far: ``schedules`` runs, and no new run after ``seconds`` (0: no limit).
 
     Runs before a cut do not count.  ``keep_going``: also after a violation; ``earlier`` is a search that was cut short,
     to go on with.  ``findings`` is where findings go; None keeps none.  ``names`` are patterns of names that are known
@@ -180,7 +180,7 @@ class _Exploration:
         )  # fmt: skip
 
     def run(self, progress: Progress | None) -> None:
-        """Until something fails, nothing is left to try, or the budget is spent."""
+        """Run until something fails, nothing is left to try, or the budget is spent."""
         while not self._is_over() and self._begin():
             try:
                 outcome = self._once(self.strategy)
@@ -194,7 +194,7 @@ class _Exploration:
                 return
             if self.done == 0 and not self.search.free:
                 lesson, outcome = self._check_determinism(outcome)
-                if lesson:  # what the strategy has seen of the names is not what it will see
+                if lesson:  # the strategy has seen the names as they were shown before
                     self.strategy, self.begun = self._make(), self.past.begun
                     continue
             self._take(outcome)
@@ -202,11 +202,11 @@ class _Exploration:
             if progress is not None:
                 progress(self.done, len(self.seen), self.seconds, str(self.strategy.claim()))
             if not outcome.schedule and not self.search.free:
-                return  # without a choice every further run would be the same
+                return  # without a choice, every further run would be the same
 
     @property
     def seconds(self) -> float:
-        """Since it began."""
+        """Return the seconds since the search began."""
         return time.perf_counter() - self.started
 
     def _make(self) -> Strategy:
@@ -224,7 +224,7 @@ class _Exploration:
         return self.done >= self.search.schedules or (late and self.done > 0)
 
     def _is_settled(self) -> bool:
-        """Whether there is a verdict that no further run is asked to change."""
+        """Return whether there is a verdict that no further run is asked to change."""
         if self.judged.verdict is Verdict.PASS:
             return False
         return not (self.search.keep_going and self.judged.violations)
@@ -243,7 +243,7 @@ class _Exploration:
     def attempt(
         self, world: World, strategy: Strategy, names: Sequence[str] | None = None, recorder: Recorder | None = None
     ) -> Outcome:
-        """One run of the scenario in a world of any size; ``names``: other ones are known to differ."""
+        """Run the scenario once, in a world of any size; ``names``: other ones are known to differ."""
         search = self.search
         return run_once(
             self.session, search.scenario, world, strategy, seed=search.seed, stacks=search.stacks,
@@ -269,7 +269,7 @@ class _Exploration:
         self.last = outcome
 
     def _crash(self, outcome: Outcome, progress: Progress | None) -> None:
-        """Judge what crashes in the course of a run leave.  One that did not repeat is no ground for that."""
+        """Judge what crashes during a run leave.  A run that did not repeat proves nothing, so it is not judged."""
         if not self.crashing.models or self.search.free:
             return
         if self.judged.verdict is Verdict.UNKNOWN:
@@ -306,7 +306,7 @@ class _Exploration:
         self.interrupted |= crashes.interrupted
 
     def _judge(self, outcome: Outcome) -> Judgement:
-        """What a run comes to.  Of one that does not repeat, violations are no more than a reason for doubt."""
+        """Judge a run.  If it does not repeat, its violations are only a reason for doubt."""
         judgement = judge(outcome, self.search.invariants)
         if self.judged.verdict is not Verdict.UNKNOWN:
             return judgement
@@ -314,7 +314,7 @@ class _Exploration:
         return Judgement(Verdict.UNKNOWN, reasons=[*judgement.reasons, *unconfirmed])
 
     def stop(self, error: CannotRun | InternalError) -> None:
-        """The search cannot go on; what it has found stays found.  Raises the error if that is nothing."""
+        """Note why the search cannot continue; what it has found stays found.  Raises the error if that is nothing."""
         if not self.judged.violations:
             raise error
         self.strategy.abandon()
@@ -328,7 +328,7 @@ class _Exploration:
         self.judged = _merge(self.judged, Judgement(Verdict.UNKNOWN, reasons=[reason]))
 
     def _check_determinism(self, first: Outcome) -> tuple[bool, Outcome]:
-        """The first run happens twice; returns whether names were learnt from that, and the run as it is shown then."""
+        """Run the first run twice; returns whether names were learned from that, and the run as it is then shown."""
         outcome, difference = confirm(first, self._repeat)
         if difference:
             self._doubt(f"two runs of the same schedule differ: {difference}")
@@ -377,7 +377,7 @@ class _Exploration:
         )
 
     def _verdict(self) -> tuple[Verdict, list[str]]:
-        """The verdict, and what keeps it from a PASS besides what the runs came to."""
+        """Return the verdict, and what keeps it from a PASS besides the results of the runs."""
         runs, most = self.past.runs + self.done, self.past.runs + self.search.schedules
         why = []
         if self.interrupted:
@@ -390,7 +390,7 @@ class _Exploration:
         return max(self.judged.verdict, Verdict.UNKNOWN if why else Verdict.PASS), why
 
     def _cut(self) -> Cut | None:
-        """Where the search stands, if there is more to try."""
+        """Return where the search stands, if there is more to try."""
         search = self.search
         if search.free or not isinstance(self.strategy, (Auto, Staged)) or not self.strategy.progress.left:
             return None
@@ -410,7 +410,7 @@ class _Exploration:
 
 
 def unrun(search: Search, so_far: tuple[int, int, float], error: CannotRun) -> Report:
-    """The report of a search that could not go on, with its schedules, distinct schedules and seconds.
+    """Return the report of a search that could not continue, with its schedules, distinct schedules and seconds.
 
     What was found before it was cut stays found.
     """
@@ -429,7 +429,7 @@ def _found_before(past: Past) -> tuple[Found, ...]:
 
 
 def _distinct(known: Sequence[Known]) -> tuple[Known, ...]:
-    """Each violation once, as it was first found."""
+    """Return each violation once, as it was first found."""
     first: dict[tuple[str, str], Known] = {}
     for each in known:
         first.setdefault((each.violation.invariant, each.violation.message), each)
@@ -437,14 +437,14 @@ def _distinct(known: Sequence[Known]) -> tuple[Known, ...]:
 
 
 def _sized(coverage: Coverage, outcome: Outcome | None) -> Coverage:
-    """The coverage of all runs with the size of the one that is shown."""
+    """Return the coverage of all runs, with the size of the run that is shown."""
     return replace(coverage, ops=outcome.coverage.ops, passed=outcome.coverage.passed) if outcome else coverage
 
 
 def explore(
     session: Session, search: Search, progress: Progress | None = None, announce: Callable[[Report], None] | None = None
 ) -> Report:
-    """Run until something fails, nothing is left to try, or the budget is spent; what Ctrl-C cuts short is kept.
+    """Run until something fails, nothing is left to try, or the budget is spent; Ctrl-C keeps what was found.
 
     ``announce`` hears of a FAIL before it is explained.  Raises `UsageError` or `CannotRun` where no run came about.
     """
@@ -477,7 +477,7 @@ def _carry_out(exploration: _Exploration, progress: Progress | None) -> None:
 
 
 def explained(session: Session, search: Search, report: Report, progress: Progress | None = None) -> Report:
-    """Explain the failure in the report of an earlier search for the same, and return the report with that.
+    """Explain the failure in the report of an earlier search for the same, and return the report with the explanation.
 
     After a crash the search is made once more.  Raises `UsageError`, `CannotRun`, and `KeyboardInterrupt`.
     """
@@ -500,7 +500,7 @@ def explained(session: Session, search: Search, report: Report, progress: Progre
 
 
 def _first(report: Report) -> Ending | None:
-    """The first failing one."""
+    """Return the first failing run."""
     return next((each for each in report.endings if each.violations), None)
 
 
@@ -522,7 +522,7 @@ def _repeated(exploration: _Exploration, report: Report) -> Report:
 
 
 def _completed(exploration: _Exploration, report: Report, progress: Progress | None, most: int = MOST) -> Report:
-    """Explain a failure and return the report with that; it says what the clock or Ctrl-C has cut short."""
+    """Explain a failure and return the report; it says what the time limit or Ctrl-C cut short."""
     search = exploration.search
     if report.verdict is not Verdict.FAIL:
         return report
@@ -538,7 +538,7 @@ def _completed(exploration: _Exploration, report: Report, progress: Progress | N
 
 
 def _repaired(exploration: _Exploration, report: Report, progress: Progress | None, seconds: float) -> Report:
-    """The report with the repair table of the first way in which a crash hurts."""
+    """Return the report with the repair table of the first way in which a crash hurts."""
     crashes = next(each for each in report.crashes if each.groups)
     end = exploration.seconds + seconds
     repaired = exploration.crashing.repaired(crashes, _tell(exploration, report, progress), seconds=seconds)
@@ -569,7 +569,7 @@ def _explained(
     judgement = judge(found.outcome, search.invariants)
     broken = {each.invariant for each in judgement.violations}
     is_like = all(each.violation.invariant in broken for each in first.violations)
-    # The path that was announced stays good: it holds the least run from now on, if that breaks all that the first did.
+    # The path that was announced stays valid: it now holds the least run, if that breaks all that the first did.
     path = first.violations[0].finding if is_like else None
     kept = _keep(search, found.outcome, judgement, first.number, found, path)
     return replace(
@@ -598,7 +598,7 @@ class Foreseen:
 
 
 def foresee(session: Session, search: Search, progress: Progress | None = None) -> Foreseen:
-    """Run the default schedule, without faults, and then once more for each of its races.
+    """Run the default schedule without faults, and then once more for each of its races.
 
     FAIL: one of these breaks an invariant.  UNKNOWN: the first run does not pass, or not all could be tried.
     Raises `UsageError` or `CannotRun` where no run came about.

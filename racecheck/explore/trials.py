@@ -1,4 +1,4 @@
-"""Single runs under given schedules, one after the other on one disk; each of them is carried out once.
+"""Single runs under given schedules, one after the other on one disk; each of them is made once.
 
 A run follows from its scenario, its world, the disk and its schedule.  So runs are remembered, as a tree of runs on the
 disk that others have left: a schedule that comes to a run that is known costs nothing, and whatever is asked of a
@@ -25,12 +25,12 @@ from racecheck.scheduling.strategies.following.switches import Switch, Switches
 from racecheck.targets.scenarios import Scenario
 
 _MOST_OPS = 100_000
-"""Of all runs that are remembered together."""
+"""The most ops of all remembered runs together."""
 
 
 @dataclass(frozen=True, slots=True)
 class What:
-    """What is to be run; ``contents``: the outcome says what is in checkpoint files."""
+    """What to run; ``contents``: the outcome says what is in checkpoint files."""
 
     scenario: Scenario
     world: World
@@ -39,13 +39,13 @@ class What:
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """What has to be tried twice before it is relied on."""
+        """What has to be run twice before it is relied on."""
         return self.scenario.reference, self.world.ranks, self.world.nodes, self.world.storage, self.world.sizes
 
 
 @dataclass(slots=True, eq=False)
 class Trial:
-    """A run, the one on whose disk it began (None: on a fresh one), and those that began on its own.
+    """A run, the run whose disk it began on (None: a fresh one), and the runs that began on its own.
 
     ``asked`` are the switches that were asked for and lead to it.
     """
@@ -61,7 +61,7 @@ class Trial:
 
     @property
     def line(self) -> list[Trial]:
-        """The runs that have led to its disk, and it."""
+        """Return the runs that led to its disk, and itself."""
         return [*(self.before.line if self.before else ()), self]
 
 
@@ -79,7 +79,7 @@ class Trials:
         self._warm: set[str] = set()
 
     def run(self, what: What, strategy: Strategy, before: Trial | None = None) -> Trial:
-        """What came of a scenario on the disk that ``before`` has left.
+        """Return the outcome of a scenario on the disk that ``before`` has left.
 
         Raises `UsageError`; and `CannotRun`, also for a run that differs from the one before of the same schedule.
         """
@@ -100,7 +100,7 @@ class Trials:
         return trial
 
     def _known(self, trial: Trial, strategy: Switches) -> Trial:
-        """A second request for the very same schedule asks whether it does the same again."""
+        """Run the very same schedule again, to see that it repeats."""
         if strategy.switches in trial.asked:
             trial.is_asked_again = True
             if not trial.is_sure:
@@ -155,7 +155,7 @@ class Trials:
         )  # fmt: skip
 
     def _restore(self, session: Session, trial: Trial | None) -> None:
-        """Make the disk what a run has left, by running again all that has led to it."""
+        """Make the disk what a run has left, by running all that led to it again."""
         if trial is None or (self._disk is trial and self._last_use in {self._sessions.uses, self._sessions.uses - 1}):
             return
         self._make_sure(session, trial)
@@ -179,7 +179,7 @@ class Trials:
         return self._once(session, trial.what, strategy, trial.before, outcome.names), strategy.divergence
 
     def _learn(self, session: Session, trial: Trial) -> None:
-        """The first run happens twice; raises `CannotRun` if it differs in more than names."""
+        """Run the first run twice; raises `CannotRun` if it differs in more than names."""
         trial.outcome, difference = confirm(trial.outcome, partial(self._repeat, session, trial))
         if difference:
             raise CannotRun(f"two runs of the same schedule differ: {difference}")

@@ -32,7 +32,7 @@ GRAMMAR = (
 
 KILLS = ("kill", "kill-node", "kill-job")
 MODELS = ("kill", "ext4", "xfs", "btrfs", "posix-min", "ordered", "nfs", "nfs-server", "object")
-"""What may survive a crash: all that was called; or what a file system of this kind promises."""
+"""What may survive a crash: everything that was called, or what a file system of this kind promises."""
 
 _OWN = frozenset({"clock", "clone", "timer", "random", "dup", "ioctl", "advise", "exec", "fcntl", "reap", "submit"})
 CALLS = tuple(sorted({row.family for row in TABLE.values()} - _OWN | {"rmdir"}))
@@ -41,14 +41,14 @@ CALLS = tuple(sorted({row.family for row in TABLE.values()} - _OWN | {"rmdir"}))
 _MOVING = frozenset({"read", "write"})
 _NEEDS_CALLS = {"short": _MOVING, "torn": frozenset({"write"})}
 _AMOUNTS = {"short": "bytes", "torn": "bytes", "full": "bytes", "slow": "seconds", "term": "seconds"}
-"""What of a fault has an amount, and of what."""
+"""Which faults have an amount, and the amount of what."""
 _USUAL = {"slow": 10.0, "term": 30.0}
 _KINDS = (*_NEEDS_CALLS, "full", "slow", *KILLS, "term", "crash")
 _MOST_SECONDS, _MOST_BYTES = 1e6, 1 << 50
 
 
 def parse(spec: str) -> Fault:
-    """The fault that a text stands for; raises `UsageError`: one line, with the grammar or what there is."""
+    """Return the fault that a text stands for; raises `UsageError`: one line, with the grammar or the known words."""
     words = spec.split()
     if not words:
         raise UsageError(f"empty fault; grammar: {GRAMMAR}")
@@ -67,7 +67,7 @@ def parse(spec: str) -> Fault:
 
 
 def text(fault: Fault) -> str:
-    """The fault as it is written."""
+    """Return the fault as it is written."""
     parts = [fault.what]
     if fault.calls or fault.path != "**":
         parts += ["on", "|".join(fault.calls) or "any", *([fault.path] if fault.path != "**" else [])]
@@ -82,7 +82,7 @@ def text(fault: Fault) -> str:
 
 
 def check(world: World) -> None:
-    """Raises `UsageError` for a fault of a rank or a node that the world does not have."""
+    """Raise `UsageError` for a fault of a rank or a node that the world does not have."""
     for fault in world.faults:
         for name, number, there_are in (("rank", fault.rank, world.ranks), ("node", fault.node, world.nodes)):
             if number >= there_are:

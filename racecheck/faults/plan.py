@@ -12,19 +12,19 @@ from racecheck.model.nouns import Fault, Op, World
 _NOT_AN_OP = frozenset({"full", "crash"})
 """Faults that do not happen to one op."""
 _ANYWHERE = frozenset({"kill", "kill-node", "kill-job", "term"})
-"""Faults that happen to processes, also at ops that are about no file."""
+"""Faults that happen to processes, also at ops that touch no file."""
 _MODELLED = frozenset({"short", "torn", "full", "crash"})
 
 
 def hits(fault: Fault, op: Op, node: int) -> bool:
-    """Whether an op is one that a fault is about: its call, its rank and node, and one of its paths."""
+    """Return whether an op is one that a fault is about: its call, its rank and node, and one of its paths."""
     if not may_hit(fault, op, node):
         return False
     return fault.path == "**" or any(_pattern(fault.path).fullmatch(place.path) for place in op.places)
 
 
 def may_hit(fault: Fault, op: Op, node: int) -> bool:
-    """Whether a fault is about such an op, on whatever path: other ranks may rename what the op is about."""
+    """Return whether a fault is about such an op, on any path: other ranks may rename what the op is about."""
     if fault.what in _NOT_AN_OP or (fault.calls and op.call not in fault.calls):
         return False
     if not op.places and fault.what not in _ANYWHERE:
@@ -33,7 +33,7 @@ def may_hit(fault: Fault, op: Op, node: int) -> bool:
 
 
 def is_modelled(fault: Fault) -> bool:
-    """Whether the dependence relation of a world knows all that a fault does: it fails an op or cuts it short, no more.
+    """Return whether the dependence relation of a world knows all that a fault does: that an op fails or is cut short.
 
     A fault that makes an op slow counts the ops as they stop, not as they go, and a rank that is killed is heard of at
     a time that no op stands for.  A crash depends on the order of ops that do not depend on each other: a journal keeps
@@ -44,12 +44,12 @@ def is_modelled(fault: Fault) -> bool:
 
 
 def takes_room(fault: Fault, op: Op, node: int) -> bool:
-    """Whether an op uses room of a disk that a fault makes full."""
+    """Return whether an op uses room of a disk that a fault makes full."""
     return fault.what == "full" and op.call == "write" and fault.node in (-1, node)
 
 
 def counts(world: World, number: int) -> bool:
-    """Whether the ops that one of the world's faults is about share how many of them there have been.
+    """Return whether the order of ops that a fault is about decides which of them it hits.
 
     They do not if it hits all of them, or one of them that is chosen freely.  A fault that is named before another may
     take the first op away from it, and then the other begins nowhere.
@@ -63,7 +63,11 @@ def counts(world: World, number: int) -> bool:
 
 @cache
 def _pattern(glob: str) -> re.Pattern[str]:
-    """``**`` is any number of directories, ``*`` and ``?`` stay within a name; one without a slash is a last name."""
+    """Return whether a path matches a pattern.
+
+    ``**`` is any number of directories, ``*`` and ``?`` stay within a name, and a pattern without a slash is a last
+    name.
+    """
     glob = glob if "/" in glob else f"**/{glob}"
     parts = re.split(r"(\*\*/|\*\*|\*|\?)", posixpath.normpath(glob))
     words = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
@@ -88,11 +92,11 @@ class Plan:
         return tuple(self._fired)
 
     def slow(self, op: Op) -> list[tuple[int, bool]]:
-        """Which of the faults that make an op slow it meets: their numbers, and whether that is certain."""
+        """Return the numbers of the slowing faults that an op meets, and whether each is certain."""
         return self._due(op, slow=True)
 
     def due(self, op: Op) -> list[tuple[int, bool]]:
-        """Which of the others it meets."""
+        """Return the numbers of the other faults that an op meets."""
         return self._due(op, slow=False)
 
     def _due(self, op: Op, *, slow: bool) -> list[tuple[int, bool]]:
@@ -107,17 +111,17 @@ class Plan:
         return found
 
     def _is_on(self, number: int) -> bool:
-        """Whether its turn has come, or it has begun and is not over yet."""
+        """Return whether a fault's turn has come, or it has begun and is not over yet."""
         fault, fired = self._faults[number], self._fired[number]
         return (not fault.times or fired < fault.times) if fired else self._met[number] == fault.nth
 
     def happens(self, number: int) -> Fault:
-        """A fault happens; returns it."""
+        """Note that a fault happens; returns it."""
         self._fired[number] += 1
         return self._faults[number]
 
     def room(self, op: Op, wanted: int) -> int:
-        """How many of the wanted bytes there is room for; that room is taken."""
+        """Return how many of the wanted bytes there is room for, and take that room."""
         given = wanted
         for number, fault in enumerate(self._faults):
             if takes_room(fault, op, self._world.node(op.rank)):

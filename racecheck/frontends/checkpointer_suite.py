@@ -48,7 +48,7 @@ def check_checkpointer(
     Returns the result of each check.  Raises `AssertionError`, with the matrix and the interleaving, unless all are
     PASS, and `UsageError` for what is not a checkpointer or not a baseline.
     """
-    __tracebackhide__ = True  # of pytest: what it shows is the matrix
+    __tracebackhide__ = True  # tells pytest to show the matrix, not this frame
     subject = Subject(_name(checkpointer), checkpointer)
     known = _known(subject, baseline, Path())
     terms = Terms(ranks, str(seed), seconds, config.read().findings)
@@ -68,12 +68,13 @@ def check_checkpointer(
 
 
 class CheckpointerSuite:
-    """The suite as tests: derive a class ``Test...`` and set ``checkpointer``; ``checks`` may name fewer than all, and
-    ``baseline`` a file of known findings, as in `check_checkpointer`; it, and paths in it, begin in pytest's root
-    directory.
+    """The suite as tests: derive a class ``Test...`` and set ``checkpointer``.
 
-    Each check is a test, ``TestMine::test_check[kill]``, for which the options and the marker of the plugin count.
-    What the checkpointer's ``not_for`` names is skipped, with the reason.
+    ``checks`` may name fewer than all, and ``baseline`` a file of known findings, as in `check_checkpointer`; it, and
+    paths in it, begin in pytest's root directory.
+
+    Each check is a test, ``TestMine::test_check[kill]``, for which the options and the marker of the plugin count. What
+    the checkpointer's ``not_for`` names is skipped, with the reason.
     """
 
     checkpointer: type
@@ -81,7 +82,7 @@ class CheckpointerSuite:
     baseline: str | Path | None = None
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """A test for each check that there are methods for."""
+        """Make a test for each check that the checkpointer has the methods for."""
         if "check" in metafunc.fixturenames:
             metafunc.parametrize("check", [*map(self._parameter, self._asked())])
 
@@ -107,7 +108,7 @@ class CheckpointerSuite:
             warnings.warn(baselines.fixed(line), stacklevel=1)
 
     def _baseline(self, subject: Subject, root: Path) -> Mapping[str, str]:
-        """What is known of it; the test fails where that cannot be read."""
+        """Return the known findings; the test fails where they cannot be read."""
         try:
             return _known(subject, self.baseline, root)
         except UsageError as error:
@@ -129,7 +130,7 @@ class CheckpointerSuite:
 
 
 def _known(subject: Subject, path: str | Path | None, root: Path) -> Mapping[str, str]:
-    """The lines of a baseline, each with how it names the checkpointer here: by its module.
+    """Return the lines of a baseline, each with the name of the checkpointer here: by its module.
 
     A line may also name it by its file, as the command line does.  The path and those in the lines begin in ``root``.
     Raises `UsageError`.
@@ -147,13 +148,13 @@ def _known(subject: Subject, path: str | Path | None, root: Path) -> Mapping[str
 
 
 def _compared(cells: Sequence[Cell], known: Mapping[str, str]) -> Comparison:
-    """What is new, known and fixed; what is fixed is to be looked for in the file, so it is said as it is there."""
+    """Return what is new, known and fixed, as the lines of the file that a person has to look for."""
     found = baselines.compare(cells, Baseline(tuple(known.values())))
     return replace(found, fixed=tuple(line for line, named in known.items() if named in found.fixed))
 
 
 def _name(checkpointer: type) -> str:
-    """How the command line names a class; raises `UsageError` for what is no checkpointer, or cannot be imported."""
+    """Return how the command line names a class; raises `UsageError` for one that is no checkpointer."""
     protocol.check(checkpointer, getattr(checkpointer, "__name__", repr(checkpointer)))
     name = f"{checkpointer.__module__}:{checkpointer.__qualname__}"
     if "." in checkpointer.__qualname__:

@@ -1,4 +1,4 @@
-"""The fixture ``racecheck``: what a test asks it for."""
+"""The fixture ``racecheck``, which a test asks for."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class Racecheck:
     """
 
     def __init__(self, config: pytest.Config, current: Callable[[], pytest.Item], settings: Sequence[str]) -> None:
-        """``current`` is the test that is run now, ``settings`` are what its marker may say."""
+        """Set the test that runs now (``current``) and the ``settings`` of its marker."""
         self._config, self._current, self._settings = config, current, settings
 
     def close(self) -> None:
-        """What it has used ends."""
+        """End the session that it used."""
         HERE.close()
 
     def __repr__(self) -> str:
-        """As hypothesis shows the argument of a failing example."""
+        """Return the argument as hypothesis shows it in a failing example."""
         return "racecheck"
 
     def __getattr__(self, name: str) -> Any:
@@ -121,18 +121,18 @@ class Racecheck:
         seed: int | str | None = None,
         contents: bool = False,
     ) -> Outcome:
-        """The outcome of a scenario under one schedule (default: the default), for properties of the test's own."""
+        """Return the outcome of a scenario under one schedule (default: the default), for a test's own properties."""
         search = self._single(scenario, None, {"ranks": ranks, "seed": seed, "world": world})
         return racecheck.run(scenario, schedule=schedule, world=search.world, seed=search.seed, contents=contents)
 
     def explored(
         self, scenario: Scenario, *, schedules: int | None = None, strategy: str | None = None
     ) -> tuple[Report, str]:
-        """What comes of a scenario, all that it breaks, and that as text."""
+        """Return the outcome of a scenario, all that it breaks, and that as text."""
         return self._explore(scenario, None, {"schedules": schedules, "strategy": strategy}, keep_going=True)
 
     def _single(self, scenario: Scenario, invariants: Sequence[Invariant] | None, given: dict[str, Any]) -> Search:
-        """The world, invariants and seed of one run."""
+        """Return the world, invariants and seed of one run."""
         try:
             if _set(given).keys() & {"schedules", "strategy"}:
                 raise UsageError("a schedule means one run: leave out schedules= and strategy=")
@@ -142,7 +142,7 @@ class Racecheck:
         pytest.fail(wrong, pytrace=False)
 
     def _passed(self, report: Report, text: str) -> Report:
-        """For ``pytest -rP``: a PASS has to say what it did not cover."""
+        """Print what a PASS did not cover, for ``pytest -rP``."""
         self._current().add_report_section("call", "racecheck", text)
         return report
 
@@ -155,7 +155,7 @@ class Racecheck:
         keep_going: bool = False,
         explain: float = 0.0,
     ) -> tuple[Report, str]:
-        """The report and its text; where there is none, the test fails.
+        """Return the report and its text; where there is none, the test fails.
 
         Ctrl-C in an explanation leaves what there is of it, and the test is the last one.
         """
@@ -181,7 +181,7 @@ class Racecheck:
         pytest.fail(wrong, pytrace=False)
 
     def _say(self, text: str) -> None:
-        """In the terminal, at once; a worker of xdist has none."""
+        """Print in the terminal, at once; a worker of xdist has none."""
         reporter = self._config.pluginmanager.get_plugin("terminalreporter")
         capture = self._config.pluginmanager.get_plugin("capturemanager")
         if reporter is None:
@@ -192,7 +192,7 @@ class Racecheck:
             reporter.flush()
 
     def _search(self, scenario: Scenario, invariants: Sequence[Invariant] | None, given: dict[str, Any]) -> Search:
-        """Raises `UsageError`."""
+        """Return the search that the settings ask for; raises `UsageError`."""
         _check_scenario(scenario)
         option = self._config.getoption
         chosen = {
@@ -247,7 +247,7 @@ def _check_scenario(given: object) -> None:
 
 
 def _wanted(scenario: Scenario, invariant: str | Invariant | None) -> tuple[str, tuple[Invariant, ...]]:
-    """The name of the invariant that is to be broken, and all that are asked."""
+    """Return the name of the invariant that must be broken, and all that are asked."""
     asked = tuple(scenario.invariants)
     if callable(invariant) and name_of(invariant) not in map(name_of, asked):
         asked = (*asked, invariant)

@@ -53,7 +53,7 @@ _PHASES = settings(deadline=None, max_examples=100, stateful_step_count=8, suppr
 
 
 class _Text(Failed):
-    """pytest shows the text alone, and so that is where what hypothesis adds has to be."""
+    """pytest shows only the text, so what hypothesis adds has to be in it."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text, pytrace=False)
@@ -67,7 +67,7 @@ class Violated(_Text, AssertionError):
 
 
 class Undecided(_Text, FailedHealthCheck, CannotRun):
-    """UNKNOWN: a failed health check is what ends a test of hypothesis there and then."""
+    """UNKNOWN: a failed health check is what ends a test of hypothesis at once."""
 
 
 class Misused(_Text, FailedHealthCheck, UsageError):
@@ -76,16 +76,16 @@ class Misused(_Text, FailedHealthCheck, UsageError):
 
 @cache
 def _violated(broken: tuple[str, ...]) -> type[Violated]:
-    """A class for each set of broken invariants: hypothesis tells failures apart by that, and shrinks each of them."""
+    """Return a class for each set of broken invariants: hypothesis tells failures apart by class, and shrinks each."""
     del broken
     return type("Violated", (Violated,), {})
 
 
 def schedules(ops: int = 64) -> SearchStrategy[Switches]:
-    """Schedules that are the default one but for some switches, close together or far apart, within the first ``ops``
-    ops of each rank; they shrink towards fewer and earlier switches.
+    """Return schedules: the default one with some switches within the first ``ops`` ops of each rank.
 
-    Raises `UsageError` for no ops.
+    The switches are close together or far apart, and shrink towards fewer and earlier ones.  Raises `UsageError` for no
+    ops.
     """
     if ops < 1:
         raise UsageError(f"schedules(ops={ops}): ops must be at least 1")
@@ -110,10 +110,11 @@ def worlds(
     sizes: Mapping[str, int] | None = None,
     faults: Sequence[str | Fault] = (),
 ) -> SearchStrategy[World]:
-    """Worlds that are like one (default: a scenario's default world), but with other numbers of ranks and nodes: any of
-    the numbers that go together, the first ones being the simplest.  Clocks go ahead by up to ``skew`` seconds.  Of the
-    scenario's sizes those in ``sizes`` are 1 at least, and at most what is given.  One of the ``faults`` goes wrong, or
-    none does; one that is to hit "each" op (``nth=each``) hits one that is drawn.
+    """Return worlds that are like one (default: a scenario's default world), but for their numbers of ranks and nodes.
+
+    These are any of the numbers that go together, the first ones being the simplest.  Clocks run ahead by up to
+    ``skew`` seconds.  Of the scenario's sizes those in ``sizes`` are 1 at least, and at most the given number.  One of
+    the ``faults`` happens, or none does; one that is to hit "each" op (``nth=each``) hits one that is drawn.
 
     Raises `UsageError` for what no world can be.
     """
@@ -139,7 +140,7 @@ def worlds(
 
 
 def _placed(fault: Fault) -> SearchStrategy[tuple[Fault, ...]]:
-    """A fault at one op."""
+    """Return a fault at one op."""
     given: dict[str, SearchStrategy[Any]] = {name: st.just(value) for name, value in _special(fault, Fault("")).items()}
     if not fault.nth:
         given["nth"] = st.integers(1, _PLACES)
@@ -147,12 +148,12 @@ def _placed(fault: Fault) -> SearchStrategy[tuple[Fault, ...]]:
 
 
 def _shown(world: World) -> SearchStrategy[World]:
-    """The world, of which hypothesis shows what is not as it always is."""
+    """Return a class of worlds that hypothesis shows by what differs from the default."""
     return st.builds(World, **{name: st.just(value) for name, value in _special(world, World()).items()})
 
 
 def _special(value: World | Fault, usual: World | Fault) -> dict[str, Any]:
-    """What of a value is not as it is in the usual one."""
+    """Return the fields of a value that differ from the default one."""
     names = (each.name for each in fields(value))
     return {name: mine for name in names if (mine := getattr(value, name)) != getattr(usual, name)}
 
@@ -249,7 +250,7 @@ class Phases(stateful.RuleBasedStateMachine):
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """What goes wrong is told in a line, and ends the test."""
+    """Turn an error into one line, and end the test."""
     try:
         yield
     except (_Text, KeyboardInterrupt):
@@ -299,7 +300,7 @@ def _try(
 
 
 def _choices(outcome: Outcome) -> str:
-    """Those that were not the default."""
+    """Return the settings that are not the default."""
     taken = [f"{number} is {each.label}" for number, each in enumerate(outcome.schedule, 1) if each.index]
     return (
         f"{len(taken)} of {len(outcome.schedule)} choices are not the default" + ": " * bool(taken) + ", ".join(taken)
@@ -307,7 +308,7 @@ def _choices(outcome: Outcome) -> str:
 
 
 def _judge(trial: Trial, invariants: Sequence[Invariant], findings: Path | None) -> Report:
-    """What a run comes to; raises what it is, unless it is a PASS."""
+    """Return the outcome of a run; raises the error that stands for its verdict, unless it is a PASS."""
     judgement = judge(_with_saved(trial), invariants)
     path = None
     if judgement.violations and findings and (trial.is_asked_again or not currently_in_test_context()):
@@ -323,7 +324,7 @@ def _judge(trial: Trial, invariants: Sequence[Invariant], findings: Path | None)
 
 
 def _with_saved(trial: Trial) -> Outcome:
-    """The outcome, as if what ranks saved in earlier phases had been saved at its beginning.
+    """Return the outcome as if what ranks saved in earlier phases had been saved at its beginning.
 
     In a world of another size no rank is the one that saved it.
     """

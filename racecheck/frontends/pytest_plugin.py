@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Register the marker."""
     settings = ", ".join(f"{name}=..." for name in _SETTINGS)
     config.addinivalue_line("markers", f"racecheck({settings}): world and budget of the racecheck fixture")
 

@@ -1,4 +1,4 @@
-"""Known findings: they do not fail a build, new ones do, and those that are gone are reported.
+"""Known findings.  They do not fail a build; new findings do; those that are gone are reported.
 
 The file is JSON, with a line for each: ``CHECKPOINTER[check] invariant``.
 """
@@ -28,7 +28,7 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What was found, against what was known: each a line of a baseline."""
+    """What was found, compared with what was known: each a line of a baseline."""
 
     new: tuple[str, ...] = ()
     known: tuple[str, ...] = ()
@@ -36,21 +36,21 @@ class Comparison:
 
 
 def load(path: Path) -> Baseline:
-    """Raises `UsageError` for a file that is missing or no baseline."""
+    """Read a baseline; raises `UsageError` for a file that is missing or no baseline."""
     if not path.is_file():
         raise UsageError(f"no baseline at {path}: create it with racecheck gate --update-baseline")
     return cast("Baseline", FORMAT.load(path, Baseline))
 
 
 def save(baseline: Baseline, path: Path) -> None:
-    """Raises `UsageError` if it cannot be written."""
+    """Write the baseline; raises `UsageError` if it cannot be written."""
     findings.write(FORMAT.encode(baseline), path.parent, path.name)
 
 
 def compare(cells: Sequence[Cell], baseline: Baseline) -> Comparison:
-    """What is new, known and fixed.
+    """Return what is new, known and fixed.
 
-    Fixed is what its check has judged again, as PASS or as FAIL for other reasons; of what was not judged, or came to
+    Fixed is what its check has judged again, as PASS or as FAIL for other reasons.  Of what was not judged, or was
     UNKNOWN, nothing is said.
     """
     found = [*dict.fromkeys(line for cell in cells if cell.is_held for line in _lines(cell))]
@@ -63,17 +63,17 @@ def compare(cells: Sequence[Cell], baseline: Baseline) -> Comparison:
 
 
 def updated(baseline: Baseline, comparison: Comparison) -> Baseline:
-    """With what is new, and without what is fixed."""
+    """Return the baseline with what is new, and without what is fixed."""
     return Baseline(tuple(sorted({*baseline.known, *comparison.new} - {*comparison.fixed})))
 
 
 def fixed(line: str) -> str:
-    """What to say of a finding that is gone."""
+    """Say what to do about a finding that is gone."""
     return f"fixed: {line}: remove it from the baseline with --update-baseline"
 
 
 def verdict(cells: Sequence[Cell], comparison: Comparison) -> Verdict:
-    """FAIL for what is new; what is known is no failure.  UNKNOWN if nothing counts."""
+    """Return FAIL for a new finding; a known one is no failure.  UNKNOWN if nothing counts."""
     if comparison.new:
         return Verdict.FAIL
     held = [each for each in cells if each.is_held]

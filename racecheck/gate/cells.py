@@ -13,7 +13,7 @@ NO_TIME = "no schedule was run"
 SCANT = "less than half was tried"
 TOO_LITTLE = "not enough time"
 _SHORT = ("never reached: ", NO_TIME, SCANT)
-"""How a reason for UNKNOWN begins that more time may do away with."""
+"""The beginning of a reason for UNKNOWN that more time may remove."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,12 @@ class Cell:
 
     @property
     def target(self) -> str:
-        """What ``racecheck run`` calls it."""
+        """The name that ``racecheck run`` knows it by."""
         return f"{self.checkpointer}[{self.check}]"
 
     @property
     def row(self) -> str:
-        """The checkpointer with the versions that set it apart, without their builds ("+cpu")."""
+        """Return the checkpointer with the versions that matter, without their builds ("+cpu")."""
         versions = sorted(self.versions.items(), key=lambda each: (each[0] == "torch", each[0]))
         own = ", ".join(f"{name} {each.partition('+')[0]}".rstrip() for name, each in versions)
         return f"{self.checkpointer} ({own})"
@@ -80,7 +80,7 @@ class Cell:
 
     @property
     def extent(self) -> str:
-        """How much was tried, in words: "all, in 3 schedules", "2 of 41 faults, 3 schedules"."""
+        """Say how much was tried: "all, in 3 schedules", "2 of 41 faults, 3 schedules"."""
         if not self.schedules:
             return "nothing"
         schedules = count(self.schedules, "schedule")
@@ -88,17 +88,17 @@ class Cell:
 
     @property
     def is_short(self) -> bool:
-        """Whether it is UNKNOWN for want of time alone."""
+        """Whether it is UNKNOWN only for lack of time."""
         return self.verdict is Verdict.UNKNOWN and all(each.startswith(_SHORT) for each in self.reasons)
 
     @property
     def why(self) -> str:
-        """Why it is UNKNOWN, in words."""
+        """Say why it is UNKNOWN."""
         scant = f": {SCANT}" if SCANT in self.reasons else ""
         return f"{TOO_LITTLE}{scant}" if self.is_short else "; ".join(self.reasons)
 
     def deepened(self, other: Cell) -> Cell:
-        """This cell and a longer search for the same, as one.
+        """Return this cell and that of a longer search for the same, as one.
 
         A finding of either counts.  A lack of time in one does not, if the other had enough.
         """

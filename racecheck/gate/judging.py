@@ -33,8 +33,10 @@ Show = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What cells are made with: the size of the worlds (None: as each check has it), the seed, the seconds for each
-    checkpointer, where findings go (None: nowhere), and how early collectives return.
+    """How cells are made.
+
+    That is the size of the worlds (None: as each check has it), the seed, the seconds for each checkpointer, where
+    findings go (None: nowhere), and how early collectives return.
     """
 
     ranks: int | None = None
@@ -53,7 +55,7 @@ class Judging:
         self._reports: dict[str, Report] = {}
 
     def cells(self, asked: Sequence[Check], known: Mapping[str, Cell] | None = None) -> Iterator[Cell]:
-        """A cell for each check, and once more for those that there was time to look at again.
+        """Return a cell for each check, and another one for those that there was time to look at again.
 
         ``known`` are cells of an earlier time, by check, which is gone on with.  Where the checkpointer cannot be
         judged at all there is one cell, which says why.  Raises `UsageError` for a class that is no checkpointer.
@@ -77,7 +79,7 @@ class Judging:
             yield self._again(check, found[check.name], after)
 
     def _try(self) -> str:
-        """Why it cannot be judged at all, "" if it can; raises `UsageError` for a class that is no checkpointer."""
+        """Return why it cannot be judged at all, or ""; raises `UsageError` for a class that is no checkpointer."""
         self._show(f"{self._subject.name}: trial run")
         check = CHECKS[trial.CHECK]
         scenario, world, strategy = self._subject.scenario(check), self._world(check), RoundRobin()
@@ -104,7 +106,7 @@ class Judging:
         return replace(cell, is_done=not (cell.verdict is Verdict.FAIL or _is_open(cell)))
 
     def _again(self, check: Check, cell: Cell, after: int) -> Cell:
-        """Explain a failure, or look for longer; ``after`` more are as urgent."""
+        """Explain a failure, or search longer; ``after`` more are as urgent."""
         note = f"again, {count(after, 'check')} to go"
         if cell.verdict is Verdict.FAIL:
             return self._explained(check, cell, plan.explaining(left=self._left(), after=after), note)
@@ -141,7 +143,7 @@ class Judging:
         return self._of(check, report)
 
     def _attempt(self, work: Callable[[Session, Progress], Report], check: Check, note: str) -> Report | str:
-        """What work comes to, or why it could not be done."""
+        """Return the result of the work, or why it could not be done."""
 
         def tell(done: int, _: int, seconds: float, more: str) -> None:
             rate = f"{count(done, 'schedule')}, {done / max(seconds, 0.01):.1f} a second"
@@ -180,14 +182,14 @@ class Judging:
 
     def _of(self, check: Check, report: Report) -> Cell:
         made = cell(self._subject, check, report)
-        # Of a fault or a stale read that was hardly tried, that nothing was found says little.
+        # A fault or a stale read that was hardly tried proves little.
         if made.verdict is Verdict.PASS and any(each.is_scant for each in made.tried):
             return replace(made, verdict=Verdict.UNKNOWN, reasons=(*made.reasons, SCANT))
         return made
 
 
 def cell(subject: Subject, check: Check, report: Report) -> Cell:
-    """What a search came to."""
+    """Return the cell of a search."""
     return replace(
         _unknown(subject, check, tuple(report.reasons)),
         verdict=report.verdict,
@@ -201,7 +203,7 @@ def cell(subject: Subject, check: Check, report: Report) -> Cell:
 
 
 def _unknown(subject: Subject, check: Check, reasons: tuple[str, ...]) -> Cell:
-    """One of which nothing is known."""
+    """Return the cell of a check that nothing is known of."""
     return Cell(
         subject.name, check.name, check.storage, subject.versions, Verdict.UNKNOWN,
         asked=tuple(name_of(each) for each in check.invariants), reasons=reasons, against=subject.against(check),
@@ -209,14 +211,12 @@ def _unknown(subject: Subject, check: Check, reasons: tuple[str, ...]) -> Cell:
 
 
 def _urgency(cell: Cell) -> int:
-    """What comes first of that for which there was not all the time: explaining failures, then what nothing is known
-    of.
-    """
+    """Return the order in which unfinished work continues: failures to explain, then checks without a result."""
     return 0 if cell.verdict is Verdict.FAIL else 1 if cell.is_short else 2
 
 
 def _is_open(cell: Cell) -> bool:
-    """Whether a longer search might find more."""
+    """Return whether a longer search might find more."""
     return cell.is_short or (cell.verdict is Verdict.PASS and not cell.exhaustive)
 
 
@@ -225,7 +225,7 @@ def _text(report: Report) -> str:
 
 
 def _broken(report: Report) -> tuple[Broken, ...]:
-    """Each invariant that does not hold, as it was first seen."""
+    """Return each invariant that does not hold, as it was first seen."""
     found: dict[str, Broken] = {}
     for each in (*report.violations, *(one for ending in report.endings for one in ending.violations)):
         name = each.violation.invariant

@@ -11,12 +11,14 @@ from racecheck.gate.cells import Cell
 from racecheck.model.nouns import Verdict
 
 _ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What XML 1.0 cannot hold."""
+"""Characters that XML 1.0 cannot hold."""
 
 
 def xml(cells: Sequence[Cell], comparison: Comparison) -> str:
-    """A failure has the interleaving; what is known, or not promised, is skipped with the
-    reason; UNKNOWN is an error.  Each case says how much was tried.
+    """Return the result as JUnit XML.
+
+    A failure has the interleaving.  What is known, or not promised, is skipped with the reason; UNKNOWN is an error.
+    Each case says how much was tried.
     """
     root = ET.Element("testsuites", name="racecheck gate")
     for row in dict.fromkeys(each.row for each in cells):

@@ -26,17 +26,17 @@ pre { background: #f5f5f5; padding: 1rem; overflow-x: auto; } code { background:
 
 
 def text(blocks: Iterable[Block], width: int = 120) -> str:
-    """For a terminal; of the listings only the first."""
+    """Return text for a terminal, with only the first of the listings."""
     return "\n".join(line for each in blocks for line in _text(each, width)).strip()
 
 
 def markdown(blocks: Iterable[Block]) -> str:
-    """GitHub's."""
+    """Return GitHub's Markdown."""
     return "\n".join(line for each in blocks for line in _markdown(each)).strip() + "\n"
 
 
 def page(blocks: Iterable[Block]) -> str:
-    """One HTML file that needs no other."""
+    """Return one HTML file that needs no other."""
     body = "\n".join(map(_html, blocks))
     head = f'<meta charset="utf-8"><title>racecheck gate</title><style>{_STYLE}</style>'
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
@@ -54,7 +54,7 @@ def _text(block: Block, width: int) -> Iterator[str]:
 
 
 def _columns(grid: Grid, width: int) -> Iterator[str]:
-    """Aligned; where that is too wide the columns have numbers, which are explained below."""
+    """Return an aligned table; where that is too wide, the columns have numbers, which are explained below."""
     lines = _aligned(grid.header, grid.rows)
     if max(map(len, lines)) <= width or len(grid.header) < _MANY:
         yield from lines
@@ -89,7 +89,7 @@ def _bar(cells: Iterable[str]) -> str:
 
 
 def _plain(given: str) -> str:
-    """Without what Markdown would take for its own."""
+    """Return a text with Markdown's own characters escaped."""
     found = html.escape(escape(given), quote=False)
     for each in "\\|*_`[]":
         found = found.replace(each, f"\\{each}")

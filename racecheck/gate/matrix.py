@@ -17,7 +17,7 @@ MARKS: dict[Kind, str] = {
 }  # fmt: skip
 PART = "*"
 _UNJUDGED = " could not judge the run: "
-"""Marks a pass for which not all was tried that could have been, one by one."""
+"""Marks a pass for which only some of the single cases were tried."""
 LEGEND: dict[Kind, str] = {
     "exhausted": "held in every interleaving of every check that asks for it",
     "budget": "held in N schedules, as far as the budget went",
@@ -42,14 +42,14 @@ class Entry:
 
     @property
     def text(self) -> str:
-        """The mark, of a pass by budget with how many schedules that was."""
+        """Return the mark; that of a pass by budget says how many schedules that was."""
         schedules = f" {self.schedules}{PART * self.is_part}"
         return MARKS[self.kind] + (schedules if self.kind == "budget" else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Of one storage: the invariants, and for each checkpointer its entries."""
+    """The matrix of one storage: the invariants, and for each checkpointer its entries."""
 
     storage: str
     columns: tuple[str, ...]
@@ -57,7 +57,7 @@ class Table:
 
 
 def tables(cells: Sequence[Cell]) -> Iterator[Table]:
-    """One for each storage, in the order in which they come."""
+    """Return a matrix for each storage, in order of appearance."""
     for storage in dict.fromkeys(each.storage for each in cells):
         here = [each for each in cells if each.storage == storage]
         columns = [*dict.fromkeys(name for each in here for name in each.asked)]
@@ -71,7 +71,7 @@ def tables(cells: Sequence[Cell]) -> Iterator[Table]:
 
 
 def entry(cells: Sequence[Cell], invariant: str) -> Entry:
-    """What cells of one checkpointer and one storage say of an invariant.
+    """Return what the cells of one checkpointer and one storage say of an invariant.
 
     One check that breaks it is a FAIL, else one that could not judge it is UNKNOWN.
     """
@@ -94,13 +94,13 @@ def entry(cells: Sequence[Cell], invariant: str) -> Entry:
 
 
 def expected(invariant: str) -> str:
-    """What an invariant says, in a line."""
+    """Return an invariant's first line."""
     found = (each for check in CHECKS.values() for each in check.invariants if name_of(each) == invariant)
     text = getattr(next(found, None), "__doc__", None) or invariant
     return " ".join(text.split("\n\n")[0].split()).replace("``", "")
 
 
 def _doubts(cell: Cell, invariant: str) -> list[str]:
-    """The reasons for doubt that concern an invariant: those of its own, and those of no invariant in particular."""
+    """Return the reasons for doubt about an invariant: its own, and those of no particular invariant."""
     judging = {each: each.partition(_UNJUDGED)[0] for each in cell.reasons if _UNJUDGED in each}
     return [each for each in cell.reasons if judging.get(each, invariant) == invariant]

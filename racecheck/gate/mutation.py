@@ -1,4 +1,4 @@
-"""Are the checks good enough?  Each mutant of a control must fail one of them, or be known to do no harm.
+"""Test the checks: each mutant of a control must fail one of them, or be known to do no harm.
 
 ``python -m racecheck.gate.mutation [control|control-dcp] [NAME...]`` prints a table: what was changed, and which check
 noticed by which invariant, or why nobody had to.  Exit status 1 for a mutant of which neither can be said.
@@ -27,12 +27,12 @@ _LEAST, _HOLD_AT_LEAST = "posix-min", (controls.Recipe,)
 does not say that after a crash a rename is whole.
 """
 _SCHEDULES, _SWEPT = 20, 300
-"""How many runs a check gets; where it tries fault after fault, enough to end."""
+"""How many runs a check gets; where it tries one fault after the other, enough to end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What became of a mutant: the ``check`` that failed (None: all held) and what was broken, as invariants say it.
+    """The result for a mutant: the ``check`` that failed (None: all held), and the broken invariants as they say it.
 
     ``harmless`` says why all may hold, "" if nobody knows.  ``doubts`` are checks that came to nothing.
     """
@@ -51,14 +51,14 @@ class Fate:
 
     @property
     def text(self) -> str:
-        """One line."""
+        """Return the result as one line."""
         fate = f"killed by {self.check}: {self.broken[0]}" if self.check else f"survives {self.checks} checks: "
         why = "" if self.check else self.harmless or "NO REASON KNOWN"
         return f"{self.mutant.name:42} {self.mutant.about}\n{'':42} {fate}{why} ({self.seconds:.0f} s)"
 
 
 def judge(session: Session, mutant: Mutant, checks: Sequence[str] = ()) -> Fate:
-    """Ask the checks (all that apply, the likely ones first) until one of them fails.
+    """Run the checks (all that apply, the likely ones first) until one of them fails.
 
     The power fails on a file system that keeps to POSIX alone, too.
     """
@@ -85,7 +85,7 @@ def judge(session: Session, mutant: Mutant, checks: Sequence[str] = ()) -> Fate:
 
 
 def judge_all(session: Session, every: Iterable[Mutant], tell: Callable[[Fate], None] = lambda _: None) -> list[Fate]:
-    """One after the other; ``tell`` hears of each."""
+    """Run one mutant after the other; ``tell`` is called with each."""
     found = []
     for mutant in every:
         found.append(judge(session, mutant))
@@ -100,7 +100,7 @@ _LIKELY = {
 
 
 def _order(mutant: Mutant) -> list[str]:
-    """The checks that apply, those that are likely to notice first."""
+    """Return the checks that apply, those that are likely to notice first."""
     reasons = suite.protocol.not_for(mutant.control)
     every = suite.applicable(mutant.control)
     fitting = [name for name, each in every.items() if not {name, each.storage} & reasons.keys()]
@@ -110,7 +110,7 @@ def _order(mutant: Mutant) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the fate of mutants: those that are named, those of controls that are named, or all."""
+    """Print the fate of mutants: those that are named, those of named controls, or all."""
     found = {name: each for kind in mutants.CONTROLS for name, each in mutants.of(kind).items()}
     chosen = [] if arguments else [*found.values()]
     try:

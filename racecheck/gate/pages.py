@@ -19,7 +19,7 @@ _KINDS: dict[Verdict, Kind] = {Verdict.PASS: "budget", Verdict.UNKNOWN: "unknown
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """Of what follows."""
+    """A heading of what follows."""
 
     text: str
 
@@ -35,7 +35,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """Of a grid; ``about`` is what there is to say of it where there is room."""
+    """A column of a grid; ``about`` is what to say of it where there is room."""
 
     text: str
     kind: Kind | None = None
@@ -52,7 +52,7 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Lines to be shown as they are, where there is room for that; ``is_first`` is the one to show if for one alone."""
+    """Lines to be shown as they are, where there is room; ``is_first`` is the one to show if there is room for one."""
 
     text: str
     is_first: bool = False
@@ -62,7 +62,7 @@ Block = Heading | Line | Grid | Listing
 
 
 def blocks(result: Result) -> Iterator[Block]:
-    """The verdict; the checks (of a single checkpointer) and the matrix; what was found, and how to see it again."""
+    """Return the verdict; the checks (of one checkpointer) and the matrix; what was found, and how to repeat it."""
     yield Heading(f"{result.verdict.name}  {_headline(result)}")
     if result.interrupted:
         yield Line("interrupted: the same command continues from here (--fresh starts over)")
@@ -87,7 +87,7 @@ def blocks(result: Result) -> Iterator[Block]:
 
 
 def _single(tables: Sequence[Table]) -> Iterator[Block]:
-    """Invariants by storage."""
+    """Return invariants by storage."""
     found = {
         (name, table.storage): each
         for table in tables
@@ -102,7 +102,7 @@ def _single(tables: Sequence[Table]) -> Iterator[Block]:
 
 
 def _several(tables: Sequence[Table]) -> Iterator[Block]:
-    """Checkpointers by invariants, for each storage."""
+    """Return checkpointers by invariants, for each storage."""
     for table in tables:
         yield Heading(f"Storage: {table.storage}")
         rows = ((Item(row), *map(_item, entries)) for row, entries in table.rows)
@@ -142,7 +142,7 @@ def _checks(cells: Sequence[Cell]) -> Grid:
 
 
 def _in_part(part: Sequence[Cell]) -> Iterator[Block]:
-    """What is behind the marks; of a single checkpointer the table of the checks says it."""
+    """Explain the marks; for a single checkpointer the table of the checks does that."""
     yield Heading("Partly tried")
     for row in dict.fromkeys(each.row for each in part):
         yield Line(f"{row}: {'; '.join(f'{each.check}: {each.extent}' for each in part if each.row == row)}")
@@ -160,7 +160,7 @@ def _legend(result: Result, used: set[Kind], *, is_part: bool) -> Iterator[Block
 
 
 def _found(result: Result) -> Iterator[Block]:
-    """What is broken, with what was expected and seen; first what counts."""
+    """Return what is broken, with what was expected and seen; first what counts."""
     failing = sorted((each for each in result.cells if each.broken), key=lambda each: not each.is_held)
     if failing:
         yield Heading("Findings")
@@ -182,7 +182,7 @@ def _found(result: Result) -> Iterator[Block]:
 
 
 def _is_stood(check: Check) -> bool:
-    """Whether the checkpointer to copy is asked, and passes."""
+    """Return whether the checkpointer to copy is asked, and passes."""
     return check.name in applicable(controls.Recipe) and not reason_against(controls.Recipe, check)
 
 

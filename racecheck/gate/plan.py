@@ -14,11 +14,11 @@ from racecheck.model.nouns import World
 
 FIRST, LONG = 30, 200
 MOST = 10_000
-"""Single faults are as many as they are: it is the time that ends a sweep."""
+"""Single faults are a fixed number: only time ends a sweep."""
 _RESERVED = 3
 """This many plain runs are kept for each check that is still to come: its first run happens twice."""
 _PARTS = 8
-"""One check may take so big a part of all the time in the first pass."""
+"""The largest part of all the time that one check may take in the first pass."""
 _LONGEST_EXPLANATION = 20.0
 
 
@@ -32,7 +32,7 @@ class Budget:
 
 
 def first(world: World, *, left: float, after: int, total: int, seconds: float, run: float) -> Budget | None:
-    """Of the first pass; None if no time is left.
+    """Return the limits of a check in the first pass; None if no time is left.
 
     ``left`` seconds are there, ``after`` of ``total`` checks come after this one, and a plain run takes
     ``run`` seconds.
@@ -45,7 +45,7 @@ def first(world: World, *, left: float, after: int, total: int, seconds: float, 
 
 
 def longer(*, left: float, after: int, spent: float, least: float = 2, due: int = 0) -> Budget | None:
-    """Of the second pass; None if there is not ``least`` times as much time as the first one ``spent``.
+    """Return the limits in the second pass; None if there is not ``least`` times the time that the first one ``spent``.
 
     A longer search begins with the same runs, and with those ``due`` that sweep faults or stale reads.
     """
@@ -54,10 +54,10 @@ def longer(*, left: float, after: int, spent: float, least: float = 2, due: int 
 
 
 def explaining(*, left: float, after: int) -> float:
-    """Seconds for explaining a failure; 0 for none at all."""
+    """Return the seconds for explaining a failure; 0 for none."""
     return min(_LONGEST_EXPLANATION, max(0.0, left) / (after + 1))
 
 
 def is_swept(world: World) -> bool:
-    """Whether there are single faults to try, one after the other."""
+    """Return whether there are single faults to try, one after the other."""
     return any(not fault.nth for fault in world.faults)

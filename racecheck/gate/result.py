@@ -1,4 +1,4 @@
-"""What a gate came to."""
+"""The result of a gate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from racecheck.model.nouns import Verdict
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The cells, and how they stand to the findings that were known.
+    """The cells, compared with the findings that were known.
 
     ``wrong`` are checkpointers that could not even be asked, each with the reason.
     """
@@ -38,7 +38,7 @@ class Result:
 
 
 def data(result: Result) -> dict[str, Any]:
-    """What ``racecheck gate --json`` prints."""
+    """Return what ``racecheck gate --json`` prints."""
     return {
         "verdict": result.verdict.name,
         "interrupted": result.interrupted,

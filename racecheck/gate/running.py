@@ -50,7 +50,7 @@ class Gate:
         self._wrong: list[str] = []
 
     def run(self, known: Baseline) -> Result:
-        """Raises `UsageError` for what cannot be asked."""
+        """Judge all; raises `UsageError` for what cannot be asked."""
         begun, interrupted = time.perf_counter(), False
         try:
             with redirect_stdout(sys.stderr):
@@ -127,7 +127,7 @@ class Gate:
 
 
 def line(cell: Cell) -> str:
-    """What came of a check, in a line."""
+    """Return the result of a check, in a line."""
     verdict = f"{cell.verdict.name} (not promised)" if cell.broken and cell.against else cell.verdict.name
     claim = "; ".join(["every interleaving", *cell.claim.conditions]) if cell.exhaustive else str(cell.claim)
     grounds = ", ".join(each.invariant for each in cell.broken) or cell.why or claim

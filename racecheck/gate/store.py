@@ -1,4 +1,4 @@
-"""Cells on disk: what an interrupted gate has done, and what was found with other releases.
+"""Cells on disk: the work of an interrupted gate, and the results for other releases.
 
 The file is versioned JSON, read strictly and written as a whole.  A cell is good for as long as what it follows from is
 the same (`Kept.source`, the versions, the terms): else it is made again, and replaces the old one.
@@ -53,7 +53,7 @@ class _File:
 
 
 class Store:
-    """The cells below a directory, of the gate of all, or of the checkpointer that is ``named`` and these checks."""
+    """The cells below a directory: of the gate of all, or of one checkpointer (``named``) and these checks."""
 
     def __init__(
         self, directory: Path, terms: Terms, named: str = "", checks: Sequence[str] = (), storages: Sequence[str] = ()
@@ -63,7 +63,7 @@ class Store:
         self._fingerprints: dict[str, str] = {}
 
     def good(self, subject: Subject) -> dict[str, Cell]:
-        """The cells of a checkpointer that need not be made again, by check; raises `UsageError` for a bad file."""
+        """Return the cells of a checkpointer that stay valid, by check; raises `UsageError` for a bad file."""
         return {
             each.cell.check: each.cell
             for each in self._read()
@@ -71,7 +71,7 @@ class Store:
         }
 
     def others(self, names: Iterable[str], cells: Iterable[Cell]) -> list[Cell]:
-        """Cells of these checkpointers with versions that none of ``cells`` has, made on the same terms."""
+        """Return cells of these checkpointers with versions that none of ``cells`` has, made on the same terms."""
         rows, named = {each.row for each in cells}, {*names}
         return [
             each.cell
@@ -80,7 +80,7 @@ class Store:
         ]
 
     def keep(self, subject: Subject, cell: Cell) -> None:
-        """Replaces the cell of the same checkpointer, versions and check."""
+        """Replace the cell of the same checkpointer, versions and check."""
         terms = self._terms
         fresh = Kept(cell, self._fingerprint(subject), terms.seed, terms.seconds, terms.ranks, terms.collectives)
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -111,7 +111,7 @@ class Store:
 
 
 def _one(terms: Terms, named: str, checks: Sequence[str], storages: Sequence[str]) -> str:
-    """The file of a gate of one: the name as people know it, and ten digits that stand for all that is asked."""
+    """Return the file of a gate of one: its name for people, and ten digits that stand for all that is asked."""
     asked = [named, sorted({*checks}), sorted({*storages}), terms.seed, float(terms.seconds), terms.ranks]
     asked += [terms.collectives] * (terms.collectives != "gloo")
     digits = hashlib.sha256(repr(asked).encode()).hexdigest()[:10]

@@ -1,4 +1,4 @@
-"""A checkpointer that is judged: what it takes, and the checks that are asked of it."""
+"""A checkpointer to be judged: what it needs, and the checks that are asked of it."""
 
 from __future__ import annotations
 
@@ -30,35 +30,35 @@ class Subject:
 
     @property
     def versions(self) -> Mapping[str, str]:
-        """Of the packages that it takes, and of torch; "" for what is not installed."""
+        """Versions of the packages that it needs, and of torch; "" for what is not installed."""
         return {name: _version(name) for name in dict.fromkeys((*protocol.requires(self.kind), "torch"))}
 
     @property
     def missing(self) -> str:
-        """What it takes and is not installed, with what to do; "" if nothing is missing."""
+        """Return what it needs and is not installed, with what to do; "" if nothing is missing."""
         missing = [name for name in protocol.requires(self.kind) if not _is_installed(name)]
         if not missing:
             return ""
         return f"needs {', '.join(missing)}: {_installation(missing[0])}"
 
     def scenario(self, check: Check) -> Scenario:
-        """What every rank runs."""
+        """Return the scenario of a check: what every rank runs."""
         return suite.scenario(self.kind, check.name)
 
     def world(self, check: Check, ranks: int | None) -> World:
-        """The world of a check, of another size if that is asked for and the check is not about sizes."""
+        """Return the world of a check, of another size if that is asked for and the check is not about sizes."""
         world = self.scenario(check).world
         if ranks is None or "ranks" in check.world:
             return world
         return make_world(world, ranks=ranks, nodes=ranks if world.nodes > 1 else 1)
 
     def against(self, check: Check) -> str:
-        """Why what a check finds does not count; "" if it does."""
+        """Return why what a check finds does not count; "" if it does."""
         return suite.reason_against(self.kind, check)
 
 
 def checks(subject: Subject, names: Sequence[str], storages: Sequence[str]) -> list[Check]:
-    """The checks that are asked of a checkpointer, the most telling first.
+    """Return the checks that are asked of a checkpointer, the most likely to fail first.
 
     Of all that it has the methods for, those of these names, and on these storages (without their options: with any).
     Raises `UsageError` for names that there are not.
@@ -79,7 +79,7 @@ def checks(subject: Subject, names: Sequence[str], storages: Sequence[str]) -> l
 
 
 def lacking(subject: Subject, names: Sequence[str]) -> str:
-    """Why nothing is asked of a checkpointer when checks of these names are."""
+    """Return why no check of these names applies to a checkpointer."""
     for each in names:
         if each not in suite.applicable(subject.kind):
             return f"{subject.name} has no {CHECKS[each].needs}, which check {each} needs"
@@ -87,7 +87,7 @@ def lacking(subject: Subject, names: Sequence[str]) -> str:
 
 
 def left_out(subject: Subject) -> list[str]:
-    """Which checks a checkpointer lacks the methods for, a line for each method."""
+    """Return which checks a checkpointer lacks the methods for, a line for each method."""
     have = suite.applicable(subject.kind)
     lacks: dict[str, list[str]] = {}
     for name in CHECKS.keys() - have.keys():
@@ -99,8 +99,9 @@ def left_out(subject: Subject) -> list[str]:
 
 
 def fingerprint(subject: Subject) -> str:
-    """SHA-256 of the file of the class, of what it has imported from its package and from beside it, and of racecheck's
-    own: what the outcome follows from, besides versions.
+    """Return the SHA-256 of what the outcome depends on, besides versions.
+
+    That is the file of the class, what it has imported from its package and from beside it, and racecheck's own files.
     """
     found = hashlib.sha256(_own().encode())
     for path in _files(subject.kind.__module__):
@@ -140,7 +141,7 @@ def _is_installed(name: str) -> bool:
 
 
 def _version(name: str) -> str:
-    """Of a package, by the name that it is imported by."""
+    """Return the version of a package, by its import name."""
     for distribution in (name.replace(".", "-"), *importlib.metadata.packages_distributions().get(name, ())):
         with suppress(importlib.metadata.PackageNotFoundError):
             return importlib.metadata.version(distribution)
@@ -148,7 +149,7 @@ def _version(name: str) -> str:
 
 
 def _installation(name: str) -> str:
-    """How to install a package: by the extra of racecheck's that has it, if one has."""
+    """Return how to install a package: by racecheck's extra that has it, if one has."""
     package = _plain(name)
     with suppress(importlib.metadata.PackageNotFoundError):
         for line in importlib.metadata.requires(DISTRIBUTION) or ():

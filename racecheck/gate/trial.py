@@ -1,4 +1,4 @@
-"""One plain run of the plainest check, before time is spent: can this checkpointer be judged at all?"""
+"""One plain run of the simplest check, before time is spent, to see whether this checkpointer can be judged at all."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ CHECK = "save"
 _USAGE = "racecheck.model.errors.UsageError"
 _MISSING = {"ModuleNotFoundError", "ImportError"}
 _DEVICE = re.compile(r"\b(CUDA|NVIDIA|GPUs?|XPU|HPU|accelerator)\b", re.IGNORECASE)
-"""What errors say about a device that is not there."""
+"""What errors say about a device that does not exist."""
 
 
 def misuse(outcome: Outcome) -> str:
-    """What the checkpointer does that is not in the protocol, "" if nothing: wrong input, not a bug."""
+    """Return why a checkpointer cannot be judged here, in one line; "" if it can.
+
+    A call that is not in the protocol is wrong input, not a bug.  Any other failure may be a bug, and is left to the
+    checks.
+    """
     return next((each.message for each in _raised(outcome) if each.type == _USAGE), "")
 
 
@@ -40,7 +44,7 @@ def reason(outcome: Outcome) -> str:
 
 
 def _results(outcome: Outcome) -> Iterator[RankResult]:
-    """Of the run, and then of its recovery."""
+    """Return the failures of the run, and then of its recovery."""
     yield from outcome.results
     if outcome.recovery is not None:
         yield from _results(outcome.recovery)
@@ -55,7 +59,7 @@ def _is_construction(frame: Frame) -> bool:
 
 
 def _at(stack: tuple[Frame, ...]) -> str:
-    """Where the checkpointer was, when that is known: what it has called is not shown."""
+    """Return where the checkpointer was, if known; what it has called is not shown."""
     ours = [number for number, frame in enumerate(stack) if frame.file == driver.__file__]
     if ours and ours[0] == 0:
         return ""

@@ -69,7 +69,7 @@ DEFAULT: tuple[Invariant, ...] = (
     nothing_outside,
     recovers,
 )
-"""What a scenario is held to that names no invariants of its own."""
+"""The invariants of a scenario that names none of its own."""
 
 ALL: tuple[Invariant, ...] = (
     *DEFAULT,

@@ -1,4 +1,4 @@
-"""What must hold once nothing goes wrong any more."""
+"""What must hold once faults have stopped."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def liveness(outcome: Outcome) -> Iterator[Violation]:
 
 
 def _is_healthy(outcome: Outcome, save: Save, last: int) -> bool:
-    """Whether a save has begun after the last fault, and all ranks were still there."""
+    """Return whether a save has begun after the last fault while all ranks were still there."""
     gone = {rank for rank, result in enumerate(outcome.results) if not isinstance(result, Returned)} - set(save.begun)
     return bool(save.begun) and min(save.begun.values()) > last and not gone
 

@@ -1,4 +1,4 @@
-"""What must hold of the checkpoints that a run leaves: they are whole, and a fresh world can go on from them."""
+"""What must hold of the checkpoints that a run leaves: they are whole, and a fresh world can load them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from racecheck.model.nouns import Op, Outcome, Returned, Stopped, Violation
 FOREIGN = "not weights"
 TOO_LARGE = "too large to read"
 UNSUPPORTED = "unsupported format"
-"""A problem with one of these in it says nothing about the file, only about its reader."""
+"""A problem with one of these words says nothing about the file, only about its reader."""
 
 SHARDS = ("*.distcp", "*.pt", "*.pth", "*.bin", "*.safetensors")
 """Names of files that hold a rank's part of a checkpoint."""
@@ -105,7 +105,7 @@ def no_stale_shards(outcome: Outcome, patterns: Sequence[str] = SHARDS) -> Itera
 
 
 def _is_due(outcome: Outcome, directory: str) -> bool:
-    """Whether a checkpoint has to be whole."""
+    """Return whether a checkpoint has to be whole."""
     if not is_cut(outcome):
         return True
     newest = newest_acked(outcome)
@@ -114,7 +114,7 @@ def _is_due(outcome: Outcome, directory: str) -> bool:
 
 
 def _check_judged(outcome: Outcome, open_: list[_Flaw]) -> None:
-    """Raises `LookupError` where something could not be judged."""
+    """Raise `LookupError` where something could not be judged."""
     if is_cut(outcome) and not open_:
         return
     if open_:
@@ -143,7 +143,7 @@ def _content_flaws(outcome: Outcome) -> Iterator[_Flaw]:
 
 
 def _orphans(outcome: Outcome) -> Iterator[_Flaw]:
-    """Directories with shards of DCP and no metadata that would say what they are."""
+    """Return directories with shards of DCP and without metadata."""
     shards: dict[str, list[str]] = {}
     for path in sorted(outcome.disk):
         if path.endswith(".distcp") and not _is_temporary(path):
@@ -158,7 +158,7 @@ def _orphans(outcome: Outcome) -> Iterator[_Flaw]:
 
 
 def _split(outcome: Outcome, path: str) -> tuple[str, str]:
-    """The node ("" where all share one disk) and the path on its disk."""
+    """Return the node ("" where all share one disk) and the path on its disk."""
     if not has_own_disks(outcome):
         return "", path
     node, _, inner = path.partition("/")
@@ -174,7 +174,7 @@ def _is_temporary(path: str) -> bool:
 
 
 def _last_touch(outcome: Outcome, path: str) -> list[int]:
-    """The trace index of the last op that changed or removed a file (or moved or removed a directory above it)."""
+    """Return the trace index of the last op that changed, moved or removed a file, or a directory above it."""
     found = [
         index
         for index, op in done(outcome)

@@ -14,7 +14,7 @@ PATTERNS = ("*.tmp", "tmp*", ".tmp*", "*.lock", "*.partial", "*.part")
 
 _SHOWN = 5
 _FALLBACKS = ("/tmp/", "/var/tmp/", "/usr/tmp/")  # noqa: S108 - what a run wrote is looked up here; nothing is made there
-"""Where Python's ``tempfile`` turns to when it cannot write to TMPDIR."""
+"""Where Python's ``tempfile`` writes when it cannot write to TMPDIR."""
 
 
 def nothing_left_over(outcome: Outcome, patterns: Sequence[str] = PATTERNS) -> Iterator[Violation]:
@@ -50,12 +50,12 @@ def nothing_outside(outcome: Outcome) -> Iterator[Violation]:
 
 
 def matches(path: str, patterns: Sequence[str]) -> bool:
-    """Whether the name at the end of a path has one of these forms."""
+    """Return whether the name at the end of a path has one of these forms."""
     return any(fnmatchcase(path.rpartition("/")[2], pattern) for pattern in patterns)
 
 
 def _made(outcome: Outcome, path: str) -> list[int]:
-    """The trace index of the last op that succeeded in giving a file this path where there was none."""
+    """Return the trace index of the last op that gave a new file this path."""
     found = [
         index
         for index, event in enumerate(outcome.trace)
@@ -66,6 +66,6 @@ def _made(outcome: Outcome, path: str) -> list[int]:
 
 
 def listed(names: Sequence[str]) -> str:
-    """The first few of some names, and how many more there are."""
+    """Return the first few of some names, and how many more there are."""
     rest = len(names) - _SHOWN
     return ", ".join(names[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")

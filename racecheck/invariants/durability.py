@@ -1,4 +1,4 @@
-"""What must hold of a restart: it goes on from what the program had been told is saved."""
+"""What must hold of a restart: it continues from what the program counts as saved."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def old_survives(outcome: Outcome) -> Iterator[Violation]:
 
 
 def _newest(outcome: Outcome) -> Save | None:
-    """The newest step on which all ranks count; raises `LookupError` where the scenario does not say enough."""
+    """Return the newest step that all ranks count as saved; raises `LookupError` where that is not declared."""
     if outcome.recovery is None:
         raise LookupError("the scenario has no recovery (@scenario.recover)")
     newest = newest_acked(outcome)
@@ -50,7 +50,7 @@ def _newest(outcome: Outcome) -> Save | None:
 
 
 def _under_way(outcome: Outcome, newest: Save) -> list[int]:
-    """The steps whose save has begun since, or failed."""
+    """Return the steps whose save has begun since, or failed."""
     return [save.step for save in saves(outcome) if save.step > newest.step]
 
 
@@ -58,7 +58,7 @@ def _lost(invariant: str, outcome: Outcome, newest: Save, when: str) -> Iterator
     assert outcome.recovery is not None
     failed = failures(outcome.recovery)
     if any(isinstance(each, Stopped) and each.kind == "running" for _, each in failed):
-        return  # nobody knows what it would have come to
+        return  # what it would have saved is unknown
     loads = list(recovered(outcome))
     least = min(loads, key=lambda each: each[1], default=None)
     if failed:

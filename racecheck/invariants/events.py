@@ -11,53 +11,53 @@ _REMOVALS = frozenset({"unlink", "rmdir"})
 
 
 def done(outcome: Outcome) -> Iterator[tuple[int, Op]]:
-    """The ops that succeeded, each with its index in the trace."""
+    """Yield the ops that succeeded, each with its index in the trace."""
     for index, event in enumerate(outcome.trace):
         if isinstance(event, Op) and event.result is not None and not event.result.errno:
             yield index, event
 
 
 def has_own_disks(outcome: Outcome) -> bool:
-    """Whether each node has a disk of its own; then paths on disk begin with the node, those in the trace do not."""
+    """Return whether each node has its own disk; paths on disk then begin with the node, those in the trace do not."""
     return outcome.world.storage == "node-local"
 
 
 def on_disk(outcome: Outcome, op: Op, path: str) -> str:
-    """A path of an op as in the outcome's ``disk``."""
+    """Return a path of an op as in the outcome's ``disk``."""
     return f"node{outcome.world.node(op.rank)}/{path}" if has_own_disks(outcome) else path
 
 
 def empties(op: Op) -> bool:
-    """Whether an ``open`` leaves its file empty: one that it made, or one that it truncated."""
+    """Return whether an ``open`` leaves its file empty: one that it made, or one that it truncated."""
     cuts = "O_TRUNC" in op.flags or op.syscall == "creat"
     makes = "O_CREAT" in op.flags and bool(op.places) and not op.places[-1].inode
     return op.call == "open" and (cuts or makes)
 
 
 def opens_for_writing(op: Op) -> bool:
-    """Whether an ``open`` returns a descriptor that one can write through."""
+    """Return whether an ``open`` returns a descriptor for writing."""
     return op.call == "open" and (op.syscall == "creat" or not {"O_WRONLY", "O_RDWR"}.isdisjoint(op.flags))
 
 
 def writes(op: Op) -> bool:
-    """Whether bytes went into the file of the op's last place."""
+    """Return whether bytes went into the file of the op's last place."""
     return op.call in {"write", "copy"} and op.result is not None and (op.result.size > 0 or not op.result.known)
 
 
 def changed(op: Op) -> tuple[str, ...]:
-    """The paths where a successful op has made or changed something."""
+    """Yield the paths where a successful op has made or changed something."""
     if op.call in _CHANGES or empties(op) or writes(op):
         return (op.path,)
     return ()
 
 
 def touched(op: Op) -> tuple[str, ...]:
-    """Like `changed`, and also those that it has removed."""
+    """Yield the same, and the paths that it has removed."""
     if op.call == "rename":
         return tuple(place.path for place in op.places)
     return (op.path,) if op.call in _REMOVALS else changed(op)
 
 
 def is_below(path: str, directory: str) -> bool:
-    """Whether a path is a directory or in it."""
+    """Return whether a path is a directory or in it."""
     return path == directory or path.startswith(f"{directory}/")

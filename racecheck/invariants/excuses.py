@@ -22,7 +22,7 @@ _HEALTHY = ("slow", "stale")
 
 
 def faults(outcome: Outcome) -> list[tuple[int, Op]]:
-    """What went wrong on purpose, and would have been a failure on a cluster: ops, with their indices in the trace."""
+    """Return what went wrong on purpose and would have been a failure on a cluster: ops, with their indices."""
     return [
         (index, event)
         for index, event in enumerate(outcome.trace)
@@ -31,7 +31,7 @@ def faults(outcome: Outcome) -> list[tuple[int, Op]]:
 
 
 def is_cut(outcome: Outcome) -> bool:
-    """Whether the run may have come to less than the scenario has in it, for no fault of the scenario's."""
+    """Return whether the run may have ended early for a reason that is not the scenario's fault."""
     return outcome.crash is not None or bool(faults(outcome))
 
 

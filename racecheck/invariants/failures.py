@@ -10,7 +10,7 @@ _FATAL, _WHAT = "Fatal Python error:", "what():"
 
 
 def failures(outcome: Outcome) -> list[tuple[int, Failure]]:
-    """How ranks failed, by rank.  Echoes are left out, unless nothing else explains them."""
+    """Return how ranks failed, by rank.  Echoes are left out, unless nothing else explains them."""
     failed = [(rank, each) for rank, each in enumerate(outcome.results) if not isinstance(each, Returned)]
     causes = [(rank, each) for rank, each in failed if not _is_echo(each)]
     explained = causes or outcome.mismatch is not None
@@ -24,7 +24,7 @@ def _is_echo(failure: Failure) -> bool:
 
 
 def source(outcome: Outcome, rank: int, failure: Raised) -> tuple[int, ...]:
-    """The trace index of the rank's last op with the failure's errno, if it has one.
+    """Return the trace index of the rank's last op with the failure's errno, if it has one.
 
     One about the failure's path goes first: what cleans up often meets the same errno elsewhere.
     """
@@ -38,12 +38,12 @@ def source(outcome: Outcome, rank: int, failure: Raised) -> tuple[int, ...]:
 
 
 def first_line(text: str) -> str:
-    """The first line of a message, "" if it is empty."""
+    """Return the first line of a message, "" if it is empty."""
     return next(iter(text.strip().splitlines()), "")
 
 
 def describe(rank: int, failure: Failure) -> str:
-    """How a rank failed, in one line."""
+    """Say how a rank failed, in one line."""
     if isinstance(failure, Raised):
         return f"{failure.type} on rank {rank}: {first_line(failure.message)}".removesuffix(": ")
     if isinstance(failure, Stopped):
@@ -54,7 +54,7 @@ def describe(rank: int, failure: Failure) -> str:
 
 
 def last_words(output: str) -> str:
-    """The line that says most of why a process has died: what came before Python's own word for it and the stacks."""
+    """Return the line that best explains why a process has died: the one before Python's own message and the stacks."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     fatal = next((index for index, line in enumerate(lines) if line.startswith(_FATAL)), len(lines))
     thrown = [line for line in lines[:fatal] if line.startswith(_WHAT)]

@@ -1,4 +1,4 @@
-"""What must hold of a save in which something fails: everybody hears of it, and nobody counts on it."""
+"""What must hold of a save in which something fails: all ranks learn of it, and none counts on it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def error_honesty(outcome: Outcome, pointer: str = "latest") -> Iterator[Violati
 
 
 def _is_during(save: Save, index: int, op: Op) -> bool:
-    """Whether a call was one of a save's: between its begin and its return on that rank."""
+    """Return whether a call was one of a save's: between its begin and its return on that rank."""
     begun, acked = save.begun.get(op.rank), save.acked.get(op.rank)
     return begun is not None and begun <= index and (acked is None or index < acked)
 
@@ -59,7 +59,7 @@ def _judged(outcome: Outcome, save: Save, index: int, op: Op, pointer: str) -> I
 
 
 def _named_since(outcome: Outcome, pointer: str, since: int) -> list[tuple[str, Published]]:
-    """What pointers came to name after an event."""
+    """Yield what pointers were made to name after an event."""
     found = {
         each.index: (path, each)
         for _, _, current in followed(outcome, pointer)
@@ -70,7 +70,7 @@ def _named_since(outcome: Outcome, pointer: str, since: int) -> list[tuple[str, 
 
 
 def _lost(outcome: Outcome, save: Save) -> str:
-    """How it shows that a save has not saved all, "" if it has."""
+    """Return how a load shows that a save has not saved all, "" if it has."""
     if outcome.recovery is None:
         raise LookupError("the scenario has no recovery to load what was saved (@scenario.recover)")
     if failures(outcome.recovery):

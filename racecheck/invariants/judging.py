@@ -18,18 +18,18 @@ _Asking = TypeVar("_Asking", bound=Callable[..., Iterator[Violation]])
 
 
 def reads_contents(invariant: _Asking) -> _Asking:
-    """Decorator: the invariant looks at `Outcome.contents`, which takes time to fill."""
+    """Mark an invariant that looks at `Outcome.contents`, which takes time to fill (a decorator)."""
     _READERS.add(invariant)
     return invariant
 
 
 def wants_contents(invariants: Sequence[Invariant]) -> bool:
-    """Whether any of these invariants looks at what is in the files, also behind a ``functools.partial``."""
+    """Return whether any of these invariants looks at what is in the files, also behind a ``functools.partial``."""
     return any(_inner(each) in _READERS for each in invariants)
 
 
 def judges_crashes(invariant: _Asking) -> _Asking:
-    """Decorator: the invariant also holds of what a crash leaves.
+    """Mark an invariant that also holds of what a crash leaves (a decorator).
 
     Others are about how runs end and what ranks did: a crash cuts that off, so they are asked about whole runs only.
     """
@@ -38,7 +38,7 @@ def judges_crashes(invariant: _Asking) -> _Asking:
 
 
 def after_crash(invariants: Sequence[Invariant]) -> list[Invariant]:
-    """Those of the invariants that judge what a crash leaves."""
+    """Return those of the invariants that judge what a crash leaves."""
     return [each for each in invariants if _inner(each) in _OF_CRASHES]
 
 
@@ -49,7 +49,7 @@ def _inner(invariant: Invariant) -> Invariant:
 
 
 def judge(outcome: Outcome, invariants: Sequence[Invariant]) -> Judgement:
-    """Ask every invariant and merge by maximum: a violation is a FAIL, else a reason for doubt is UNKNOWN.
+    """Run every invariant and merge by maximum: a violation is a FAIL, else a reason for doubt is UNKNOWN.
 
     The reasons are listed with a FAIL too: what was not under control may bear on how to read it.  An
     invariant that raises yields a reason, not an error; what it had found before that counts.  Of a crash only those
@@ -73,13 +73,13 @@ def judge(outcome: Outcome, invariants: Sequence[Invariant]) -> Judgement:
 
 
 def name_of(invariant: Invariant) -> str:
-    """What people call an invariant: its function's name with dashes, also behind a ``functools.partial``."""
+    """Return an invariant's name for people: its function's name with dashes, also behind a ``functools.partial``."""
     invariant = _inner(invariant)
     return getattr(invariant, "__name__", type(invariant).__name__).replace("_", "-")
 
 
 def doubts_of(outcome: Outcome) -> Iterator[str]:
-    """Why this run could not be a PASS, whatever the invariants say; of a crash only the outcome of the recovery."""
+    """Return why this run could not be a PASS, whatever invariants say; of a crash only the recovery's outcome."""
     if outcome.crash is None:
         yield from _doubts_of_run(outcome)
     if outcome.recovery is not None:
@@ -106,7 +106,7 @@ def _ask(invariant: Invariant, outcome: Outcome, found: list[Violation]) -> list
 
 
 def _checked(given: object) -> Violation:
-    """Raises `TypeError` for what is no violation: a character, say, of a message that somebody returned."""
+    """Return the violation; raises `TypeError` for anything else, such as a character of a returned message."""
     if not isinstance(given, Violation):
         raise TypeError(f"an invariant must return violations, not {type(given).__name__}")
     return given

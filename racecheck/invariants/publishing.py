@@ -23,7 +23,7 @@ from racecheck.invariants.judging import judges_crashes
 from racecheck.model.nouns import Op, Outcome, Returned, Violation
 
 _UNKNOWN = "\0"
-"""What a pointer says that was written in a way which the trace does not show."""
+"""A pointer's content that was written in a way which the trace does not show."""
 
 _READS = frozenset({"read", "mmap", "copy"})
 
@@ -52,7 +52,7 @@ def atomic_publish(
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """At event ``index`` the pointer came to say ``text``, which is the checkpoint ``target`` on disk."""
+    """Note that at event ``index`` the pointer came to say ``text``, which is the checkpoint ``target`` on disk."""
 
     index: int
     rank: int
@@ -61,7 +61,7 @@ class Published:
 
 
 def followed(outcome: Outcome, pointer: str = "latest") -> Iterator[tuple[int, Op, dict[str, Published]]]:
-    """Each op, with its index, and what pointers name after it (whatever ranks may have seen of that), by path."""
+    """Yield each op, with its index, and what pointers name after it (seen by ranks or not), by path."""
     walk = _Walk(outcome, pointer, str)
     succeeded = dict(done(outcome))
     for index, event in enumerate(outcome.trace):
@@ -124,7 +124,7 @@ class _Walk:
         elif op.call in {"read", "readlink"} and self.is_pointer(path) and path not in self.texts:
             self._read(index, op, path)
 
-    # What ops do to small files.
+    # The effects of ops on small files.
 
     def _open(self, index: int, op: Op, path: str) -> None:
         if empties(op):
@@ -159,7 +159,7 @@ class _Walk:
                 del table[each]
 
     def _read(self, index: int, op: Op, path: str) -> None:
-        """What a pointer said that had been there before the run."""
+        """Note the content of a pointer from before the run."""
         if op.result is not None and op.result.text:
             self.texts[path] = op.result.text
             self._publish(index, op, path)
@@ -181,7 +181,7 @@ class _Walk:
             self.said[path, hashlib.sha256(self.texts[path].encode()).hexdigest()] = self.current[path]
 
     def target(self, path: str, text: str) -> str:
-        """The path on disk that a pointer means: seen from its own directory, from the watched one, or absolute."""
+        """Return the path on disk that a pointer means: relative to its directory or the watched one, or absolute."""
         text = self.named(text)
         top = f"{path.partition('/')[0]}/" if has_own_disks(self.outcome) else ""
         parts = text.strip("/").split("/")
@@ -191,7 +191,7 @@ class _Walk:
         return next((each for each in paths if each in self.known), paths[0])
 
     def _late(self, index: int, op: Op) -> Iterator[Violation]:
-        """Writing to what a pointer names."""
+        """Yield violations by writes to what a pointer names."""
         for path in (on_disk(self.outcome, op, each) for each in changed(op)):
             for pointer, published in self.current.items():
                 if path == pointer or not is_below(path, published.target):
@@ -203,7 +203,7 @@ class _Walk:
                     yield Violation("atomic-publish", text, ranks, (published.index, index))
 
     def _seen_empty(self, index: int, op: Op) -> Iterator[Violation]:
-        """Reading a pointer that somebody is about to write."""
+        """Yield violations by reads of a pointer that another rank is about to write."""
         path = on_disk(self.outcome, op, op.places[0].path) if op.places else ""
         if op.call in _READS and path in self.emptied and self.emptied[path][1] != op.rank:
             since, writer = self.emptied[path]
@@ -217,7 +217,7 @@ def _with_parents(paths: set[str]) -> Iterator[str]:
 
 
 def _end(walk: _Walk) -> Iterator[Violation]:
-    """What pointers name when all is over; raises `LookupError` where that, or anything on the way, is not known."""
+    """Return what pointers name at the end; raises `LookupError` where that, or anything before, is not known."""
     outcome, there = walk.outcome, frozenset(_with_parents(set(walk.outcome.disk)))
     pointers = {
         path: entry for path, entry in outcome.disk.items() if walk.is_pointer(path) and entry.kind != "directory"

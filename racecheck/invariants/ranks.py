@@ -73,5 +73,5 @@ def _is_file_error(failure: Raised) -> bool:
 
 
 def _type(failure: Raised) -> str:
-    """The exception's type, with the errno where the type alone does not say it."""
+    """Return the exception's type, with the errno where the type alone does not say it."""
     return f"OSError ({failure.errno})" if failure.type == "OSError" and failure.errno else failure.type

@@ -1,4 +1,4 @@
-"""Deleting old checkpoints must spare those that are still needed."""
+"""Deletion of old checkpoints must spare those that are still needed."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class _Walk:
             self.complete[target + path[len(source) :]] = self.complete.pop(path)
 
     def _use(self, index: int, op: Op) -> None:
-        """Keep account of which thread has which file open for reading."""
+        """Track which thread has which file open for reading."""
         if op.call == "open" and op.places and op.places[-1].kind == "file" and not opens_for_writing(op):
             self.opened.append(_Reader(op.rank, op.path, index))
             return
@@ -115,6 +115,6 @@ class _Walk:
 
 
 def _is_temporary(path: str, checkpoint: str) -> bool:
-    """Whether a path in a checkpoint is none of its files: its name, or that of a directory, is a temporary one."""
+    """Return whether a path in a checkpoint is not one of its files: its name, or its directory's, is temporary."""
     inner = path[len(checkpoint) :].strip("/")
     return bool(inner) and any(matches(part, PATTERNS) for part in inner.split("/"))

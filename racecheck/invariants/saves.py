@@ -1,4 +1,4 @@
-"""The saves of a run: where each has begun, where it has returned, and what the recovery got of them."""
+"""The saves of a run: where each began, where it returned, and what the recovery loaded of them."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Save:
 
     @property
     def since(self) -> int:
-        """After how many events it had returned everywhere that it has returned at all."""
+        """After how many events it had returned on all ranks on which it returned."""
         return max(self.acked.values(), default=0)
 
 
 def saves(outcome: Outcome) -> list[Save]:
-    """The saves that ranks have spoken of, by step."""
+    """Return the saves that ranks have declared, by step."""
     found: dict[int, Save] = {}
     for each in outcome.weights:
         if each.kind != "loaded":
@@ -47,7 +47,7 @@ def saves(outcome: Outcome) -> list[Save]:
 
 
 def newest_acked(outcome: Outcome) -> Save | None:
-    """The last step whose save has returned on all ranks."""
+    """Return the last step whose save has returned on all ranks."""
     return next((save for save in reversed(saves(outcome)) if save.is_acked), None)
 
 

@@ -1,4 +1,4 @@
-"""What must hold of what one node sees, one look after the other: time does not run backwards."""
+"""What must hold of successive looks of one node: time does not run backwards."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _back(outcome: Outcome, where: str) -> Iterator[Violation]:
 
 
 def begins(outcome: Outcome, load: Weights) -> int:
-    """How many events had come before a load began, at least: its rank's first op since it spoke last (-1: none)."""
+    """Return a lower bound of the events before a load: its rank's first op since its last declaration (-1: none)."""
     earlier = [each.event for each in outcome.weights if each.rank == load.rank and each is not load]
     since = max((event for event in earlier if event <= load.event), default=0)
     own = (
@@ -78,7 +78,7 @@ def latest_consistency(outcome: Outcome, pointer: str = "latest") -> Iterator[Vi
 
 @dataclass(slots=True)
 class _Looks:
-    """What ranks have seen of pointers while the trace goes by.
+    """What ranks have seen of pointers so far.
 
     ``versions`` are all that was published, in order, by path, with the op; ``seen`` is after which event that was
     published which a node has seen last.
@@ -125,7 +125,7 @@ class _Looks:
 
 
 def _seen(op: Op) -> str | None:
-    """What a look at a pointer showed: what it says, "" that it is not there, None nothing of that."""
+    """Return what a look at a pointer showed: its content, "" for no such file, None for no information."""
     if op.result is None:
         return None
     if op.result.errno == "ENOENT":
@@ -134,5 +134,5 @@ def _seen(op: Op) -> str | None:
 
 
 def _is_before(one: Op, other: Op) -> bool:
-    """Whether an op comes before another by the order of threads and collectives, whatever the schedule."""
+    """Return whether an op comes before another by the order of threads and collectives, whatever the schedule."""
     return 0 < one.clock.get(one.thread, 0) <= other.clock.get(one.thread, 0)

@@ -1,4 +1,4 @@
-"""What must hold of files that several ranks use: nobody reads half of one, and two writers do not mix theirs."""
+"""What must hold of files that several ranks use: no reader sees half a file, and no two writers mix theirs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def no_torn_files(outcome: Outcome) -> Iterator[Violation]:
     for file in _opened(outcome):
         by_inode.setdefault(file.inode, []).append(file)
     found = [each for files in by_inode.values() for each in (*_torn_reads(outcome, files), *_mixtures(files))]
-    yield from {each.message: each for each in reversed(found)}.values()  # of each kind, file and pair the first
+    yield from {each.message: each for each in reversed(found)}.values()  # the first of each kind, file and pair
 
 
 def _torn_reads(outcome: Outcome, files: Sequence[_File]) -> Iterator[Violation]:
@@ -70,7 +70,7 @@ class _File:
 
 
 def _opened(outcome: Outcome) -> Sequence[_File]:
-    """All open files of a trace, in the order of their first use."""
+    """Return all open files of a trace, in the order of their first use."""
     files: dict[int, _File] = {}
     waiting: list[tuple[int, Op]] = []
     held: dict[int, dict[int, int]] = {}
@@ -88,7 +88,7 @@ def _opened(outcome: Outcome) -> Sequence[_File]:
 
 
 def _begun(op: Op, path: str, inode: int, index: int, waiting: list[tuple[int, Op]]) -> _File:
-    """An open file that is used for the first time; ``waiting`` are the opens that nobody has used yet."""
+    """Return an open file at its first use; ``waiting`` are the opens whose file has not been used yet."""
     for at, (start, opening) in enumerate(waiting):
         place = opening.places[-1]
         if opening.rank == op.rank and place.inode in {0, inode} and (place.path == path or place.inode):
@@ -109,7 +109,7 @@ def _use(file: _File, op: Op, index: int, locks: frozenset[int], *, is_target: b
 
 
 def _lock(held: dict[int, int], op: Op, open_file: int, inode: int) -> None:
-    """Keep account of the locks of a rank: the locked file by the open file that has the lock."""
+    """Track the locks of a rank: the locked file, by the open file that has the lock."""
     if op.call == "close" or "LOCK_UN" in op.flags:
         held.pop(open_file, None)
     elif op.call == "flock" and not {"LOCK_EX", "LOCK_SH"}.isdisjoint(op.flags):
@@ -120,7 +120,7 @@ def _lock(held: dict[int, int], op: Op, open_file: int, inode: int) -> None:
 
 
 def _torn(outcome: Outcome, reader: _File, writer: _File) -> Iterator[Violation]:
-    """What a reader got from the middle of a writer's work, if anything."""
+    """Return what a reader got from the middle of a writer's work, if anything."""
     for read in reader.reads:
         after = [each for each in writer.changes if each.index > read.index and not each.locks & read.locks]
         has_begun = writer.begins_empty or any(each.index < read.index for each in writer.changes)
@@ -148,7 +148,7 @@ def _tear(reader: _File, writer: _File, how: str, events: tuple[int, ...]) -> Vi
 
 
 def _passes(reader: _File) -> Iterator[Sequence[_Use]]:
-    """The reads of a file in runs that each end where the file did: what follows is a new look."""
+    """Yield the reads of a file in groups that each end at the end of the file: what follows is a new look."""
     run: list[_Use] = []
     for read in reader.reads:
         run.append(read)
@@ -174,7 +174,7 @@ def _end(file: _File) -> float:
 
 
 def _clash(one: _Use, other: _Use) -> bool:
-    """Whether two changes may be of the same bytes, and no lock keeps them apart."""
+    """Return whether two changes may be of the same bytes, with no lock between them."""
     if one.locks & other.locks:
         return False
     placed = min(one.offset, other.offset) >= 0 and one.size > 0 and other.size > 0

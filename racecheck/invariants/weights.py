@@ -1,4 +1,4 @@
-"""What must hold of the weights that ranks said they saved and had loaded."""
+"""What must hold of the weights that ranks declared as saved and loaded."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def same_checkpoint(outcome: Outcome) -> Iterator[Violation]:
 
 
 def steps_of_loads(outcome: Outcome) -> list[tuple[Weights, list[int]]]:
-    """What the recovery has loaded, each with the steps that it may be of."""
+    """Return what the recovery has loaded, each with the steps that it may be of."""
     saved, loads = _spoken(outcome)
     return [(load.weights, saved.matching(load)) for load in loads if load.in_recovery]
 
@@ -86,7 +86,7 @@ def _joined(numbers: Sequence[int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """A load; ``is_own``: the ranks are as many as those that saved, so that each has its own part again."""
+    """A load; ``is_own``: there are as many ranks as saved, so that each loads its own part again."""
 
     weights: Weights
     in_recovery: bool
@@ -98,7 +98,7 @@ class _Load:
 
     @property
     def events(self) -> tuple[int, ...]:
-        """The last event before it, as far as the outcome's own trace goes."""
+        """Return the last event before it, as far as the outcome's own trace goes."""
         return () if self.in_recovery or not self.weights.event else (self.weights.event - 1,)
 
 
@@ -113,24 +113,24 @@ class _Saved:
         return sorted({each.step for each in self.records})
 
     def of(self, step: int, load: _Load) -> list[Weights]:
-        """What was saved in a step: by the rank that loads, if it saved anything, else by all."""
+        """Return what was saved in a step: by the rank that loads, if it saved anything, else by all."""
         every = [each for each in self.records if each.step == step]
         own = [each for each in every if load.is_own and each.rank == load.weights.rank]
         return own or every
 
     def has(self, step: int, load: _Load, name: str) -> bool:
-        """Whether a loaded tensor is that of a step: the rank's own, if it saved one of this name."""
+        """Return whether a loaded tensor is that of a step: the rank's own, if it saved one of this name."""
         every = [each for each in self.records if each.step == step and name in each.tensors]
         own = [each for each in every if load.is_own and each.rank == load.weights.rank]
         return any(each.tensors[name] == load.weights.tensors[name] for each in own or every)
 
     def missing(self, step: int, load: _Load) -> list[str]:
-        """What every save of the step had and the load has not."""
+        """Return what every save of the step had and the load does not have."""
         names = set.intersection(*(set(each.tensors) for each in self.of(step, load)))
         return sorted(names - set(load.weights.tensors))
 
     def matching(self, load: _Load) -> list[int]:
-        """The steps that a load may be of: all its tensors are that step's, and none is missing."""
+        """Return the steps that a load may be of: all its tensors are that step's, and none is missing."""
         steps = self.steps if load.weights.step < 0 else [each for each in self.steps if each == load.weights.step]
         return [
             step
@@ -142,13 +142,13 @@ class _Saved:
         return [step for step in self.steps if self.has(step, load, name)]
 
     def owner(self, load: _Load, name: str) -> int:
-        """A rank that saved just this tensor, -1 for none."""
+        """Return a rank that saved exactly this tensor, -1 for none."""
         digest = load.weights.tensors[name]
         return next((each.rank for each in self.records if each.tensors.get(name) == digest), -1)
 
 
 def _records(outcome: Outcome) -> tuple[_Saved, list[_Load]]:
-    """What was saved, and each load.
+    """Return what was saved, and each load.
 
     Raises `LookupError` where nobody said either, unless a fault or a crash came before that.
     """
@@ -172,7 +172,7 @@ def _spoken(outcome: Outcome) -> tuple[_Saved, list[_Load]]:
 
 
 def _flaw(saved: _Saved, load: _Load) -> str:
-    """What is wrong with a load, "" if nothing is."""
+    """Return what is wrong with a load, "" if nothing is."""
     if saved.matching(load):
         return ""
     said = load.weights.step
@@ -193,7 +193,7 @@ def _flaw(saved: _Saved, load: _Load) -> str:
 
 
 def _by_step(saved: _Saved, load: _Load) -> dict[int, list[str]]:
-    """The names of the tensors of each step that a load is made of: of few steps, those with most first."""
+    """Return the tensor names of each step that a load is made of: few steps, those with most tensors first."""
     steps = {name: saved.steps_of(load, name) for name in sorted(load.weights.tensors)}
     order = sorted(
         saved.steps, key=lambda step: (step != load.weights.step, -sum(step in each for each in steps.values()), step)
@@ -207,7 +207,7 @@ def _by_step(saved: _Saved, load: _Load) -> dict[int, list[str]]:
 
 
 def _strays(saved: _Saved, load: _Load) -> Iterator[str]:
-    """Tensors that are of no step."""
+    """Return tensors that are of no step."""
     strays = [name for name in sorted(load.weights.tensors) if not saved.steps_of(load, name)]
     known = {name for each in saved.records for name in each.tensors}
     never = [name for name in strays if name not in known]
@@ -223,7 +223,7 @@ def _strays(saved: _Saved, load: _Load) -> Iterator[str]:
 
 
 def _apart(saved: _Saved, loads: Sequence[_Load]) -> Iterator[Violation]:
-    """Ranks that go on, and whose last loads are each of a step, but of no common one."""
+    """Return ranks that end up with different steps: the last load of each is of one step, but no step is common."""
     last = {load.weights.rank: load for load in loads}
     steps = {rank: set(saved.matching(load)) for rank, load in sorted(last.items())}
     if len(steps) > 1 and all(steps.values()) and not set.intersection(*steps.values()):
@@ -236,7 +236,7 @@ def _apart(saved: _Saved, loads: Sequence[_Load]) -> Iterator[Violation]:
 
 
 def _leaks(saved: _Saved, load: _Load) -> Iterator[str]:
-    """Which tensors of a load changed after its step had been saved."""
+    """Return which tensors of a load changed after its step was saved."""
     parts = {name: saved.steps_of(load, name) for name in sorted(load.weights.tensors)}
     told = load.weights.step
     base = told if told in saved.steps else min((min(of) for of in parts.values() if of), default=saved.steps[0])

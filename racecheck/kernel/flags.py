@@ -55,7 +55,7 @@ FLAGS: Mapping[str, FlagSet] = {
         "RESOLVE_IN_ROOT": 0x10, "RESOLVE_CACHED": 0x20,
     }),
     "at": FlagSet(_AT),
-    # One bit, 0x200, has a meaning of its own in each of the next four.
+    # The same bit, 0x200, has a different meaning in each of the next four.
     "statx": FlagSet({**_AT, "AT_STATX_FORCE_SYNC": 0x2000, "AT_STATX_DONT_SYNC": 0x4000}),
     "faccess": FlagSet({**_AT, "AT_EACCESS": 0x200}),
     "unlink": FlagSet({"AT_REMOVEDIR": 0x200}),
@@ -124,14 +124,14 @@ FLAGS: Mapping[str, FlagSet] = {
         mask=0xFF,
     ),
 }  # fmt: skip
-"""By kind: the word that the table's signatures use (``flags:open``); ``resolve`` belongs to `openat2`.
+"""The names by kind: the word that the table's signatures use (``flags:open``); ``resolve`` belongs to `openat2`.
 
 For x86-64; `flag_names` knows what differs elsewhere.
 """
 
 
 def flag_names(kind: str, value: int, arch: str = "x86_64") -> tuple[str, ...]:
-    """The names of the flags in an argument; what has no name comes last, in hexadecimal.
+    """Return the names of the flags in an argument; bits without a name come last, in hexadecimal.
 
     Of ``value`` the low 32 bits count: the kernel ignores the rest of the register.
     """

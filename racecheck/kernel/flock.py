@@ -1,4 +1,4 @@
-"""The ``struct flock`` of fcntl(2): the bytes of a record lock, and what the kernel says of one.
+"""The ``struct flock`` of fcntl(2): the bytes of a record lock, and the kernel's answer about one.
 
 No lock is taken in the kernel.  Taken on our duplicates, a POSIX lock would belong to the supervisor, so that two ranks
 could both hold it; and a call that waits for a lock would stop the supervisor.  A lock that cannot be had yet keeps
@@ -29,7 +29,7 @@ class Range:
     pid: int
 
     def span(self, position: int, size: int) -> tuple[int, int]:
-        """First byte and the one after the last.
+        """Return the first byte and the one after the last.
 
         Raises `OSError`: EINVAL where there are no such bytes, EOVERFLOW where they have no numbers (fcntl(2)).
         """
@@ -43,7 +43,7 @@ class Range:
 
 
 def unpack(raw: bytes) -> Range:
-    """Raises `OSError` (EINVAL) for a type or whence that does not exist."""
+    """Return the range; raises `OSError` (EINVAL) for a type or whence that does not exist."""
     kind, whence, start, length, pid = _FLOCK.unpack(raw)
     if kind not in _TYPES or whence not in (0, 1, 2):
         raise OSError(errno.EINVAL, "no such lock")
@@ -51,7 +51,7 @@ def unpack(raw: bytes) -> Range:
 
 
 def pack(lock: Lock | None, original: bytes, pid: int) -> bytes:
-    """F_GETLK's answer: the lock that stands in the way, or F_UNLCK in the caller's own struct."""
+    """Return the answer to F_GETLK: the lock in the way, or F_UNLCK in the caller's own struct."""
     _, whence, start, length, owner = _FLOCK.unpack(original)
     if lock is None:
         return _FLOCK.pack(2, whence, start, length, owner)

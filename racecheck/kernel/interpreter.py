@@ -17,7 +17,7 @@ _HEAD = struct.Struct("QQiQ")
 _CONDITION = 48
 """Bytes of a ``pthread_cond_t``."""
 _INTERVALS = (5003, 7919)
-"""Switch intervals, in microseconds, that no other word of the interpreter's state is likely to have both of."""
+"""Switch intervals, in microseconds, so unusual that no other word of the interpreter's state takes both values."""
 
 
 class _Symbol(ctypes.Structure):
@@ -35,7 +35,7 @@ class _Symbol(ctypes.Structure):
 
 @functools.cache
 def runtime() -> range:
-    """The addresses of CPython's ``_PyRuntime`` in this process and in those that it forks, from dladdr1(3).
+    """Return the addresses of CPython's ``_PyRuntime`` in this process and its forks, from dladdr1(3).
 
     Empty where that is not told.
     """
@@ -50,7 +50,7 @@ def runtime() -> range:
 
 @functools.cache
 def gil() -> int:
-    """The address of the GIL of this process and of those that it forks; 0 where it was not found.
+    """Return the address of the GIL of this process and its forks; 0 where it was not found.
 
     The GIL has no symbol.  It is found by a word that the interpreter is asked to change, the switch interval, and
     checked by what must follow: the GIL is held, by this thread.
@@ -70,12 +70,12 @@ def gil() -> int:
 
 
 def is_of_gil(gil_: int, word: int) -> bool:
-    """Whether a thread that waits for the futex ``word`` waits for the GIL at the address ``gil_``."""
+    """Return whether a thread that waits for the futex ``word`` waits for the GIL at the address ``gil_``."""
     return 0 < gil_ <= word - _HEAD.size < gil_ + _CONDITION
 
 
 def is_held(gil_: int, memory: Memory) -> bool:
-    """Whether a thread holds the GIL at the address ``gil_``; raises `OSError` where there is no such memory."""
+    """Return whether a thread holds the GIL at the address ``gil_``; raises `OSError` where there is no such memory."""
     return bool(_HEAD.unpack(memory.read(gil_, _HEAD.size))[2])
 
 

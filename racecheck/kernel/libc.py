@@ -56,12 +56,12 @@ def personality(flags: int) -> int:
 
 
 def os_error(number: int) -> OSError:
-    """The exception that Python would raise for this errno."""
+    """Return the exception that Python would raise for this errno."""
     return OSError(number, os.strerror(number))
 
 
 def errno_name(number: int) -> str:
-    """Give "EEXIST" for 17, "" for 0."""
-    if number == errno.EDEADLK:  # Python knows it by its other name, EDEADLOCK
+    """Return "EEXIST" for 17, "" for 0."""
+    if number == errno.EDEADLK:  # Python has another name for it, EDEADLOCK
         return "EDEADLK"
     return errno.errorcode.get(number, f"errno {number}") if number else ""

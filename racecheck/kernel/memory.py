@@ -32,14 +32,14 @@ class Memory:
             self._handle = -1
 
     def read(self, address: int, length: int) -> bytes:
-        """``length`` bytes; raises `OSError` (EFAULT) where the process has no such memory."""
+        """Return ``length`` bytes; raises `OSError` (EFAULT) where the process has no such memory."""
         data = self.part(address, length)
         if len(data) < length:
             raise _fault()
         return data
 
     def part(self, address: int, length: int) -> bytes:
-        """As many of ``length`` bytes as the process has from ``address`` on."""
+        """Return as many of ``length`` bytes as the process has from ``address`` on."""
         found = b""
         while len(found) < length and 0 < address <= _HIGHEST:
             try:
@@ -54,7 +54,7 @@ class Memory:
         return found
 
     def write(self, address: int, data: bytes) -> None:
-        """Raises `OSError` (EFAULT) where the process has no such memory."""
+        """Write bytes; raises `OSError` (EFAULT) where the process has no such memory."""
         if self.fill(address, data) < len(data):
             raise _fault()
 
@@ -74,7 +74,7 @@ class Memory:
         return done
 
     def string(self, address: int, limit: int = PATH_MAX) -> bytes | None:
-        """The NUL-terminated string, without the NUL; None if it and the NUL take more than ``limit`` bytes.
+        """Return the NUL-terminated string, without the NUL; None if it and the NUL take more than ``limit`` bytes.
 
         Read page by page: the string may end right before memory that is not there.  Raises `OSError` (EFAULT) if
         such memory comes before its end.

@@ -1,4 +1,4 @@
-"""A mount namespace of a process's own, in which a path leads to another directory than elsewhere."""
+"""A private mount namespace, in which a path leads to another directory than elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def stand_in(directory: Path, path: Path) -> bool:
-    """From now on this process, and those that it starts, see ``directory`` at ``path``; whether that could be done.
+    """Show ``directory`` at ``path`` to this process and all that it starts; returns whether that worked.
 
     It takes root, or user namespaces that anybody may have (unshare(2), mount_namespaces(7)); and one thread.
     """
@@ -49,5 +49,5 @@ def _mount(source: bytes, target: bytes, flags: int) -> None:
 
 
 def _give_up_capabilities() -> None:
-    """Those of the namespace would let an ordinary user read files of his own that he must not (capset(2))."""
+    """Drop the namespace's privileges, which would let an ordinary user read his own unreadable files (capset(2))."""
     _libc.capset(struct.pack("Ii", _CAPABILITIES, 0), bytes(24))

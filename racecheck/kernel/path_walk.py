@@ -1,4 +1,4 @@
-"""A path followed name by name: where it turns, and where it crosses over to a node's own disk."""
+"""Follow a path name by name: where it turns, and where it crosses to a node's own disk."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _is(descriptor: int, path: str) -> bool:
 
 @dataclass(slots=True)
 class Way:
-    """A path followed name by name, which says where it turns and crosses over to the node's disk where it is mounted.
+    """Follows a path name by name, and notes its turns and where it crosses to the node's disk that is mounted there.
 
     The kernel would do it in one call, but not say by which links, and knows nothing of the mount.  ``current`` is
     how far it has come, ``todo`` are the names to come, the next one last.  ``turns`` are the canonical paths of the
@@ -51,7 +51,7 @@ class Way:
     _links: int = 0
 
     def go(self) -> None:
-        """To the end; raises `OSError` at a name that leads nowhere, which is then still to come."""
+        """Follow the path to its end; raises `OSError` at a name that leads nowhere, which is then still to come."""
         self._cross()
         while self.todo:
             self._enter(self.todo[-1])
@@ -83,7 +83,7 @@ class Way:
         if self._links > MAX_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         directory = real_path(self.current)
-        if directory.startswith("/proc/"):  # such a link need not have a name: the kernel follows it
+        if directory.startswith("/proc/"):  # such a link may lead to an object without a name: the kernel follows it
             self.current = instead(self.current, os.open(name, _OPEN, dir_fd=self.current))
             self.todo.pop()
             return
@@ -94,18 +94,18 @@ class Way:
 
 
 def instead(old: int, new: int) -> int:
-    """``new``; ``old`` is closed."""
+    """Close ``old``, and return ``new``."""
     os.close(old)
     return new
 
 
 def joined(directory: str, *names: str) -> str:
-    """A path below a directory, which may be the root."""
+    """Return a path below a directory, which may be the root."""
     return "/".join([directory.rstrip("/"), *names]) or "/"
 
 
 def real_path(descriptor: int) -> str:
-    """The canonical path of what one of our descriptors refers to; the last known one if it was deleted."""
+    """Return the canonical path of one of our descriptors' objects; the last known one if it was deleted."""
     link = f"/proc/self/fd/{descriptor}"
     try:
         return undeleted(os.readlink(link), link)
@@ -116,7 +116,7 @@ def real_path(descriptor: int) -> str:
 
 
 def _deep_path(directory: int) -> str:
-    """The path of a directory that is longer than what the kernel says: go up until it does."""
+    """Return the path of a directory that is longer than the kernel reports: go up until it reports one."""
     above = os.open("..", OPEN_DIRECTORY, dir_fd=directory)
     try:
         number = os.fstat(directory).st_ino
@@ -128,7 +128,7 @@ def _deep_path(directory: int) -> str:
 
 
 def undeleted(path: str, link: str) -> str:
-    """Without the mark that the kernel puts on the path of a deleted object."""
+    """Return a path without the mark that the kernel appends for a deleted object."""
     mark = " (deleted)"
     if path.endswith(mark):
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""What ``/proc`` tells about processes: which sleep, and which descends from which (proc(5))."""
+"""What ``/proc`` reports about processes: which sleep, and which descends from which (proc(5))."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _CLONE_VFORK = 0x4000
 
 
 def read(path: str) -> bytes:
-    """What a file of ``/proc`` says, its first page."""
+    """Return the first page of a file of ``/proc``."""
     with open(path, "rb", buffering=0) as file:
         return file.read(4096)
 
 
 def awaits_its_child(pid: int, thread: int) -> bool:
-    """Whether a thread is in vfork(2): its wait for the child to execute a program counts as "disk sleep".
+    """Return whether a thread is in vfork(2): its wait for the child to execute a program counts as "disk sleep".
 
     So does the wait of any fork for a lock of the kernel's, which is over by itself.
     """
@@ -40,19 +40,19 @@ def awaits_its_child(pid: int, thread: int) -> bool:
 
 
 def starts_one(call: int) -> bool:
-    """Whether a call of this number starts a thread or a process."""
+    """Return whether a call of this number starts a thread or a process."""
     return call in _FORKS
 
 
 def clone_flags(call: str, arguments: Sequence[int], memory: Memory) -> int:
-    """The flags of a call that starts a thread or a process (clone(2)).  Raises `OSError`: it has no such memory."""
+    """Return the flags of a call that starts a thread or process (clone(2)); raises `OSError` for bad memory."""
     if call == "clone3":
         return int.from_bytes(memory.read(arguments[0], 8), sys.byteorder)
     return {"clone": arguments[0], "vfork": _CLONE_VFORK}.get(call, 0)
 
 
 def may_be_starting_one(pid: int, thread: int) -> bool:
-    """Whether a thread is in such a call, or runs and may come to it."""
+    """Return whether a thread is in such a call, or runs and may make one."""
     call = stopped_call(pid, thread)
     return starts_one(call[0]) if call is not None else not _has_ended(pid, thread)
 
@@ -66,7 +66,7 @@ def _has_ended(pid: int, thread: int) -> bool:
 
 
 def threads(pid: int) -> list[int]:
-    """The thread numbers of a process; empty once it is gone."""
+    """Return the thread numbers of a process; empty once it is gone."""
     try:
         return sorted(int(each) for each in os.listdir(f"/proc/{pid}/task"))
     except _GONE:
@@ -74,7 +74,7 @@ def threads(pid: int) -> list[int]:
 
 
 def status(pid: int) -> dict[str, str]:
-    """``/proc/<pid>/status`` as a mapping; empty once the process is gone.  ``pid`` may be a thread's."""
+    """Return ``/proc/<pid>/status`` as a mapping; empty once the process is gone.  ``pid`` may be a thread's."""
     try:
         text = read(f"/proc/{pid}/status").decode(errors="replace")
     except _GONE:
@@ -83,7 +83,7 @@ def status(pid: int) -> dict[str, str]:
 
 
 def name(thread: int) -> str:
-    """What a thread is called, as far as the first 15 bytes tell; "" once it is gone (pthread_setname_np(3))."""
+    """Return the first 15 bytes of a thread's name; "" once it is gone (pthread_setname_np(3))."""
     try:
         return read(f"/proc/{thread}/comm").decode(errors="replace").rstrip("\n")
     except _GONE:
@@ -91,18 +91,18 @@ def name(thread: int) -> str:
 
 
 def has_signal(pid: int, thread: int) -> bool:
-    """Whether a signal waits for a thread that would take it: its own, or one of the process's."""
+    """Return whether a signal is pending for a thread that would take it: its own, or one of the process's."""
     known = status(thread)
     pending, shared, blocked, ignored = (
         int(known.get(each, "0"), 16) for each in ("SigPnd", "ShdPnd", "SigBlk", "SigIgn")
     )
-    if thread != pid:  # the kernel gives those to the main thread where it can
+    if thread != pid:  # the kernel prefers the main thread for those
         shared = 0
     return bool((pending | shared) & ~blocked & ~ignored)
 
 
 def stopped_call(pid: int, thread: int) -> tuple[int, tuple[int, ...]] | None:
-    """The number and arguments of the call that a sleeping thread is in; None if it runs or is gone."""
+    """Return the number and arguments of the call that a sleeping thread is in; None if it runs or is gone."""
     try:
         fields = read(f"/proc/{pid}/task/{thread}/syscall").split()
     except OSError:
@@ -113,18 +113,18 @@ def stopped_call(pid: int, thread: int) -> tuple[int, tuple[int, ...]] | None:
 
 
 def is_dying(pid: int) -> bool:
-    """Whether a process has been killed and is not gone yet."""
+    """Return whether a process has been killed and is not gone yet."""
     pending = _has(pid, "SigPnd", signal.SIGKILL) or _has(pid, "ShdPnd", signal.SIGKILL)
     return pending and not has_ended(pid)
 
 
 def is_caught(pid: int, number: int) -> bool:
-    """Whether a process has a handler for a signal."""
+    """Return whether a process has a handler for a signal."""
     return _has(pid, "SigCgt", number)
 
 
 def is_ignored(pid: int, number: int) -> bool:
-    """Whether a process ignores a signal."""
+    """Return whether a process ignores a signal."""
     return _has(pid, "SigIgn", number)
 
 
@@ -133,12 +133,12 @@ def _has(pid: int, mask: str, number: int) -> bool:
 
 
 def has_ended(pid: int) -> bool:
-    """Whether a process is gone, or waits for its parent to hear of its end."""
+    """Return whether a process is gone, or has ended and its parent has not waited for it yet."""
     return all(_has_ended(pid, thread) for thread in threads(pid))
 
 
 def descendants(pid: int) -> list[int]:
-    """All processes that descend from ``pid``, the nearest first."""
+    """Return all processes that descend from ``pid``, the nearest first."""
     found = children(pid)
     for each in found:
         found += children(each)
@@ -146,7 +146,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def children(pid: int) -> list[int]:
-    """The processes that the threads of ``pid`` have started and that still have it as their parent."""
+    """Return the processes that the threads of ``pid`` have started and that still have it as their parent."""
     try:
         return [int(child) for thread in threads(pid) for child in read(f"/proc/{pid}/task/{thread}/children").split()]
     except _GONE:  # the kernel was built without it, or a thread has just ended

@@ -1,4 +1,4 @@
-"""The C library's random numbers, from a generator with a seed for a while.
+"""The C library's random numbers, from a seeded generator for a while.
 
 What draws them once and keeps them, as Rust's hash maps do when a module is imported, is then the same in every process
 that imports the same.

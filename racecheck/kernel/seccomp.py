@@ -29,12 +29,12 @@ FIRST_DESCRIPTOR = 256
 pipes, whose traffic then runs at full speed."""
 
 CLOCKS = (0, 5, 11)
-"""CLOCK_REALTIME, CLOCK_REALTIME_COARSE and CLOCK_TAI: those that are virtual (clock_gettime(2)).  The monotonic ones
-stay real, because the kernel waits by them."""
+"""The clocks that are virtual: CLOCK_REALTIME, CLOCK_REALTIME_COARSE and CLOCK_TAI (clock_gettime(2)).  The monotonic
+ones stay real, because the kernel waits by them."""
 
 ANNOUNCE = 0x7261
-"""A system call number that no kernel has: how the agent in a rank speaks to the supervisor.  Where no
-filter is installed it answers ENOSYS, and the agent is inert."""
+"""A system call number that no kernel has: the agent in a rank reports to the supervisor with it.  Without a filter it
+fails with ENOSYS, and the agent does nothing."""
 
 _PR_SET_NO_NEW_PRIVS = 38
 _SET_MODE_FILTER = 1
@@ -46,7 +46,7 @@ _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _NO_DESCRIPTOR = 0xFFFFFFFF
 
 FUTEX_COMMAND, FUTEX_WAIT, FUTEX_WAIT_BITSET = 0x7F, 0, 9
-"""The bits of futex(2)'s operation that say what it does; those that wait for a word to change."""
+"""The bits of futex(2)'s operation that select the operation; those that wait for a word to change."""
 
 _RECEIVE, _SEND, _ID_VALID, _ADD_DESCRIPTOR, _SET_FLAGS = (
     0xC0502100, 0xC0182101, 0x40082102, 0x40182103, 0x40082104,
@@ -115,11 +115,11 @@ _Code = tuple[int, int, int, int]
 
 
 def program(machine: str, runtime: range = range(0)) -> list[_Code]:
-    """The filter for a machine ("x86_64" or "aarch64") as (code, jump if true, jump if false, operand); ``runtime`` is
-    where the GIL is.
+    """Return the filter for a machine ("x86_64" or "aarch64"), as tuples (code, jump if true, jump if false, operand).
 
-    What it lets pass: the calls that the table does not name, and those on descriptors that cannot be of a
-    watched file.  What stops: the rest, and any call newer than the table or of another architecture.
+    ``runtime`` is the address range of the GIL.  The filter lets pass the calls that the table does not name, and those
+    on descriptors that cannot be of a watched file.  All others stop, and so does any call newer than the table or of
+    another architecture.
     """
     code: list[_Code] = [
         (_LOAD, 0, 0, _OFFSET_ARCH),
@@ -159,7 +159,7 @@ def _block(call: Call, runtime: range) -> Iterator[_Code]:
 
 
 def _limited_wait(runtime: range) -> Iterator[_Code]:
-    """A futex that may wait and has a time limit stops, unless its word is in ``runtime``."""
+    """Return the instructions that stop a futex wait with a time limit, unless its word is in ``runtime``."""
     word, operation, limit = (_OFFSET_ARGUMENTS + 8 * index for index in (0, 1, 3))
     yield (_LOAD, 0, 0, operation)
     yield (_AND, 0, 0, FUTEX_COMMAND)
@@ -183,13 +183,13 @@ def _limited_wait(runtime: range) -> Iterator[_Code]:
 
 
 def descriptor_arguments(call: Call) -> list[int]:
-    """Which arguments of a call are descriptors that it acts on (not those that a path starts from)."""
+    """Return which arguments of a call are descriptors that it acts on (not those that a path starts from)."""
     return [index for index, argument in enumerate(call.args) if argument.role is Role.FD]
 
 
 @functools.cache
 def assembled(*, stop_for_gil: bool = False) -> _Program:
-    """The filter of this machine as the kernel takes it; made once, before ranks are forked.
+    """Return the filter of this machine as the kernel takes it; made once, before ranks are forked.
 
     ``stop_for_gil``: a thread that waits for the GIL stops, if it is known where that is.
     """
@@ -216,7 +216,7 @@ def install(*, stop_for_gil: bool = False) -> int:
 
 
 class Listener:
-    """The supervisor's end of a filter.  Readable (``poll``) while a call waits to be received."""
+    """The supervisor's end of a filter.  It is readable (``poll``) while a call waits to be received."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -229,7 +229,7 @@ class Listener:
         return self.descriptor
 
     def receive(self) -> Notification | None:
-        """The next waiting call, or None if its thread was interrupted or died in the meantime."""
+        """Return the next waiting call, or None if its thread was interrupted or died in the meantime."""
         raw = self._notification
         ctypes.memset(ctypes.byref(raw), 0, ctypes.sizeof(raw))
         status = libc.ioctl(self.descriptor, _RECEIVE, ctypes.byref(raw))
@@ -241,14 +241,14 @@ class Listener:
         return Notification(raw.id, raw.pid, raw.nr, tuple(raw.args), foreign)
 
     def answer(self, id_: int, value: int = 0, error: int = 0) -> bool:
-        """End the call with a value or an errno, without the kernel carrying it out.
+        """End the call with a value or an errno, without the kernel performing it.
 
         False if nobody waits for the answer any more: the thread was killed.
         """
         return self._respond(id_, value if not error else 0, -error, 0)
 
     def carry_on(self, id_: int) -> bool:
-        """Let the kernel carry the call out.  False if the thread was killed."""
+        """Let the kernel perform the call.  Returns False if the thread was killed."""
         return self._respond(id_, 0, 0, _RESPOND_CONTINUE)
 
     def _respond(self, id_: int, value: int, error: int, flags: int) -> bool:
@@ -257,10 +257,10 @@ class Listener:
         return libc.ioctl(self.descriptor, _SEND, ctypes.byref(response)) >= 0
 
     def give(self, id_: int, descriptor: int, number_: int = -1, *, close_on_exec: bool) -> int:
-        """End the call with a duplicate of ``descriptor`` under ``number_`` (-1: the lowest free one); returns that, or
-        minus the errno.
+        """End the call with a duplicate of ``descriptor``; returns its number, or minus the errno.
 
-        EMFILE or EBADF where the rank's limit on open files is below the number.
+        The number is ``number_``, or the lowest free one for -1.  It fails with EMFILE or EBADF where the rank's limit
+        on open files is below the number.
         """
         add = self._add
         add.id, add.flags, add.source, add.number = id_, _ADD_SEND, descriptor, 0
@@ -270,7 +270,7 @@ class Listener:
         return libc.ioctl(self.descriptor, _ADD_DESCRIPTOR, ctypes.byref(add))
 
     def is_waiting(self, id_: int) -> bool:
-        """Whether the call still waits; checked after reading the memory of a thread that may have died."""
+        """Return whether the call still waits.  Check this after reading the memory of a thread that may have died."""
         return libc.ioctl(self.descriptor, _ID_VALID, ctypes.byref(ctypes.c_uint64(id_))) == 0
 
     def close(self) -> None:

@@ -69,7 +69,7 @@ class Role(enum.Enum):
 _SAME = {
     "statfs": 120, "statx": 256,
     "timeval": 16, "timezone": 8, "seconds": 8,
-    "timespec": 16, "timespecs": 32, "timevals": 32, "utimbuf": 16,  # the plurals are of two
+    "timespec": 16, "timespecs": 32, "timevals": 32, "utimbuf": 16,  # the plural forms have two
     "offset": 8,
 }  # fmt: skip
 SIZES: Mapping[str, Mapping[str, int]] = {"x86_64": {"stat": 144, **_SAME}, "aarch64": {"stat": 128, **_SAME}}
@@ -102,12 +102,12 @@ class Arg:
     length: int | None = None
 
     def size(self, arch: str) -> int:
-        """The bytes of the struct that this argument (``in``, ``out`` or ``inout``) points to."""
+        """Return the size in bytes of the struct that this argument (``in``, ``out`` or ``inout``) points to."""
         return SIZES[arch][self.name]
 
 
 def parse(signature: str) -> tuple[Arg, ...]:
-    """The arguments that a signature describes; raises `InternalError` for one that makes no sense."""
+    """Return the arguments that a signature describes; raises `InternalError` for an invalid one."""
     args = tuple(_parse_word(word) for word in signature.split())
     for mistake in _mistakes(args):
         raise InternalError(f"signature {signature!r}: {mistake}")
@@ -137,7 +137,7 @@ def _mistakes(args: Sequence[Arg]) -> Iterator[str]:
 
 
 class Treatment(enum.Enum):
-    """Whether the supervisor or the kernel carries a call out once it is its turn."""
+    """The performer of a call whose turn has come: the supervisor or the kernel."""
 
     PERFORM = "the supervisor, if the call touches the watched directory, and else the kernel"
     CONTINUE = "the kernel"
@@ -162,7 +162,7 @@ _STAY_TOGETHER = frozenset({"O_CREAT", "O_EXCL"})
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One row of the table.  ``errno`` is what a refused call is answered with."""
+    """One row of the table.  A refused call fails with ``errno``."""
 
     name: str
     family: str
@@ -178,11 +178,11 @@ class Call:
             raise InternalError(f"{self.name}: without a descriptor it would never stop")
 
     def family_with(self, flags: Collection[str]) -> str:
-        """The family of this call with these flags: unlinkat is two calls in one."""
+        """Return the family of this call with these flags: unlinkat is two calls in one."""
         return "rmdir" if "AT_REMOVEDIR" in flags else self.family
 
     def follows(self, index: int, flags: Collection[str]) -> bool:
-        """Whether with these flags a symbolic link at the end of the path in argument ``index`` is followed.
+        """Return whether, with these flags, a symbolic link at the end of the path in argument ``index`` is followed.
 
         Of two paths (linkat) the flags mean the first.
         """

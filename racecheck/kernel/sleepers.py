@@ -1,4 +1,4 @@
-"""Which threads sleep?  Asked over and over, so the files of ``/proc`` are kept open: to open one costs most."""
+"""Which threads sleep.  This is asked often, so the files of ``/proc`` stay open: opening one costs most."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from contextlib import suppress
 from racecheck.kernel import proc
 
 Sleep = tuple[tuple[int, bytes], ...]
-"""Threads that sleep, each with its scheduling statistics, which change whenever it runs."""
+"""Sleeping threads, each with its scheduling statistics, which change whenever it runs."""
 
 _SHARE = 8
-"""One thread for this many descriptors that this process may have open is kept: two descriptors each."""
+"""One thread is kept for this many descriptors that this process may have open: two descriptors each."""
 _GONE = frozenset({errno.ENOENT, errno.ESRCH})
 
 
 class Sleepers:
-    """Threads that are looked at again and again."""
+    """Threads that are looked at repeatedly."""
 
     def __init__(self) -> None:
         self._files: dict[str, int] = {}
@@ -32,7 +32,7 @@ class Sleepers:
         stopped: frozenset[int] = frozenset(),
         awaited: frozenset[int] = frozenset(),
     ) -> Sleep | None:
-        """A snapshot of all threads of some processes, if every one of them sleeps; else None.
+        """Return a snapshot of all threads of some processes if every one of them sleeps, else None.
 
         Threads that are known to be ``stopped`` are not looked at.  Two equal snapshots in a row mean that nothing ran
         in between.  A process that has just ended is not asleep if its end is ``awaited``: news of it is on the way.
@@ -58,7 +58,7 @@ class Sleepers:
         return tuple(found)
 
     def _how(self, pid: int, thread: int) -> bytes | None:
-        """How a thread sleeps; None if it does not, and empty if it has ended.  Raises `OSError` if it is gone."""
+        """Return how a thread sleeps: None if it does not, empty if it has ended.  Raises `OSError` if it is gone."""
         base = f"/proc/{pid}/task/{thread}/"
         call = b""
         # The kernel tells the call only of a thread that has left the run queue (proc_pid_syscall(5)), and not of a
@@ -70,7 +70,7 @@ class Sleepers:
             if call == b"running\n":
                 return None
         ran = self._read(f"{base}schedstat")
-        if call and self._asleep.get(thread) == ran:  # it has not run since it was seen to sleep
+        if call and self._asleep.get(thread) == ran:  # it has not run since it was last seen asleep
             return ran
         stat = self._read(f"{base}stat", keep=False)
         state = stat[stat.rindex(b")") + 2 :][:1]
@@ -112,7 +112,7 @@ class Sleepers:
             os.close(self._files.pop(path))
 
     def close(self) -> None:
-        """Give the descriptors back; a later look opens others."""
+        """Close the descriptors; a later look opens others."""
         for each in self._files.values():
             os.close(each)
         self._files.clear()

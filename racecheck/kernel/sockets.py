@@ -1,4 +1,4 @@
-"""What ``/proc`` tells about the sockets of this machine (proc_pid_net(5), proc_pid_fd(5))."""
+"""What ``/proc`` reports about the sockets of this machine (proc_pid_net(5), proc_pid_fd(5))."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ _TCP, _UDP = ("tcp", "tcp6"), ("udp", "udp6")
 
 
 def listens(pid: int, port: int) -> bool:
-    """Whether, where a process is, anybody takes connections at a port of TCP."""
+    """Return whether some process listens at a TCP port in the network namespace of a process."""
     return any(state == _LISTENS for state, _ in _at(pid, _TCP, port))
 
 
 def at_port(pid: int, port: int) -> set[int]:
-    """The inodes of the sockets at a port of TCP or UDP where a process is (0 for one that nobody has accepted yet)."""
+    """Return the inodes of the sockets at a TCP or UDP port in the namespace of a process (0: not accepted yet)."""
     return {inode for _, inode in _at(pid, _TCP + _UDP, port)}
 
 
 def held_by(pid: int) -> set[int]:
-    """The inodes of a process's sockets; none once it is gone."""
+    """Return the inodes of a process's sockets; none once it is gone."""
     found = set()
     with suppress(OSError):
         for each in os.listdir(f"/proc/{pid}/fd"):
@@ -33,7 +33,7 @@ def held_by(pid: int) -> set[int]:
 
 
 def _at(pid: int, tables: tuple[str, ...], port: int) -> Iterator[tuple[str, int]]:
-    """The states and inodes of the sockets at a local port."""
+    """Return the states and inodes of the sockets at a local port."""
     for table in tables:
         with suppress(OSError), open(f"/proc/{pid}/net/{table}", encoding="ascii") as file:
             for fields in map(str.split, file):

@@ -61,7 +61,7 @@ PERFORM, CONTINUE, REFUSE = Treatment.PERFORM, Treatment.CONTINUE, Treatment.REF
 ALWAYS, DESCRIPTOR, CLOCK, LIMIT = Notify.ALWAYS, Notify.DESCRIPTOR, Notify.CLOCK, Notify.LIMIT
 
 TABLE: Mapping[str, Call] = _table(
-    # Files are opened and closed.
+    # Open and close files.
     _row("open", "open", PERFORM, ALWAYS, "path flags:open int:mode"),
     _row("creat", "open", PERFORM, ALWAYS, "path int:mode"),
     _row("openat", "open", PERFORM, ALWAYS, "dirfd path flags:open int:mode"),
@@ -75,7 +75,7 @@ TABLE: Mapping[str, Call] = _table(
     _row("fcntl", "fcntl", CONTINUE, DESCRIPTOR, "fd flags:fcntl -"),
     _row("ioctl", "ioctl", CONTINUE, DESCRIPTOR, "fd int:request -"),
     _row("flock", "flock", PERFORM, DESCRIPTOR, "fd flags:flock"),
-    # What is in them.
+    # Read and write them.
     _row("read", "read", PERFORM, DESCRIPTOR, "fd outbuf:2 long:length"),
     _row("pread64", "read", PERFORM, DESCRIPTOR, "fd outbuf:2 long:length long:offset"),
     _row("readv", "read", PERFORM, DESCRIPTOR, "fd outiov:2 long:count"),
@@ -105,13 +105,13 @@ TABLE: Mapping[str, Call] = _table(
     _row("io_uring_setup", "submit", REFUSE, ALWAYS, "int:entries -", errno="ENOSYS"),
     _row("io_uring_enter", "submit", REFUSE, ALWAYS, "- int:count - - - -", errno="ENOSYS"),
     _row("io_uring_register", "submit", REFUSE, ALWAYS, "- int:operation - -", errno="ENOSYS"),
-    # What makes it durable.
+    # Make them durable.
     _row("fsync", "fsync", PERFORM, DESCRIPTOR, "fd"),
     _row("fdatasync", "fsync", PERFORM, DESCRIPTOR, "fd"),
     _row("sync_file_range", "fsync", PERFORM, DESCRIPTOR, "fd long:offset long:length flags:sync_file_range"),
     _row("syncfs", "sync", PERFORM, DESCRIPTOR, "fd"),
     _row("sync", "sync", CONTINUE, ALWAYS, ""),
-    # What is known about them.
+    # Read and set what is known about them.
     _row("stat", "stat", PERFORM, ALWAYS, "path out:stat"),
     _row("lstat", "stat", PERFORM, ALWAYS, "link out:stat"),
     _row("fstat", "stat", PERFORM, DESCRIPTOR, "fd out:stat"),
@@ -177,7 +177,7 @@ TABLE: Mapping[str, Call] = _table(
     _row("fanotify_mark", "watch", CONTINUE, ALWAYS, "- int:flags long:mask dirfd path"),
     _row("name_to_handle_at", "handle", CONTINUE, ALWAYS, "dirfd link - - flags:handle"),
     _row("open_by_handle_at", "handle", REFUSE, ALWAYS, "fd - flags:open", errno="EPERM"),
-    # What a path means.
+    # The meaning of a path.
     _row("chdir", "chdir", CONTINUE, ALWAYS, "path"),
     _row("fchdir", "chdir", CONTINUE, ALWAYS, "fd"),
     _row("chroot", "mount", REFUSE, ALWAYS, "path", errno="EPERM"),
@@ -242,7 +242,7 @@ HIGHEST: Mapping[str, int] = {arch: max(numbers.values()) for arch, numbers in N
 
 
 def number(name: str, arch: str) -> int | None:
-    """The number of a call; None where the architecture does not have it.
+    """Return the number of a call; None where the architecture does not have it.
 
     Raises `CannotRun` for an unknown architecture, `InternalError` for a call that is in neither list.
     """
@@ -252,7 +252,7 @@ def number(name: str, arch: str) -> int | None:
 
 
 def calls(arch: str) -> Mapping[int, Call]:
-    """The rows of the table by number; raises `CannotRun` for an unknown architecture."""
+    """Return the rows of the table by number; raises `CannotRun` for an unknown architecture."""
     return {known: TABLE[name] for name, known in _numbers(arch).items() if name in TABLE}
 
 

@@ -25,7 +25,7 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 
 
 def divert() -> list[str]:
-    """Overwrite the entries of this process; returns the names of those that were there.
+    """Overwrite the entries of this process; returns the names of those that existed.
 
     Raises `OSError` where the kernel does not let a process write to its own code through /proc.
     """
@@ -52,14 +52,14 @@ def _divert(first: int, last: int) -> list[str]:
 
 
 def code(call: int, machine: str) -> bytes:
-    """Instructions that make a system call with the arguments of a function call, and return its result."""
+    """Return instructions that make a system call with the arguments of a function call, and return its result."""
     if machine == "x86_64":
         return b"\xb8" + struct.pack("<I", call) + b"\x0f\x05\xc3"  # mov eax, call; syscall; ret
     return struct.pack("<III", 0xD2800008 | call << 5, 0xD4000001, 0xD65F03C0)  # mov x8, call; svc 0; ret
 
 
 def symbols(image: bytes) -> Iterator[tuple[str, int]]:
-    """The dynamic symbols of an ELF image (elf(5)) of 64 bits: each name with its offset."""
+    """Yield the dynamic symbols of a 64-bit ELF image (elf(5)): each name with its offset."""
     table, size, count = struct.unpack_from("<Q", image, 40)[0], *struct.unpack_from("<HH", image, 58)
     sections = [_SECTION.unpack_from(image, table + size * each) for each in range(count)]
     for section in sections:

@@ -1,4 +1,4 @@
-"""Are two outcomes the same, and where do they first differ?"""
+"""Compare two outcomes, and find where they first differ."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from racecheck.model.nouns import Died, Event, Op, Outcome, Raised, RankResult, 
 
 
 def first_difference(recorded: Outcome, now: Outcome) -> str:
-    """Give "" if two runs are the same: every op with its places and result, every collective, every rank's result, the
-    disk, what ranks said of weights, and all that of the recovery.  Else the first difference, for people.
+    """Return "" if two runs are the same, else the first difference, in words.
 
-    Stacks do not count, nor what a peer's failure looks like from afar: such messages name ports.
+    Compared are every op with its places and result, every collective, every rank's result, the disk, what ranks
+    declared of weights, and all that of the recovery.  Not compared are stacks, and how a peer's failure looks from
+    another rank: such messages name ports.
     """
     difference = next(_differences(recorded, now), "")
     if not difference and recorded.recovery is not None and now.recovery is not None:
@@ -38,12 +39,12 @@ def _differences(recorded: Outcome, now: Outcome) -> Iterator[str]:
 
 
 def fingerprint(outcome: Outcome) -> str:
-    """A hash that two outcomes share if they are the same in the sense of `first_difference`."""
+    """Return a hash that two outcomes share if they are the same in the sense of `first_difference`."""
     return hashlib.sha256("\n".join(_lines(outcome)).encode(errors="surrogateescape")).hexdigest()
 
 
 def effect(outcome: Outcome) -> tuple[object, ...]:
-    """What came of a run, without how: each rank's end and the disk.
+    """Return the effect of a run: each rank's end and the disk.
 
     Comparable with a run in free mode, which does not know why a rank has not ended.
     """
@@ -67,7 +68,7 @@ def _key(event: Event) -> tuple[object, ...]:
 
 
 def _detail(one: Event | None, other: Event | None) -> str:
-    """In what two ops differ that are called alike."""
+    """Return in what two ops differ that have the same label."""
     if not isinstance(one, Op) or not isinstance(other, Op) or _say(one) != _say(other):
         return ""
     if one.result is not None and other.result is not None and one.result.digest != other.result.digest:

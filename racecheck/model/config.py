@@ -17,8 +17,9 @@ class Config:
 
 
 def read() -> Config:
-    """From ``RACECHECK_RUNS`` (default: /dev/shm, else the temporary directory) and ``RACECHECK_FINDINGS``
-    (default: ``.racecheck`` in the current directory).
+    """Return the settings from ``RACECHECK_RUNS`` and ``RACECHECK_FINDINGS``.
+
+    Their defaults are /dev/shm, else the temporary directory, and ``.racecheck`` in the current directory.
     """
     memory = Path("/dev/shm")  # noqa: S108
     fallback = memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())

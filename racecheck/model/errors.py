@@ -18,7 +18,7 @@ class RacecheckError(Exception):
 
 
 class UsageError(RacecheckError):
-    """Wrong usage or input; the message is one line and says what to do instead."""
+    """Wrong usage or input; the message is one line and says what to do."""
 
 
 class CannotRun(RacecheckError):
@@ -33,7 +33,7 @@ class InternalError(RacecheckError):
 
 
 def is_interrupt(error: BaseException | None) -> bool:
-    """Whether an error is Ctrl-C's; also where what was interrupted failed in ending what it had begun."""
+    """Return whether an error is Ctrl-C's, also where the clean-up after it failed."""
     while error is not None:
         if isinstance(error, KeyboardInterrupt):
             return True

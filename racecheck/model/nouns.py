@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 
 class Verdict(enum.IntEnum):
-    """Verdicts merge by ``max``: one failure outweighs everything, and not knowing outweighs a pass."""
+    """Verdicts merge by ``max``: one failure outweighs everything, and UNKNOWN outweighs a pass."""
 
     PASS = 0
     UNKNOWN = 1
@@ -55,7 +55,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """The ranks, what they run on, and what goes wrong there.
+    """The ranks, what they run on, and which faults happen there.
 
     ``nodes`` share the ranks out evenly, in order.  ``skew`` is how many seconds the clock of each rank goes ahead
     (ranks that it does not name: 0).  ``timeout`` is in seconds of real time and bounds how long the world may go
@@ -83,7 +83,7 @@ class World:
         return self.ranks // self.nodes
 
     def node(self, rank: int) -> int:
-        """The node that a rank is on."""
+        """Return the node of a rank."""
         return rank // self.per_node
 
 
@@ -120,7 +120,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How an op ended: ``errno`` by name ("EEXIST") or "" and the call's return value.
+    """How an op ended: ``errno`` by name ("EEXIST") or "", and the call's return value.
 
     ``size`` counts the bytes that moved (of a listing: its entries) and ``digest`` is their SHA-256.  ``known`` is
     False for a call that the kernel carried out unobserved.  ``text`` is what was written or read where that is short
@@ -167,14 +167,14 @@ class Op:
 
     @property
     def label(self) -> str:
-        """What people and replays call this op."""
+        """The op's name for people and replays."""
         label = f"{self.thread} {self.call} {' -> '.join(place.path for place in self.places)}".rstrip()
         return f"{label}: {self.fault}" if self.fault else label
 
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """A collective (or a send with its receive) all of whose parties have come.
+    """A collective (or a send with its receive) that all of its parties have reached.
 
     ``ranks`` are global and in order of the group; ``root`` is the global rank of the root, -1 where the
     kind has none; ``number`` counts the collectives of the group from 0.  ``issued`` says of each thread that took part
@@ -214,7 +214,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The answer to a point: an index into ``count`` options, with the label of the one taken."""
+    """The answer to a point: an index into ``count`` options, with the label of the chosen one."""
 
     kind: str
     count: int
@@ -227,9 +227,9 @@ Schedule = tuple[Choice, ...]
 
 @dataclass(frozen=True, slots=True)
 class OpName:
-    """An op by a name that survives changes of the code around it (`racecheck.model.ops.op_names`).
+    """The name of an op, which survives changes of the code around it (`racecheck.model.ops.op_names`).
 
-    It is the ``number``-th of ``thread``, from 1, with this ``call`` and this pattern of paths ("ckpt/shard#").
+    It is the ``number``-th op of ``thread``, from 1, with this ``call`` and this pattern of paths ("ckpt/shard#").
     """
 
     thread: str
@@ -244,7 +244,7 @@ class OpName:
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """That one op has to come before another; a few of them say which runs fail, whatever else happens in between."""
+    """One op has to come before another.  A few of these describe which runs fail, whatever else happens in between."""
 
     before: OpName
     after: OpName
@@ -280,8 +280,9 @@ class Raised:
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """The process ended without finishing the scenario: ``signal`` by name, or its exit ``status``; and the end
-    of its ``output``.
+    """The process ended without finishing the scenario.
+
+    It has a ``signal`` by name or an exit ``status``, and the end of its ``output``.
     """
 
     status: int = 0
@@ -291,7 +292,7 @@ class Died:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The run ended while this rank was still going: ``why`` it could not go on, and where it stood.
+    """The run ended while this rank was still running: ``why`` it could not continue, and where it was.
 
     ``kind``: "collective", "lock", "asleep" (nothing can wake it), "running" (out of time or of ops),
     "echo" (it waits for a rank that failed).
@@ -368,7 +369,7 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Ranks of one group that came to the same place with different collectives."""
+    """Ranks of one group that reached the same place with different collectives."""
 
     group: str
     number: int
@@ -395,7 +396,7 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """A crash in the course of a run, and what it left.
+    """A crash during a run, and what it left.
 
     It came when only the events ``happened`` (indices into the trace) had; under the persistence ``model`` the events
     ``lost`` left nothing on the disk, and ``torn`` only a part.  ``kept`` says which part, so that no two states
@@ -412,7 +413,7 @@ class Crash:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """All that one run left behind; what invariants judge.
+    """All that one run left; invariants judge it.
 
     ``disk`` maps paths below the watched directory to what is there; where nodes have disks of their own a path starts
     with the node ("node1/ckpt/.metadata").  ``contents`` is of the checkpoint files among them, for invariants that ask
@@ -454,7 +455,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """How many of the faults or stale reads of the default schedule, each alone, or of the crash states were tried.
+    """How many were tried of the faults or stale reads of the default schedule, each alone, or of the crash states.
 
     ``of`` is how many there are, 0 if that is not known.
     """

@@ -8,7 +8,7 @@ Clock = dict[str, int]
 
 
 def join(clock: Clock, *others: Mapping[str, int]) -> None:
-    """Make ``clock`` the least one that is after itself and the others."""
+    """Advance ``clock`` to the least one that is after itself and the others."""
     for other in others:
         for thread, count in other.items():
             if clock.get(thread, 0) < count:
@@ -20,7 +20,7 @@ _ALL_TO_ROOT = frozenset({"reduce", "gather"})
 
 
 def before(kind: str, ranks: Sequence[int], root: int, rank: int) -> tuple[int, ...]:
-    """Whose parts of a collective happen before ``rank`` goes on."""
+    """Return whose parts of a collective happen before ``rank`` continues."""
     if kind == "send/recv":
         return (ranks[0],)
     if kind in _ROOT_TO_ALL:

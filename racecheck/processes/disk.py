@@ -1,4 +1,4 @@
-"""What a run left on disk."""
+"""The disk after a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OURS = (f'  File "{PLACE}', '  File "<string>", line 1 in <module>', "Extension
 
 
 def read(disks: Mapping[str, Path]) -> dict[str, DiskEntry]:
-    """Everything below some directories: by the directory's prefix and the path relative to it, in order."""
+    """Return everything below some directories: by the directory's prefix and the path relative to it, in order."""
     return {
         f"{prefix}{path}": _entry(root / path) for prefix, root in disks.items() for path in sorted(_paths(root, ""))
     }
@@ -45,7 +45,7 @@ def _entry(path: Path) -> DiskEntry:
 
 
 def digest_of(path: Path) -> str:
-    """The digest of a file, "" for one that cannot be read."""
+    """Return the digest of a file, "" for one that cannot be read."""
     digest = Digest()
     try:
         with path.open("rb") as file:
@@ -57,8 +57,9 @@ def digest_of(path: Path) -> str:
 
 
 def tail(path: Path, most: int = 2000) -> str:
-    """The end of what a process has printed, "" if there is nothing; without what faulthandler says of frames that are
-    racecheck's own and of modules.
+    """Return the end of a process's output, "" for none.
+
+    It leaves out faulthandler's lines about racecheck's own frames and about modules.
     """
     try:
         with path.open("rb") as file:

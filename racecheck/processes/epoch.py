@@ -1,4 +1,4 @@
-"""When every run begins, and how fast its time goes."""
+"""When every run begins, and how fast its time passes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ EPOCH = 2_000_000_000 * 10**9
 """The time of day at which every run begins, in nanoseconds since 1970."""
 
 BOOTED = 1_000 * 10**9
-"""What monotonic clocks say then."""
+"""The monotonic clocks' time at the start."""
 
 TICK = 1_000
-"""Nanoseconds that pass with every op, and from one reading of a clock to the next: a thread that polls must end."""
+"""Nanoseconds that pass with every op, and between two readings of a clock: a thread that polls must end."""
 
 GRANULARITY = 20_000_000
-"""How far the kernel's stamps may be behind its clock."""
+"""How far the kernel's time stamps may be behind its clock."""

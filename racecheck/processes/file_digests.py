@@ -1,4 +1,4 @@
-"""Digests of what is in files, the same in every session.
+"""Digests of files' bytes, the same in every session.
 
 Sessions that run at once have numbered directories of their own (`racecheck.processes.session.Slot`), and checkpointers
 write the path of the watched one into files: as text, or as a ``Path``, which pickle takes to pieces.  Numbers have one
@@ -12,10 +12,11 @@ import re
 from typing import Any
 
 SLOT = "{:04d}"
-"""How the number of a slot is written in its path."""
+"""A slot's number in its path."""
 _HOME = b"racecheck-"
 _STRING = rb"(?:\x8c\x04|X\x04\0{3})"
-"""A string of 4 characters in a pickle: SHORT_BINUNICODE and BINUNICODE, behind what remembers the one before."""
+"""A string of 4 characters in a pickle: SHORT_BINUNICODE and BINUNICODE, after the opcode that memoizes the one before.
+"""
 _NUMBER = re.compile(rb"/racecheck-\d+/\d{4}(?=[/\W]|$)|racecheck-\d+.{0,6}?" + _STRING + rb"\d{4}", re.DOTALL)
 
 
@@ -33,5 +34,5 @@ class Digest:
 
 
 def plain(data: bytes) -> bytes:
-    """The same bytes, as they would be in the first slot."""
+    """Return the same bytes, as they would be in the first slot."""
     return _NUMBER.sub(lambda found: found[0][:-4] + b"0000", data) if _HOME in data else data

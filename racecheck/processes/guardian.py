@@ -34,7 +34,7 @@ def start(command: list[str]) -> int:
 
 
 def children() -> list[int]:
-    """The pids of this process's children."""
+    """Return the pids of this process's children."""
     found = []
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -69,7 +69,7 @@ def empty(directory: str) -> None:
 
 
 def main(supervisor: int, directory: str, command: list[str]) -> None:
-    """Guard until ``supervisor`` (a pid: our parent) or the zygote is gone, or SIGTERM says that it is over."""
+    """Guard until ``supervisor`` (a pid: our parent) or the zygote is gone, or SIGTERM ends the session."""
     libc.prctl(PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1), 0, 0, 0)
     watch = select.poll()
     watch.register(os.pidfd_open(supervisor), select.POLLIN)

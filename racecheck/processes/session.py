@@ -31,9 +31,9 @@ _GUARDIAN = Path(__file__).with_name("guardian.py")
 _SERVE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from racecheck.processes.ranks.zygote import main; "
 _MESSAGE = 1 << 20
 _NO_RDRAND = "~0x4000000000000000"
-"""Bit 30 of what cpuid(1) says in ECX is cleared (OPENSSL_ia32cap(3))."""
+"""Clears bit 30 of cpuid(1)'s ECX (OPENSSL_ia32cap(3))."""
 _OURS = frozenset({"disk", "nodes", "tmp", "output", "setup", "record", "crash"})
-"""What there is in a slot."""
+"""The entries of a slot."""
 
 
 class Slot:
@@ -74,7 +74,7 @@ class Slot:
             wipe(self.path / name)
 
     def keep(self, target: str) -> None:
-        """Remember what a scenario's setup has left in the watched directory, unless copies of it would differ."""
+        """Keep what a scenario's setup has left in the watched directory, unless copies of it would differ."""
         self._kept = ""
         wipe(self._template)
         if _copies_well(self.watched):
@@ -82,26 +82,26 @@ class Slot:
             self._kept = target
 
     def restore(self, target: str) -> bool:
-        """Put back what was kept for a scenario; whether anything was."""
+        """Restore what was kept for a scenario; returns whether anything was."""
         if self._kept != target:
             return False
         shutil.copytree(self._template, self.watched, symlinks=True, dirs_exist_ok=True)
         return True
 
     def disks(self, world: World) -> dict[str, Path]:
-        """Where the files of a world are: for each disk how its paths begin in an outcome, and its directory."""
+        """Return where a world's files are: for each disk the prefix of its paths in an outcome, and its directory."""
         if not storage.make(world).per_node:
             return {"": self.watched}
         return {f"node{node}/": self.nodes / str(node) for node in range(world.nodes)}
 
     def mounts(self, world: World) -> list[Path]:
-        """For each node the directory that it has in the place of the watched one; none where that is all there is."""
+        """Return, for each node, the directory that replaces the watched one; none where all share one."""
         model = storage.make(world)
         has_own = model.per_node or model.mirrored
         return [self.nodes / str(node) for node in range(world.nodes)] if has_own else []
 
     def spread(self, world: World) -> None:
-        """Give every disk of a world what is in the watched directory, which then only stands for them."""
+        """Copy what is in the watched directory to every disk of a world; the directory then only stands for them."""
         disks = [each for each in self.disks(world).values() if each != self.watched]
         for each in disks:
             shutil.copytree(self.watched, each, symlinks=True, dirs_exist_ok=True)
@@ -120,7 +120,7 @@ class Slot:
         self.make_room(world)
 
     def make_room(self, world: World) -> None:
-        """Give every rank of a world its scratch directory, and every node its disk, where it has none yet."""
+        """Create the scratch directory of every rank of a world, and the disk of every node, where it is missing."""
         needed = [self.watched, *self.mounts(world), *(self.scratch / str(rank) for rank in range(world.ranks))]
         try:
             for each in needed:
@@ -136,7 +136,7 @@ class Slot:
 
 
 def _copies_well(tree: Path) -> bool:
-    """Whether a copy is the same: nothing but directories, links and files that have one name."""
+    """Return whether a copy is the same: only directories, links, and files that have one name."""
     for below, directories, files in os.walk(tree):
         for name in [*directories, *files]:
             status = os.lstat(os.path.join(below, name))
@@ -181,7 +181,7 @@ class Session:
             raise
 
     def request(self, do: str, **arguments: Any) -> dict[str, Any]:
-        """Ask the zygote; returns its answer.
+        """Send a request to the zygote; returns its answer.
 
         Raises `UsageError` or `CannotRun` for what the zygote could not do and why.
         """
@@ -195,7 +195,7 @@ class Session:
             raise self._lost() from None
 
     def job(self, target: str, world: World, seed: str, *, controlled: bool, recovering: bool = False) -> Job:
-        """What the ranks of a world are to do; raises `UsageError` for one that cannot be controlled."""
+        """Return what the ranks of a world are to do; raises `UsageError` for a world that cannot be controlled."""
         if controlled and world.backend == "nccl":
             raise UsageError("NCCL cannot be controlled (its waits spin): add --mode free, or use gloo")
         slot, skew = self.slot, [*world.skew, *[0.0] * world.ranks]
@@ -208,8 +208,7 @@ class Session:
         )  # fmt: skip
 
     def make_ready(self, target: str, world: World) -> None:
-        """Make the slot as a run finds it; raises `UsageError` if the scenario's setup fails or takes longer than the
-        world's timeout.
+        """Prepare the slot for a run; raises `UsageError` if the setup fails or takes longer than the world's timeout.
 
         The setup runs once, and later runs get a copy of what it left: the same, and cheaper than a process.
         """
@@ -226,7 +225,7 @@ class Session:
         slot.spread(world)
 
     def contents(self, world: World) -> dict[str, Content]:
-        """What is in the checkpoint files that a run has left, by path as in its outcome's ``disk``."""
+        """Return what is in the checkpoint files that a run has left, by path as in its outcome's ``disk``."""
         found, answer = {}, self.slot.output / "contents"
         for prefix, disk in self.slot.disks(world).items():
             failed = self.request("contents", root=str(disk), answer=str(answer), timeout=world.timeout)["failed"]
@@ -239,7 +238,7 @@ class Session:
 
     @cached_property
     def gpus(self) -> int:
-        """How many GPUs NCCL could use."""
+        """Return how many GPUs NCCL could use."""
         answer = self.slot.output / "gpus"
         failed = self.request("gpus", answer=str(answer))["failed"]
         if failed:
@@ -249,17 +248,17 @@ class Session:
         return count
 
     def next_world(self) -> int:
-        """A number for a new world, whose ranks' output has a directory of that name."""
+        """Return a number for a new world; its ranks' output has a directory of that name."""
         self._worlds += 1
         (self.slot.output / str(self._worlds)).mkdir()
         return self._worlds
 
     def fork(self, world: int, job: dict[str, Any], sockets: tuple[socket.socket, ...]) -> None:
-        """Let the zygote fork the ranks of a world; does not wait for it."""
+        """Have the zygote fork the ranks of a world; does not wait for it."""
         self._send({"do": "fork", "world": world, "job": job}, sockets)
 
     def gone(self, world: int, others: Collection[int] = ()) -> list[dict[str, int]]:
-        """The ranks of a world that have ended since the last call, each with its status; does not block.
+        """Return the ranks of a world that have ended since the last call, each with its status; does not block.
 
         ``others`` are older worlds that are still asked about.
         """
@@ -271,12 +270,12 @@ class Session:
         return found
 
     def first(self, target: str) -> bool:
-        """Whether this is the first time that a target is named here."""
+        """Return whether this is the first time that a target is named here."""
         known, self._known = self._known, self._known | {target}
         return target not in known
 
     def learn(self) -> bool:
-        """Let the zygote import what ranks had to import on the way; whether there was anything new.
+        """Have the zygote import what ranks had to import; returns whether there was anything new.
 
         Each module is tried once.
         """
@@ -295,7 +294,7 @@ class Session:
                 return answer
 
     def _sort(self, message: dict[str, Any]) -> bool:
-        """Put aside what comes unasked; whether the message was that.  Raises what the zygote could not do."""
+        """Keep an unrequested message; returns whether this was one.  Raises what the zygote could not do."""
         if "usage" in message:
             raise UsageError(message["usage"])
         if "cannot" in message:
@@ -334,7 +333,7 @@ class Session:
         self.slot.close()
 
     def _kill(self) -> None:
-        """The guardian's work, where the guardian itself has been killed."""
+        """Do the guardian's work, where the guardian itself has been killed."""
         marked = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _is_ours(pid, self.slot.path)]
         for pid in {*marked, *proc.descendants(self._guardian.pid), self._guardian.pid}:
             with suppress(ProcessLookupError, PermissionError):
@@ -349,14 +348,14 @@ class Session:
 
 
 def content(raw: dict[str, Any], prefix: str) -> Content:
-    """One file of what `racecheck.processes.contents.reading` returns."""
+    """Return one file of what `racecheck.processes.contents.reading` returns."""
     sizes = ("shape", "start", "sizes")
     pieces = [{**each, **{name: tuple(each[name]) for name in sizes}} for each in raw["pieces"]]
     return Content(**{**raw, "pieces": tuple(Piece(**{**each, "file": f"{prefix}{each['file']}"}) for each in pieces)})
 
 
 def _is_ours(pid: int, slot: Path) -> bool:
-    """Whether a process was started for this slot: its environment says so."""
+    """Return whether a process was started for this slot: its environment says so."""
     with suppress(OSError):
         environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         return f"RACECHECK_SLOT={slot}".encode() in environment
@@ -364,9 +363,11 @@ def _is_ours(pid: int, slot: Path) -> bool:
 
 
 def _environment() -> dict[str, str]:
-    """What makes forks of the zygote alike in every session: hash seed, one thread, no GPU.  (What ranks with NCCL may
-    see of these has another name: `racecheck.processes.ranks.agent.show_gpus`.)  And no random numbers that OpenSSL, or
-    BoringSSL in tensorstore, draws from the processor: nobody can intercept that.
+    """Return an environment in which forks of the zygote are alike in every session.
+
+    It fixes the hash seed, allows one thread and hides the GPUs (ranks with NCCL see them through another variable:
+    `racecheck.processes.ranks.agent.show_gpus`).  OpenSSL, and BoringSSL in tensorstore, draw no random numbers from
+    the processor, which cannot be intercepted.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     return {

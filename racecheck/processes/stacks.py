@@ -27,12 +27,14 @@ _PATIENCE = 1000
 
 
 def capture(pid: int, tid: int, pipe: int, listener: int = -1, call: int = -1) -> tuple[Frame, ...] | None:
-    """The stack of a thread: of one that is stopped and not yet received (``listener`` is its rank's), or of one
-    that runs or sleeps (-1).  ``call`` is the number of the call that it is stopped in, for the listener may
-    have something to say of another thread (of one of gloo's, if the program has no other).
+    """Return the stack of a thread.
 
-    None if none came within a second, or the pipe has ended: the thread blocks the signal, or is gone.  Empty if the
-    thread has none, as those that C++ starts.
+    The thread is stopped and its call not yet received (``listener`` is its rank's), or it runs or sleeps (-1).
+    ``call`` is the number of the call that it is stopped in: the listener may also report another thread (one of
+    gloo's, if the program has no other).
+
+    Returns None if none came within a second, or the pipe has ended: the thread blocks the signal, or is gone.  Returns
+    an empty stack if the thread has none, as those that C++ starts.
     """
     tgkill = syscalls.number("tgkill", libc.MACHINE)
     assert tgkill is not None
@@ -58,7 +60,7 @@ def _is_told(pid: int, tid: int, pipe: int) -> bool:
 
 
 def _has_handled(tid: int) -> bool:
-    """Whether the signal neither waits for the thread nor is being handled by it."""
+    """Return whether the signal is neither pending for the thread nor being handled by it."""
     known = proc.status(tid)
     masks = [int(known.get(each, "0"), 16) for each in ("SigPnd", "SigBlk")]
     return not any(mask >> (int(STACK_SIGNAL) - 1) & 1 for mask in masks)
@@ -82,7 +84,7 @@ def _readable(descriptor: int, milliseconds: int) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def parse(text: str) -> tuple[Frame, ...]:
-    """Faulthandler's output, innermost frame first, up to where racecheck called the scenario."""
+    """Return faulthandler's output, innermost frame first, up to where racecheck called the scenario."""
     found: list[Frame] = []
     for line in text.splitlines():
         match = _LINE.fullmatch(line)
@@ -97,5 +99,5 @@ def parse(text: str) -> tuple[Frame, ...]:
 
 
 def frames(raw: list[list[Any]] | None) -> tuple[Frame, ...]:
-    """A stack as the agent sends it."""
+    """Return a stack as the agent sends it."""
     return tuple(Frame(str(file), int(line), str(function)) for file, line, function in raw or ())

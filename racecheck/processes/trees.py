@@ -1,4 +1,4 @@
-"""Trees of files: removed whole, and given the times that a run is to find."""
+"""Trees of files: remove them, and set their times before a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SETUP = 3_600 * 10**9
 
 
 def age(tree: Path, since: int) -> None:
-    """Give what a setup has made since a time of day (nanoseconds) times before the run, the same in every session."""
+    """Give files that a setup made since a time of day (nanoseconds) times before the run, equal in every session."""
     paths = [tree, *(Path(below) / name for below, *names in os.walk(tree) for name in itertools.chain(*names))]
     made = {path: stamp for path in paths if (stamp := path.lstat().st_mtime_ns) >= since - GRANULARITY}
     order = {stamp: number for number, stamp in enumerate(sorted(set(made.values())))}
@@ -24,7 +24,7 @@ def age(tree: Path, since: int) -> None:
 
 
 def grow_old(tree: Path) -> None:
-    """Make what a run has left an hour older: the next run begins when the last one did, and is to be later."""
+    """Make what a run has left an hour older: the next run starts at the same virtual time, and must come later."""
     paths = [tree, *(Path(below) / name for below, *names in os.walk(tree) for name in itertools.chain(*names))]
     for path in paths:
         before = path.lstat().st_mtime_ns - _SETUP

@@ -1,4 +1,4 @@
-"""What a crash can leave, as text: what was lost, where it shows, what is on the disk and how the recovery ends."""
+"""What a crash can leave, as text: what was lost, where it shows, what is on the disk, and how the recovery ends."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SHOWN = 12
 
 
 def crash_text(group: Group, crashes: Crashes, *, width: int = 120, cut: bool = True, root: Path | None = None) -> str:
-    """One way in which a crash hurts, by its least witness, in lines of ``width`` cells (or longer, if not ``cut``).
+    """Return one way in which a crash hurts, by its least witness, as lines of ``width`` cells (longer if not ``cut``).
 
     What breaks; where the crash comes; the ops that are lost or torn, each with its line; what is on the disk then;
     what the recovery says; under which models it shows.  Files are shown relative to ``root``.
@@ -51,7 +51,7 @@ def crash_text(group: Group, crashes: Crashes, *, width: int = 120, cut: bool = 
 
 
 def counts_text(crashes: Crashes) -> str:
-    """How many states were judged, a line for each model; what was left out, and what keeps it from a PASS."""
+    """Yield how many states were judged, a line for each model; what was left out, and what prevents a PASS."""
     lines = [
         f"{NAMES.get(model, model)}: {words.count(count.judged, 'crash state')} at "
         f"{words.count(count.cuts, 'cut')} of the run, {count.bad or 'none'} violate an invariant"
@@ -64,7 +64,7 @@ def counts_text(crashes: Crashes) -> str:
 
 
 def repairs_text(repaired: Mapping[str, Crashes]) -> str:
-    """The repair table: for each repair, by its name, how many states are still bad, and in how many ways.
+    """Return the repair table: for each repair, by name, how many states are still bad, and in how many ways.
 
     A line for each repair, a column for each model; those that leave nothing first.  Where none does a line says so.
     """
@@ -100,7 +100,7 @@ def _first(message: str) -> str:
 
 
 def _moment(crash: Crash, run: Outcome) -> list[str]:
-    """After which op of each rank it came, and before which."""
+    """Say after which op of each rank the crash came, and before which."""
     happened = frozenset(crash.happened)
     found = []
     for rank in range(run.world.ranks):
@@ -126,7 +126,7 @@ def _ops(events: Sequence[int], run: Outcome, root: Path) -> list[str]:
 
 
 def _op(event: Event, index: int, root: Path) -> str:
-    """With the line that made it, and the user's that led there."""
+    """Return an op with the line that made it, and the user's line that led there."""
     if not isinstance(event, Op):
         return event.kind
     there = words.frame_line(event.stack[0], root) if event.stack else ""

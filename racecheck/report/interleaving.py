@@ -35,7 +35,7 @@ def render(
     cut: bool = True,
     root: Path | None = None,
 ) -> str:
-    """The interleaving as lines of at most ``width`` cells (of 40, if less is asked for).
+    """Return the interleaving as lines of at most ``width`` cells (of 40, if less is asked for).
 
     Without ``cut``, the lines of code are complete, and only the columns before them fit into ``width``.
 
@@ -65,7 +65,7 @@ def _rows(trace: Sequence[Event], shown: Iterable[int], marked: set[int], root: 
 
 
 def _text(event: Event, *, several: bool) -> tuple[str, str, str]:
-    """What happened, to what, with what result."""
+    """Return what happened, to what, with what result."""
     if isinstance(event, Op):
         return words.call(event), words.subject(event), words.result(event)
     return words.collective(event, group=several), "", ""
@@ -110,7 +110,7 @@ def _columns(row: Row, layout: Layout) -> list[Part]:
 
 
 def _op(row: Row, width: int) -> str:
-    """The op in ``width`` cells: its result at the right, its path cut if need be."""
+    """Return the op in ``width`` cells: its result at the right, its path cut if necessary."""
     call, subject, result = row.text
     room = width - (cell_len(result) + GAP if result else 0)
     subject = words.fit_subject(subject, room - cell_len(call) - 1)
@@ -119,7 +119,7 @@ def _op(row: Row, width: int) -> str:
 
 
 def _stretches(row: Row, layout: Layout) -> Iterator[Part]:
-    """The columns of a collective's ranks filled, with its name in the longest stretch of them."""
+    """Return the columns of a collective's ranks filled, with its name in the longest stretch of them."""
     width = layout.cell + GAP
     stretches = [list(each) for _, each in groupby(range(layout.ranks), lambda rank: rank in row.ranks)]
     longest = max((each for each in stretches if each[0] in row.ranks), key=len, default=[])
@@ -132,7 +132,7 @@ def _stretches(row: Row, layout: Layout) -> Iterator[Part]:
 
 
 def _filled(name: str, width: int) -> str:
-    """``==== name ====``."""
+    """Return ``==== name ====``."""
     text = words.fit(f" {name} ", width) if name else ""
     left = (width - cell_len(text)) // 2
     return "=" * left + text + "=" * (width - left - cell_len(text))
@@ -153,7 +153,7 @@ def _lanes(row: Row, layout: Layout, lanes: int) -> Iterator[Part]:
 
 
 def _paint(line: Sequence[Part], *, colour: bool) -> str:
-    """The line without blanks at its end; each part in its style."""
+    """Return the line without blanks at its end, with each part in its style."""
     left = len("".join(text for text, _ in line).rstrip())
     painted = ""
     for text, style in line:

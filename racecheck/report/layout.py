@@ -55,7 +55,7 @@ class Row:
         return "yellow" if failed else ""
 
     def cells(self, *, columns: bool) -> int:
-        """What a column must have for the text to stand uncut in it, or in those of all its ranks."""
+        """Return the width that a column needs for the text uncut in it, or in the columns of all its ranks."""
         if isinstance(self.event, Op):
             return sum(map(cell_len, self.text)) + 1 + GAP
         label = cell_len(self.text[0])
@@ -78,12 +78,12 @@ class Layout:
 
     @property
     def label(self) -> int:
-        """The width of ``rank 15``."""
+        """Return the width of ``rank 15``."""
         return len(f"rank {self.ranks - 1}")
 
 
 def measure(rows: Sequence[Row], ranks: int, width: int) -> Layout:
-    """Columns if they can be read and cut no marked text; else lanes, unless those take too much room."""
+    """Choose columns if they are readable and cut no marked text; otherwise lanes, unless those need too much room."""
     step = max(4, len(str(rows[-1].step)))
     mark = len(MARK) + GAP if any(row.marked for row in rows) else 0
     layout = Layout(ranks, step, mark, where=max(cell_len(row.where) for row in rows))
@@ -98,7 +98,7 @@ def measure(rows: Sequence[Row], ranks: int, width: int) -> Layout:
 
 
 def _cell(rows: Sequence[Row], layout: Layout, room: int, columns: int) -> tuple[int, bool]:
-    """The width of each of ``columns`` columns in this room, and whether that is enough."""
+    """Return the width of each of ``columns`` columns in this room, and whether that is enough."""
     cells = [(row.cells(columns=columns > 1), row.marked) for row in rows]
     natural = max([layout.label, *(each for each, _ in cells)])
     least = max([min(natural, _READABLE), *(each for each, marked in cells if marked)])

@@ -1,4 +1,4 @@
-"""A prediction in text, and as data for programs."""
+"""A prediction as text, and as data for programs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from racecheck.report import words
 from racecheck.scheduling.predict import Need, Pair, Prediction, Race
 
 _SHOWN = 4
-"""This many of a list are shown; the rest is counted."""
+"""The most entries of a list that are shown; the rest is counted."""
 _OP = 48
-"""Where in a line the file begins, if no op is longer."""
+"""The column where the file begins, if no op is longer."""
 _BELOW = 19
-"""Where it begins in the line below, if it has no room."""
+"""The column where the file begins in the line below, if it has no room."""
 _MEANING = {
     "confirmed": "the other order violates {}",
     "changes": "the other order violates no invariant, but",
@@ -28,7 +28,7 @@ _MEANING = {
     "infeasible": "the other order could not be produced",
     "harmless": "same results and same disk in the other order",
 }
-"""In the order in which they are shown."""
+"""The kinds in the order in which they are shown."""
 
 
 def render(prediction: Prediction, *, width: int = 100, root: Path | None = None) -> str:
@@ -120,7 +120,7 @@ class _Shown:
         yield from _rest(len(fresh), "pair")
 
     def name(self, collective: Collective) -> str:
-        """Without its root."""
+        """Return the name without its root."""
         name = words.collective(collective, group=self._groups)
         return name if collective.kind == "send/recv" else name.partition(",")[0]
 
@@ -161,7 +161,7 @@ class _Shown:
         return f" ({line})" if line else ""
 
     def _names(self, collectives: Iterable[Collective]) -> str:
-        """``barrier #0, all_reduce #1 to #4``."""
+        """Return ``barrier #0, all_reduce #1 to #4``."""
         runs: list[list[Collective]] = []
         for each in collectives:
             last = runs[-1][-1] if runs else None
@@ -196,6 +196,6 @@ def _key(pair: Pair) -> tuple[str, ...]:
 
 
 def _shortened(line: str, width: int) -> str:
-    """A line of code in ``width`` cells: without the file's directory, then without the function, if need be."""
+    """Return a line of code in ``width`` cells: if necessary without the file's directory, then the function."""
     short = line.rpartition("/")[2]
     return next((each for each in (line, short) if cell_len(each) <= width), short.partition(" ")[0])

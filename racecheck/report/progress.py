@@ -1,4 +1,4 @@
-"""Work that takes a session: what is shown while it lasts, and how it may end."""
+"""Work that takes a session: its progress display, and how it may end."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Counter:
 
     @property
     def rate(self) -> str:
-        """How many a second, as text."""
+        """Return how many per second, as text."""
         return f"{self.done / self.seconds:.1f} a second" if self.seconds else ""
 
 
@@ -75,7 +75,7 @@ class Teller:
 
 
 def with_session(base: Path, work: Callable[[Session, Teller], T], counter: Counter) -> T:
-    """What ``work`` returns for a session of its own and what it may tell of its progress.
+    """Return what ``work`` returns, given a session of its own and a way to report progress.
 
     Everything that ``work`` prints goes to standard error.  Raises `UsageError`; `CannotRun`, also for an internal
     error, after its traceback has gone to standard error; and `Interrupted`.
@@ -101,7 +101,7 @@ def with_session(base: Path, work: Callable[[Session, Teller], T], counter: Coun
 
 @contextmanager
 def as_interrupt(number: signal.Signals) -> Iterator[None]:
-    """A signal ends what goes on as Ctrl-C does.  Only the main thread can ask for that."""
+    """Let a signal end the work as Ctrl-C does.  Only the main thread can ask for that."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -117,7 +117,7 @@ def as_interrupt(number: signal.Signals) -> Iterator[None]:
 
 
 def say(text: str) -> None:
-    """On standard output, if somebody still reads it: the verdict is in the exit status too."""
+    """Print to standard output, if it is still read: the verdict is in the exit status too."""
     try:
         click.echo(printable(text))
     except BrokenPipeError:
@@ -125,15 +125,16 @@ def say(text: str) -> None:
 
 
 def printable(text: str) -> str:
-    """As standard output can show it."""
+    """Return a text as standard output can show it."""
     encoding = sys.stdout.encoding or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 @contextmanager
 def display(text: str) -> Iterator[Display]:
-    """Show a line that says what is going on; call the result to change it.  If standard error is not a terminal, as in
-    CI, print a line every few seconds.
+    """Show a line that says what is going on; call the result to change it.
+
+    If standard error is not a terminal, as in CI, print a line every few seconds.
     """
     if not sys.stderr.isatty():
         yield _Lines(sys.stderr)
@@ -143,7 +144,7 @@ def display(text: str) -> Iterator[Display]:
 
 
 class Display(Protocol):
-    """Shows a text; ``paused``: somebody else writes meanwhile."""
+    """Shows a text; ``paused``: another writer uses the terminal meanwhile."""
 
     def __call__(self, text: str) -> None: ...
 
@@ -151,7 +152,7 @@ class Display(Protocol):
 
 
 class _Live:
-    """Shows it in place."""
+    """Show the text in place."""
 
     def __init__(self, status: Status) -> None:
         self._status = status
@@ -169,7 +170,7 @@ class _Live:
 
 
 class _Lines:
-    """Says in a log how far it is, now and then."""
+    """Prints progress in a log, now and then."""
 
     def __init__(self, log: TextIO) -> None:
         self._log, self._said = log, time.monotonic()

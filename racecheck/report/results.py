@@ -1,4 +1,4 @@
-"""What a search or a replay came to: as text for people, as JSON data for programs."""
+"""The result of a search or a replay: as text for people, as JSON data for programs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ EXIT = {Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.UNKNOWN: 3}
 _STYLES = {Verdict.PASS: "bold green", Verdict.FAIL: "bold red", Verdict.UNKNOWN: "bold yellow"}
 _INDENT = " " * 6
 _WAYS = 3
-"""This many distinct failures of a crash are shown."""
+"""How many distinct failures of a crash are shown."""
 _GAP, _TIMES = re.compile(r"^.*(?:not tried|not controlled): "), re.compile(r" \(\d+ times\)$")
 _UNSAID = "could not judge the run: LookupError"
 _HINTS = {
@@ -52,8 +52,9 @@ _HINTS = {
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """How text is laid out: its width in cells, whether in colour, whether all ops are shown, and whether longer lines
-    are cut.
+    """How text is laid out.
+
+    These are its width in cells, whether in colour, whether all ops are shown, and whether longer lines are cut.
     """
 
     width: int = 120
@@ -63,7 +64,7 @@ class Page:
 
 
 def search_text(report: Report, budget: int, page: Page, cut: Path | None = None) -> str:
-    """The verdict with its grounds.
+    """Return the verdict with its grounds.
 
     ``budget`` is how many schedules were allowed, ``cut`` where the search is kept if it can go on.
     """
@@ -71,7 +72,7 @@ def search_text(report: Report, budget: int, page: Page, cut: Path | None = None
 
 
 def verdict_text(report: Report, budget: int, page: Page) -> str:
-    """The first part of it: what is known before a failure is explained, and stays so."""
+    """Return the first part of it: what is known before a failure is explained, and does not change."""
     if report.verdict is Verdict.PASS:
         lines = [_headline(Verdict.PASS, _passed(report), "", page)]
     elif report.verdict is Verdict.FAIL:
@@ -85,7 +86,7 @@ def verdict_text(report: Report, budget: int, page: Page) -> str:
 
 
 def grounds_text(report: Report, page: Page, cut: Path | None = None) -> str:
-    """The rest of it, "" if there is nothing more to say."""
+    """Return the rest of it, "" if there is nothing more to say."""
     lines = [*_least(report)]
     if report.outcome is not None:
         shown = [] if report.verdict is Verdict.PASS else _run(report.outcome, _bare(report), page)
@@ -102,7 +103,7 @@ def grounds_text(report: Report, page: Page, cut: Path | None = None) -> str:
 
 
 def search_data(report: Report, cut: Path | None = None) -> dict[str, Any]:
-    """What ``racecheck run --json`` prints."""
+    """Return what ``racecheck run --json`` prints."""
     return {
         "target": report.target,
         "verdict": report.verdict.name,
@@ -130,7 +131,7 @@ def search_data(report: Report, cut: Path | None = None) -> dict[str, Any]:
 
 
 def prediction_text(found: Foreseen, page: Page) -> str:
-    """The races of a passing run, the result of their other order, and what its collectives are for."""
+    """Return the races of a passing run, the result of their other order, and what its collectives are for."""
     if found.prediction is None:
         return "\n".join([_headline(found.verdict, found.target, "", page), *_doubts(found.verdict, found.reasons)])
     outcome = found.prediction.outcome
@@ -143,7 +144,7 @@ def prediction_text(found: Foreseen, page: Page) -> str:
 
 
 def prediction_data(found: Foreseen) -> dict[str, Any]:
-    """What ``racecheck predict --json`` prints."""
+    """Return what ``racecheck predict --json`` prints."""
     made = prediction.data(found.prediction) if found.prediction is not None else {"races": [], "collectives": []}
     for number, path in found.findings.items():
         made["races"][number]["finding"] = shown_path(path)
@@ -158,7 +159,7 @@ def prediction_data(found: Foreseen) -> dict[str, Any]:
 
 
 def replay_text(finding: Finding, done: Replayed, page: Page) -> str:
-    """How often a finding was reproduced, and where a run left its schedule."""
+    """Return how often a finding was reproduced, and where a run left its schedule."""
     said = f"reproduced {done.reproduced} of {done.times}"
     if done.diverged:
         said += f"; {done.diverged} diverged: {escape(done.divergence)}"
@@ -174,7 +175,7 @@ def replay_text(finding: Finding, done: Replayed, page: Page) -> str:
 
 
 def replay_data(done: Replayed) -> dict[str, Any]:
-    """What ``racecheck replay --json`` prints."""
+    """Return what ``racecheck replay --json`` prints."""
     return {
         "times": done.times,
         "reproduced": done.reproduced,
@@ -185,7 +186,7 @@ def replay_data(done: Replayed) -> dict[str, Any]:
 
 
 def _headline(verdict: Verdict, text: str, trailer: str, page: Page) -> str:
-    """``FAIL  text       trailer``; the trailer has a line of its own where it does not fit."""
+    """Return ``FAIL  text       trailer``; the trailer has a line of its own where it does not fit."""
     name = verdict.name
     if page.colour:
         name = Style.parse(_STYLES[verdict]).render(name, color_system=ColorSystem.STANDARD)
@@ -205,7 +206,7 @@ def _line(violation: Violation) -> str:
 
 
 def _announced(report: Report) -> list[Found]:
-    """What broke before anything was minimised, and what had been found before the search was cut."""
+    """Return what broke before anything was minimised, and what had been found before the search was cut."""
     first = next((each.violations for each in report.endings if each.violations), None)
     if first is None:
         return [*report.violations]
@@ -232,7 +233,7 @@ def _passed(report: Report) -> str:
 
 
 def _caveat(report: Report) -> str:
-    """Why a search without a violation is no proof."""
+    """Return why a search without a violation is no proof."""
     if report.strategy == "free":
         return "free mode: not a proof"
     return report.claim.said or f"sampled with {report.strategy}: not a proof"
@@ -247,7 +248,7 @@ def _where(report: Report, budget: int) -> str:
 
 
 def _least(report: Report) -> Iterator[str]:
-    """How small the run has become, and how that fails if not just as it did before."""
+    """Return how small the run has become, and how it fails if not just as before."""
     if report.explanation is None:
         return
     yield f"{_INDENT}{_minimised(report.explanation)}"
@@ -259,7 +260,7 @@ def _least(report: Report) -> Iterator[str]:
 
 
 def _minimised(explanation: Explanation) -> str:
-    """``minimised: 69 -> 9 ops, 8 -> 2 ranks, 2 switches``; what has stayed the same is said once."""
+    """Return ``minimised: 69 -> 9 ops, 8 -> 2 ranks, 2 switches``; what has stayed the same is said once."""
     before, after = explanation.found, explanation.outcome
     pairs = [(len(before.ops), len(after.ops), "op"), (before.world.ranks, after.world.ranks, "rank")]
     sizes = [f"{one} -> {count(other, what)}" if one != other else count(other, what) for one, other, what in pairs]
@@ -272,7 +273,7 @@ def _minimised(explanation: Explanation) -> str:
 
 
 def _explanation(explanation: Explanation | None) -> Iterator[str]:
-    """What the failure is owed to."""
+    """Return what the failure depends on."""
     if explanation is None:
         return
     if explanation.pair is not None:
@@ -302,7 +303,7 @@ def _schedules(done: int, budget: int) -> str:
 
 
 def _crashes(report: Report, page: Page) -> Iterator[str]:
-    """What crashes left: one way in which that hurts, what would help, and how many states were judged."""
+    """Return what crashes left: one way in which that hurts, what would help, and how many states were judged."""
     hurt = next((each for each in report.crashes if each.groups), None)
     if hurt is not None and report.outcome is not None and report.outcome.crash is not None:
         shown = hurt.groups if page.full else hurt.groups[:_WAYS]
@@ -318,7 +319,7 @@ def _crashes(report: Report, page: Page) -> Iterator[str]:
 
 
 def _endings(report: Report) -> Iterator[str]:
-    """Each way in which runs ended, as far as invariants tell them apart, where they went on after a violation."""
+    """Return each way in which runs ended, as far as invariants distinguish them, if they continued after a failure."""
     failing = [each for each in report.endings if each.violations and each.outcome.crash is None]
     if not failing or (len(failing) == 1 and failing[0] is report.endings[-1]):
         return
@@ -331,7 +332,10 @@ def _endings(report: Report) -> Iterator[str]:
 
 
 def _doubts(verdict: Verdict, reasons: Sequence[str]) -> Iterator[str]:
-    """One line each, and then what to do about them.  That a failed rank declared no save is left out."""
+    """Return reasons, one line each, and then what to do about them.
+
+    That a failed rank declared no save is left out.
+    """
     own = [each for each in reasons if verdict is not Verdict.FAIL or _UNSAID not in each]
     for each in own:
         yield f"{_INDENT}{escape(each)}"
@@ -341,18 +345,18 @@ def _doubts(verdict: Verdict, reasons: Sequence[str]) -> Iterator[str]:
 
 
 def _bare(report: Report) -> list[Violation]:
-    """Those of the run that is shown: the others' events are of other traces."""
+    """Return the violations of the run that is shown: the others' events are of other traces."""
     return [each.violation for each in report.violations if each.outcome is not None]
 
 
 def _run(outcome: Outcome, violations: Sequence[Violation], page: Page) -> list[str]:
-    """The interleaving, and how each rank ended (but those that a crash has ended)."""
+    """Return the interleaving, and how each rank ended (except those that a crash has ended)."""
     drawn = render(outcome, violations, width=page.width, colour=page.colour, full=page.full, cut=page.cut)
     return ["", drawn] if outcome.crash is not None else ["", drawn, "", summary(outcome, width=page.width)]
 
 
 def _meaning(report: Report) -> Iterator[str]:
-    """The one ``racecheck explain`` that fits: of what failed, of why it is UNKNOWN, or of what was not tried."""
+    """Return the one ``racecheck explain`` that fits: what failed, why it is UNKNOWN, or what was not tried."""
     name = ""
     if report.verdict is Verdict.FAIL:
         known = {invariants.name_of(each) for each in invariants.ALL}
@@ -405,7 +409,7 @@ def _explanation_data(explanation: Explanation | None) -> dict[str, Any] | None:
 
 
 def _found_data(outcome: Outcome) -> dict[str, Any]:
-    """How large the run was before it was made small."""
+    """Return how large the run was before it was minimised."""
     return {
         "ranks": outcome.world.ranks,
         "ops": len(outcome.ops),
@@ -415,7 +419,7 @@ def _found_data(outcome: Outcome) -> dict[str, Any]:
 
 
 def _crashes_data(report: Report) -> dict[str, Any] | None:
-    """How many crash states were judged, by model, and what is left of the bad ones under each repair."""
+    """Return how many crash states were judged, by model, and how many bad ones are left under each repair."""
     if not report.crashes:
         return None
     models = {
@@ -442,7 +446,7 @@ def _ending_data(ending: Ending) -> dict[str, Any]:
 
 
 def shown_path(path: Path) -> str:
-    """A path as people read it: relative to the current directory where it is below that."""
+    """Return a path as people read it: relative to the current directory where it is below that."""
     try:
         return str(path.absolute().relative_to(Path.cwd()))
     except ValueError:

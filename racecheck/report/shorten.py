@@ -15,7 +15,7 @@ _CHANGES = _ADDS | {"rmdir", "unlink", "truncate"}
 
 
 def kept(trace: Sequence[Event], marked: set[int]) -> list[int]:
-    """The indices of the events to show, in order, given those that violations name.
+    """Return the indices of the events to show, in order, given those that violations name.
 
     Of a long trace: the marked events with the context switches around them, the ops on the same places or on
     a directory above (only those that changed it, if they are very many), what filled a directory that a
@@ -35,7 +35,7 @@ def _last_of_each_rank(trace: Sequence[Event]) -> set[int]:
 
 
 def _switches(trace: Sequence[Event], focus: set[int]) -> set[int]:
-    """The two ops of the last switch between ranks before each event, and of the first one after it."""
+    """Return the two ops of the last switch between ranks before each event, and of the first one after it."""
     ops = [(index, event.rank) for index, event in enumerate(trace) if isinstance(event, Op)]
     switches = [(before, after) for (before, one), (after, other) in pairwise(ops) if one != other]
     found: set[int] = set()
@@ -67,13 +67,13 @@ def _fills(op: Op, directories: set[str]) -> bool:
 
 
 def _changes(op: Op) -> bool:
-    """Whether a name, or the whole content of a file, is another after the op."""
+    """Return whether the op changed a name, or the whole content of a file."""
     succeeded = op.result is not None and not op.result.errno
     return succeeded and (op.call in _CHANGES or words.makes(op) or "O_TRUNC" in op.flags)
 
 
 def _and_above(path: str) -> Iterator[str]:
-    """The path itself and every directory above it, up to the watched one."""
+    """Yield the path itself and every directory above it, up to the watched one."""
     while path not in {"", ".", "/"}:
         yield path
         path = _above(path)
@@ -85,6 +85,6 @@ def _above(path: str) -> str:
 
 
 def _close_gaps(found: Sequence[int], count: int) -> list[int]:
-    """``found`` with every index that is missing alone."""
+    """Return ``found`` with every single missing index."""
     single = [before + 1 for before, after in pairwise([-1, *found, count]) if after - before == 2]
     return sorted([*found, *single])

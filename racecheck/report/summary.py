@@ -1,4 +1,4 @@
-"""How each rank ended, and what the run did not control, in text."""
+"""How each rank ended, and what the run did not control, as text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _INDENT = "    "
 
 
 def summary(outcome: Outcome, *, width: int = 120, root: Path | None = None) -> str:
-    """A line for every rank: what it returned, raised or waits for; a mismatch of collectives after them.
+    """Return a line for every rank: what it returned, raised or waits for; a mismatch of collectives after them.
 
     Longer lines are wrapped at ``width`` cells (at 40, if less is asked for).  Below a rank that was stopped
     stands its stack, below one that died the end of what it printed.  The ranks of the recovery come last.
@@ -52,7 +52,7 @@ def _how(result: RankResult, root: Path) -> str:
 
 
 def _raised(result: Raised, root: Path) -> str:
-    """``Type: first line of the message (file:line function)``."""
+    """Return ``Type: first line of the message (file:line function)``."""
     first = next((line for line in result.message.splitlines() if line.strip()), "")
     message = words.fit(words.escape(first), _MESSAGE)
     line = words.line_of(result.stack, root)
@@ -60,7 +60,7 @@ def _raised(result: Raised, root: Path) -> str:
 
 
 def _echo(rank: int, results: Sequence[RankResult]) -> str:
-    """Whose failure the rank's own is an echo of."""
+    """Return whose failure the rank's own is an echo of."""
     if not _is_echo(results[rank]):
         return ""
     causes = [number for number, each in enumerate(results) if number != rank and _is_cause(each)]
@@ -90,7 +90,7 @@ def _stack(stack: Sequence[Frame], root: Path) -> list[str]:
 
 
 def _mismatch(mismatch: Mismatch, width: int, root: Path) -> Iterator[str]:
-    """The calls that differ, each with the ranks that made it from the same place."""
+    """Return the calls that differ, each with the ranks that made it from the same place."""
     group = words.escape(mismatch.group)
     yield from _wrap(f"collective #{mismatch.number} of group {group} differs between ranks:", width)
     for (call, stack), ranks in _same(mismatch.calls, mismatch.stacks).items():
@@ -108,7 +108,7 @@ def _same(
 
 
 def _wrap(text: str, width: int, indent: str = "") -> Iterator[str]:
-    """Lines of at most ``width`` cells, broken at blanks if it has any; all but the first further in."""
+    """Return lines of at most ``width`` cells, broken at blanks if possible; all but the first are indented further."""
     further = 2 * _INDENT
     line = indent
     for word in re.findall(r"\S+ *", text):
@@ -131,7 +131,7 @@ def _chop(word: str, width: int) -> Iterator[str]:
 
 
 def coverage_text(coverage: Coverage) -> str:
-    """The coverage statement, in one line; in two if there are notes."""
+    """Return the coverage statement, in one line; in two if there are notes."""
     parts = [
         f"coverage: {words.count(coverage.ops, 'op')} controlled",
         f"{words.count(coverage.passed, 'call')} outside the watched directory",

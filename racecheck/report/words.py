@@ -26,7 +26,7 @@ _ARROW = " -> "
 
 
 def escape(text: str) -> str:
-    r"""``text`` in printable characters of one line, with the rest escaped as in a string literal.
+    r"""Return ``text`` as one line of printable characters, with the rest escaped as in a string literal.
 
     Bytes of a name that are not UTF-8 (``os.fsdecode`` makes surrogates of them) become ``\xff``.  Marks stay
     on the letter they belong to; elsewhere they would change the width of what stands before them.
@@ -47,7 +47,7 @@ def _escaped(char: str) -> str:
 
 
 def fit(text: str, width: int) -> str:
-    """``text``, cut on the right where it is wider than ``width`` cells."""
+    """Return ``text``, cut on the right where it is wider than ``width`` cells."""
     if cell_len(text) <= width:
         return text
     mark = _CUT[: max(0, width)]
@@ -55,7 +55,7 @@ def fit(text: str, width: int) -> str:
 
 
 def fit_end(text: str, width: int) -> str:
-    """``text``, cut on the left where it is wider than ``width`` cells: of a path the end tells most."""
+    """Return ``text``, cut on the left where it is wider than ``width`` cells: the end of a path matters most."""
     if cell_len(text) <= width:
         return text
     if width <= len(_CUT):
@@ -67,7 +67,7 @@ def fit_end(text: str, width: int) -> str:
 
 
 def fit_subject(text: str, width: int) -> str:
-    """What `subject` returns, each of its paths cut where it must be."""
+    """Return what `subject` returns, with each of its paths cut where necessary."""
     source, arrow, target = text.rpartition(_ARROW)
     if not arrow or width < 4 * len(_ARROW):
         return fit_end(text, width)
@@ -77,17 +77,17 @@ def fit_subject(text: str, width: int) -> str:
 
 
 def pad(text: str, width: int) -> str:
-    """``text`` with blanks up to ``width`` cells."""
+    """Return ``text`` with blanks up to ``width`` cells."""
     return text + " " * (width - cell_len(text))
 
 
 def count(number: int, singular: str, plural: str = "") -> str:
-    """``1 op``, ``2 ops``."""
+    """Return ``1 op``, ``2 ops``."""
     return f"{number} {singular if number == 1 else plural or singular + 's'}"
 
 
 def ranks(numbers: Sequence[int]) -> str:
-    """``rank 3``, ``ranks 0-3, 7``."""
+    """Return ``rank 3``, ``ranks 0-3, 7``."""
     runs: list[list[int]] = []
     for number in sorted(set(numbers)):
         if runs and number == runs[-1][-1] + 1:
@@ -99,7 +99,7 @@ def ranks(numbers: Sequence[int]) -> str:
 
 
 def call(op: Op) -> str:
-    """The call; with its thread where that is not the rank's main thread.  A kill says at which call it came."""
+    """Return the call; with its thread where that is not the rank's main thread.  A kill says at which call it came."""
     name = op.syscall if op.call == "store" else op.call
     name = " ".join((op.syscall, *op.flags)) if op.call == "kill" else name
     thread = "" if op.thread == str(op.rank) else f"[{op.thread}] "
@@ -107,14 +107,14 @@ def call(op: Op) -> str:
 
 
 def subject(op: Op) -> str:
-    """What the op is about: its paths, or how long it sleeps."""
+    """Return what the op is about: its paths, or how long it sleeps."""
     if op.call == "sleep":
         return f"{op.args.get('nanoseconds', 0) / 1e9:g} s"
     return _ARROW.join(escape(place.path) for place in op.places)
 
 
 def result(op: Op) -> str:
-    """How the op ended, in a word; in what a fault made of it; "" where that is not known."""
+    """Return how the op ended, in a word; what a fault made of it; "" where that is not known."""
     if op.call == "kill":
         return ""
     if op.fault.startswith("stale"):
@@ -150,13 +150,13 @@ def _opened(op: Op) -> str:
 
 
 def makes(op: Op) -> bool:
-    """Whether a successful ``open`` made the file that it opened."""
+    """Return whether a successful ``open`` made the file that it opened."""
     found = op.places[-1].inode if op.places else 1
     return op.call == "open" and not found and ("O_CREAT" in op.flags or op.syscall == "creat")
 
 
 def collective(event: Collective, *, group: bool) -> str:
-    """``broadcast #3, root 1``; with its group where there are several."""
+    """Return ``broadcast #3, root 1``; with its group where there are several."""
     name = escape(f"{event.kind} #{event.number}" + (f" of group {event.group}" if group else ""))
     if event.kind == "send/recv":
         return f"{name}, {_ARROW.join(map(str, event.ranks))}"
@@ -164,7 +164,7 @@ def collective(event: Collective, *, group: bool) -> str:
 
 
 def user_frames(stack: Sequence[Frame]) -> list[Frame]:
-    """The frames of the user's code, innermost first.
+    """Return the frames of the user's code, innermost first.
 
     User's code is neither the standard library's, nor installed, nor racecheck's.  Where a stack has none,
     the nearest to it stands in: racecheck's (its checkpointers are code under test), else what is installed.
@@ -174,7 +174,10 @@ def user_frames(stack: Sequence[Frame]) -> list[Frame]:
 
 
 def _distance(frame: Frame) -> int:
-    """By the path's form, not by this machine's library: a finding may come from another one."""
+    """Return how far a frame is from the user's code: 0 is the user's own, 3 the standard library's.
+
+    The path's form decides, not this machine's library: a finding may come from another machine.
+    """
     if frame.file.startswith(f"{_OWN}/"):
         return 1
     if _INSTALLED.search(frame.file):
@@ -183,7 +186,7 @@ def _distance(frame: Frame) -> int:
 
 
 def where(event: Event, root: Path) -> str:
-    """The line of the user's code that made the event, "" where it is not known."""
+    """Return the line of the user's code that made the event, "" where it is not known."""
     if isinstance(event, Op):
         return line_of(event.stack or (), root)
     lines = sorted({line_of(stack, root) for stack in event.stacks.values()} - {""})
@@ -191,13 +194,13 @@ def where(event: Event, root: Path) -> str:
 
 
 def line_of(stack: Sequence[Frame], root: Path) -> str:
-    """The innermost line of the user's code, "" for an empty stack."""
+    """Return the innermost line of the user's code, "" for an empty stack."""
     found = user_frames(stack)
     return frame_line(found[0], root) if found else ""
 
 
 def frame_line(frame: Frame, root: Path) -> str:
-    """``file:line function``; the file relative to ``root`` if below it, else its last two parts."""
+    """Return ``file:line function``; the file relative to ``root`` if below it, else its last two parts."""
     path = PurePath(frame.file)
     if path.is_absolute():
         parts = path.relative_to(root).parts if path.is_relative_to(root) else path.parts[-2:]
@@ -206,5 +209,5 @@ def frame_line(frame: Frame, root: Path) -> str:
 
 
 def fit_line(line: str, width: int) -> str:
-    """A line of `frame_line`, without the file's directory where it would not fit."""
+    """Return a line of `frame_line`, without the file's directory where it would not fit."""
     return line if cell_len(line) <= width else fit(line.rpartition("/")[2], width)

@@ -1,4 +1,4 @@
-"""What a search shows beyond its runs: one type, which whatever is learnt later can only lower.
+"""What a search shows beyond its runs, as one type.  Later knowledge can only lower a claim.
 
 A condition stands in the same line as EXHAUSTED.  A run that meets one notes it (`Ledger.note`) and `_CONDITIONS` has
 the sentence; a strategy puts it into ``Claim.conditions`` (DPOR: ``progress.bounds``).  A doubt makes the claim
@@ -25,7 +25,7 @@ _CONDITIONS = {
     "the program reads clocks": "clocks read as in these schedules",
     "collectives return as early": "for collectives that return as early as MPI and NCCL allow",
 }
-"""The condition of a claim, by how the note begins that asks for it."""
+"""The condition of a claim, by the beginning of the note that asks for it."""
 _ONE_RECOVERY = "one order of the recovery's ops"
 
 
@@ -48,7 +48,7 @@ class Claim:
 
     @property
     def against(self) -> tuple[str, ...]:
-        """All that keeps the claim from EXHAUSTED where a strategy can prove."""
+        """All that prevents EXHAUSTED where a strategy can prove."""
         return tuple(filter(None, (self.left, *self.doubts)))
 
     @property
@@ -73,7 +73,7 @@ class Claim:
         return "; ".join(filter(None, (self.said, *self.conditions)))
 
     def join(self, other: Claim) -> Claim:
-        """What holds if both hold."""
+        """Return what holds if both hold."""
         return Claim(
             self.proves and other.proves, self.traces + other.traces, self.redundant + other.redundant,
             "; ".join(filter(None, (self.left, other.left))), _union(self.remarks, other.remarks),
@@ -81,34 +81,34 @@ class Claim:
         )  # fmt: skip
 
     def deepened(self, other: Claim) -> Claim:
-        """What this search and a longer one for the same show: one of them may have tried all that there is."""
+        """Return what this search and a longer one for the same show: one of them may have tried all that there is."""
         farther = self if self.proves and not self.left else other
         conditions, doubts = _union(self.conditions, other.conditions), _union(self.doubts, other.doubts)
         return replace(farther, conditions=conditions, doubts=doubts)
 
 
 NOTHING_AGAINST = Claim(proves=True)
-"""Joined with it a claim stays what it is."""
+"""The neutral claim: joined with it, a claim stays what it is."""
 
 
 def lowered(doubts: Iterable[str]) -> Claim:
-    """What a claim has to be joined with where there are these doubts."""
+    """Return the claim that stands for these doubts."""
     return Claim(proves=True, doubts=_union((), doubts))
 
 
 def pending(left: Iterable[str]) -> Claim:
-    """What a claim has to be joined with as long as this is left to try: a longer search may do so."""
+    """Return the claim that stands for untried work: a longer search may do it."""
     return Claim(proves=True, left="; ".join(left))
 
 
 def of_run(outcome: Outcome) -> Claim:
-    """What a run lets a claim be at most."""
+    """Return the most that a run allows a claim to be."""
     doubts = _union(doubts_of(outcome), _untried(outcome))
     return Claim(proves=True, conditions=_union((), _conditions(outcome)), doubts=doubts)
 
 
 def merged(one: Coverage, other: Coverage) -> Coverage:
-    """The coverage of both: of each count the larger one."""
+    """Return the coverage of both: of each count the larger one."""
     return Coverage(
         max(one.ops, other.ops), max(one.passed, other.passed), _most(one.holes, other.holes),
         _most(one.untried, other.untried), _most(one.notes, other.notes),

@@ -1,4 +1,4 @@
-"""What a failing run comes down to.
+"""Explain a failing run.
 
 The smallest world and the fewest switches with which it fails, the two ops that decide, and what makes every run fail.
 """
@@ -28,16 +28,16 @@ from racecheck.scheduling.minimise import (
 )
 
 _PER_WORLD = 20
-"""How many runs of each smaller world are tried, at most."""
+"""The most runs of each smaller world."""
 MOST = 400
-"""How many runs each other step makes, at most."""
+"""The most runs of each other step."""
 _COMPLETIONS = 20
 INTERRUPTED = "interrupted"
 
 _WORLD, _SWITCHES = "a smaller world", "fewer switches"
 _PAIR, _ORDERINGS = "the critical pair", "the fewest orderings"
 _ENDS = {_WORLD: 0.25, _SWITCHES: 0.6, _PAIR: 0.8, _ORDERINGS: 1.0}
-"""The steps in their order, and when each has to end, as a part of the time for all: the first must not take it all."""
+"""The steps in their order, and when each has to end, as a part of the whole time: the first must not take all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def explain(
     most: int = MOST,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Explanation:
-    """Minimise a failing run, and say what it owes its failure to.
+    """Minimise a failing run, and find what the failure depends on.
 
     No run begins after ``seconds``, and none after Ctrl-C: what was found until then counts.  Each step makes
     ``most`` runs at most.  ``tell`` hears what is being done.
@@ -87,7 +87,7 @@ def explain(
 
 @dataclass(slots=True)
 class _Steps:
-    """An explanation in the making: ``least`` is the best run so far, and ``done`` are the steps that are finished."""
+    """An explanation in the making: ``least`` is the best run so far, and ``done`` are the completed steps."""
 
     found: Outcome
     violation: Violation
@@ -105,7 +105,7 @@ class _Steps:
     done: set[str] = field(default_factory=set)
 
     def take(self) -> None:
-        """One step after the other."""
+        """Do one step after the other."""
         fails = same_failure(self.found, self.violation, self.invariants)
         self._begin(_WORLD)
         smaller = smaller_world(self.found, self._look(fails), fails, budget=min(_PER_WORLD, self.most // 3))
@@ -127,7 +127,7 @@ class _Steps:
         self._end(_ORDERINGS, cut=self.orderings.cut)
 
     def explanation(self) -> Explanation:
-        """What has been found so far."""
+        """Return what has been found so far."""
         left_out = tuple(each for each in _ENDS if each not in self.done)
         ordering = self.orderings.runs if self.orderings is not None else 0
         return Explanation(
@@ -142,7 +142,7 @@ class _Steps:
         )
 
     def _why(self) -> str:
-        """What ended the steps that are not finished."""
+        """Return what ended the steps that are not completed."""
         if self.attempt.is_interrupted:
             return INTERRUPTED
         return f"{self.seconds:.3g} seconds were too few" if self.attempt.is_late else f"{self.most} runs were too few"

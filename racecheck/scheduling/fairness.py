@@ -1,4 +1,4 @@
-"""A thread that polls lets others go first: so the default schedule is fair, and what polls comes to an end.
+"""A thread that polls lets others go first, so that the default schedule is fair and a poll loop ends.
 
 A loop that polls without a pause, or with one of no length, waits for something that another thread has to do first.
 In the default schedule a thread goes on as long as it can, which here would be for ever.
@@ -11,10 +11,10 @@ from collections import Counter
 from racecheck.model.nouns import Event, Op
 
 _IN_VAIN = 10
-"""As many times the same answer, and nothing changed in between."""
+"""The number of equal answers, with no change in between, after which a thread counts as polling."""
 
 _PAUSE = 1_000_000
-"""Nanoseconds of a sleep that makes time pass for the others too."""
+"""Nanoseconds of a sleep that lets time pass for the others too."""
 
 _ASKING = frozenset({
     "stat", "access", "read", "readlink", "list", "statfs", "getxattr", "listxattr", "seek", "reap", "test",
@@ -24,14 +24,14 @@ _MAKING = frozenset({"O_CREAT", "O_TRUNC"})
 
 
 class Fairness:
-    """Notes the ops of a run.  The order of options depends on it, and nothing that may happen."""
+    """Notes the ops of a run.  They decide the order of options, and never what may happen."""
 
     def __init__(self) -> None:
         self._asked: Counter[tuple[object, ...]] = Counter()
         self._vain: set[tuple[str, ...]] = set()
 
     def note(self, event: Event) -> None:
-        """An op has been performed, or a collective issued."""
+        """Note that an op has been performed, or a collective issued."""
         if not isinstance(event, Op) or event.result is None or not _asks(event):
             self._asked.clear()
             self._vain.clear()
@@ -42,7 +42,7 @@ class Fairness:
             self._vain.add(_question(event))
 
     def is_vain(self, op: Op) -> bool:
-        """Whether a pending op asks what its thread has asked often enough since something has changed."""
+        """Return whether a thread has asked a pending op's question often enough since the last change."""
         return _question(op) in self._vain
 
 
@@ -51,7 +51,7 @@ def _question(op: Op) -> tuple[str, ...]:
 
 
 def _asks(op: Op) -> bool:
-    """Whether an op changes nothing."""
+    """Return whether an op changes nothing."""
     if op.call == "sleep":
         return op.args.get("nanoseconds", 0) < _PAUSE
     failed = op.result is not None and bool(op.result.errno)

@@ -17,11 +17,11 @@ from racecheck.scheduling.relation import Relation
 
 _TIME = Location("time", "files")
 _GIVE_TIMES = ("content", "listing", "attributes")
-"""A change of these gives an object another time."""
+"""A change of these sets an object's time."""
 
 
 class Timed:
-    """A dependence relation, and that of the ops ``labels`` with each other."""
+    """A dependence relation in which the ops ``labels`` also depend on each other."""
 
     def __init__(self, relation: Dependence, labels: set[str]) -> None:
         self._relation, self._labels = relation, labels
@@ -41,20 +41,20 @@ class Timed:
         return bool(self._labels) and (op.call == "sleep" or label(op) in self._labels)
 
     def learn(self, outcome: Outcome) -> bool:
-        """Whether a run shows more such ops; its search has to begin again then."""
+        """Return whether a run shows more such ops; its search then has to begin again."""
         before = len(self._labels)
         self._labels |= of_run(outcome, self._relation)
         return len(self._labels) > before
 
 
 def relation_of(outcome: Outcome) -> Timed:
-    """What the ops of a run touch, those among them whose order the program has learned from times."""
+    """Return what the ops of a run touch, with those whose order the program has learned from times."""
     relation = Relation(outcome.world)
     return Timed(relation, of_run(outcome, relation))
 
 
 def of_run(outcome: Outcome, relation: Dependence) -> set[str]:
-    """The ops of a run that asked for the times at which the program, or its recovery, looked, and that gave them."""
+    """Return the ops of a run that set, or asked for, the times at which the program or its recovery looked."""
     ops = sorted(outcome.ops, key=lambda op: op.time)
     looked = {*outcome.looked, *(outcome.recovery.looked if outcome.recovery is not None else ())}
     found = (bisect_right(ops, time, key=lambda op: op.time) for time in looked if time >= 0)
@@ -76,5 +76,5 @@ def _changed(footprint: Footprint) -> list[Location]:
 
 
 def label(op: Op) -> str:
-    """What an op is called, in all runs."""
+    """Return an op's label, equal in all runs."""
     return f"{op.thread} {op.label}"

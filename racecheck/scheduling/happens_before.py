@@ -17,9 +17,9 @@ from racecheck.model.ops.lock_ops import LockHistory, releases, waits
 
 _YIELDS = frozenset({"sleep", "test", "poll", "wait"})
 _IN_VAIN, _WITH_PAUSES = 10, 3
-"""A thread that has asked the same so often is taken to poll; fewer questions are enough where it pauses between."""
+"""A thread that has asked the same question this often is taken to poll; with pauses, fewer questions are enough."""
 _OF_THE_WORLD = frozenset({"memory", "threads", "life", "fault", "time"})
-"""A thread that only asks touches these all the same, and nobody else gets another answer for that."""
+"""Locations that a thread that only asks touches too, without a change of another thread's answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Step:
 
 @dataclass(slots=True)
 class _Thread:
-    """The steps of a thread: where they are, their ticks of its clock, and since when it has changed nothing."""
+    """The steps of a thread: their positions, their ticks of its clock, and the first one since its last change."""
 
     steps: list[int] = field(default_factory=list)
     ticks: list[int] = field(default_factory=list)
@@ -47,7 +47,7 @@ class _Thread:
 
 
 class Order:
-    """The steps of a run, added one by one.  ``has_polls``: that a thread asked in vain was taken for no race."""
+    """The steps of a run, added one by one.  ``has_polls``: a thread's futile question was not taken for a race."""
 
     def __init__(self, relation: Dependence) -> None:
         self._relation = relation
@@ -72,26 +72,26 @@ class Order:
         return step
 
     def imagine(self, op: Op) -> Step:
-        """The step that a pending op would be if it went now."""
+        """Return the step that a pending op would be if it went now."""
         return self._step(op)
 
     def last_before(self, op: Op) -> list[int]:
-        """The last step of each thread that happens before an op whatever it does."""
+        """Return the last step of each thread that happens before an op, whatever the op does."""
         return [self._threads[name].steps[count - 1] for name, count in self._free(op).items()]
 
     def extend(self, events: Iterable[Event]) -> None:
-        """Add what of these events could have gone at another time."""
+        """Add those of these events that could have gone at another time."""
         for event in events:
             if isinstance(event, Op) and is_step(event, self._relation):
                 self.add(event)
 
     def before(self, first: int, second: int) -> bool:
-        """Whether a step happens before a later one."""
+        """Return whether a step happens before a later one."""
         step = self.steps[first]
         return self.steps[second].clock.get(step.op.thread, 0) >= step.number
 
     def initials(self, first: int, second: Step) -> list[str]:
-        """The threads that can begin, in place of the step ``first``, to bring about ``second``, with which it races.
+        """Return the threads that can begin, in place of ``first``, to bring about ``second``, with which it races.
 
         These are what can come first of all that happened in between without ``first`` (Abdulla et al., "Source Sets",
         JACM 2017).
@@ -114,9 +114,10 @@ class Order:
         return found
 
     def hidden(self, first: int, number: int, most: Footprint) -> Iterator[list[str]]:
-        """The threads that can begin, in place of ``first``, to bring about a step that is hidden from a later one.
+        """Return the threads that can begin, in place of ``first``, to bring about a step that a later one hides.
 
-        It is if it does not depend on step ``number`` as that was, but might (``most``) if ``first`` came after it.
+        It is hidden if it does not depend on step ``number`` as that was, but might (``most``) if ``first`` came after
+        it.
         """
         step = self.steps[number]
         for index in range(first + 1, len(self.steps)):
@@ -127,7 +128,7 @@ class Order:
                 yield self._beginners(first, index)
 
     def _beginners(self, first: int, index: int) -> list[str]:
-        """The threads that can begin to bring about a step, with nothing but what comes before it anyway."""
+        """Return the threads that can begin to bring about a step, with nothing but what comes before it anyway."""
         needed = [each for each in range(first + 1, index) if self.before(each, index)]
         begun: dict[str, int] = {}
         found: list[str] = []
@@ -139,7 +140,7 @@ class Order:
         return found
 
     def is_vain(self, op: Op) -> bool:
-        """Whether a pending op would only ask again what its thread has asked before, and get the same answer."""
+        """Return whether a pending op would only repeat its thread's question, and get the same answer."""
         asked = self._asked(op)
         return asked >= 0 and not self._conflicts(op.thread, self._relation.footprint(op), after=asked)
 
@@ -156,7 +157,7 @@ class Order:
         return Step(op, footprint, number, clock, self._races(op, footprint, free, conflicts))
 
     def _join_killed(self, clock: dict[str, int], op: Op) -> None:
-        """A lock that no op has given back comes from a process that was killed, after all that its rank did."""
+        """Note the ranks' locks that no op released: those of killed processes, after all that their ranks did."""
         killed = self._locks.killed(op)
         for name, thread in self._threads.items():
             if thread.steps and int(name.partition(".")[0]) in killed:
@@ -178,14 +179,14 @@ class Order:
             if waits(op) and not self._locks.later(op, index, len(self.steps), self.before):
                 continue
             if 0 <= asked < index and min(self._conflicts(op.thread, footprint, after=asked)) == index:
-                self.has_polls = True  # before that change it would have got the answer that it got before
+                self.has_polls = True  # before that change it would have got the same answer as before
                 continue
             found.append(index)
             _join(seen, other.clock)
         return found
 
     def _has_keys_without(self, op: Op, index: int) -> bool:
-        """Whether an operation that waits for keys could go before a step, after all that does not follow from that."""
+        """Return whether an operation that waits for keys could go before a step, after all independent ones."""
 
         def later(each: int) -> bool:
             return each == index or (each > index and self.before(index, each))
@@ -193,7 +194,7 @@ class Order:
         return store_ops.could_go(op, [step.op for step in self.steps], later)
 
     def _asked(self, op: Op) -> int:
-        """The step at which a thread that polls has asked this before; -1 if it does not poll."""
+        """Return the step at which a thread that polls has asked this before; -1 if it does not poll."""
         thread = self._threads.get(op.thread)
         if thread is None:
             return -1
@@ -208,7 +209,7 @@ class Order:
         return -1
 
     def _conflicts(self, thread: str, footprint: Footprint, *, after: int = -1) -> set[int]:
-        """The last step of each other thread that is in conflict, at each location; ``after``: all that are later."""
+        """Return the last conflicting step of each other thread at each location; ``after``: all later ones."""
         found: set[int] = set()
         for location, mode in footprint.items():
             for other in Mode:
@@ -220,7 +221,7 @@ class Order:
         return found
 
     def _free(self, op: Op) -> dict[str, int]:
-        """The steps that happen before an op whatever it does."""
+        """Return the steps that happen before an op, whatever the op does."""
         clock: dict[str, int] = {}
         for name, ticks in op.clock.items():
             thread = self._threads.get(name)
@@ -242,12 +243,12 @@ def _of_files(footprint: Footprint) -> Footprint:
 
 
 def is_step(op: Op, relation: Dependence) -> bool:
-    """Whether an op could have gone at another time: all but what nobody else could notice."""
+    """Return whether an op could have gone at another time: all but those that no other thread could notice."""
     return relation.visible(op) or releases(op)
 
 
 def yields(op: Op) -> bool:
-    """Whether with this op a thread lets others go first."""
+    """Return whether, with this op, a thread lets others go first."""
     return op.call in _YIELDS
 
 

@@ -35,7 +35,7 @@ class Relation:
         self._globs = tuple(fault for fault in world.faults if fault.path != "**" and fault.what != "crash")
 
     def visible(self, op: Op) -> bool:
-        """The answer is the same whatever is renamed while the op is pending."""
+        """Return the answer is the same whatever is renamed while the op is pending."""
         return not op.alone or self.storage.visible(op) or bool(self._world.faults and self._of_faults(op))
 
     def footprint(self, op: Op) -> Footprint:
@@ -46,11 +46,11 @@ class Relation:
         return {**self._of_faults(op), **touched} if self._world.faults else touched
 
     def of_what_is_controlled(self) -> Relation:
-        """The same without what the threads of a rank do in memory."""
+        """Return the same relation without the threads' use of memory."""
         return Relation(self._world, memory=False)
 
     def _of_faults(self, op: Op) -> Footprint:
-        """What an op touches because of the faults."""
+        """Return what an op touches because of the faults."""
         node, every = self._world.node(op.rank), enumerate(self._world.faults)
         touched = {
             Location("fault", number): Mode.WRITE
@@ -63,7 +63,7 @@ class Relation:
         return touched
 
     def _counts(self, fault: Fault, op: Op, node: int) -> bool:
-        """Whether a fault counts this op among those of several threads."""
+        """Return whether a fault counts this op among those of several threads."""
         is_shared = not op.alone or self._is_about_several(fault)
         return is_shared and faults.hits(fault, op, node)
 
@@ -78,8 +78,8 @@ _ON_FILES = frozenset({
     "utime", "setxattr", "removexattr", "flock", "fcntl", "close", "dup", "issue", "store", "readlink", "fsync", "sync",
     "statfs", "advise", "getcwd", "sleep", "clock", "random",
 })  # fmt: skip
-"""Families of ops that say by what they touch, or by a key of the store, all that others can tell of them.  Those of
-all others are about threads and processes: that one begins, ends, waits, is asked whether it lives.
+"""Families of ops whose footprint, or key of the store, covers all that others can notice of them.  Those of all others
+are about threads and processes: one begins, ends, waits, or is asked whether it lives.
 """
 
 
@@ -88,7 +88,7 @@ _ENDING = frozenset({"exit", "finalise", "kill", "exec"})
 
 
 def _of_process(op: Op) -> Footprint:
-    """The locations that threads of a rank share besides memory: life and death, working directory, descriptors."""
+    """Return what threads of a rank share besides memory: life and death, working directory, descriptors."""
     touched = {
         Location("life", op.rank): Mode.WRITE if op.call in _ENDING else Mode.READ,
         Location("working directory", op.rank): Mode.WRITE if op.call == "chdir" else Mode.READ,
@@ -96,7 +96,7 @@ def _of_process(op: Op) -> Footprint:
     for place in op.places:
         if place.open_file:
             touched[Location("open file", place.open_file)] = Mode.WRITE if op.call == "close" else Mode.READ
-            # dup2 takes a number from whatever file has it, so it goes with no other use of a descriptor.
+            # dup2 takes a number from whatever file has it, so it commutes with no other use of a descriptor
             touched[Location("descriptors", op.rank)] = Mode.WRITE if op.call == "dup" else Mode.READ
     if op.call not in _ON_FILES:
         touched[Location("threads", op.rank)] = Mode.WRITE

@@ -46,24 +46,24 @@ class Storage(Protocol):
     usual_crashes: tuple[str, ...]
 
     def visible(self, op: Op) -> bool:
-        """Whether other ranks could tell when this op happens."""
+        """Return whether other ranks can notice when this op happens."""
         ...
 
     def sent(self, trace: Sequence[Event]) -> Mapping[int, Sequence[int]]:
-        """By event of a run the files of which all that the op's node has written to them lasts from then on.
+        """Return, by event of a run, the files of which all that the op's node has written lasts from then on.
 
         Raises `LookupError` where that cannot be told.
         """
         ...
 
     def footprint(self, op: Op) -> Footprint:
-        """What an op touches; of a pending op, what it might touch at most."""
+        """Return what an op touches; of a pending op, what it can touch at most."""
         ...
 
 
 class _Cached(Storage, Protocol):
     def view(self) -> View:
-        """What the nodes of one run remember: nothing yet."""
+        """Return what the nodes of one run remember: nothing yet."""
         ...
 
 
@@ -77,7 +77,7 @@ NAMES = tuple(sorted((*_PLAIN, *_CACHED)))
 
 
 def make(world: World) -> Storage:
-    """The storage model of a world; raises `UsageError` for one that does not exist or has no such options."""
+    """Return the storage model of a world; raises `UsageError` for an unknown name or option."""
     name, given = options.split(world.storage)
     if name in _CACHED:
         return _CACHED[name](world, given)
@@ -88,6 +88,6 @@ def make(world: World) -> Storage:
 
 
 def view(world: World) -> View | None:
-    """A fresh view for one run of a world; None where every node sees what is there."""
+    """Return a new view for one run of a world; None where every node sees the true state."""
     name, given = options.split(world.storage)
     return _CACHED[name](world, given).view() if name in _CACHED else None

@@ -49,10 +49,10 @@ _FROM_POSITION, _FROM_END = 1, 2
 
 
 class _Touched(dict[Location, Mode]):
-    """A footprint in the making: of two modes for one location that which conflicts with more stays."""
+    """A footprint in the making: of two modes for one location the one with more conflicts stays."""
 
     def __call__(self, kind: str, key: Hashable, mode: Mode) -> None:
-        """``key`` is an identity or a name; there is nothing to touch where there is none."""
+        """Add a location; ``key`` is an identity or a name, and an empty one adds nothing."""
         if key:
             location = Location(kind, key)
             known = self.get(location, mode)
@@ -60,7 +60,7 @@ class _Touched(dict[Location, Mode]):
 
 
 def footprint(op: Op) -> Footprint:
-    """The footprint of an op; of a pending one, what it might touch at most."""
+    """Return the footprint of an op; of a pending one, what it can touch at most."""
     touched = _Touched()
     if not op.places:
         return touched
@@ -78,7 +78,7 @@ def footprint(op: Op) -> Footprint:
 
 
 def _has_acted(op: Op, result: Result) -> bool:
-    """Whether an op has done something, although it may report an errno: bytes have moved, or it is a close (close(2)).
+    """Return whether an op has changed something, perhaps despite an errno: bytes moved, or it is a close (close(2)).
 
     Some file systems make a file and then refuse to open it with O_DIRECT, or as a directory (open(2)).
     """
@@ -92,7 +92,7 @@ def _has_failed(op: Op) -> bool:
 
 
 def _way(touched: _Touched, place: Place) -> None:
-    """Every op reads the names that lead to where it acts, its own included; through a descriptor there are none."""
+    """Add the names that lead to where an op acts, its own included; through a descriptor there are none."""
     if not place.open_file:
         for path in (place.path, *place.through):
             for name in names(path):
@@ -101,12 +101,12 @@ def _way(touched: _Touched, place: Place) -> None:
 
 @lru_cache(maxsize=4096)
 def names(path: str) -> tuple[str, ...]:
-    """A path and those of the directories above it, the watched one included."""
+    """Yield a path and those of the directories above it, the watched one included."""
     parts = path.split("/")
     return (*("/".join(parts[: count + 1]) for count in range(len(parts)) if parts[count] not in {"", "."}), ".")
 
 
-# What an op looks at, also if it fails.
+# What an op reads, also if it fails.
 
 _Part = Callable[[_Touched, Op], None]
 
@@ -116,7 +116,7 @@ def _nothing(touched: _Touched, op: Op) -> None:
 
 
 def _reads(*kinds: str) -> _Part:
-    """Looks at such things of all its places."""
+    """Return a part that reads such locations of all places of an op."""
 
     def part(touched: _Touched, op: Op) -> None:
         for place in op.places:
@@ -127,7 +127,7 @@ def _reads(*kinds: str) -> _Part:
 
 
 def _look(touched: _Touched, op: Op) -> None:
-    """stat: of directories neither size nor number of links."""
+    """Add what stat reads: of directories neither size nor number of links."""
     for place in op.places:
         touched("attributes", place.inode, READ)
         if place.kind == "file":
@@ -143,7 +143,7 @@ def _opens(touched: _Touched, op: Op) -> None:
 
 
 def _lists(touched: _Touched, op: Op) -> None:
-    """All names are read when the first are asked for; so the answer that there are no more is no second look."""
+    """Add a listing.  All names are read at the first call, so the answer that no more are left is no second read."""
     at_end = op.result is not None and op.result.known and not op.result.errno and not op.result.value
     for place in op.places:
         touched("directory", place.inode, READ)
@@ -152,13 +152,13 @@ def _lists(touched: _Touched, op: Op) -> None:
 
 
 def _is_empty(touched: _Touched, op: Op) -> None:
-    """Of a directory that is to go, whether anything is in it."""
+    """Add whether anything is in a directory that is to be removed."""
     if op.places[-1].kind == "directory":
         touched("listing", op.places[-1].inode, READ)
 
 
 def _links(touched: _Touched, op: Op) -> None:
-    """What is named by a descriptor, or by a link of /proc to one, may have lost its last name."""
+    """Add whether an object still has a name: a descriptor, or a link of /proc to one, may refer to a removed file."""
     source = op.places[0]
     touched("attributes", source.inode, READ)
     if source.open_file or "AT_SYMLINK_FOLLOW" in op.flags:
@@ -170,7 +170,7 @@ def _links(touched: _Touched, op: Op) -> None:
 
 def _open(touched: _Touched, op: Op) -> None:
     place = op.places[-1]
-    if "RESOLVE_IN_ROOT" in op.flags:  # where that leads only the kernel knows
+    if "RESOLVE_IN_ROOT" in op.flags:  # only the kernel knows where that leads
         _anything(touched, op)
     if not place.inode and ("O_CREAT" in op.flags or op.syscall == "creat"):
         _make(touched, op)
@@ -198,7 +198,7 @@ def _unlink(touched: _Touched, op: Op) -> None:
 
 
 def _lose(touched: _Touched, place: Place) -> None:
-    """What has this name has it no longer."""
+    """Add the loss of a name."""
     touched("entry", place.path, WRITE)
     touched("listing", place.directory, ADD)
     if place.kind == "directory":
@@ -209,7 +209,7 @@ def _lose(touched: _Touched, place: Place) -> None:
 
 
 def _rename(touched: _Touched, op: Op) -> None:
-    """Two names of one file stay both (rename(2))."""
+    """Add a rename.  Two names of one file both stay (rename(2))."""
     source, target = op.places[0], op.places[-1]
     if source.inode and source.inode == target.inode:
         return
@@ -231,7 +231,7 @@ def _truncate(touched: _Touched, op: Op) -> None:
 
 
 def _set_attributes(touched: _Touched, op: Op) -> None:
-    """Those of a directory decide which users may pass through."""
+    """Add attributes.  Those of a directory decide which users may pass through."""
     for place in op.places:
         touched("attributes", place.inode, WRITE)
         if place.kind == "directory" and op.call != "utime":
@@ -241,7 +241,7 @@ def _set_attributes(touched: _Touched, op: Op) -> None:
 
 
 def _lock(touched: _Touched, op: Op) -> None:
-    """Shared locks of flock(2) are taken and given back in any order: nobody asks whose they are."""
+    """Add a lock.  Shared locks of flock(2) are taken and released in any order: their owners do not matter."""
     kind = "lock" if kind_of(op) == "flock" else "record"
     for place in op.places:
         touched(kind, place.inode, _lock_mode(op))
@@ -254,7 +254,7 @@ def _lock(touched: _Touched, op: Op) -> None:
 
 
 def _lock_mode(op: Op) -> Mode:
-    """A request in vain loses the lock of flock(2) that it was to convert, and so does one that begins to wait."""
+    """Add a failed request, or one that begins to wait: it loses the lock of flock(2) that it was to convert."""
     if not ASKING.isdisjoint(op.flags):
         return READ
     if begins_to_wait(op):
@@ -265,7 +265,7 @@ def _lock_mode(op: Op) -> Mode:
 
 
 def _wait(touched: _Touched, op: Op) -> None:
-    """Whether a process that would wait gets EDEADLK depends on which processes wait, and on what all of these hold."""
+    """Add waits: EDEADLK depends on which processes wait, and on what all of these hold."""
     is_pending = op.result is None and waits(op)
     if is_pending or begins_to_wait(op) or has_begun_to_wait(op) or (op.result and op.result.errno == "EDEADLK"):
         touched("waits", "record", WRITE)
@@ -274,7 +274,7 @@ def _wait(touched: _Touched, op: Op) -> None:
 
 
 def _close(touched: _Touched, op: Op) -> None:
-    """Also one that fails releases its locks (close(2))."""
+    """Add a close, which releases its locks also if it fails (close(2))."""
     if "LOCK_UN" not in op.flags:
         return
     for place in op.places:
@@ -287,7 +287,7 @@ def _close(touched: _Touched, op: Op) -> None:
 
 
 def _use_key(touched: _Touched, op: Op) -> None:
-    """What is about no file: the group that a collective is issued to by one rank, or a key of the store."""
+    """Add what concerns no file: the group that a rank issues a collective to, or a key of the store."""
     rank = op.rank if op.call == "issue" else -1
     for place in op.places:
         touched(op.call, (rank, place.name), READ if op.syscall in _ASKING_STORE else WRITE)
@@ -296,7 +296,7 @@ def _use_key(touched: _Touched, op: Op) -> None:
 
 
 def _anything(touched: _Touched, op: Op) -> None:
-    """What is not modelled, and a reason for doubt in any run: as much as it could do to its own places."""
+    """Add an op that is not modelled, with all that it could do to its places: a reason for doubt in any run."""
     for place in op.places:
         touched("entry", place.path, WRITE)
         touched("listing", place.directory, WRITE)

@@ -55,7 +55,7 @@ class IncoherentFuse(Shared):
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """Which thread has made a name in this run: the node, and the thread with the number of its event."""
+    """The thread that has made a name in this run: the node, and the thread with the number of its event."""
 
     node: int
     thread: str
@@ -67,7 +67,7 @@ class _Made:
 
 @dataclass(slots=True)
 class IncoherentView:
-    """``_missed`` is when a node last found nothing under a name, ``_denied`` when it was told that it is taken."""
+    """``_missed`` is when a node last found nothing under a name, ``_denied`` when it learned the name is taken."""
 
     _world: World
     _settings: Settings
@@ -103,7 +103,7 @@ class IncoherentView:
             self._denied.pop(key, None)
 
     def _may_deny(self, op: Op, now: int) -> bool:
-        """Whether a node that was told EEXIST may have an earlier lookup of the name in its cache."""
+        """Return whether a node that got EEXIST may have an earlier lookup of the name in its cache."""
         node, made = self._world.node(op.rank), self._made.get(op.path)
         missed = self._missed.get((node, op.path))
         if made is None or made.node == node:

@@ -54,12 +54,14 @@ from racecheck.storage.views import FRESH, SECOND, Seen, Truth, ago, is_watched
 
 _SETS = frozenset({"chmod", "chown", "utime"})
 _BY_IDENTITY = frozenset({"attributes", "content", "directory", "links", "listing", "lock", "record"})
-"""Kinds of locations that are found by path here: every node's copy of an object has an identity of its own."""
+"""Kinds of locations that are found by path here: every node's copy of an object has its own identity."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``renames``: files can be renamed; ``local_directories``: a new directory is its node's own; ``first_wins``: an
+    """How a storage behaves.
+
+    ``renames``: files can be renamed; ``local_directories``: a new directory is its node's own; ``first_wins``: an
     upload fails where the object has changed since; ``sequential``: files are written from the start, in order.
     """
 
@@ -103,7 +105,7 @@ class Objects(Shared):
         self.settings = replace(PROFILES[read.pop("profile", "gcsfuse")], **read)
 
     def sent(self, trace: Sequence[Event]) -> Mapping[int, Sequence[int]]:
-        """Nothing: what is published lasts without being asked for."""
+        """Return nothing: what is published lasts without an fsync."""
         del trace
         return {}
 
@@ -111,7 +113,7 @@ class Objects(Shared):
         return "FLUSH" in op.flags or super().visible(op)
 
     def footprint(self, op: Op) -> Footprint:
-        """Like that of one file system for all, by path; and what completes an upload makes the object."""
+        """Return the footprint on one shared file system, by path; and what completes an upload makes the object."""
         found: dict[Location, Mode] = {}
         for location, mode in super().footprint(op).items():
             here = _by_path(op, location)
@@ -188,21 +190,21 @@ class ObjectView:
                 self._known.pop((node, each.path), None)
 
     def flushes(self, op: Op) -> bool:
-        """The mirrors know."""
+        """Return the mirrors know."""
         del op
         return False
 
     def ended(self, rank: int) -> None:
-        """The mirrors complete what it has left open."""
+        """Note that a process has ended: the mirrors complete what it has left open."""
 
     def lost(self, inode: int, node: int) -> None:
-        """An object has been removed or replaced by ``node``: what others have open of it is of the past."""
+        """Note that ``node`` removed or replaced an object: open files of others are of the old one."""
         self._gone[inode] = node
 
     def _node(self, op: Op) -> int:
         return self._world.node(op.rank)
 
-    # What the storage does not have.
+    # What the storage does not support.
 
     def _refused(self, op: Op) -> str:
         settings, place = self.settings, op.places[-1]
@@ -262,7 +264,7 @@ class ObjectView:
 
 
 def writes(op: Op) -> bool:
-    """Whether an open begins an upload."""
+    """Return whether an open begins an upload."""
     return op.syscall == "creat" or not {"O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC"}.isdisjoint(op.flags)
 
 

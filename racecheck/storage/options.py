@@ -33,7 +33,7 @@ class Option:
 
 
 def seconds(*settings: str) -> Option:
-    """A number of seconds, at most a day."""
+    """Return a number of seconds, at most a day."""
     return Option(settings, read=_seconds, values=f"0 to {_DAY:.0f} seconds")
 
 
@@ -45,7 +45,7 @@ def _seconds(text: str) -> float:
 
 
 def one_of(setting: str, values: Mapping[str, Any]) -> Option:
-    """One of a few words."""
+    """Return one of a few words."""
 
     def read(text: str) -> Any:
         if text not in values:
@@ -56,7 +56,7 @@ def one_of(setting: str, values: Mapping[str, Any]) -> Option:
 
 
 def split(storage: str) -> tuple[str, tuple[str, ...]]:
-    """The name of a model and its options, as written; raises `UsageError` for what is neither."""
+    """Return the name of a model and its options, as written; raises `UsageError` for invalid text."""
     matched = _NAME.fullmatch(storage.strip())
     if matched is None:
         raise UsageError(f"{storage!r} is not a storage: write nfs or nfs(vers=3, nocto)")
@@ -66,7 +66,7 @@ def split(storage: str) -> tuple[str, tuple[str, ...]]:
 
 
 def read(name: str, given: tuple[str, ...], options: Mapping[str, Option]) -> dict[str, Any]:
-    """The settings that options stand for, the last one counting; raises `UsageError` with what there is."""
+    """Return the settings that options stand for, the last one counting; raises `UsageError` with the known ones."""
     settings: dict[str, Any] = {}
     for text in given:
         word, equals, value = (part.strip() for part in text.partition("="))

@@ -34,7 +34,7 @@ class Shared:
         return op.call not in _INVISIBLE
 
     def sent(self, trace: Sequence[Event]) -> Mapping[int, Sequence[int]]:
-        """By event the files that it has synced, by identity.
+        """Return, by event, the files that it has synced, by identity.
 
         An fsync after one of the same file that failed, nothing having been written since, does nothing: when the first
         one fails, the kernel has marked the pages clean all the same (Rebello et al., "Can Applications Recover from

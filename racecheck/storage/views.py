@@ -1,4 +1,4 @@
-"""What a node is shown: the interface between a storage model with caches and whoever carries calls out.
+"""What a node sees: the interface between a storage model with caches and the code that carries calls out.
 
 For each call that is about to happen its node's view is asked (`View.before`) what the node may be shown.  Where that
 is one thing only, that happens; else a strategy chooses, the first being what is really there.  When the call has been
@@ -36,14 +36,14 @@ FRESH = Seen()
 
 
 class Truth(Protocol):
-    """What is really there, of the object that the call at hand is about."""
+    """What is really there, of the object that the current call is about."""
 
     def attributes(self) -> object:
-        """A copy of what ``stat`` says of it now; None if nothing is there."""
+        """Return a copy of what ``stat`` says of it now; None if nothing is there."""
         ...
 
     def content(self) -> object:
-        """A copy of the file's bytes, or of the directory's listing; None if there are none."""
+        """Return a copy of the file's bytes, or of the directory's listing; None if there are none."""
         ...
 
 
@@ -54,27 +54,27 @@ class View(Protocol):
     """
 
     def before(self, op: Op, now: int, truth: Truth) -> Sequence[Seen]:
-        """What the op's node may be shown; the first is the default."""
+        """Return what the op's node may be shown; the first is the default."""
         ...
 
     def after(self, op: Op, seen: Seen, now: int, truth: Truth) -> None:
-        """The op, which has its result now, was answered with ``seen``."""
+        """Note that the op, which has its result now, was answered with ``seen``."""
         ...
 
     def flushes(self, op: Op) -> bool:
-        """Whether an op that nobody else could notice otherwise (a close, an fsync) lets others see something new."""
+        """Return whether an op that is otherwise unnoticed by others (a close, an fsync) shows them something new."""
         ...
 
     def ended(self, rank: int) -> None:
-        """A rank's processes have ended: what they had open is closed."""
+        """Note that a rank's processes have ended: their open files are closed."""
         ...
 
 
 def is_watched(path: str) -> bool:
-    """Whether a place's path is on the storage: the others are below TMPDIR or absolute."""
+    """Return whether a place's path is on the storage: the others are below TMPDIR or absolute."""
     return not path.startswith(("/", "TMPDIR/")) and path != "TMPDIR"
 
 
 def ago(now: int, then: int) -> str:
-    """How long ago something was, for people."""
+    """Return how long ago something was, in words."""
     return f"{(now - then) / SECOND:.1f} s ago"

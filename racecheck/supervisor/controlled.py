@@ -49,10 +49,11 @@ from racecheck.supervisor.threads.tasks import Announcement, Rank, Request, Task
 from racecheck.supervisor.threads.virtual_time import VirtualTime
 
 _STALL = 5 * 10**9
-"""Nanoseconds that a rank may be held up while others sleep: else a sleep of an hour would use every time limit up."""
+"""Nanoseconds that a rank may be delayed while others sleep; otherwise a sleep of an hour would use up every time
+limit."""
 _YIELDS = frozenset({"sleep", "test", "poll"})
 _OURS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM, errno.ENFILE})
-"""What goes wrong with the machine, not with the code under test."""
+"""Errors of the machine, not of the code under test."""
 
 
 class Supervisor:
@@ -87,7 +88,7 @@ class Supervisor:
         self._keep, self._since = keep or recovering, since
 
     def run(self) -> Outcome:
-        """Raises `CannotRun` or `UsageError` where no run came about."""
+        """Make the run; raises `CannotRun` or `UsageError` where none was possible."""
         started = time.perf_counter()
         if self._keep:
             self._session.slot.make_room(self._world)
@@ -152,7 +153,7 @@ class Supervisor:
             rank.main.started = True
 
     def _explore(self) -> str:
-        """Until nothing can go on; returns the reason if it was cut short."""
+        """Loop until nothing can continue; returns the reason if the run was cut short."""
         try:
             while True:
                 self._quiet.wait()
@@ -180,7 +181,7 @@ class Supervisor:
             return over.why
 
     def _run_out(self) -> bool:
-        """Nothing else can go on: the soonest time limit of a wait for a key or a collective runs out, if one has."""
+        """End the soonest time limit of a wait for a key or a collective, if any: nothing else can continue."""
         limited = [task for task in self._state.stopped_tasks() if _limit(task)]
         if not limited:
             return False
@@ -191,13 +192,14 @@ class Supervisor:
         return True
 
     def _soonest(self, options: list[Task]) -> float:
-        """When an option goes on by itself: at once, or when it has slept; a thread that polls never does."""
+        """Return when an option continues by itself: at once, or when it has slept; a thread that polls never does."""
         going = [task for task in options if task.op is not None and not self._fairness.is_vain(task.op)]
         return min(map(_until, going), default=math.inf) if options else 0
 
     def _is_stuck(self) -> bool:
-        """Whether every rank has ended or waits for others, and one of them for a rank that has ended: it does so for
-        ever, whatever the threads beside it do when their time is over.
+        """Return whether every rank has ended or waits, and one waits for a rank that has ended.
+
+        That one waits forever, whatever the threads beside it do when their time is over.
         """
         ended = {rank.number for rank in self._state.ranks if rank.gone or _announces(rank.main, "exit")}
         waiting = [rank.main.announcement for rank in self._state.ranks if rank.number not in ended]
@@ -209,12 +211,12 @@ class Supervisor:
         return self._limits.run_out(math.inf) or self._quiet.wait_for_timers()
 
     def _place(self) -> None:
-        """What has stopped since gets its place and its description, in the order of ranks."""
+        """Place and describe the threads that have stopped since, in the order of ranks."""
         for task in self._state.stopped_tasks():
             if task.fresh:
                 last = task.rank.last
                 if last is not None and last is not task:
-                    join(task.clock, last.clock)  # of one rank one thread goes on at a time: so that woke it up
+                    join(task.clock, last.clock)  # of one rank, one thread runs at a time: so that thread woke this one
                 join(task.clock, self._state.cause)
                 task.rank.shared |= task.rank.has_threads
                 if task.announcement is not None:
@@ -248,10 +250,10 @@ class Supervisor:
     def _ending(self, op: Op, task: Task) -> Op:
         return bookkeeping.ending(op, task.process, self._state.locks, self._state.decoder)
 
-    # What goes on without a choice.
+    # What needs no choice.
 
     def _settle(self) -> bool:
-        """Answer whatever no choice could change, in the order of ranks; whether anything was.
+        """Answer what no choice could change, in the order of ranks; returns whether anything was answered.
 
         Of the threads of one rank only one goes on at a time, so that what they do in memory has an order.
         """
@@ -290,7 +292,7 @@ class Supervisor:
         return False
 
     def _answer(self, task: Task, message: dict[str, Any]) -> None:
-        """Answer what waits for nothing."""
+        """Answer the announcements that wait for nothing."""
         if message["is"] == "weights":
             said = message["said"]
             self._state.weights.append(Weights(rank=task.rank.number, event=len(self._state.trace), **said))
@@ -318,7 +320,7 @@ class Supervisor:
         return True
 
     def _returns_early(self, task: Task, instance: Instance, message: dict[str, Any]) -> bool:
-        """Whether a rank goes on before its peers come; the claim names what that depends on."""
+        """Return whether a rank continues before its peers come; the claim names what that depends on."""
         if not instance.returns_early(task.rank.number):
             return False
         self._state.ledger.note(CONDITIONS[self._world.collectives])
@@ -328,7 +330,7 @@ class Supervisor:
         return is_weakest
 
     def _wait(self, task: Task, message: dict[str, Any]) -> bool:
-        """Let a rank into a collective that will complete, or whose failure it has to hear of."""
+        """Let a rank into a collective that will complete, or whose failure it has to receive."""
         instance, number = self._state.collectives.instance(message["ticket"]), task.rank.number
         if instance.may_return(number):
             join(task.clock, *(instance.clocks[each] for each in instance.before(number)))
@@ -350,9 +352,10 @@ class Supervisor:
         return True
 
     def _let_leave(self) -> bool:
-        """Ranks end, and shut process groups down, only when nothing else goes on by itself: so nobody's connection
-        closes while a peer is still on its way out of a collective.  The last ones are not waited for: nothing can come
-        of their end any more.
+        """Let ranks end, and shut process groups down, only when nothing else continues by itself.
+
+        Otherwise a connection would close while a peer is still on its way out of a collective.  The last ones are not
+        waited for: their end changes nothing any more.
         """
         if self._all_exit():
             return False
@@ -366,14 +369,14 @@ class Supervisor:
         return bool(exiting or closing)
 
     def _is_needed(self, rank: Rank) -> bool:
-        """Whether a peer may yet come to a collective from which the rank has returned early."""
+        """Return whether a peer may yet come to a collective from which the rank has returned early."""
         if self._world.collectives == "gloo":
             return False
         peers = [self._state.ranks[each] for each in self._state.collectives.peers(rank.number)]
         return not all(peer.gone or _announces(peer.main, "exit") for peer in peers)
 
     def _all_exit(self) -> bool:
-        """Whether every rank that is left stands at its end, which is the end of its threads too."""
+        """Return whether every remaining rank is at its end, which is the end of its threads too."""
         ranks = self._state.ranks
         return all(rank.gone or _announces(rank.main, "exit") for rank in ranks) and not any(
             rank.forked for rank in ranks
@@ -382,7 +385,7 @@ class Supervisor:
     # What is chosen.
 
     def _options(self) -> list[Task]:
-        """The threads whose pending op may go, the default first; then those that would only ask again."""
+        """Return the threads whose pending op may go, the default first and those that repeat a question last."""
         stopped = [task for task in self._state.stopped_tasks() if task.op is not None]
         able = [task for task in stopped if self._is_enabled(task)]
         yielding = sorted(filter(self._yields, able), key=_until)
@@ -459,18 +462,18 @@ class Supervisor:
             self._cut(task)
 
     def _begin_to_wait(self, request: Request) -> None:
-        """An op of its own: the request itself is still to be answered."""
+        """Record an op beside the request, which is still to be answered."""
         bookkeeping.begin_to_wait(request, self._state.locks)
         self._record(request, Answer())
         request.op = replace(request.op, args={**request.op.args, "waits": 2})
 
     def _note_handlers(self, rank: Rank, number: int) -> None:
-        """A signal has been sent to a process of a rank: its handler runs before that one's next op, never later."""
+        """Note a signal to a process of a rank: its handler runs before that process's next op, never later."""
         if number > 0 and any(proc.is_caught(pid, number) for pid in rank.processes):
             self._state.ledger.untried("other moments for a signal handler")
 
     def _resolve(self, request: Request) -> bool:
-        """Find a pending op's places again; false if its memory is gone, as that of a process that has been killed is.
+        """Find a pending op's places again; returns False if its memory is gone, as after the kill of its process.
 
         The kernel has the last word then.
         """
@@ -537,7 +540,7 @@ class Supervisor:
             state.unseen.note(op, self._relation.footprint(op))
 
     def _execute_announced(self, task: Task) -> None:
-        """The clock of the op itself knows nothing yet of what the thread learns with it."""
+        """Update a thread's clock after its op; the op's own clock does not contain what the thread learns with it."""
         announcement, state = task.announcement, self._state
         assert announcement is not None
         assert announcement.op is not None
@@ -563,8 +566,9 @@ class Supervisor:
             reply(task, value)
 
     def _cut(self, last: Task, *, own: bool = False) -> None:
-        """The other threads of a process end with it, at whatever op each of them is.  With its interpreter (``own``)
-        only the program's own end: gloo's go on.
+        """End the other threads of a process with it, at whatever op each of them is.
+
+        When only its interpreter ends (``own``), only the program's own threads end: gloo's continue.
         """
         others = [task for task in last.rank.tasks.values() if task.process is last.process and task is not last]
         others = [task for task in others if task.started or not own]
@@ -573,17 +577,17 @@ class Supervisor:
 
 
 def _until(task: Task) -> int:
-    """When a thread that yields goes on by itself."""
+    """Note when a thread that yields continues by itself."""
     return task.request.until if task.request is not None else 0
 
 
 def _only_waits(task: Task) -> bool:
-    """Whether a thread could only hear that its wait with a time limit is over."""
+    """Return whether a thread can only learn that its wait with a time limit is over."""
     return task.request is not None and task.waits and not timed_waits.has_news(task.request)
 
 
 def _limit(task: Task) -> int:
-    """After how many nanoseconds a program's own time limit ends a wait for a key or a collective; 0 for never."""
+    """Return after how many nanoseconds a program's own limit ends a wait for a key or a collective, or 0."""
     return int(task.announcement.message.get("limit", 0)) if task.announcement is not None else 0
 
 

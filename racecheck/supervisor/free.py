@@ -1,5 +1,6 @@
-"""Free mode: the same world at full speed, without control.  Nothing is chosen but faults, and nothing is seen of what
-it does but what faults hit: only the results.
+"""Free mode: the same world at full speed, without control.
+
+Nothing is chosen except faults.  Only what faults hit, and the results, are seen of it.
 """
 
 from __future__ import annotations
@@ -36,10 +37,11 @@ def run(
     choose: Callable[[Point], int] = lambda _: 0,
     recovering: bool = False,
 ) -> Outcome:
-    """Run a world once; ranks that have not ended after its timeout are stopped.  ``choose`` says which of the faults
-    happen for which that is a choice.  ``recovering``: what ranks run is the recovery, on the disk that there is.
+    """Run a world once; ranks that have not ended after its timeout are stopped.
 
-    Raises `CannotRun` or `UsageError` where no run came about.
+    ``choose`` decides which possible faults happen.  ``recovering``: ranks run the recovery, on the present disk.
+
+    Raises `CannotRun` or `UsageError` where no run was possible.
     """
     if storage.make(world).per_node or storage.view(world) is not None:
         raise UsageError(f"storage {world.storage} needs controlled mode: drop --mode free")
@@ -70,7 +72,7 @@ def run(
 
 
 def _backend(session: Session, world: World) -> str:
-    """What the process group of a world is made with; raises `CannotRun` where a GPU for each rank is asked for."""
+    """Return the backend of a world's process group; raises `CannotRun` where a GPU for each rank is asked for."""
     if world.backend == "gloo":
         return "gloo"
     if world.nodes > 1:
@@ -85,7 +87,7 @@ def _backend(session: Session, world: World) -> str:
 
 
 class _Plain:
-    """The ranks of a world that nothing is done to."""
+    """The ranks of a world without faults."""
 
     def __init__(self, session: Session, job: Job, world: World) -> None:
         self._session, self.number = session, session.next_world()
@@ -107,18 +109,18 @@ class _Plain:
 
     @property
     def listeners(self) -> dict[int, Rank]:
-        """Which rank may have a call waiting at which descriptor."""
+        """Return which rank may have a call waiting at which descriptor."""
         return {}
 
     def take(self, rank: Rank) -> None:
-        """Such a call is there."""
+        """Handle such a call."""
 
     def wait(self) -> float:
-        """The most seconds to wait."""
+        """Return the most seconds to wait."""
         return 60.0
 
     def gone(self, rank: Rank) -> None:
-        """It has ended."""
+        """Note the end of a rank."""
 
 
 class _Faulted(_Plain):
@@ -176,7 +178,7 @@ def _wait(session: Session, crew: _Plain, deadline: float) -> None:
 
 
 def _let_leave(ranks: list[Rank]) -> None:
-    """Ranks that have returned wait for each other."""
+    """Let ranks that have returned wait for each other."""
     for rank in ranks:
         hear(rank)
     if all(rank.gone or rank.result is not None for rank in ranks):

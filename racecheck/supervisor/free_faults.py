@@ -1,4 +1,4 @@
-"""Faults in free mode: ranks run at full speed, and only the calls that a fault is about are held up.
+"""Faults in free mode: ranks run at full speed, and only the calls that a fault is about are delayed.
 
 The filter stops the same calls as in a controlled world.  All are let go at once, by the kernel; but files are opened
 for the ranks, whose descriptors then have numbers that the filter sees.  Delays take real time.
@@ -49,7 +49,7 @@ class Rules:
         return self._injector.fired
 
     def take(self, rank: Rank) -> None:
-        """A call of a rank waits to be received."""
+        """Receive a waiting call of a rank."""
         assert rank.listener is not None
         notification = rank.listener.receive()
         if notification is None:
@@ -66,7 +66,7 @@ class Rules:
             self._go(request)
 
     def wait(self) -> float:
-        """Let those go whose delay is over, and end those whose time is; seconds until there is more to do."""
+        """Let calls go whose delay is over, and end ranks whose time is; returns seconds until there is more to do."""
         self._tell()
         self._injector.expire(idle=False)
         for request in [each for each in self._late if each.until <= self._tell()]:
@@ -76,19 +76,19 @@ class Rules:
         return min(0.1, max(0, min(due) - self._tell()) / 1e9) if due else 0.1
 
     def gone(self, rank: Rank) -> None:
-        """A rank has ended, and what it had open is closed."""
+        """Note that a rank has ended, and that its open files are closed."""
         self._late = [each for each in self._late if each.task.rank is not rank]
         for process in rank.processes.values():
             process.descriptors.drop_all()
             process.memory.forget()
 
     def _tell(self) -> int:
-        """The time since the run began, in nanoseconds."""
+        """Return the time since the run began, in nanoseconds."""
         self.state.time.elapsed = time.monotonic_ns() - self._started
         return self.state.time.elapsed
 
     def _request(self, rank: Rank, notification: Notification) -> Request | None:
-        """What a call is about; None if it is of no concern."""
+        """Return what a call is about; None if it does not matter."""
         row = None if notification.foreign else self._calls.get(notification.number)
         if row is None or row.treatment is Treatment.REFUSE:
             return None
@@ -125,7 +125,7 @@ class Rules:
             self._record(request.op, result)
 
     def _carry_out(self, request: Request) -> Answer:
-        """The kernel does it, but for what has to be ours: new descriptors, and what is cut short."""
+        """Let the kernel perform it, except for what has to be ours: new descriptors, and what is cut short."""
         if request.call.family in {"close", "dup"}:
             return bookkeeping.perform(request, self.state.locks) or CARRY_ON
         try:

@@ -35,7 +35,7 @@ _FILLING, _PUNCHING = frozenset[str](), frozenset({"FALLOC_FL_PUNCH_HOLE", "FALL
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Bytes that are in a file: ``length`` from ``offset`` on.  They are the blob ``digest``; "" stands for zeros."""
+    """Bytes in a file: ``length`` from ``offset`` on.  They are the blob ``digest``; "" stands for zeros."""
 
     offset: int
     length: int
@@ -58,7 +58,7 @@ class Thing:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What an op did, as far as its places and its result do not say it.
+    """What an op did, beyond its places and its result.
 
     ``inode`` is the identity of what it made, ``names`` the names that it was about as they are on the disk, ``spans``
     what it wrote, ``size`` how large the file was afterwards, ``target`` where a new link leads.  ``lasting``: what it
@@ -128,7 +128,7 @@ class Recorder:
             self.published[event] = Published(dict(gone), dict(come))
 
     def _names(self, directory: Path, identities: Identities) -> Iterator[tuple[tuple[int, str], int]]:
-        """All names below a directory, with what they lead to, which is taken in."""
+        """Yield all names below a directory, with their objects, which are taken in."""
         above = identities.of(directory.lstat())
         for entry in sorted(os.scandir(directory), key=lambda each: each.name):
             yield (above, entry.name), self._take_in(Path(entry.path), identities)
@@ -152,7 +152,7 @@ class Recorder:
         return identity
 
     def performed(self, event: int, request: Request, answer: Answer, identities: Identities) -> None:
-        """Record what an op, which will be the event ``event`` of the trace, has done, before the rank hears of it."""
+        """Record what an op, which will be the event ``event`` of the trace, has done, before the rank is answered."""
         if answer.errno or self._store is not None:
             return
         op = request.op
@@ -246,19 +246,19 @@ class Recorder:
         self.problem = self.problem or why
 
     def close(self) -> None:
-        """Give the room back."""
+        """Release the space."""
         self.spool.unlink(missing_ok=True)
 
 
 def _lasting(opened: int, given: frozenset[str]) -> Literal["", "data", "all"]:
-    """What a write makes last by itself, given how its file is opened and the flags of the call."""
+    """Return what a write makes durable by itself, given how its file is opened and the flags of the call."""
     if opened & os.O_SYNC == os.O_SYNC or "RWF_SYNC" in given:  # O_DSYNC is a part of O_SYNC
         return "all"
     return "data" if opened & os.O_DSYNC or "RWF_DSYNC" in given else ""
 
 
 def _is_made(op: Op, flags: frozenset[str]) -> bool:
-    """Whether a call that may make something has."""
+    """Return whether a call that may create something has."""
     return "O_TMPFILE" in flags or (bool(op.places) and not op.places[-1].inode)
 
 
@@ -267,7 +267,7 @@ def _made(request: Request) -> str:
 
 
 def _target(request: Request) -> int:
-    """Our descriptor of the file that a call writes to."""
+    """Return our descriptor of the file that a call writes to."""
     for index, arg in enumerate(request.call.args):
         if arg.name == "to" and index in request.files:
             return request.files[index].descriptor
@@ -275,7 +275,7 @@ def _target(request: Request) -> int:
 
 
 def _offset(request: Request, descriptor: int, moved: int) -> int:
-    """Where a call that has written ``moved`` bytes began to write."""
+    """Return where a call that has written ``moved`` bytes began to write."""
     given = request.op.args.get("offset", -1)
     if request.call.family == "write" and given >= 0:
         return given

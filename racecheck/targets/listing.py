@@ -23,8 +23,9 @@ _LIST += "from racecheck.targets.listing import main; main(sys.argv[2:])"
 
 
 def scenarios(paths: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-    """Return what ``racecheck list --json`` prints: the scenarios below ``paths``, and the files that do not import,
-    each with the reason.
+    """Return what ``racecheck list --json`` prints: the scenarios below ``paths``, and the files that do not import.
+
+    Each such file has its reason.
 
     Raises `UsageError` for a path that does not exist, and for a file in ``paths`` that does not import: only those
     found in directories may fail.
@@ -45,7 +46,7 @@ def scenarios(paths: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
 
 
 def files(paths: Sequence[str]) -> list[Path]:
-    """The files to import, each once: those named, and below directories all that speak of racecheck."""
+    """Return the files to import, each once: those named, and below directories all that mention racecheck."""
     found: dict[Path, None] = {}
     for each in map(Path, paths):
         if not each.exists():
@@ -63,7 +64,7 @@ def _below(directory: Path) -> Iterator[Path]:
 
 @contextmanager
 def importing(name: str) -> Iterator[None]:
-    """A file that calls ``sys.exit`` when imported must not end us: that is a `UsageError` too."""
+    """Turn a call of ``sys.exit`` at import into a `UsageError`, so that it does not end us."""
     try:
         yield
     except SystemExit:

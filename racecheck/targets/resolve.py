@@ -18,11 +18,11 @@ from racecheck.targets.suite import protocol
 _IMPORTING = (__file__, importlib.__file__)
 _INSTALLED = (sys.prefix + os.sep, sys.base_prefix + os.sep)
 _SHOWN = 5
-"""This many names are enough of a hint."""
+"""The most names in a hint."""
 
 
 def load(target: str) -> Scenario:
-    """The scenario that ``path/to/file.py::name``, ``package.module:name`` or ``CHECKPOINTER[check]`` names.
+    """Return the scenario that ``path/to/file.py::name``, ``package.module:name`` or ``CHECKPOINTER[check]`` names.
 
     Raises `UsageError` if there is no such file, module or scenario, or if importing it fails.
     """
@@ -40,7 +40,7 @@ def load(target: str) -> Scenario:
 
 
 def checkpointer(target: str) -> type:
-    """The class that ``path/to/file.py::Class``, ``package.module:Class`` or a name that racecheck knows stands for.
+    """Return the class that ``path/to/file.py::Class``, ``package.module:Class`` or a known name stands for.
 
     Raises `UsageError`.
     """
@@ -58,13 +58,13 @@ def checkpointer(target: str) -> type:
 
 
 def _checkpointers_in(module: ModuleType) -> list[str]:
-    """The names of the classes that a module defines with the methods of a checkpointer."""
+    """Return the names of the classes that a module defines with the methods of a checkpointer."""
     own = {name: each for name, each in vars(module).items() if getattr(each, "__module__", "") == module.__name__}
     return [name for name, each in own.items() if all(hasattr(each, method) for method in protocol.REQUIRED)]
 
 
 def _module(target: str) -> tuple[ModuleType, str]:
-    """The module that a target names, and the name in it."""
+    """Return the module that a target names, and the name in it."""
     if "::" in target:
         where, _, name = target.partition("::")
         return load_file(Path(where)), name
@@ -77,7 +77,7 @@ def _module(target: str) -> tuple[ModuleType, str]:
 
 
 def scenarios_in(module: ModuleType) -> list[Scenario]:
-    """The scenarios that a module defines, in order of definition."""
+    """Return the scenarios that a module defines, in order of definition."""
     found = {id(each): each for each in vars(module).values() if isinstance(each, Scenario)}
     return [each for each in found.values() if each.module == module.__name__]
 
@@ -114,7 +114,7 @@ def import_name(name: str) -> ModuleType:
 
 
 def _place(error: Exception) -> str:
-    """The last line that was reached, of a file that is not installed if there is one; "" if no file was reached."""
+    """Return the last line that was reached, of a file that is not installed if possible; "" for none."""
     frames = traceback.extract_tb(error.__traceback__)
     reached = [each for each in frames if each.filename not in _IMPORTING and not each.filename.startswith("<frozen")]
     own = [each for each in reached if not each.filename.startswith(_INSTALLED)]

@@ -92,7 +92,7 @@ class Scenario:
         return self.run(rank)
 
     def setup(self, function: Callable[[Path], Any]) -> Callable[[Path], Any]:
-        """Decorator: ``function(path)`` fills the watched directory before the ranks start.
+        """Decorate ``function(path)``, which fills the watched directory before the ranks start.
 
         It runs in a process of its own and is not controlled.
         """
@@ -102,7 +102,7 @@ class Scenario:
     def recover(
         self, function: Callable[[Rank], Any] | None = None, *, ranks: int | None = None, nodes: int | None = None
     ) -> Any:
-        """Decorator: every rank of a fresh world runs ``function`` after the run, on the disk that the run left.
+        """Decorate a function that every rank of a fresh world runs after the run, on the disk that the run left.
 
         That world is as large as the run's, or has ``ranks`` ranks on ``nodes`` nodes.
         """
@@ -115,7 +115,7 @@ class Scenario:
 
     @property
     def has_recovery(self) -> bool:
-        """Whether something runs after it."""
+        """Return whether something runs after it."""
         return self._recovery is not None
 
     def resume(self, rank: Rank) -> Any:
@@ -124,8 +124,10 @@ class Scenario:
         return self._recovery(rank)
 
     def fresh_world(self, world: World) -> World:
-        """The world of the recovery after a run in that one: without faults, and as large unless the recovery says how
-        large; on as many of its nodes as share the ranks out evenly.
+        """Return the world of the recovery after a run in that one.
+
+        It has no faults, and is as large unless the recovery says how large; it has as many nodes as share the ranks
+        evenly.
         """
         changes = dict(self.recovering)
         if changes.get("ranks") and not changes.get("nodes"):
@@ -133,15 +135,16 @@ class Scenario:
         return make_world(replace(world, faults=()), **changes)
 
     def fitted(self, world: World) -> World:
-        """A world that was made with another scenario in mind, or none, with this one's sizes: those that it has too
-        are as it has them.
+        """Return a world with this scenario's sizes, if it was made for another scenario, or none.
+
+        Sizes that it already has keep their values.
         """
         known = {each.name: each for each in world.sizes}
         return replace(world, sizes=tuple(known.get(each.name, each) for each in self.world.sizes))
 
     @property
     def reference(self) -> str:
-        """The target with the file's full path."""
+        """Return the target with the file's full path."""
         return f"{self.file}::{self.name}"
 
     @property
@@ -187,7 +190,7 @@ def scenario(
 
 
 def make_world(base: World, **changes: Any) -> World:
-    """``base`` with some fields changed; raises `UsageError` for a value that no world can have.
+    """Return ``base`` with some fields changed; raises `UsageError` for a value that no world can have.
 
     ``faults`` may be given as text, and ``sizes`` by name: those that are not there keep their value.
     """
@@ -234,7 +237,7 @@ def _check_skew(world: World) -> None:
 
 
 def _sizes(given: Any) -> tuple[Size, ...]:
-    """Raises `UsageError` for what is no size."""
+    """Return sizes by name; raises `UsageError` for an invalid size."""
     if not isinstance(given, Mapping):
         raise UsageError(f"sizes must be a mapping, such as {{'steps': 3}}, not {given!r}")
     for name, value in given.items():
@@ -245,7 +248,7 @@ def _sizes(given: Any) -> tuple[Size, ...]:
 
 
 def _resized(known: tuple[Size, ...], changed: tuple[Size, ...]) -> tuple[Size, ...]:
-    """Raises `UsageError` for a size that the scenario does not ask for."""
+    """Return changed sizes; raises `UsageError` for a size that the scenario does not ask for."""
     values, new = ({each.name: each.value for each in sizes} for sizes in (known, changed))
     for name in new.keys() - values.keys():
         raise UsageError(f"unknown size {name!r}; the scenario has: {', '.join(values) or 'none'}")

@@ -1,1 +1,1 @@
-"""Are the models right?  Random programs on real file systems that crash."""
+"""Compare the models with real file systems: run random programs, crash, and look."""

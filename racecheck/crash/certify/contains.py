@@ -1,4 +1,4 @@
-"""Does a model allow what a real crash left?"""
+"""Decide whether a model allows what a real crash left."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from racecheck.crash.log import Log, Stored
 from racecheck.crash.models import MODELS
 
 Check = Callable[[str, Stored], bool]
-"""Whether what a model has under a path is what was found there."""
+"""Return whether the model's content of a path equals what was found there."""
 
 
 def contains(log: Log, model: str, sizes: Mapping[str, int], matches: Check) -> bool:
-    """Whether a crash after all of ``log`` may leave a certain disk.
+    """Return whether a crash after all of ``log`` may leave a given disk.
 
     ``sizes`` maps the paths that were found to the sizes of files (-1: it is none), ``matches`` compares what is under
     one.  Names and truncations are tried in every way that the model allows, and then each file on its own: hence this
@@ -46,7 +46,7 @@ class _Search:
         return False
 
     def _fits(self, path: str, inode: int, journal: int) -> bool:
-        """Whether a file may have come out like this if just these names and sizes last."""
+        """Return whether a file may have these bytes if just these names and sizes last."""
         own = self.changes.of_inode.get(inode, 0)
         key = (path, inode, journal & own)
         if key not in self._known:

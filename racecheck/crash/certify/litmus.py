@@ -1,4 +1,4 @@
-"""Random programs on a few files, as calls and as the log that they make: what models are tried on.
+"""Random programs on a few files, as calls and as the log that they make.  Models are tried on them.
 
 After the litmus tests of memory models, and Mohan et al., "CrashMonkey and ACE" (OSDI 2018).
 """
@@ -15,7 +15,7 @@ from racecheck.crash.changes import PAGE, settled
 from racecheck.crash.log import ROOT, Data, Entry, Inode, Log, Stored, Tree
 
 OUTSIDE = 2
-"""The number of a directory that is not looked at after the crash."""
+"""The number of a directory that the comparison after the crash leaves out."""
 _FIRST = 3
 _DIRECTORIES = ("", "d", "e", "d/f")
 _NAMES = ("a", "b", "c")
@@ -56,7 +56,7 @@ Program = tuple[Call, ...]
 
 
 def program(random: Random) -> Program:
-    """A program of 16 to 26 calls all of which succeed.  Half of them find files that have been there for long."""
+    """Return a program of 16 to 26 calls, all of which succeed.  Half of the programs start with old files."""
     disk = _Disk(shared_journal=False)
     calls: list[Call] = []
     settled = random.choice([0, 0, random.randint(3, 8)])
@@ -68,7 +68,7 @@ def program(random: Random) -> Program:
 
 
 def log_of(calls: Sequence[Call], *, shared_journal: bool) -> Log:
-    """The log of a program, whose bytes are those of the blobs that `content` knows.
+    """Return the log of a program.  `content` knows the bytes of its blobs.
 
     A write is as many entries as it touches pages, and what a sync has made last is the start.  ``shared_journal``: an
     fsync of another file commits (ext4, XFS).
@@ -82,7 +82,7 @@ def log_of(calls: Sequence[Call], *, shared_journal: bool) -> Log:
 
 
 def content(stored: Stored) -> bytes:
-    """The bytes of a file that a program wrote."""
+    """Return the bytes of a file that a program wrote."""
     parts = (
         bytes(length) if data is None else bytes([int(data.digest)]) * length for _, length, data in stored.extents
     )
@@ -90,14 +90,14 @@ def content(stored: Stored) -> bytes:
 
 
 class Special(Protocol):
-    """What a file system does in its own way; `perform` calls these."""
+    """What each file system does in its own way; `perform` calls these."""
 
     def flush(self, descriptor: int) -> None:
         """Write the bytes of a file back (sync_file_range), without a promise."""
         ...
 
     def sync(self) -> None:
-        """Make everything last."""
+        """Make everything durable."""
         ...
 
     def commit(self) -> None:
@@ -155,12 +155,12 @@ class _Disk:
         return [path for path, inode in self.names.items() if inode not in self.sizes]
 
     def free(self, *, taken: bool = False) -> list[str]:
-        """Paths for files, in directories that there are; ``taken``: also those that files have."""
+        """Return paths for files in directories that exist; with ``taken``, paths of existing files too."""
         paths = (f"{directory}/{name}".lstrip("/") for directory in self.directories for name in _NAMES)
         return [path for path in paths if taken or path not in self.names]
 
     def apply(self, call: Call) -> list[Entry]:
-        """Do it, and say what a log has of it."""
+        """Make the call, and return its log entries."""
         kind, inode = call.kind, self.names.get(call.path, 0)
         if kind in {"sync", "syncfs"}:
             return [Entry(-1, "sync")]
@@ -211,7 +211,7 @@ class _Disk:
 
 
 def _pages(inode: int, call: Call) -> Iterator[Entry]:
-    """A write, page by page."""
+    """Yield the pages of a write."""
     start, end = call.offset, call.offset + call.length
     while start < end:
         stop = min(end, (start // PAGE + 1) * PAGE)
@@ -221,13 +221,13 @@ def _pages(inode: int, call: Call) -> Iterator[Entry]:
 
 
 def _lasting(inode: int, call: Call) -> Iterator[Entry]:
-    """What a write promises by itself."""
+    """Return what a write promises by itself."""
     if call.how:
         yield Entry(-1, "fsync", inode, offset=call.offset, length=call.length, datasync=call.how == "O_DSYNC")
 
 
 def _drawn(random: Random, disk: _Disk, fill: int) -> Call:
-    """A call that succeeds on this disk."""
+    """Return a call that succeeds on this disk."""
     while True:
         call = _tried(random, disk, random.choices(tuple(_WEIGHTS), tuple(_WEIGHTS.values()))[0], fill)
         if call is not None:
@@ -235,7 +235,7 @@ def _drawn(random: Random, disk: _Disk, fill: int) -> Call:
 
 
 def _tried(random: Random, disk: _Disk, kind: str, fill: int) -> Call | None:
-    """A call of a kind, if there is something to make it on."""
+    """Return a call of a kind, or None if there is nothing to make it on."""
     if kind in {"commit", "syncfs"}:
         return Call(kind)
     if kind == "mkdir":

@@ -1,4 +1,4 @@
-"""A file system on a loop device, in a process whose mounts nobody else sees, that can be crashed.
+"""A file system on a loop device, in a process with a mount namespace of its own, that can be crashed.
 
 For `racecheck.crash.certify.realfs`, which runs this in a process of its own: with the process the mounts go, with
 these the loop device.
@@ -35,7 +35,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def why_not(fs: str) -> str:
-    """Why ``fs`` cannot be crashed here, "" if nothing speaks against trying."""
+    """Return why ``fs`` cannot be crashed here, or "" if nothing speaks against a try."""
     if os.geteuid() != 0:
         return "mounting file systems needs root"
     if shutil.which(_MAKE[fs][0]) is None:
@@ -52,7 +52,7 @@ def own_mounts() -> None:
 
 
 class LoopFs:
-    """A fresh file system of a kind below ``place``, mounted.
+    """Yield a fresh, mounted file system of a kind below ``place``.
 
     Raises `OSError` where the kernel or a device does not play along, `subprocess.CalledProcessError` where mkfs fails.
     """
@@ -70,7 +70,7 @@ class LoopFs:
         self._mount()
 
     def crash(self) -> None:
-        """Lose power, and come up again."""
+        """Lose power, and mount the file system again."""
         if self.fs == "btrfs":
             _copy(self._image, self._copy)
             self._unmount()
@@ -135,7 +135,7 @@ def _checked(result: int) -> None:
 
 
 def _loop(image: Path) -> tuple[str, int]:
-    """A loop device for an image, and a descriptor that keeps it: it goes with the last one, mounts included."""
+    """Return a loop device for an image, and a descriptor that keeps it: device and mounts go with the last one."""
     control = os.open("/dev/loop-control", os.O_RDWR | os.O_CLOEXEC)
     try:
         while True:
@@ -144,7 +144,7 @@ def _loop(image: Path) -> tuple[str, int]:
             backing = os.open(image, os.O_RDWR | os.O_CLOEXEC)
             try:
                 fcntl.ioctl(descriptor, _LOOP_SET_FD, backing)
-            except OSError:  # somebody else was faster
+            except OSError:  # another process was faster
                 os.close(descriptor)
                 continue
             finally:

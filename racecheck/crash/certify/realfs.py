@@ -1,4 +1,4 @@
-"""Models are tried on file systems: random programs, a crash, and is what is left among what the model allows?
+"""Try models on real file systems: run random programs, crash, and check that the model allows what is left.
 
 ext4 and XFS are crashed by an ioctl (FS_IOC_SHUTDOWN without a flush of the log), btrfs by a copy of its image while it
 lives.  All of it happens in a process of its own, on a loop device, with mounts that nobody else sees.
@@ -27,15 +27,15 @@ __all__ = ["FILE_SYSTEMS", "Certificate", "certify"]
 
 _MODEL = {"ext4": "ext4", "xfs": "xfs", "btrfs": "btrfs"}
 _FRESH = 100
-"""After this many crashes the file system is made again."""
+"""The file system is made again after this many crashes."""
 
 Found = dict[str, bytes | None]
-"""What was found: by path the bytes of a file, None for a directory."""
+"""What was found: the bytes of a file, or None for a directory, by path."""
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What came of trying a model on a file system.
+    """The result of trying a model on a file system.
 
     ``programs`` were run, after ``lossy`` of them the crash lost something, and ``outside`` are those (as text) that
     left what the model does not allow.  ``reason`` says why fewer were run than asked for, "" if not.
@@ -102,7 +102,7 @@ def _collected(
 
 
 def main(arguments: Sequence[str]) -> None:
-    """What the process of its own does; writes the result of each program in a line of JSON."""
+    """Run in the child process; write the result of each program as a line of JSON."""
     fs, programs, seed, place = arguments
     try:
         own_mounts()
@@ -132,7 +132,7 @@ def _try(fs: str, programs: int, seed: str, place: Path) -> None:
 
 
 def _tried(disk: LoopFs, number: int, program: litmus.Program) -> dict[str, Any]:
-    """Run a program, crash, and look."""
+    """Run a program, crash, and return what is left."""
     directory = disk.mount / f"program{number}"
     directory.mkdir()
     disk.sync()
@@ -146,7 +146,7 @@ def _tried(disk: LoopFs, number: int, program: litmus.Program) -> dict[str, Any]
 
 
 def allows(model: str, program: litmus.Program, found: Found) -> bool:
-    """Whether a crash after a program may have left this."""
+    """Return whether a crash after a program may have left this."""
     sizes = {path: -1 if each is None else len(each) for path, each in found.items()}
 
     def matches(path: str, stored: Stored) -> bool:
@@ -172,7 +172,7 @@ def _text(number: int, program: litmus.Program, found: Found) -> str:
 
 
 def _spans(content: bytes) -> str:
-    """The bytes of a file in short: how many of which."""
+    """Return a short form of a file's bytes: how often each value occurs."""
     spans: list[tuple[int, int]] = []
     for byte in content:
         if spans and spans[-1][1] == byte:

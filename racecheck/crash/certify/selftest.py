@@ -1,4 +1,4 @@
-"""Are the models of crashes right about this machine's file systems?"""
+"""Check the models of crashes against this machine's file systems."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Progress = Callable[[str, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Selftest:
-    """What came of it: FAIL if a crash left what the model does not allow, UNKNOWN if something could not be tried."""
+    """The result: FAIL if a crash left what the model does not allow, UNKNOWN if something could not be tried."""
 
     verdict: Verdict
     certificates: tuple[Certificate, ...]
 
     @property
     def text(self) -> str:
-        """For people."""
+        """Return the result as text."""
         return "\n".join([line for each in self.certificates for line in _lines(each)] + [self.verdict.name])
 
 
@@ -33,7 +33,7 @@ def selftest(
     progress: Progress | None = None,
     directory: str | None = None,
 ) -> Selftest:
-    """Crash file systems after random programs, and hold what is left against the models.
+    """Crash file systems after random programs, and compare what is left with the models.
 
     ``progress`` gets the file system and how many programs have been run; images are in ``directory`` (default: where
     temporary files are).  Raises `ValueError` for a file system that there is no model of.

@@ -35,7 +35,7 @@ class Model(Protocol):
     keeps_all: bool
 
     def rules(self, changes: Changes) -> Rules:
-        """What it says of the changes of one log."""
+        """Return the model's rules for the changes of one log."""
         ...
 
 

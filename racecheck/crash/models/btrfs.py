@@ -66,7 +66,7 @@ class _Logged:
         return written | self._named(inode, before) | self._inside(inode, before)
 
     def may(self, index: int, _: int) -> int:
-        """The names of all that was in the log tree before, and in the directories around."""
+        """Return the names of all that was in the log tree before, and in the directories around."""
         changes, found, before = self.changes, 0, self.changes.not_after(index)
         for place, earlier in enumerate(changes.log.entries):
             if earlier.kind == "fsync" and (place == index or not changes.is_before(index, place)):
@@ -76,13 +76,13 @@ class _Logged:
         return found
 
     def revokes(self, index: int, _: int) -> int:
-        """The names that objects have had since the last sync and have no more: the log tree is kept up to date."""
+        """Return the names that objects have lost since the last sync: the log tree is kept up to date."""
         before = self.changes.not_after(index)
         fresh = before & self.changes.kinds["name"] & ~self._synced(index)
         return mask_of(number for number in bits(fresh) if self._gone(number) & before)
 
     def implies(self, promises: dict[int, int]) -> list[tuple[int, int, int]]:
-        """A file that takes over the name of another takes that one along."""
+        """Return what a file takes along that takes over the name of another one."""
         found: list[tuple[int, int, int]] = []
         for index, promised in promises.items():
             synced = self._synced(index)
@@ -97,7 +97,7 @@ class _Logged:
         return [*found, *self._moved()]
 
     def _is_settled(self, inode: int, index: int) -> bool:
-        """Whether an object has the same names at an entry in every order."""
+        """Return whether an object has the same names at an entry in every order."""
         before, after = self.changes.before(index), self.changes.not_after(index)
         return names_of(self.changes, inode, before) == names_of(self.changes, inode, after)
 
@@ -105,7 +105,7 @@ class _Logged:
         return not cause & ~self.changes.earlier[later]
 
     def _moved(self) -> Iterator[tuple[int, int, int]]:
-        """What has lost its name to a rename has the new one, or one that it got later."""
+        """Yield that an object which lost its name to a rename has the new one, or a later one."""
         for number, change in enumerate(self.changes.every):
             entry = self.changes.log.entries[change.entry]
             if entry.kind == "rename" and change.adds:
@@ -114,7 +114,7 @@ class _Logged:
                     yield old, self._gone(number), 1 << number
 
     def _owners(self, name: Name, later: int) -> Iterator[tuple[int, int, int]]:
-        """What had a name before: the change that gave it the name, its number, and what took the name away again."""
+        """Yield what had a name before: the change that gave it the name, its number, and what took the name away."""
         inode = self.changes.every[later].inode
         first = self.changes.log.start.names.get(name, 0)
         if first not in {0, inode}:
@@ -125,11 +125,11 @@ class _Logged:
                 yield 1 << number, change.inode, self._gone(number)
 
     def _named_again(self, inode: int, before: int) -> int:
-        """The changes that gave an object a name."""
+        """Return the changes that gave an object a name."""
         return mask_of(n for n in bits(names_of(self.changes, inode, before)) if self.changes.every[n].adds)
 
     def _synced(self, index: int) -> int:
-        """The changes before the last sync of everything."""
+        """Return the changes before the last sync of everything."""
         changes, found = self.changes, 0
         for place, entry in enumerate(changes.log.entries):
             if entry.kind == "sync" and changes.is_before(place, index):
@@ -137,7 +137,7 @@ class _Logged:
         return found
 
     def _gone(self, number: int) -> int:
-        """The changes that take a name away again from the object that one has given it."""
+        """Return the changes that take a name away again from the object that one has given it."""
         change = self.changes.every[number]
         return sum(self._removals(name, change.inode, number + 1) for name, _ in change.adds)
 
@@ -147,7 +147,7 @@ class _Logged:
         return mask_of(n for n in range(start, len(every)) if every[n].inode == inode and name in every[n].removes)
 
     def _named(self, inode: int, before: int) -> int:
-        """The present names of an object, that those from before a rename are gone, and so on for what is above."""
+        """Return the promise of an object's present names: those from before a rename are gone, and so on upwards."""
         changes = self.changes
         names: dict[tuple[int, str], int] = {}
         found = 0
@@ -164,13 +164,13 @@ class _Logged:
         return found
 
     def _is_moved(self, number: int) -> bool:
-        """Whether a change takes an object's name away because it has another one instead."""
+        """Return whether a change takes an object's name away because it has another one instead."""
         change = self.changes.every[number]
         entry = self.changes.log.entries[change.entry]
         return entry.kind == "rename" and entry.inode == change.inode
 
     def _inside(self, directory: int, before: int) -> int:
-        """The names in a directory as they are, and that others are gone."""
+        """Return the names in a directory as they are, and that others are gone."""
         changes = self.changes
         names: dict[tuple[int, str], int] = {}
         found = 0
@@ -184,9 +184,7 @@ class _Logged:
         return found
 
     def _around(self, inode: int, before: int) -> int:
-        """The names of an object, all names in the directories above and below and of what is called so, and of these
-        objects.
-        """
+        """Return the names of an object and of these objects, and all names in the directories above and below."""
         changes = self.changes
         own = names_of(changes, inode, before) | names_in(changes, inode, before)
         places = {directory for (directory, _), number in changes.log.start.names.items() if number == inode}

@@ -1,4 +1,4 @@
-"""What models have in common."""
+"""What models share."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Rules:
 
 
 Promise = Callable[[int, int], int]
-"""What an fsync promises: given its place in the log, and the changes that come before it in every order."""
+"""Returns what an fsync promises, given its place in the log and the changes that come before it in every order."""
 
 
 def per_sync(changes: Changes, promise: Promise, synced: Promise = lambda _, before: before) -> dict[int, int]:
-    """The promises of every fsync, and of every sync: all that came before."""
+    """Return the promises of every fsync, and of every sync: all that came before."""
     found: dict[int, int] = {}
     for index, entry in enumerate(changes.log.entries):
         if entry.kind in SYNCS:
@@ -48,7 +48,7 @@ def per_sync(changes: Changes, promise: Promise, synced: Promise = lambda _, bef
 
 
 def lates(changes: Changes, asks: Promise) -> dict[int, int]:
-    """What each fsync and sync is about in some orders only."""
+    """Return what each fsync and sync is about in some orders only."""
     found = {}
     for index, entry in enumerate(changes.log.entries):
         if entry.kind in SYNCS:
@@ -58,7 +58,7 @@ def lates(changes: Changes, asks: Promise) -> dict[int, int]:
 
 
 def bytes_after_truncation(changes: Changes) -> list[int]:
-    """For each write the truncations of its file that came before, if it went behind them: these blocks were new.
+    """For each write, the truncations of its file that came before, if it went beyond them: these blocks were new.
 
     And for each truncation those that came before it.
     """
@@ -75,13 +75,14 @@ def bytes_after_truncation(changes: Changes) -> list[int]:
 
 
 def contents_of(changes: Changes, inode: int, before: int) -> int:
-    """The bytes and sizes of a file, as far as they came before."""
+    """Return the bytes and sizes of a file, as far as they came before."""
     return changes.of_inode.get(inode, 0) & before
 
 
 def written_by(changes: Changes, index: int, before: int, page: int = PAGE) -> int:
-    """The bytes that an fsync writes, and the sizes that it makes last; of one that is about some bytes alone the
-    bytes in their pages.
+    """Return the bytes that an fsync writes and the sizes that it makes durable.
+
+    An fsync that is about some bytes alone writes the bytes in their pages.
     """
     entry = changes.log.entries[index]
     contents = contents_of(changes, entry.inode, before)
@@ -92,7 +93,7 @@ def written_by(changes: Changes, index: int, before: int, page: int = PAGE) -> i
 
 
 def _is_within(changes: Changes, number: int, first: int, end: int) -> bool:
-    """Whether a change is of a size, or of no bytes but those from ``first`` to ``end``."""
+    """Return whether a change is of a size, or only of bytes from ``first`` to ``end``."""
     change = changes.every[number]
     entry = changes.log.entries[change.entry]
     if entry.kind == "truncate":  # it fills the rest of its last page with zeros
@@ -101,13 +102,13 @@ def _is_within(changes: Changes, number: int, first: int, end: int) -> bool:
 
 
 def birth_of(changes: Changes, inode: int, before: int) -> int:
-    """The change that has made an object."""
+    """Return the change that has made an object."""
     every = bits(names_of(changes, inode, before))
     return mask_of(each for each in every if changes.log.entries[changes.every[each].entry].kind in _MAKES)
 
 
 def about(changes: Changes, index: int, before: int, *, passes_names: bool) -> int:
-    """The names and sizes that an fsync makes last on a file system with a journal.
+    """Return the names and sizes that an fsync makes durable on a file system with a journal.
 
     ``passes_names``: of the names of a file an fdatasync makes last only that the file has come to be, and of its
     truncations only those that the journal has for certain.
@@ -121,7 +122,7 @@ def about(changes: Changes, index: int, before: int, *, passes_names: bool) -> i
 
 
 def certain_sizes(changes: Changes, inode: int, before: int) -> int:
-    """The truncations of a file that change the size on the disk, whatever has been written back by then.
+    """Return the truncations of a file that change the size on the disk, whatever has been written back by then.
 
     (A file that was empty, was written to and is truncated again may have been empty on the disk all the time.)
     """
@@ -137,7 +138,7 @@ def certain_sizes(changes: Changes, inode: int, before: int) -> int:
 
 
 def names_of(changes: Changes, inode: int, before: int) -> int:
-    """The changes of the names that lead to an object."""
+    """Return the changes of the names that lead to an object."""
     found = 0
     for number, change in enumerate(changes.every):
         if before >> number & 1 and change.kind == "name" and change.inode == inode:
@@ -146,7 +147,7 @@ def names_of(changes: Changes, inode: int, before: int) -> int:
 
 
 def names_in(changes: Changes, directory: int, before: int) -> int:
-    """The changes of the names in a directory."""
+    """Return the changes of the names in a directory."""
     found = 0
     for number, change in enumerate(changes.every):
         if before >> number & 1 and any(each[0] == directory for each in change.names):

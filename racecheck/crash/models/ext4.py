@@ -66,7 +66,7 @@ class Xfs(Ext4):
 
 
 def _longer(changes: Changes, mask: int) -> int:
-    """The last of some changes of a file that made it longer by writing to it, and that is still there; none: 0."""
+    """Return the last surviving change of a file that made it longer by a write; 0 if there is none."""
     found: list[tuple[int, int]] = []
     for number in bits(mask):
         change = changes.every[number]

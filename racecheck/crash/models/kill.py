@@ -1,4 +1,4 @@
-"""The processes are killed and the machine goes on: everything that they had asked the kernel for lasts."""
+"""The processes are killed and the machine goes on: everything that they asked the kernel for lasts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from racecheck.crash.models.common import Rules
 
 
 class Kill:
-    """SIGKILL of the job; a write that was under way may have been cut short between two pages."""
+    """SIGKILL of the job; a write in progress may end between two pages."""
 
     split = False
     page = PAGE

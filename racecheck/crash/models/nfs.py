@@ -58,12 +58,12 @@ def _in_pages(changes: Changes) -> Iterator[int]:
 
 
 def _calls(changes: Changes) -> list[int]:
-    """The entries that the server has seen once they have returned."""
+    """Return the entries that the server has seen once they have returned."""
     return [index for index, entry in enumerate(changes.log.entries) if entry.kind != "write"]
 
 
 def _sent(changes: Changes, index: int) -> int:
-    """What is at the server then: what the call itself did, and the bytes that it sends."""
+    """Return what is at the server then: what the call itself did, and the bytes that it sends."""
     entry = changes.log.entries[index]
     if entry.kind not in _SENDS:
         return changes.of_entry[index]

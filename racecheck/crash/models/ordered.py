@@ -1,4 +1,4 @@
-"""Everything reaches the disk in the order in which it was done, bytes included: ext4 with data=journal, about ZFS.
+"""Everything reaches the disk in the order of the calls, bytes included: ext4 with data=journal, about ZFS.
 
 No file system does less harm.  What is lost here is lost everywhere; but an fdatasync passes over a new name of a file,
 as it does on ext4, also with data=journal, and not on XFS and btrfs.

@@ -1,4 +1,4 @@
-"""The least that POSIX promises: what is right here is right on every file system, network file systems included.
+"""The least that POSIX promises.  Code that is correct here is correct on every file system, network ones included.
 
 After Pillai et al., "All File Systems Are Not Created Equal" (OSDI 2014).
 """
@@ -10,7 +10,7 @@ from racecheck.crash.models.common import Rules, bytes_after_truncation, lates, 
 
 
 class PosixMin:
-    """Names last in any order, each on its own: a rename comes apart.  Bytes come apart anywhere.
+    """Names last in any order, each on its own, so a rename can be half done.  Bytes tear anywhere.
 
     An fsync of a file promises no name, one of a directory the names in it; an fdatasync promises no names at all, and
     a write with O_SYNC or O_DSYNC its own bytes.  (A file that is longer than its bytes ends

@@ -1,4 +1,4 @@
-"""Disks of which each keeps what it keeps whatever the others do: the nodes of a job all lose power at once."""
+"""Disks that keep or lose data independently: the nodes of a job all lose power at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from racecheck.crash.models.common import Rules
 
 
 def apart(rules: Callable[[Changes], Rules], changes: Changes) -> Rules:
-    """What a model's ``rules`` say of each disk by itself, of the changes of all of them."""
+    """Return a model's ``rules`` for each disk by itself, as rules for the changes of all disks."""
     requires = [0] * len(changes.every)
     promises, may, revokes, late = dict[int, int](), dict[int, int](), dict[int, int](), dict[int, int]()
     implies, journals = list[tuple[int, int, int]](), list[int]()

@@ -1,4 +1,4 @@
-"""Crash states as things to put on real files (`racecheck.processes.ranks.disk_writer`)."""
+"""Crash states as items to put on real files (`racecheck.processes.ranks.disk_writer`)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _MAKES = frozenset({"create", "mkdir", "symlink", "link", "rename"})
 
 
 class TooLarge(Exception):
-    """A crash state has more bytes than it may."""
+    """A crash state has more bytes than are allowed."""
 
 
 @dataclass(slots=True)
 class Ages:
-    """How long before the end of a run things were changed, as far as a disk says which they are.
+    """Return how long before the end of a run things were changed, as far as a disk shows it.
 
     Of a file its youngest bytes count; of one that has none, and of a directory, when its name was last given.  (What a
     recovery asks is mostly which of several checkpoints is the newest.)
@@ -34,7 +34,7 @@ class Ages:
 
     @classmethod
     def of(cls, outcome: Outcome, recorder: Recorder, log: Log) -> Ages:
-        """The ages of all that was there at the start, or was made in the run."""
+        """Return the ages of all that existed at the start or was made in the run."""
         ages = cls(EPOCH + max((op.time for op in outcome.ops), default=0))
         for thing in recorder.things.values():
             for span in thing.spans:
@@ -56,7 +56,7 @@ class Ages:
 
 
 def items(disk: Disk, recorder: Recorder, ages: Ages, limit: int = LIMIT) -> list[Item]:
-    """What is to be put on the disk for a crash state; raises `TooLarge`."""
+    """Return what is to be put on the disk for a crash state; raises `TooLarge`."""
     total = sum(stored.size for _, stored in disk.paths)
     if total > limit:
         raise TooLarge(f"a crash state has {total} bytes, more than the limit of {limit}")

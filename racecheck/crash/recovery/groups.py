@@ -1,4 +1,4 @@
-"""Crash states that go wrong in the same way, because of the same lines of code."""
+"""Crash states that fail in the same way, because of the same lines of code."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Witness:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One way of going wrong: the ``violation`` of its least witness, and where the ops were made that were lost.
+    """One way to fail: the ``violation`` of its least witness, and where the lost ops were made.
 
     ``models`` says under which models it shows, and in how many states; ``witnesses`` are the least ones, those that
     lose the fewest ops first.
@@ -55,13 +55,13 @@ class _Found:
 
 
 class Groups:
-    """Takes what is found, in any order."""
+    """Collects findings, in any order."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], dict[tuple[Line, ...], _Found]] = {}
 
     def add(self, violation: Violation, witness: Witness, number: int) -> None:
-        """``number`` is the state's; of two that lose as much the first one counts."""
+        """Add a finding; ``number`` is the state's.  Of two that lose as much, the first one counts."""
         kind = violation.invariant, plain(violation.message)
         found = self._found.setdefault(kind, {}).setdefault(_lines(witness), _Found())
         model = witness.state.crash.model
@@ -71,7 +71,7 @@ class Groups:
         del found.witnesses[MOST:]
 
     def plainest(self) -> tuple[Group, ...]:
-        """The groups, the one that takes the least loss first.
+        """Return the groups, the one with the least loss first.
 
         What goes wrong in the same way with more lost than another needs counts with that one.
         """
@@ -81,7 +81,7 @@ class Groups:
 
 
 def _folded(by_lines: Mapping[tuple[Line, ...], _Found]) -> list[tuple[int, Group]]:
-    """The groups with the numbers of their least witnesses."""
+    """Return the groups with the numbers of their least witnesses."""
     least: dict[tuple[Line, ...], dict[str, int]] = {}
     for lines in sorted(by_lines, key=lambda each: (len(each), each)):
         within = next((other for other in least if set(other) <= set(lines)), lines)
@@ -98,7 +98,7 @@ def _group(found: _Found, lines: tuple[Line, ...], models: Mapping[str, int]) ->
 
 
 def _lines(witness: Witness) -> tuple[Line, ...]:
-    """Where the lost and torn ops were made, each line once."""
+    """Return where the lost and torn ops were made, each line once."""
     crash = witness.state.crash
     happened = dict(zip(crash.happened, witness.outcome.trace, strict=True))
     ops = [op for event in (*crash.lost, *crash.torn) if isinstance(op := happened[event], Op)]
@@ -106,10 +106,10 @@ def _lines(witness: Witness) -> tuple[Line, ...]:
 
 
 def _line(op: Op) -> Line:
-    """The line, else what the op was."""
+    """Return the line, or else what the op was."""
     return (op.stack[0].file, op.stack[0].line) if op.stack else (f"{op.call} {op.path}", 0)
 
 
 def plain(message: str) -> str:
-    """A message without what differs between cases of the same: numbers, digests, addresses."""
+    """Return a message without what differs between similar cases: numbers, digests, addresses."""
     return re.sub(r"\b(0x)?[0-9a-f]{12,}\b|\d+", "#", message)

@@ -1,4 +1,4 @@
-"""What a crash in the course of a run can leave: every such state is loaded by the scenario's recovery, and judged.
+"""Judge what a crash during a run can leave: the scenario's recovery loads every such state.
 
 A finding is believed only if it shows again when nothing but that one state has been loaded in a process.
 """
@@ -24,10 +24,11 @@ from racecheck.supervisor.recorder import Recorder
 from racecheck.targets.scenarios import Scenario
 
 MOST_HUNG = 3
-"""After this many recoveries that did not end in time, other states are left: each takes the world's timeout."""
+"""After this many recoveries that did not end in time, the remaining states are left out: each takes the world's
+timeout."""
 
 _SAMPLE = 8
-"""This many states, from first to last, are loaded in a process of their own, too, and must come to the same."""
+"""This many states, from first to last, are also loaded in a process of their own, and must have the same result."""
 
 AS_IT_IS = "as it is"
 
@@ -36,7 +37,7 @@ _OFTEN = 50
 """Progress is shown after each such number of states."""
 
 Progress = Callable[[int, int, float, str], None]
-"""Called now and then: how many states have been judged, of how many, the seconds that it took, and the model."""
+"""Called now and then with the number of judged states, the total, the seconds so far, and the model."""
 
 Disks = tuple[tuple[str, Disk], ...]
 
@@ -57,7 +58,7 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Crashes:
-    """What judging the crash states of a ``run`` came to.
+    """The result of judging the crash states of a ``run``.
 
     ``counts`` are by model; ``groups`` are what went wrong, the plainest first.  ``disks`` counts the distinct states
     of the disk, each of which the recovery loaded once; ``reasons`` say why a verdict of PASS would not be right, and
@@ -96,7 +97,7 @@ class Crashes:
 
     @property
     def rate(self) -> float:
-        """Distinct states of the disk that were judged in a second."""
+        """Distinct states of the disk that were judged per second."""
         return self.disks / self.seconds if self.seconds else 0.0
 
 
@@ -149,7 +150,7 @@ def judge_repairs(
     seconds: float = 0.0,
     seed: str = "0",
 ) -> dict[str, Crashes]:
-    """What crashes could leave had the code been written otherwise: by the repair's name, "as it is" first.
+    """Return what crashes could leave had the code been written otherwise: by the repair's name, "as it is" first.
 
     Each repair, and each two together, is made in the log of the run that has been judged, and its states are judged
     in their turn; where something breaks under all of these, the best two get one more.  Those that are not reached in
@@ -218,7 +219,7 @@ class _Judging:
         progress: Progress | None = None,
         only: Crash | None = None,
     ) -> Crashes:
-        """All states of a log, by disk; or one of them."""
+        """Yield all states of a log, by disk; or one of them."""
         started, before = time.perf_counter(), len(self.seen)
         under = _Pass(self, log, progress, started)
         is_whole = all(under.judge(model, only) for model in models)
@@ -229,7 +230,7 @@ class _Judging:
         )  # fmt: skip
 
     def recovered(self, pending: Sequence[Disks], left_out: list[str]) -> Iterator[int]:
-        """The places in ``pending`` of what has been loaded, as it comes: each disk is loaded once."""
+        """Yield the places in ``pending`` of what has been loaded, in order of arrival.  Each disk is loaded once."""
         waiting: dict[Disks, list[int]] = {}
         for place, disks in enumerate(pending):
             waiting.setdefault(disks, []).append(place)
@@ -257,10 +258,9 @@ class _Judging:
             yield each
 
     def confirm(self, found: Crashes) -> bool:
-        """Load what is shown of each group, and a sample of all states, each in a process of its own: it must come to
-        the same.
+        """Load a sample of all states and what is shown of each group again, each in a process of its own.
 
-        False if it does not, because it mattered what had been loaded before.
+        Returns False if a result differs, because it depends on what the process had loaded before.
         """
         if not self.recoveries.shares_processes:
             return True
@@ -281,7 +281,7 @@ class _Judging:
 
 
 class _Pass:
-    """The states of a log, model by model."""
+    """Return the states of a log, model by model."""
 
     def __init__(self, judging: _Judging, log: Log, progress: Progress | None, started: float) -> None:
         self.judging, self.log, self.progress, self.started = judging, log, progress, started
@@ -292,12 +292,12 @@ class _Pass:
 
     @property
     def reasons(self) -> list[str]:
-        """Why a verdict of PASS would not be right, each with a state of which that is so."""
+        """Return why a PASS would not be right, each reason with a state for which it holds."""
         trace = self.judging.cutting.outcome.trace
         return sorted(f"{reason} ({_place(state.crash, trace)})" for reason, (_, state) in self._doubted.items())
 
     def judge(self, model: str, only: Crash | None) -> bool:
-        """All states of a model; or one of them.  False if that was interrupted."""
+        """Judge all states of a model, or one of them; returns False if that was interrupted."""
         self.counts[model] = Count()
         left_out: list[str] = []
         try:
@@ -321,7 +321,7 @@ class _Pass:
         left_out += [enumeration.truncated] if enumeration.truncated else []
 
     def _judge(self, state: CrashState, disks: Disks, number: int) -> bool:
-        """Whether a state, the ``number``-th of all, broke anything.  They come in any order."""
+        """Return whether a state, the ``number``-th of all, broke anything.  States come in any order."""
         recovered = self.judging.seen[disks]
         cut = self.judging.cutting.cut(state.crash, dict(disks))
         outcome = replace(cut, recovery=recovered.outcome, contents=recovered.contents)
@@ -337,14 +337,14 @@ class _Pass:
 
 
 def _place(crash: Crash, trace: Sequence[Event]) -> str:
-    """When a crash came, in words."""
+    """Say in words when a crash came."""
     ops = [event.label for index in crash.happened if isinstance(event := trace[index], Op)]
     lost = f", {len(crash.lost)} op{'s' * (len(crash.lost) > 1)} lost" if crash.lost else ""
     return f"{crash.model}: a crash after {ops[-1]}{lost}" if ops else f"{crash.model}: a crash before the first op"
 
 
 def _has_hung(recovered: Recovered) -> bool:
-    """Whether to load it again would take as long as a recovery may take."""
+    """Return whether to load it again would take as long as a recovery may take."""
     return recovered.outcome is not None and any(isinstance(each, Stopped) for each in recovered.outcome.results)
 
 
@@ -353,7 +353,7 @@ def _same(one: Recovered, other: Recovered) -> bool:
 
 
 def _plain(recovered: Recovered) -> object:
-    """A recovery without what differs from process to process: addresses and the like in messages."""
+    """Return a recovery without what differs from process to process: addresses and the like in messages."""
     if recovered.outcome is None:
         return recovered.contents
     return [_how(result) for result in recovered.outcome.results], recovered.outcome.weights, recovered.contents

@@ -1,4 +1,4 @@
-"""Loaders: what the scenario's recovery makes of many states of the disk, quickly.
+"""Loaders run the scenario's recovery on many states of the disk, fast.
 
 A loader is a process forked from the zygote (`racecheck.processes.ranks.recovery_worker`), in which the recovery loads
 one state after the other; two of them go at the same time where each can have a disk of its own at the same path.  For
@@ -33,15 +33,16 @@ from racecheck.supervisor.threads.tasks import signal_name
 
 LOADERS = 2
 _AHEAD = 3
-"""How many states a loader has been given at most: so that it need not wait for the next."""
+"""The most states that a loader is given at once, so that it need not wait for the next."""
 _LONG = 1 << 15
-"""A state that takes more bytes to tell is given to an idle loader: both sides might wait for the other to read."""
+"""A state with a longer message is given to an idle loader only: otherwise both sides might wait for the other to read.
+"""
 _BOOT, _DYING = 120.0, 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What the recovery came to on one state.  ``modules`` is what it had to import."""
+    """The result of the recovery on one state.  ``modules`` are those that it had to import."""
 
     result: RankResult
     weights: tuple[Weights, ...] = ()
@@ -50,8 +51,10 @@ class Loaded:
 
 
 class Loaders:
-    """The loaders of one recovery.  ``world`` is the recovery's, ``spool`` the file with the bytes of the states;
-    ``reading``: the contents of checkpoint files are wanted, too.  ``hung`` counts loads that did not end in time.
+    """The loaders of one recovery.
+
+    ``world`` is the recovery's, ``spool`` the file with the bytes of the states; ``reading``: the contents of
+    checkpoint files are wanted, too.  ``hung`` counts loads that did not end in time.
     """
 
     def __init__(self, session: Session, target: str, world: World, spool: Path, *, seed: str, reading: bool) -> None:
@@ -66,7 +69,7 @@ class Loaders:
         self.hung = 0
 
     def load(self, states: Iterable[Sequence[Item]], *, alone: bool = False) -> Iterator[tuple[int, Loaded]]:
-        """Let the recovery load each of these states; returns their numbers with the results, as they come.
+        """Have the recovery load each of these states; yields their numbers with the results, in order of arrival.
 
         ``alone``: each in a process of its own.  Raises `CannotRun` or `UsageError` where that cannot be.
         """
@@ -92,7 +95,7 @@ class Loaders:
             self._lines.clear()
 
     def _fill(self, coming: Iterator[tuple[int, Sequence[Item]]], ahead: int) -> None:
-        """Give states to the loaders, the least busy first; as many are started as there can be."""
+        """Hand states to the loaders, the least busy first; start as many loaders as can run."""
         while True:
             if not self._waiting:
                 for number, items in coming:
@@ -111,11 +114,11 @@ class Loaders:
             free.give(number, self._lines[number])
 
     def _may_be_more(self) -> bool:
-        """Whether another loader could go at the same time."""
+        """Return whether another loader could run at the same time."""
         return all(loader.moved for loader in self._loaders)
 
     def _start(self) -> _Loader:
-        """Another loader."""
+        """Start another loader."""
         self._bury()
         ours, theirs = socket.socketpair()
         number = self._session.next_world()
@@ -126,7 +129,7 @@ class Loaders:
         return self._loaders[-1]
 
     def _ready(self, busy: list[_Loader]) -> list[_Loader]:
-        """The loaders that have something to say, or have taken too long."""
+        """Return the loaders that have sent something, or have taken too long."""
         watch = select.poll()
         for loader in busy:
             watch.register(loader.channel, select.POLLIN)
@@ -136,11 +139,11 @@ class Loaders:
         return [each for each in busy if each.channel.fileno() in ready or self._ends(each) <= now]
 
     def _ends(self, loader: _Loader) -> float:
-        """When a loader has to have said something."""
+        """Return when a loader has to have sent something."""
         return loader.since + (self._timeout if loader.pid else _BOOT)
 
     def _hear(self, loader: _Loader) -> Iterator[tuple[int, Loaded]]:
-        """What came of the states that a loader was given."""
+        """Yield the results of the states that a loader was given."""
         lines = loader.hear()
         if lines is None:
             yield from self._ended(loader)
@@ -156,7 +159,7 @@ class Loaders:
             self._give_up(loader)
 
     def _ended(self, loader: _Loader) -> Iterator[tuple[int, Loaded]]:
-        """A loader is gone: by itself, before it took the next state, or because of the one that it had.
+        """Handle the end of a loader: it ended by itself before the next state, or because of the current one.
 
         Then it is to be seen whether that happens also to one that has loaded nothing before.
         """
@@ -175,7 +178,7 @@ class Loaders:
             self._start().give(suspect, self._lines[suspect])
 
     def _status(self, loader: _Loader) -> int:
-        """How a loader ended whose channel is closed."""
+        """Return how a loader ended whose channel is closed."""
         watch = select.poll()
         watch.register(self._session.socket, select.POLLIN)
         others = [each.world for each in self._loaders]
@@ -197,11 +200,11 @@ class Loaders:
             self._bury(_DYING)
 
     def _bury(self, seconds: float = 0.0) -> None:
-        """Give back what belongs to loaders that were killed, as far as they are gone after this number of seconds."""
+        """Release what belongs to killed loaders, as far as they are gone after this number of seconds."""
         self._dying = [loader for loader in self._dying if not loader.is_buried(seconds)]
 
     def close(self) -> None:
-        """End them, with all that their recoveries have started."""
+        """End the loaders, with all that their recoveries have started."""
         for loader in list(self._loaders):
             self._end(loader, thorough=True)
         self._bury(_DYING)
@@ -211,9 +214,11 @@ class Loaders:
 
 @dataclass(slots=True, eq=False)
 class _Loader:
-    """A process.  ``given`` are the numbers of the states that it has been given and has not answered, ``said`` the
-    weights of the first of them, which it has had ``since`` then; ``done`` counts its answers.  ``moved``: what it sees
-    as the watched directory is its own.
+    """A loader's process.
+
+    ``given`` are the numbers of the states that it has been given and has not answered, ``said`` the weights of the
+    first of them, which it has had ``since`` then; ``done`` counts its answers.  ``moved``: what it sees as the watched
+    directory is its own.
     """
 
     world: int
@@ -231,7 +236,7 @@ class _Loader:
     _received: bytes = b""
 
     def not_ready(self) -> CannotRun:
-        """What to raise where it has not come to say hello."""
+        """Return the error to raise if it has not said hello."""
         words = self.output().splitlines()[-1:] or ["no output"]
         return CannotRun(f"the recovery process did not start: {words[0]}")
 
@@ -239,11 +244,11 @@ class _Loader:
         if not self.given:
             self.since = time.monotonic()
         self.given.append(number)
-        with suppress(OSError):  # it has ended: that is found out when it is heard
+        with suppress(OSError):  # it has ended; that shows when its channel is read
             self.channel.sendall(line)
 
     def hear(self) -> list[bytes] | None:
-        """Whole lines that it has sent, after its hello; None if it is gone."""
+        """Return whole lines that it has sent after its hello; None if it is gone."""
         watch = select.poll()
         watch.register(self.channel, select.POLLIN)
         if not watch.poll(0):  # recv_fds takes no MSG_DONTWAIT
@@ -261,7 +266,7 @@ class _Loader:
         return lines if data else None
 
     def take(self, message: dict[str, Any]) -> Iterator[tuple[int, Loaded]]:
-        """What a line says: at last, what the load came to."""
+        """Handle one line; the last one is the result of the load."""
         if "usage" in message:
             raise UsageError(message["usage"])
         if "problem" in message:
@@ -275,7 +280,7 @@ class _Loader:
         yield self.given.popleft(), loaded
 
     def stopped(self, late: str) -> Stopped:
-        """Where it is: does it wait for what nobody will do, or does it still go on?"""
+        """Return its state: it waits for something that never comes, or it still runs."""
         stack = stacks.capture(self.pid, self.pid, self._pipe) or ()
         call = proc.stopped_call(self.pid, self.pid)
         if call is not None and not bookkeeping.has_timeout(call[0], call[1]):
@@ -283,11 +288,11 @@ class _Loader:
         return Stopped("running", late, stack)
 
     def output(self) -> str:
-        """The end of what it has printed."""
+        """Return the end of its output."""
         return disk.tail(self.printed / "0")
 
     def is_buried(self, seconds: float) -> bool:
-        """Whether its process, which was killed, is gone after this number of seconds; then nothing of it is left."""
+        """Return whether its killed process is gone after this number of seconds; then nothing of it is left."""
         if self._handle >= 0:
             ended = select.poll()
             ended.register(self._handle, select.POLLIN)

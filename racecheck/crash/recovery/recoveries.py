@@ -1,4 +1,4 @@
-"""What the scenario's recovery makes of crash states: in loaders if it has one rank, else in a world for each."""
+"""Run the scenario's recovery on crash states: in loaders if it has one rank, else in a world for each."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _UNCONTROLLED = "the recovery was not controlled"
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What came of a recovery (None: the scenario has none), and what was in the checkpoint files before it."""
+    """The result of a recovery (None: the scenario has none), and what was in the checkpoint files before it."""
 
     outcome: Outcome | None
     contents: Mapping[str, Content] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Recoveries:
         return f"the recovery has {has}: each state needs a world of its own (ranks=1 is faster)"
 
     def recover(self, disks: Iterable[Disks], *, alone: bool = False) -> Iterator[tuple[Disks, Recovered]]:
-        """Let the recovery load each of these; in any order, and without those that are too large to be had.
+        """Have the recovery load each of these, in any order, except those that are too large.
 
         ``alone``: in a process of its own.  Raises `CannotRun` or `UsageError` where that cannot be.
         """
@@ -113,7 +113,7 @@ class Recoveries:
         return Outcome(self._world, (), (), (loaded.result,), weights=loaded.weights, coverage=coverage)
 
     def _run(self, disks: Iterable[Disks]) -> Iterator[tuple[Disks, Recovered]]:
-        """In a controlled world for each, on the slot's own disks."""
+        """Recover each in a controlled world, on the slot's own disks."""
         roots = self._session.slot.disks(self._world)
         self._session.slot.make_room(self._world)
         for each in disks:

@@ -1,4 +1,4 @@
-"""The runs of a search, after each of which every crash in its course is judged."""
+"""The runs of a search.  After each of them, every crash during it is judged."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What was judged, for a search that goes on: states by model, and for what each of the runs did a hash."""
+    """What was judged, for a search that is continued: states by model, and a hash of what each run did."""
 
     counts: Mapping[str, Count] = field(default_factory=dict)
     runs: tuple[str, ...] = ()
 
 
 class Runs:
-    """Judges the crashes of runs; those of two runs that did the same to the files are the same."""
+    """Judges the crashes of runs.  Two runs that did the same to the files have the same crashes."""
 
     def __init__(
         self, session: Session, scenario: Scenario, world: World, invariants: Sequence[Invariant], seed: str,
         earlier: Done | None = None,
     ) -> None:  # fmt: skip
-        """Raises `UsageError` where a crash is asked for of which nothing could be told.
+        """Raise `UsageError` for a crash of which nothing could be known.
 
         ``earlier`` is what was judged before the search was cut.
         """
@@ -61,13 +61,13 @@ class Runs:
         self._recorder = Recorder(session.slot.path / "record")
 
     def recorder(self) -> Recorder | None:
-        """What is to record the next run; None if no crash is asked for."""
+        """Return the recorder for the next run; None if no crash is asked for."""
         if self.models:
             self._recorder = Recorder(self._session.slot.path / "record")
         return self._recorder if self.models else None
 
     def judge(self, outcome: Outcome, *, seconds: float, tell: Tell) -> Crashes | None:
-        """What crashes of the run that was recorded last leave; None if that is known, or not asked for.
+        """Return what crashes of the last recorded run leave; None if that is known, or not asked for.
 
         No state is begun after ``seconds`` (0: no limit).  Raises `CannotRun` and `UsageError` like a run.
         """
@@ -83,11 +83,11 @@ class Runs:
         return found
 
     def close(self) -> None:
-        """Forget what was recorded."""
+        """Forget the record."""
         self._recorder.close()
 
     def repaired(self, crashes: Crashes, tell: Tell, *, seconds: float) -> Mapping[str, Crashes]:
-        """What crashes leave under each repair; must be of the run that was recorded last.
+        """Return what crashes leave under each repair.  The run must be the one recorded last.
 
         Of the run alone where no repair changes it.  Only what could be judged as far as the run itself can be compared
         with it: there is no other once ``seconds`` (0: a minute) are over.
@@ -104,7 +104,7 @@ class Runs:
 
     @property
     def total(self) -> Crashes | None:
-        """All that was judged, as one."""
+        """Return all that was judged, as one."""
         if not self.judged:
             return None
         return replace(
@@ -116,12 +116,12 @@ class Runs:
 
     @property
     def done(self) -> Done:
-        """What was judged, before a cut and since."""
+        """Return what was judged, before a cut and since."""
         return Done(self.counts if self._has_judged else {}, tuple(sorted(self._seen)))
 
     @property
     def is_cut(self) -> bool:
-        """Whether some states were not judged; of a run of which nothing can be told none was."""
+        """Return whether some states were not judged.  Of a run of which nothing is known, none was."""
         return any(each.log is None for each in self.judged) or any(each.truncated for each in self.counts.values())
 
     @property
@@ -130,7 +130,7 @@ class Runs:
 
     @property
     def counts(self) -> dict[str, Count]:
-        """All states, by model."""
+        """Return all states, by model."""
         found: dict[str, Count] = {}
         for model in self.models:
             earlier = [self._earlier.counts[model]] if model in self._earlier.counts else []
@@ -143,15 +143,16 @@ class Runs:
 
     @property
     def tried(self) -> tuple[Tried, ...]:
-        """How many of the states were judged; of a bounded set, or a run of which nothing can be told, it is not known
-        how many there are.
+        """Return how many of the states were judged.
+
+        Of a bounded set, or of a run of which nothing is known, the total is not known.
         """
         counts = self.counts.values() if self._has_judged else ()
         done, due = sum(each.judged for each in counts), sum(each.states for each in counts)
         return (Tried(CRASH_STATE, done, 0 if self.is_cut and done == due else due),) if counts else ()
 
     def claim(self) -> Claim:
-        """How many states were judged, and for which models these are not all."""
+        """Yield how many states were judged, and for which models these are not all."""
         if not self._has_judged:
             return NOTHING_AGAINST
         parts = [f"{model} {each.judged}{' (not all)' * bool(each.truncated)}" for model, each in self.counts.items()]
@@ -176,7 +177,7 @@ def _check(scenario: Scenario, world: World, invariants: Sequence[Invariant], mo
 
 
 def _deeds(outcome: Outcome) -> str:
-    """A hash of what a run did, of what comes before what in every order, and of what ranks said meanwhile."""
+    """Return a hash of what a run did, of the order of its events, and of what ranks declared meanwhile."""
     deeds = [
         index
         for index, event in enumerate(outcome.trace)
@@ -194,7 +195,7 @@ def _deed(event: Event) -> Hashable:
 
 
 def _order(outcome: Outcome, events: Sequence[int]) -> Hashable:
-    """For each of these events which of them come before it: also because of what a rank has seen in between."""
+    """Return, for each of these events, which come before it, also because of what a rank saw in between."""
     before = before_events(moments(outcome))
     return tuple(mask_of(place for place, other in enumerate(events) if before[each] >> other & 1) for each in events)
 

@@ -1,1 +1,1 @@
-"""The log as it would be had the code been written otherwise."""
+"""The log as it would be if the code had been written differently."""

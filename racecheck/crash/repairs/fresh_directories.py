@@ -1,4 +1,4 @@
-"""A log as it would be had each save gone to a directory of its own, which gets the old one's name when it is done."""
+"""The log as it would be if each save went to a new directory, which gets the old name when it is complete."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ _CONTENTS = frozenset({"write", "truncate"})
 
 
 def fresh_directories(log: Log) -> Log:
-    """Where a save writes over what an earlier one has left in a directory, or removes that directory and makes it
-    again, it fills a new one, and nothing happens to the old one until all that the ranks do there is done.
+    """Repair a log in which a save writes over, or removes, what an earlier save has left in a directory.
 
-    Whoever loads is to take the newest directory that is complete: so here the new one then gets the old one's name.
-    Nothing changes where that cannot be told: in the watched directory itself, where a file is not written from its
-    beginning, and where something in the directory is to stay as it is.
+    The save fills a new directory instead, and nothing happens to the old one until all that the ranks do there is
+    done. Whoever loads is to take the newest complete directory: so here the new one then gets the old one's name.
+
+    Nothing changes where that cannot be known: in the watched directory itself, where a file is not written from its
+    beginning, and where something in the directory has to stay as it is.
     """
     for save in range(1 + max((_save(log, each) for each in log.entries), default=0)):
         moved = log
@@ -32,13 +33,13 @@ def fresh_directories(log: Log) -> Log:
 
 
 def _save(log: Log, entry: Entry) -> int:
-    """How many saves had returned to its rank before (where ranks do not say so: to one that does)."""
+    """Return how many saves had returned on its rank before (or on a rank that declares saves, if its own does not)."""
     own = log.acks.get(entry.rank) or next(iter(log.acks.values()), ())
     return sum(event < entry.event for event in own)
 
 
 def _before(log: Log, save: int) -> dict[Name, int]:
-    """The names that there are when the first rank begins a save."""
+    """Return the names that exist when the first rank begins a save."""
     names = dict(log.start.names)
     for entry in log.entries:
         if _save(log, entry) >= save:
@@ -57,14 +58,14 @@ def _apply(entry: Entry, names: dict[Name, int]) -> None:
 
 
 def _made(entry: Entry) -> Name | None:
-    """The name that an entry makes."""
+    """Return the name that an entry makes."""
     if entry.kind == "rename":
         return entry.to_directory, entry.to_name
     return (entry.directory, entry.name) if entry.name and entry.kind not in _REMOVES else None
 
 
 def _reused(log: Log, save: int) -> list[tuple[int, Name]]:
-    """The directories that a save destroys something in, each with its name."""
+    """Return the directories in which a save destroys something, each with its name."""
     names = _before(log, save)
     places = {inode: name for name, inode in names.items()}
     found: dict[int, None] = {}
@@ -81,7 +82,7 @@ def _reused(log: Log, save: int) -> list[tuple[int, Name]]:
 
 
 class _CannotTell(Exception):
-    """What the save does with the old directory has no counterpart in a new one."""
+    """What the save does to the old directory has no counterpart in a new one."""
 
 
 class _Moving:
@@ -110,7 +111,7 @@ class _Moving:
         return self._last
 
     def log(self) -> Log:
-        """Raises `_CannotTell`."""
+        """Return the repaired log; raises `_CannotTell`."""
         entries: list[Entry] = []
         filling: list[Entry] = []
         place = 0
@@ -139,7 +140,7 @@ class _Moving:
         return replace(self._log, start=start, entries=tuple(entries), moments=tuple(moments))
 
     def _own(self, entry: Entry) -> Entry | None:
-        """What the save does instead, if anything."""
+        """Yield what the save does instead, if anything."""
         if entry is self._remade:
             return None
         if entry.inode in self._below and entry.inode not in self._instead and entry.kind != "fsync":
@@ -161,7 +162,7 @@ class _Moving:
         return self._later(entry)
 
     def _later(self, entry: Entry) -> Entry:
-        """The same, where the new directory is in the place of the old one."""
+        """Return the same entry, with the new directory in the place of the old one."""
         if self._remade is not None:
             return entry
         return replace(

@@ -1,4 +1,4 @@
-"""A log as it would be had the code been written otherwise: which repair helps is a question that has an answer.
+"""The log as it would be if the code had been written differently.  Which repair helps is thus measured.
 
 What cannot be told from a log is left out: bytes that a process had not yet given to the kernel are only seen once it
 does.
@@ -21,7 +21,7 @@ _NAMES = frozenset({"create", "mkdir", "link", "symlink", "unlink", "rmdir", "re
 
 
 def repairs(log: Log, most: int = 2) -> dict[str, Log]:
-    """The log under each repair that changes it, and under each two of them ("a, b"), by name.
+    """Return the log under each repair that changes it, and under each two of them ("a, b"), by name.
 
     ``most``: how many at once.
     """
@@ -30,7 +30,7 @@ def repairs(log: Log, most: int = 2) -> dict[str, Log]:
 
 
 def with_one_more(log: Log, names: str) -> dict[str, Log]:
-    """The log under these repairs ("a, b") and each of the others that changes it then, by name."""
+    """Return the log under these repairs ("a, b") and each of the others that then changes it, by name."""
     have = names.split(", ")
     ways = ([each for each in REPAIRS if each in have or each == more] for more in REPAIRS if more not in have)
     without = _repaired(log, have)
@@ -53,7 +53,7 @@ def _repaired(log: Log, names: Sequence[str]) -> Log:
 
 
 def flush_before_fsync(log: Log) -> Log:
-    """What is written to a file behind its fsync, and never fsynced, comes before: the buffer is flushed first."""
+    """Move what is written to a file after its last fsync before that fsync: the buffer is flushed first."""
     entries = list(log.entries)
     for sync in [each for each in log.entries if each.kind == "fsync"]:
         place = _index(entries, sync)
@@ -67,7 +67,7 @@ def flush_before_fsync(log: Log) -> Log:
 
 
 def replace_instead(log: Log) -> Log:
-    """Where a name is removed and then renamed to, the rename replaces it."""
+    """Where a name is removed and then renamed to, let the rename replace it."""
     entries = list(log.entries)
     for unlink in [each for each in log.entries if each.kind == "unlink"]:
         place, name = _index(entries, unlink), (unlink.directory, unlink.name)
@@ -79,8 +79,9 @@ def replace_instead(log: Log) -> Log:
 
 
 def barrier_before_publish(log: Log) -> Log:
-    """What a rank does last before the ranks wait for each other, to a file such as no other has, comes behind all that
-    the others do before that.
+    """Move a rank's last writes before a collective after everything that the others do before it.
+
+    This is about writes to a file such as no other rank has.
     """
     entries, moments = list(log.entries), list(log.moments)
     for epoch in _epochs(log):
@@ -100,12 +101,12 @@ def barrier_before_publish(log: Log) -> Log:
 
 
 def fsync_files(log: Log) -> Log:
-    """Every file is fsynced behind its last write, before it gets another name."""
+    """Fsync every file after its last write, before it gets another name."""
     return replace(log, entries=tuple(_with_fsyncs(log.entries)))
 
 
 def fsync_directories(log: Log) -> Log:
-    """Behind every change of names the directories are fsynced."""
+    """Fsync the directories after every change of names."""
     entries: list[Entry] = []
     for index, each in enumerate(log.entries):
         entries.append(each)
@@ -125,11 +126,11 @@ REPAIRS: Mapping[str, Repair] = {
     "fsync files": fsync_files,
     "fsync directories": fsync_directories,
 }
-"""By name, in the order in which they are made where there are several."""
+"""By name, in the order in which several are made."""
 
 
 def _index(entries: Sequence[Entry], wanted: Entry) -> int:
-    """Where this very entry is (there may be equal ones)."""
+    """Return the index of this very entry; there may be equal ones."""
     return next(index for index, each in enumerate(entries) if each is wanted)
 
 
@@ -153,7 +154,7 @@ def _with_fsyncs(entries: Sequence[Entry]) -> Iterator[Entry]:
 
 
 def _epochs(log: Log) -> Iterator[list[Entry]]:
-    """The entries between two collectives of all ranks."""
+    """Yield the entries between two collectives of all ranks."""
     ranks = {rank for moment in log.moments for rank in moment.ranks}
     ends = [index for index, moment in enumerate(log.moments) if len(moment.ranks) == len(ranks)]
     for begin, end in zip([-1, *ends], [*ends, len(log.moments)], strict=True):
@@ -163,7 +164,7 @@ def _epochs(log: Log) -> Iterator[list[Entry]]:
 
 
 def _published(own: Sequence[Entry], others: Sequence[Entry]) -> list[Entry]:
-    """From where on a rank is about the file that it touches last, if no other rank has one that is called like it."""
+    """Return the entry from which a rank is about the file that it touches last, if that name is its own."""
     last = next((each for each in reversed(own) if each.kind not in SYNCS), None)
     if last is None:
         return []
@@ -175,5 +176,5 @@ def _published(own: Sequence[Entry], others: Sequence[Entry]) -> list[Entry]:
 
 
 def _shape(entry: Entry) -> str:
-    """A name without its numbers."""
+    """Return a name without its numbers."""
     return re.sub(r"\d+", "#", entry.to_name or entry.name)

@@ -152,7 +152,7 @@ def _write(result: Result, junit_: Path | None, markdown: Path | None, html_: Pa
 
 
 def _check_writable(file: Path | None) -> None:
-    """Before time is spent; raises `UsageError`."""
+    """Check the options before time is spent; raises `UsageError`."""
     if file is None or file == _STDOUT:
         return
     folder = file.absolute().parent
@@ -162,5 +162,5 @@ def _check_writable(file: Path | None) -> None:
 
 
 def _tell(line: str) -> None:
-    """On standard error, above what is shown."""
+    """Print lines to standard error, above the live line."""
     click.echo(" ".join(line.split()), err=True)

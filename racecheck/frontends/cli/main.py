@@ -94,7 +94,7 @@ def _message(error: UsageError | click.ClickException) -> str:
 
 
 def _complain(text: str, status: int) -> int:
-    """One line on standard error."""
+    """Print one line to standard error."""
     click.echo(f"racecheck: {printable(' '.join(text.split()))}", err=True)
     return status
 
@@ -348,7 +348,7 @@ def run(
 
 
 def _search(asked: Search, settings: Config, page: Page, *, as_json: bool) -> int:
-    """Carry a search out and print what it came to: a FAIL at once, and then what explains it.
+    """Make a search and print its result: a FAIL at once, and the explanation when it is there.
 
     Returns the exit status.
     """
@@ -377,7 +377,7 @@ def _search(asked: Search, settings: Config, page: Page, *, as_json: bool) -> in
 
 
 def _check_options(useless: str | None, **limits: float | None) -> None:
-    """Raises `UsageError`; not a number (nan) is a limit too, for `float`."""
+    """Raise `UsageError` for nan, which `float` accepts as a limit."""
     if useless:
         raise UsageError("--strategy has no effect in free mode: leave it out")
     for name, limit in limits.items():
@@ -386,7 +386,7 @@ def _check_options(useless: str | None, **limits: float | None) -> None:
 
 
 def _earlier(path: Path | None, scenario: Scenario, world: World, seed: str) -> Cut | None:
-    """The search to go on with; raises `UsageError`."""
+    """Return the search to continue; raises `UsageError`."""
     if path is None:
         return None
     reference = findings.Reference(scenario.target, findings.source_hash(scenario.file))
@@ -403,7 +403,7 @@ def _keep_cut(report: Report, directory: Path) -> Path | None:
 
 
 def _skews(given: Sequence[str]) -> tuple[float, ...]:
-    """Seconds by rank; raises `UsageError` for what is no RANK=SECONDS."""
+    """Return seconds by rank; raises `UsageError` for text that is no RANK=SECONDS."""
     found: dict[int, float] = {}
     for each in given:
         match = re.fullmatch(r"(\d{1,6})=([+-]?[\d.]+)", each)
@@ -420,7 +420,7 @@ def _skews(given: Sequence[str]) -> tuple[float, ...]:
 
 
 def _numbers(given: Sequence[str]) -> dict[str, int]:
-    """Sizes by name; raises `UsageError` for what is no NAME=NUMBER."""
+    """Return sizes by name; raises `UsageError` for text that is no NAME=NUMBER."""
     found: dict[str, int] = {}
     for each in given:
         match = re.fullmatch(r"(\w+)=(\d{1,9})", each, re.ASCII)
@@ -433,7 +433,7 @@ def _numbers(given: Sequence[str]) -> dict[str, int]:
 
 
 def _unknown(data: dict[str, Any], *, as_json: bool) -> int:
-    """It could not run."""
+    """Report that a run was impossible; returns the exit status."""
     say(json.dumps(data) if as_json else f"UNKNOWN  {data['reasons'][0]}")
     return EXIT[Verdict.UNKNOWN]
 
@@ -446,7 +446,7 @@ def _page(*, full: bool = False) -> Page:
 
 
 def _load(target: str) -> Scenario:
-    """Raises `UsageError`.  What the file prints goes to standard error."""
+    """Return the scenario; raises `UsageError`.  What its file prints goes to standard error."""
     if "::" not in target and (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
     with listing.importing(target), redirect_stdout(sys.stderr):
@@ -454,7 +454,7 @@ def _load(target: str) -> Scenario:
 
 
 def _check_writable(directory: Path) -> None:
-    """Before a search is spent on a finding that cannot be kept; raises `UsageError`."""
+    """Raise `UsageError` before a search is spent on a finding that cannot be kept."""
     directory = directory.absolute()
     nearest = next(each for each in (directory, *directory.parents) if each.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
@@ -526,9 +526,9 @@ def replay(finding: Path, times: int, constraints: bool, as_json: bool) -> int:
 
 
 def _scenario_of(finding: Finding, *, changed: bool = False) -> Scenario:
-    """The scenario as it was when the finding was made, or as it has ``changed``; raises `UsageError` if it is gone.
+    """Return the scenario of a finding, as it was or as it is now (``changed``); raises `UsageError` if it is gone.
 
-    Unless that is asked for, its file is compared before it is imported: a finding may come from anywhere.
+    Unless ``changed`` is asked for, its file is compared before it is imported: a finding may come from anywhere.
     """
     target = finding.scenario.target
     file = Path(target.rpartition("::")[0])
@@ -545,7 +545,7 @@ def _scenario_of(finding: Finding, *, changed: bool = False) -> Scenario:
 
 
 def _asked(finding: Finding, scenario: Scenario) -> tuple[Invariant, ...]:
-    """The invariants that the finding was judged by: the scenario's, its module's, or racecheck's own."""
+    """Return the invariants that the finding was judged by: the scenario's, its module's, or racecheck's own."""
     around = {**vars(invariants), **vars(sys.modules[scenario.module])}
     known = {invariants.name_of(each): each for each in around.values() if callable(each)}
     known |= {invariants.name_of(each): each for each in scenario.invariants}

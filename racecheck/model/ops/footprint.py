@@ -1,4 +1,4 @@
-"""Footprints: what an op touches, and so which ops could tell each other's order.
+"""Footprints: what an op touches, and so which ops' order can matter.
 
 An op touches *locations*, each in a mode.  Two ops of different threads depend on each other if there is a location
 that both touch in modes that do not commute; all else may be swapped without anybody noticing.  Which locations an op
@@ -33,19 +33,19 @@ Footprint = Mapping[Location, Mode]
 
 
 class Dependence(Protocol):
-    """Which ops are steps, and what each of them touches: a storage model alone, or all of a world (`relation`)."""
+    """Which ops are steps, and what each touches: by a storage model alone, or by all of a world (`relation`)."""
 
     def visible(self, op: Op) -> bool:
-        """Whether another thread could tell when this op happens."""
+        """Return whether another thread can notice when this op happens."""
         ...
 
     def footprint(self, op: Op) -> Footprint:
-        """What an op touches; of a pending op, what it might touch at most."""
+        """Return what an op touches; of a pending op, what it can touch at most."""
         ...
 
 
 def depends(one: Footprint, other: Footprint) -> bool:
-    """Whether the order of two ops with these footprints could matter."""
+    """Return whether the order of two ops with these footprints can matter."""
     if len(other) < len(one):
         one, other = other, one
     for location, mode in one.items():
@@ -56,5 +56,5 @@ def depends(one: Footprint, other: Footprint) -> bool:
 
 
 def only_reads(footprint: Footprint) -> bool:
-    """Whether an op leaves everything as it was."""
+    """Return whether an op leaves everything unchanged."""
     return all(mode is Mode.READ for mode in footprint.values())

@@ -1,4 +1,4 @@
-"""What ops say of file locks, so that a trace tells which locks were held at any time.
+"""What ops show of file locks: a trace shows which locks were held at any time.
 
 An op on a lock has call "flock", whatever the system call, and "LOCK_SH", "LOCK_EX" or "LOCK_UN" among its flags.  Its
 numbers are, for a record lock, ``start`` and ``length`` (0: up to the end of all bytes), ``whence`` if that is not the
@@ -28,14 +28,14 @@ _CLOSES = frozenset({"close", "dup", "exit"})
 
 
 def kind_of(op: Op) -> str:
-    """Of an op on a lock: "flock", "posix" or "ofd"."""
+    """Return the kind of lock of an op: "flock", "posix" or "ofd"."""
     if op.syscall == "flock":
         return "flock"
     return "posix" if _OF_FILES.isdisjoint(op.flags) else "ofd"
 
 
 def lock_of(op: Op) -> Lock | None:
-    """The lock that an op takes, converts or releases; None for any other op."""
+    """Return the lock that an op takes, converts or releases; None for any other op."""
     mode = next((mode for flag, mode in _MODES.items() if flag in op.flags), None)
     if op.call != "flock" or mode is None or not ASKING.isdisjoint(op.flags):
         return None
@@ -48,29 +48,29 @@ def lock_of(op: Op) -> Lock | None:
 
 
 def waits(op: Op) -> bool:
-    """Whether an op waits for a lock until it can have it."""
+    """Return whether an op waits for a lock until it gets it."""
     if op.call != "flock" or releases(op):
         return False
     return "LOCK_NB" not in op.flags if op.syscall == "flock" else not _WAITING.isdisjoint(op.flags)
 
 
 def releases(op: Op) -> bool:
-    """Whether an op releases a lock."""
+    """Return whether an op releases a lock."""
     return "LOCK_UN" in op.flags
 
 
 def begins_to_wait(op: Op) -> bool:
-    """Whether with an op a request begins to wait, and no more."""
+    """Return whether an op only begins a request's wait."""
     return op.args.get("waits") == 1
 
 
 def has_begun_to_wait(op: Op) -> bool:
-    """Whether an earlier op of the same thread has begun to wait for this one's lock."""
+    """Return whether an earlier op of the same thread has begun to wait for this one's lock."""
     return op.args.get("waits") == 2
 
 
 def apply(op: Op, locks: Locks) -> None:
-    """Do to ``locks`` what an op that is done has done."""
+    """Apply a completed op to ``locks``."""
     lock = lock_of(op)
     if op.call in _CLOSES and releases(op):
         _give_back(op, locks)
@@ -104,7 +104,7 @@ def _request(op: Op, lock: Lock, locks: Locks) -> None:
 
 
 def in_the_way(op: Op, locks: Locks) -> list[Lock]:
-    """The locks in the way of one that was had: their processes have been killed since."""
+    """Release the locks in the way of a granted one: their processes have been killed since."""
     lock = lock_of(op)
     if lock is None or op.result is None or op.result.errno or begins_to_wait(op):
         return []
@@ -120,7 +120,7 @@ def _file(op: Op, place: Place) -> Hashable:
 
 
 class LockHistory:
-    """The ops of a run that change locks, as steps by their index."""
+    """Return the ops of a run that change locks, as steps by their index."""
 
     def __init__(self) -> None:
         self._ops: list[tuple[int, Op]] = []
@@ -136,11 +136,11 @@ class LockHistory:
             self._takers[lock.owner] = op.rank
 
     def killed(self, op: Op) -> set[int]:
-        """The ranks that had the lock that an op has got, and have given it back by no op."""
+        """Return the ranks that held the lock which an op got, and that released it by no op."""
         return {self._takers[lock.owner] for lock in in_the_way(op, self._now)}
 
     def later(self, op: Op, step: int, end: int, follows: Callable[[int, int], bool]) -> set[int]:
-        """The steps that come later, with all that follows from them, if the waiting op ``end`` goes before ``step``.
+        """Return the steps that move behind, with all that depends on them, if waiting ``end`` goes before ``step``.
 
         That is the step itself, and where several share the lock those that took it after that step.  Empty if the op
         cannot go before it.
@@ -159,7 +159,7 @@ class LockHistory:
     def _without(
         self, cut: set[int], end: int, follows: Callable[[int, int], bool]
     ) -> tuple[Locks, dict[tuple[Hashable, int], int]]:
-        """The locks held at the ``end`` without some steps and what follows from them; who took each, and when."""
+        """Return the locks held at the ``end`` without some steps and their consequences: their takers, and when."""
         locks, takers = Locks(), {}
         for index, op in takewhile(lambda each: each[0] < end, self._ops):
             if not any(each <= index and follows(each, index) for each in cut):

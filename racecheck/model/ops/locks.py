@@ -1,4 +1,4 @@
-"""File locks as the kernel keeps them: which exclude each other, which process holds which, and which waits for which.
+"""File locks as the kernel keeps them: which exclude each other, which process holds which, and who waits for whom.
 
 A lock of flock(2) belongs to an open file.  A record lock (fcntl(2)) is on bytes of a file and belongs to a process
 ("posix") or to an open file ("ofd").  Locks of flock(2) and record locks do not see each other.
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 END = 1 << 63
 SHARED, EXCLUSIVE, UNLOCK = "shared", "exclusive", "unlock"
 _LONGEST_CHAIN = 11
-"""The kernel follows a chain of waiting processes no further."""
+"""The kernel follows a chain of waiting processes up to this length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Lock:
         return exclusive and self.owner != other.owner and self.overlaps(other)
 
     def is_beside(self, other: Lock) -> bool:
-        """Whether both are of one owner on one file."""
+        """Return whether both are of one owner on one file."""
         return (self.kind, self.file, self.owner) == (other.kind, other.file, other.owner)
 
 
@@ -55,15 +55,15 @@ class Locks:
     waiting: list[Lock] = field(default_factory=list)
 
     def conflict(self, wanted: Lock) -> Lock | None:
-        """The first lock that stands in the way."""
+        """Return the first lock in the way."""
         return next((lock for lock in self.held if lock.conflicts(wanted)), None)
 
     def own(self, wanted: Lock) -> list[Lock]:
-        """The locks of the same owner that a request changes."""
+        """Return the locks of the same owner that a request changes."""
         return [lock for lock in self.held if lock.is_beside(wanted) and lock.overlaps(wanted)]
 
     def set(self, lock: Lock) -> None:
-        """Take or convert or release: what the owner held of these bytes is replaced, and what then touches is one."""
+        """Take, convert or release a lock: it replaces what the owner held there, and merges with neighbours."""
         own = [old for old in self.held if old.is_beside(lock)]
         parts = [part for old in own for part in _outside(old, lock)]
         parts = _merged([*parts, lock] if lock.mode != UNLOCK else parts)
@@ -72,11 +72,11 @@ class Locks:
         self.held = [*others[:first], *parts, *others[first:]]
 
     def of(self, owner: Hashable, file: int | None = None) -> list[Lock]:
-        """Everything that an owner holds (of one file)."""
+        """Return everything that an owner holds (of one file)."""
         return [lock for lock in self.held if lock.owner == owner and file in (None, lock.file)]
 
     def release(self, owner: Hashable, file: int | None = None) -> None:
-        """Take from an owner everything that it holds (of one file)."""
+        """Remove everything that an owner holds (of one file)."""
         self.held = [lock for lock in self.held if lock.owner != owner or file not in (None, lock.file)]
         if file is None:
             self.waiting = [lock for lock in self.waiting if lock.owner != owner]
@@ -84,11 +84,11 @@ class Locks:
     # Waiting.
 
     def can_go(self, wanted: Lock, *, has_begun: bool) -> bool:
-        """Whether a request that waits for its lock gets on: to the lock, to EDEADLK, or to where it begins to wait."""
+        """Return whether a waiting request can continue: with the lock, with EDEADLK, or by beginning to wait."""
         return self.conflict(wanted) is None or self.is_deadlock(wanted) or self.begins(wanted, has_begun=has_begun)
 
     def begins(self, wanted: Lock, *, has_begun: bool) -> bool:
-        """Whether another one can notice that a request that is in conflict begins to wait.
+        """Return whether another process can notice that a conflicting request begins to wait.
 
         A lock of flock(2) that is converted is lost.  A process that holds a record lock can be part of a circle.
         """
@@ -98,15 +98,17 @@ class Locks:
         return wanted.kind == "posix" and holds and not has_begun
 
     def begin(self, wanted: Lock) -> None:
-        """A request begins to wait."""
+        """Begin a request's wait."""
         if wanted.kind == "flock":
             self.set(replace(wanted, mode=UNLOCK))
         else:
             self.waiting.append(wanted)
 
     def is_deadlock(self, wanted: Lock) -> bool:
-        """Whether a process would wait for itself: the kernel follows the first lock in the way and its owner's latest
-        request, and so on (posix_locks_deadlock of fs/locks.c).
+        """Return whether a process would wait for itself.
+
+        The kernel follows the first lock in the way, its owner's latest request, and so on (posix_locks_deadlock of
+        fs/locks.c).
         """
         lock = self.conflict(wanted) if wanted.kind == "posix" else None
         for _ in range(_LONGEST_CHAIN):
@@ -118,19 +120,19 @@ class Locks:
         return False
 
     def stop_waiting(self, wanted: Lock) -> None:
-        """A request that has begun to wait is answered."""
+        """End a request's wait."""
         if wanted in self.waiting:
             self.waiting.remove(wanted)
 
 
 def _outside(old: Lock, new: Lock) -> list[Lock]:
-    """What is left of ``old`` where ``new`` takes bytes out of it."""
+    """Return what is left of ``old`` where ``new`` takes bytes out of it."""
     parts = [(old.start, min(old.end, new.start)), (max(old.start, new.end), old.end)]
     return [replace(old, start=start, end=end) for start, end in parts if start < end]
 
 
 def _merged(locks: list[Lock]) -> list[Lock]:
-    """One owner's locks in order, neighbours of one mode made one."""
+    """Return one owner's locks in order, with neighbours of one mode merged."""
     found: list[Lock] = []
     for lock in sorted(locks, key=lambda each: each.start):
         if found and found[-1].mode == lock.mode and found[-1].end == lock.start:

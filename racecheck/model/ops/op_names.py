@@ -21,7 +21,7 @@ _VARIES = re.compile(f"{_TEMPORARY}|{_HEXADECIMAL}|{_NUMBER}")
 
 @lru_cache(maxsize=4096)
 def pattern(text: str) -> str:
-    """A path, or a text that mentions some: ``ckpt/step10/__0_1.distcp`` becomes ``ckpt/step#/__#_#.distcp``."""
+    """Return a path's or text's pattern: ``ckpt/step10/__0_1.distcp`` becomes ``ckpt/step#/__#_#.distcp``."""
     return _VARIES.sub("#", text)
 
 
@@ -32,19 +32,19 @@ class Naming:
         self._counts: Counter[tuple[str, str, str]] = Counter()
 
     def peek(self, op: Op) -> OpName:
-        """The name of an op that is the next one of its thread."""
+        """Return the name of an op that is the next one of its thread."""
         key = _key(op)
         return OpName(*key, number=self._counts[key] + 1)
 
     def take(self, op: Op) -> OpName:
-        """The name of an op that has gone."""
+        """Return the name of an op that has happened."""
         name = self.peek(op)
         self._counts[_key(op)] += 1
         return name
 
 
 def paths(op: Op) -> str:
-    """The paths of an op as a pattern, "" for one that has none."""
+    """Return the paths of an op as a pattern, "" for one that has none."""
     return " -> ".join(pattern(place.path) for place in op.places)
 
 

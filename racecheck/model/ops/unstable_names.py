@@ -1,4 +1,4 @@
-"""Names that differ between two runs of one schedule, shown by what they are: the creator's n-th.
+"""Names that differ between two runs of one schedule, shown by their role: the n-th name of a thread.
 
 Randomness comes from the seed, but not all of it: Rust's temporary files draw their names from the clock and from
 addresses, and a process puts its number into a name.  What differs between runs of one schedule is learnt as a
@@ -35,7 +35,7 @@ class Names:
     _counts: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def meet(self, thread: str, path: str) -> None:
-        """A thread mentions a path: what fits in it gets its name now, if it is the first to do so."""
+        """Name the parts of a path that fit a pattern, if the thread is the first to mention them."""
         for part in path.split("/"):
             if part not in self._shown and (found := self._fit(part)) is not None:
                 pattern, start, end = found
@@ -50,13 +50,13 @@ class Names:
         return None
 
     def show(self, path: str) -> str:
-        """A path with its names as they are shown."""
+        """Return a path with its names as they are shown."""
         if not self._shown:
             return path
         return "/".join(self._shown.get(part, part) for part in path.split("/"))
 
     def cover(self, value: _Value) -> _Value:
-        """Data of the model with the names shown in every text of it."""
+        """Return data of the model with the names shown in every text of it."""
         if not self._shown:
             return value
         pattern = re.compile("|".join(map(re.escape, sorted(self._shown, key=len, reverse=True))))
@@ -78,7 +78,7 @@ def _cover(value: Any, pattern: re.Pattern[str], shown: Mapping[str, str]) -> An
 
 
 def learn(runs: Sequence[Outcome]) -> tuple[str, ...]:
-    """The patterns of the names in which runs of one schedule differ, op by op of each thread."""
+    """Return the patterns of the names in which runs of one schedule differ, op by op of each thread."""
     found: dict[str, None] = {}
     for ops in _aligned([_by_thread(run.ops) for run in runs]):
         if len({op.call for op in ops}) > 1:
@@ -98,18 +98,18 @@ def _by_thread(ops: Iterable[Op]) -> dict[str, list[Op]]:
 
 
 def _aligned(runs: Sequence[dict[str, list[Op]]]) -> Iterator[tuple[Op, ...]]:
-    """The n-th op of a thread in all runs, for every thread and n."""
+    """Yield the n-th op of a thread in all runs, for every thread and n."""
     for thread in runs[0]:
         yield from zip(*(run.get(thread, []) for run in runs), strict=False)
 
 
 def _common(texts: Sequence[str]) -> int:
-    """How many letters all begin with."""
+    """Return how many letters all begin with."""
     return sum(1 for _ in itertools.takewhile(lambda letters: len(set(letters)) == 1, zip(*texts, strict=False)))
 
 
 def _pattern(names: Sequence[str]) -> str | None:
-    """What fits all of these names; None if they have nothing in common that could be called a name's pattern."""
+    """Return a pattern that fits all of these names; None if they have too little in common."""
     start = _common(names)
     end = _common([name[start:][::-1] for name in names])
     middles = [name[start : len(name) - end] for name in names]
@@ -117,7 +117,7 @@ def _pattern(names: Sequence[str]) -> str | None:
     if kind is None or not all(middles):
         return None
     head, tail = names[0][:start], names[0][len(names[0]) - end :]
-    if kind == _NUMBER:  # of any size: two numbers may well begin or end alike
+    if kind == _NUMBER:  # of any length: two numbers may begin or end alike by chance
         return f"{re.escape(head.rstrip(string.digits))}({kind}+){re.escape(tail.lstrip(string.digits))}"
     shortest, longest = min(map(len, middles)), max(map(len, middles))
     return f"{re.escape(head)}({kind}{{{shortest},{longest}}}){re.escape(tail)}"

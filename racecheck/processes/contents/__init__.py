@@ -1,1 +1,1 @@
-"""What is in the files of a checkpoint, read where nothing else can come to harm."""
+"""Read what is in the files of a checkpoint, where the reader can harm nothing else."""

@@ -39,7 +39,7 @@ _TYPES = frozenset({
 
 
 class Unreadable(Exception):
-    """A file that is not what it should be; its text is a `Content`'s or `Piece`'s problem."""
+    """An invalid file; the text is a `Content`'s or `Piece`'s problem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def parse(data: bytes) -> Metadata:
 
 
 def _ended(data: bytes) -> str:
-    """A pickle begins with its protocol and ends with a full stop."""
+    """Return whether this looks like a pickle: it begins with its protocol and ends with a full stop."""
     is_cut = data[:1] == pickle.PROTO and data[-1:] != pickle.STOP
     return f"truncated: only {len(data)} bytes are there" if is_cut else ""
 
@@ -116,7 +116,7 @@ def _ended(data: bytes) -> str:
 
 
 class _Record:
-    """Stands in for an object: keeps what it was made from (``args``) and given (``state``)."""
+    """Stands in for an object: keeps its arguments (``args``) and its ``state``."""
 
     args: tuple[object, ...] = ()
     state: object = None
@@ -155,7 +155,7 @@ _REFUSED = (
 
 
 class _Reader(_Unpickler):
-    """Keys are plain: to hash a million tuples, each in the next, would overflow the stack."""
+    """Refuse keys that are not plain: to hash a million tuples, each in the next, would overflow the stack."""
 
     dispatch: ClassVar[dict[int, Any]] = {
         code: load for code, load in _LOADERS.items() if bytes([code]) not in _REFUSED
@@ -233,7 +233,7 @@ def _is(found: object, name: str) -> bool:
 
 
 def _fields(found: object, name: str) -> dict[str, Any]:
-    """The attributes of an object of the class ``name``."""
+    """Return the attributes of an object of the class ``name``."""
     if not _is(found, name):
         raise Unreadable(f"not DCP metadata: {type(found).__name__} instead of {name}")
     assert isinstance(found, _Record)
@@ -252,7 +252,7 @@ def _sequence(found: object) -> Sequence[object]:
 
 
 def _sizes(found: object) -> tuple[int, ...]:
-    """The numbers of a torch.Size."""
+    """Return the numbers of a torch.Size."""
     inner = found.args[0] if _is(found, "Size") and isinstance(found, _Record) and found.args else found
     return tuple(_natural(each) for each in _sequence(inner))
 

@@ -20,7 +20,7 @@ from racecheck.invariants.checkpoints import FOREIGN, TOO_LARGE, UNSUPPORTED
 from racecheck.processes.contents.dcp_metadata import Chunk, Unreadable
 
 LARGEST = 256 << 20
-"""No more bytes than these are read of a file, or of a piece of one."""
+"""The most bytes that are read of a file, or of a piece of one."""
 
 _ZIP = b"PK\x03\x04"
 _LEGACY = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
@@ -41,17 +41,17 @@ _TYPES: Mapping[str, torch.dtype] = {
 
 
 def too_large(size: int) -> str:
-    """The problem of a file, or a piece of one, of this size."""
+    """Return the problem of a file, or a piece of one, of this size."""
     return f"it has {size} bytes, {TOO_LARGE}"
 
 
 def one_line(error: BaseException) -> str:
-    """An error in one plain line."""
+    """Return an error in one plain line."""
     return plain(str(error)) or type(error).__name__
 
 
 def plain(text: str) -> str:
-    """``text`` in printable characters of one line that is not too long."""
+    """Return ``text`` as one line of printable characters of limited length."""
     words = " ".join(text[:_LINE].split())
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in words)
 
@@ -60,11 +60,11 @@ def plain(text: str) -> str:
 
 
 _DAMAGED = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, OverflowError, RuntimeError, ValueError)
-"""What zipfile raises, depending on which bytes of an archive are other ones."""
+"""What zipfile raises, depending on which bytes of an archive are wrong."""
 
 
 def load_torch(data: bytes) -> Any:
-    """What torch.save has written; raises `Unreadable`."""
+    """Return what torch.save has written; raises `Unreadable`."""
     if data.startswith(_ZIP):
         _check_archive(data)
     elif not data.startswith(_LEGACY):
@@ -80,7 +80,7 @@ def load_torch(data: bytes) -> Any:
 
 
 def _plain_arrays() -> list[Any]:
-    """What arrays of numpy are made of: the states of random generators that training saves with its weights."""
+    """Return what numpy arrays are made of: the states of random generators that training saves with its weights."""
     types = [each for each in vars(np.dtypes).values() if _is_type(each, np.dtype)]
     rebuild = [each.__reduce__()[0] for each in (np.zeros(1), np.float64(1))]
     return [*rebuild, np.ndarray, np.dtype, *types]
@@ -91,7 +91,7 @@ def _is_type(found: Any, base: type) -> bool:
 
 
 def _check_archive(data: bytes) -> None:
-    """Raises `Unreadable` for an archive that is cut, too large, or has other bytes than were written.
+    """Raise `Unreadable` for an archive that is cut, too large, or whose checksums do not fit.
 
     torch does not look at the checksums: of a file whose blocks never reached the disk it loads zeros.  Where no
     checksum at all is right none was kept (`torch.serialization.set_crc32_options`).
@@ -131,7 +131,7 @@ def _torch_problem(error: Exception, data: bytes) -> str:
 
 
 def begins_as_torch(data: bytes) -> bool:
-    """Whether these are the first bytes of what torch.save writes: the first entry of its archive is the pickle."""
+    """Return whether these bytes begin a file of torch.save: the first entry of its archive is the pickle."""
     if data.startswith(_ZIP) and len(data) >= _ZIP_HEADER.size:
         (length,) = _ZIP_HEADER.unpack_from(data)
         return data[_ZIP_HEADER.size : _ZIP_HEADER.size + length].endswith(b"/data.pkl")
@@ -142,7 +142,7 @@ def begins_as_torch(data: bytes) -> bool:
 
 
 def load_safetensors(data: bytes) -> dict[str, torch.Tensor]:
-    """The tensors of a safetensors file: the length of a JSON header, the header, the bytes; raises `Unreadable`."""
+    """Return a safetensors file's tensors: the length of a JSON header, the header, the bytes; raises `Unreadable`."""
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or (len(data) < 8 + length and data[8:9] in {b"{", b""}):
         raise Unreadable(f"truncated: only {len(data)} bytes are there")
@@ -161,7 +161,7 @@ def load_safetensors(data: bytes) -> dict[str, torch.Tensor]:
 
 
 def _span(about: Any) -> tuple[torch.dtype, tuple[int, ...], int, int]:
-    """Type, shape and place of a tensor; raises `Unreadable` or whatever a header of another form leads to."""
+    """Return type, shape and place of a tensor; raises `Unreadable`, or another error for an invalid header."""
     if about["dtype"] not in _TYPES:
         raise Unreadable(f"it has tensors of type {about['dtype']}; {UNSUPPORTED}")
     kind, shape = _TYPES[about["dtype"]], tuple(map(int, about["shape"]))

@@ -1,4 +1,4 @@
-"""What is in the files of a checkpoint: whole or not, and which weights.
+"""Read the files of a checkpoint: whether they are whole, and which weights they hold.
 
 The files are those of code under test, damaged or foreign: they are read without running anything in them, and all that
 is wrong with one becomes its problem.  Runs in a process of its own, for it imports torch.
@@ -48,7 +48,7 @@ def read(root: str) -> dict[str, dict[str, Any]]:
 
 
 def _files(directory: Path) -> Iterator[Path]:
-    """Everything below a directory but directories, in order of paths; links to directories are not gone into."""
+    """Yield everything below a directory except directories, in order of paths; follow no link to a directory."""
     try:
         entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
     except OSError:
@@ -66,7 +66,7 @@ def _relative(top: Path, path: Path) -> str:
 
 
 def _content(top: Path, path: Path) -> Content | None:
-    """What a file is; None for one that is none of a checkpoint's."""
+    """Return a file's content; None for a file that belongs to no checkpoint."""
     try:
         if _METADATA.fullmatch(path.name):
             return _of_metadata(top, path)
@@ -126,7 +126,7 @@ def _descriptor(top: Path, path: Path) -> int:
 
 
 def _bytes(top: Path, path: Path) -> bytes:
-    """The whole of a file; raises `Unreadable`, also for an empty one."""
+    """Return the whole of a file; raises `Unreadable`, also for an empty one."""
     with _open(top, path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > formats.LARGEST:
@@ -152,7 +152,7 @@ def _order(piece: Piece) -> tuple[Any, ...]:
 
 
 def _unstored(found: Metadata) -> Iterator[str]:
-    """What the metadata describes without saying where it is."""
+    """Return what the metadata describes without a location."""
     stored = {(item.name, item.start) for item in found.items}
     names = {item.name for item in found.items}
     for name, tensor in found.tensors.items():
@@ -164,7 +164,7 @@ def _unstored(found: Metadata) -> Iterator[str]:
 
 
 def _gaps(name: str, tensor: Tensor) -> Iterator[str]:
-    """What keeps the chunks from making up the tensor."""
+    """Return what keeps the chunks from making up the tensor."""
     for chunk in tensor.chunks:
         ends = [start + size for start, size in zip(chunk.start, chunk.sizes, strict=True)]
         if any(end > side for end, side in zip(ends, tensor.shape, strict=True)):
@@ -213,7 +213,7 @@ def _about(file: str, problem: str) -> str:
 
 
 def _chunk(found: Metadata, item: Item) -> Chunk | None:
-    """The chunk that an item stores."""
+    """Return the chunk that an item stores."""
     tensor = found.tensors.get(item.name)
     if tensor is None:
         return None
@@ -223,7 +223,7 @@ def _chunk(found: Metadata, item: Item) -> Chunk | None:
 
 
 def _load(top: Path, path: Path, item: Item) -> Any:
-    """What an item holds; raises `Unreadable`."""
+    """Return what an item holds; raises `Unreadable`."""
     if item.extensions:
         raise Unreadable(f"it went through {', '.join(item.extensions)}; {UNSUPPORTED}")
     if item.length > formats.LARGEST:
@@ -231,7 +231,7 @@ def _load(top: Path, path: Path, item: Item) -> Any:
     with _open(top, path) as file:
         size = os.fstat(file.fileno()).st_size
         begin = file.read(9)
-        if begin[8:] == b"{":  # written with SerializationFormat.SAFETENSORS: offsets are not of the file
+        if begin[8:] == b"{":  # written with SerializationFormat.SAFETENSORS: its offsets are not file offsets
             return _by_name(_bytes(top, path), item.name)
         if item.offset + item.length > size:
             there = max(0, size - item.offset)
@@ -248,7 +248,7 @@ def _by_name(data: bytes, name: str) -> torch.Tensor:
 
 
 def _check(loaded: Any, tensor: Tensor, chunk: Chunk) -> None:
-    """Raises `Unreadable` if what an item holds is not the chunk that the metadata promises."""
+    """Raise `Unreadable` if what an item holds is not the chunk that the metadata promises."""
     if not isinstance(loaded, torch.Tensor):
         raise Unreadable(f"it holds {type(loaded).__name__}, not a tensor")
     if tuple(loaded.shape) != chunk.sizes:

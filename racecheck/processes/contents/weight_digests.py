@@ -1,4 +1,4 @@
-"""Digests of weights: how a state that was saved and one that was loaded are compared without keeping either.
+"""Digests of weights, to compare a saved state with a loaded one without keeping either.
 
 Runs in ranks, and in the process that reads checkpoint files; nothing else imports it, for it imports torch.
 """
@@ -18,7 +18,7 @@ _DIGITS = 16
 
 
 def digests(state: Any) -> dict[str, str]:
-    """The digest of each leaf of a nested state, by its name: keys and indices joined with dots.
+    """Return the digest of each leaf of a nested state, by its name: keys and indices joined with dots.
 
     Dicts, lists and tuples are gone into, and an object with a method ``state_dict`` counts as what that gives.  Two
     digests of tensors are equal exactly when type, shape and bytes are; of a number, a text, a bool or None its JSON
@@ -36,18 +36,18 @@ def digests(state: Any) -> dict[str, str]:
 
 
 def _unused(name: str, found: Mapping[str, str]) -> str:
-    """``name``, marked where another leaf has it: {"a.b": 1, "a": {"b": 2}}."""
+    """Return ``name``, marked where another leaf has it: {"a.b": 1, "a": {"b": 2}}."""
     return name if name not in found else _unused(f"{name}'", found)
 
 
 def digest_of(state: Any) -> str:
-    """One digest of a nested state: of a bare leaf the leaf's own."""
+    """Return one digest of a nested state: of a bare leaf the leaf's own."""
     found = digests(state)
     return found[""] if [*found] == [""] else _short(json.dumps(found, sort_keys=True).encode())
 
 
 def _leaves(state: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Every leaf with its name, in the order of names: ranks may have filled their dicts in different orders."""
+    """Yield every leaf with its name, in the order of names: ranks may have filled their dicts in different orders."""
     if isinstance(state, torch.Tensor):
         yield name, state
     elif isinstance(state, Mapping):
@@ -63,7 +63,7 @@ def _leaves(state: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _digest(leaf: Any) -> str:
-    """The digest of a leaf, "" for one that is neither a tensor nor a plain value."""
+    """Return the digest of a leaf, "" for one that is neither a tensor nor a plain value."""
     if callable(getattr(leaf, "local_shards", None)) and callable(getattr(leaf, "gather", None)):
         leaf = _gathered(leaf)
     if isinstance(leaf, torch.Tensor):
@@ -87,7 +87,7 @@ def _of_tensor(tensor: Any) -> str:
 
 
 def _gathered(sharded: Any) -> torch.Tensor:
-    """The whole of a ShardedTensor on every rank, where it gives it to one only."""
+    """Return the whole of a ShardedTensor on every rank; torch returns it on one rank only."""
     whole = torch.empty(sharded.size(), dtype=sharded.dtype)
     group = getattr(sharded, "_process_group", None)
     first = dist.get_global_rank(group, 0) if group is not None else 0

@@ -1,1 +1,1 @@
-"""Can this machine run controlled worlds?  Every primitive is tried."""
+"""Examine whether this machine can run controlled worlds, by trying every primitive."""

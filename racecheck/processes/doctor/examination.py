@@ -1,4 +1,4 @@
-"""Can this machine run controlled worlds?  Every primitive is tried by doing it, in a process of its own.
+"""Examine whether this machine can run controlled worlds: try every primitive, in a process of its own.
 
 Nothing here is specific to Linux, so that elsewhere this can still say what is missing.
 """
@@ -80,7 +80,7 @@ def check() -> list[Check]:
 
 
 def start(base: Path) -> Session:
-    """A session below ``base``; raises `CannotRun` naming what this machine lacks.
+    """Return a session below ``base``; raises `CannotRun`, which names what this machine lacks.
 
     The primitives are tried while the session imports torch.
     """
@@ -141,7 +141,7 @@ class _Probe:
 
 
 def text(checks: Sequence[Check]) -> str:
-    """A line for each check, and below it, for what is missing, what to do; at the end what follows."""
+    """Return a line for each check, with what to do below a failed one, and a conclusion."""
     lines = []
     for each in checks:
         state = "ok" if each.ok else "MISSING" if each.required else "optional"

@@ -1,4 +1,4 @@
-"""What a controlled world needs of the machine, tried by doing it.
+"""What a controlled world needs of the machine, tried in practice.
 
 `racecheck.processes.doctor.examination` runs this in an interpreter of its own, which has one thread and forks for each
 probe: what a probe does to its process (a filter, a signal that kills) is gone with it.  A probe returns a remark
@@ -46,7 +46,7 @@ _SET_MODE_FILTER, _LISTENER_AND_KILLABLE = 1, 1 << 3 | 1 << 5
 _SET_FLAGS, _SYNC_WAKE_UP = 0x40082104, 1
 _YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
 _ANSWER = errno.EXDEV
-"""What a call is answered with; the kernel would not say so."""
+"""The errno that the probes answer with; the kernel would not return it."""
 
 
 def _make_directory() -> int:
@@ -78,7 +78,7 @@ def _architecture() -> str:
 
 
 def _kernel() -> str:
-    """The kernel looks at the flags first, EINVAL, and then at the filter, EFAULT for none (seccomp(2))."""
+    """Return the kernel looks at the flags first, EINVAL, and then at the filter, EFAULT for none (seccomp(2))."""
     error = libc.syscall(_number("seccomp"), _SET_MODE_FILTER, _LISTENER_AND_KILLABLE, None)[1]
     release = platform.release()
     known = error == errno.EFAULT or (error != errno.EINVAL and _version(release) >= (5, 19))
@@ -98,7 +98,7 @@ def _filter() -> str:
 
 
 def _signals() -> str:
-    """A received call is neither interrupted nor made again, whatever signal comes."""
+    """Check that a received call is neither interrupted nor made again, whatever signal comes."""
     with stopped(_make_directory) as subject:
         received = subject.receive()
         os.kill(subject.pid, signal.SIGUSR1)
@@ -110,7 +110,7 @@ def _signals() -> str:
 
 
 def _descriptors() -> str:
-    """With as many open files allowed as a rank is given."""
+    """Check with as many open files allowed as a rank gets."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     wanted = seccomp.FIRST_DESCRIPTOR
@@ -138,7 +138,7 @@ def _memory() -> str:
 
 
 def _scope() -> str:
-    """Yama's (Documentation/admin-guide/LSM/Yama.rst): descendants are ours up to 1."""
+    """Check Yama (Documentation/admin-guide/LSM/Yama.rst): it must allow access to descendants, so at most 1."""
     try:
         return f"kernel.yama.ptrace_scope is {_YAMA.read_text().strip()}"
     except OSError:
@@ -230,7 +230,7 @@ def _loopback() -> str:
 
 
 def _torch() -> str:
-    """A process group of one."""
+    """Check that a process group of one comes up."""
     signal.alarm(_PATIENCE_WITH_TORCH)
     os.environ.update(CUDA_VISIBLE_DEVICES="", GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1")
     import torch  # noqa: PLC0415

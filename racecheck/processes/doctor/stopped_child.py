@@ -1,4 +1,4 @@
-"""A process under the filter, as a rank is: the probes of the doctor try things on it."""
+"""A process under the filter, as a rank is, for the doctor's probes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class LackingError(Exception):
-    """The machine does not do it."""
+    """The machine lacks something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Subject:
     stack_pipe: int
 
     def receive(self) -> seccomp.Notification:
-        """The call that it is stopped in; raises `LackingError`."""
+        """Return the call that it is stopped in; raises `LackingError`."""
         if not readable(self.listener.descriptor):
             raise LackingError("the filter did not report a call")
         found = self.listener.receive()
@@ -39,7 +39,7 @@ class Subject:
         return found
 
     def status(self) -> int:
-        """Let it go on to its end; returns its exit status."""
+        """Let it run to its end; returns its exit status."""
         while True:
             if self._pass_on():
                 continue
@@ -56,7 +56,7 @@ class Subject:
 
 @contextmanager
 def stopped(act: Callable[[], int]) -> Iterator[Subject]:
-    """A child that puts the filter on and ends with the status that ``act`` returns."""
+    """Start a child that puts the filter on and ends with the status that ``act`` returns."""
     ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid == 0:
@@ -87,7 +87,7 @@ def _be_subject(channel: socket.socket, act: Callable[[], int]) -> int:
 
 
 def leave(function: Callable[[], int]) -> None:
-    """Run a function in a forked child, which ends with its status, and with its parent at the latest."""
+    """Run a function in a forked child, which ends with the function's status, and with its parent at the latest."""
     status = 70
     try:
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -98,13 +98,13 @@ def leave(function: Callable[[], int]) -> None:
 
 
 def expect(held: bool, otherwise: str) -> None:
-    """Raises `LackingError` that says ``otherwise`` unless it held."""
+    """Raise `LackingError` with the message ``otherwise`` unless the condition holds."""
     if not held:
         raise LackingError(otherwise)
 
 
 def readable(descriptor: int, milliseconds: int = 5000) -> bool:
-    """Whether there is something to read, by now or soon."""
+    """Return whether there is something to read, now or soon."""
     watch = select.poll()
     watch.register(descriptor, select.POLLIN)
     return any(event & select.POLLIN for _, event in watch.poll(milliseconds))

@@ -58,18 +58,20 @@ _WAITS_AND_LOGS = tuple(
     for name in ("asyncio", "concurrent", "logging", "multiprocessing", "queue", "selectors", "subprocess", "threading")
 )
 _LOST = re.compile(r"gloo/transport/.*(closed by peer|reset by peer|Broken pipe|Timed out)", re.DOTALL)
-"""What gloo says of a peer that is gone."""
+"""What gloo says about a peer that is gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a world's ranks are to do.  ``watched`` is the scenario's directory, ``scratch`` holds a TMPDIR
-    for each rank, ``output`` what each prints.  ``controlled`` is False in free mode, in which calls that a fault may
-    be about are ``filtered`` all the same.  ``ahead`` is how many nanoseconds each rank's clock is, ``sizes`` are the
-    world's by name.  ``recovering``: they run the scenario's recovery.  ``loads`` is the directory of a loader
-    (`racecheck.processes.ranks.recovery_worker`), whose bytes are in the file ``spool``; if it is ``reading`` it says
-    what is in the files, too.  ``early``: a rank goes on at once whose part of a collective needs nothing of its peers.
-    ``spread``: ranks compute enough that they are faster on different processors.
+    """What a world's ranks are to do.
+
+    ``watched`` is the scenario's directory, ``scratch`` holds a TMPDIR for each rank, ``output`` what each prints.
+    ``controlled`` is False in free mode, in which calls that a fault may be about are ``filtered`` all the same.
+    ``ahead`` is how many nanoseconds each rank's clock is ahead, ``sizes`` are the world's by name.  ``recovering``:
+    they run the scenario's recovery.  ``loads`` is the directory of a loader
+    (`racecheck.processes.ranks.recovery_worker`), whose bytes are in the file ``spool``; if it is ``reading`` it
+    reports what is in the files, too.  ``early``: a rank whose part of a collective needs nothing of its peers
+    continues at once. ``spread``: ranks compute enough that they are faster on different processors.
     """
 
     target: str
@@ -92,14 +94,14 @@ class Job:
     spread: bool = False
 
     def rank(self, number: int, channel: socket.socket) -> Rank:
-        """What the scenario gets to know."""
+        """Return what the scenario receives."""
         node, local = divmod(number, self.ranks // self.nodes)
         tell, sizes = functools.partial(_tell, self, channel), MappingProxyType(_Sizes(self.sizes, channel))
         return Rank(number, self.ranks, Path(self.watched), node, local, sizes, tell)
 
 
 class _Sizes(dict[str, int]):
-    """Sizes by name; to ask for one that there is not is wrong usage, which is not the target's bug."""
+    """Sizes by name; to ask for an unknown one is wrong usage, not the target's bug."""
 
     def __init__(self, sizes: Mapping[str, int], channel: socket.socket) -> None:
         super().__init__(sizes)
@@ -125,8 +127,10 @@ _THREADING = frozenset({"threading", "queue", "concurrent.futures._base", "concu
 
 
 def sleep(seconds: SupportsFloat | SupportsIndex, /) -> None:
-    """In place of ``time.sleep``, which asks the kernel for a point in time: how far off that is when the call is
-    intercepted depends on how fast this machine is.  This one asks for a duration.
+    """Replace ``time.sleep``, and ask the kernel for a duration.
+
+    The original asks for a point in time: how far off that is when the call is intercepted depends on how fast this
+    machine is.
     """
     seconds = float(seconds)
     if seconds < 0:
@@ -145,14 +149,14 @@ _reads = threading.local()
 
 
 def show_gpus() -> None:
-    """From now on this process sees the GPUs that the session's own process could see; before it asks CUDA."""
+    """Make the GPUs of the session's own process visible to this process, before it asks CUDA."""
     os.environ.pop("CUDA_VISIBLE_DEVICES", None)
     if SHOWN in os.environ:
         os.environ["CUDA_VISIBLE_DEVICES"] = os.environ[SHOWN]
 
 
 def take_over_time() -> None:
-    """Make the clocks ones that the supervisor answers for.
+    """Replace the clocks by ones that the supervisor answers for.
 
     Python's read the virtual time from a page of memory that the supervisor writes.  Each reading is later than the one
     before; those of the time of day are counted by themselves, for it goes into files, and how often an event loop asks
@@ -184,7 +188,7 @@ def take_over_time() -> None:
 
 
 def tell_of_clock(frame: FrameType | None) -> None:
-    """Announce the program's first look at a clock, ``frame`` being our caller's caller or one of our own frames.
+    """Announce the program's first look at a clock; ``frame`` is our caller's caller or one of our own frames.
 
     Where torch looks, or what Python's library waits and logs with, the program learns nothing by it.
     """
@@ -203,7 +207,7 @@ def _is_of_program(file: str) -> bool:
 
 
 def _replace(functions: Mapping[int, Any]) -> None:
-    """In modules that have them under names of their own (``from time import monotonic``), by identity of the old."""
+    """Replace the clocks in modules that have them under names of their own (``from time import monotonic``)."""
     for module in [module for name, module in sys.modules.items() if name != "time"]:
         for name, value in [*getattr(module, "__dict__", {}).items()]:
             if id(value) in functions:
@@ -254,8 +258,9 @@ def take_over_processes() -> None:
 
 
 def take_over_polls() -> None:
-    """Announce each question about another thread that does not wait, and that an event is about to be set: the answer
-    depends on which thread goes first.
+    """Announce each question about another thread that does not wait, and that an event is about to be set.
+
+    The answer depends on which thread goes first.
     """
     polls: tuple[tuple[type, tuple[str, ...]], ...] = (
         (threading.Thread, ("is_alive",)),
@@ -269,14 +274,16 @@ def take_over_polls() -> None:
 
 
 def take_over_limits() -> None:
-    """Announce how long a thread is about to wait at most: from the wait itself only a point in time can be told."""
+    """Announce how long a thread is about to wait at most: the wait itself only shows a point in time."""
     for owner, method in (threading.Condition, "wait"), (threading.Thread, "join"):
         setattr(owner, method, _announcing(getattr(owner, method)))
 
 
 def take_over_signals() -> None:
-    """Leave `STACK_SIGNAL` alone: a program that puts back all handlers as Python knows them (Lightning's Trainer, when
-    a fit ends) would end its process with the next stack that is asked for, since faulthandler's is none of them.
+    """Leave `STACK_SIGNAL` alone.
+
+    A program that restores all handlers as Python knows them (Lightning's Trainer, when a fit ends) would remove
+    faulthandler's, which Python does not know, and end its process with the next request for a stack.
     """
     original = signal.signal
 
@@ -319,12 +326,12 @@ def _starting_program(original: Callable[..., int]) -> Callable[..., int]:
 
 
 def _about_to_start() -> None:
-    """From now on the rank has several threads or processes."""
+    """Note that the rank now has several threads or processes."""
     announce({"is": "starting"})
 
 
 def _started() -> None:
-    """A thread or process has been started: it may run first, or its parent may."""
+    """Note that a thread or process has been started: it may run first, or its parent may."""
     announce({"is": "started", "stack": stack()})
 
 
@@ -373,7 +380,7 @@ def _work(name: str | None, function: Callable[..., Any], /, *given: Any, **name
 
 
 def announce(message: dict[str, Any], room: int = 4096) -> Any:
-    """Tell the supervisor and wait for its answer (JSON data); None where nobody listens.
+    """Send a message to the supervisor and wait for its answer (JSON data); None where nobody listens.
 
     ``room`` is the most bytes that the answer may take.  A thread keeps the GIL where the answer comes at once: which
     other one takes it meanwhile would depend on how fast they are.
@@ -391,13 +398,14 @@ def announce(message: dict[str, Any], room: int = 4096) -> Any:
 
 
 def nanoseconds(limit: timedelta | None) -> int:
-    """A time limit, as the supervisor hears of it; 0 for none."""
+    """Return a time limit as the supervisor receives it; 0 for none."""
     return round(limit.total_seconds() * 1e9) if limit is not None else 0
 
 
 def stack(frame: FrameType | None = None) -> list[tuple[str, int, str]]:
-    """The calling thread's Python stack up to where the scenario was called, innermost first, without our
-    own frames.
+    """Return the calling thread's Python stack, innermost frame first.
+
+    It ends where the scenario was called, and leaves out our own frames.
     """
     return list(_frames(frame or sys._getframe(1)))
 
@@ -417,12 +425,11 @@ def run(
     connect: Callable[[Job, int], None],
     own: Sequence[str],
 ) -> int:
-    """The life of a rank after its fork; returns the exit status.  ``own`` names the modules of the scenario's
-    own, which are finalised with it.
+    """Run a rank after its fork; returns the exit status.  ``own`` names the scenario's modules, to be finalised.
 
-    1. settle: environment, output, seeds; 2. install the filter, hand the listener over; 3. ``connect``: bring
-    the process group up; 4. announce "ready" and wait for everybody; 5. run the scenario; 6. send the result;
-    7. in free mode wait for the others, and end as a Python process ends; 8. announce "exit".
+    1. settle: environment, output, seeds; 2. install the filter, hand the listener over; 3. ``connect``: bring the
+    process group up; 4. announce "ready" and wait for all ranks; 5. run the scenario; 6. send the result; 7. in free
+    mode wait for the others, and end as a Python process ends; 8. announce "exit".
     """
     settle(job, rank)
     if job.controlled:
@@ -445,7 +452,7 @@ def run(
 
 
 def _run_one_by_one(place: int) -> None:
-    """Let the threads of this rank run on one processor, none of which interrupts another that it has woken.
+    """Keep the threads of this rank on one processor, so that none interrupts the one that woke it.
 
     Which of two threads is faster would be luck, where both run Python code that no op separates.  Ranks take turns,
     so that all are fastest in one ``place``, too; sessions next to each other have different ones.
@@ -455,7 +462,7 @@ def _run_one_by_one(place: int) -> None:
     chosen = {allowed[(int(Path(os.environ["RACECHECK_SLOT"]).name) + place) % len(allowed)]}
 
     def affinity(pid: int, /) -> set[int]:
-        """Processors as the program would find them; a choice of its own counts."""
+        """Return processors as the program would find them; a choice of its own counts."""
         found = ask(pid)
         return {*allowed} if found == chosen else found
 
@@ -466,7 +473,7 @@ def _run_one_by_one(place: int) -> None:
 
 
 def settle(job: Job, rank: int) -> None:
-    """Make a forked process a rank's: its environment, where its output goes, where its randomness begins."""
+    """Make a forked process a rank's: its environment, its output, its seeds."""
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     scratch, per_node = Path(job.scratch) / str(rank), job.ranks // job.nodes
     os.environ.update(
@@ -496,15 +503,17 @@ def _hand_over(channel: socket.socket, *, controlled: bool) -> None:
 
 
 def listen_for_stacks() -> int:
-    """Make this process write the stack of a thread that gets `STACK_SIGNAL` to a pipe; returns its other end."""
+    """Have this process write the stack of a thread that gets `STACK_SIGNAL` to a pipe; returns the other end."""
     reading, writing = os.pipe()
     faulthandler.register(STACK_SIGNAL, file=writing, all_threads=False, chain=False)
     return reading
 
 
 def _grow_descriptor_table() -> None:
-    """Now, with one thread: once there are several the kernel waits for all processors before it uses a larger
-    table, which takes longer than the rest of opening a file a hundred times over.
+    """Enlarge the descriptor table now, while there is one thread.
+
+    With several threads the kernel waits for all processors before it uses a larger table, which takes longer than the
+    rest of opening a file a hundred times.
     """
     highest = min(4 * seccomp.FIRST_DESCRIPTOR, resource.getrlimit(resource.RLIMIT_NOFILE)[0]) - 1
     os.close(os.dup2(0, highest))
@@ -513,7 +522,7 @@ def _grow_descriptor_table() -> None:
 def result_of(
     scenario: Scenario, rank: Rank, job: Job, channel: socket.socket
 ) -> tuple[RankResult, BaseException | None]:
-    """Call the scenario, or its recovery; returns how that ended, and the exception if it was one."""
+    """Call the scenario, or its recovery; returns its result, and the exception if there was one."""
     try:
         value = scenario.resume(rank) if job.recovering else scenario(rank)
     except SystemExit as end:
@@ -533,7 +542,7 @@ def result_of(
 
 
 def raised(error: BaseException, rank: int, job: Job) -> Raised:
-    """An exception as data, with paths as they are shown: the place of the watched directory differs between sessions.
+    """Return an exception as data, with paths as they are shown: the watched directory differs between sessions.
 
     One that only reports other ranks' failures (torch's ``CheckpointException`` has them by rank in
     ``failures``) stands for this rank's own failure, and is an echo where there is none.
@@ -561,8 +570,9 @@ def _cause(error: BaseException, rank: int) -> tuple[BaseException, bool]:
 
 
 def _from_collective(error: BaseException | None) -> bool:
-    """Whether a collective's failure is behind this exception: `process_group` marks those that Python calls, and of
-    C++'s (in DDP's backward) the text tells.
+    """Return whether an exception comes from a collective's failure.
+
+    `process_group` marks failures of collectives that Python calls; those of C++ (in DDP's backward) show in the text.
     """
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
@@ -584,13 +594,13 @@ def _shown(message: str, job: Job) -> str:
 
 
 def _name_of(error: OSError) -> Any:
-    """The name that the error is about: of two, the new one if that is taken."""
+    """Return the name that the error is about: of two, the new one if that is taken."""
     taken = error.errno in {errno_module.EEXIST, errno_module.ENOTEMPTY}
     return error.filename2 if taken and error.filename2 is not None else error.filename
 
 
 def _path(error: OSError, job: Job) -> str:
-    """What an error is about, as places show it."""
+    """Return what an error is about, as places show it."""
     name = _name_of(error)
     text = os.fsdecode(name) if isinstance(name, (str, bytes)) else ""
     for root, shown in ((job.watched, "."), (job.scratch, "TMPDIR")):
@@ -600,7 +610,7 @@ def _path(error: OSError, job: Job) -> str:
 
 
 def _traceback(trace: TracebackType | None) -> tuple[Frame, ...]:
-    """Innermost first.  (Not by ``traceback``, which would read the source files.)"""
+    """Return a stack, innermost frame first; the module ``traceback`` would read the source files."""
     found: list[Frame] = []
     while trace is not None:
         code = trace.tb_frame.f_code
@@ -611,8 +621,9 @@ def _traceback(trace: TracebackType | None) -> tuple[Frame, ...]:
 
 
 def _tell(job: Job, channel: socket.socket, kind: str, state: Any, step: int, at: str | Path) -> None:
-    """Say which weights were saved or loaded, or that a save has returned; what happened before it is known where the
-    world is controlled.
+    """Report which weights were saved or loaded, or that a save has returned.
+
+    Where the world is controlled, it is known what happened before.
     """
     weights = importlib.import_module("racecheck.processes.contents.weight_digests")
     where = os.path.relpath(at, job.watched) if at else ""
@@ -629,9 +640,10 @@ def send(channel: socket.socket, message: dict[str, Any]) -> None:
 
 
 def _finalise(error: BaseException | None, own: Sequence[str]) -> None:
-    """End as the interpreter would, as far as a scenario can tell: threads are joined, exit handlers run, the
-    scenario's own modules are cleared and what becomes unreachable is finalised (an unclosed file gets its last
-    bytes).  The traceback is not printed: it is in the result.
+    """End as the interpreter would, as far as a scenario can notice.
+
+    Threads are joined, exit handlers run, the scenario's own modules are cleared, and unreachable objects are finalised
+    (an unclosed file gets its last bytes).  The traceback is not printed: it is in the result.
 
     A real finalisation would also tear torch down, which takes longer than a whole run.
     """
@@ -652,7 +664,7 @@ def _finalise(error: BaseException | None, own: Sequence[str]) -> None:
 
 
 def newest_modules(count: int) -> list[str]:
-    """The ``count`` modules imported last.
+    """Return the ``count`` modules imported last.
 
     Found from the end: whoever walks over all of ``sys.modules`` writes to the reference count of every name in it, and
     so copies every page that the rank still shares with the zygote.
@@ -661,14 +673,14 @@ def newest_modules(count: int) -> list[str]:
 
 
 def is_own(name: str) -> bool:
-    """Whether a module belongs to the scenario rather than to an installed package."""
+    """Return whether a module belongs to the scenario rather than to an installed package."""
     module = sys.modules.get(name)
     file = getattr(module, "__file__", None) or sys.prefix
     return module is not None and not is_installed(file)
 
 
 def is_installed(file: str) -> bool:
-    """Whether a file belongs to an installed package, of this environment or of one that this one builds upon.
+    """Return whether a file belongs to an installed package, of this environment or of one that this one builds upon.
 
     Racecheck is one, wherever it lies.
     """
@@ -678,7 +690,7 @@ def is_installed(file: str) -> bool:
 
 
 def _clear(module: ModuleType) -> None:
-    """In the interpreter's order: names with one leading underscore first, then the others."""
+    """Return names in the interpreter's order: first those with one leading underscore, then the others."""
     names = [name for name in vars(module) if name != "__builtins__"]
     for name in sorted(names, key=lambda each: not (each.startswith("_") and not each.startswith("__"))):
         vars(module)[name] = None  # not setattr, which a module may refuse

@@ -1,4 +1,4 @@
-"""Putting states of a disk on real files, one after the other, quickly."""
+"""Put states of a disk on real files, one after the other, fast."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Item(NamedTuple):
 
 @dataclass(slots=True)
 class Placed:
-    """A directory, what has been put there, and how that looked: if it is unchanged, it need not be put there again.
+    """A directory and its last state: what is unchanged need not be written again.
 
     ``spool`` is the file with the bytes; ``newest`` the modification time of what was changed last.
     """
@@ -41,13 +41,13 @@ class Placed:
     _items: dict[str, tuple[Item, tuple[int, ...]]] = field(default_factory=dict)
 
     def place(self, raw: Sequence[Sequence[Any]]) -> None:
-        """Make the directory hold these items, and nothing else; raises `OSError`."""
+        """Make the directory hold these items and nothing else; raises `OSError`."""
         wanted = {item.path: item for item in (Item(*each) for each in raw)}
         kept = set(self._clear("", wanted))
         with _mapped(self.spool) as blobs:
             for path in sorted(wanted.keys() - kept):
                 _put(self.root / path, wanted[path], blobs)
-        for path in sorted(wanted, reverse=True):  # the times of a directory change with what is put into it
+        for path in sorted(wanted, reverse=True):  # the times of a directory change when an entry is added
             item = wanted[path]
             if path not in kept or item.kind == "directory":
                 when = self.newest - item.age
@@ -76,14 +76,14 @@ class Placed:
 
 
 def _look(path: Path) -> tuple[int, ...]:
-    """What changes when somebody changes a file: it is as old as we made it, and so cannot be changed unnoticed."""
+    """Return what changes when somebody changes a file.  We set its age, so a change cannot go unnoticed."""
     found = path.lstat()
     return found.st_mode, found.st_ino, found.st_size, found.st_mtime_ns, found.st_nlink
 
 
 @contextmanager
 def _mapped(path: Path) -> Iterator[memoryview]:
-    """A file in memory."""
+    """Yield a file's bytes in memory."""
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
             yield memoryview(b"")

@@ -16,13 +16,13 @@ from racecheck.processes.ranks.agent import announce, nanoseconds, stack
 
 _FIRST_PORT = 29500
 _DEFAULT = timedelta(minutes=5)
-"""How long operations on a store wait if the program does not say."""
+"""How long operations on a store wait if the program sets no limit."""
 _RealTCPStore = dist.TCPStore
 _KEEPS = frozenset({__name__, "torch._C._distributed_c10d"})
 
 
 class SupervisedStore(dist.Store):  # type: ignore[misc]
-    """A key-value store that the supervisor keeps: reads and writes are announcements.
+    """A key-value store in the supervisor: reads and writes are announcements.
 
     So what ranks learn from one another through the store is known, too, and no port is opened for it.  The supervisor
     knows each key with the store's ``prefix``.
@@ -33,7 +33,9 @@ class SupervisedStore(dist.Store):  # type: ignore[misc]
         self._prefix = prefix
 
     def _ask(self, do: str, *arguments: Any, settled: bool = False, limit: timedelta | None = None) -> Any:
-        """``settled``: whatever the order of these operations, their outcome is the same; ``limit`` is one of the
+        """Carry an operation out.
+
+        ``settled``: the result is the same in whatever order these operations go; ``limit`` is a time limit of the
         program's own.
         """
         message: dict[str, Any] = {"is": "store", "do": do, "arguments": arguments, "stack": stack()}
@@ -45,7 +47,7 @@ class SupervisedStore(dist.Store):  # type: ignore[misc]
         return answer
 
     def _patience(self) -> timedelta | None:
-        """The time limit that the program has given the store."""
+        """Return the time limit that the program has set for the store."""
         return self.timeout if self.timeout < _DEFAULT else None
 
     def set(self, key: str, value: bytes | str) -> None:
@@ -105,7 +107,7 @@ class SupervisedStore(dist.Store):  # type: ignore[misc]
 
 
 class SupervisedTCPStore(SupervisedStore):
-    """What a program that makes a ``torch.distributed.TCPStore`` gets in a controlled world.
+    """What a program gets for a ``torch.distributed.TCPStore`` in a controlled world.
 
     As the real one does, it waits until the master has made its half, and the master until ``world_size`` processes
     have (TCPStore.cpp of PyTorch 2.13).  No port is opened: a process that does not inherit this class cannot connect.
@@ -142,7 +144,7 @@ class SupervisedTCPStore(SupervisedStore):
                 self._ask("wait", f"{own}complete", settled=True)
 
     def getNumKeys(self) -> int:  # noqa: N802
-        """The server keeps a key of its own."""
+        """Return the server keeps a key of its own."""
         return super().getNumKeys() + 1
 
 
@@ -168,7 +170,7 @@ def restore() -> None:
 
 
 def _makes_group() -> bool:
-    """Whether the calling thread makes a process group: gloo's keys for one are each written once, by one rank."""
+    """Return whether the calling thread makes a process group: gloo writes each of its keys once, on one rank."""
     frame: FrameType | None = inspect.currentframe()
     while frame is not None:
         if frame.f_code is _new_process_group_helper.__code__:

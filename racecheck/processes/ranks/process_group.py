@@ -99,9 +99,10 @@ _announced = threading.local()
 
 
 def connect(job: Job, rank: int) -> None:
-    """Bring the process group up, over loopback.  Ranks start together: in free mode by a barrier, else because the
-    supervisor lets them go.  (A new process's torch begins with a seed that is its own; so does a rank's, out of the
-    run's.)
+    """Bring the process group up over loopback.
+
+    Ranks start together: in free mode after a barrier, otherwise when the supervisor lets them.  A new process's torch
+    has a seed of its own; a rank's seed comes from the run's.
     """
     if not job.controlled:
         key_value_stores.restore()
@@ -115,14 +116,14 @@ def connect(job: Job, rank: int) -> None:
     if job.backend == "nccl":
         show_gpus()
         torch.cuda.set_device(rank)
-        backend = "cpu:gloo,cuda:nccl"  # as torch has it where there are GPUs and nobody names a backend
+        backend = "cpu:gloo,cuda:nccl"  # as torch chooses where there are GPUs and no backend is named
     dist.init_process_group(backend, store=store, rank=rank, world_size=job.ranks)
     if not job.controlled and not job.filtered:
         dist.barrier()
 
 
 def gpus() -> int:
-    """How many GPUs NCCL could use; for a process that does nothing else."""
+    """Return how many GPUs NCCL could use; for a process that does nothing else."""
     show_gpus()
     return torch.cuda.device_count() if dist.is_nccl_available() and torch.cuda.is_available() else 0
 
@@ -178,7 +179,7 @@ def _awaited(ticket: int | None, *, leaves: bool = True, limit: timedelta | None
 
 @contextmanager
 def _marked() -> Iterator[None]:
-    """Mark what a collective raises, so that an echo of a peer's failure can be told from a cause."""
+    """Mark what a collective raises, to tell an echo of a peer's failure from a cause."""
     try:
         yield
     except Exception as error:
@@ -189,7 +190,7 @@ def _marked() -> Iterator[None]:
 def _issue(
     group: ProcessGroup, kind: str, arguments: tuple[Any, ...], named: dict[str, Any], *, python: bool = True
 ) -> tuple[int, bool]:
-    """Announce a part of a collective; returns its ticket, and whether the rank goes on before its peers come."""
+    """Announce a part of a collective; returns its ticket, and whether the rank continues before its peers come."""
     ranks = get_process_group_ranks(group)
     message = {
         "is": "issue",
@@ -212,18 +213,18 @@ def _issue(
 
 
 def _limit(arguments: tuple[Any, ...], named: dict[str, Any]) -> timedelta | None:
-    """The time limit of the program's own that a call has: that of groups is half an hour."""
+    """Return the program's own time limit of a call; the default of groups is half an hour."""
     limits = (each for each in (*arguments, *named.values()) if isinstance(each, timedelta) and each < _SHORT)
     return next(limits, None)
 
 
 def _at_once(argument: Any) -> Any:
-    """A time limit that has run out in virtual time; all else stays."""
+    """Return a time limit's replacement, since it has run out in virtual time; other arguments stay as they are."""
     return _NEXT_TO_NOTHING if isinstance(argument, timedelta) else argument
 
 
 def _patience(group: ProcessGroup) -> int:
-    """After how many nanoseconds the parts of a group give up."""
+    """Return the nanoseconds after which the parts of a group give up."""
     options = getattr(group._get_backend(_CPU), "options", None)
     return nanoseconds(getattr(options, "_timeout", None))
 
@@ -238,7 +239,7 @@ def _root(arguments: tuple[Any, ...], named: dict[str, Any]) -> int:
 
 
 def _signature(kind: str, arguments: tuple[Any, ...]) -> str:
-    """What must be the same on all ranks besides the kind: data type and number of elements."""
+    """Return what must be the same on all ranks besides the kind: data type and number of elements."""
     if kind not in _SAME_SIZE or not arguments:
         return ""
     first = arguments[0]

@@ -1,4 +1,4 @@
-"""What runs inside a loader: a process that puts crash states on the disk and lets the scenario's recovery load them.
+"""Runs inside a loader, a process that puts crash states on the disk and runs the scenario's recovery on them.
 
 It is forked from the zygote like a rank, and is the only rank of a world that is not controlled.  It goes on from one
 state to the next as long as the recovery leaves it as it was: a fork for each would take longer than most loads.
@@ -30,11 +30,11 @@ from racecheck.targets.scenarios import Scenario
 _SECOND = 10**9
 
 ENOUGH = 75
-"""The exit status of a loader in which the next load might not find everything as the last one did."""
+"""A loader's exit status when the next load might find another state of the process than the last one did."""
 
 
 def run(scenario: Scenario, job: agent.Job, channel: socket.socket, connect: Callable[[agent.Job, int], None]) -> int:
-    """The life of a loader; returns its exit status.
+    """Run a loader; returns its exit status.
 
     1. see a directory of its own in place of the watched one; 2. settle and bring the process group up, as a rank does;
     3. say hello; 4. for each line that comes, a list of `Item`: place them, read the contents if asked, let the
@@ -51,7 +51,7 @@ def run(scenario: Scenario, job: agent.Job, channel: socket.socket, connect: Cal
     pipe = agent.listen_for_stacks()
     connect(job, 0)
     hello = {"pid": os.getpid(), "moved": moved}
-    itself = os.pidfd_open(os.getpid())  # by its number it could not be found once it has ended
+    itself = os.pidfd_open(os.getpid())  # its number would be useless once it has ended
     socket.send_fds(channel, [json.dumps(hello).encode() + b"\n"], [pipe, itself])
     os.close(itself)
     disk = Placed(Path(job.watched), Path(job.spool), time.time_ns() - _SECOND)
@@ -82,7 +82,7 @@ def _load(scenario: Scenario, job: agent.Job, channel: socket.socket) -> dict[st
 
 
 def _generators() -> Callable[[], None]:
-    """What sets the random generators back to where they are now."""
+    """Return what sets the random generators back to their present state."""
     torch, numpy = sys.modules["torch"], sys.modules.get("numpy.random")
     ours, its = random.getstate(), torch.get_rng_state()
     others = numpy.get_state() if numpy else None
@@ -97,7 +97,7 @@ def _generators() -> Callable[[], None]:
 
 
 def _surroundings() -> tuple[object, ...]:
-    """What a recovery may change of its process, and a later one would notice."""
+    """Return what a recovery may change of its process, and a later one would notice."""
     handlers = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)]
     group = sys.modules["torch.distributed"].is_initialized()
     return os.getcwd(), dict(os.environ), list(sys.path), handlers, group, threading.active_count(), _has_children()

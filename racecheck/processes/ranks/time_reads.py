@@ -1,4 +1,4 @@
-"""What a program learns of time: each look at a time of a watched file, and the first look at a clock.
+"""What a program sees of time: each look at a time of a watched file, and the first look at a clock.
 
 The times of files show which op came first, also of ops that nothing else orders.  So the supervisor hears which of
 them a program looks at: the attributes ``st_mtime`` and the like of ``os.stat_result`` tell it.  (A time that is taken
@@ -23,15 +23,15 @@ from racecheck.processes.ranks.agent import announce, tell_of_clock
 
 _TIMES = ("st_mtime", "st_ctime", "st_birthtime")
 _COPIES_TIMES = frozenset({"copystat", "gettarinfo"})
-"""Functions of Python's library that read when a file was last read, to tell nobody."""
+"""Functions of Python's library that read a file's access time without passing it on."""
 _SETUP = 2 * 3_600 * 10**9
-"""What a setup has made is up to an hour older than the run, and another one in a run after that."""
+"""The oldest time of a file: a setup, and each run before, makes files up to an hour older than the run."""
 _looked: set[int] = set()
 _told: set[str] = set()
 
 
 def install() -> None:
-    """Have each time of a file, and whatever tells the time of day, tell the supervisor that it is looked at.
+    """Have every access to a file's times, and to the time of day, announced to the supervisor.
 
     Done once, in the zygote.
     """
@@ -77,7 +77,7 @@ def _looking(get: Callable[[Any], Any], exact: Callable[[Any], int]) -> property
 def _asking(
     get: Callable[[Any], Any], changed: Callable[[Any], int], matters: Callable[[os.stat_result], bool], what: str
 ) -> property:
-    """An attribute that the supervisor hears of, once, if it is a watched file's (by its time) and ``matters``."""
+    """Return an attribute whose first access is announced, if the file is watched (by its time) and ``matters``."""
 
     def ask(status: os.stat_result) -> Any:
         if what not in _told and changed(status) >= EPOCH - _SETUP and matters(status):
@@ -101,7 +101,7 @@ def _is_curious(status: os.stat_result) -> bool:
 
 
 def _note(since: int) -> None:
-    """Only a run, or its setup, gives a file such a time."""
+    """Return whether a time can be one of a run, or of its setup."""
     if since >= -_SETUP and since not in _looked:
         _looked.add(since)
         announce({"is": "looks at time", "nanoseconds": since})
@@ -116,7 +116,7 @@ def _telling(method: Any) -> classmethod[Any, Any, Any]:
 
 
 def _now(function: Callable[..., Any], before: int) -> Callable[..., Any]:
-    """A function that tells the time of day if it has no more arguments than ``before``."""
+    """Return a function that returns the time of day if it has no more arguments than ``before``."""
 
     def tell(*arguments: Any) -> Any:
         if len(arguments) <= before:

@@ -1,4 +1,4 @@
-"""Collectives as weak as MPI and NCCL allow: a rank goes on before its peers come wherever it needs nothing of them.
+"""Collectives as weak as MPI and NCCL allow: a rank continues before its peers come if it needs nothing of them.
 
 In an experiment rank 0 broadcasts and then removes a file, and rank 1 looks for the file and then takes part in the
 broadcast.  The supervisor lets rank 0 into gloo at once, but gloo keeps it there until rank 1 has come: rank 1 always
@@ -38,7 +38,7 @@ def wrap_work(wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
 
 
 def install() -> None:
-    """From now on the broadcasts of this process go from the root to each rank, and the root does not wait.
+    """Send broadcasts of this process from the root to each rank, without a wait of the root.
 
     Raises `RuntimeError` where torch has no ``Work`` for a part that is done at once.
     """
@@ -52,7 +52,10 @@ def install() -> None:
 
 
 def begin(group: ProcessGroup, kind: str, call: Callable[..., Any], arguments: tuple[Any, ...], named: Any) -> Any:
-    """Start a part on copies of its tensors; returns a ``Work`` that is done.  (`_broadcast` copies what it sends.)"""
+    """Start a part on copies of its tensors; returns a ``Work`` that is done.
+
+    (`_broadcast` copies what it sends.)
+    """
     if kind == "broadcast":
         return call(group, *arguments, **named)
     copies, copied = _copied(arguments), {name: _copied(each) for name, each in named.items()}
@@ -63,19 +66,19 @@ def begin(group: ProcessGroup, kind: str, call: Callable[..., Any], arguments: t
 
 
 def is_kept(group: ProcessGroup) -> bool:
-    """Whether a group has to live until the rank ends."""
+    """Return whether a group has to live until the rank ends."""
     return group in _groups
 
 
 def _keep(group: ProcessGroup, *what: Any) -> None:
-    """The tensors stay as they are until gloo reads them, which is when the peers come."""
+    """Copy the tensors: gloo reads them when the peers come."""
     _kept.append(what)
     if group not in _groups:
         _groups.append(group)
 
 
 def _broadcast(tensors: list[torch.Tensor], boxed: Any, root: int, *_: Any) -> tuple[list[torch.Tensor], Any]:
-    """What ``c10d::broadcast_`` does."""
+    """Do what ``c10d::broadcast_`` does."""
     group = ProcessGroup.unbox(boxed)
     backend: Any = group._get_backend(_CPU)  # noqa: SLF001
     if group.rank() != root:
@@ -88,7 +91,7 @@ def _broadcast(tensors: list[torch.Tensor], boxed: Any, root: int, *_: Any) -> t
 
 
 def _take_own(group: ProcessGroup, arguments: tuple[Any, ...], named: Any) -> None:
-    """The root of a scatter has its own part at once."""
+    """Do the root's own part of a scatter at once."""
     outputs, inputs, *_ = [each for each in (*arguments, *named.values()) if _flat(each)]
     with torch.no_grad():
         _flat(outputs)[0].copy_(_flat(inputs)[group.rank()])

@@ -41,16 +41,16 @@ from racecheck.targets.scenarios import Scenario
 _TRAINING, _LATE = (b"torch.optim", b"torch.nn", b"fully_shard"), ("torch._dynamo",)
 _OF_THE_SUITE = ("torch.distributed.checkpoint", "racecheck.targets.suite.state")
 _HARMLESS = frozenset(_OF_THE_SUITE)
-"""These start no thread, of whatever version they are."""
+"""These start no thread, in any version."""
 _PR_SET_CHILD_SUBREAPER = 36
 _MADV_COLLAPSE = 25
 _HUGE = 2 << 20
 _MUCH = 0.5
-"""Seconds of a processor after which a rank has computed enough that it had better not share one with others."""
+"""Processor seconds after which a rank computes so much that it should not share a processor with others."""
 
 
 class Zygote:
-    """Serves one client until it hangs up.  ``connect`` brings a rank's process group up."""
+    """Serves one client until the client closes the connection.  ``connect`` brings a rank's process group up."""
 
     def __init__(self, client: socket.socket, connect: Callable[[Job, int], None]) -> None:
         self._client = client
@@ -98,7 +98,7 @@ class Zygote:
         return self._say(answer)
 
     def _say(self, message: dict[str, Any]) -> bool:
-        """Whether the client is still there to hear it."""
+        """Return whether the client is still there to hear it."""
         try:
             self._client.send(json.dumps(message).encode())
         except OSError:
@@ -106,7 +106,7 @@ class Zygote:
         return True
 
     def _report(self, descriptor: int) -> None:
-        """A rank has ended; one of a world that is over is only reaped."""
+        """Report the end of a rank; one of a finished world is only reaped."""
         self._poll.unregister(descriptor)
         pid = self._watched.pop(descriptor)
         os.close(descriptor)
@@ -118,7 +118,7 @@ class Zygote:
             self._say(answer)
 
     def _import(self, target: str) -> dict[str, Any]:
-        """Import the module of a scenario, once, and what its functions import."""
+        """Import the module of a scenario once, and what its functions import."""
         before = {*sys.modules}
         with randomness.repeatable(target.rpartition("/")[2]):
             found = resolve.load(target)
@@ -154,7 +154,7 @@ class Zygote:
         return {"failed": _in_child(lambda: _write_contents(root, answer), timeout=timeout)}
 
     def _gpus(self, answer: str) -> dict[str, Any]:
-        """Write how many GPUs there are; in a process of its own, since one that has asked CUDA cannot fork."""
+        """Write the number of GPUs, in a process of its own, since one that has asked CUDA cannot fork."""
         hooks = importlib.import_module("racecheck.processes.ranks.process_group")
         return {"failed": _in_child(lambda: Path(answer).write_text(str(hooks.gpus())))}
 
@@ -247,7 +247,7 @@ def _leave(function: Callable[[], int]) -> None:
 
 
 def _in_child(function: Callable[[], Any], output: str = os.devnull, timeout: float = 60.0) -> str:
-    """Run a function in a child; returns "" or the text of what it raised.  After ``seconds`` it is killed."""
+    """Run a function in a child; returns "" or the text of its exception.  After ``seconds`` it is killed."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -311,8 +311,9 @@ def _source(name: str) -> Path:
 
 
 def _imported_below(*files: Path) -> list[str]:
-    """The modules that functions of source files import when they are called, and those that torch imports when an
-    optimizer is made, or a model is wrapped, if a file looks as if it did.
+    """Return the modules that functions of source files import when they are called.
+
+    Added are those that torch imports when an optimizer is made, or a model is wrapped, if a file looks as if it did.
     """
     found: dict[str, None] = {}
     sources = [each.read_bytes() for each in dict.fromkeys(files) if each.suffix == ".py" and each.is_file()]
@@ -327,7 +328,7 @@ def _imported_below(*files: Path) -> list[str]:
 
 
 def _installed(name: str) -> bool:
-    """Whether a module belongs to an installed package: found without importing it."""
+    """Return whether a module belongs to an installed package, without importing it."""
     top = name.partition(".")[0]
     if top in sys.stdlib_module_names:
         return True
@@ -340,7 +341,7 @@ def _installed(name: str) -> bool:
 
 
 def _settle() -> None:
-    """After imports: nothing to collect, no exit handlers of others' to run, memory in huge pages."""
+    """After imports: collect garbage, drop others' exit handlers, and use huge pages."""
     gc.collect()
     gc.freeze()
     weakref.finalize._registry.clear()  # type: ignore[attr-defined]
@@ -354,7 +355,7 @@ def _settle() -> None:
 
 
 def _room_for_descriptors() -> None:
-    """Keep the number of descriptors that a rank may open: those of watched files have numbers of their own."""
+    """Limit the descriptors that a rank may open: those of watched files have numbers of their own."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = max(soft, 512) + seccomp.FIRST_DESCRIPTOR
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard < 0 else min(wanted, hard), hard))

@@ -1,4 +1,4 @@
-"""From a failing run to what a person can use: the least run that fails in the same way, and what it owes that to.
+"""From a failing run to one that a person can use: the least run that fails in the same way, and its causes.
 
 `same_failure` says what counts as the same failure.  In this order:
 

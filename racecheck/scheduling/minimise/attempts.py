@@ -14,7 +14,7 @@ Attempt = Callable[[World, Strategy], Outcome]
 
 
 class Spent(BaseException):
-    """Time is up, or somebody has had enough: there are no more runs, and what has been found so far counts."""
+    """The budget is spent, or Ctrl-C came: there are no more runs, and what has been found so far counts."""
 
 
 class Counted:
@@ -32,10 +32,10 @@ class Counted:
 
 
 class Timed:
-    """An attempt that raises `Spent` instead of a run that would begin at ``end`` (of `time.perf_counter`) or later;
-    ``is_late`` says that it has done so.
+    """An attempt with a deadline: it raises `Spent` instead of a run that would begin at ``end`` or later.
 
-    Ctrl-C in a run ends all: ``is_interrupted`` then, and each further run raises `Spent`.
+    ``end`` is a time of `time.perf_counter`, and ``is_late`` says that it has passed.  Ctrl-C in a run ends all:
+    ``is_interrupted`` then, and each further run raises `Spent`.
     """
 
     def __init__(self, attempt: Attempt, end: float) -> None:

@@ -1,4 +1,4 @@
-"""The blocks of a run, each what a thread does between two switches; and orders of its ops that have fewer of them.
+"""The blocks of a run, and orders of its ops that have fewer of them.  A block is what a thread does between switches.
 
 Jalbert, Sen: "A Trace Simplification Technique for Effective Debugging of Concurrent Programs", FSE 2010, moves whole
 blocks.  That is not enough where a switch came too early or too late: there a block is cut in two, at an op that other
@@ -20,12 +20,12 @@ Order = tuple[Turn, ...]
 
 
 def blocks(outcome: Outcome) -> list[Block]:
-    """The ops of a run, as turns of threads, in blocks."""
+    """Return the ops of a run, as turns of threads, in blocks."""
     return [list(block) for _, block in groupby(turns(outcome.trace), key=lambda turn: turn[0])]
 
 
 def joined(outcome: Outcome, number: int) -> Iterator[Order]:
-    """Orders in which one block goes right before the next one of its thread, or right after the one before it."""
+    """Yield orders in which one block goes right before the next one of its thread, or right after the previous one."""
     found = blocks(outcome)
     same = _of_thread(found, number)
     at = same.index(number)
@@ -38,7 +38,7 @@ def joined(outcome: Outcome, number: int) -> Iterator[Order]:
 
 
 def shifted(outcome: Outcome, number: int) -> Iterator[Order]:
-    """Orders in which a block, the next one and those after them of the same threads are three blocks instead of four.
+    """Yield orders in which a block, the next one and those after them of the same threads are three blocks, not four.
 
     The second goes on with the fourth; how much of the third goes on with the first differs from order to order.
     """
@@ -54,7 +54,7 @@ def shifted(outcome: Outcome, number: int) -> Iterator[Order]:
 
 
 def _of_thread(found: Sequence[Block], number: int) -> list[int]:
-    """The blocks of the thread that has this one."""
+    """Return the blocks of the thread that has this one."""
     if number >= len(found):
         return []
     thread = found[number][0][0]
@@ -70,7 +70,7 @@ def _cuts(block: Block, shared: frozenset[Turn]) -> list[int]:
 
 
 def _shared(outcome: Outcome) -> frozenset[Turn]:
-    """The ops that depend on one of another thread."""
+    """Return the ops that depend on one of another thread."""
     model = file_times.relation_of(outcome)
     touched: list[tuple[Turn, Footprint]] = [
         (turn, model.footprint(op)) for turn, op in zip(turns(outcome.trace), outcome.ops, strict=True)

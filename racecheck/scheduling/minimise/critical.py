@@ -22,7 +22,7 @@ from racecheck.scheduling.strategies.following.reversed_race import Forcing
 from racecheck.scheduling.strategies.protocol import Diverged
 
 Pair = tuple[int, int]
-"""Two ops in the order in which they went, by their indices in the trace; after its end come the pending ones."""
+"""Two ops in the order in which they went, by their indices in the trace; indices after its end are pending ops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class CriticalPair:
 
 @dataclass(frozen=True, slots=True)
 class Critical:
-    """What the search came to; ``pair`` is None if no order of two ops made a difference."""
+    """The result of the search; ``pair`` is None if no order of two ops made a difference."""
 
     pair: CriticalPair | None
     runs: int
@@ -65,7 +65,7 @@ class _Change(enum.IntEnum):
 
 
 def critical_pair(outcome: Outcome, attempt: Attempt, failure: Failure, *, budget: int = 100) -> Critical:
-    """Have pairs of a failing run go the other way until a run passes.
+    """Reverse pairs of a failing run, one at a time, until a run passes.
 
     If none does, it is the first of the pairs after which other ranks fail in the same way (whoever comes last loses);
     else the first after which the invariant is broken in another way.
@@ -91,7 +91,7 @@ def critical_pair(outcome: Outcome, attempt: Attempt, failure: Failure, *, budge
 
 
 def races(outcome: Outcome, violation: Violation) -> list[Pair]:
-    """The pairs of a failing run that could have gone the other way, those first that say least and are nearest.
+    """Yield the pairs of a failing run that could have gone the other way, the least informative and nearest first.
 
     Of two that are about the same threads that says less of which more runs have it: its ops are further apart.
     """
@@ -99,7 +99,7 @@ def races(outcome: Outcome, violation: Violation) -> list[Pair]:
 
 
 class _Races:
-    """The pairs of a failing run, by the numbers of their steps."""
+    """Return the pairs of a failing run, by the numbers of their steps."""
 
     def __init__(self, outcome: Outcome, violation: Violation) -> None:
         model, events = file_times.relation_of(outcome), (*outcome.trace, *outcome.pending)
@@ -111,7 +111,7 @@ class _Races:
         self._shown = [self._at.index(each) for each in sorted(violation.events) if each in self._at]
 
     def tries(self) -> Iterator[Pair]:
-        """Those that are next to each other, the last ones first, and then what lies behind them.
+        """Yield the pairs that are next to each other, the last ones first, and then those behind them.
 
         Two ops that show the failure need not depend on each other: something was written after it had been published.
         Where a pair hides another (a directory is made, its mode is set, and then another rank cannot make it), one of
@@ -137,7 +137,7 @@ class _Races:
         return sorted(found, key=lambda pair: (pair[1] <= last, pair[1], pair[0]), reverse=True)
 
     def _behind(self, first: int, second: int) -> Iterator[Pair]:
-        """The later op moved before more of the other thread, and the earlier one moved after more."""
+        """Yield moves of the later op before more of the other thread, and of the earlier one after more."""
         one, other = self._steps[first], self._steps[second]
         for each in range(first - 1, -1, -1):
             if self._is_like(each, one) and depends(self._steps[each].footprint, other.footprint):
@@ -154,7 +154,7 @@ class _Races:
 
 
 def _other_way(outcome: Outcome, pair: Pair, attempt: Attempt) -> Outcome | None:
-    """The run in which just this pair goes the other way; None if it cannot."""
+    """Return the run in which just this pair goes the other way; None if there is none."""
     first, second = pair
     trace: tuple[Event, ...] = outcome.trace
     if second >= len(trace):
@@ -179,7 +179,7 @@ def _compare(neighbour: Outcome, failure: Failure, violation: Violation) -> tupl
 
 
 def op_at(outcome: Outcome, index: int) -> Op:
-    """The op with this index in the trace, or pending if that is beyond its end."""
+    """Return the op with this index in the trace; indices beyond its end are pending ops."""
     op = (*outcome.trace, *outcome.pending)[index]
     assert isinstance(op, Op)
     return op

@@ -1,4 +1,4 @@
-"""Is it the same failure?"""
+"""Decide whether two failures are the same."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from racecheck.model.nouns import Invariant, Op, Outcome, Violation
 from racecheck.model.ops.op_names import paths, pattern
 
 Fails = Callable[[Outcome], Violation | None]
-"""The violation that shows the failure in question; None for a run that has it not."""
+"""Returns the violation that shows the failure in question, or None for a run without it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A failure by which a run can be compared with another; calling it returns the violation that is like it, or None.
+    """A failure that a run can be compared with; calling it returns the violation that is like it, or None.
 
     Like it is one of the same invariant that ops of the same pattern of paths show, with the same errno; or, if no op
     shows it, one that begins with the same words.  Ranks are all alike: if another one fails in the same way, that is
@@ -31,12 +31,12 @@ class Failure:
         return next((each for each in self.broken(outcome) if self._is_like(each, outcome)), None)
 
     def broken(self, outcome: Outcome) -> list[Violation]:
-        """All violations of the invariant, like this one or not."""
+        """Return all violations of the invariant, like this one or not."""
         found = judge(outcome, self.invariants).violations
         return [each for each in found if each.invariant == self.invariant]
 
     def is_gone(self, outcome: Outcome) -> bool:
-        """Whether the invariant holds: in no way broken, and for no new reason in doubt."""
+        """Return whether the invariant holds: it is not violated, and has no new reason for doubt."""
         return not self.broken(outcome) and self.reasons.issuperset(judge(outcome, self.invariants).reasons)
 
     def _is_like(self, violation: Violation, outcome: Outcome) -> bool:
@@ -44,13 +44,13 @@ class Failure:
 
 
 def same_failure(outcome: Outcome, violation: Violation, invariants: Sequence[Invariant]) -> Failure:
-    """What tells this violation, which the invariants have found in the outcome, again in other runs."""
+    """Return what identifies a violation of an outcome in other runs."""
     reasons = frozenset(judge(outcome, invariants).reasons)
     return Failure(violation.invariant, frozenset(_about(violation, outcome)), reasons, tuple(invariants))
 
 
 def _about(violation: Violation, outcome: Outcome) -> Iterator[str]:
-    """What the ops touch that show it; else the paths that its message mentions, and how that begins."""
+    """Return what the ops touch that show it; else the paths that its message mentions, and its first words."""
     shown = [event for event in (outcome.trace[index] for index in violation.events) if isinstance(event, Op)]
     if shown:
         yield from (f"{paths(op)} {op.result.errno}".rstrip() if op.result else paths(op) for op in shown)

@@ -1,4 +1,4 @@
-"""Smallest hitting sets: as few items as possible of which each of some sets has one."""
+"""Smallest hitting sets: as few items as possible so that each of some sets has one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _Item = TypeVar("_Item", bound=Hashable)
 def smallest_hitting_set(
     sets: Collection[frozenset[_Item]], items: Sequence[_Item], most: int
 ) -> frozenset[_Item] | None:
-    """One of the smallest, with earlier items rather than later ones; None if it would take more than ``most``."""
+    """Return one of the smallest, preferring earlier items; None if it would take more than ``most``."""
     least = sorted({each for each in sets if not any(other < each for other in sets)}, key=len)
     for size in range(most + 1):
         found = _hit(least, items, size)
@@ -21,7 +21,7 @@ def smallest_hitting_set(
 
 
 def _hit(sets: Sequence[frozenset[_Item]], items: Sequence[_Item], size: int) -> frozenset[_Item] | None:
-    """``most`` items, or fewer: one of the first set, and what then hits the sets that it does not."""
+    """Return ``most`` items, or fewer: one of the first set, and what hits the sets that it does not hit."""
     if not sets:
         return frozenset()
     if not size:

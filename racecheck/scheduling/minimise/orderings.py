@@ -1,4 +1,4 @@
-"""The fewest orderings of two ops that make every run fail, however the rest of it goes.
+"""The fewest orderings of two ops that make every run fail, whatever else happens.
 
 A failing run is one of many.  What they have in common is what a person has to understand, and what can be replayed
 when the code has changed.  The candidates are the races of the run: where all of them are kept, a run is equivalent.
@@ -53,7 +53,7 @@ def fewest_orderings(
     completions: int = 50,
     budget: int = 500,
 ) -> Orderings:
-    """Find the orderings that a failing run owes its failure to.
+    """Find the orderings that a failing run's failure depends on.
 
     ``pair`` is its critical pair: one of its orderings is that of the pair, or one that the other order of the pair
     breaks too.  ``budget`` is in runs; with each set the n-th run draws from ``Random(f"{seed}:{n}")``.
@@ -81,7 +81,7 @@ def fewest_orderings(
 def _complete(
     world: World, kept: Sequence[Constraint], attempt: Attempt, fails: Fails, seed: str, most: int
 ) -> tuple[int, Outcome | None]:
-    """Random runs that keep the constraints: how many failed before one passed, and that one if there is one."""
+    """Make random runs that keep the constraints; returns how many failed before one passed, and that one if any."""
     for number in range(most):
         strategy = Constrained(kept)
         strategy.begin(Random(f"{seed}:{number}"))
@@ -95,7 +95,7 @@ def _complete(
 
 
 def _candidates(outcome: Outcome, fails: Fails) -> list[Constraint]:
-    """The races of the run as constraints."""
+    """Return the races of the run as constraints."""
     violation = fails(outcome)
     assert violation is not None, "a run that has not the failure has no orderings that bring it about"
     naming = Naming()
@@ -105,7 +105,7 @@ def _candidates(outcome: Outcome, fails: Fails) -> list[Constraint]:
 
 
 def _broken(candidates: Iterable[Constraint], outcome: Outcome) -> frozenset[Constraint]:
-    """Those that a run did not keep: the later op went, and the earlier one had not gone by then."""
+    """Return those that a run did not keep: the later op went, and the earlier one had not gone by then."""
     naming = Naming()
     went = {naming.take(op): at for at, op in enumerate(outcome.ops)}
     never = len(went)

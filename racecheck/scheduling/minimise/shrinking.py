@@ -1,4 +1,4 @@
-"""A failing run with as few switches as it needs: from the thread that went last to another that could have waited.
+"""A failing run with as few switches as it needs.  A switch is from the thread that went last to another one.
 
 What is minimised is the list of the run's choices, each as its index among the options, of which 0 is the default.  All
 that is tried is run, and its outcome is what the next step starts from, so each step is a real run.
@@ -40,7 +40,7 @@ class Shrunk:
 
 
 def switches(schedule: Schedule) -> int:
-    """How many choices of what goes next are not the default."""
+    """Return how many choices of what goes next are not the default."""
     return sum(choice.index != 0 for choice in schedule if choice.kind == "next")
 
 
@@ -66,7 +66,7 @@ def shrink(outcome: Outcome, attempt: Attempt, fails: Fails, *, budget: int = 40
 
 
 def repeated(outcome: Outcome, attempt: Attempt, fails: Fails) -> _Failing:
-    """The run again, and its violation; raises `CannotRun` if its choices do not bring the failure about again."""
+    """Run it again; returns its violation.  Raises `CannotRun` if its choices do not bring the failure about again."""
     tape = _tape(outcome)
     found = _run(outcome.world, Tape(tape), attempt, fails)
     if found is None or _tape(found[0]) != tape:
@@ -85,7 +85,7 @@ class _Search:
         self._cost = _cost(*self.best)
 
     def improves(self) -> bool:
-        """One round of all passes; whether it has come to anything."""
+        """Make one round of all passes; returns whether it has improved anything."""
         before = self._cost
         self._truncate()
         self._rearrange(joined)
@@ -97,7 +97,7 @@ class _Search:
     # Passes.
 
     def _truncate(self) -> None:
-        """Keep the first switches only: 0, 1, 2, 4, ... of them, and then as few as possible between that."""
+        """Keep only the first switches: 0, 1, 2, 4, ... of them, and then as few as possible between that."""
         places = self._places
         low, high = -1, 0
         while high < len(places) and not self._keep(places[:high]):
@@ -141,7 +141,7 @@ class _Search:
 
     @property
     def _places(self) -> list[int]:
-        """Where the best run's choices are not the default."""
+        """Return where the best run's choices are not the default."""
         return [at for at, index in enumerate(_tape(self.best[0])) if index]
 
     def _try(self, tape: _Indices) -> bool:
@@ -149,7 +149,7 @@ class _Search:
         return self._take(tape, Tape(tape))
 
     def _take(self, key: _Indices | Order, strategy: Strategy) -> bool:
-        """Run a candidate that has not been run yet; whether it is better than the best."""
+        """Run a candidate that has not been run yet; returns whether it is better than the best."""
         if key in self._tried:
             return False
         self._tried.add(key)
@@ -175,13 +175,17 @@ def _tape(outcome: Outcome) -> _Indices:
 
 
 def _stripped(tape: Sequence[int]) -> _Indices:
-    """Without the default choices at the end."""
+    """Return the choices without the defaults at the end."""
     end = max((at for at, index in enumerate(tape, 1) if index), default=0)
     return tuple(tape[:end])
 
 
 def _cost(outcome: Outcome, violation: Violation) -> _Cost:
-    """Choices that are not the default (faults), switches, ops until the failure shows; and lower indices first."""
+    """Return the order of runs, the least first.
+
+    What counts, in this order: choices that are not the default (faults), switches, ops until the failure shows,
+    indices.
+    """
     shown = max(violation.events) + 1 if violation.events else len(outcome.trace)
     switched, number = switches(outcome.schedule), sum(choice.index != 0 for choice in outcome.schedule)
     return number - switched, switched, shown, _tape(outcome)

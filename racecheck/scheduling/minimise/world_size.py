@@ -14,12 +14,12 @@ from racecheck.scheduling.minimise.failure import Fails
 _OTHERS = 12
 
 Search = Callable[[World, int], Outcome | None]
-"""Looks for a failing run of a world with a number of runs at most; or raises `Spent`."""
+"""Looks for a failing run of a world with a limited number of runs; or raises `Spent`."""
 
 
 @dataclass(slots=True)
 class Smaller:
-    """``outcome`` is a failing run of the smallest world that has one; None if that is the one that is known already.
+    """``outcome`` is a failing run of the smallest world that has one; None if that is the world already known.
 
     ``tried`` are the worlds in which none was found, and ``impossible`` says why others could not be run; ``cut``: not
     all were tried.
@@ -40,7 +40,7 @@ def smaller_world(outcome: Outcome, search: Search, fails: Fails, *, budget: int
     smaller, world = Smaller(), outcome.world
 
     def take_first(worlds: Iterable[World]) -> World:
-        """The first that fails, or the one that was known to."""
+        """Return the first that fails, or the one that was known to."""
         for each in worlds:
             try:
                 found = search(each, budget)
@@ -66,7 +66,7 @@ def smaller_world(outcome: Outcome, search: Search, fails: Fails, *, budget: int
 
 
 def fewer_ranks(world: World) -> Iterator[World]:
-    """Worlds of 2 ranks or more on as many nodes or fewer, in ascending order."""
+    """Return worlds of 2 ranks or more on as many nodes or fewer, in ascending order."""
     for ranks in range(2, world.ranks + 1):
         for nodes in range(1, world.nodes + 1):
             if ranks % nodes == 0 and (ranks, nodes) != (world.ranks, world.nodes):
@@ -74,7 +74,7 @@ def fewer_ranks(world: World) -> Iterator[World]:
 
 
 def resized(world: World, size: Size) -> Iterator[World]:
-    """Worlds in which that size is 1, 2, 4, ... and one less instead."""
+    """Return worlds in which that size is 1, 2, 4, ... and one less instead."""
     values = [1 << power for power in range((size.value - 1).bit_length())]
     for value in dict.fromkeys([*values, *([size.value - 1] if size.value > 1 else [])]):
         smaller = replace(size, value=value)

@@ -1,4 +1,4 @@
-"""Prediction: what one passing run says of the runs that have not been.
+"""Prediction: what one passing run shows of runs that were not made.
 
 `candidates` are the pairs of dependent ops that only happened to go in this order; `force` has one of them go the
 other way.  `needed_collectives` says of each collective which pairs it alone keeps in order.  `predict` does it all.
@@ -20,7 +20,7 @@ __all__ = ["Attempt", "Need", "Pair", "Prediction", "Race", "candidates", "force
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a passing run said: its races, in order and with the result of their other order, and its collectives."""
+    """What a passing run shows: its races, in order and with the result of their other order, and its collectives."""
 
     outcome: Outcome
     races: tuple[Race, ...]
@@ -40,7 +40,7 @@ def predict(
     *,
     goes_on: Callable[[Sequence[Race]], bool] = lambda _: True,
 ) -> Prediction:
-    """Try each race of a passing run the other way, with one run for each.
+    """Reverse each race of a passing run, with one run for each.
 
     ``goes_on`` is asked before each run, with the races tried so far, whether to make it.  Those that are left then, or
     at Ctrl-C, are "untried".

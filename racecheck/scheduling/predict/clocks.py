@@ -18,8 +18,9 @@ from racecheck.model.vector_clock import Clock, before, join
 
 
 class _Part(NamedTuple):
-    """A thread issues its part of the collective at ``event`` of the trace with its own event ``tick``, or leaves it
-    after that.
+    """A thread's part in a collective.
+
+    It issues its part at ``event`` of the trace with its own event ``tick``, or leaves the collective after that.
     """
 
     tick: int
@@ -29,7 +30,7 @@ class _Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """A thread at some time: its clock, and what is left of it."""
+    """A thread at some time: its clock, and what remains of it."""
 
     clock: Mapping[str, int]
     left: Mapping[str, int]
@@ -50,7 +51,7 @@ class _Clocks:
             parts.sort(reverse=True)
 
     def add(self, op: Op) -> Mapping[str, int]:
-        """The next op of the trace; returns what is left of its clock."""
+        """Handle the next op of the trace; returns what remains of its clock."""
         tick = op.clock[op.thread]
         self._advance(op.thread, (tick, False), op.clock)
         last = self._last(op.thread)
@@ -61,7 +62,7 @@ class _Clocks:
         return left
 
     def _advance(self, thread: str, until: tuple[int, bool], within: Mapping[str, int] | None = None) -> None:
-        """A thread takes part in all before ``until``, but in no more than somebody with the clock ``within`` knew."""
+        """Take part, for a thread, in all before ``until`` that the clock ``within`` knew of."""
         parts = self._parts[thread]
         while parts and parts[-1][:2] < until:
             last, part = self._last(thread), parts[-1]
@@ -83,19 +84,19 @@ class _Clocks:
                 self._issued[thread, part.tick] = self._states[thread][-1]
 
     def _sources(self, event: int, thread: str) -> dict[str, int]:
-        """Which parts must have been issued before a thread may leave a collective, and when."""
+        """Return which parts must have been issued before a thread may leave a collective, and when."""
         collective = self._collectives[event]
         ranks = before(collective.kind, collective.ranks, collective.root, _rank(thread))
         return {each: tick for each, tick in collective.issued.items() if _rank(each) in ranks}
 
     def _issuing(self, thread: str, tick: int) -> _State:
-        """A thread as it issued its part."""
+        """Return a thread as it issued its part."""
         if (thread, tick) not in self._issued:
             self._advance(thread, (tick, True))
         return self._issued[thread, tick]
 
     def _others(self, op: Op, known: Mapping[str, int]) -> Iterator[_State]:
-        """The states of threads that are directly before an op, other than by what its thread has done."""
+        """Return the states of threads that are directly before an op, other than by what its thread has done."""
         clock = dict(known)
         found = []
         for thread, tick in op.clock.items():
@@ -108,13 +109,13 @@ class _Clocks:
                 yield state
 
     def _last(self, thread: str, within: Mapping[str, int] | None = None) -> _State:
-        """The last state of a thread, or the last of which one with the clock ``within`` knew."""
+        """Return the last state of a thread, or the last that the clock ``within`` knew of."""
         known = (each for each in reversed(self._states[thread]) if within is None or _is_within(each.clock, within))
         return next(known, _State({}, {}))
 
 
 def clocks(trace: Sequence[Event], without: AbstractSet[int] = frozenset()) -> dict[int, Mapping[str, int]]:
-    """For each op of a trace, by index, its clock if the collectives at these indices ordered nothing."""
+    """Return, for each op of a trace, by index, its clock if the collectives at these indices ordered nothing."""
     again = _Clocks(trace, without)
     return {index: again.add(event) for index, event in enumerate(trace) if isinstance(event, Op)}
 

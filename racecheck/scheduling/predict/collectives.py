@@ -1,4 +1,4 @@
-"""What collectives are good for, as far as the files go: which ops would race with each other without them.
+"""What collectives are needed for: which ops on files would race with each other without them.
 
 Only what orders ops in every run counts; in which order dependent ops happened to go in this one does not.
 """
@@ -21,7 +21,7 @@ from racecheck.scheduling.predict.pairs import Pair, pairs_of
 Clock = Mapping[str, int]
 
 _MANY = 40
-"""Of more collectives it is not found out which of them stand in for which."""
+"""With more collectives than this, stand-ins are not searched for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +38,12 @@ class Need:
 
     @property
     def is_needed(self) -> bool:
-        """Whether ops would race with each other if this collective alone were not there."""
+        """Whether ops would race with each other if this collective alone were missing."""
         return bool(self.pairs) and not self.stand_ins
 
 
 def needed_collectives(trace: Sequence[Event], relation: Dependence) -> list[Need]:
-    """What each collective of a run is needed for."""
+    """Return what each collective of a run is needed for."""
     every = {index: event for index, event in enumerate(trace) if isinstance(event, Collective)}
     ops = _Ops(trace, relation, every.keys())
     kept = {index: [*ops.kept(index)] for index in every}
@@ -59,7 +59,7 @@ def needed_collectives(trace: Sequence[Event], relation: Dependence) -> list[Nee
 
 @dataclass(slots=True)
 class _Uses:
-    """What a thread does with a location in one mode: indices in the trace, and their ticks of the thread's clock."""
+    """The uses of a location in one mode by a thread: indices in the trace, and their ticks of the thread's clock."""
 
     ops: list[int] = field(default_factory=list)
     ticks: list[int] = field(default_factory=list)
@@ -83,7 +83,7 @@ class _Ops:
         self._later = [each for each in self._ops if [*self._loosened(each, ordered[each], loose[each])]]
 
     def kept(self, collective: int, absent: Iterable[int] = ()) -> Iterator[tuple[int, int]]:
-        """The pairs of dependent ops that a collective keeps in order and nothing else does, with some others absent.
+        """Return the pairs of dependent ops that only this collective keeps in order, with some others absent.
 
         Of two threads, only pairs between whose ops there is no other such pair.
         """
@@ -99,7 +99,7 @@ class _Ops:
                     yield first, index
 
     def stand_ins(self, collective: int, idle: Iterable[int]) -> list[int]:
-        """Of other collectives that could all be absent but for each other, the nearest few that make up for one."""
+        """Return, of other collectives that could be absent except for each other, the nearest few that replace one."""
         others = sorted(idle, key=lambda each: abs(each - collective))
         if len(others) > _MANY:
             return others
@@ -114,7 +114,7 @@ class _Ops:
         return any(self.kept(collective, absent))
 
     def _loosened(self, index: int, ordered: Clock, loose: Clock) -> Iterator[int]:
-        """The last op of each other thread on which an op depends, if of two clocks only one says that it is before."""
+        """Yield the last op of each other thread on which an op depends, if only one of two clocks has it before."""
         for thread, tick in ordered.items():
             if thread != self._ops[index].thread and loose.get(thread, 0) < tick:
                 first = max(self._before(index, thread, tick), default=-1)
@@ -126,7 +126,7 @@ class _Ops:
         return op.clock[op.thread]
 
     def _before(self, index: int, thread: str, tick: int) -> Iterator[int]:
-        """The last ops of a thread up to its event ``tick`` on which an op depends, one for each location.
+        """Return the last ops of a thread up to its event ``tick`` on which an op depends, one for each location.
 
         A thread that waits for a lock cannot come before the one that releases it, nor the
         other way round: these are no races.

@@ -1,4 +1,4 @@
-"""Pairs of ops whose order matters, those that are alike taken together.
+"""Pairs of ops whose order matters, with similar ones merged.
 
 Alike are two pairs that do the same to paths of one pattern, from the same lines of code and with the same success,
 whatever their ranks are: all ranks that make the directory which rank 0 has made, say.
@@ -15,7 +15,7 @@ from racecheck.model.ops.op_names import paths
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two ops of different threads, in the order in which they went, for all pairs that are alike.
+    """Two ops of different threads, in the order in which they went, for all similar pairs.
 
     ``events`` are their indices in the trace; ``ranks`` are those of each of the pairs, this one first.
     """
@@ -27,7 +27,7 @@ class Pair:
 
 
 def pairs_of(trace: Sequence[Event], found: Iterable[tuple[int, int]]) -> list[Pair]:
-    """The pairs with these indices in the trace, the first of each sort for all that are like it."""
+    """Return the pairs with these indices in the trace, the first of each sort for all similar ones."""
     sorts: dict[Hashable, list[tuple[Op, Op, tuple[int, int]]]] = {}
     for first, second in found:
         one, other = trace[first], trace[second]

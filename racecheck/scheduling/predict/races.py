@@ -52,7 +52,7 @@ class Race:
 
 
 def candidates(trace: Sequence[Event], relation: Dependence) -> list[Pair]:
-    """The races of a run that could be reversed, in the order in which the earlier ops went."""
+    """Return the races of a run that could be reversed, in the order in which the earlier ops went."""
     steps = [index for index, event in enumerate(trace) if isinstance(event, Op) and is_step(event, relation)]
     order = Order(relation)
     order.extend(trace)
@@ -63,8 +63,9 @@ def candidates(trace: Sequence[Event], relation: Dependence) -> list[Pair]:
 def force(
     pair: Pair, outcome: Outcome, attempt: Attempt, invariants: Sequence[Invariant], relation: Dependence
 ) -> Race:
-    """Run the world again with the two ops of a race the other way round, and all else as in ``outcome`` as far as that
-    goes: a run that has passed.
+    """Run the world again with the two ops of a race in the other order, and all else as in ``outcome`` where possible.
+
+    ``outcome`` is a run that has passed.
     """
     strategy = Forcing(relation, outcome.trace, *pair.events)
     strategy.begin(Random(0))
@@ -84,7 +85,7 @@ def force(
     return Race(pair, "changes" if differences else "harmless", differences=differences, outcome=other)
 
 
-# What is not the same.
+# What differs.
 
 
 def _differences(before: Outcome, now: Outcome) -> Iterator[str]:
@@ -97,7 +98,7 @@ def _differences(before: Outcome, now: Outcome) -> Iterator[str]:
 
 
 def _in_results(before: Outcome, now: Outcome) -> Iterator[str]:
-    """By `effect`, one rank at a time: it knows what does not count."""
+    """Yield differences by `effect`, one rank at a time: it knows what does not count."""
     for rank, (was, is_) in enumerate(zip_longest(_alone(before), _alone(now))):
         if was != is_:
             yield f"rank {rank} {_ending(now.results[rank])}; before, it {_ending(before.results[rank])}"

@@ -1,4 +1,4 @@
-"""Strategies answer points: one small file each, and `protocol` says what they are."""
+"""Strategies answer points.  Each has a small file, and `protocol` defines them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ NAMES = (*_PROVING, *_BY_NAME)
 
 
 def make(name: str, world: World, progress: Progress | None = None) -> Strategy:
-    """The strategy of this name for a world; of PCT the depth may be given: "pct:2".
+    """Return the strategy of this name for a world; a depth may follow PCT's: "pct:2".
 
     ``progress`` is an earlier search's, to go on with.  Where there is more to choose than which op goes next, that is
     swept first; and what proves something takes part only if the dependence relation knows all that the faults do.
@@ -74,7 +74,7 @@ def _make(name: str, relation: Relation, progress: Progress | None) -> Strategy:
 
 
 def check_strategy(make_strategy: Callable[[], Strategy], points: list[Point]) -> None:
-    """Conformance: two fresh strategies from one seed choose the same at ``points``, and only what there is.
+    """Conformance: two fresh strategies with one seed choose the same at ``points``, and only existing options.
 
     Raises `AssertionError` with the first point at which that is not so.
     """

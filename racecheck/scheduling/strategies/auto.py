@@ -22,7 +22,7 @@ _PROOF_FIRST = 6
 
 
 class Auto(Strategy):
-    """DPOR, and from the seventh run on a portfolio of samplers in turns with it."""
+    """DPOR, and from the seventh run on alternately a portfolio of samplers."""
 
     def __init__(self, relation: Relation, progress: Progress | None = None) -> None:
         self.proof = Staged(relation, progress)
@@ -41,7 +41,7 @@ class Auto(Strategy):
         return self._now.choose(point)
 
     def end(self, outcome: Outcome) -> None:
-        """The samplers learn from every run."""
+        """Let the samplers learn from every run."""
         self._now.end(outcome)
         if self._now is self.proof:
             self._hunt.end(outcome)
@@ -51,7 +51,7 @@ class Auto(Strategy):
 
     @property
     def progress(self) -> Progress:
-        """The proof's."""
+        """Return the proof's claim."""
         return self.proof.progress
 
     def claim(self) -> Claim:

@@ -1,4 +1,4 @@
-"""Every run that differs from the others in something that matters, and then no more: dynamic partial order reduction.
+"""Dynamic partial order reduction: one run of each set of equivalent interleavings, and no more.
 
 Source sets with sleep sets (Abdulla, Aronis, Jonsson, Sagonas: "Source Sets: A Foundation for Optimal Dynamic Partial
 Order Reduction", JACM 2017).  Each run is looked at for races that could have gone the other way; where one could, a
@@ -31,7 +31,7 @@ _ASKS = {
     "test": "a rank polled Work.is_completed(); the other answer was not tried",
 }
 _TURN = 300
-"""After this many steps in a row without a choice of ours it is another thread's turn: it may wait for that."""
+"""After this many steps in a row without a choice of ours another thread goes: it may be what this one waits for."""
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class Node:
 
     @property
     def left(self) -> list[str]:
-        """The threads that are to go first here in runs to come."""
+        """Return the threads that are to go first here in runs to come."""
         return [each for each in self.options if each in self.back - self.done.keys() - self.asleep.keys()]
 
     def enter(self, able: Sequence[str]) -> None:
@@ -63,7 +63,7 @@ class Node:
 
 @dataclass(slots=True)
 class Progress:
-    """How far a search is: all that it takes to go on with it.
+    """How far a search is: all that is needed to continue it.
 
     ``nodes`` are the points of the last run at which something is left to try, and of those before it; ``known`` says
     of each step of that run what it was and its result.  ``bounds`` and ``doubts`` are what the claim leaves out,
@@ -86,12 +86,12 @@ class Progress:
 
     @property
     def left(self) -> int:
-        """How many threads are known that have to go first at some point in runs to come."""
+        """Return how many threads are known that have to go first at some point in runs to come."""
         return sum(len(node.left) for node in self.nodes)
 
     @property
     def covered(self) -> float:
-        """The part that is done, from 0 to 1: an estimate, as if nothing were found any more and all branches alike."""
+        """Return the completed part, from 0 to 1: an estimate, as if nothing more were found, in equal branches."""
         share, done = 1.0, 0.0
         for node in self.nodes:
             share /= max(1, len(node.back | node.done.keys()))
@@ -100,7 +100,7 @@ class Progress:
 
 
 class DPOR(Strategy):
-    """Ends by itself, and its claim then says whether everything has been covered.
+    """Ends by itself; its claim then says whether everything has been covered.
 
     ``progress`` may be that of an earlier search, to go on with.
     """
@@ -157,7 +157,7 @@ class DPOR(Strategy):
                 self._reverse_all(order, order.imagine(op))
 
     def _start_again(self) -> None:
-        """More ops depend on each other than the runs so far took into account."""
+        """Return whether more ops depend on each other than the runs so far took into account."""
         old = self.progress
         self.progress = replace(
             old, traces=0, redundant=0, nodes=[], known=[], bounds={*old.bounds, _TIMES},
@@ -165,7 +165,7 @@ class DPOR(Strategy):
         self._going = False
 
     def abandon(self) -> None:
-        """The races of the run under way have not been looked at, so a search that goes on repeats it."""
+        """Forget the run under way: its races have not been examined, so a search that continues repeats it."""
         nodes = self.progress.nodes
         if not self._going:
             return
@@ -182,7 +182,7 @@ class DPOR(Strategy):
         )  # fmt: skip
 
     def _left(self) -> str:
-        """What is yet to be tried, in words."""
+        """Say what is yet to be tried."""
         left = self.progress.left
         if not self.progress.traces and not self.progress.redundant:
             return "no schedule was run"
@@ -216,12 +216,12 @@ class DPOR(Strategy):
         return self._repeats_from >= 0
 
     def _repeat(self, step: int) -> None:
-        """From this step on this run has been before."""
+        """Return the step up to which this run repeats an earlier one."""
         if not self._repeats:
             self._repeats_from, self._asleep_then = step, {*self._asleep}
 
     def _compare(self, step: Step) -> None:
-        """Up to where this run is new it has to be the last one; raises `Diverged`."""
+        """Check that this run equals the last one until it is new; raises `Diverged`."""
         op, index = step.op, len(self._order.steps) - 1
         ended = (op.result.errno or f"ok {op.result.value} {op.result.digest}") if op.result else ""
         known, now = self.progress.known, f"{op.label} ({op.syscall}): {ended}".rstrip()
@@ -231,7 +231,7 @@ class DPOR(Strategy):
             raise Diverged(_difference(index, known[index], now))
 
     def _is_told(self, options: dict[str, Op]) -> bool:
-        """Whether all threads that could continue sleep, except for those that poll for one of them."""
+        """Return whether all threads that could continue sleep, except for those that poll for one of them."""
         awake = [op for thread, op in options.items() if thread not in self._asleep]
         is_told = len(awake) < len(options) and all(self._order.is_vain(op) for op in awake)
         if is_told and awake:
@@ -239,22 +239,22 @@ class DPOR(Strategy):
         return is_told
 
     def _enter(self, options: dict[str, Op]) -> Node:
-        """A new point: a thread that does not sleep continues."""
+        """Make a new point: a thread that does not sleep continues."""
         chosen = self._prefer({thread: op for thread, op in options.items() if thread not in self._asleep})
         return Node(len(self._order.steps), _labels(options), dict(self._asleep), chosen, {chosen})
 
     def _prefer(self, options: dict[str, Op]) -> str:
-        """The thread that continues: the one that went last, unless it only waits."""
+        """Return the thread that continues: the one that went last, unless it only waits."""
         busy = [thread for thread, op in options.items() if not yields(op) and not self._order.is_vain(op)]
         return (busy or [*options])[-1 if self._streak() >= _TURN else 0]
 
     def _streak(self) -> int:
-        """For how many steps the thread that went last has gone on, up to `_TURN`."""
+        """Return for how many steps the thread that went last has continued, up to `_TURN`."""
         last = [step.op.thread for step in self._order.steps[-_TURN:]]
         return next((count for count, thread in enumerate(reversed(last)) if thread != last[-1]), len(last))
 
     def _look_back(self, pending: Iterable[Op]) -> None:
-        """Enter which thread has to go first where, for each race that this run was the first to have."""
+        """Note which thread has to go first where, for each race that this run was the first to have."""
         progress, self._going = self.progress, False
         steps = [*self._order.steps[self._first_new :], *(self._order.imagine(op) for op in pending)]
         for step in steps:
@@ -266,7 +266,7 @@ class DPOR(Strategy):
         progress.steps = max(progress.steps, len(self._order.steps))
 
     def _cut_short(self, pending: Iterable[Op]) -> list[Op]:
-        """Forget what has been before; returns the ops that waited in vain when nobody else was left."""
+        """Forget earlier runs; returns the ops that waited in vain when no other thread was left."""
         whole, self._order = self._order, Order(self._relation)
         for step in whole.steps[: self._repeats_from]:
             self._order.add(step.op)
@@ -312,7 +312,7 @@ class DPOR(Strategy):
                     node.enter([each for each in begin if each in node.options])
 
     def _sleeps(self, thread: str, index: int) -> bool:
-        """Whether the next step of a thread from there on is that it lets others go first."""
+        """Return whether the next step of a thread from there on is one that lets others go first."""
         return any(yields(step.op) for step in self._order.steps[index:] if step.op.thread == thread)
 
 

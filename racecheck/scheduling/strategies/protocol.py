@@ -16,7 +16,7 @@ from racecheck.scheduling.claims import Claim
 
 
 class Diverged(BaseException):
-    """What has been before is different now: the text says what, and at which step.
+    """An earlier part of the run differs now: the text says what, and at which step.
 
     (Code under test cannot swallow a ``BaseException``.)
     """
@@ -30,18 +30,18 @@ class Strategy(Protocol):
     def choose(self, point: Point) -> int: ...
 
     def end(self, outcome: Outcome) -> None:
-        """Most do not look back."""
+        """Learn from a run; most strategies do not."""
         del outcome
 
     def abandon(self) -> None:
-        """Forget the run under way, which does not end: most keep nothing of it."""
+        """Forget the run under way, which does not end; most strategies keep nothing of it."""
         return
 
     def claim(self) -> Claim:
-        """What the runs so far show beyond themselves; samples show nothing."""
+        """Return what the runs so far show beyond themselves; samples show nothing."""
         return Claim()
 
     @property
     def is_proof(self) -> bool:
-        """Whether the runs so far cover every interleaving, as far as the strategy can tell."""
+        """Return whether the runs so far cover every interleaving, as far as the strategy can tell."""
         return self.claim().exhaustive

@@ -57,7 +57,7 @@ class Staged(Strategy):
 
     @property
     def progress(self) -> Progress:
-        """That of the proof under way."""
+        """Return the claim of the proof under way."""
         return self._proof.progress
 
     def claim(self) -> Claim:

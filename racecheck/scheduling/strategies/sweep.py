@@ -1,4 +1,4 @@
-"""Try what may go wrong once, at one place after the other; then in other schedules too.
+"""Try each single failure once, at one place after the other; then in other schedules too.
 
 Points other than "next" (does this op fail, does this node see the old or the new?) are what is swept.  The first runs
 take the default schedule: nothing goes wrong; then the last such point takes its second option, then its third; then
@@ -70,7 +70,7 @@ class Sweep(Strategy):
 
     @property
     def tried(self) -> tuple[Tried, ...]:
-        """How far the first runs came."""
+        """How far the first runs got."""
         return tuple(Tried(_NOUNS.get(kind, kind), self._done[kind], due) for kind, due in self._due.items())
 
     def abandon(self) -> None:
@@ -80,13 +80,13 @@ class Sweep(Strategy):
         return Claim(remarks=(self._extent(),))
 
     def _extent(self) -> str:
-        """How many of the single faults and stale reads were tried."""
+        """Return how many of the single faults and stale reads were tried."""
         more = f"; {self._hunted} more schedules drawn" if self._hunted else ""
         done, due = self._done.total(), self._due.total()
         if self.is_swept and not due:
             others = f"; {self._hunted} more schedules drawn" if self._hunted else ""
             return f"the default schedule has no possible fault or stale read{others}"
-        is_all = self.is_swept and self._done == self._due  # of each kind; a run may not have met its place again
+        is_all = self.is_swept and self._done == self._due  # of each kind; a run may not have reached its place again
         if is_all:
             return f"every single fault and stale read of the default schedule was tried ({done}){more}"
         return f"{done} of {due} single faults and stale reads of the default schedule were tried{more}"

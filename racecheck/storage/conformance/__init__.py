@@ -1,1 +1,1 @@
-"""Does a storage model allow what it must, and nothing else?"""
+"""Check that a storage model allows what it must, and nothing else."""

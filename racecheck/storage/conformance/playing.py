@@ -1,4 +1,4 @@
-"""Does a storage model allow what it must, and nothing else?  Its programs, played in memory.
+"""Check, in memory, that a storage model allows what it must, and nothing else.
 
 The tree is in memory and the two nodes are not processes: what is checked is the model's view.  The same programs run
 in controlled worlds, and on real mounts, with `racecheck.storage.conformance.programs.act`.
@@ -20,11 +20,10 @@ from racecheck.storage.views import FRESH, SECOND, Seen, View
 
 
 def check_storage(name: str) -> int:
-    """Conformance: a storage's view offers in every program of its model exactly what that says; returns how many lines
-    were compared with it.
+    """Check that a storage's view offers exactly what its model's programs say; returns how many lines agreed.
 
     The model's options count: programs are of one name.  Raises `AssertionError` with the first line that differs, and
-    `UsageError` for a storage that there is not or that takes real files to tell (`object`).
+    `UsageError` for an unknown storage, or for one that needs real files (`object`).
     """
     model, _ = options.split(name)
     if model == "object":
@@ -90,7 +89,7 @@ class Memory:
         self._view = storage.view(self.world)
 
     def play(self, step: Step) -> Sequence[str]:
-        """What a line may give; what it takes happens."""
+        """Return what a line may answer; what it takes happens."""
         if step.call == "sleep":
             self.now += round(float(step.path) * SECOND)
             return ("ok",)
@@ -125,7 +124,7 @@ class Memory:
         return [fresh if each is None else each for each in shown]
 
     def _glance(self, step: Step, call: str, thing: _Object | None) -> str:
-        """What a call that only looks would give."""
+        """Return what a call that only looks would answer."""
         if thing is None:
             return "ENOENT"
         if call == "read":
@@ -197,7 +196,7 @@ class Memory:
 
 
 def _shown(seen: Seen) -> str | None:
-    """The answer of a call that is answered without being carried out; None for one that is."""
+    """Return the answer of a call that is not carried out; None for one that is."""
     return seen.errno or (str(seen.shown) if seen.shown is not None else None)
 
 
@@ -219,4 +218,4 @@ _OPS: Mapping[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "excl": (("open", (*_WRITING, "O_EXCL")), ("write", ()), ("close", ())),
     "list": (("open", ("O_DIRECTORY", "O_RDONLY")), ("list", ()), ("close", ())),
 }
-"""Calls that take other ops than one of their own name."""
+"""Calls that need ops of other names than their own."""

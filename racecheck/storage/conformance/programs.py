@@ -40,7 +40,7 @@ CALLS: Mapping[str, str] = {
     "mkdir": "", "rmdir": "", "unlink": "", "rename": "to another path",
     "list": "the names in a directory, with commas",
 }  # fmt: skip
-"""The calls of programs; they give "ok" if nothing else is said, or an errno."""
+"""The calls of programs; they answer "ok", unless stated otherwise, or an errno."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def _parse(line: str) -> Step:
 
 
 def act(step: Step, base: str, files: dict[str, int]) -> str:
-    """Carry a line out with real calls below ``base``; ``files`` keeps what is open.  Gives its answer."""
+    """Carry a line out with real calls below ``base``; ``files`` keeps the open files.  Returns its answer."""
     path = os.path.join(base, step.path)
     try:
         return _act(step, path, base, files)
@@ -121,7 +121,7 @@ _LOOKS: Mapping[str, Callable[[str, int], str]] = {
     "list": lambda path, _: ",".join(sorted(os.listdir(path))),
     "read": lambda _, file: os.pread(file, 1 << 16, 0).decode(),
 }
-"""Calls that say more than "ok", of a path and the descriptor that is kept for it."""
+"""Calls that answer more than "ok", given a path and the descriptor that is kept for it."""
 _OPENS: Mapping[str, int] = {
     "open": os.O_RDONLY,
     "peek": os.O_RDONLY,
@@ -587,4 +587,4 @@ PROGRAMS = (
         B list .: nothing
     """),
 )  # fmt: skip
-"""What they say is from where each model's module says that it is from."""
+"""The sources of what these programs say are in each model's module."""

@@ -73,5 +73,5 @@ class NFS(Shared):
         return found
 
     def view(self) -> NFSView:
-        """What the clients remember in one run: nothing yet."""
+        """Return what the clients remember in one run: nothing yet."""
         return NFSView(self.world, self.settings)

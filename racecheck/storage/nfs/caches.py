@@ -1,4 +1,4 @@
-"""What the clients of an NFS server hold of it, for how long they trust that, and how they come to hear of changes."""
+"""What the clients of an NFS server cache, for how long they trust it, and how they learn of changes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Caches:
         self.server = Server()
 
     def trusts_nothing(self, client: Client, name: Name, place: Place, path: str, now: int) -> bool:
-        """Whether a client goes on believing that a path leads to nothing."""
+        """Return whether a client still believes that a path leads to nothing."""
         if self._settings.lookupcache != "all" or self._settings.noac:
             return False
         if path == place.path and name.directory not in {0, place.directory}:
@@ -32,33 +32,33 @@ class Caches:
         return self.is_valid(client, name.directory, now)
 
     def trusts_name(self, client: Client, name: Name, place: Place, now: int) -> bool:
-        """Whether a client goes on believing that a path leads where it led."""
+        """Return whether a client still believes that a path leads where it led."""
         if self._settings.lookupcache == "none" or name.directory != place.directory:
             return False
         return self.is_valid(client, name.directory, now)
 
     def is_valid(self, client: Client, inode: int, now: int) -> bool:
-        """Whether a client trusts the attributes that it has of an object."""
+        """Return whether a client trusts its cached attributes of an object."""
         known = client.attributes.get(inode)
         return not self._settings.noac and known is not None and known.are_valid(now)
 
     def send(self, inode: int) -> None:
-        """What was written to a file comes to the server."""
+        """Send what was written to a file to the server."""
         dirty = self.server.dirty.pop(inode)
         self.change(inode, dirty.nodes)
 
     def send_all(self, node: int) -> None:
-        """All that was written on a node comes to the server."""
+        """Send all that was written on a node to the server."""
         for inode in [inode for inode, dirty in self.server.dirty.items() if node in dirty.nodes]:
             self.send(inode)
 
     def send_old(self, now: int) -> None:
-        """What was written long ago comes to the server by itself."""
+        """Send what was written long ago to the server, as the client does by itself."""
         for inode in [inode for inode, dirty in self.server.dirty.items() if now >= dirty.since + _WRITEBACK]:
             self.send(inode)
 
     def change(self, inode: int, nodes: set[int]) -> None:
-        """An object is another version now; those nodes that have made it know."""
+        """Note that an object has a new version; the nodes that made it know."""
         before = self.server.versions[inode]
         self.server.versions[inode] = before + 1
         for node in nodes:
@@ -68,7 +68,7 @@ class Caches:
                     known.shown = None
 
     def change_directory(self, client: Client, place: Place, now: int) -> None:
-        """A client has changed a name, and hears what has become of the directory."""
+        """Note that a client has changed a name; it learns the directory's new attributes."""
         client.forget_path(place.path)
         known = client.attributes.get(place.directory)
         if known is not None and known.version != self.server.versions[place.directory]:
@@ -78,7 +78,7 @@ class Caches:
         client.attributes[place.directory] = Attributes(now, timeout, self.server.versions[place.directory])
 
     def look(self, client: Client, place: Place, now: int) -> None:
-        """A path has been looked up, on the server if it was not known; version 3 then says of the directory, too."""
+        """Note that a path was looked up, on the server if unknown; version 3 then reports the directory, too."""
         if place.directory:
             name = client.names.get(place.path)
             asked = self._settings.vers == 3 and (name is None or name.inode != place.inode)
@@ -87,7 +87,7 @@ class Caches:
         client.names[place.path] = Name(place.inode, place.directory, now)
 
     def fetch(self, client: Client, place: Place, now: int, truth: Truth | None, *, fresh: bool = False) -> None:
-        """Attributes are used: those that are remembered if they are valid and true, and need not come ``fresh``."""
+        """Note that attributes are used: cached ones if they are valid and true, and need not be ``fresh``."""
         inode, is_directory = place.inode, place.kind == "directory"
         settings, version = self._settings, self.server.versions[inode]
         least, most = (settings.acdirmin, settings.acdirmax) if is_directory else (settings.acregmin, settings.acregmax)

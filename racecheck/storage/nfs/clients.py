@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Attributes:
-    """What is remembered of an object: since when, for how long, of which version, and what ``stat`` said of it."""
+    """What is cached of an object: since when, for how long, of which version, and what ``stat`` said of it."""
 
     fetched: int
     timeout: int
@@ -25,7 +25,7 @@ class Attributes:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """What a path led to when it was looked up: ``inode`` 0 is nothing, ``directory`` 0 that the way was missing."""
+    """What a path led to at its lookup: ``inode`` 0 is nothing, ``directory`` 0 that its directory was missing."""
 
     inode: int
     directory: int
@@ -53,7 +53,7 @@ class Client:
         self.names = {path: name for path, name in self.names.items() if name.directory != directory}
 
     def forget_path(self, path: str) -> None:
-        """And all that is below."""
+        """Forget a path and all that is below it."""
         below = f"{path}/"
         self.names = {each: name for each, name in self.names.items() if each != path and not each.startswith(below)}
 

@@ -1,4 +1,4 @@
-"""What the nodes see in one run on NFS: where a client's cache differs from what is there, either may be seen."""
+"""What the nodes see in one run on NFS: where a client's cache differs from the truth, either may be seen."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _LOOKS = frozenset({
     "access", "chdir", "chmod", "chown", "exec", "getxattr", "link", "listxattr", "open", "readlink", "removexattr",
     "rename", "rmdir", "setxattr", "stat", "statfs", "truncate", "unlink", "utime",
 })  # fmt: skip
-"""Families that look their path up (of two, the first) as it is cached."""
+"""Families that look up their path (of two, the first) in the cache."""
 _MAKES = frozenset({"link", "mkdir", "mknod", "symlink"})
 _NO_POINT = frozenset({"close", "dup", "fsync", "stat"})
-"""Families that nobody else could notice if they did not send what was written."""
+"""Families that no other node could notice if they did not send what was written."""
 KEPT = "SILLY_RENAME"
 """The flag of an op that has renamed a file instead of removing it."""
 _USES = frozenset({"fsync", "list", "read", "stat", "truncate"})
@@ -158,7 +158,7 @@ class NFSView:
     # What is sent.
 
     def _meet_dirty(self, op: Op, *, failed: bool) -> None:
-        """A write makes a file dirty; a read that shows another client's write reveals that this was sent."""
+        """Note a write, which makes a file dirty, or a read, which may show that another client's write was sent."""
         place = op.places[-1]
         dirty = self._server.dirty.get(place.inode)
         if dirty is None:
@@ -176,7 +176,7 @@ class NFSView:
             self._caches.send(place.inode)
 
     def _sends(self, op: Op) -> bool:
-        """Whether what the op's node has written to the file comes to the server with it."""
+        """Return whether what the op's node has written to the file reaches the server with it."""
         dirty = self._server.dirty.get(op.places[-1].inode) if op.places else None
         return dirty is not None and self._node(op) in dirty.nodes and sends(op, dirty.open_files)
 
@@ -191,7 +191,7 @@ class NFSView:
             self._caches.look(client, place, now)
 
     def _used(self, op: Op, now: int, truth: Truth) -> None:
-        """A call on an open file went well."""
+        """Note a successful call on an open file."""
         node, place = self._node(op), op.places[-1]
         client, inode = self._clients[node], place.inode
         if self._sends(op):
@@ -208,7 +208,7 @@ class NFSView:
             self._set(op, node)
 
     def _went(self, op: Op, now: int, truth: Truth) -> None:
-        """A call on a path went well."""
+        """Note a successful call on a path."""
         node, place = self._node(op), op.places[-1]
         client = self._clients[node]
         if op.call in _MAKES or (op.call == "open" and not place.inode):
@@ -237,8 +237,9 @@ class NFSView:
         self._caches.change_directory(client, op.places[-1], now)
 
     def _removed(self, op: Op, place: Place) -> None:
-        """The object that had the name is gone, unless it has another one, or had it before, or is kept for who has it
-        open.
+        """Forget the object that had the name.
+
+        It stays if it has another name, or had it before, or is kept for the process that has it open.
         """
         is_itself = op.call == "rename" and op.places[0].inode == place.inode
         if place.inode and not is_itself and place.inode not in self._server.linked and KEPT not in op.flags:
@@ -261,14 +262,14 @@ class NFSView:
             client.attributes[place.inode].shown = dirty.attributes
 
     def _set(self, op: Op, node: int) -> None:
-        """Attributes are set on the server, after what was written."""
+        """Set attributes on the server, after what was written."""
         place = op.places[-1]
         self._server.dirty.pop(place.inode, None)
         self._caches.change(place.inode, {node})
 
 
 def _needs_flags(op: Op) -> bool:
-    """Whether a rename comes to the server with flags of renameat2(2), which it has not; errors come before that."""
+    """Return whether a rename reaches the server with flags of renameat2(2), which the server refuses."""
     source, target = op.places[0], op.places[-1]
     if "RENAME_NOREPLACE" in op.flags and target.inode:
         return False
@@ -278,7 +279,7 @@ def _needs_flags(op: Op) -> bool:
 
 
 def _looked_up(op: Op) -> Place:
-    """The place that a call looks up, or reads from: the first of two."""
+    """Return the place that a call looks up, or reads from: the first of two."""
     return op.places[0] if op.call in {"copy", "link", "rename"} else op.places[-1]
 
 

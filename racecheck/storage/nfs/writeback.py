@@ -1,4 +1,4 @@
-"""When the bytes that a node has written come to the NFS server: what a crash of the node cannot take any more.
+"""When the bytes that a node has written reach the NFS server: a crash of the node cannot take them any more.
 
 From nfs(5) ("Close-to-open cache consistency") and the client in the kernel (fs/nfs/file.c, inode.c, write.c): a close
 of a descriptor that was written to, an fsync, a lock, a change of size or attributes, and a ``stat`` of the same node
@@ -31,7 +31,7 @@ class _Unsent:
 
 
 def sent(trace: Sequence[Event], world: World, settings: Settings) -> Mapping[int, Sequence[int]]:
-    """For each event of a run the files whose bytes are at the server when it is over, by identity.
+    """Return, for each event of a run, the files whose bytes are at the server when it is over, by identity.
 
     What a rank has started may be a process: with its last op it may have ended, and sent what it had written.
 
@@ -60,7 +60,7 @@ def _sent(op: Op, node: int, unsent: dict[int, _Unsent], settings: Settings) -> 
         return
     place, source = op.places[-1], op.places[0]
     waits = unsent.get(place.inode)
-    if op.result.errno and op.call not in WRITES:  # of a write that failed a part may be there
+    if op.result.errno and op.call not in WRITES:  # a part of a failed write may be there
         if op.call == "fsync" and waits is not None and waits.node == node:
             del unsent[place.inode]
         return
@@ -79,6 +79,6 @@ def _sent(op: Op, node: int, unsent: dict[int, _Unsent], settings: Settings) -> 
 
 
 def sends(op: Op, written: Collection[int]) -> bool:
-    """Whether an op of a node on a file sends what the node has written to it, through the open files ``written``."""
+    """Return whether an op of a node on a file sends what the node wrote to it through the open files ``written``."""
     closes = op.call in {"close", "dup"} and op.places[-1].open_file in written
     return closes or op.call in _SENDS or "O_TRUNC" in op.flags

@@ -1,1 +1,1 @@
-"""Carrying out a call in a rank's place, and answering it."""
+"""Perform a call in a rank's place, and answer it."""

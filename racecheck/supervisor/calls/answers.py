@@ -1,4 +1,4 @@
-"""Answering a stopped thread: with a result, with a descriptor, or by letting the kernel go on."""
+"""Answer a stopped thread: with a result, with a descriptor, or by letting the kernel perform the call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from racecheck.supervisor.threads.tasks import Request, Task
 
 
 def answer(request: Request, result: Answer, files: OpenFiles) -> Answer:
-    """Answer a call, which ends it; returns the result as the rank got it."""
+    """Answer a call, which ends it; returns the result as the rank received it."""
     listener = request.task.rank.listener
     assert listener is not None
     request.task.released = time.monotonic_ns()
@@ -48,7 +48,7 @@ def _hand_out(request: Request, result: Answer, files: OpenFiles) -> Answer:
 
 
 def reply(task: Task, data: Any = None) -> None:
-    """Answer an announcement with JSON data; the thread goes on."""
+    """Answer an announcement with JSON data; the thread continues."""
     announced, listener = task.announcement, task.rank.listener
     assert announced is not None
     assert listener is not None

@@ -1,4 +1,4 @@
-"""Calls that are about a rank's own state rather than the files: descriptors, locks, sleeps, randomness, processes."""
+"""Calls about a rank's own state rather than the files: descriptors, locks, sleeps, randomness, processes."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from racecheck.supervisor.threads.tasks import Process, Request, Task
 from racecheck.supervisor.threads.virtual_time import VirtualTime
 
 NEVER_OPS = frozenset({"clock", "clone", "timer", "random", "dup", "ioctl", "advise", "getcwd"})
-"""Families that concern the calling process alone."""
+"""Families that concern only the calling process."""
 
 WITHOUT_PLACE = frozenset({"sleep", "sync", "reap", "exit", "kill"})
-"""Families that are ops although they are about no file."""
+"""Families that are ops although they concern no file."""
 
 _RECORD_LOCKS = frozenset({"F_SETLK", "F_SETLKW", "F_GETLK", "F_OFD_SETLK", "F_OFD_SETLKW", "F_OFD_GETLK"})
 _MODES = {"LOCK_SH": SHARED, "LOCK_EX": EXCLUSIVE, "LOCK_UN": UNLOCK}
@@ -49,13 +49,13 @@ _GIL_INTERVAL = 6 * _MILLISECOND
 _FUTEX_COMMAND, _FUTEX_REALTIME = 0x7F, 0x100
 _ABSOLUTE = 1
 _CLOCKS = frozenset({0, 1, 7, 8, 9, 11})
-"""Those that go on while nothing runs: clock_getres(2)."""
+"""Clocks that advance while nothing runs: clock_getres(2)."""
 _EITHER_POOL, _MOST_RANDOM = 0b110, 1 << 25
 _CLONE_THREAD = 0x10000
 
 
 def at_once(request: Request, ledger: Ledger, rng: random.Random) -> Answer | None:
-    """The answer to a call that nobody else can notice; None for one that has to wait its turn."""
+    """Return the answer to a call that no other thread can notice; None for one that has to wait its turn."""
     family = request.call.family
     if family in _OF_PROCESSES:
         return _OF_PROCESSES[family](request, ledger, rng)
@@ -73,7 +73,7 @@ def at_once(request: Request, ledger: Ledger, rng: random.Random) -> Answer | No
 
 
 def _start(request: Request) -> Answer:
-    """A thread or a process is started."""
+    """Note that a thread or a process is started."""
     rank = request.task.rank
     rank.await_birth(request.task)
     rank.forked |= not _starts_thread(request)
@@ -82,12 +82,12 @@ def _start(request: Request) -> Answer:
 
 
 def _reap(request: Request) -> Answer | None:
-    """Whether a child has ended already is certain only when everything is quiet."""
+    """Answer waitpid: whether a child has ended already is certain only when everything is quiet."""
     return None if request.number("options") & os.WNOHANG else CARRY_ON
 
 
 def _exit(request: Request) -> Answer | None:
-    """The end of a process is an op: its parent, its other threads and those that wait for its locks notice it."""
+    """Make the end of a process an op: its parent, its other threads and those that wait for its locks notice it."""
     leaves = request.task.process.is_main and request.task.rank.leaving
     return CARRY_ON if leaves else None
 
@@ -100,12 +100,12 @@ def _arm(request: Request, ledger: Ledger) -> Answer:
 
 
 def _starts_thread(request: Request) -> bool:
-    """Whether a clone makes a thread rather than a process."""
+    """Return whether a clone makes a thread rather than a process."""
     return bool(proc.clone_flags(request.call.name, request.arguments, request.task.process.memory) & _CLONE_THREAD)
 
 
 def _draw(request: Request, rng: random.Random) -> Answer | None:
-    """Randomness comes from the seed, for each thread its own."""
+    """Return randomness from the seed, a separate stream for each thread."""
     flags = request.number("flags")
     if not 0 <= flags < 8 or flags & _EITHER_POOL == _EITHER_POOL:
         return CARRY_ON
@@ -136,11 +136,11 @@ _OF_PROCESSES: Mapping[str, Callable[[Request, Ledger, random.Random], Answer | 
     "kill": lambda *_: None,
     "sleep": lambda request, *_: None if _can_sleep(request) else CARRY_ON,
 }
-"""By family: the calls that are about no file."""
+"""The calls that concern no file, by family."""
 
 
 def _duplicate(request: Request, ledger: Ledger) -> Answer | None:
-    """A duplicate that takes the place of another watched file's descriptor closes that: an op."""
+    """Make an op of a duplicate that takes the place of another watched file's descriptor: it closes that file."""
     process, name = request.task.process, request.call.name
     if name == "dup":
         return Answer(opened=request.file.duplicate())
@@ -155,7 +155,7 @@ def _duplicate(request: Request, ledger: Ledger) -> Answer | None:
 
 
 def _can_replace(request: Request, source: int, target: int) -> bool:
-    """Whether dup2 or dup3 will do anything."""
+    """Return whether dup2 or dup3 changes anything."""
     descriptors = request.task.process.descriptors
     allowed = source != target and request.flags <= {"O_CLOEXEC"}
     return allowed and 0 <= target < descriptors.limit and descriptors.is_open(source)
@@ -176,7 +176,7 @@ def _fcntl(request: Request, ledger: Ledger) -> Answer | None:
 
 
 def _ioctl(request: Request, ledger: Ledger) -> Answer:
-    """Sharing extents between files is declined, as by a file system that cannot: programs then copy."""
+    """Decline to share extents between files, as a file system without that feature does: programs then copy."""
     if request.number("request") & 0xFFFFFFFF in _CLONE_RANGE:
         ledger.note("FICLONE was refused")
         return Answer(errno=errno.EOPNOTSUPP)
@@ -186,14 +186,14 @@ def _ioctl(request: Request, ledger: Ledger) -> Answer:
 
 
 def _seek(request: Request) -> Answer | None:
-    """Seeking from the end reads the size, which others may change; in a directory the listing is ours."""
+    """Seek.  From the end it reads the size, which others may change; in a directory the listing is ours."""
     if stat.S_ISDIR(request.file.status().st_mode):
         return performing.perform(request)
     return CARRY_ON if moves_alone(request) else None
 
 
 def moves_alone(request: Request) -> bool:
-    """Whether a seek is about the position only, which is the open file's."""
+    """Return whether a seek is about the position only, which is the open file's."""
     return request.call.family == "seek" and not request.flags.isdisjoint({"SEEK_SET", "SEEK_CUR"})
 
 
@@ -211,7 +211,7 @@ def describe(request: Request, now: VirtualTime) -> None:
 
 
 def _can_sleep(request: Request) -> bool:
-    """Whether a sleep is one that the kernel would not refuse at once."""
+    """Return whether a sleep is one that the kernel would not refuse at once."""
     try:
         seconds, nanoseconds = _timespec(request)
     except OSError:
@@ -227,8 +227,10 @@ def _timespec(request: Request) -> tuple[int, int]:
 
 
 def _duration(request: Request, now: VirtualTime) -> int:
-    """Nanoseconds to sleep.  To a deadline of a real clock that is as long as it was when the call came in, and rounded
-    up, since it depends on how fast the thread came to its call.
+    """Return the nanoseconds to sleep.
+
+    To a deadline of a real clock that is the remaining time when the call came in, rounded up: it depends on how fast
+    the thread reached its call.
     """
     seconds, nanoseconds = _timespec(request)
     wanted = seconds * 1_000_000_000 + nanoseconds
@@ -242,8 +244,9 @@ def _duration(request: Request, now: VirtualTime) -> int:
 
 
 def round_up(nanoseconds: int) -> int:
-    """To 10, 12, 15, 20, 25, 30, 40, 50, 60 or 80 ms, or ten times that, and so on: what people write, or near it, also
-    where the program comes to it late.
+    """Round up to 10, 12, 15, 20, 25, 30, 40, 50, 60 or 80 ms, or ten times that, and so on.
+
+    People write such numbers, and a program that reaches its call late still gets the same one.
     """
     step = _MILLISECOND
     while nanoseconds > 100 * step:
@@ -262,7 +265,7 @@ def _kind(request: Request) -> str:
 
 
 def _look_at_lock(request: Request) -> Lock:
-    """The lock that a call is about now, and its numbers as the op's; raises `OSError` with the errno of the call."""
+    """Return the lock that a call is about now, and its numbers as the op's; raises `OSError` with the call's errno."""
     request.lock, numbers = _lock(request)
     flags = {*request.op.flags, _FLAGS[request.lock.mode]}
     request.op = replace(request.op, flags=tuple(sorted(flags)), args={**request.op.args, **numbers})
@@ -270,7 +273,7 @@ def _look_at_lock(request: Request) -> Lock:
 
 
 def _lock(request: Request) -> tuple[Lock, dict[str, int]]:
-    """The lock that a call is about, and its numbers; raises `OSError` for one that cannot be."""
+    """Return the lock that a call is about, and its numbers; raises `OSError` for an invalid one."""
     file = request.file
     mode = fcntl.fcntl(file.descriptor, fcntl.F_GETFL)
     if mode & os.O_PATH:
@@ -297,7 +300,7 @@ def _record_lock(request: Request, access: int) -> tuple[Lock, dict[str, int]]:
 
 
 def _check_record(flags: frozenset[str], wanted: flock.Range, access: int) -> None:
-    """Raises `OSError` for a lock that a file open in this way cannot have (fcntl(2))."""
+    """Raise `OSError` for a lock that a file open in this mode cannot have (fcntl(2))."""
     asks = bool(flags & ASKING)
     if (flags & {"F_OFD_SETLK", "F_OFD_SETLKW", "F_OFD_GETLK"} and wanted.pid) or (
         "F_GETLK" in flags and wanted.mode == UNLOCK
@@ -309,7 +312,7 @@ def _check_record(flags: frozenset[str], wanted: flock.Range, access: int) -> No
 
 
 def is_enabled(request: Request, held: Locks) -> bool:
-    """Whether a pending op can go: a lock that it waits for can be had, or its beginning to wait would be noticed."""
+    """Return whether a pending op can go: it gets its lock, or others can notice that it begins to wait."""
     if request.lock is None or not waits(request.op):
         return True
     if "whence" in request.op.args:
@@ -319,7 +322,7 @@ def is_enabled(request: Request, held: Locks) -> bool:
 
 
 def begins_to_wait(request: Request, held: Locks) -> bool:
-    """Whether all that a pending op can do is to begin to wait for a lock."""
+    """Return whether a pending op can only begin to wait for a lock."""
     lock = request.lock
     if lock is None or not waits(request.op) or held.conflict(lock) is None or held.is_deadlock(lock):
         return False
@@ -327,19 +330,19 @@ def begins_to_wait(request: Request, held: Locks) -> bool:
 
 
 def begin_to_wait(request: Request, held: Locks) -> None:
-    """What begins to wait with flock(2) loses the lock that it was to convert."""
+    """Remove the lock that a request was to convert: when it begins to wait with flock(2), it loses that lock."""
     assert request.lock is not None
     held.begin(request.lock)
     request.op = replace(request.op, args={**request.op.args, "waits": 1})
 
 
 def releases(request: Request, held: Locks) -> bool:
-    """Whether closing files releases a lock, which others may be waiting for."""
+    """Return whether closing files releases a lock, which others may be waiting for."""
     return bool(_closed(request)) and bool(_given_back(request, held)[0])
 
 
 def _given_back(request: Request, held: Locks) -> tuple[list[Lock], dict[str, int]]:
-    """The locks that a call releases as it closes files, and what its op says of them."""
+    """Return the locks that a call releases as it closes files, and how its op describes them."""
     closed = [(file, inode) for _, file, inode in _closed(request)]
     counts = Counter(file.number for file, _ in closed)
     last = {file.number for file, _ in closed if file.holders <= counts[file.number]}
@@ -350,7 +353,11 @@ def _given_back(request: Request, held: Locks) -> tuple[list[Lock], dict[str, in
 def _of_closed(
     process: Process, closed: Mapping[int, tuple[OpenFile, int]], last: Container[int], held: Locks
 ) -> tuple[list[Lock], dict[str, int]]:
-    """``closed`` are files with their identities, by the index of their place; ``last`` those that nobody has then."""
+    """Return the locks that close with these files, and how the op describes them.
+
+    ``closed`` are files with their identities, by the index of their place; ``last`` are those that no process has
+    afterwards.
+    """
     found = [lock for _, inode in closed.values() for lock in held.of(process, inode)]
     found += [lock for file, _ in closed.values() if file.number in last for lock in held.of(file)]
     return found, {
@@ -363,7 +370,7 @@ def _of_closed(
 
 
 def _closed(request: Request) -> list[tuple[int, OpenFile, int]]:
-    """The descriptors of watched files that a call closes, each with its file and that file's identity."""
+    """Return the descriptors of watched files that a call closes, each with its file and that file's identity."""
     places = request.op.places
     if request.call.name == "close_range" and request.files:
         numbers = request.task.process.descriptors.between(*closing_range(request))
@@ -375,7 +382,7 @@ def _closed(request: Request) -> list[tuple[int, OpenFile, int]]:
 
 
 def perform(request: Request, held: Locks) -> Answer | None:
-    """Carry out an op of this module's; None for one that is not."""
+    """Carry out an op of this module; returns None for any other op."""
     family = request.call.family
     if family == "sleep":
         return Answer()
@@ -393,7 +400,7 @@ def perform(request: Request, held: Locks) -> Answer | None:
 
 
 def ending(op: Op, process: Process, held: Locks, decoder: Decoder) -> Op:
-    """The op that the end of a process is, with the files whose locks it releases."""
+    """Return the op of a process's end, with the files whose locks it releases."""
     own = {file.number for file in process.descriptors.alone_with()}
     files = [(file, decoder.identities.of(file.status())) for file in process.descriptors.files()]
     kept = [each for each in files if held.of(process, each[1]) or (each[0].number in own and held.of(each[0]))]
@@ -405,7 +412,7 @@ def ending(op: Op, process: Process, held: Locks, decoder: Decoder) -> Op:
 
 
 def end(process: Process, held: Locks) -> None:
-    """A process ends: its locks are given back."""
+    """Release the locks of a process that ends."""
     held.release(process)
     for file in process.descriptors.alone_with():
         held.release(file)
@@ -469,12 +476,12 @@ _TIMEOUTS = {
 
 
 def has_timeout(number: int, arguments: tuple[int, ...]) -> bool:
-    """Whether a call that a thread sleeps in will end by itself."""
+    """Return whether a call that a thread sleeps in will end by itself."""
     return _limit(number, arguments) is not None
 
 
 def _limit(number: int, arguments: tuple[int, ...]) -> tuple[str, int] | None:
-    """The name of a call and the argument that limits its wait, if it is limited."""
+    """Return the name of a call and the argument that limits its wait, if it is limited."""
     for name, (index, unlimited) in _TIMEOUTS.items():
         if syscalls.number(name, libc.MACHINE) == number:
             limited = unlimited is None or signed(arguments[index], 32 if unlimited == -1 else 64) != unlimited
@@ -483,8 +490,9 @@ def _limit(number: int, arguments: tuple[int, ...]) -> tuple[str, int] | None:
 
 
 def deadline(task: Task) -> int:
-    """When the wait that a thread sleeps in ends by itself, in nanoseconds of CLOCK_MONOTONIC; 0 for never, or soon, or
-    unknown.  (Soon is as soon as a thread that waits for the GIL looks again.)
+    """Return when the wait that a thread sleeps in ends by itself, in nanoseconds of CLOCK_MONOTONIC.
+
+    Returns 0 for never, for soon (when a thread that waits for the GIL looks again), and for unknown.
     """
     call = proc.stopped_call(task.process.pid, task.tid)
     with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Connections to this machine: made one at a time, when the world is quiet and once somebody listens.
+"""Connections to this machine: made one at a time, when the world is quiet and a process listens.
 
 Otherwise the speed of the machine would decide which of two comes first, and whether one that comes before there is
 anybody to listen is refused, and tries again after a time that it draws.
@@ -19,13 +19,13 @@ from racecheck.supervisor.threads.decoder import signed
 from racecheck.supervisor.threads.tasks import Request
 
 _BIND_ADDRESS_NO_PORT = 24
-"""Of ip(7); `socket` has no name for it before Python 3.12."""
+"""From ip(7); `socket` has no name for it before Python 3.12."""
 _ADDRESSES: Mapping[int, slice] = {socket.AF_INET: slice(4, 8), socket.AF_INET6: slice(8, 24)}
 """Where a ``struct sockaddr_in`` or ``sockaddr_in6`` has the address (ip(7), ipv6(7)); the port is before it."""
 
 
 def is_here(request: Request) -> bool:
-    """Whether a connect(2) is for TCP on this machine: then its op says the port.
+    """Return whether a connect(2) is for TCP on this machine; its op then shows the port.
 
     Raises `OSError` where its memory cannot be read, or its socket not be shared.
     """
@@ -42,7 +42,7 @@ def is_here(request: Request) -> bool:
 
 
 def is_stream(descriptor: int) -> bool:
-    """Whether it is a socket of TCP's kind; closes it."""
+    """Return whether a socket is TCP; closes it."""
     found = open_socket(descriptor)
     if found is None:
         return False
@@ -51,9 +51,9 @@ def is_stream(descriptor: int) -> bool:
 
 
 def open_socket(descriptor: int) -> socket.socket | None:
-    """The socket that a duplicate of a rank's descriptor is for; None, and it is closed, if that is no socket.
+    """Return the socket behind a duplicate of a rank's descriptor; for anything else close it and return None.
 
-    Python would have one with a default time limit not block any more: the rank's neither.
+    Python would set O_NONBLOCK on a socket with a default time limit, and so on the rank's.
     """
     if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -67,7 +67,7 @@ def open_socket(descriptor: int) -> socket.socket | None:
 
 
 def is_own(family: int, address: bytes) -> bool:
-    """Whether an address is one of this machine's: only those can be bound to (no port is taken for that)."""
+    """Return whether an address is one of this machine's: only those can be bound to (no port is taken for that)."""
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         try:
             probe.setsockopt(socket.IPPROTO_IP, _BIND_ADDRESS_NO_PORT, 1)
@@ -78,5 +78,5 @@ def is_own(family: int, address: bytes) -> bool:
 
 
 def is_awaited(request: Request) -> bool:
-    """Whether somebody listens where a held call wants to connect to."""
+    """Return whether a process listens where a held call wants to connect to."""
     return sockets.listens(request.task.process.pid, request.op.args["port"])

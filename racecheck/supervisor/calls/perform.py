@@ -1,5 +1,7 @@
-"""Performing calls in a rank's place: the same call, on our duplicate of the rank's descriptor or from an O_PATH
-handle of the directory that its path leads to, with the rank's umask and its own buffers.
+"""Perform calls in a rank's place.
+
+The same call is made on our duplicate of the rank's descriptor, or from an O_PATH handle of the directory that its path
+leads to, with the rank's umask and its own buffers.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from racecheck.supervisor.threads.tasks import Request
 
 _CHUNK = 1 << 20
 _SHORT = 120
-"""Bytes that are kept as text: as long as a pointer to a checkpoint may be."""
+"""Bytes that are kept as text: the length of a pointer to a checkpoint."""
 _IOV_MAX = 1024
 _LONG_MAX = (1 << 63) - 1
 _CREATING = frozenset({"open", "mkdir", "mknod", "symlink"})
@@ -36,7 +38,7 @@ _MAKES_MODE = frozenset({"open", "mkdir", "mknod"})
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a rank is told: a value or an errno, or a descriptor (``opened``).
+    """What a rank receives: a value or an errno, or a descriptor (``opened``).
 
     ``size`` and ``digest`` are of the bytes that moved (for a listing, ``size`` counts its entries but the dots), and
     ``text`` is what they are, if that is short and printable.
@@ -57,7 +59,7 @@ CARRY_ON = Answer(carry_on=True)
 
 
 def perform(request: Request) -> Answer:
-    """Carry a request out; errors of the call come back in the answer.
+    """Perform a request; errors of the call are part of the answer.
 
     Raises `OSError` only where the rank's own memory cannot be used: then the kernel must have the call.
     """
@@ -69,13 +71,13 @@ def perform(request: Request) -> Answer:
 
 
 def _symlink(request: Request) -> Answer:
-    """With where it points."""
+    """Add what the offset is now."""
     target = _text(request.task.process.memory, request.raw(Role.TARGET))
     return replace(_generic(request), text=_shown(plain(target)))
 
 
 def _generic(request: Request) -> Answer:
-    """Any call, argument by argument as its signature says."""
+    """Perform any call, argument by argument as its signature says."""
     buffers: list[tuple[int, ctypes.Array[ctypes.c_char], Arg]] = []
     arguments: list[libc.Argument] = []
     for index, arg in enumerate(request.call.args):
@@ -132,7 +134,7 @@ def _text(memory: Memory, address: int) -> bytes:
 
 
 def _bounded(length: int) -> int:
-    """A length that one of the kernel's own structures can have."""
+    """Return a length that one of the kernel's own structures can have."""
     if length > _CHUNK:
         raise OSError(errno.E2BIG, "longer than any attribute")
     return length
@@ -140,7 +142,10 @@ def _bounded(length: int) -> int:
 
 @contextmanager
 def _umask(request: Request) -> Iterator[None]:
-    """Ours is the rank's while a call makes something.  (It is nearly always the same, and then left alone.)"""
+    """Use the rank's umask while a call creates something.
+
+    It is nearly always the same, and then left alone.
+    """
     if request.call.family not in _MAKES_MODE:
         yield
         return
@@ -179,7 +184,7 @@ def _open(request: Request) -> Answer:
 
 
 def _is_elsewhere(located: Located) -> bool:
-    """Whether a watched link leads to a file outside: whose descriptor must not be taken for a watched one."""
+    """Return whether a watched link leads to a file outside, whose descriptor must not count as watched."""
     return located.shown is None and not located.crossed
 
 
@@ -198,7 +203,7 @@ def _open_arguments(request: Request) -> tuple[int, int]:
 
 
 def _openat2(request: Request, flags: int, mode: int, resolve: int) -> tuple[int, int]:
-    """With its resolve flags the way matters, not only where it ends: from the rank's own start, by its own path."""
+    """Open with resolve flags: the whole way matters then, so it starts where the rank's own path starts."""
     how = struct.pack("QQQ", flags, mode, resolve)
     if not resolve:
         return libc.syscall(_number(request), AT_FDCWD, os.fsencode(request.located[1].via), how, len(how))
@@ -214,7 +219,7 @@ def _openat2(request: Request, flags: int, mode: int, resolve: int) -> tuple[int
 
 
 def _spans(request: Request) -> list[tuple[int, int]]:
-    """Where in the rank's memory the bytes of a read or write are: (address, length) pairs."""
+    """Return where in the rank's memory the bytes of a read or write are: (address, length) pairs."""
     role = request.call.args[1].role
     address, count = request.arguments[1], request.arguments[2]
     if role in (Role.INBUF, Role.OUTBUF):
@@ -226,7 +231,7 @@ def _spans(request: Request) -> list[tuple[int, int]]:
 
 
 def wanted(request: Request) -> int:
-    """How many bytes a read or write asks for."""
+    """Return how many bytes a read or write asks for."""
     try:
         return sum(length for _, length in _spans(request))
     except OSError:
@@ -234,7 +239,7 @@ def wanted(request: Request) -> int:
 
 
 def _chunks(spans: list[tuple[int, int]], most: int) -> Iterator[tuple[int, int]]:
-    """The bytes in pieces, at least one, and no more of them than may move in one call."""
+    """Yield the bytes in pieces, at least one, and no more than one call may move."""
     room = most
     for address, length in spans:
         for start in range(0, min(length, room), _CHUNK):
@@ -245,7 +250,7 @@ def _chunks(spans: list[tuple[int, int]], most: int) -> Iterator[tuple[int, int]
 
 
 def _transfer(request: Request, move: Callable[[Memory, OpenFile, int, int, int], bytes]) -> Answer:
-    """Read or write chunk by chunk, as one op; ``move`` does one chunk and returns the bytes that it moved."""
+    """Read or write piece by piece, as one op; ``move`` does one piece and returns the bytes that it moved."""
     file, offset = request.file, request.op.args.get("offset", -1)
     memory, digest, done, text = request.task.process.memory, Digest(), 0, b""
     positioned = "offset" in request.op.args and (offset != -1 or request.call.name not in {"preadv2", "pwritev2"})
@@ -311,7 +316,7 @@ def _read(request: Request) -> Answer:
 
 
 def _or_fault(moved: bytes, wanted: int) -> bytes:
-    """Nothing moved although there was something to move: the rank's memory is not there."""
+    """Return the error when nothing moved although something could: the rank's memory does not exist."""
     if wanted and not moved:
         raise OSError(errno.EFAULT, "bad address")
     return moved
@@ -323,7 +328,7 @@ def _rwf(request: Request) -> int:
 
 @contextmanager
 def _buffer(data: bytes, file: OpenFile) -> Iterator[memoryview]:
-    """``data`` in memory that can be read into; at a page boundary where O_DIRECT wants it so."""
+    """Provide ``data`` in memory that can be read into, at a page boundary where O_DIRECT needs one."""
     if not data or not fcntl.fcntl(file.descriptor, fcntl.F_GETFL) & os.O_DIRECT:
         yield memoryview(bytearray(data))
         return
@@ -334,11 +339,11 @@ def _buffer(data: bytes, file: OpenFile) -> Iterator[memoryview]:
 
 
 SORTED = "listings are sorted: other orders of directory entries were not tried"
-"""What a run notes in which a listing had several entries."""
+"""The note of a run in which a listing had several entries."""
 
 
 def _list(request: Request) -> Answer:
-    """A directory's entries in the order of their names; all are read when the first are asked for."""
+    """Answer with a directory's entries, in the order of their names; all are read at the first call."""
     if request.call.name != "getdents64":
         return CARRY_ON
     file, room = request.file, request.number("length") & 0x7FFFFFFF
@@ -366,7 +371,7 @@ def _list(request: Request) -> Answer:
 
 
 def _check_directory(file: OpenFile) -> None:
-    """Raises `OSError` for what is no directory, or is one that has been removed."""
+    """Raise `OSError` for a file that is no directory, or a directory that has been removed."""
     status = file.status()
     if fcntl.fcntl(file.descriptor, fcntl.F_GETFL) & os.O_PATH:
         raise OSError(errno.EBADF, "not open")
@@ -377,7 +382,7 @@ def _check_directory(file: OpenFile) -> None:
 
 
 def _entries(file: OpenFile, names: Names) -> Iterator[bytes]:
-    """``struct linux_dirent64`` records (getdents64(2)), the offset of each being its number.
+    """Return ``struct linux_dirent64`` records (getdents64(2)); the offset of each is its number.
 
     Their order is that of the names as they are shown, which is the same in every run.
     """
@@ -403,7 +408,7 @@ def _type(entry: os.DirEntry[str]) -> int:
 
 
 def _seek(request: Request) -> Answer:
-    """In a directory the offset counts entries of our listing; the start forgets it."""
+    """Seek.  In a directory the offset counts entries of our listing; a seek to the start forgets the listing."""
     file, offset = request.file, request.number("offset")
     whence = request.raw(Role.FLAGS) & 0xFFFFFFFF
     if stat.S_ISDIR(os.fstat(file.descriptor).st_mode):
@@ -419,7 +424,7 @@ def _seek(request: Request) -> Answer:
 
 
 def _copy(request: Request) -> Answer:
-    """``copy_file_range`` and ``sendfile``: what is written to has to be ours."""
+    """Perform ``copy_file_range`` or ``sendfile``: the target has to be a file of ours."""
     ends = {arg.name: index for index, arg in enumerate(request.call.args) if arg.role is Role.FD}
     if request.call.name not in {"copy_file_range", "sendfile"} or ends["to"] not in request.files:
         return CARRY_ON
@@ -436,7 +441,7 @@ def _copy(request: Request) -> Answer:
 
 
 def _copied(request: Request, index: int, source: int) -> Answer:
-    """``source`` stands for the descriptor that is argument number ``index``."""
+    """Copy; ``source`` stands for the descriptor that is argument number ``index``."""
     memory = request.task.process.memory
     arguments: list[libc.Argument] = []
     offsets: list[tuple[int, ctypes.Array[ctypes.c_char]]] = []
@@ -459,7 +464,7 @@ def _copied(request: Request, index: int, source: int) -> Answer:
 
 
 def _sync(request: Request) -> Answer:
-    """Nothing here outlives the run: writing the whole machine's caches back would only take time."""
+    """Answer sync: nothing here outlives the run, and writing back the whole machine's caches would only take time."""
     if not request.files:
         return CARRY_ON
     is_path = fcntl.fcntl(request.file.descriptor, fcntl.F_GETFL) & os.O_PATH
@@ -476,11 +481,11 @@ _PERFORMERS: dict[str, Callable[[Request], Answer]] = {
     "symlink": _symlink,
     "sync": _sync,
 }
-"""By family: the calls that take more than their signature says."""
+"""The calls that need more than their signature says, by family."""
 
 
 def creates(request: Request) -> bool:
-    """Whether the call makes a new object where nothing was."""
+    """Return whether the call makes a new object where none was."""
     if request.call.family not in _CREATING:
         return False
     located = list(request.located.values())[-1:]

@@ -1,4 +1,4 @@
-"""What racecheck says of the machine in the kernel's place.
+"""The frequency of the time stamp counter, which racecheck reports in the kernel's place.
 
 Abseil (in tensorstore, gRPC, TensorFlow) wants to know how fast the processor counts.  Where the kernel does not tell
 (it seldom does) it finds out by sleeping for a millisecond, several times, in whichever thread comes first; and a sleep
@@ -18,12 +18,12 @@ _FREQUENCY = b"/sys/devices/system/cpu/cpu0/tsc_freq_khz"
 
 
 def is_asked(request: Request) -> bool:
-    """Whether a call opens the file that would say it."""
+    """Return whether a call opens the file that reports it."""
     return request.call.family == "open" and _FREQUENCY in request.paths.values() and not os.path.exists(_FREQUENCY)
 
 
 def tell(request: Request) -> bool:
-    """Open a file for the thread that says it; whether that could be done."""
+    """Open a file with it for the thread; returns whether that worked."""
     listener = request.task.rank.listener
     assert listener is not None
     answer = os.memfd_create("tsc_freq_khz")
@@ -37,6 +37,6 @@ def tell(request: Request) -> bool:
 
 @functools.cache
 def frequency() -> int:
-    """How often the time stamp counter is raised in a millisecond, about."""
+    """Return about how often the time stamp counter is raised in a millisecond."""
     found = re.search(r"^cpu MHz\s*: (\d+)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     return 1000 * int(found[1]) if found else 1_000_000

@@ -1,4 +1,4 @@
-"""A bucket of objects as real directories: the store, and on every node a mirror of it, where its ranks work.
+"""A bucket of objects as real directories: the store, and a mirror of it on every node, where the node's ranks work.
 
 An object has the same inode in the store and in every mirror (hard links).  A file that is opened to be written gets an
 inode of its own, which is seen in the node's mirror alone: the upload.  When it is complete it takes the object's place
@@ -32,8 +32,10 @@ Key = tuple[int, int]
 
 @dataclass(slots=True, eq=False)
 class Upload:
-    """A file that a node writes: its ``path`` (``shown`` in places) and inode, the ``generation`` of the object when it
-    was opened, whether there is anything to upload, and whether that has been done before it was closed.
+    """A file that a node writes.
+
+    It has its ``path`` (``shown`` in places) and inode, the ``generation`` of the object when it was opened, whether
+    there is anything to upload, and whether the upload completed before the close.
     """
 
     node: int
@@ -77,7 +79,7 @@ class Mirrors:
         return performer(request, carry_out)
 
     def completes(self, request: Request) -> bool:
-        """Whether a call ends an upload: a close of its last descriptor, or what the storage completes it for."""
+        """Return whether a call ends an upload: the last descriptor's close, or a call that completes it here."""
         found = [self._uploads.get(_key(file.status())) for file in request.files.values()]
         if not any(each is not None and not each.complete for each in found):
             return False
@@ -100,7 +102,7 @@ class Mirrors:
         return self._state.world.node(request.op.rank)
 
     def _path(self, request: Request, located: Located) -> str | None:
-        """A path of the node's mirror, relative to it; None for one that is elsewhere."""
+        """Return a path of the node's mirror, relative to it; None for one that is elsewhere."""
         root = f"{self._disks[self._node(request)]}/"
         return located.path[len(root) :] if located.path.startswith(root) else None
 
@@ -110,7 +112,7 @@ class Mirrors:
         return path
 
     def _others(self, node: int) -> Iterator[tuple[int, Path]]:
-        """The store, as number -1, and the mirrors of the other nodes."""
+        """Yield the store, as number -1, and the mirrors of the other nodes."""
         yield -1, self._store
         yield from ((number, disk) for number, disk in enumerate(self._disks) if number != node)
 
@@ -181,7 +183,7 @@ class Mirrors:
         return Answer(errno=errno.ESTALE) if failed else result
 
     def _close(self, request: Request, carry_out: Callable[[Request], Answer]) -> Answer:
-        """The descriptor is gone in any case; that the upload has failed is said here."""
+        """Close a file.  Its descriptor is gone in any case; the close reports that the upload has failed."""
         uploads = [self._uploads.get(_key(file.status())) for file in request.files.values()]
         result, failed = carry_out(request), False
         for upload in uploads:
@@ -204,7 +206,7 @@ class Mirrors:
         return any(_key(file.status()) == upload.key for file in files)
 
     def _complete(self, upload: Upload) -> bool:
-        """Make a file that has been closed an object; whether that failed, because another one came first."""
+        """Make a closed file an object; returns whether that failed, because another one was first."""
         self._uploads.pop(upload.key, None)
         self._view.writing.discard((upload.node, upload.shown))
         own = _status(self._disks[upload.node] / upload.path)
@@ -228,13 +230,13 @@ class Mirrors:
             _put(source, target)
 
     def _restore(self, node: int, path: str) -> None:
-        """A node sees the object again, instead of its own file."""
+        """Show a node the object again, instead of its own file."""
         (self._disks[node] / path).unlink(missing_ok=True)
         if os.path.lexists(self._store / path):
             _put(self._store / path, self._disks[node] / path)
 
     def _lose(self, path: str, node: int) -> None:
-        """The object is replaced, or removed: what others have open of it is of the past."""
+        """Note that the object is replaced or removed: open files of others are of the old one."""
         self._generations[path] += 1
         status = _status(self._store / path)
         if status is not None:
@@ -294,7 +296,7 @@ class Mirrors:
                 self._prune(number, disk, path)
 
     def _prune(self, number: int, disk: Path, path: str) -> None:
-        """Directories without an object are not there, except where one has just been made."""
+        """Raise ENOENT for directories without an object, except where one has just been made."""
         while path := os.path.dirname(path):
             if (number, path) in self._local:
                 return
@@ -353,7 +355,7 @@ def _status(path: Path) -> os.stat_result | None:
 
 
 def _put(source: Path, target: Path) -> None:
-    """Link a file over whatever has the name, in one step."""
+    """Link a file over the present owner of the name, in one step."""
     temporary = target.with_name(f".{target.name}.put")
     os.link(source, temporary, follow_symlinks=False)
     os.rename(temporary, target)

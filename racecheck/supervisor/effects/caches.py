@@ -1,4 +1,4 @@
-"""Calls on a storage whose nodes have caches: what a node may be shown is chosen, and made into an answer.
+"""Calls on a storage whose nodes have caches: a choice decides what a node is shown, and the answer follows it.
 
 The storage's view (`racecheck.storage.views`) decides what may be shown; here are the copies of attributes, bytes and
 listings that this takes, and what only real files can do: NFS's renaming of a removed file that is still open on its
@@ -28,7 +28,7 @@ from racecheck.supervisor.run.state import State
 from racecheck.supervisor.threads.tasks import Rank, Request
 
 _MOST = 256 << 20
-"""Bytes that are copied of a file; of a longer one no old content is shown."""
+"""The most bytes that are copied of a file; of a longer one no old content is shown."""
 _EMPTY_PATH, _NO_FOLLOW = 0x1000, 0x100
 _BASIC_STATS = 0xFFF
 _CLOSES = frozenset({"close", "dup"})
@@ -45,7 +45,7 @@ class _Attributes:
 
 
 class Viewer:
-    """The views of a run under way; of no use where every node sees what is there."""
+    """The views of a run; unused where every node sees the true state."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -58,7 +58,7 @@ class Viewer:
             state.ledger.note("one node only: its caches are never stale (use --nodes 2)")
 
     def flushes(self, request: Request) -> bool:
-        """Whether a call that nobody could notice otherwise shows others something new."""
+        """Return whether a call that no other thread could notice otherwise shows others something new."""
         if self._view is None:
             return False
         self._settle()
@@ -89,7 +89,7 @@ class Viewer:
         return result
 
     def finish(self) -> None:
-        """The run has ended: what ranks still have open is closed with them."""
+        """End the run: what ranks still have open is closed with them."""
         if self._view is not None:
             self._settle()
             for path in self._kept:
@@ -102,7 +102,7 @@ class Viewer:
             self._copies.clear()
 
     def _settle(self) -> None:
-        """Ranks that have ended meanwhile have closed their files."""
+        """Note ranks that have ended meanwhile: their files are closed."""
         assert self._view is not None
         for rank in self._state.ranks:
             if rank.gone and rank.number not in self._ended:
@@ -177,7 +177,7 @@ class Viewer:
                     os.unlink(path)
 
     def _is_open(self, node: int, path: str) -> bool:
-        """Whether a process of a node has a file open."""
+        """Return whether a process of a node has a file open."""
         try:
             wanted = os.stat(path)
         except OSError:
@@ -187,13 +187,13 @@ class Viewer:
 
 
 def open_files(rank: Rank) -> Iterator[OpenFile]:
-    """What the processes of a rank have open."""
+    """Yield what the processes of a rank have open."""
     for process in rank.processes.values():
         yield from process.descriptors.among(0, 1 << 30)
 
 
 def _can_go(op: Op, names: list[str]) -> bool:
-    """Whether a call will remove a file, or replace it by another one: its arguments are all there, and make sense."""
+    """Return whether a call will remove a file, or replace it by another one: its arguments exist and are valid."""
     wanted = {"unlink": 1, "rename": 2}[op.call]
     if len(names) != wanted or len(op.places) != wanted or any(each.endswith("/") for each in names):
         return False
@@ -226,7 +226,7 @@ class _Truth:
         return _Attributes(stat, statx) if stat and statx else None
 
     def _path(self) -> tuple[str, int]:
-        """A path to the object, and how to ask about it."""
+        """Return a path to the object, and how to ask about it."""
         if self.request.files:
             return f"/proc/self/fd/{[*self.request.files.values()][-1].descriptor}", 0
         located = [*self.request.located.values()][-1]
@@ -257,7 +257,7 @@ class _Truth:
 
 
 def _ask(name: str, path: str, size: int, *rest: int) -> bytes:
-    """The answer of a call of the stat family; nothing if it fails."""
+    """Return the answer of a call of the stat family; nothing if it fails."""
     buffer, number = ctypes.create_string_buffer(size), syscalls.number(name, libc.MACHINE)
     assert number is not None
     if name == "statx":
@@ -270,7 +270,7 @@ def _ask(name: str, path: str, size: int, *rest: int) -> bytes:
 
 @contextmanager
 def _instead(request: Request, copy: int) -> Iterator[None]:
-    """A call reads from a copy, from where it would have read, and moves on in its own file as far."""
+    """Have a call read from a copy at its own offset, and advance its own file by as much."""
     index = next(
         index for index in request.files if request.call.family == "read" or request.call.args[index].name == "from"
     )

@@ -1,4 +1,4 @@
-"""Making faults happen: which fault an op meets, and what that does to it and to its rank."""
+"""Inject faults: which fault an op meets, and what that does to the op and its rank."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ class Injector:
         return self._plan.fired
 
     def delay(self, request: Request) -> None:
-        """A call that has just got its place goes later if a fault makes it slow."""
+        """Delay a call that was just placed, if a fault makes it slow."""
         fault = self._drawn(request.op, self._plan.slow(request.op))
         if fault is not None:
             request.until = max(request.until, self._state.time.elapsed) + round(fault.amount * _SECOND)
             request.op = replace(request.op, fault=f"slow, {fault.amount:g} s")
 
     def draw(self, request: Request) -> Fault | None:
-        """What happens to a call that is about to go."""
+        """Return what happens to a call that is about to go."""
         return self._drawn(request.op, self._plan.due(request.op))
 
     def _drawn(self, op: Op, met: list[tuple[int, bool]]) -> Fault | None:
-        """The first fault that is certain; else one of those that may happen, as is decided."""
+        """Return the first certain fault; else one of the possible ones, by a choice."""
         number = next((number for number, is_certain in met if is_certain), None)
         if number is None and met:
             faults = [self._state.world.faults[number] for number, _ in met]
@@ -71,7 +71,7 @@ class Injector:
         return self._cut(request, fault, result)
 
     def _room(self, request: Request) -> int | None:
-        """How many bytes of a write there is room for; None where that is no question."""
+        """Return how many bytes of a write there is room for; None where no fault limits that."""
         if request.op.call != "write" or not any(each.what == "full" for each in self._state.world.faults):
             return None
         bytes_ = wanted(request)
@@ -94,7 +94,7 @@ class Injector:
     # Ends of processes.
 
     def ends(self, task: Task, request: Request, fault: Fault | None, *, done: bool = False) -> bool:
-        """Kill whom the fault kills before the call goes, or when it is ``done``; whether the caller is among them."""
+        """Kill what the fault kills, before the call or when it is ``done``; returns whether the caller is among it."""
         if fault is None or fault.what not in _ENDS or fault.after is not done:
             return False
         if fault.what == "term":
@@ -122,7 +122,7 @@ class Injector:
         return False
 
     def expire(self, *, idle: bool) -> bool:
-        """Kill those whose time is over (or, if nothing else can go on, will be next); whether there was one."""
+        """Kill those whose time is over (or, if nothing else can continue, is next); returns whether there was one."""
         self._grace = [(until, rank) for until, rank in self._grace if not rank.gone]
         due = [each for each in self._grace if each[0] <= self._state.time.elapsed]
         if not due and idle and self._grace:
@@ -136,14 +136,14 @@ class Injector:
         return bool(due)
 
     def _record(self, task: Task, op: Op, name: str, what: str, when: str = "") -> None:
-        """In place of the op that does not happen, or before the one that is still to, or after it."""
+        """Record the fault in place of the op that does not happen, or before or after the op."""
         state, at = self._state, (f"{when} {op.call}",) if when else ()
         made = Op(op.rank, op.thread, "kill", name, op.places, at, stack=op.stack, fault=what)
         state.trace.append(replace(made, result=Result(), clock=task.tick(), time=state.time.elapsed))
         state.changes += 1
 
     def _end(self, rank: Rank, number: int = signal.SIGKILL) -> None:
-        """Kill a rank with all that it has started; that it is gone is heard of like any other end."""
+        """Kill a rank with all that it has started; its end is noticed like any other end."""
         if rank.gone:
             return
         for pid in [*(proc.descendants(rank.pid) if rank.forked else ()), rank.pid]:

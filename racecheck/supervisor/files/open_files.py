@@ -38,7 +38,7 @@ class OpenFile:
     position: int = 0
 
     def path(self) -> str:
-        """Where the file is now, or last was; "" for one that is deeper than the kernel can say."""
+        """Return where the file is now, or last was; "" for one that is deeper than the kernel can report."""
         link = f"/proc/self/fd/{self.descriptor}"
         try:
             return undeleted(os.readlink(link), link)
@@ -51,7 +51,7 @@ class OpenFile:
         return os.fstat(self.descriptor)
 
     def duplicate(self) -> int:
-        """Another descriptor of ours for it; raises `CannotRun` where we may not have one."""
+        """Return another descriptor of ours for it; raises `CannotRun` where we may not have one."""
         try:
             return os.dup(self.descriptor)
         except OSError as error:
@@ -75,7 +75,7 @@ class OpenFiles:
         return file
 
     def release(self, file: OpenFile) -> bool:
-        """A descriptor of the file is gone; True if it was the last, and ours is closed now."""
+        """Drop a descriptor of the file; returns True if it was the last, and ours is closed now."""
         file.holders -= 1
         if file.holders > 0:
             return False
@@ -84,7 +84,7 @@ class OpenFiles:
         return True
 
     def same(self, pid: int, number: int) -> OpenFile | None:
-        """The kept file that a descriptor of another process refers to."""
+        """Return the kept file that a descriptor of another process refers to."""
         kcmp = syscalls.number("kcmp", libc.MACHINE)
         assert kcmp is not None
         for file in self._files:
@@ -107,61 +107,61 @@ class Descriptors:
         self._table: dict[int, OpenFile] = {}
 
     def free_number(self, minimum: int = 0) -> int:
-        """The lowest number, of those that the filter sees and not below ``minimum``, that the process does not use."""
+        """Return the lowest unused number of the process that the filter sees and that is not below ``minimum``."""
         number = max(FIRST_DESCRIPTOR, minimum)
         while number in self._table or self.is_open(number):
             number += 1
         return number
 
     def has_room(self) -> bool:
-        """Whether the process may have another one."""
+        """Return whether the process may have another one."""
         return self.free_number() < self.limit
 
     @property
     def limit(self) -> int:
-        """The process's numbers are below this."""
+        """Return the limit of the process's numbers: all are below it."""
         return resource.prlimit(self._pid, resource.RLIMIT_NOFILE)[0]
 
     def is_open(self, number: int) -> bool:
-        """Whether the process has a descriptor of this number, of whatever kind."""
+        """Return whether the process has a descriptor of this number, of whatever kind."""
         return os.path.lexists(f"/proc/{self._pid}/fd/{number}")
 
     def set(self, number: int, file: OpenFile) -> None:
-        """``number`` now refers to ``file`` (whatever it referred to before)."""
+        """Let ``number`` refer to ``file`` from now on, whatever it referred to before."""
         file.holders += 1
         self.drop(number)
         self._table[number] = file
 
     def drop(self, number: int) -> OpenFile | None:
-        """``number`` is closed; returns the file if that was its last descriptor."""
+        """Close ``number``; returns the file if that was its last descriptor."""
         file = self._table.pop(number, None)
         return file if file is not None and self._files.release(file) else None
 
     def between(self, first: int, last: int) -> list[int]:
-        """The numbers in a range, both ends included."""
+        """Return the numbers in a range, both ends included."""
         return sorted(number for number in self._table if first <= number <= last)
 
     def among(self, first: int, last: int) -> list[OpenFile]:
-        """The files of a range's numbers, in the same order."""
+        """Return the files of a range's numbers, in the same order."""
         return [self._table[number] for number in self.between(first, last)]
 
     def alone_with(self) -> list[OpenFile]:
-        """The files that no other process has open."""
+        """Return the files that no other process has open."""
         counts = Counter(file.number for file in self._table.values())
         files = {file.number: file for file in self._table.values()}
         return [file for number, file in sorted(files.items()) if file.holders == counts[number]]
 
     def files(self) -> list[OpenFile]:
-        """Each watched file that the process has open, once."""
+        """Return each watched file that the process has open, once."""
         return [file for _, file in sorted({file.number: file for file in self._table.values()}.items())]
 
     def drop_all(self) -> list[OpenFile]:
-        """The process has ended; returns the files of which it had the last descriptors."""
+        """End the process; returns the files of which it had the last descriptors."""
         dropped = (self.drop(number) for number in tuple(self._table))
         return [file for file in dropped if file is not None]
 
     def look_up(self, number: int) -> OpenFile | None:
-        """The watched file that a descriptor refers to; None if it refers to something else.
+        """Return the watched file that a descriptor refers to; None if it refers to something else.
 
         Raises `PermissionError` if it is watched but cannot be had.
         """
@@ -175,8 +175,9 @@ class Descriptors:
         return file
 
     def where(self, number: int) -> str | None:
-        """The path that a descriptor refers to, as places show it; None outside the watched directories, and for
-        what is no storage: a FIFO passes data on, and waits.
+        """Return the path that a descriptor refers to, as places show it; None for what is not storage.
+
+        That is a file outside the watched directories, and a FIFO, which passes data on, and waits.
         """
         try:
             link = f"/proc/{self._pid}/fd/{number}"
@@ -186,7 +187,7 @@ class Descriptors:
             return None
 
     def fetch(self, number: int) -> int:
-        """A duplicate of a descriptor, of whatever it is; raises `PermissionError`."""
+        """Return a duplicate of a descriptor, of whatever kind; raises `PermissionError`."""
         fetch, opened = syscalls.number("pidfd_getfd", libc.MACHINE), os.pidfd_open(self._pid)
         assert fetch is not None
         try:
@@ -199,7 +200,7 @@ class Descriptors:
         return descriptor
 
     def executed(self) -> list[OpenFile]:
-        """The process executes another program; returns the files whose last descriptors were to be closed then."""
+        """Execute another program; returns the files whose last descriptors were close-on-exec."""
         dropped = (self.drop(number) for number in [each for each in self._table if self.where(each) is None])
         return [file for file in dropped if file is not None]
 
@@ -208,7 +209,7 @@ class Descriptors:
 
 
 def _is_seen(number: int) -> bool:
-    """Whether the filter stops what happens to a descriptor: if not it may be another one each time."""
+    """Return whether the filter stops what happens to a descriptor; if not, it may refer to another file each time."""
     return number >= FIRST_DESCRIPTOR or number <= 2
 
 

@@ -1,4 +1,4 @@
-"""Where a path leads: is it below a watched directory, and what is its one true name there?
+"""Where a path leads: whether it is below a watched directory, and its canonical name there.
 
 "Below" is decided on the resolved parent directory, never on the string: ``..``, symbolic links, ``/x`` against
 ``/xy`` and paths relative to a descriptor all end at one answer.  Symbolic links in the last component are followed
@@ -28,7 +28,7 @@ Kind = Literal["", "file", "directory", "symlink", "other"]
 
 
 def check_ours(number: int) -> None:
-    """Raises `CannotRun` for an errno that says that racecheck, not the code under test, has run out of something."""
+    """Raise `CannotRun` for an errno that says that racecheck, not the code under test, has run out of something."""
     if number in _OURS:
         raise CannotRun(f"racecheck ran out of open files or memory ({libc.errno_name(number)}): raise ulimit -n")
 
@@ -40,7 +40,7 @@ class Watched:
     roots: dict[str, str]
 
     def shown(self, path: str) -> str | None:
-        """A canonical absolute path as a place's path; None if it is not below a root."""
+        """Return a canonical absolute path as a place's path; None if it is not below a root."""
         for root, prefix in self.roots.items():
             if path == root:
                 return prefix or "."
@@ -62,7 +62,7 @@ class Identities:
     _last: int = 0
 
     def meet(self, roots: Iterable[str]) -> None:
-        """Everything below these directories, in the order of paths."""
+        """Yield everything below these directories, in the order of paths."""
         for root in roots:
             for below, directories, files in os.walk(root):
                 directories.sort()
@@ -104,12 +104,12 @@ class Located:
 
     @property
     def via(self) -> str:
-        """A path to the object for the supervisor's own calls."""
+        """Return a path to the object for the supervisor's own calls."""
         return f"/proc/self/fd/{self.handle}/{self.name}"
 
     @property
     def has_failed(self) -> bool:
-        """Whether there is no path with which the call would fail as it should."""
+        """Return whether there is no path with which the call would fail as it should."""
         return self.error != 0 and (self.handle < 0 or len(os.fsencode(self.via)) >= PATH_MAX)
 
     def close(self) -> None:
@@ -126,11 +126,11 @@ class View:
     mount: Mount | None = None
 
     def start(self, start: int) -> str:
-        """The path of a descriptor; AT_FDCWD stands for the working directory."""
+        """Return the path of a descriptor; AT_FDCWD stands for the working directory."""
         return f"/proc/{self.pid}/cwd" if start == AT_FDCWD else f"/proc/{self.pid}/fd/{start}"
 
     def own(self, path: str) -> str:
-        """``/proc/self`` as the process means it, not as we do."""
+        """Return ``/proc/self`` as the process means it, not as we do."""
         if not path.startswith(("/proc/", "/dev/fd", "//")):
             return path
         plain = "/" + path.lstrip("/")
@@ -144,14 +144,14 @@ class View:
         return path
 
     def shown(self, path: str) -> str:
-        """A canonical path that is the same in every run: without the process's number."""
+        """Return a canonical path that is the same in every run: without the process's number."""
         own = f"/proc/{self.pid}"
         return f"/proc/self{path[len(own) :]}" if path == own or path.startswith(f"{own}/") else path
 
 
 @dataclass(frozen=True, slots=True)
 class Resolver:
-    """Finds out where the paths of a thread lead.
+    """Finds where the paths of a thread lead.
 
     ``turns`` are the canonical paths of the links that were followed and of the directories that ".." left again;
     ``crossings`` the paths that led over the node's disk.
@@ -163,7 +163,7 @@ class Resolver:
     turns: list[str] = field(default_factory=list)
 
     def locate(self, start: int, path: str, *, follow: bool, slash: bool = True) -> Located:
-        """Where ``path`` leads from the descriptor ``start`` of the process (AT_FDCWD: its working directory).
+        """Return where ``path`` leads from the descriptor ``start`` of the process (AT_FDCWD: its working directory).
 
         The caller closes what comes back.  ``follow``: a symbolic link at the end is followed; ``slash``: also where it
         would not be, if a slash comes after it.
@@ -193,7 +193,7 @@ class Resolver:
         return _end_of(way, is_loop=len(way) > MAX_LINKS and _goes_on(way[-1], follow=follow, slash=slash))
 
     def _step(self, base: int, path: str) -> Located:
-        """One look: the last component is not followed."""
+        """Resolve once: the last component is not followed."""
         path = self.view.own(path)
         parent, name = _split(path)
         plain = name.rstrip("/")
@@ -217,7 +217,7 @@ class Resolver:
         return Located(handle, name, canonical, self.watched.shown(canonical), status_of(plain, handle))
 
     def _open(self, base: int, path: str, flags: int = OPEN_DIRECTORY) -> int:
-        """An O_PATH handle of what a path leads to, all links followed."""
+        """Return an O_PATH handle of what a path leads to, all links followed."""
         if self.view.mount is None:
             return os.open(path, flags, dir_fd=base if base >= 0 else None)
         way = self._set_out(base, path)
@@ -232,7 +232,7 @@ class Resolver:
         return Way(start, path.split("/")[::-1], self.view.mount, self.crossings, self.turns)
 
     def _note_turns(self, base: int, parent: str, name: str, directory: str) -> None:
-        """Where the way to ``directory`` is not what the path says, go it once more, name by name."""
+        """Walk the way to ``directory`` once more, name by name, where it is not what the path says."""
         if name == "..":
             self.turns.append(directory)
         if parent == "." or self.view.mount is not None:
@@ -255,7 +255,7 @@ class Resolver:
             os.close(way.current)
 
     def _own_directory(self, handle: int) -> tuple[int, str]:
-        """A directory and its path; what is ours below /proc, reached in whatever way, becomes the process's."""
+        """Return a directory and its path; what is ours below /proc, reached in whatever way, becomes the process's."""
         directory = real_path(handle)
         if not directory.startswith("/proc/"):
             return handle, directory
@@ -271,7 +271,7 @@ class Resolver:
         return theirs, directory
 
     def _through(self, found: Located, target: str) -> Located:
-        """Through a link of /proc to what it stands for, which need not have a name: the kernel has to follow it."""
+        """Follow a link of /proc to its object, which may have no name: the kernel has to follow it."""
         path = undeleted(target, found.via) if target.startswith("/") else found.path
         try:
             status = os.stat(found.via)
@@ -280,7 +280,7 @@ class Resolver:
         return Located(os.dup(found.handle), found.name, path, self.watched.shown(path), status)
 
     def _missing(self, base: int, path: str, error: int) -> Located:
-        """The directory is not there (or is none, or closed to us): find how far the path does lead."""
+        """Find how far a path leads whose directory is missing (or is none, or closed to us)."""
         rest: list[str] = []
         parent = path.rstrip("/")
         while True:
@@ -297,7 +297,7 @@ class Resolver:
 
 
 def _mounted(mount: Mount, handle: int, name: str, plain: str) -> tuple[int, str, str]:
-    """What ``name`` in a directory stands for on the node: of the directory that is mounted on, the disk's own name."""
+    """Return what ``name`` in a directory means on the node: for the directory with a mount, the disk's own name."""
     if plain in _DOTS:
         if plain == ".." and mount.is_disk(handle):
             handle = instead(handle, os.open(mount.at, OPEN_DIRECTORY))
@@ -310,7 +310,7 @@ def _mounted(mount: Mount, handle: int, name: str, plain: str) -> tuple[int, str
 
 
 def _end_of(way: list[Located], *, is_loop: bool) -> Located:
-    """The last step of a way; of one that is too long the first, from where the kernel will say so (ELOOP)."""
+    """Return the last step of a way; of one that is too long the first, from where the kernel reports ELOOP."""
     first, end = way[0], way[-1]
     if is_loop:
         end = replace(end, handle=first.handle, name=first.name, status=first.status, error=errno.ELOOP)
@@ -321,7 +321,7 @@ def _end_of(way: list[Located], *, is_loop: bool) -> Located:
 
 
 def _goes_on(found: Located, *, follow: bool, slash: bool) -> bool:
-    """Whether the last component is a link to follow."""
+    """Return whether the last component is a link to follow."""
     if found.error or found.status is None or not stat.S_ISLNK(found.status.st_mode):
         return False
     if found.name.endswith("/"):
@@ -330,12 +330,12 @@ def _goes_on(found: Located, *, follow: bool, slash: bool) -> bool:
 
 
 def _is_magic(found: Located) -> bool:
-    """Whether a link is one of those below /proc/<pid> that are followed without being read."""
+    """Return whether a link is one of those below /proc/<pid> that are followed without being read."""
     return found.path.startswith("/proc/") and found.path.count("/") > 2
 
 
 def _split(path: str) -> tuple[str, str]:
-    """Parent and last component, which keeps a trailing slash."""
+    """Return parent and last component, which keeps a trailing slash."""
     plain = path.rstrip("/")
     parent, slash, name = plain.rpartition("/")
     return parent or slash or ("/" if not plain else "."), (name or ".") + "/" * (plain != path)
@@ -350,7 +350,7 @@ def _ended_in_dots(handle: int, name: str) -> str:
 
 
 def status_of(name: str, directory: int) -> os.stat_result | None:
-    """``lstat`` relative to a directory; None if nothing has the name (or nobody may look)."""
+    """Return ``lstat`` relative to a directory; None if nothing has the name (or it is not accessible)."""
     try:
         return os.stat(name, dir_fd=directory, follow_symlinks=False)
     except (OSError, ValueError):
@@ -358,7 +358,7 @@ def status_of(name: str, directory: int) -> os.stat_result | None:
 
 
 def kind_of(status: os.stat_result | None) -> Kind:
-    """The kind of an object, "" for none."""
+    """Return the kind of an object, "" for none."""
     if status is None:
         return ""
     if stat.S_ISREG(status.st_mode):

@@ -32,11 +32,11 @@ class Gil:
     address: int
 
     def is_wanted(self, row: Call, arguments: tuple[int, ...]) -> bool:
-        """Whether a call waits for the GIL."""
+        """Return whether a call waits for the GIL."""
         return row.family == "wait" and interpreter.is_of_gil(self.address, arguments[0])
 
     def stop(self, rank: Rank, row: Call, notification: Notification) -> bool:
-        """Whether a call waits for the GIL: then its thread stops."""
+        """Return whether a call waits for the GIL; if so, its thread stops."""
         if not self.is_wanted(row, notification.arguments) or rank.process(notification.thread).is_another_program:
             return False
         word, _, expected = notification.arguments[:3]
@@ -44,7 +44,7 @@ class Gil:
         return True
 
     def pass_on(self) -> bool:
-        """Let one thread go on that waits for a GIL that is free; whether there was one."""
+        """Let one thread have a free GIL that it waits for; returns whether there was one."""
         for rank in self.state.ranks:
             names = {tid: rank.tasks[tid].name if tid in rank.tasks else "" for tid in rank.gil}
             for tid in sorted(rank.gil, key=lambda tid: (not names[tid], names[tid], tid)):

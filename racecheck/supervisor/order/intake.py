@@ -1,4 +1,4 @@
-"""Taking in what ranks do: a stopped call is let pass, answered at once, or becomes the thread's pending op."""
+"""Take in what ranks do: a stopped call passes, is answered at once, or becomes the thread's pending op."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Intake:
         self.asked = 0
 
     def take(self, rank: Rank) -> None:
-        """A call of a rank waits to be received."""
+        """Receive a waiting call of a rank."""
         assert rank.listener is not None
         if self._state.stacks and not rank.replaced:
             self._look_ahead(rank)
@@ -53,7 +53,7 @@ class Intake:
             rank.running = False
 
     def _look_ahead(self, rank: Rank) -> None:
-        """Decode the call that waits to be received, and if it is of our concern fetch its stack.
+        """Decode the waiting call and, if it matters, fetch its stack.
 
         Of several threads it cannot be told whose it is: so all are looked at that are stopped and not received yet.
         (Not gloo's, which have no stack: one of these must not keep us from waiting for the program's.)
@@ -123,7 +123,7 @@ class Intake:
             self._dispatch(request)
 
     def _give_back(self, files: list[OpenFile]) -> None:
-        """An exec has closed these files; their locks are free, and no op says so."""
+        """Close the files that an exec has closed; their locks are free, and no op shows it."""
         for file in files:
             if self._state.locks.of(file):
                 self._state.ledger.untried("other orders of an exec that releases a lock and an op that waits for it")
@@ -150,7 +150,7 @@ class Intake:
             task.rank.listener.answer(notification.id, value)
 
     def _decode(self, task: Task, row: Call, notification: Notification, ahead: Request | None) -> Request | None:
-        """None for a call that has to go on as it is: its memory cannot be read, or its file not be shared."""
+        """Return a request; None for a call that the kernel must perform: unreadable memory, or an unshareable file."""
         if ahead is not None:
             if (ahead.call, ahead.arguments) == (row, notification.arguments):
                 return ahead
@@ -185,7 +185,7 @@ class Intake:
         task.started = task.fresh = True
 
     def _check_deadline(self, task: Task) -> None:
-        """A thread goes on after a wait: did the time end that?"""
+        """Note how a thread's wait ended: by time or not."""
         if task.deadline and time.monotonic_ns() >= task.deadline:
             self._state.ledger.hole("a wait with a real-time limit")
         task.deadline = 0
@@ -242,7 +242,7 @@ _LOOKS: Mapping[str, Callable[[State, dict[str, Any]], None]] = {
 
 
 def _submit(task: Task, message: dict[str, Any]) -> str:
-    """A thread gives work to a pool; the name of the work.  A thread that starts meanwhile is a worker of the pool."""
+    """Note that a thread gives work to a pool; returns the name of the work."""
     del message
     name = task.next_child()
     task.rank.items[name] = dict(task.clock)
@@ -251,18 +251,18 @@ def _submit(task: Task, message: dict[str, Any]) -> str:
 
 
 def _share(task: Task, message: dict[str, Any]) -> None:
-    """A thread is about to start another one, or a process."""
+    """Note that a thread is about to start another thread or a process."""
     del message
     task.rank.shared = True
 
 
 def _make_group(task: Task, message: dict[str, Any]) -> None:
-    """A thread begins or ends to make a process group: gloo binds and connects, and tries again until it succeeds."""
+    """Note that a thread begins or ends to make a process group: gloo binds and connects, with retries."""
     task.makes_group = message["begins"]
 
 
 def _limit(task: Task, message: dict[str, Any]) -> None:
-    """A thread is about to wait, with a limit."""
+    """Note that a thread is about to wait, with a limit."""
     task.limit = message["nanoseconds"]
 
 
@@ -272,4 +272,4 @@ _OWN_AFFAIRS: Mapping[str, Callable[[Task, dict[str, Any]], Any]] = {
     "group": _make_group,
     "limit": _limit,
 }
-"""Announcements that concern the thread alone and are answered at once."""
+"""Handle announcements that concern the thread alone and are answered at once."""

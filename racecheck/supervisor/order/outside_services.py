@@ -1,4 +1,4 @@
-"""Processes outside the run: a name server, a service on this machine or another.
+"""Processes outside the run: a name server, a service on this machine or another one.
 
 What such a one answers comes by itself, and when depends on how busy it is.  So a thread that asks it something, and
 waits for a limited time, counts as running: nobody else goes on before.
@@ -20,9 +20,9 @@ from racecheck.supervisor.calls.connections import is_own, open_socket
 from racecheck.supervisor.threads.tasks import Process, Rank, Task
 
 _PATIENCE, _LOOK = 5, 0.1
-"""Seconds for all answers of a run; and as which at most the time between two looks counts: others may have run."""
+"""Seconds for all answers of a run; and the most that the time between two looks counts for: others may have run."""
 _MOST = 64
-"""Descriptors in a poll(2) that are looked at."""
+"""The most descriptors of a poll(2) that are examined."""
 _POLLFD = struct.Struct("ihh")
 _POLLS = {syscalls.number(name, libc.MACHINE) for name in ("poll", "ppoll")}
 _INTERNET, _SYN_SENT = {socket.AF_INET, socket.AF_INET6}, 2
@@ -30,7 +30,7 @@ _CREDENTIALS = struct.Struct("iII")
 
 
 class Outside:
-    """Whom the ranks of a run have connected to; ``timeout`` is the world's, in seconds."""
+    """What the ranks of a run have connected to; ``timeout`` is the world's, in seconds."""
 
     def __init__(self, ranks: Sequence[Rank], timeout: float) -> None:
         self._ranks = ranks
@@ -39,7 +39,7 @@ class Outside:
         self._waiting: set[tuple[Task, bytes]] = set()
 
     def is_awaited(self, sleep: Sleep) -> bool:
-        """Whether a thread of the program's, of those that ``sleep``, waits for an answer, and there is patience left.
+        """Return whether one of the program's threads that ``sleep`` waits for an answer, with time left.
 
         How long it has slept is not known: its limit counts from when it was last let go on.
         """
@@ -55,7 +55,7 @@ class Outside:
         return bool(waiting) and self._left > 0
 
     def _waits(self, task: Task, ran: bytes) -> bool:
-        """``ran`` changes whenever the thread has run."""
+        """Return whether a thread waits for an answer; ``ran`` is a value that changes whenever the thread runs."""
         if task not in self._known or self._known[task][0] != ran:
             with suppress(OSError):
                 self._known[task] = ran, any(self._is_outside(task.process, each) for each in _awaited(task))
@@ -72,13 +72,13 @@ class Outside:
 
 
 def processes(ranks: Sequence[Rank]) -> set[int]:
-    """All processes of some ranks, also those whose parents have ended."""
+    """Return all processes of some ranks, also those whose parents have ended."""
     known = {each for rank in ranks for each in (rank.pid, *rank.processes)}
     return known.union(*map(proc.descendants, known))
 
 
 def _awaited(task: Task) -> list[int]:
-    """The descriptors that a thread polls for a while."""
+    """Return the descriptors that a thread polls for a while."""
     call = proc.stopped_call(task.process.pid, task.tid)
     if call is None or call[0] not in _POLLS or not bookkeeping.deadline(task):
         return []
@@ -87,7 +87,7 @@ def _awaited(task: Task) -> list[int]:
 
 
 def leads_out(end: socket.socket, pid: int, pids: set[int]) -> bool:
-    """Whether none of these processes is at the other end of a connection; ``pid`` is where it is held.
+    """Return whether none of these processes is at the other end of a connection; ``pid`` is where it is held.
 
     What has no name at the other end is one of a pair, or has not been connected (nor are datagrams on this machine
     told apart but by their ports).
@@ -107,5 +107,5 @@ def leads_out(end: socket.socket, pid: int, pids: set[int]) -> bool:
 
 
 def _is_under_way(end: socket.socket) -> bool:
-    """Whether a peer is being connected to that has not answered yet (tcp(7))."""
+    """Return whether a connect to a peer is still unanswered (tcp(7))."""
     return end.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _SYN_SENT

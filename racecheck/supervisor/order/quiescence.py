@@ -1,4 +1,4 @@
-"""Waiting until the world is quiet.
+"""Wait until the world is quiet.
 
 After an op only its own rank may run, and it is known to be quiet when it stops again.  The kernel is asked
 (`Sleepers`) only when a rank has not stopped after a while, and then about every thread of the world, since what
@@ -26,8 +26,8 @@ from racecheck.supervisor.run.state import Over, State
 from racecheck.supervisor.threads.tasks import Process, Rank, Task
 
 _LOOK_AFTER, _LOOK_AGAIN = 1, 8
-"""Milliseconds without news after which the kernel is asked; and at most this long between two looks, for whoever looks
-all the time takes the processor away from those that are looked at.
+"""Milliseconds without news after which the kernel is asked, and the longest pause between two looks.  Looking all the
+time would take the processor away from the threads that are looked at.
 """
 _ON_ITS_WAY = 2 * 10**9
 _FUTEX = syscalls.number("futex", libc.MACHINE)
@@ -55,7 +55,7 @@ class Quiet:
         self._since: dict[int, tuple[bytes, dict[int, bytes]]] = {}
 
     def wait(self) -> None:
-        """Wait until nothing runs; a thread that waits for a GIL that nobody holds gets it then, one after the other.
+        """Wait until nothing runs.  Threads that wait for a free GIL then get it, one after the other.
 
         Raises `Over` when a rank neither stops nor sleeps for as long as the world's timeout.
         """
@@ -72,7 +72,7 @@ class Quiet:
         while any(rank.running for rank in ranks):
             if self._pump(patience):
                 patience = self._patience()
-                if self._intake.asked == asked:  # a thread that asks for the time over and over makes no progress
+                if self._intake.asked == asked:  # a thread that keeps asking for the time makes no progress
                     last, computes = time.monotonic(), _COMPUTES
                 asked = self._intake.asked
             elif not self._look():
@@ -87,16 +87,15 @@ class Quiet:
         self._sleepers.close()
 
     def _patience(self) -> int:
-        """No time, if as far as is known all have stopped that are ever going to, or sleep as they did before."""
+        """Return no time if all threads that will stop have stopped, as far as known, or sleep as they did before."""
         going = any(rank.running and not rank.asleep and not rank.is_still for rank in self._state.ranks)
         return _LOOK_AFTER if going else 0
 
     def wait_for_timers(self) -> bool:
-        """A sleeper whose wait has a limit in real time will wake; whether there was one, and something happened.  (Or
-        one has woken since all were asleep.)
+        """Wait for a sleeper whose wait has a limit in real time; returns whether one existed and something happened.
 
-        Raises `Over` when such waits have taken as long as the world's timeout: a thread that asks for ever goes by
-        virtual time in all else, and would for weeks.
+        (Or one has woken since all were asleep.)  Raises `Over` when such waits have taken as long as the world's
+        timeout: a thread that asks forever follows virtual time in all else, and would continue for weeks.
         """
         ranks = [rank for rank in self._state.ranks if not rank.gone]
         tasks = [task for rank in ranks for task in rank.tasks.values()]
@@ -114,7 +113,7 @@ class Quiet:
         return True
 
     def _let_pass(self) -> None:
-        """Real time has passed: since this was last called, if nothing was done since but to wait."""
+        """Count the real time since the last call, if only waiting happened since."""
         timeout, events, now = self._state.world.timeout, len(self._state.trace), time.monotonic_ns()
         passed = now - self._now if events == self._events else 0
         self._events, self._now = events, now
@@ -124,7 +123,7 @@ class Quiet:
             raise Over(f"real-time waits took more than {timeout:g} s in total")
 
     def _pump(self, milliseconds: int) -> bool:
-        """Take in what has happened; whether anything has in this world."""
+        """Take in what has happened; returns whether anything has in this world."""
         news = False
         for descriptor, event in self._poll.poll(milliseconds):
             rank = self._ranks.get(descriptor)
@@ -188,7 +187,7 @@ class Quiet:
         return True
 
     def _note_deadlines(self, rank: Rank) -> None:
-        """When the waits of a rank's threads for descriptors end by themselves."""
+        """Return when the waits of a rank's threads for descriptors end by themselves."""
         for task in rank.tasks.values():
             if task.started and not task.is_held:
                 known = [each for each in (task.deadline, bookkeeping.deadline(task)) if each]
@@ -197,7 +196,7 @@ class Quiet:
                 task.deadline = min(known, default=0)
 
     def _is_leaving(self) -> bool:
-        """Whether a thread is on its way out of a collective that all ranks have reached and none has left.
+        """Return whether a thread is on its way out of a collective that all ranks have reached and none has left.
 
         What it waits for is on its way, be it in the kernel, unless a thread on either side waits for the GIL: that one
         goes on when the holder does.  It is asked for `_ON_ITS_WAY` seconds at most: a program may break gloo's
@@ -215,18 +214,18 @@ class Quiet:
         return False
 
     def _is_killing(self) -> bool:
-        """Whether a process that a rank has just killed is not gone yet."""
+        """Return whether a process that a rank has just killed is not gone yet."""
         killing = [rank for rank in self._state.ranks if rank.kills and not rank.gone]
         if any(proc.is_dying(pid) for rank in killing for pid in rank.processes):
             return True
-        if any(proc.has_ended(rank.pid) for rank in killing):  # it is heard of soon
+        if any(proc.has_ended(rank.pid) for rank in killing):  # its end is reported soon
             return True
         for rank in killing:
             rank.kills = False
         return False
 
     def _asleep(self, ranks: list[Rank], stopped: frozenset[int]) -> Sleep | None:
-        """How the threads of these ranks sleep that are not known to have ``stopped``; None if one of them does not.
+        """Return how these ranks' threads sleep that are not known to have ``stopped``; None if one does not sleep.
 
         Processes are listed twice: one that was started behind the first list, by a thread that sleeps since, would not
         be looked at.
@@ -241,9 +240,10 @@ class Quiet:
         return first if self._sleepers.look(pids, stopped, awaited) == first else None
 
     def _is_sound(self, sleep: dict[int, bytes]) -> bool:
-        """Whether no rank sleeps only until a thread of a library (gloo's loop) looks around by itself again: each of
-        those has done so since the rank fell asleep, and since the others have left the collective that it is in: what
-        they sent may be on its way while nobody runs, where the kernel is busy.
+        """Return whether no rank sleeps only until a library's thread (gloo's loop) next looks around by itself.
+
+        Each of those has done so since the rank fell asleep, and since the others have left the collective that it is
+        in: their messages may be on the way while nothing runs, where the kernel is busy.
         """
         for rank in self._state.ranks:
             stamp = self._stamp(rank, sleep)
@@ -257,7 +257,7 @@ class Quiet:
         return True
 
     def _stamp(self, rank: Rank, sleep: dict[int, bytes]) -> bytes:
-        """How the threads of a rank sleep, or are held, that something else can wake; empty if there is none."""
+        """Return how the threads of a rank sleep, or are held, that something else can wake; empty if there is none."""
         own = [rank.pid, *self._children.get(rank.pid, ()), *(tid for tid, task in rank.tasks.items() if task.started)]
         asleep = [sleep[tid] for tid in sorted(set(own)) if tid in sleep]
         waits = [each for task in rank.tasks.values() for each in (task.request, task.wait) if each is not None]
@@ -265,20 +265,20 @@ class Quiet:
         return b" ".join([*asleep, *held]) + self._arriving(rank)
 
     def _looking(self, rank: Rank, sleep: dict[int, bytes]) -> list[int]:
-        """The threads of libraries, in all processes of a rank, that look around by themselves."""
+        """Return the threads of libraries, in all processes of a rank, that look around by themselves."""
         pids = [rank.pid, *self._children.get(rank.pid, ())]
         hidden = [(pid, tid) for pid in pids for tid in proc.threads(pid) if tid in sleep]
         known = {tid for tid, task in rank.tasks.items() if task.started}
         return [tid for pid, tid in hidden if tid not in known and _ticks(pid, tid)]
 
     def _arriving(self, rank: Rank) -> bytes:
-        """The collectives that threads of a rank are in, and the threads that have not shown yet to be out of them."""
+        """Return the collectives that threads of a rank are in, and the threads that may still be in them."""
         inside = [task.inside for task in rank.tasks.values() if task.inside is not None]
         tasks = [task for each in self._state.ranks for task in each.tasks.values()]
         return "".join(f"{each} {[task.name for task in tasks if task.inside is each]}" for each in inside).encode()
 
     def _forget_ended(self, rank: Rank) -> None:
-        """Threads of the rank that are gone; it may be a single one again."""
+        """Note threads of the rank that are gone; it may have a single one again."""
         threads = frozenset(proc.threads(rank.pid)) - rank.background
         rank.tasks = {tid: each for tid, each in rank.tasks.items() if tid in threads or not each.process.is_main}
         rank.single = rank.unborn is None and threads == {rank.pid} and not self._children.get(rank.pid)
@@ -295,7 +295,7 @@ class Quiet:
         return found
 
     def _descendants(self, rank: Rank) -> list[int]:
-        """The processes of a rank, those among them whose parent has ended."""
+        """Return the processes of a rank, and those among them whose parent has ended."""
         found = dict.fromkeys(proc.descendants(rank.pid))
         for pid in {**rank.processes, **dict.fromkeys(self._children.get(rank.pid, ()))}:
             if pid != rank.pid and pid not in found and not proc.has_ended(pid):
@@ -303,7 +303,7 @@ class Quiet:
         return [*found]
 
     def _bury(self, rank: Rank) -> None:
-        """Child processes that have ended release their descriptors and locks."""
+        """Note child processes that have ended: their descriptors and locks are released."""
         for pid, process in list(rank.processes.items()):
             if pid != rank.pid and proc.has_ended(pid):
                 self._release(process)
@@ -321,13 +321,13 @@ class Quiet:
 
 
 def _is_timed(task: Task) -> bool:
-    """Whether a thread of the program sleeps in a call that has a time limit, other than a collective's, a futex."""
+    """Return whether a thread of the program sleeps in a call with a time limit, other than a collective's, a futex."""
     call = proc.stopped_call(task.process.pid, task.tid) if task.started and not task.is_held else None
     return call is not None and bookkeeping.has_timeout(*call) and (task.inside is None or call[0] != _FUTEX)
 
 
 def _is_awake(task: Task) -> bool:
-    """Whether a thread of the program's runs."""
+    """Return whether one of the program's threads runs."""
     is_free = task.started and not task.is_held and task.tid in proc.threads(task.process.pid)
     return is_free and proc.stopped_call(task.process.pid, task.tid) is None
 
@@ -338,6 +338,6 @@ def _sleeps_for_a_time(pid: int, tid: int) -> bool:
 
 
 def _ticks(pid: int, tid: int) -> bool:
-    """Whether a thread looks around several times a second, as gloo's loop does."""
+    """Return whether a thread looks around several times a second, as gloo's loop does."""
     call = proc.stopped_call(pid, tid)
     return call is not None and call[0] == _EPOLL_WAIT and 0 < call[1][3] <= _TICK

@@ -1,4 +1,4 @@
-"""Waits with a time limit (``Event.wait(1)``), in virtual time, and connecting.
+"""Waits with a time limit (``Event.wait(1)``), in virtual time, and connects.
 
 All such waits of user space come down to futex(2): wait until a word in memory is no longer what it was, or the time is
 over.  A thread of the program's own that calls it stops, as if it were late to call, and the wait is an op: once the
@@ -33,11 +33,11 @@ from racecheck.supervisor.threads.tasks import Rank, Request, Task
 HELD = frozenset({"wait", "connect"})
 """The families of calls that a thread may be held in."""
 _MOST = 500
-"""This many limits in a row, and nothing else done: such a loop may wait for something that never comes."""
+"""This many limits in a row, with nothing else done: such a loop may wait for something that never comes."""
 _PATIENCE = 10 * 10**9
 """Nanoseconds of virtual time that others may take before a connect is refused."""
 _SLOWEST = 10 * 10**9
-"""Nanoseconds that a thread may take from announcing a limit until it waits, on a machine that is busy."""
+"""Nanoseconds that a thread may take from announcing a limit until it waits, on a busy machine."""
 _REALTIME = 0x100
 _PYTORCH = "pt_"
 
@@ -51,7 +51,7 @@ class Limits:
         self._run_out: dict[Task, bytes] = {}
 
     def hold(self, request: Request) -> bool:
-        """A thread calls futex(2) or connect(2); whether it is held, or has stopped at an op.
+        """Handle a thread's futex(2) or connect(2); returns whether it is held, or has stopped at an op.
 
         Raises `OSError` where its memory cannot be read.
 
@@ -76,7 +76,7 @@ class Limits:
         return True
 
     def _length(self, request: Request, limit: bytes) -> int:
-        """Nanoseconds that the thread would wait.
+        """Return the nanoseconds that the thread would wait.
 
         What Python's own functions are asked for is announced.  Else it is rounded up: how far off a point in time is
         depends on how fast the thread was, or how often it has looked at the clock.
@@ -94,7 +94,7 @@ class Limits:
         return announced if announced - slack < length <= announced else round_up(max(0, length))
 
     def end_some(self) -> bool:
-        """Let the first one go on whose wait is over without a choice of ours; whether there was one.
+        """End the first wait that is over without a choice of ours; returns whether there was one.
 
         In a rank with one thread only a thread of a library can end a wait, and does so whoever goes first.
         """
@@ -107,7 +107,7 @@ class Limits:
         return False
 
     def run_out(self, before: float) -> bool:
-        """Refuse one connect that nobody listens to, if its patience ends ``before`` then; whether there was one."""
+        """Refuse one connect without a listener, if its time ends ``before`` then; returns whether there was one."""
         first = min(self._state.held_tasks(), key=_end_of, default=None)
         if first is None or first.wait is None or first.wait.until >= before:
             return False
@@ -146,8 +146,7 @@ class Limits:
 
 
 def may_be_held(rank: Rank, tid: int, family: str) -> bool:
-    """Whether a thread that comes to such a call is one of the program's own, outside of collectives (in which none
-    connects: PyTorch's own threads do so for it).
+    """Return whether a thread that makes such a call is one of the program's own, outside of collectives.
 
     One that has not shown itself yet may be C++'s: a pool that starts a thread when some milliseconds have passed would
     do so in the middle of anything.  Those of gloo, for groups that are made on the way, have names of PyTorch's.
@@ -159,7 +158,7 @@ def may_be_held(rank: Rank, tid: int, family: str) -> bool:
 
 
 def _limit(request: Request) -> bytes:
-    """The ``struct timespec`` of a wait, in the thread's memory."""
+    """Return the ``struct timespec`` of a wait, in the thread's memory."""
     return request.task.process.memory.read(request.arguments[3], 16)
 
 
@@ -173,12 +172,12 @@ def _end_of(task: Task) -> int:
 
 
 def has_news(request: Request) -> bool:
-    """Whether a wait ends now, before its time."""
+    """Return whether a wait ends now, before its time."""
     return _news(request) is not None
 
 
 def _news(request: Request) -> Answer | None:
-    """With what a wait ends now; None if it goes on."""
+    """Return how a wait ends now; None if it continues."""
     task = request.task
     if _connects(request):
         return CARRY_ON if connections.is_awaited(request) else None

@@ -1,1 +1,1 @@
-"""The state of one run, from the fork of its ranks to what each came to."""
+"""The state of one run, from the fork of its ranks to each rank's result."""

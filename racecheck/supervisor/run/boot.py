@@ -55,7 +55,7 @@ class Crew:
             theirs.close()
 
     def boot(self) -> None:
-        """Raises `CannotRun` if a rank dies on the way, or the process group does not come up."""
+        """Wait until every rank is ready; raises `CannotRun` if one dies, or the process group does not come up."""
         deadline = time.monotonic() + _BOOT_SECONDS
         while not self.is_ready:
             self.serve(0.1)
@@ -71,7 +71,7 @@ class Crew:
         return all(rank.listener is not None and _is_at(rank, "ready") for rank in self.ranks)
 
     def serve(self, seconds: float) -> None:
-        """Take in what the ranks have to say, for at most this time if there is nothing."""
+        """Take in messages of the ranks, for at most this time if there are none."""
         for descriptor, _ in self.poll.poll(seconds):
             rank = self._by_descriptor[descriptor]
             if rank.listener is None:
@@ -87,7 +87,7 @@ class Crew:
                 reply(rank.main)
 
     def _meet(self, rank: Rank) -> None:
-        """The rank's first message: its pid, its listener, and the pipe for its stacks."""
+        """Take in the rank's first message: its pid, its listener, and the pipe for its stacks."""
         data, received, _, _ = socket.recv_fds(rank.channel, 64, 2)
         if not data:
             self.poll.modify(rank.channel.fileno(), 0)
@@ -98,7 +98,7 @@ class Crew:
         self.poll.register(received[0], select.EPOLLIN)
 
     def _hear(self, rank: Rank) -> None:
-        """Nothing is controlled yet but the store."""
+        """Answer the store's announcements; nothing else is controlled yet."""
         assert rank.listener is not None
         notification = rank.listener.receive()
         if notification is None:
@@ -116,7 +116,7 @@ class Crew:
             reply(rank.main, self.store.do(do, arguments, {}))
 
     def _last_words(self, rank: int) -> str:
-        """The end of what a rank has printed, in one line."""
+        """Return the end of a rank's output, in one line."""
         lines = disk.tail(self.output / str(rank)).splitlines()
         return lines[-1] if lines else "no output"
 
@@ -137,7 +137,7 @@ def _is_at(rank: Rank, what: str) -> bool:
 
 
 def announcement(rank: Rank, notification: Notification) -> Announcement:
-    """What a thread announces, from its memory."""
+    """Return what a thread announces, from its memory."""
     address, length, answer, room = notification.arguments[:4]
     raw = rank.process(notification.thread).memory.read(address, length)
     return Announcement(notification.id, json.loads(raw), answer, room)

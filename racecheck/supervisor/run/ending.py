@@ -1,4 +1,4 @@
-"""The end of a run: what each rank came to."""
+"""The end of a run: each rank's result."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def hear(rank: Rank) -> None:
 
 
 def result_of(raw: dict[str, Any]) -> RankResult:
-    """A rank's result, as the agent sends it."""
+    """Return a rank's result, as the agent sends it."""
     kind = raw.pop("type_name")
     if kind == "Returned":
         return Returned(raw["value"])
@@ -42,7 +42,7 @@ def result_of(raw: dict[str, Any]) -> RankResult:
 
 
 def conclude(state: State, why: str) -> tuple[RankResult, ...]:
-    """The result of every rank; of one that has not ended, what it was at.  ``why`` the run was cut short, or ""."""
+    """Return the result of every rank, or where it was; ``why`` the run was cut short, or ""."""
     for rank in state.ranks:
         hear(rank)
     if state.collectives.ambiguous:
@@ -60,7 +60,7 @@ def conclude(state: State, why: str) -> tuple[RankResult, ...]:
 
 
 def _without_cause(state: State, rank: int, echo: Raised) -> RankResult:
-    """A rank whose connection was closed, though nobody has failed: its peer has ended, and will not come any more.
+    """Return a rank whose connection was closed, though none has failed: its peer has ended, and will not come.
 
     In gloo a broadcast's root may run into that; elsewhere it waits until the collective times out.
     """
@@ -72,7 +72,7 @@ def _without_cause(state: State, rank: int, echo: Raised) -> RankResult:
 
 
 def _stop(state: State, rank: Rank, why: str, *, failed: bool) -> Stopped:
-    """Why a rank cannot go on: it is part of a deadlock, or of somebody else's failure, or out of time."""
+    """Return why a rank cannot continue: it is in a deadlock, another rank failed, or the time is over."""
     if why and rank.running:
         return Stopped("running", why, stack_now(rank))
     locked = [task for task in rank.stopped_tasks() if task.request is not None]
@@ -89,7 +89,7 @@ def _stop(state: State, rank: Rank, why: str, *, failed: bool) -> Stopped:
 
 
 def _waits_for(state: State, rank: Rank) -> Instance | None:
-    """The collective that a thread of a rank is held before, or was let into and has not left."""
+    """Return the collective that a thread of a rank is held before, or was let into and has not left."""
     for task in rank.tasks.values():
         if task.announcement is not None and task.announcement.message["is"] == "wait":
             return state.collectives.instance(task.announcement.message["ticket"])
@@ -105,7 +105,7 @@ def _missing(rank: Rank) -> str:
 
 
 def stack_now(rank: Rank) -> tuple[Frame, ...]:
-    """Where a rank is: the thread that is stopped, or else the main one."""
+    """Return where a rank is: at the thread that is stopped, or else at the main one."""
     for task in rank.stopped_tasks():
         if task.announcement is not None:
             return frames(task.announcement.message.get("stack"))

@@ -25,11 +25,13 @@ from racecheck.supervisor.threads.virtual_time import VirtualTime
 
 @dataclass(slots=True)
 class State:
-    """``choose`` answers points, ``changes`` counts the ops performed, ``current`` is the thread chosen last, and
+    """What the parts of the supervisor share.
+
+    ``choose`` answers points, ``changes`` counts the ops performed, ``current`` is the thread chosen last, and
     ``stacks`` says whether ops carry the stack that made them.  ``cause`` is the clock of the last op that was chosen:
-    until the next one is, whatever happens comes of that.  ``cut`` are the ops at which threads were that ended
-    with their process, each with the index of the event that ended it.  ``shown`` says of each time of a file, in
-    nanoseconds since the run began, which ops were told it; ``looked`` and ``lookers`` are as in an outcome.
+    until the next one is, that op is the cause of all that happens.  ``cut`` are the ops of threads that ended with
+    their process, each with the index of the event that ended it.  ``shown`` says of each time of a file, in
+    nanoseconds since the run began, which ops showed it; ``looked`` and ``lookers`` are as in an outcome.
     """
 
     crew: Crew
@@ -63,14 +65,17 @@ class State:
         self.unseen = Unseen(self.ledger, self.crew.files.watched, self.world)
 
     def show(self, times: Iterable[int], op: Op, *, all_seen: bool) -> None:
-        """An op has told times of a file, in nanoseconds since the run began; are they ``all_seen``?"""
+        """Note that an op showed times of a file, in nanoseconds since the run began.
+
+        ``all_seen``: they count as looked at at once, since nothing announces the looks of a foreign program.
+        """
         for each in times:
             self.shown[each].add(label(op))
             if all_seen:
                 self.look(each)
 
     def look(self, time: int) -> None:
-        """A program looks at a time of a file: which thread had asked for it?"""
+        """Note that a program looks at a time of a file, and which thread had asked for it."""
         self.looked.add(time)
         self.lookers |= self.shown.get(time, set())
 
@@ -83,26 +88,26 @@ class State:
         return Decoder(self.crew.files.watched, self.identities, self.names)
 
     def decide(self, kind: PointKind, options: tuple[Op, ...]) -> int:
-        """Ask for one of several options, and keep what was chosen; returns its index."""
+        """Ask for one of several options, and keep the choice; returns its index."""
         index = self.choose(Point(kind, options, self.trace))
         self.schedule.append(Choice(kind, len(options), index, options[index].label))
         return index
 
     def randomness(self, thread: str) -> random.Random:
-        """What a thread, by its name, draws from."""
+        """Return the random stream of a thread, by the thread's name."""
         if thread not in self._randomness:
             self._randomness[thread] = random.Random(f"{self.seed}:{thread}")
         return self._randomness[thread]
 
     def end(self, tasks: Iterable[Task]) -> None:
-        """These threads have ended with the last event, at whatever op each of them was."""
+        """Note that these threads have ended with the last event, at whatever op each of them was."""
         ordered = sorted(tasks, key=lambda task: task.name)
         if any(map(self._waits_for_others, ordered)):
             self.ledger.untried("the rest of a thread that ended with its process while waiting")
         self.cut += [(len(self.trace) - 1, op) for op in self.pending(ordered)]
 
     def _waits_for_others(self, task: Task) -> bool:
-        """Whether a thread is stopped where what another one does may let it go on."""
+        """Return whether a thread is stopped where another one's action may let it continue."""
         message = task.announcement.message if task.announcement is not None else {"is": ""}
         if message["is"] == "store":
             return bool(self.crew.store.missing(message["do"], message["arguments"]))
@@ -110,22 +115,22 @@ class State:
         return message["is"] == "wait" or task.leaves or (op is not None and waits(op))
 
     def pending(self, tasks: Iterable[Task]) -> list[Op]:
-        """The ops at which threads are, with the clocks that they would have."""
+        """Return the ops at which threads are, with the clocks that they would have."""
         return [replace(self.with_keys(task.op), clock=task.tick()) for task in tasks if task.op is not None]
 
     def with_keys(self, op: Op) -> Op:
-        """An operation on the store, with which of its keys there are: their "inode" is 1."""
+        """Return an operation on the store, with which of its keys are present: their "inode" is 1."""
         if op.call != "store":
             return op
         there = self.crew.store
         return replace(op, places=tuple(replace(place, inode=int(place.name in there)) for place in op.places))
 
     def stopped_tasks(self) -> list[Task]:
-        """The threads that wait for us, in the order of ranks."""
+        """Return the threads that wait for us, in the order of ranks."""
         return [task for rank in self.ranks for task in sorted(rank.stopped_tasks(), key=lambda each: each.name)]
 
     def held_tasks(self) -> list[Task]:
-        """The threads that are held in a wait with a time limit, or before they connect, in the order of ranks."""
+        """Return the threads that are held in a wait with a limit, or before they connect, in the order of ranks."""
         held = ([task for task in rank.tasks.values() if task.wait is not None] for rank in self.ranks)
         return [task for each in held for task in sorted(each, key=lambda task: task.name)]
 

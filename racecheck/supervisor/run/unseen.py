@@ -1,4 +1,4 @@
-"""What a thread can see of another one's doing without an op of its own: named where both have happened in one run.
+"""What a thread can see of another one's actions without an op of its own: named where both occur in one run.
 
 A read through a mapping is no system call, so it may tear where another thread writes the file while it is mapped.  A
 program cannot be executed while a file is open for writing, nor the other way round (ETXTBSY, execve(2)), and when a
@@ -36,7 +36,7 @@ _LINK = re.compile(rb"/proc/(?:self|thread-self|[0-9]+)/(?:task/[0-9]+/)?(?:cwd|
 
 
 class Unseen:
-    """The halves that one run has met, each with the threads that it came from."""
+    """The halves that one run has met, each with its threads."""
 
     def __init__(self, ledger: Ledger, watched: Watched, world: World) -> None:
         self._ledger, self._watched, self._world = ledger, watched, world
@@ -48,7 +48,7 @@ class Unseen:
         self._moved: set[str] = set()
 
     def ask(self, request: Request) -> None:
-        """A thread may be about to be shown a path."""
+        """Note that a thread may be about to be shown a path."""
         if request.call.family == "bind" and not request.located and not request.task.makes_group:
             self._ledger.untried(_SENT)
         shown = [int(found[1]) for path in request.paths.values() if (found := _PROCESS.fullmatch(path))]
@@ -65,7 +65,7 @@ class Unseen:
             self._check(self._moved, self._shown, _PATH)
 
     def note(self, op: Op, footprint: Footprint) -> None:
-        """An op has succeeded."""
+        """Note that an op has succeeded."""
         if op.call in {"mmap", "exec"}:
             half = self._mapped if op.call == "mmap" else self._executed
             half[op.places[-1].inode if op.places else 0].add(op.thread)
@@ -87,7 +87,7 @@ class Unseen:
                 self._check(self._executed[location.key], {op.thread}, _BUSY)
 
     def _note_client(self, op: Op, node: str) -> None:
-        """An NFS client has done this: what it may remember, and what others may remember of it."""
+        """Note what an NFS client has done: what it may remember, and what others may remember of it."""
         for place in op.places:
             for link in place.through:
                 self._meet(_FOLLOWED, link, node, first=True)
@@ -101,7 +101,7 @@ class Unseen:
             self._meet(_OPENED, op.places[0].path, node, first=False)
 
     def _meet(self, what: str, key: Hashable, node: str, *, first: bool) -> None:
-        """One half of something has happened to this; is the other one another node's?"""
+        """Note one half of something that happened to this, and check whether the other half is another node's."""
         halves = self._halves[f"{what} {first}", key], self._halves[f"{what} {not first}", key]
         halves[0].add(node)
         self._check(*halves, what)
@@ -111,7 +111,7 @@ class Unseen:
             self._ledger.untried(what)
 
     def _is_below(self, link: str) -> bool:
-        """Whether what a link of /proc refers to can be renamed: it lies below a watched directory."""
+        """Return whether the object of a link of /proc can be renamed: it lies below a watched directory."""
         try:
             return self._watched.shown(os.readlink(link)) not in {None, "."}
         except OSError:
@@ -119,5 +119,5 @@ class Unseen:
 
 
 def _own(link: str, request: Request) -> str:
-    """The link as seen from here."""
+    """Return the link as seen from here."""
     return re.sub(r"/proc/(?:thread-)?self/", f"/proc/{request.task.process.pid}/", link)

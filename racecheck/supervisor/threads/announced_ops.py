@@ -39,7 +39,7 @@ CONDITION = (
 
 
 def announced_op(task: Task, *, stacks: bool) -> Op | None:
-    """The op that a thread's announcement is, with its stack if ``stacks``; None if it is answered without a choice."""
+    """Return the op of a thread's announcement, with its stack if ``stacks``; None if it needs no choice."""
     op = _found(task)
     return op if op is None or stacks else replace(op, stack=None)
 

@@ -28,12 +28,12 @@ CONDITIONS = {
     "gloo": "collectives return as in gloo: a root or sender waits for its peers",
     "weakest": "collectives return as early as MPI and NCCL allow",
 }
-"""What a run notes that has a collective from which a rank may go on before its peers come."""
+"""The note of a run that has a collective from which a rank may continue before its peers come."""
 
 OPEN = "collectives overlap with ops: their tensors are assumed unchanged until the wait"
-"""What a run notes that has an op between the issue of a collective and the wait for it."""
+"""The note of a run that has an op between the issue of a collective and the wait for it."""
 NEVER_AWAITED = "accesses to a tensor whose collective is never waited for"
-"""What a run names as not tried that has such a collective."""
+"""What is named as not tried in a run that has such a collective."""
 
 
 @dataclass(slots=True, eq=False)
@@ -63,11 +63,11 @@ class Instance:
         return not set(self.before(rank)) - self.clocks.keys()
 
     def before(self, rank: int) -> tuple[int, ...]:
-        """Whose parts happen before ``rank`` goes on."""
+        """Return whose parts happen before ``rank`` continues."""
         return before(self.kind, self.ranks, self.root, rank)
 
     def returns_early(self, rank: int) -> bool:
-        """Whether ``rank`` needs nothing of its peers to go on."""
+        """Return whether ``rank`` needs nothing of its peers to continue."""
         return len(set(self.ranks)) > 1 and self.before(rank) == (rank,)
 
     def event(self) -> Collective:
@@ -82,7 +82,7 @@ class Instance:
 
 
 class Mismatched(Exception):
-    """Two ranks of a group have come to the same place with different collectives."""
+    """Two ranks of a group have reached the same place with different collectives."""
 
     def __init__(self, mismatch: Mismatch) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class Collectives:
         self.ambiguous = False
 
     def issue(self, rank: int, message: dict[str, Any], clock: Clock) -> tuple[int, Collective | None]:
-        """``rank`` issues its part; returns its ticket, and the event if all parts have been issued now.
+        """Issue the part of ``rank``; returns its ticket, and the event if all parts have been issued now.
 
         Raises `Mismatched`.
         """
@@ -116,22 +116,22 @@ class Collectives:
         return len(self._tickets) - 1, None if instance.missing else instance.event()
 
     def awaited(self, rank: int, ticket: int) -> None:
-        """A rank waits for its part."""
+        """Note that a rank waits for its part."""
         self._open.get(rank, set()).discard(ticket)
 
     def is_open(self, rank: int) -> bool:
-        """Whether a rank has a part for which it does not wait, or not yet: gloo uses its tensor at any time."""
+        """Return whether a rank has a part for which it does not wait, or not yet: gloo uses its tensor at any time."""
         return bool(self._open.get(rank))
 
     def instance(self, ticket: int) -> Instance:
         return self._tickets[ticket]
 
     def unfinished(self, rank: int) -> Instance | None:
-        """The last collective to which a rank has come and some other has not."""
+        """Return the last collective that a rank has reached and another one has not."""
         return next((each for each in reversed(self._tickets) if rank in each.clocks and each.missing), None)
 
     def peers(self, rank: int) -> set[int]:
-        """The other ranks of all collectives from which a rank may go on before these come."""
+        """Return the other ranks of all collectives from which a rank may continue before these come."""
         return {each for instance in self._tickets if instance.returns_early(rank) for each in instance.ranks} - {rank}
 
     def _find(self, rank: int, message: dict[str, Any]) -> tuple[tuple[Any, ...], Instance]:
@@ -173,7 +173,7 @@ class Collectives:
 
 
 def _call(message: dict[str, Any]) -> str:
-    """What has to be the same on all ranks."""
+    """Return what has to be the same on all ranks."""
     root = f"root {message['root']}" if "root" in message else ""
     details = ", ".join(filter(None, [root, message.get("signature", "")]))
     return f"{message['kind']}({details})"

@@ -13,7 +13,7 @@ from racecheck.supervisor.threads.tasks import Request
 _CHANGES_EXISTING = frozenset({"rmdir", "unlink", "rename", "truncate", "chmod", "chown", "setxattr", "removexattr"})
 _MAKES_NEW = frozenset({"mkdir", "mknod", "link", "symlink"})
 _ALLOWED = ("/proc/", "/sys/", "/dev/shm/sem.", "/dev/shm/torch_")  # noqa: S108  (compared with, never opened)
-"""What is no storage: settings of the kernel, and the memory that the C library and torch share between the processes
+"""What is not storage: settings of the kernel, and the memory that the C library and torch share between the processes
 of one rank (semaphores of multiprocessing, tensors of a data loader), under names that are drawn for each."""
 _ALLOWED_PARTS = ("__pycache__",)
 _NOT_MODELLED = {
@@ -26,8 +26,9 @@ _NOT_MODELLED = {
 
 
 class Ledger:
-    """Counts what passes.  ``own`` is our directory for what ranks print, which is not "written outside"; it lies
-    beside the watched one.
+    """Counts what passes.
+
+    ``own`` is our directory for what ranks print, which is not "written outside"; it is beside the watched one.
     """
 
     def __init__(self, own: str) -> None:
@@ -40,11 +41,11 @@ class Ledger:
         self._users: defaultdict[tuple[str, bool], set[int]] = defaultdict(set)
 
     def hole(self, what: str) -> None:
-        """Something that makes a PASS impossible."""
+        """Note something that makes a PASS impossible."""
         self._holes[what] += 1
 
     def untried(self, what: str) -> None:
-        """Something that could have gone otherwise, which no schedule tries: a search that meets it proves nothing."""
+        """Note something that no schedule tries: a search that meets it proves nothing."""
         self._untried[what] += 1
 
     def note(self, what: str) -> None:
@@ -55,7 +56,7 @@ class Ledger:
         (self.hole if request.touches else self.note)(text)
 
     def kept(self, request: Request) -> None:
-        """A call that becomes an op: is it one whose effects escape us?"""
+        """Check whether a call that becomes an op has effects that we do not see."""
         self._note_outside(request)
         call = request.call
         if call.family == "bind" and all((each.shown or "").startswith("TMPDIR/") for each in request.located.values()):
@@ -73,7 +74,7 @@ class Ledger:
             )
 
     def passed_by(self, request: Request) -> None:
-        """A call outside the watched directories goes on untouched; one that writes is remembered."""
+        """Count a call outside the watched directories, which is not touched; one that writes is remembered."""
         self._passed += 1
         self._note_outside(request)
 
@@ -95,7 +96,7 @@ class Ledger:
             self._share(located.path, request.task.rank.number, writes=writes)
 
     def _share(self, path: str, rank: int, *, writes: bool) -> None:
-        """Does a rank use outside what another one changes there?"""
+        """Check whether a rank uses outside what another one changes there."""
         self._users[path, writes].add(rank)
         writers, others = self._users[path, True], self._users[path, True] | self._users[path, False]
         if writers and len(others) > 1:
@@ -106,7 +107,7 @@ class Ledger:
         return path.startswith((*_ALLOWED, self._own)) or any(each in parts for each in _ALLOWED_PARTS)
 
     def outside(self) -> dict[str, str]:
-        """Which ranks wrote what; paths beside the watched directory are relative to it, for its own path differs."""
+        """Return which ranks wrote what; paths beside the watched directory are relative to it, since it moves."""
         return dict(sorted((self._shown(path), ", ".join(sorted(who))) for path, who in self._outside.items()))
 
     def _shown(self, path: str) -> str:
@@ -118,7 +119,7 @@ class Ledger:
 
 
 def _only_the_kernel(request: Request) -> bool:
-    """Whether a call on a path has to be left to the kernel, which knows nothing of disks per node."""
+    """Return whether a call on a path has to be left to the kernel, which does not know the disks of nodes."""
     if request.call.name in {"chdir", "execve", "execveat"}:
         return True
     is_directory = any(kind_of(each.status) == "directory" for each in request.located.values())

@@ -1,4 +1,4 @@
-"""From a stopped thread's registers to a request: which call, on what, and is it of our concern?"""
+"""From a stopped thread's registers to a request: which call, on what, and whether it matters here."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from racecheck.supervisor.threads.tasks import Request, Task
 _UNIX = 1
 _HOW_SIZE, _PAGE_SIZE = 24, 4096
 _NEW_NAMES = frozenset({"mkdir", "mknod", "rmdir", "unlink", "rename", "symlink"})
-"""Families that are about a name in a directory: where it is a link, a slash after it does not make them follow it."""
+"""Families that concern a name in a directory: a slash after a link does not make them follow it."""
 
 
 class Unreachable(Exception):
@@ -29,7 +29,7 @@ class Unreachable(Exception):
 
 
 def signed(register: int, bits: int = 32) -> int:
-    """A register as a signed number of this width in bits."""
+    """Return a register as a signed number of this width in bits."""
     value = register & ((1 << bits) - 1)
     return value - (1 << bits) if value >> (bits - 1) else value
 
@@ -43,7 +43,7 @@ class Decoder:
     names: Names
 
     def decode(self, task: Task, call: Call, arguments: tuple[int, ...]) -> Request:
-        """What a call is about, as things stand.
+        """Return what a call is about, as things stand.
 
         Raises `OSError` where its memory cannot be read (the kernel will say EFAULT), `Unreachable`.
         """
@@ -60,7 +60,7 @@ class Decoder:
         return request
 
     def resolve(self, request: Request) -> None:
-        """Find out (again) where the request's paths lead."""
+        """Find (again) where the request's paths lead."""
         request.close()
         request.files.clear()
         try:
@@ -145,7 +145,7 @@ class Decoder:
             request.located[index] = self._resolver(request).locate(AT_FDCWD, path, follow=False, slash=False)
 
     def _places(self, request: Request) -> tuple[Place, ...]:
-        """The places of a request's paths and files: the source before the target."""
+        """Return the places of a request's paths and files: the source before the target."""
         found = {index: self._place(located, request.view) for index, located in request.located.items()}
         found |= {index: self.file_place(file) for index, file in request.files.items()}
         targets = [index for index, arg in enumerate(request.call.args) if arg.name == "to"]
@@ -162,18 +162,18 @@ class Decoder:
         return Place(shown, directory, own, inode, kind_of(status), size=_size(status), through=through)
 
     def _directory(self, located: Located, name: str) -> int:
-        """The identity of the directory that has the name; 0 if that is not there."""
+        """Return the identity of the directory that has the name; 0 if that does not exist."""
         if located.error:
             return 0
         if name == located.name.rstrip("/"):
             return self.identities.of(os.fstat(located.handle))
-        try:  # the call came by way of a dot, or of /proc
+        try:  # the call's path ends in a dot, or leads through /proc
             return self.identities.of(os.stat(os.path.dirname(located.path)))
         except OSError:
             return 0
 
     def file_place(self, file: OpenFile) -> Place:
-        """The place of an open file, wherever its name is now."""
+        """Return the place of an open file, wherever its name is now."""
         path, status = file.path(), file.status()
         inode = self.identities.of(status)
         shown, name = _without_number(self.names.show(self.watched.shown(path) or path), status, inode)
@@ -181,12 +181,12 @@ class Decoder:
 
 
 def _size(status: os.stat_result | None) -> int:
-    """How long a file is; 0 for whatever else."""
+    """Return how long a file is; 0 for anything else."""
     return status.st_size if status is not None and stat.S_ISREG(status.st_mode) else 0
 
 
 def _without_number(path: str, status: os.stat_result | None, inode: int) -> tuple[str, str]:
-    """A path and its last name; the kernel names what O_TMPFILE made by its inode number, we by its identity."""
+    """Return a path and its last name; the kernel names a file of O_TMPFILE by its inode number, we by its identity."""
     name = os.path.basename(path)
     if status is not None and name == f"#{status.st_ino}":
         return f"{path[: -len(name)]}#{inode}", f"#{inode}"
@@ -194,13 +194,13 @@ def _without_number(path: str, status: os.stat_result | None, inode: int) -> tup
 
 
 def closing_range(request: Request) -> tuple[int, int]:
-    """The first and the last descriptor that close_range(2) closes; (0, -1) if it leaves them open."""
+    """Return the first and the last descriptor that close_range(2) closes; (0, -1) if it leaves them open."""
     first, last = (request.arguments[index] & 0xFFFFFFFF for index in (0, 1))
     return (first, last) if not request.flags else (0, -1)
 
 
 def _how(request: Request, index: int) -> tuple[int, int, int]:
-    """Flags, mode and resolve flags of a ``struct open_how``; raises `OSError` where the kernel will not have it."""
+    """Return flags, mode and resolve flags of a ``struct open_how``; raises `OSError` where the kernel refuses it."""
     size, memory = request.arguments[request.call.args[index].length or 0], request.task.process.memory
     if not _HOW_SIZE <= size <= _PAGE_SIZE:
         raise OSError(errno.EINVAL, "no struct open_how")
@@ -212,7 +212,7 @@ def _how(request: Request, index: int) -> tuple[int, int, int]:
 
 
 def _looks_up(request: Request, index: int) -> bool:
-    """Whether the path in argument ``index`` is of what is there, rather than of a name to make, remove or rename."""
+    """Return whether the path in argument ``index`` is of an existing object, not of a name to make or remove."""
     call = request.call
     if call.family in _NEW_NAMES or "O_CREAT" in request.flags or call.name == "creat":
         return False

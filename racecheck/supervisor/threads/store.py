@@ -10,7 +10,7 @@ from racecheck.model.vector_clock import Clock, join
 
 
 def keys_of(do: str, arguments: Sequence[Any]) -> Sequence[str]:
-    """The keys that an operation is about; none where it is about all."""
+    """Return the keys that an operation is about; none where it is about all."""
     if do == "multi_set":
         return arguments[::2]
     if do in {"count", "keys"}:
@@ -50,7 +50,7 @@ class Store:
         return key in self._data
 
     def missing(self, do: str, arguments: Sequence[Any]) -> list[str]:
-        """The keys that an operation has to wait for."""
+        """Return the keys that an operation has to wait for."""
         if do == "queue_pop":
             return [] if self._queues.get(arguments[0]) else [arguments[0]]
         return [key for key in keys_of(do, arguments) if key not in self._data] if do in AWAIT_KEYS else []

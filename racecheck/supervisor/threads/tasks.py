@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 MOST = 0x7FFFF000
-"""Bytes that one read or write moves at most: MAX_RW_COUNT of read(2)."""
+"""The most bytes that one read or write moves: MAX_RW_COUNT of read(2)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -67,7 +67,7 @@ class Request:
 
     @property
     def file(self) -> OpenFile:
-        """The open file that a call on one descriptor is about.
+        """Return the open file that a call on one descriptor is about.
 
         Raises `OSError` if another thread has closed the descriptor while the call was pending.
         """
@@ -76,11 +76,11 @@ class Request:
         raise OSError(errno.EBADF, "closed by another thread")
 
     def number(self, name: str) -> int:
-        """An ``int`` or ``long`` argument by name."""
+        """Return an ``int`` or ``long`` argument by name."""
         return self.op.args[name]
 
     def raw(self, role: Role) -> int:
-        """The register of the first argument with this role."""
+        """Return the register of the first argument with this role."""
         return self.arguments[self.index(role)]
 
     def index(self, role: Role) -> int:
@@ -88,11 +88,11 @@ class Request:
 
     @property
     def view(self) -> View:
-        """How the calling thread sees the file system."""
+        """Return how the calling thread sees the file system."""
         return View(self.task.process.pid, self.task.tid, self.task.rank.mount)
 
     def close(self) -> None:
-        """Give the handles of its paths back."""
+        """Close the handles of its paths."""
         for each in self.located.values():
             each.close()
         self.located.clear()
@@ -109,8 +109,9 @@ class GilWait:
 
 @dataclass(slots=True)
 class Announcement:
-    """What a thread has announced and waits to hear about; with an ``op`` where the answer depends on the order
-    of ranks.
+    """A thread's announcement, which waits for its answer.
+
+    It has an ``op`` where the answer depends on the order of ranks.
     """
 
     id: int
@@ -196,18 +197,18 @@ class Task:
 
     @property
     def is_held(self) -> bool:
-        """Whether it stands still until we answer."""
+        """Whether it is still until we answer."""
         return self.stopped or self.wait is not None or self.tid in self.rank.gil
 
     @property
     def op(self) -> Op | None:
-        """The pending op, if that is what it is stopped at."""
+        """The pending op, if it is stopped at one."""
         if self.request is not None:
             return self.request.op
         return self.announcement.op if self.announcement is not None else None
 
     def next_child(self) -> str:
-        """The name of a thread, process or item that it starts."""
+        """Return the name of a thread, process or item that it starts."""
         if self.hiring:
             self.workers += 1
             return f"{self.name}.worker{self.workers}"
@@ -215,7 +216,7 @@ class Task:
         return f"{self.name}.{self.children}"
 
     def tick(self) -> Clock:
-        """The clock of the thread's next event."""
+        """Return the clock of the thread's next event."""
         self.clock[self.name] = self.clock.get(self.name, 0) + 1
         return dict(self.clock)
 
@@ -276,14 +277,14 @@ class Rank:
         return self.task(self.pid)
 
     def process(self, tid: int) -> Process:
-        """The process that a thread belongs to."""
+        """Return the process that a thread belongs to."""
         pid = tid if tid == self.pid or tid in self.processes else int(proc.status(tid).get("Tgid", tid))
         if pid not in self.processes:
             self.processes[pid] = Process(self, pid, Memory(pid), Descriptors(pid, self.files))
         return self.processes[pid]
 
     def number_of(self, process: Process) -> int:
-        """0 for the rank's own process, else which of the others it is, in the order in which they lock files."""
+        """Return 0 for the rank's own process, else the number of the other one, in the order of their first locks."""
         if process.is_main:
             return 0
         if process not in self.numbered:
@@ -291,7 +292,7 @@ class Rank:
         return self.numbered.index(process) + 1
 
     def task(self, tid: int) -> Task:
-        """The task of a thread; one that has not been met yet is entered and named."""
+        """Return the task of a thread; a new one is entered and named."""
         if tid not in self.tasks:
             if tid == self.pid:
                 name, clock = str(self.number), Clock()
@@ -304,13 +305,14 @@ class Rank:
         return self.tasks[tid]
 
     def bear(self, parent: Task) -> None:
-        """``parent`` starts a thread or a process."""
+        """Note that ``parent`` starts a thread or a process."""
         self.unborn, self.single = (parent.next_child(), parent), False
 
     def await_birth(self, waiting: Task) -> None:
-        """``waiting`` is about to start another one: what is being started now has to be met before, or be gone again
-        already, for the next to turn up would be taken for it.  (It may have done nothing that is seen, and its parent
-        may have ended, too.)
+        """Note that ``waiting`` is about to start another thread or process.
+
+        What is being started now has to be seen before, or be gone again already; otherwise the next one to appear
+        would be taken for it.  (It may have done nothing that is seen, and its parent may have ended, too.)
         """
         while self.unborn is not None:
             parent = self.unborn[1]
@@ -326,7 +328,7 @@ class Rank:
         return [task for task in self.tasks.values() if task.stopped]
 
     def drop(self, tasks: Iterable[Task]) -> None:
-        """These threads do nothing any more: what they stopped at is never answered."""
+        """Drop threads that do nothing any more: their last stop is never answered."""
         for task in tasks:
             for request in (task.request, task.wait):
                 if request is not None:
@@ -347,12 +349,12 @@ class Rank:
 
     @property
     def has_stopped(self) -> bool:
-        """Whether every thread has stopped, at an op or for the GIL, that has shown itself to be the program's."""
+        """Whether every thread known to be the program's has stopped, at an op or for the GIL."""
         return self.gone or all(task.stands or task.tid in self.gil for task in self.tasks.values() if task.started)
 
     @property
     def is_still(self) -> bool:
-        """Whether every thread of the program's has stopped, or slept when it was last looked at."""
+        """Whether every thread of the program has stopped, or slept when it was last looked at."""
         own = [task for task in self.tasks.values() if task.started]
         return self.gone or all(task.stands or task.sleeps or task.tid in self.gil for task in own)
 
@@ -362,13 +364,13 @@ class Rank:
         return self.gone and not isinstance(self.result, Returned)
 
     def end(self, status: int) -> None:
-        """The process has ended.  What it said before decides, unless its end says otherwise."""
+        """Note the end of the process.  What it reported before decides, unless its end says otherwise."""
         self.gone, self.running = True, False
         if self.result is None or (isinstance(self.result, Returned) and status != 0):
             self.result = Died(status=max(status, 0), signal=signal_name(-status) if status < 0 else "")
 
     def lines(self) -> Iterator[bytes]:
-        """Whole lines that the rank has sent since the last call."""
+        """Return whole lines that the rank has sent since the last call."""
         with suppress(BlockingIOError, ConnectionError):
             while data := self.channel.recv(1 << 16, socket.MSG_DONTWAIT):
                 self._received += data
@@ -389,7 +391,7 @@ class Rank:
 
 
 def signal_name(number: int) -> str:
-    """Give "SIGKILL" for 9."""
+    """Return "SIGKILL" for 9."""
     try:
         return signal.Signals(number).name
     except ValueError:

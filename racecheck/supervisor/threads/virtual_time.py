@@ -1,4 +1,4 @@
-"""Virtual time: it moves when somebody sleeps, and a little with every op.
+"""Virtual time: it moves when a thread sleeps, and a little with every op.
 
 The time of day begins in 2033, later than any clock says now: C++ waits until a time of day that it has computed from
 its clock, and the kernel, which knows nothing of ours, must not find that it has passed.
@@ -50,17 +50,17 @@ class VirtualTime:
     _started: int = field(default_factory=lambda: time.time_ns() - GRANULARITY)
 
     def tick(self, until: int = 0) -> None:
-        """An op has been performed, or a sleep until then."""
+        """Advance by an op, or to the end of a sleep."""
         self.elapsed = max(self.elapsed, until) + TICK
         self.page[:8] = self.elapsed.to_bytes(8, "little")
 
     @property
     def now(self) -> int:
-        """The time of day of the storage, in nanoseconds."""
+        """Return the time of day of the storage, in nanoseconds."""
         return EPOCH + self.elapsed
 
     def read(self, rank: int, thread: str) -> int:
-        """The time of day that a thread's clock says."""
+        """Return the time of day that a thread's clock says."""
         self.reads[thread] = self.reads.get(thread, 0) + TICK
         return self.now + self.reads[thread] + self.ahead[rank]
 
@@ -81,7 +81,7 @@ class VirtualTime:
     # The times of files.
 
     def stamp(self, request: Request, opened: int) -> None:
-        """After an op the kernel has put its own time on what was changed; ``opened`` is the file that it gives."""
+        """Set the time of what an op changed, over the kernel's own; ``opened`` is the op's own file."""
         changing = request.op.call in _CHANGING or not _OPENS_TO_CHANGE.isdisjoint(request.flags)
         if not changing and request.call.name != "creat":
             return
@@ -104,11 +104,11 @@ class VirtualTime:
                 self.changed[status.st_dev, status.st_ino] = self.now
 
     def created(self, status: os.stat_result) -> None:
-        """A file system object has been made."""
+        """Note that a file system object has been made."""
         self.born[status.st_dev, status.st_ino] = self.now
 
     def _is_real(self, stamp: int) -> bool:
-        """Whether the kernel, and not we, gave this time of day, during this run."""
+        """Return whether the kernel, and not we, set this time of day, during this run."""
         return self._started <= stamp <= time.time_ns()
 
     def show(self, request: Request) -> set[int]:

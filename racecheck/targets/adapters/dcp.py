@@ -23,7 +23,7 @@ _STORAGES = ("nfs", "node-local", "incoherent-fuse", "object(mountpoint-s3)", "o
 
 
 def newest(root: Path, mark: str) -> int | None:
-    """The highest step whose directory has the file ``mark``: rank 0 looks and tells the others."""
+    """Return the highest step whose directory has the file ``mark``: rank 0 looks and tells the others."""
     import torch.distributed as dist
 
     found: list[int | None] = [None]

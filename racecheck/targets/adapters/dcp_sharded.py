@@ -35,7 +35,7 @@ class Fsdp2(Dcp):
         return taken(module, optimizer), step
 
     def _trained(self, state: State) -> tuple[Any, Any]:
-        """A sharded model and its optimizer with the values of a state."""
+        """Return a sharded model and its optimizer with the values of a state."""
         import torch
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard

@@ -51,7 +51,7 @@ class Zero1:
         return int(pointer.read_text().removeprefix("step") or 0) if pointer.exists() else None
 
     def _made(self) -> tuple[Any, Any]:
-        """A new engine, and the optimizer in it."""
+        """Return a new engine, and the optimizer in it."""
         import deepspeed
         import torch
 
@@ -128,7 +128,7 @@ class Nvme(Zero3):
 
 
 def _train(engine: Any) -> None:
-    """One step of training: before the first one nobody can get or set the optimizer's state."""
+    """Make one step of training: before the first one, the optimizer's state can be neither read nor set."""
     import torch
 
     engine.backward(engine(torch.ones(1, 8)).sum())
@@ -156,7 +156,7 @@ def _swap_in(engine: Any, folder: Path) -> None:
 
 
 def _swapped(engine: Any, folder: Path) -> Iterator[tuple[Any, str, Path]]:
-    """What is swapped out: the weights (whose key is "") and the moments."""
+    """Return what is swapped out: the weights (whose key is "") and the moments."""
     from racecheck.targets.suite.state import MOMENTS
 
     for name, parameter in engine.module.named_parameters():

@@ -88,7 +88,7 @@ class Safetensors:
 
 
 def _newest(directory: Path, pattern: str) -> int | None:
-    """The highest number in the names that match; None if there is none."""
+    """Return the highest number in the names that match; None if there is none."""
     names = directory.iterdir() if directory.exists() else ()
     return max((int(found[1]) for each in names if (found := re.fullmatch(pattern, each.name))), default=None)
 
@@ -136,7 +136,7 @@ class Trainer:
 
 
 def _trainer(state: State, root: Path, save_total_limit: int) -> tuple[Any, Any]:
-    """A Trainer that trains a step each time, and the callback that says what it saves."""
+    """Return a Trainer that trains one step at a time, and the callback that defines what it saves."""
     import torch
     import torch.distributed as dist
     import transformers

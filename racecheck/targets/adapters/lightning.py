@@ -69,7 +69,7 @@ class LightningAsync(Lightning):
 
 
 class Writing:
-    """What the plugin's thread has still to write."""
+    """Return what the plugin's thread has still to write."""
 
     def __init__(self, plugin: Any) -> None:
         self._plugin = plugin
@@ -79,7 +79,7 @@ class Writing:
 
 
 class _Job:
-    """A Trainer with its module, optimizer and callback."""
+    """Return a Trainer with its module, optimizer and callback."""
 
     def __init__(self, state: State, root: Path, wanted: Lightning) -> None:
         from lightning import pytorch as lightning

@@ -54,7 +54,7 @@ def _directory(root: Path, step: int) -> Path:
 
 
 def _sharded(state: State) -> dict[str, Any]:
-    """Each tensor as what this rank has of it: a part of the first dimension, or of scalars a replica."""
+    """Return each tensor as this rank's part of it: a part of the first dimension, or of scalars a replica."""
     import torch.distributed as dist
     from megatron.core.dist_checkpointing import ShardedTensor
 

@@ -22,7 +22,7 @@ from racecheck.targets.suite.controls import RankZero
 from racecheck.targets.suite.protocol import State
 
 os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")  # or ranks could not be forked with pyarrow
-os.environ.setdefault("ARROW_IO_THREADS", "1")  # which of several threads of C++ copies which file is not controlled
+os.environ.setdefault("ARROW_IO_THREADS", "1")  # which of several C++ threads copies which file is not controlled
 
 _SHARED = (
     "StorageContext refuses it: 'Check that all nodes in the cluster have read/write access to the configured storage"
@@ -56,7 +56,7 @@ class Ray(RankZero):
         return found[1] if found else None
 
     def _write(self, state: State, directory: str) -> bool:
-        """Write this rank's part; whether it has one."""
+        """Write this rank's part; returns whether it has one."""
         import torch
         import torch.distributed as dist
 
@@ -72,7 +72,7 @@ class Ray(RankZero):
         return found
 
     def _begin(self, root: Path) -> None:
-        """The controller looks for what an earlier job has left; workers get its storage."""
+        """Let the controller look for what an earlier job has left; workers get its storage."""
         from ray.train import CheckpointConfig
         from ray.train.v2._internal.execution.checkpoint.checkpoint_manager import CheckpointManager
         from ray.train.v2._internal.execution.storage import StorageContext
@@ -86,7 +86,7 @@ class Ray(RankZero):
             self._storage = self._on_rank_0(begin)
 
     def _persist(self, state: State, name: str) -> Any:
-        """Each worker copies what it has to storage; returns the first of their checkpoints, as all are one."""
+        """Copy each worker's part to storage; returns the first of their checkpoints, as all are one."""
         import torch.distributed as dist
         from ray.train import Checkpoint
 
@@ -108,7 +108,7 @@ class Ray(RankZero):
         self._manager.register_checkpoint(_TrainingReport(checkpoint, {"step": step}, validation=False))
 
     def _newest(self, root: Path) -> Any:
-        """The latest checkpoint that the controller knows, with its step; None if there is none."""
+        """Return the latest checkpoint that the controller knows, with its step; None if there is none."""
         self._begin(root)
 
         def latest() -> Any:

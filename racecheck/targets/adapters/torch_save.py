@@ -1,4 +1,4 @@
-"""``torch.save`` by rank 0 into one file, from the plainest way to one that is never seen half written.
+"""``torch.save`` by rank 0 into one file, from the simplest way to one that is never seen half written.
 
 The variants are those of public answers to "how do I save from rank 0": nothing, a barrier, a lock, another name.
 """
@@ -14,7 +14,7 @@ from racecheck.targets.suite.protocol import State
 
 
 class InPlace:
-    """Rank 0 writes the file and nobody waits."""
+    """Rank 0 writes the file and no rank waits."""
 
     def save(self, state: State, root: Path, step: int) -> None:
         import torch.distributed as dist
@@ -30,14 +30,14 @@ class InPlace:
         return self._read(root)["step"] if (root / "checkpoint.pt").exists() else None
 
     def write(self, content: Any, path: Path) -> None:
-        """How rank 0 writes."""
+        """Write, on rank 0."""
         import torch
 
         with self.alone(path):
             torch.save(content, path)
 
     def alone(self, path: Path) -> AbstractContextManager[Any]:
-        """What is held while the file is written or read."""
+        """Hold this while the file is written or read."""
         return nullcontext()
 
     def _read(self, root: Path) -> Any:
@@ -59,7 +59,7 @@ class Barrier(InPlace):
 
 
 class Locked(InPlace):
-    """Rank 0 writes and everybody reads under a lock (the package filelock); nobody waits."""
+    """Rank 0 writes and all ranks read under a lock (the package filelock); none waits."""
 
     requires = ("filelock",)
 

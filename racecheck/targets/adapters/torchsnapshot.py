@@ -9,7 +9,7 @@ from racecheck.targets.suite.protocol import State
 
 
 class TorchSnapshot:
-    """All is said to be replicated, so the ranks share out the writes; the metadata comes last."""
+    """All is declared as replicated, so the ranks share the writes; the metadata comes last."""
 
     requires = ("torchsnapshot",)
 
@@ -32,7 +32,7 @@ class TorchSnapshot:
         return {key: dict(each) for key, each in wanted.items()}, step
 
     def latest(self, root: Path) -> int | None:
-        """The newest that has its metadata, which ``take`` writes when all ranks have written their parts."""
+        """Return the newest snapshot with metadata, which ``take`` writes when all ranks have written their parts."""
         complete = root.glob("step-*/.snapshot_metadata")
         return max((int(each.parent.name.removeprefix("step-")) for each in complete), default=None)
 

@@ -37,7 +37,7 @@ class Titan:
         return newest(root / "checkpoint", ".metadata")
 
     def _ready(self, root: Path, state: State, step: int) -> Any:
-        """The job's manager; ``state`` is what there is to save, or to load into."""
+        """Return the job's manager; ``state`` is what there is to save, or to load into."""
         from torchtitan.components.checkpoint import CheckpointManager, ModelWrapper
 
         if self._manager is None:

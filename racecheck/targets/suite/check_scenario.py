@@ -15,7 +15,7 @@ from racecheck.targets.suite.driver import Driver
 
 
 def scenario(kind: type, name: str) -> Scenario:
-    """The check ``name`` of a checkpointer, as a scenario that is called ``Class[check]``.
+    """Return the check ``name`` of a checkpointer, as a scenario that is called ``Class[check]``.
 
     Raises `UsageError` if it is no checkpointer, there is no such check, or it lacks the method that the check needs.
     """
@@ -45,7 +45,7 @@ def scenario(kind: type, name: str) -> Scenario:
 
 
 def applicable(kind: type) -> dict[str, Check]:
-    """The checks that a checkpointer has the methods for.
+    """Return the checks that a checkpointer has the methods for.
 
     Raises `UsageError` where its ``not_for`` names what there is not.
     """
@@ -60,7 +60,7 @@ def _check_names(kind: type) -> None:
 
 
 def reason_against(kind: type, check: Check) -> str:
-    """Why what a check finds does not count for a checkpointer; "" if it does."""
+    """Return why what a check finds does not count for a checkpointer; "" if it does."""
     reasons: Mapping[str, str] = protocol.not_for(kind)
     return reasons.get(check.name) or reasons.get(check.storage) or ""
 

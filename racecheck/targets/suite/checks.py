@@ -38,13 +38,12 @@ _SURVIVES = (*_SOUND, old_survives)
 
 Steps = Callable[[Driver], None]
 Resume = Callable[[Driver], int]
-"""Gives the step that it goes on from, 0 for none."""
+"""Returns the step that it continues from, 0 for none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """``run`` and then, in a fresh world, ``recover`` are what each rank does; ``world`` changes the usual
-    world.
+    """A check: each rank calls ``run``, and then, in a fresh world, ``recover``; ``world`` changes the usual world.
 
     ``about`` says what happens, in a few words.  ``needs`` is an optional method that the checkpointer must have.
     ``steps`` is how many it saves: of what it finds, a search makes that fewer.  ``recovering`` is the size of the
@@ -75,8 +74,9 @@ def _resume_and_save(job: Driver) -> int:
 
 
 def _resume_and_overwrite(job: Driver) -> int:
-    """Save the last step again, if that is promised, and the next one, and load both: what a larger world has left must
-    not be in them.
+    """Save the last step again, if that is promised, and the next one, and load both.
+
+    What a larger world has left must not be in them.
     """
     first = job.load()
     again = [first or LATER - 1] if job.may_overwrite else []
@@ -96,7 +96,7 @@ def _save(job: Driver) -> None:
 
 
 def _in_a_row(job: Driver) -> None:
-    """As text 10 comes before 9."""
+    """Sort as text: 10 comes before 9."""
     for step in job.steps(8):
         job.save(step)
 
@@ -122,7 +122,7 @@ def _and_load(job: Driver) -> None:
 
 
 def _again(job: Driver) -> None:
-    """The last step once more, as a job does that has resumed from the one before."""
+    """Save the last step once more, as a job does that has resumed from the one before."""
     *steps, last = job.steps()
     for step in (*steps, last, last):
         job.save(step)
@@ -130,9 +130,9 @@ def _again(job: Driver) -> None:
 
 
 def _carry_on(job: Driver) -> None:
-    """What a job does that would rather train on without a checkpoint than end."""
+    """Save, and ignore errors, as a job does that prefers training without a checkpoint to an end."""
     for step in job.steps():
-        with suppress(BaseException):  # that of torch.distributed.checkpoint is no Exception
+        with suppress(BaseException):  # torch.distributed.checkpoint's is no Exception
             job.save(step)
         job.train()
 
@@ -217,7 +217,7 @@ def _without_power(storage: str) -> Check:
 
 
 _SERVED = [each for each in OTHER_STORAGES if each == "nfs" or each.startswith("object")]
-"""Storages that go on when the machines of the job do not."""
+"""Storages that survive when the machines of the job do not."""
 
 CHECKS: Mapping[str, Check] = {
     each.name: each
@@ -227,4 +227,4 @@ CHECKS: Mapping[str, Check] = {
         *map(_without_power, _SERVED),
     )
 }
-"""All checks by name, the most telling first."""
+"""All checks by name, the most likely to fail first."""

@@ -1,4 +1,4 @@
-"""Savers that hold, as short as they can be: copy them.
+"""Checkpointers that hold, as short as they can be: copy them.
 
 1. What is written has a name that nobody looks for yet.
 2. It is flushed (from Python's buffer) and synced (to the disk), and then gets the name that people look for, by a
@@ -37,7 +37,7 @@ class RankZero:
     """What rank 0 does for all ranks."""
 
     def _on_rank_0(self, do: Callable[[], T]) -> T:
-        """Have rank 0 do something: every rank gets what it gave, or an error.
+        """Have rank 0 do something: every rank gets its result, or an error.
 
         That is told in any case, so that no rank waits in vain; and none goes on before rank 0 is done.
         """
@@ -140,7 +140,7 @@ class SyncedDcp(RankZero):
         return None if path is None else self._step(path)
 
     def _fresh(self, root: Path, step: int) -> Path:
-        """A directory that nobody has, also where an earlier save of the step got stuck."""
+        """Return a new directory name, also where an earlier save of the step was cut."""
         path = next(path for path in (root / f"step-{step}.{n}" for n in count()) if not path.exists())
         path.mkdir()
         return path

@@ -1,4 +1,4 @@
-"""A rank's side of a check: it calls the checkpointer, and says what it saved, counts on, and loaded."""
+"""A rank's side of a check: it calls the checkpointer, and declares what it saved, counts on, and loaded."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Driver:
         self._saver: Any = kind()
 
     def steps(self, first: int = 1) -> range:
-        """The steps that the check saves, as many as its world says."""
+        """Return the steps that the check saves, as many as its world says."""
         return range(first, first + self.rank.sizes["steps"])
 
     def save(self, step: int) -> None:
@@ -35,7 +35,7 @@ class Driver:
         self.rank.acked(step=step)
 
     def train(self) -> None:
-        """What a training step is to the files: all ranks exchange gradients, so each has done what it did before."""
+        """Do what a training step does to the files: all ranks exchange gradients, so each has finished its step."""
         import torch
         import torch.distributed as dist
 
@@ -84,7 +84,7 @@ class Driver:
         return self._states.sharded(state) if self._sharded else state
 
     def _check_shapes(self, loaded: Any, wanted: Any) -> None:
-        """Raises `UsageError` for a state that is not made like the one that was saved."""
+        """Raise `UsageError` for a state that is not made like the one that was saved."""
         found, due = self._states.leaves(loaded), self._states.leaves(wanted)
         missing, more = sorted(due.keys() - found.keys()), sorted(found.keys() - due.keys())
         if missing or more:

@@ -1,4 +1,4 @@
-"""What must hold of the loads of a job with a checkpointer, besides what `racecheck.invariants` has."""
+"""What must hold of the loads of a job with a checkpointer, besides the invariants of `racecheck.invariants`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def same_start(outcome: Outcome) -> Iterator[Violation]:
 
 
 def newest_loads(outcome: Outcome) -> Iterator[Violation]:
-    """A load that begins when the save of a step has returned on all ranks gives that step, or a later one.
+    """A load that begins when the save of a step has returned on all ranks returns that step, or a later one.
 
     The run is judged, and its recovery, each for itself.
     """

@@ -1,4 +1,4 @@
-"""Savers with one safeguard taken out, or in the wrong place: does the suite notice?
+"""Checkpointers with one safeguard removed or misplaced, to test that the suite notices.
 
 A mutant is made from the source of a checkpointer's methods, by changing the syntax tree of one of them in one place;
 the lines of the others, and of stacks, are those of the source.  What is changed:
@@ -105,11 +105,11 @@ HARMLESS: Mapping[str, Mapping[str, str]] = {
         ),
     },
 }
-"""Of each control the mutants that no check has to notice, by `Mutant.key`, and why."""
+"""The mutants of each control that no check has to notice, by `Mutant.key`, and why."""
 
 
 def of(kind: type) -> dict[str, Mutant]:
-    """All mutants of a checkpointer, by name, in the order of the source.
+    """Return all mutants of a checkpointer, by name, in the order of the source.
 
     Of the methods of its own and of its bases, if these are classes at the top of a module whose source is there.
     """
@@ -133,7 +133,7 @@ def _of(kind: type) -> Mapping[str, Mutant]:
 
 @cache
 def _made(mutant: Mutant) -> type:
-    """A class that derives from the control and has the changed method."""
+    """Return a class that derives from the control and has the changed method."""
     tree = ast.parse(f"class {mutant.name}(_control):\n    pass")
     cast("ast.ClassDef", tree.body[0]).body = [mutant.function]
     flags = __future__.annotations.compiler_flag
@@ -145,7 +145,7 @@ def _made(mutant: Mutant) -> type:
 
 
 def _methods(kind: type) -> Iterator[tuple[_Function, Path, list[str]]]:
-    """The methods that a class has, each with its file and the lines of that."""
+    """Return the methods that a class has, each with its file and the lines of that."""
     seen: set[str] = set()
     for each in kind.__mro__:
         file = getattr(sys.modules.get(each.__module__), "__file__", None)
@@ -178,7 +178,7 @@ _Place = tuple[list[ast.stmt], int, str, str, _Edit]
 
 
 def _places(function: _Function) -> Iterator[_Place]:
-    """Where something can be changed: block and place, what is done to what, and how."""
+    """Yield where something can be changed: block and place, what is done to what, and how."""
     for block in _blocks(function):
         for place, statement in enumerate(block):
             for verb, what, edit in _changes(statement):
@@ -196,7 +196,7 @@ def _blocks(function: _Function) -> Iterator[list[ast.stmt]]:
 
 
 def _copied(function: _Function, block: list[ast.stmt]) -> tuple[_Function, list[ast.stmt]]:
-    """A copy of a method, and in it the block that is the copy of this one."""
+    """Return a copy of a method, and in it the block that is the copy of this one."""
     changed = copy.deepcopy(function)
     number = next(number for number, each in enumerate(_blocks(function)) if each is block)
     return changed, [*_blocks(changed)][number]
@@ -228,13 +228,13 @@ def _swap(_: ast.AST, block: list[ast.stmt], place: int) -> None:
 
 
 def _unpack(_: ast.AST, block: list[ast.stmt], place: int) -> None:
-    """Have what is inside of a compound statement done as it stands there."""
+    """Replace a compound statement by the statements inside it."""
     statement = block[place]
     block[place : place + 1] = [*getattr(statement, "body", ()), *getattr(statement, "finalbody", ())]
 
 
 def _write_in_place(function: ast.AST, block: list[ast.stmt], place: int) -> None:
-    """Have all that is done to the name that is renamed done to its new name."""
+    """Replace a rename's old name by its new name everywhere."""
     call = cast("ast.Call", cast("ast.Expr", block[place]).value)
     source, target = call.args if len(call.args) == 2 else (cast("ast.Attribute", call.func).value, call.args[0])
     _leave_out(function, block, place)
@@ -257,7 +257,7 @@ class _Renaming(ast.NodeTransformer):
 
 
 def _called(statement: ast.stmt) -> str:
-    """The last name of what a statement calls that does nothing else, "" for any other."""
+    """Return the last name of what a statement calls that does nothing else, "" for any other."""
     return _name(statement.value) if isinstance(statement, ast.Expr) else ""
 
 
@@ -273,7 +273,7 @@ def _waits(node: ast.AST) -> bool:
 
 
 def _matters(statement: ast.stmt) -> bool:
-    """Whether a statement is a safeguard, or publishes, writes or removes something."""
+    """Return whether a statement is a safeguard, or publishes, writes or removes something."""
     names = {_name(each).lstrip("_") for each in ast.walk(statement)} - {""}
     return any(
         each.startswith(_WAITS) or each == "flush" or "sync" in each or each in _RENAMES | _REMOVES | _SAVES

@@ -47,14 +47,14 @@ class Checkpointer(Protocol):
         """Save the state below the directory ``root``, which exists; every rank calls it."""
 
     def load(self, root: Path, state: State) -> tuple[State, int]:
-        """Give the newest checkpoint below ``root`` and its step; every rank calls it.
+        """Return the newest checkpoint below ``root`` and its step; every rank calls it.
 
         ``state`` has the names, shapes and placement that are wanted, and other values: it may be filled in place and
         given back, or left alone.
         """
 
     def latest(self, root: Path) -> int | None:
-        """The step that ``load`` would load, None if there is none."""
+        """Return the step that ``load`` would load, None if there is none."""
 
 
 REQUIRED = ("save", "load", "latest")
@@ -67,17 +67,17 @@ _CALLED_WITH = {
 
 
 def layout_of(kind: type) -> str:
-    """How the tensors of its states are placed: one of `LAYOUTS`."""
+    """Return how the tensors of its states are placed: one of `LAYOUTS`."""
     return str(getattr(kind, "layout", "replicated"))
 
 
 def parts_of(kind: type) -> tuple[str, ...]:
-    """What of a state it is given: some of `PARTS`."""
+    """Return what of a state it is given: some of `PARTS`."""
     return tuple(getattr(kind, "parts", PARTS))
 
 
 def not_for(kind: type) -> Mapping[str, str]:
-    """What a checkpointer does not promise: the name of a check or of a storage, and where its documentation says so.
+    """Return what a checkpointer does not promise: the name of a check or of a storage, and the documented reason.
 
     That is the class's attribute ``not_for``.  What is named there is run all the same, to show what the misuse does,
     but does not count.
@@ -86,17 +86,17 @@ def not_for(kind: type) -> Mapping[str, str]:
 
 
 def requires(kind: type) -> tuple[str, ...]:
-    """The packages that it takes, as their import names: the class's attribute ``requires``."""
+    """Return the packages that it needs, as their import names: the class's attribute ``requires``."""
     return tuple(getattr(kind, "requires", ()))
 
 
 def timeout_of(kind: type) -> float:
-    """How many seconds it may go without coming to its next op: the class's attribute ``timeout``, 30 by default."""
+    """Return how many seconds it may take to reach its next op: the class's attribute ``timeout``, 30 by default."""
     return float(getattr(kind, "timeout", World().timeout))
 
 
 def check(kind: Any, name: str) -> None:
-    """Raises `UsageError`, with one line that says what to change, for what is not a checkpointer."""
+    """Raise `UsageError`, with one line that says what to change, for what is not a checkpointer."""
     if not isinstance(kind, type):
         raise UsageError(f"{name} is not a class: name one with the methods {', '.join(REQUIRED)}")
     missing = [each for each in REQUIRED if not callable(getattr(kind, each, None))]
@@ -119,7 +119,7 @@ def check(kind: Any, name: str) -> None:
 
 
 def _takes(kind: type, method: str, given: tuple[str, ...]) -> bool:
-    """Whether a method, if there is one, accepts that number of arguments, as far as its signature is known."""
+    """Return whether a method, if there is one, accepts that number of arguments, as far as its signature is known."""
     found = inspect.getattr_static(kind, method, None)
     function = found.__func__ if isinstance(found, (staticmethod, classmethod)) else found
     if not inspect.isfunction(function):

@@ -21,11 +21,11 @@ SHAPES = {"0.weight": (16, 8), "0.bias": (16,), "2.weight": (8, 16), "2.bias": (
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 Fill = Callable[[str, tuple[int, ...]], Any]
-"""Gives the tensor of a name and a shape."""
+"""Returns the tensor of a name and a shape."""
 
 
 def made(step: int, parts: tuple[str, ...] = ("model", "optimizer")) -> State:
-    """The whole state of a step: float32, each tensor drawn from its name and the step; no two are alike."""
+    """Return the whole state of a step: float32, each tensor drawn from its name and the step; no two are equal."""
 
     def draw(name: str, shape: tuple[int, ...]) -> Any:
         seed = int.from_bytes(hashlib.sha256(f"{step}:{name}".encode()).digest()[:6], "big")
@@ -35,12 +35,12 @@ def made(step: int, parts: tuple[str, ...] = ("model", "optimizer")) -> State:
 
 
 def empty(parts: tuple[str, ...] = ("model", "optimizer")) -> State:
-    """The same names and shapes with zeros: what a fresh job has before it loads."""
+    """Return the same names and shapes with zeros: the state of a fresh job before it loads."""
     return _state(lambda _, shape: torch.zeros(shape), lambda: _scalar(0.0), parts)
 
 
 def sharded(state: State) -> State:
-    """The same state as DTensors: this rank has its part of the first dimension, as ``torch.chunk`` shares it out.
+    """Return the same state as DTensors: this rank has its part of the first dimension, as ``torch.chunk`` splits it.
 
     Takes no collective.
     """
@@ -50,7 +50,7 @@ def sharded(state: State) -> State:
 
 
 def whole(state: State) -> State:
-    """The same state with whole tensors; every rank has to call it."""
+    """Return the same state with whole tensors; every rank has to call it."""
     found: State = _mapped(state, lambda tensor: tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor)
     return found
 
@@ -63,7 +63,7 @@ def train(state: State) -> None:
 
 
 def leaves(state: Any, name: str = "") -> dict[str, Any]:
-    """The tensors of a nested state by their names, joined with dots."""
+    """Return the tensors of a nested state by their names, joined with dots."""
     if not isinstance(state, dict):
         return {name: state}
     found: dict[str, Any] = {}
@@ -73,14 +73,14 @@ def leaves(state: Any, name: str = "") -> dict[str, Any]:
 
 
 def model(state: State) -> Any:
-    """A ``torch.nn.Module`` with the weights of a state, for frameworks that save modules."""
+    """Return a ``torch.nn.Module`` with the weights of a state, for frameworks that save modules."""
     made_ = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 8))
     made_.load_state_dict(state["model"])
     return made_
 
 
 def optimizer(module: Any, state: State) -> Any:
-    """An AdamW over the module's parameters with the moments of a state."""
+    """Return an AdamW over the module's parameters with the moments of a state."""
     made_ = torch.optim.AdamW(module.parameters(), lr=1e-3)
     fill(module, made_, state)
     return made_
@@ -94,7 +94,7 @@ def fill(module: Any, optimizer_: Any, state: State) -> None:
 
 
 def taken(module: Any, optimizer_: Any = None) -> State:
-    """The state of a module and its optimizer, the inverse of `model` and `optimizer`."""
+    """Return the state of a module and its optimizer, the inverse of `model` and `optimizer`."""
     found: State = {"model": {name: each.detach().clone() for name, each in module.state_dict().items()}}
     if optimizer_ is not None:
         kept = {name: optimizer_.state[parameter] for name, parameter in module.named_parameters()}

@@ -1,1 +1,1 @@
-"""Strategies that keep to something given: a schedule, some orderings, a list of numbers."""
+"""Strategies that follow something given: a schedule, some orderings, a list of numbers."""

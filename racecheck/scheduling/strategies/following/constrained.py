@@ -1,4 +1,4 @@
-"""Random choices, but for a few ops whose order is given: what is known of a failure, and nothing more."""
+"""Random choices, except for a few ops whose order is given: what is known of a failure, and nothing more."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from racecheck.scheduling.happens_before import yields
 from racecheck.scheduling.strategies.protocol import Strategy
 
 _PATIENCE = 100
-"""So often may others sleep while somebody is held back: what they wait for may be his."""
+"""How often others may sleep while a thread is held back: they may wait for that thread."""
 
 
 class Constrained(Strategy):
-    """An op that has to come after one that has not been yet is held back as long as anything else can go.
+    """An op that has to come after one that has not happened yet is held back as long as anything else can go.
 
     ``unmet`` says which constraints did not hold in the last run, and why: one of the ops never happened, or there was
     nothing but to let the later one go first.

@@ -1,4 +1,4 @@
-"""Go as near as possible to an order of ops, also if some of them have changed or do not come."""
+"""Follow an order of ops as closely as possible, also if some of them have changed or do not come."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Turn = tuple[str, int]
 
 
 class Guided(Strategy):
-    """The first thread whose turn is next, of those that can go; when nobody's is any more, the default."""
+    """The first thread whose turn is next, of those that can go; when no turns are left, the default."""
 
     def __init__(self, turns: Sequence[Turn]) -> None:
         self._turns = turns
@@ -41,7 +41,7 @@ class Guided(Strategy):
 
 
 def turns(trace: Iterable[Event]) -> list[Turn]:
-    """The order in which the ops of a run went."""
+    """Return the order in which the ops of a run went."""
     counts: Counter[str] = Counter()
     found: list[Turn] = []
     for event in trace:

@@ -1,4 +1,4 @@
-"""Choices from a list of numbers: whatever is changed in it, it stays a list that can be run."""
+"""Choices from a list of numbers.  Any change of the list is again a list that can be run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from racecheck.scheduling.strategies.protocol import Strategy
 
 
 class Tape(Strategy):
-    """The n-th choice is the tape's n-th index; where there is no such option, and after the end, the default."""
+    """The n-th choice is the tape's n-th index; where that option does not exist, and after the end, the default."""
 
     def __init__(self, indices: Sequence[int]) -> None:
         self._indices = indices

@@ -1,4 +1,4 @@
-"""Choose what a recorded schedule chose, and notice where that is not possible any more."""
+"""Choose what a recorded schedule chose, and notice where that is no longer possible."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from racecheck.scheduling.strategies.protocol import Strategy
 
 
 class Replay(Strategy):
-    """``divergence`` says at which step a run left the schedule and why; "" as long as it has not.
+    """``divergence`` says at which step a run left the schedule, and why; "" as long as it has not.
 
     The indices are the truth; the labels tell that an index means the same op as when it was recorded.  After a
     divergence, and after the schedule's end, the default option is taken.  ``labels`` False: the indices alone count.

@@ -1,4 +1,4 @@
-"""One race of a run the other way round, and all else as it was, as far as that goes.
+"""Reverse one race of a run, and keep all else as it was, as far as possible.
 
 First comes what came before the earlier op, then all of what came between the two that does not follow from it, and
 then the later op: so does DPOR reverse a race.  The earlier op goes next: races are about a thread that has
@@ -81,7 +81,7 @@ class Forcing(Strategy):
         return step.number <= self._counts[step.op.thread]
 
     def _default(self, point: Point) -> int:
-        """Where the old run is over for all: a thread that does not only ask again what another one has yet to do."""
+        """Return the last part of the old run: a thread that only repeats a question lets another one go."""
         busy = (index for index, op in enumerate(point.options) if not yields(op) and not self._order.is_vain(op))
         return next(busy, 0)
 

@@ -1,4 +1,4 @@
-"""The default run, but for a few places at which a rank yields."""
+"""The default run, except for a few places at which a rank yields."""
 
 from __future__ import annotations
 
@@ -56,16 +56,16 @@ class Switches(Strategy):
         return self._left[place] >= 0
 
     def is_same_run(self, other: Switches) -> bool:
-        """Whether another one would have led to the run that this one has led to."""
+        """Return whether another one would have led to the same run."""
         return self._counting() == other._counting(self._met)
 
     def _counting(self, places: set[Switch] | None = None) -> list[Switch]:
-        """The switches at places that a run (default: the last one) has come by."""
+        """Return the switches at places that a run (default: the last one) has passed."""
         met = self._met if places is None else places
         return [each for each in self.switches if each in met]
 
     def within(self, ranks: int) -> Switches:
-        """The same for a number of ranks; turns of ranks beyond it go to those below it, one after the other."""
+        """Return the same for a number of ranks; turns of ranks beyond it go to those below it, one after the other."""
         found: Counter[Switch] = Counter()
         for (rank, after), times in Counter(self.switches).items():
             found[rank % ranks, after] = max(found[rank % ranks, after], times)

@@ -68,7 +68,7 @@ class PCT(Strategy):
             self._priorities[thread] = self._lowest
 
     def _pass(self, thread: str) -> None:
-        """One more place, at which this thread may have to fall."""
+        """Add a place at which this thread may have to fall."""
         level = self._levels.get(self._place)
         if level is not None:
             self._priorities[thread] = min(level, self._priorities[thread])
@@ -94,7 +94,7 @@ class PCT(Strategy):
         return Claim(remarks=(self._odds(),) if self._runs and self._threads else ())
 
     def _odds(self) -> str:
-        """How probable it is that a bug of the depth is hit."""
+        """Return the probability that a bug of the depth is hit."""
         n, k, changes = self._threads, self._places, self._depth - 1
         formula = {0: "1/n", 1: "1/(n*k)"}.get(changes, f"1/(n*k^{changes})")
         numbers = formula.replace("n", str(n)).replace("k", str(k))

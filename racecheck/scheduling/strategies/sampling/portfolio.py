@@ -1,4 +1,4 @@
-"""Several strategies, one for each run: what one of them is blind to another sees."""
+"""Several strategies, one for each run: each finds what another one misses."""
 
 from __future__ import annotations
 

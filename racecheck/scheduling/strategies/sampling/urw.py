@@ -30,14 +30,14 @@ class _Mean:
 
 
 class _Progress:
-    """How far threads are: for each the number of collectives that it has issued, and of its ops since the last one."""
+    """Progress of threads: for each the number of its collectives, and of its ops since the last one."""
 
     def __init__(self) -> None:
         self.at: dict[str, tuple[int, int]] = {}
         self._ops: dict[str, int] = defaultdict(int)
 
     def add(self, event: Event) -> None:
-        """A thread's clock counts its ops and what it has issued."""
+        """Return the number of ops and collectives in a thread's clock."""
         if isinstance(event, Op):
             thread = event.thread
             self._ops[thread] += 1
@@ -69,11 +69,11 @@ class URW(Strategy):
         return self._rng.choices(range(len(weights)), weights)[0]
 
     def _left(self, thread: str) -> float:
-        """How many ops a thread probably has before its next collective: one at least, since it is at one now."""
+        """Return how many ops a thread probably has before its next collective: at least one, since it is at one."""
         issued, done = self._progress.at.get(thread, (0, 0))
         lengths = self._lengths[thread]
         left = lengths[issued].value - done if issued in lengths else 0.0
-        if left <= 0.0:  # it may have come past a collective already, which its next op will show
+        if left <= 0.0:  # it may have passed a collective already, which its next op will show
             left = next((lengths[each].value for each in sorted(lengths) if each > issued), 1.0)
         return max(1.0, left)
 
