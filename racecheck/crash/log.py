@@ -148,7 +148,7 @@ class Stored:
 class Disk:
     """What a crash left: (path, what is there), sorted by path, below the watched directory.
 
-    Disks that hold the same spans of the same blobs are equal, however they came about.
+    Disks that hold the same spans of the same blobs are equal, whatever made them.
     """
 
     paths: tuple[tuple[str, Stored], ...] = ()

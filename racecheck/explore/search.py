@@ -74,13 +74,13 @@ class Ending:
 class Report:
     """The result of a search.
 
-    ``claim`` is what its runs show beyond themselves; from ``cut`` a search that has more to try can go on.  ``tried``
-    is how far it came with what it tries one by one.  ``endings`` are the ways in which runs ended, in the order in
-    which they were met.  ``reasons`` say why the verdict is UNKNOWN; ``outcome`` is the first failing run's, else the
-    last one's (None if what fails was found before the search was cut).  ``coverage`` has the size of that run, and
-    what any of the runs did not see.  ``crashes`` are what crashes of runs left, ``repaired`` what those of the first
-    failing one would leave under each repair.  ``is_explained``: all that can be said about a failure is there;
-    ``left_out`` says what of that was not finished, and why.
+    ``claim`` is what its runs show beyond themselves; from ``cut`` a search that has more to try can continue.
+    ``tried`` is how far it came with what it tries one by one.  ``endings`` are the ways in which runs ended, in the
+    order in which they were met.  ``reasons`` say why the verdict is UNKNOWN; ``outcome`` is the first failing run's,
+    else the last one's (None if what fails was found before the search was cut).  ``coverage`` has the size of that
+    run, and what any of the runs did not see.  ``crashes`` are what crashes of runs left, ``repaired`` what those of
+    the first failing one would leave under each repair.  ``is_explained``: all that can be said about a failure is
+    there; ``left_out`` says what of that was not finished, and why.
     """
 
     target: str
@@ -446,7 +446,8 @@ def explore(
 ) -> Report:
     """Run until something fails, nothing is left to try, or the budget is spent; Ctrl-C keeps what was found.
 
-    ``announce`` hears of a FAIL before it is explained.  Raises `UsageError` or `CannotRun` where no run came about.
+    ``announce`` is called with a FAIL before its explanation.  Raises `UsageError` or `CannotRun` where no run was
+    possible.
     """
     if search.earlier is not None:
         search = replace(search, names=search.earlier.names)
@@ -601,7 +602,7 @@ def foresee(session: Session, search: Search, progress: Progress | None = None) 
     """Run the default schedule without faults, and then once more for each of its races.
 
     FAIL: one of these breaks an invariant.  UNKNOWN: the first run does not pass, or not all could be tried.
-    Raises `UsageError` or `CannotRun` where no run came about.
+    Raises `UsageError` or `CannotRun` where no run was possible.
     """
     search = replace(search, world=replace(search.world, faults=()))
     first = explore(session, replace(search, strategy="dpor", schedules=1, findings=None))

@@ -64,8 +64,8 @@ class Racecheck:
         """Explore a scenario, or run it once under a ``schedule`` that hypothesis has drawn.
 
         ``faults`` are what goes wrong, as on the command line (`racecheck.faults`), ``sizes`` some of the scenario's by
-        name; ``collectives="weakest"`` lets ranks go on as early as MPI and NCCL allow.  The test fails unless it is a
-        PASS, with the interleaving or the reasons.
+        name; ``collectives="weakest"`` lets ranks continue as early as MPI and NCCL allow.  The test fails unless it is
+        a PASS, with the interleaving or the reasons.
         """
         given: dict[str, Any] = {"ranks": ranks, "schedules": schedules, "strategy": strategy, "seed": seed}
         given |= {"faults": faults, "sizes": sizes, "collectives": collectives, "world": world}

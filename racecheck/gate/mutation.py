@@ -1,7 +1,7 @@
 """Test the checks: each mutant of a control must fail one of them, or be known to do no harm.
 
 ``python -m racecheck.gate.mutation [control|control-dcp] [NAME...]`` prints a table: what was changed, and which check
-noticed by which invariant, or why nobody had to.  Exit status 1 for a mutant of which neither can be said.
+noticed by which invariant, or why none had to.  Exit status 1 for a mutant of which neither can be said.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SCHEDULES, _SWEPT = 20, 300
 class Fate:
     """The result for a mutant: the ``check`` that failed (None: all held), and the broken invariants as they say it.
 
-    ``harmless`` says why all may hold, "" if nobody knows.  ``doubts`` are checks that came to nothing.
+    ``harmless`` says why all may hold, "" if that is unknown.  ``doubts`` are checks without a result.
     """
 
     mutant: Mutant

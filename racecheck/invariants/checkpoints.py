@@ -44,7 +44,7 @@ class _Flaw:
 def all_shards_present(outcome: Outcome) -> Iterator[Violation]:
     """Every checkpoint is whole: all that its metadata names exists, is complete, readable, and makes up the tensors.
 
-    A checkpoint that lacks a shard is found out when somebody needs it, at the restart after a crash.  Where nodes have
+    A checkpoint that lacks a shard is noticed only when it is needed, at the restart after a crash.  Where nodes have
     disks of their own, each node's part is judged for itself: a rank can read only its own node's disk.  What has a
     temporary name is no checkpoint yet.  One violation for each checkpoint directory.
 
@@ -82,7 +82,7 @@ def recovers(outcome: Outcome) -> Iterator[Violation]:
 def no_stale_shards(outcome: Outcome, patterns: Sequence[str] = SHARDS) -> Iterator[Violation]:
     """A checkpoint has no shards that its save did not write, such as those of a larger world.
 
-    Whoever loads all that lies in the directory, or counts files to learn of how many ranks it is, takes them for a
+    Code that loads all that lies in the directory, or counts files to learn of how many ranks it is, takes them for a
     part of it.  ``patterns`` are shell patterns for the names of shards.  Ranks say what they save, and to where, with
     `Rank.saved`; files that are there under another name are not judged.
     """

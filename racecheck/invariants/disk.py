@@ -20,7 +20,7 @@ _FALLBACKS = ("/tmp/", "/var/tmp/", "/usr/tmp/")  # noqa: S108 - what a run wrot
 def nothing_left_over(outcome: Outcome, patterns: Sequence[str] = PATTERNS) -> Iterator[Violation]:
     """Once all ranks have returned, no temporary file and no lock remains.
 
-    Left-overs fill the disk, are taken for checkpoints by whoever lists the directory, and a stale lock stops
+    Left-overs fill the disk, are taken for checkpoints by code that lists the directory, and a stale lock stops
     the next job.  ``patterns`` are shell patterns for names (the last part of a path).  Says nothing of a run
     in which a rank failed: it had no chance to clean up.
     """

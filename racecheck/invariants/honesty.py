@@ -16,11 +16,11 @@ def error_honesty(outcome: Outcome, pointer: str = "latest") -> Iterator[Violati
     """A save in which a call failed on one rank returns on no rank and publishes nothing.
 
     A rank that has failed and says nothing leaves a checkpoint without its part.  One that fails alone leaves peers
-    that go on, delete the old checkpoint, and die of it at the next restart.  A rank may try again, or do without: its
-    save may return if what the recovery loads is all there.  ``pointer`` is as in `atomic_publish`.
+    that continue, delete the old checkpoint, and die of it at the next restart.  A rank may try again, or do without:
+    its save may return if what the recovery loads is all there.  ``pointer`` is as in `atomic_publish`.
 
     For runs with faults that make calls fail; of others it says nothing.  Ranks say when a save begins and has returned
-    with `Rank.saved` and `Rank.acked`.  That nobody hangs is for `no_deadlock`.
+    with `Rank.saved` and `Rank.acked`.  That no rank hangs is for `no_deadlock`.
     """
     if not outcome.world.faults:
         raise LookupError("no fault makes a call fail (such as 'ENOSPC on write')")

@@ -34,8 +34,8 @@ def atomic_publish(
 ) -> Iterator[Violation]:
     """``latest`` never names a checkpoint that is still being written, and is never read while it is empty.
 
-    Whoever resumes, evaluates or uploads follows the pointer at any time.  So it is moved last, and by renaming a new
-    one over it: rewritten in place it is empty for a while, and whoever reads it then finds no checkpoint.  At the end
+    A resume, an evaluation or an upload may follow the pointer at any time.  So it is moved last, and by renaming a new
+    one over it: rewritten in place it is empty for a while, and a reader then finds no checkpoint.  At the end
     it must name something that exists.
 
     After a crash, whatever survived of the pointer has to name something that survived, too.

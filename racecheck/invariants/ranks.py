@@ -56,7 +56,7 @@ def no_deadlock(outcome: Outcome) -> Iterator[Violation]:
 def equal_collectives(outcome: Outcome) -> Iterator[Violation]:
     """All ranks of a group call the same collectives in the same order.
 
-    If one calls ``barrier`` where the others call ``all_reduce``, the group hangs, or goes on with wrong
+    If one calls ``barrier`` where the others call ``all_reduce``, the group hangs, or continues with wrong
     data: typically one rank has decided from what it found on disk to take another path.
     """
     found = outcome.mismatch

@@ -65,7 +65,7 @@ def _who(last: Weights, load: Weights) -> str:
 def latest_consistency(outcome: Outcome, pointer: str = "latest") -> Iterator[Violation]:
     """No node reads a ``latest`` older than one that it has read or that was published before its turn.
 
-    Before its turn: in the same thread, or with collectives in between.  A node that goes on from what its cache says
+    Before its turn: in the same thread, or with collectives in between.  A node that continues from what its cache says
     starts from an older checkpoint than its peers, or from none, although there was a barrier.  ``pointer`` is as in
     `atomic_publish`.
     """

@@ -19,9 +19,9 @@ _DRAW = ctypes.CFUNCTYPE(ctypes.c_ssize_t, ctypes.c_void_p, ctypes.c_size_t, cty
 
 @contextmanager
 def repeatable(seed: str) -> Iterator[None]:
-    """As long as this lasts getrandom(3) of this process, and of what it forks, gives numbers that follow from a seed.
+    """Make getrandom(3) of this process and its forks return numbers from a seed, as long as this lasts.
 
-    (Linux's system call gives real ones all the same.)  Raises `OSError` where the kernel does not let a process write
+    (Linux's system call still returns real ones.)  Raises `OSError` where the kernel does not let a process write
     to its own code through /proc.
     """
     generator = Random(seed)
@@ -49,7 +49,7 @@ def repeatable(seed: str) -> Iterator[None]:
 
 
 def jump(target: int, machine: str) -> bytes:
-    """Instructions that go on at an address."""
+    """Instructions that jump to an address."""
     if machine == "x86_64":
         return b"\x48\xb8" + struct.pack("<Q", target) + b"\xff\xe0"  # mov rax, target; jmp rax
     return struct.pack("<IIQ", 0x58000050, 0xD61F0200, target)  # ldr x16, target; br x16

@@ -243,7 +243,7 @@ class Listener:
     def answer(self, id_: int, value: int = 0, error: int = 0) -> bool:
         """End the call with a value or an errno, without the kernel performing it.
 
-        False if nobody waits for the answer any more: the thread was killed.
+        Returns False if the thread was killed and no longer waits for the answer.
         """
         return self._respond(id_, value if not error else 0, -error, 0)
 

@@ -153,7 +153,7 @@ class Notify(enum.Enum):
         " shell's redirection may have put a watched file; a negative one (mmap of no file) is none"
     )
     CLOCK = "one of a clock that tells the time of day"
-    LIMIT = "one of futex(2) that may wait, but not for ever; those for the GIL aside"
+    LIMIT = "one of futex(2) that may wait, but not forever; those for the GIL aside"
 
 
 _STAY = frozenset({"O_NOFOLLOW", "AT_SYMLINK_NOFOLLOW"})

@@ -1,4 +1,4 @@
-"""The table of system calls: every one that takes a path or a descriptor, and what becomes of it.
+"""The table of system calls: every one that takes a path or a descriptor, and its treatment.
 
 Pure data, up to Linux 6.18; the filter, the decoder and the performer interpret it.  A row is a name, the
 family (what the op will be called), the treatment, when it stops, and its arguments in the language of

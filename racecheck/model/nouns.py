@@ -61,8 +61,8 @@ class World:
     (ranks that it does not name: 0).  ``timeout`` is in seconds of real time and bounds how long the world may go
     without reaching its next op, and how long all its waits by the real clock may take; ``max_ops`` bounds the ops of
     one run, so that a poll loop ends.  ``sizes`` is how much the ranks do, where a scenario leaves that to its world.
-    ``backend`` is "gloo", or, for ranks that nobody controls, "nccl" (each takes a GPU) or "auto" (that where there are
-    as many GPUs, else gloo).  ``collectives`` says when a rank goes on whose part needs nothing of its peers (the
+    ``backend`` is "gloo", or, for ranks without control, "nccl" (each takes a GPU) or "auto" (that where there are
+    as many GPUs, else gloo).  ``collectives`` says when a rank continues whose part needs nothing of its peers (the
     root of a broadcast): "gloo" as gloo lets it, "weakest" at once, as MPI and NCCL may.
     """
 

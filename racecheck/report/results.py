@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,7 +66,7 @@ class Page:
 def search_text(report: Report, budget: int, page: Page, cut: Path | None = None) -> str:
     """Return the verdict with its grounds.
 
-    ``budget`` is how many schedules were allowed, ``cut`` where the search is kept if it can go on.
+    ``budget`` is how many schedules were allowed, ``cut`` where the search is kept if it can be continued.
     """
     return f"{verdict_text(report, budget, page)}\n{grounds_text(report, page, cut)}".rstrip("\n")
 
@@ -99,7 +99,7 @@ def grounds_text(report: Report, page: Page, cut: Path | None = None) -> str:
     resume = (
         [f"Resume:  racecheck run {report.target} --resume {shown_path(cut)}  (with the same options)"] if cut else []
     )
-    return "\n".join([*lines, *_endings(report), *_replay(report), *resume, *_meaning(report)])
+    return "\n".join([*lines, *_endings(report), *_replay(report), *resume, *_meaning_of(report)])
 
 
 def search_data(report: Report, cut: Path | None = None) -> dict[str, Any]:
@@ -140,7 +140,8 @@ def prediction_text(found: Foreseen, page: Page) -> str:
     lines += ["", coverage_text(found.coverage)]
     for path in dict.fromkeys(found.findings.values()):
         lines.append(f"Replay:  racecheck replay {shown_path(path)}")
-    return "\n".join(lines)
+    broken = [each.invariant for race in found.prediction.confirmed for each in race.violations]
+    return "\n".join([*lines, *_meaning(found.verdict, broken, found.reasons)])
 
 
 def prediction_data(found: Foreseen) -> dict[str, Any]:
@@ -171,7 +172,7 @@ def replay_text(finding: Finding, done: Replayed, page: Page) -> str:
     lines += [f"{_INDENT}{_line(each)}" for each in done.judgement.violations]
     if done.outcome is not None:
         lines += _run(done.outcome, done.judgement.violations, page)
-    return "\n".join(lines)
+    return "\n".join([*lines, *_meaning(done.verdict, [each.invariant for each in done.judgement.violations])])
 
 
 def replay_data(done: Replayed) -> dict[str, Any]:
@@ -355,17 +356,24 @@ def _run(outcome: Outcome, violations: Sequence[Violation], page: Page) -> list[
     return ["", drawn] if outcome.crash is not None else ["", drawn, "", summary(outcome, width=page.width)]
 
 
-def _meaning(report: Report) -> Iterator[str]:
-    """Return the one ``racecheck explain`` that fits: what failed, why it is UNKNOWN, or what was not tried."""
+def _meaning_of(report: Report) -> Iterator[str]:
+    """Yield the one ``racecheck explain`` that fits: what failed, why it is UNKNOWN, or what was not tried."""
+    broken = [each.violation.invariant for each in report.violations]
+    return _meaning(report.verdict, broken, report.reasons, report.claim.doubts)
+
+
+def _meaning(
+    verdict: Verdict, broken: Iterable[str], reasons: Sequence[str] = (), doubts: Sequence[str] = ()
+) -> Iterator[str]:
     name = ""
-    if report.verdict is Verdict.FAIL:
+    if verdict is Verdict.FAIL:
         known = {invariants.name_of(each) for each in invariants.ALL}
-        name = next((each.violation.invariant for each in report.violations if each.violation.invariant in known), "")
-    elif report.verdict is Verdict.UNKNOWN:
-        keys = (key for each in report.reasons for key in _HINTS if key in each)
-        name = next((_GAP.sub("", each) for each in report.reasons if _GAP.match(each)), next(keys, "").rstrip(": "))
-    elif report.claim.doubts:
-        name = _GAP.sub("", report.claim.doubts[0])
+        name = next((each for each in broken if each in known), "")
+    elif verdict is Verdict.UNKNOWN:
+        keys = (key for each in reasons for key in _HINTS if key in each)
+        name = next((_GAP.sub("", each) for each in reasons if _GAP.match(each)), next(keys, "").rstrip(": "))
+    elif doubts:
+        name = _GAP.sub("", doubts[0])
     if name:
         yield f"Explain: racecheck explain {shlex.quote(_TIMES.sub('', name))}"
 

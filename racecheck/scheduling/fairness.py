@@ -1,7 +1,7 @@
 """A thread that polls lets others go first, so that the default schedule is fair and a poll loop ends.
 
 A loop that polls without a pause, or with one of no length, waits for something that another thread has to do first.
-In the default schedule a thread goes on as long as it can, which here would be for ever.
+In the default schedule a thread continues as long as it can, which here would be forever.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the ops of one world touch: its storage, the memory that the threads of a rank share, and its faults.
 
-Two threads of a rank share memory, and what a thread does there between two of its ops nobody sees.  So every op of
+Two threads of a rank share memory, and what a thread does there between two of its ops is invisible.  So every op of
 a rank that has, or has had, several threads or processes touches one location, the rank's memory, in a mode that
 commutes with nothing: each order of these ops is a run of its own.  An op of such a rank that no other rank could
 notice (a close, say) is a step for the same reason: other threads of the rank may go before or after it.  Where the

@@ -28,7 +28,7 @@ class Storage(Protocol):
 
     1.  For each pending op, ``visible(op)``: could its result or its effect depend on, or matter to, another rank?  An
         op that is not visible is performed in order and recorded, but it is no point: nothing is chosen there.
-    2.  Whoever explores, ``footprint(op)``: which other ops could tell when this one happens?
+    2.  Strategies ask ``footprint(op)``: which other ops could tell when this one happens?
     3.  Where nodes have caches, a run's `View` says at each call what its node may be shown (`storage.views`).
 
     ``per_node``: every node has a disk of its own.  ``has_views``: what a node sees may be what was there before.

@@ -8,7 +8,7 @@ Locations, by kind:
     directory    whether a directory still exists, for a process that holds it open
     attributes   mode, owner and extended attributes of an object, by its identity (as are the next three)
     links        how many names a file has
-    content      the bytes and the size of a file, and the modification time that somebody gives it
+    content      the bytes and the size of a file, and the modification time that a call sets
     lock, record its locks of flock(2), and those of fcntl(2)
     waits        which processes have begun to wait for record locks of others
     offset       where the next read or write through an open file begins

@@ -35,7 +35,7 @@ OPTIONS: Mapping[str, Option] = {"timeout": options.seconds("timeout")}
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``timeout`` is for how many seconds a name may go on being denied."""
+    """``timeout`` is for how many seconds a name may still be denied."""
 
     timeout: float = 10.0
 

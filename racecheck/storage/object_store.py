@@ -13,7 +13,7 @@ open to write          EACCES if the object is there, unless       may change an
                        if it is being written
 write                  in order only, else EINVAL                  anywhere
 open to read           EBUSY while this node writes it             what the node itself has written
-close                  the last upload to complete wins            the first wins; whoever opened it before gets ESTALE
+close                  the last upload to complete wins            the first wins; earlier opens of it get ESTALE
 fsync                  completes the upload, then EIO              completes nothing (streaming writes)
 rename                 EOPNOTSUPP; of directories EPERM            of a file as one step; of a directory that is not
                                                                    empty EMFILE, unless the bucket is ``hns``

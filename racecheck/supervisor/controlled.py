@@ -255,7 +255,7 @@ class Supervisor:
     def _settle(self) -> bool:
         """Answer what no choice could change, in the order of ranks; returns whether anything was answered.
 
-        Of the threads of one rank only one goes on at a time, so that what they do in memory has an order.
+        Of the threads of one rank only one runs at a time, so that what they do in memory has an order.
         """
         answered: set[int] = set()
         for task in self._state.stopped_tasks():

@@ -1,7 +1,7 @@
 """The recorder: the bytes that a run's ops put into files, and what its disks held before.
 
 The supervisor tells it of each op that has been performed.  What an op has written is read back from the file at once,
-while nobody else can have changed it: so it is what is there, however the call came about.
+while nobody else can have changed it: so it is what the file holds, whatever call wrote it.
 
 Of a storage of objects only what has been published lasts: there the recorder looks after each op for what has changed.
 """

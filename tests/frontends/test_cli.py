@@ -157,6 +157,7 @@ def test_our_own_bug_is_never_a_fail(cli: Cli, monkeypatch: pytest.MonkeyPatch) 
 def test_a_replay_reproduces(cli: Cli) -> None:
     finding = finding_of(cli)
     assert cli("replay", finding, "--times", 3) == 1
+    assert cli.out.splitlines()[-1] == "Explain: racecheck explain no-file-errors"
     assert re.match(r"FAIL  reproduced 3 of 3 +seed 0, schedule \d+; 2 ranks, 4 ops\n", cli.out)
     assert re.search(r"mkdir ckpt +EEXIST .*<---", cli.out)
     assert cli("replay", finding, "--times", 2, "--json") == 1

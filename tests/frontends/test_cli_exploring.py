@@ -207,6 +207,7 @@ def test_seconds_end_a_search(cli: Cli) -> None:
 
 def test_one_passing_run_tells_of_a_race(cli: Cli) -> None:
     assert cli("predict", f"{FILE}::racing") == 1
+    assert cli.out.splitlines()[-1] == "Explain: racecheck explain no-file-errors"
     assert "confirmed: the other order violates no-file-errors" in cli.out
     finding = re.findall(r"^Replay:  racecheck replay (\S+)", cli.out, re.MULTILINE)[0]
     assert cli("replay", finding, "--times", 2, "--json") == 1

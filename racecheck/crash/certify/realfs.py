@@ -1,7 +1,7 @@
 """Try models on real file systems: run random programs, crash, and check that the model allows what is left.
 
 ext4 and XFS are crashed by an ioctl (FS_IOC_SHUTDOWN without a flush of the log), btrfs by a copy of its image while it
-lives.  All of it happens in a process of its own, on a loop device, with mounts that nobody else sees.
+lives.  All of it happens in a process of its own, on a loop device, with mounts that no other process sees.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The processes are killed and the machine goes on: everything that they asked the kernel for lasts."""
+"""The processes are killed and the machine continues: everything that they asked the kernel for lasts."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _SENDS = frozenset({"fsync", "truncate"})
 
 
 class NfsClients:
-    """All machines of the job lose power at once, and the server goes on: names last, bytes that were not sent may not.
+    """All machines of the job lose power at once, and the server continues: names last, unsent bytes may not.
 
     In a log of NFS an fsync stands for whatever sends the bytes of a file (`racecheck.storage.nfs.writeback`).  A page
     is sent as it is then, so with it all that was written to it before.

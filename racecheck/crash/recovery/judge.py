@@ -117,7 +117,7 @@ def judge_crashes(
 ) -> Crashes:
     """Enumerate what crashes can leave of a run, under each of these models, and judge it by these invariants.
 
-    ``recorder`` was there when the outcome came about.  No new state is begun after ``seconds`` (0: no limit).
+    ``recorder`` recorded the run of this outcome.  No new state is begun after ``seconds`` (0: no limit).
     ``only``: of all states that one is judged.  ``most``: of a cut all states are tried if there are no more than that
     (`racecheck.crash.states.states`).  Raises `CannotRun` and `UsageError` like a run.
     """

@@ -18,7 +18,7 @@ def fresh_directories(log: Log) -> Log:
     """Repair a log in which a save writes over, or removes, what an earlier save has left in a directory.
 
     The save fills a new directory instead, and nothing happens to the old one until all that the ranks do there is
-    done. Whoever loads is to take the newest complete directory: so here the new one then gets the old one's name.
+    done. A load takes the newest complete directory: so here the new one then gets the old one's name.
 
     Nothing changes where that cannot be known: in the watched directory itself, where a file is not written from its
     beginning, and where something in the directory has to stay as it is.

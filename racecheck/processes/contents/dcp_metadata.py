@@ -1,6 +1,6 @@
 """Reading the metadata of a DCP checkpoint, which is a pickle, without running anything that is in it.
 
-In place of the few classes that it is made of come inert ones that only keep what the pickle gives them, and every
+In place of the few classes that it is made of come inert ones that only keep what the pickle passes to them, and every
 other name is refused.  The unpickler is the one written in Python: that in C sets aside memory for whatever index of
 its memo a pickle names.
 """

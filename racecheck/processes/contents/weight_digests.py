@@ -20,7 +20,7 @@ _DIGITS = 16
 def digests(state: Any) -> dict[str, str]:
     """Return the digest of each leaf of a nested state, by its name: keys and indices joined with dots.
 
-    Dicts, lists and tuples are gone into, and an object with a method ``state_dict`` counts as what that gives.  Two
+    Dicts, lists and tuples are gone into, and an object with a method ``state_dict`` counts as what that returns.  Two
     digests of tensors are equal exactly when type, shape and bytes are; of a number, a text, a bool or None its JSON
     counts.  Other leaves are left out.
 

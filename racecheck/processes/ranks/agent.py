@@ -248,7 +248,7 @@ def _run_raw(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mappin
 
 
 def take_over_processes() -> None:
-    """Announce that a process is about to start, that it has begun, and that its parent goes on.
+    """Announce that a process is about to start, that it has begun, and that its parent continues.
 
     ``subprocess`` and ``multiprocessing`` start programs by a function in C, which runs no hook of ``os.fork``.
     """
@@ -380,7 +380,7 @@ def _work(name: str | None, function: Callable[..., Any], /, *given: Any, **name
 
 
 def announce(message: dict[str, Any], room: int = 4096) -> Any:
-    """Send a message to the supervisor and wait for its answer (JSON data); None where nobody listens.
+    """Send a message to the supervisor and wait for its answer (JSON data); None without a listener.
 
     ``room`` is the most bytes that the answer may take.  A thread keeps the GIL where the answer comes at once: which
     other one takes it meanwhile would depend on how fast they are.
@@ -666,7 +666,7 @@ def _finalise(error: BaseException | None, own: Sequence[str]) -> None:
 def newest_modules(count: int) -> list[str]:
     """Return the ``count`` modules imported last.
 
-    Found from the end: whoever walks over all of ``sys.modules`` writes to the reference count of every name in it, and
+    Found from the end: a walk over all of ``sys.modules`` writes to the reference count of every name in it, and
     so copies every page that the rank still shares with the zygote.
     """
     return list(itertools.islice(reversed(sys.modules), max(0, count)))

@@ -154,7 +154,7 @@ _replaced: list[tuple[ModuleType, str]] = []
 def install() -> None:
     """Have programs make supervised stores, under whatever name their modules know ``TCPStore``.
 
-    Done once, in the zygote: a rank that nobody controls calls `restore`.
+    Done once, in the zygote: a rank without control calls `restore`.
     """
     for module in [*sys.modules.values()]:
         for name, value in [*getattr(module, "__dict__", {}).items()]:

@@ -1,7 +1,7 @@
 """The process group of a rank, and the hooks through which its collectives are announced.
 
-A collective is announced when it is *issued* and again when somebody *waits* for it; the supervisor holds
-the waiting thread until it is certain to complete, so that nobody sleeps in gloo and nothing has to be guessed.
+A collective is announced when it is *issued* and again when a thread *waits* for it; the supervisor holds
+the waiting thread until it is certain to complete, so that no thread sleeps in gloo and nothing has to be guessed.
 torch's own Python code calls the methods of ``ProcessGroup``; functional collectives (``DTensor.full_tensor``, FSDP2)
 and those that C++ makes (the reducer of DDP) go through the dispatcher and are met there.  C++ waits for its own out of
 sight: so these are held until they are certain to complete when they are issued.
@@ -131,7 +131,7 @@ def gpus() -> int:
 def install() -> None:
     """Wrap the methods of ``ProcessGroup`` and ``Work``, and the functional collectives.
 
-    Done once, in the zygote: where nobody listens the announcements have no effect.
+    Done once, in the zygote: without a listener the announcements have no effect.
     """
     for method, kind in _METHODS.items():
         if hasattr(ProcessGroup, method):
@@ -165,7 +165,7 @@ def _awaited(ticket: int | None, *, leaves: bool = True, limit: timedelta | None
     """Announce that a thread waits for a collective, and that it has left it; yields whether ``limit`` has run out.
 
     ``leaves``: once all ranks have issued their parts it leaves by itself.  (A part that is carried out only in the
-    wait, as C++ does, does not count until its rank is let go on.)
+    wait, as C++ does, does not count until its rank is released.)
     """
     if ticket is None:
         yield False

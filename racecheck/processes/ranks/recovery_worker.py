@@ -1,6 +1,6 @@
 """Runs inside a loader, a process that puts crash states on the disk and runs the scenario's recovery on them.
 
-It is forked from the zygote like a rank, and is the only rank of a world that is not controlled.  It goes on from one
+It is forked from the zygote like a rank, and is the only rank of a world that is not controlled.  It continues from one
 state to the next as long as the recovery leaves it as it was: a fork for each would take longer than most loads.
 """
 
@@ -38,7 +38,7 @@ def run(scenario: Scenario, job: agent.Job, channel: socket.socket, connect: Cal
 
     1. see a directory of its own in place of the watched one; 2. settle and bring the process group up, as a rank does;
     3. say hello; 4. for each line that comes, a list of `Item`: place them, read the contents if asked, let the
-    recovery run, and say what it came to.  Ends when nobody asks any more, or when the next load might not find
+    recovery run, and report its result.  Ends when no request comes any more, or when the next load might not find
     everything as this one did.
     """
     own = Path(job.loads)

@@ -40,7 +40,7 @@ def joined(outcome: Outcome, number: int) -> Iterator[Order]:
 def shifted(outcome: Outcome, number: int) -> Iterator[Order]:
     """Yield orders in which a block, the next one and those after them of the same threads are three blocks, not four.
 
-    The second goes on with the fourth; how much of the third goes on with the first differs from order to order.
+    The second continues with the fourth; how much of the third continues the first differs from order to order.
     """
     found = blocks(outcome)
     first, second = number, number + 1

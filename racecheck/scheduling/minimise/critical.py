@@ -67,7 +67,7 @@ class _Change(enum.IntEnum):
 def critical_pair(outcome: Outcome, attempt: Attempt, failure: Failure, *, budget: int = 100) -> Critical:
     """Reverse pairs of a failing run, one at a time, until a run passes.
 
-    If none does, it is the first of the pairs after which other ranks fail in the same way (whoever comes last loses);
+    If none does, it is the first of the pairs after which other ranks fail in the same way (the last one loses);
     else the first after which the invariant is broken in another way.
     """
     violation = failure(outcome)

@@ -46,7 +46,7 @@ NAMES = (*_PROVING, *_BY_NAME)
 def make(name: str, world: World, progress: Progress | None = None) -> Strategy:
     """Return the strategy of this name for a world; a depth may follow PCT's: "pct:2".
 
-    ``progress`` is an earlier search's, to go on with.  Where there is more to choose than which op goes next, that is
+    ``progress`` is an earlier search's, to continue.  Where there is more to choose than which op goes next, that is
     swept first; and what proves something takes part only if the dependence relation knows all that the faults do.
     Raises `UsageError` for a strategy that does not exist, that has no such progress, or that could not prove anything.
     """

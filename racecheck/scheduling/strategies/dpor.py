@@ -7,7 +7,7 @@ thread is entered at the point before it, to go first there in a later run.  A t
 let it go would only repeat a run that has been.
 
 A wakeup tree would spare the runs in which at last everybody sleeps; they are few, and counted as redundant.  Such a
-run goes on to its end all the same: a thread that waits there in vain for a key or a lock may show a new race.
+run continues to its end all the same: a thread that waits there in vain for a key or a lock may show a new race.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Progress:
 class DPOR(Strategy):
     """Ends by itself; its claim then says whether everything has been covered.
 
-    ``progress`` may be that of an earlier search, to go on with.
+    ``progress`` may be that of an earlier search, to continue.
     """
 
     def __init__(self, relation: Dependence, progress: Progress | None = None) -> None:

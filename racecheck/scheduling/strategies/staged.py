@@ -24,7 +24,7 @@ CONDITION = "threads of a rank share only what is controlled"
 class Staged(Strategy):
     """DPOR under `CONDITION`, and then without; where no rank has threads these are the same, and it runs once.
 
-    ``progress`` may be that of an earlier search, to go on with.
+    ``progress`` may be that of an earlier search, to continue.
     """
 
     def __init__(self, relation: Relation, progress: Progress | None = None) -> None:

@@ -15,7 +15,7 @@ From nfs(5) ("Data and metadata coherence") and the client in the kernel (fs/nfs
 *   What is written is sent by close, fsync, locks and the node's own ``stat`` (which has to ask the server for the time
     of the change), with ``sync`` and ``noac`` at once, and by itself after a while.
     Until then, and longer where a file was open already, others may read what was there before.
-*   A file whose last name another node removes is gone: ESTALE.  (With version 4 the server goes on giving its bytes to
+*   A file whose last name another node removes is gone: ESTALE.  (With version 4 the server still returns its bytes to
     who has it open, and nothing else.)  One that a process of the same node has open gets a name ``.nfs...`` instead,
     until it is closed: the supervisor does that.
 

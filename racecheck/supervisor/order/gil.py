@@ -3,7 +3,7 @@
 A thread that finds the GIL taken waits for it by futex(2), and stops there: which of several waiters the kernel would
 wake, and whether that one is faster than the thread that has just released the GIL, is luck.  Each thread keeps the GIL
 until it waits for something else.  When nothing runs any more and the GIL is free, the waiter that comes first by name
-among those that were signalled goes on.
+among those that were signalled continues.
 
 In CPython a release signals a condition variable, which changes the word that its waiters look at (pthread_cond_signal
 of glibc); a call that comes late finds that, and ends with EAGAIN.

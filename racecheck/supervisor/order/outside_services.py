@@ -1,7 +1,7 @@
 """Processes outside the run: a name server, a service on this machine or another one.
 
 What such a one answers comes by itself, and when depends on how busy it is.  So a thread that asks it something, and
-waits for a limited time, counts as running: nobody else goes on before.
+waits for a limited time, counts as running: no other thread continues before it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Outside:
     def is_awaited(self, sleep: Sleep) -> bool:
         """Return whether one of the program's threads that ``sleep`` waits for an answer, with time left.
 
-        How long it has slept is not known: its limit counts from when it was last let go on.
+        How long it has slept is not known: its limit counts from when it was last released.
         """
         known = {tid: task for rank in self._ranks if rank.connects for tid, task in rank.tasks.items()}
         waiting = {(known[tid], ran) for tid, ran in sleep if tid in known and self._waits(known[tid], ran)}

@@ -146,7 +146,7 @@ class Quiet:
     def _gone(self, rank: Rank, status: int) -> None:
         hear(rank)
         rank.end(status)
-        rank.running = rank.forked  # its processes go on without it
+        rank.running = rank.forked  # its processes continue without it
         if rank.pid in rank.processes:
             self._release(rank.processes[rank.pid])
         self._state.end(task for task in rank.tasks.values() if task.process.is_main)
@@ -199,7 +199,7 @@ class Quiet:
         """Return whether a thread is on its way out of a collective that all ranks have reached and none has left.
 
         What it waits for is on its way, be it in the kernel, unless a thread on either side waits for the GIL: that one
-        goes on when the holder does.  It is asked for `_ON_ITS_WAY` seconds at most: a program may break gloo's
+        continues when the holder does.  It is asked for `_ON_ITS_WAY` seconds at most: a program may break gloo's
         connections by means of its own.
         """
         leaving = [task for rank in self._state.ranks if not rank.gone for task in rank.tasks.values() if task.leaves]

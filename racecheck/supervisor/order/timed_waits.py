@@ -6,7 +6,7 @@ word has changed the call ends as it would have, with EAGAIN; before that it can
 over.  Which of the two comes first is a choice.
 
 A connect to a port of this machine waits until a process listens there (`connections`).  It fails with ECONNREFUSED
-where nothing else can go on, or others only wait for long.
+where nothing else can continue, or others only wait for long.
 
 Threads of gloo's and those inside a collective are let pass.  A thread that wants the GIL stops elsewhere (`gil`).
 """
@@ -55,7 +55,7 @@ class Limits:
 
         Raises `OSError` where its memory cannot be read.
 
-        C++ asks the clock whether the time is really over, which goes on by itself, and waits again: then in real time.
+        C++ asks the clock whether the time is really over, and waits again: then in real time.
         """
         task = request.task
         if _connects(request):
@@ -96,7 +96,7 @@ class Limits:
     def end_some(self) -> bool:
         """End the first wait that is over without a choice of ours; returns whether there was one.
 
-        In a rank with one thread only a thread of a library can end a wait, and does so whoever goes first.
+        In a rank with one thread only a thread of a library can end a wait, and does so whatever thread goes first.
         """
         waiting = [task for task in self._state.stopped_tasks() if task.waits and not task.rank.shared]
         for task in [*self._state.held_tasks(), *waiting]:

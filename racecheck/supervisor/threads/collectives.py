@@ -1,7 +1,7 @@
 """What the supervisor knows of collectives: which ranks have arrived, which may leave, what happens before what.
 
 A collective is an *instance*: the n-th of its group (for sends and receives: the n-th from one rank to another with
-one tag).  A rank *issues* its part and later *waits*.  When it may go on depends on what the kind guarantees:
+one tag).  A rank *issues* its part and later *waits*.  When it may continue depends on what the kind guarantees:
 
     all to all    barrier, all_reduce, all_gather, ...   everybody has issued
     root to all   broadcast, scatter                     the root has issued

@@ -80,8 +80,8 @@ class Decoder:
     def place(self, request: Request) -> None:
         """Give the op its places.
 
-        Whoever is placed first gets the lower identities: so this is done when the world is quiet, in the order of
-        ranks, never when a call comes in.
+        The thread that is placed first gets the lower identities: so this is done when the world is quiet, in the order
+        of ranks, never when a call comes in.
         """
         for located in request.located.values():
             for path in (*located.through, located.shown or ""):

@@ -153,7 +153,7 @@ class Task:
     many nanoseconds it has announced for the next.  ``started``: it has shown itself as one of the program's own, by a
     call or an announcement.  ``hiring``: a thread that it starts now is a worker of a pool.  ``leaves``: it has been
     let into a collective, and will announce that it has left it.  ``makes_group``: it makes a process group.
-    ``sleeps``: it slept when all threads of its rank were last looked at, and has not been let go on since.
+    ``sleeps``: it slept when all threads of its rank were last looked at, and has not been released since.
     """
 
     process: Process
@@ -232,7 +232,7 @@ class Rank:
     ``unborn`` is the name of a thread or process that is being started, with its parent: one at a time, so that what
     turns up next is it.  ``items`` are the clocks with which work was given to pools.  ``ahead`` holds the calls of
     threads that were looked at before they were received.  ``mount``: it has a disk that other nodes do not see.
-    ``last`` is the thread that was let go on last.  ``shared``: it has, or has had, several threads or processes, which
+    ``last`` is the thread that was released last.  ``shared``: it has, or has had, several threads or processes, which
     share its memory.  ``dropped`` are threads that the end of their interpreter has cut.
     ``gil``: the threads that are stopped before they wait for the GIL, with their waits.
     ``leaving``: its main process has been told to end.  ``kills``: it has just sent a signal to a process.

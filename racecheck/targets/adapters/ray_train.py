@@ -1,10 +1,10 @@
 """Ray Train: what its workers and its controller do to files when a worker calls ``ray.train.report(checkpoint=...)``.
 
-Ray starts the workers and the controller as processes of its own, which nobody controls.  So each rank is a worker, and
-rank 0 the controller, too; collectives of the group stand for the calls between them.  What touches files is Ray's own:
-``StorageContext.persist_current_checkpoint`` in each worker that reports a checkpoint, then
-``CheckpointManager.register_checkpoint``, which writes ``checkpoint_manager_snapshot.json`` and deletes old ones.
-Both are internal (``ray.train.v2._internal``): there is no public way to them without a cluster.
+Ray starts the workers and the controller as processes of its own, which racecheck does not control.  So each rank is a
+worker, and rank 0 the controller, too; collectives of the group stand for the calls between them.  What touches files
+is Ray's own: ``StorageContext.persist_current_checkpoint`` in each worker that reports a checkpoint, then
+``CheckpointManager.register_checkpoint``, which writes ``checkpoint_manager_snapshot.json`` and deletes old ones. Both
+are internal (``ray.train.v2._internal``): there is no public way to them without a cluster.
 
 A save is a report, and returns when the controller has registered it, for which users wait by
 ``ray.train.get_all_reported_checkpoints()``.  What fails in one worker or the controller fails for all, as Ray has it.

@@ -1,8 +1,8 @@
 """Checkpointers that hold, as short as they can be: copy them.
 
-1. What is written has a name that nobody looks for yet.
+1. What is written has a name that no reader looks for yet.
 2. It is flushed (from Python's buffer) and synced (to the disk), and then gets the name that people look for, by a
-   rename: whoever looks finds the whole of it or nothing, and so does a restart after the power failed.
+   rename: a reader finds the whole of it or nothing, and so does a restart after the power failed.
 3. The name is on the disk only when the directory has been synced.  Not before that anybody counts on the checkpoint,
    and older ones go.
 4. One rank does this.  All others wait until it is done, and hear how it went: if it failed, it failed for all.
@@ -39,7 +39,7 @@ class RankZero:
     def _on_rank_0(self, do: Callable[[], T]) -> T:
         """Have rank 0 do something: every rank gets its result, or an error.
 
-        That is told in any case, so that no rank waits in vain; and none goes on before rank 0 is done.
+        They receive it in any case, so that no rank waits in vain; and none continues before rank 0 is done.
         """
         import torch.distributed as dist
 

@@ -12,10 +12,10 @@ from racecheck.model.nouns import Outcome, Returned, Violation
 
 @judges_crashes
 def same_start(outcome: Outcome) -> Iterator[Violation]:
-    """All ranks of a restart go on from one step, or all from none: what the recovery returns is the same on each.
+    """All ranks of a restart continue from one step, or all from none: what the recovery returns is the same on each.
 
     One that finds no checkpoint where the others find one (on its own node's disk, or by a look that failed) starts
-    from scratch, and nobody tells it.
+    from scratch, and no error shows it.
     """
     results = outcome.recovery.results if outcome.recovery is not None else ()
     steps = {rank: each.value for rank, each in enumerate(results) if isinstance(each, Returned)}

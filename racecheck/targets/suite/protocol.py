@@ -4,7 +4,7 @@ A checkpointer is any class with these three methods; it need not derive from an
 by every rank, when the process group is up, and then called by all ranks alike:
 
 1. ``Checkpointer()``, at the start of a job, and again after each restart;
-2. ``latest(root)``: is there something to go on from?
+2. ``latest(root)``: is there something to resume from?
 3. ``load(root, state)``, if there is;
 4. ``save(state, root, step)``, with steps that grow; when it has returned on all ranks, the job counts on that step;
 5. where there is one, ``save_async(state, root, step)`` instead: training then changes the tensors of ``state``

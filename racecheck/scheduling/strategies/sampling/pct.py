@@ -6,7 +6,7 @@ falls below all that have not fallen, to a level that belongs to the place.  A b
 are enough to bring it about; with n threads and k places each run does so with probability 1/(n * k^(d-1)) at least.
 
 The paper counts every step of every thread as a place.  Here the places are the points of the run, and for each thread
-the moment at which it is first seen: a thread that goes on because no other can would do so with any priority, so to
+the moment at which it is first seen: a thread that continues because no other can would do so with any priority, so to
 fall after its last choice is as good.  Of two things the bound does not speak: orderings of ops inside of sections that
 one lock guards (a thread that has fallen in there may continue, because the others wait for the lock), and polls (a
 thread that polls falls below all others each time, so that they continue).

@@ -1,8 +1,9 @@
 """A random walk that is uniform over interleavings: a thread with more ops left goes more often.
 
 Zhao, Wolff, Mathur, Roychoudhury: "Selectively Uniform Concurrency Testing", ASPLOS 2025, without the selection.  If
-what is left is known exactly and nobody waits, every interleaving is as probable as any other.  At a collective threads
-do wait for each other, so what counts is what is left until the thread's next one (the paper counts whole runs).
+what is left is known exactly and no thread waits, every interleaving is as probable as any other.  At a collective
+threads do wait for each other, so what counts is what is left until the thread's next one (the paper counts whole
+runs).
 """
 
 from __future__ import annotations
