@@ -202,7 +202,7 @@ def test_one_more_barrier(racecheck: Any) -> None:
     racecheck.check(one_more_barrier, schedules=20)
 
 
-def test_written_anew(racecheck: Any) -> None:
+def test_a_file_is_written_again(racecheck: Any) -> None:
     racecheck.finds(written_anew, within=20)
 
 

@@ -26,6 +26,10 @@ NEVER = {
     r"\bheld against (it|them)\b": "does not count, or is compared with",
     r"\bstale view": "a stale read",
     r"\b([Tt]he|[Rr]eal|[Aa]|own|[Ww]hich|plainest) savers?\b": "a checkpointer",
+    r"def test_(who|whose|whom)_": "a subject: a thread that ...",
+    r"def test_\w*(nobody|somebody|whoever|_goes_on|_go_on)": "no thread, another rank, continues",
+    r"\bfor[ _]ever\b": "forever",
+    r"\bcame about\b": "was possible, was made",
     r"\bthere (is|are) no [\w ]+; there (is|are):": "unknown X; known: ...",
 }
 """What to write instead, by the construction."""

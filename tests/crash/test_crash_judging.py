@@ -193,7 +193,7 @@ def test_what_was_loaded_before_makes_no_findings(session: Session) -> None:
     assert any("its own process" in note for note in crashes.notes)
 
 
-def test_who_ends_its_process_has_to_do_it_alone_too(session: Session) -> None:
+def test_the_end_of_a_process_is_an_op_of_its_own_too(session: Session) -> None:
     crashes = judged(session, "brittle")
     assert not crashes.groups
     assert crashes.counts == judged(session, "lasting").counts
@@ -294,7 +294,7 @@ def test_the_repair_table_says_what_helps(session: Session) -> None:
     assert repairs_text(table).splitlines()[1].split("  ")[0] in {"fsync files", "fsync files, fsync directories"}
 
 
-def test_who_overwrites_needs_a_directory_for_each_step(session: Session) -> None:
+def test_an_overwriting_save_needs_a_directory_for_each_step(session: Session) -> None:
     """What is emptied in place is lost by a kill, whatever is synced."""
     scenario = target("crashing", "dcp_twice")
     outcome, recorder = run(session, scenario)

@@ -102,7 +102,7 @@ def test_states_are_distinct_and_the_defaults_come_first(model: str):
     assert [each > 0 for each in harm] == sorted(each > 0 for each in harm)
 
 
-def test_what_had_been_acknowledged_tells_equal_disks_apart():
+def test_acknowledgements_distinguish_equal_disks():
     calls = dcp()
     ack = calls.last
     found = states(calls.log(), "ext4", acks=[ack]).states
@@ -304,7 +304,7 @@ def test_what_one_disk_makes_last_says_nothing_of_another():
     assert alone in left(replace(calls.log(), entries=apart, per_node=True))
 
 
-def test_what_a_save_makes_in_the_old_directory_is_not_told_of():
+def test_what_a_save_makes_in_the_old_directory_is_not_reported():
     calls = Calls()
     calls.mkdir("ckpt")
     calls.mkdir("ckpt/sub")
@@ -357,7 +357,7 @@ def test_what_only_one_rank_has_filled_is_not_taken():
 
 
 @pytest.mark.parametrize("name", ["ckpt/config", "ckpt/sub/state"])
-def test_what_is_to_stay_or_is_deeper_down_is_not_told_of(name: str):
+def test_what_stays_or_lies_deeper_is_not_reported(name: str):
     calls = Calls()
     calls.mkdir("ckpt")
     calls.mkdir("ckpt/sub")
@@ -374,7 +374,7 @@ def test_what_is_to_stay_or_is_deeper_down_is_not_told_of(name: str):
 
 
 @pytest.mark.parametrize("way", ["in the watched directory", "from the end", "moves what is there"])
-def test_where_a_fresh_directory_cannot_be_told_of_nothing_is_said(way: str):
+def test_an_unknown_fresh_directory_changes_nothing(way: str):
     calls = Calls()
     calls.mkdir("ckpt")
     for name in ("here", "ckpt/state"):

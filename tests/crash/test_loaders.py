@@ -63,7 +63,7 @@ def test_what_it_raises_and_what_it_changes_of_its_process(session: Session, spo
     assert not any(isinstance(each, Died) for each in results)
 
 
-def test_a_long_state_is_told_too(session: Session, spool: Path) -> None:
+def test_a_long_state_is_sent_too(session: Session, spool: Path) -> None:
     """Longer than what fits between two processes at once, and so is what it comes to."""
     scenario = target("crashing", "texts")
     session.request("import", target=scenario.reference)

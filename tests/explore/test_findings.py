@@ -170,7 +170,7 @@ def test_a_later_version_asks_for_an_upgrade(version: int) -> None:
     assert len(message) < 120
 
 
-def test_an_earlier_version_is_to_be_made_anew() -> None:
+def test_an_earlier_version_has_to_be_made_again() -> None:
     assert "older than this racecheck reads" in refusal(json.dumps({**data_of(FULL), "version": 1}))
 
 
@@ -420,7 +420,7 @@ def test_a_source_has_the_hash_of_its_bytes(tmp_path: Path) -> None:
         source_hash(tmp_path / "b.py")
 
 
-def test_versions_are_told_without_importing_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_versions_are_read_without_importing_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)  # an import would raise ImportError
     found = findings.versions()
     assert found.torch == importlib.metadata.version("torch")

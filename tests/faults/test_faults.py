@@ -86,7 +86,7 @@ def test_what_is_written_is_read_again(fault: Fault) -> None:
         ("EIO on write when=after", "when= applies only to kill, kill-node, kill-job"),
     ],
 )
-def test_a_bad_one_is_told_in_a_line(spec: str, words: str) -> None:
+def test_an_invalid_baseline_is_reported_in_one_line(spec: str, words: str) -> None:
     with pytest.raises(UsageError) as caught:
         faults.parse(spec)
     assert words in str(caught.value)
@@ -223,9 +223,7 @@ def search(session: Session, name: str, *specs: str, schedules: int = 30) -> Rep
         ("renamed", "writes_again", "crash model=btrfs"),
     ],
 )
-def test_who_is_naive_fails_of_it_and_who_is_right_does_not(
-    session: Session, naive: str, right: str, spec: str
-) -> None:
+def test_naive_code_fails_and_correct_code_does_not(session: Session, naive: str, right: str, spec: str) -> None:
     found = search(session, naive, spec)
     assert found.verdict is Verdict.FAIL, found.reasons
     held = search(session, right, spec)
@@ -352,7 +350,7 @@ def test_a_sweep_that_has_not_met_a_place_again_has_not_tried_every_single_one()
     assert str(sweep.claim()) == "2 of 3 single faults and stale reads of the default schedule were tried"
 
 
-def test_where_nothing_can_be_told_of_a_run_not_all_crash_states_were_tried(session: Session) -> None:
+def test_a_run_without_enumerable_states_leaves_crash_states_untried(session: Session) -> None:
     scenario = target("faulty", "renamed")
     world, outcome = make_world(scenario.world, faults=["crash model=kill"]), Outcome(World(), (), (), ())
     runs = Runs(session, scenario, world, scenario.invariants, "0")
@@ -509,7 +507,7 @@ def test_on_nfs_pages_come_apart_and_what_is_in_a_page_does_not(session: Session
     assert report.crashes_total.counts["nfs"].judged == 3 * 2 * 3 + 1
 
 
-def test_on_nfs_two_nodes_that_write_one_file_are_not_told_apart(session: Session) -> None:
+def test_on_nfs_two_nodes_that_write_one_file_are_not_distinguished(session: Session) -> None:
     scenario = target("crashing", "both_write")
     report = explore(session, Search(scenario, scenario.world, scenario.invariants, strategy="round-robin"))
     assert report.verdict is Verdict.UNKNOWN
@@ -534,9 +532,7 @@ def test_on_nfs_two_nodes_that_write_one_file_are_not_told_apart(session: Sessio
         ("renamed", {"free": True}, "drop --mode free or the fault"),
     ],
 )
-def test_a_crash_of_which_nothing_could_be_told(
-    session: Session, name: str, changes: dict[str, Any], words: str
-) -> None:
+def test_a_crash_without_an_enumerable_state(session: Session, name: str, changes: dict[str, Any], words: str) -> None:
     scenario, free = target("faulty", name), changes.pop("free", False)
     crash = f"crash model={model}" if (model := changes.pop("model", "")) else "crash"
     asked = Search(scenario, make_world(scenario.world, faults=[crash], **changes), scenario.invariants, free=free)

@@ -301,7 +301,7 @@ def test_wrong_usage_is_one_line_with_the_hint(
     assert said in cli.err
 
 
-def test_a_place_for_findings_that_cannot_be_written_is_told_before_the_search(
+def test_an_unwritable_place_for_findings_is_reported_before_the_search(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("file").write_text("")
@@ -381,7 +381,7 @@ def test_the_process_of_the_command_line_imports_no_torch() -> None:
 def test_interrupted_in_its_search_it_shows_what_it_has_and_leaves_nothing(tmp_path: Path) -> None:
     """More runs than it takes to warm up are under way or over."""
     runs = tmp_path / "runs"
-    process = _run_for_ever(f"{FILE}::guarded", runs)
+    process = _run_forever(f"{FILE}::guarded", runs)
     wait(process, lambda: any(int(path.name) >= 20 for path in runs.glob("*/*/output/[0-9]*")))
     out, err = _interrupt(process, runs)
     assert re.match(r"UNKNOWN  after (\d+) of 1000000 schedules\n +interrupted after \1 of 1000000 schedules\n", out)
@@ -433,7 +433,7 @@ def test_interrupted_in_its_explanation_it_shows_what_it_has(tmp_path: Path, num
 
 
 def test_interrupted_before_its_search_it_says_so_and_leaves_nothing(tmp_path: Path) -> None:
-    """The rank that computes for ever does so in the first run that warms up."""
+    """The rank that computes forever does so in the first run that warms up."""
     runs = tmp_path / "runs"
     Path("endless.py").write_text("""
 from racecheck import scenario
@@ -442,14 +442,14 @@ def endless(rank):
     (rank.path / "ckpt").mkdir()
     while True: pass
 """)
-    process = _run_for_ever("endless.py::endless", runs)
+    process = _run_forever("endless.py::endless", runs)
     wait(process, lambda: any(runs.glob("*/*/disk/ckpt")))
     out, err = _interrupt(process, runs)
     assert out == ""
     assert err.splitlines()[-1] == "racecheck: interrupted after 0 of 1000000 schedules, 0 distinct"
 
 
-def _run_for_ever(target: str, runs: Path) -> subprocess.Popen[str]:
+def _run_forever(target: str, runs: Path) -> subprocess.Popen[str]:
     options = ["--strategy", "random", "--schedules", "1000000"]
     return subprocess.Popen(
         [sys.executable, "-c", INTERRUPTIBLE, "run", target, *options],
@@ -525,7 +525,7 @@ def test_reasons_of_a_failure_are_shown_too() -> None:
 
 
 @pytest.mark.parametrize(("verdict", "advised"), [(Verdict.FAIL, False), (Verdict.UNKNOWN, True)])
-def test_who_failed_is_not_told_to_say_what_was_saved(verdict: Verdict, advised: bool) -> None:
+def test_a_failed_rank_gets_no_advice_to_declare_saves(verdict: Verdict, advised: bool) -> None:
     silent = report(
         verdict=verdict, reasons=["liveness could not judge the run: LookupError: no save follows the faults"]
     )

@@ -105,7 +105,7 @@ def test_constraints_are_replayed_also_in_code_that_has_changed(cli: Cli) -> Non
     assert (cli.data["reproduced"], cli.data["times"]) == (5, 5)
 
 
-def test_who_fails_before_the_op_of_a_constraint_comes_has_failed(cli: Cli) -> None:
+def test_a_failure_before_the_op_of_a_constraint_counts(cli: Cli) -> None:
     """Without the look both make it, so one fails whatever the order.  Each replay is in a process of its own, which
     imports the code as it is then.
     """
@@ -178,7 +178,7 @@ def test_ways_that_differ_in_nothing_that_was_asked_about_are_one(cli: Cli, tmp_
     assert sum(int(runs) for runs, _ in ways) == cli.data["schedules"]
 
 
-def test_a_search_goes_on(cli: Cli) -> None:
+def test_a_search_continues(cli: Cli) -> None:
     assert cli("run", f"{FILE}::guarded", "--schedules", 1) == 0
     assert "; no violation; INCOMPLETE: 1 branch left to try, about 50% done; 1 trace, 0 redundant\n" in cli.out
     kept = re.findall(r"^Resume:  racecheck run \S+::guarded --resume (\S+)", cli.out, re.MULTILINE)[0]
@@ -187,7 +187,7 @@ def test_a_search_goes_on(cli: Cli) -> None:
     assert "Resume" not in cli.out
 
 
-def test_a_search_goes_on_only_with_what_it_was_made_with(cli: Cli) -> None:
+def test_a_search_continues_only_with_its_own_settings(cli: Cli) -> None:
     assert cli("run", f"{FILE}::guarded", "--schedules", 1, "--json") == 0
     kept = cli.data["resume"]
     for wrong, says in (
@@ -205,7 +205,7 @@ def test_seconds_end_a_search(cli: Cli) -> None:
     assert 1 <= cli.data["schedules"] < 10**4
 
 
-def test_one_passing_run_tells_of_a_race(cli: Cli) -> None:
+def test_one_passing_run_shows_a_race(cli: Cli) -> None:
     assert cli("predict", f"{FILE}::racing") == 1
     assert cli.out.splitlines()[-1] == "Explain: racecheck explain no-file-errors"
     assert "confirmed: the other order violates no-file-errors" in cli.out
@@ -275,7 +275,7 @@ def cannot(_: object) -> None:
     raise CannotRun("no more memory")
 
 
-def test_what_was_found_stays_found_where_the_search_cannot_go_on(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_found_stays_found_where_the_search_cannot_continue(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     real, calls = search.Runs.recorder, itertools.count()
     monkeypatch.setattr(search.Runs, "recorder", lambda runs: real(runs) if next(calls) < 3 else cannot(runs))
     assert cli("run", f"{FILE}::racing", "--keep-going", "--strategy", "dpor", "--json") == 1

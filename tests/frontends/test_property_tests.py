@@ -80,7 +80,7 @@ def test_a_rank_gives_way_where_a_switch_says_so(switches: list[tuple[int, int]]
     assert order(taking(Program((WORK,) * 3), Switches(switches))) == expected
 
 
-def test_who_goes_on_has_its_turn_again() -> None:
+def test_a_thread_that_continues_has_its_turn_again() -> None:
     """Rank 0 has given way to rank 2 alone; when it wakes rank 1 up it does not do so again."""
     told = Do("broadcast")
     program = Program(((WORK[0], told, *WORK[:2]), (told, WORK[0]), WORK[:1]))
@@ -293,7 +293,7 @@ ANYTHING: dict[str, Any] = {"len": len, "list": [(0, 1)], "int": 2}
         (lambda: Saver().on_another_storage(), r"^racecheck: phases on one disk need one storage model"),
     ],
 )
-def test_wrong_usage_is_told_in_a_line(wrong: Callable[[], object], said: str) -> None:
+def test_wrong_usage_is_reported_in_one_line(wrong: Callable[[], object], said: str) -> None:
     with pytest.raises(UsageError, match=said) as told:
         wrong()
     assert "\n" not in str(told.value)
@@ -357,7 +357,7 @@ def test_a_phase_finds_what_the_last_one_left(runs: list[object]) -> None:
     assert [*other.disk] == ["latest", "step0"], "the disk is made what it was"
 
 
-def test_whoever_else_uses_the_session_or_ends_it_the_disk_is_made_what_it_was() -> None:
+def test_the_disk_is_restored_whatever_used_or_ended_the_session() -> None:
     racecheck.run(phase("save"))
     machine = Saver()
     machine.save(Switches())
@@ -368,7 +368,7 @@ def test_whoever_else_uses_the_session_or_ends_it_the_disk_is_made_what_it_was()
     assert [*machine.run(phase("save")).disk] == ["latest", "step0", "step1", "step2"]
 
 
-def test_time_goes_on_between_phases() -> None:
+def test_time_passes_between_phases() -> None:
     """What was there before was made an hour ago, and two."""
     machine = Saver()
     ages = [machine.run(phase("dated")).results[0] for _ in range(3)]
@@ -388,7 +388,7 @@ def test_what_is_loaded_is_what_an_earlier_phase_saved() -> None:
 # What a user sees.
 
 
-def test_nobody_imports_hypothesis_who_does_not_ask() -> None:
+def test_hypothesis_is_imported_only_on_request() -> None:
     code = "import racecheck, sys; assert not {'hypothesis', 'torch'} & {*sys.modules}; racecheck.schedules"
     subprocess.run([sys.executable, "-c", code], check=True)
 

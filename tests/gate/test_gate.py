@@ -294,7 +294,7 @@ class TestSubjects:
         assert subjects.lacking(mine, ("async",)) == "mine has no save_async, which check async needs"
         assert "leave one out" in subjects.lacking(mine, ("save",))
 
-    def test_what_is_not_asked_is_told(self) -> None:
+    def test_unasked_checks_are_reported(self) -> None:
         said = subjects.left_out(Subject("mine", gated.InPlace))
         assert said == ["mine has no save_async; skipped: async, async-overlap, async-kill, async-error"]
         assert subjects.left_out(Subject("dcp-async", resolve.checkpointer("dcp-async"))) == []

@@ -166,7 +166,7 @@ class TestGate:
         assert said in (cli.err if status == 2 else cli.out)
         assert cli.err.count("\n") == 1, "one line, of the check or of what is wrong"
 
-    def test_an_interrupted_one_goes_on(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_interrupted_gate_continues(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
         """And one that has come to its end begins again."""
         ask = ["gate", f"{FILE}::Careful", *only("save", "saves", "load")]
         original = Judging.cells
@@ -184,7 +184,7 @@ class TestGate:
             assert cli.out.count("all, in ") == 3
             assert not [*Path(".racecheck").glob("gate-*")]
 
-    def test_what_is_not_asked_is_told(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_unasked_checks_are_reported(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Judging, "cells", lambda *_: iter(()))
         told = f"{FILE}::Careful has no save_async; skipped: async, "
         cli("gate", f"{FILE}::Careful")
@@ -203,7 +203,7 @@ class TestGate:
         assert "2 results reused from an earlier gate" in cli.err
         assert re.findall(r"\[(\w+)\] PASS", cli.err) == ["load"]
 
-    def test_anew_what_was_interrupted_is_forgotten(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_fresh_forgets_what_was_interrupted(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
         ask = ["gate", f"{FILE}::Careful", *only("save", "load")]
         original = Judging.cells
         monkeypatch.setattr(Judging, "cells", _interrupted_after(f"{FILE}::Careful[save]"))
@@ -255,7 +255,7 @@ class TestAll:
         monkeypatch.setattr(gate, "NAMES", names)
 
     @pytest.mark.slow
-    def test_the_others_go_on(self, cli: Cli) -> None:
+    def test_the_other_ranks_continue(self, cli: Cli) -> None:
         ask = ["gate", "--all", *only("save", "kill"), "--json"]
         assert cli(*ask) == 1
         assert [each["checkpointer"] for each in cli.data["cells"]] == ["good", "good", "bare", "bad", "bad"]
@@ -264,7 +264,7 @@ class TestAll:
             "odd: NoPair.load returned dict: it must return (state, step), step an int",
         ]
 
-    def test_an_interrupted_one_goes_on(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_interrupted_gate_continues(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
         ask = ["gate", "--all", *only("save", "kill"), "--json"]
         original = Judging.cells
         monkeypatch.setattr(Judging, "cells", _interrupted_after("bad[save]"))

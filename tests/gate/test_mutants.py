@@ -121,7 +121,7 @@ def test_not_where_one_makes_what_the_other_uses() -> None:
     assert line("done = False", Toy.told) not in swapped
 
 
-def test_others_are_not_told() -> None:
+def test_other_reports_have_no_hint() -> None:
     log = Log()
     with pytest.raises(OSError, match="disk"):
         Toy().told(log, fails=True)
@@ -133,7 +133,7 @@ def test_others_are_not_told() -> None:
     assert log.calls == ["broadcast False"]
 
 
-def test_nobody_raises() -> None:
+def test_no_rank_raises() -> None:
     (found,) = [each for each in mutants.of(Toy).values() if each.what == "raise" and "not done" in each.source]
     assert found.name == f"Toy_without_raise_{line('if not done', Toy.told)}"
     assert "not done" not in inspect.getsource(Toy.run)
@@ -208,7 +208,7 @@ EVERY = [mutant for kind in mutants.CONTROLS for mutant in mutants.of(kind).valu
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", EVERY, ids=lambda mutant: mutant.name)
-def test_of_every_mutant_it_is_known_what_becomes_of_it(session: Session, mutant: Mutant) -> None:
+def test_the_fate_of_every_mutant_is_known(session: Session, mutant: Mutant) -> None:
     """Those that do no harm are asked what loses data most easily; ``python -m racecheck.gate.mutation``: all."""
     fate = mutation.judge(session, mutant, TELLING if mutant.harmless else ())
     assert fate.is_explained, fate.text

@@ -81,7 +81,7 @@ def test_a_whole_checkpoint_has_all_its_shards() -> None:
     assert messages(all_shards_present, judged) == []
 
 
-def test_a_missing_shard_is_named_with_its_tensors_and_who_touched_it_last() -> None:
+def test_a_missing_shard_is_named_with_its_tensors_and_the_last_rank_that_touched_it() -> None:
     trace: list[Event] = [
         op("1 open ckpt/__1_0.distcp", flags=("O_CREAT", "O_WRONLY")),
         op("0 unlink ckpt/__1_0.distcp", errno="ENOENT"),
@@ -93,7 +93,7 @@ def test_a_missing_shard_is_named_with_its_tensors_and_who_touched_it_last() -> 
     assert (found.ranks, found.events) == ((0,), (2,))
 
 
-def test_who_removed_the_directory_touched_its_files() -> None:
+def test_the_removal_of_a_directory_touches_its_files() -> None:
     trace: list[Event] = [op("1 rename ckpt -> old", inode=3), op("0 rename ckpt_1 -> ckpt"), op("1 mkdir ckpt_2")]
     found = only(all_shards_present, two(trace, contents={"ckpt/.metadata": LACKING}))
     assert (found.ranks, found.events) == ((0,), (1,))
@@ -183,7 +183,7 @@ def test_without_a_checkpoint_nothing_is_judged() -> None:
     assert "were not read" in reason(all_shards_present, two(disk=ON_DISK))
 
 
-def test_who_reads_contents_says_so() -> None:
+def test_an_invariant_that_reads_contents_is_marked() -> None:
     assert wants_contents([nothing_outside, partial(partial(all_shards_present))])
     assert not wants_contents(DEFAULT)
     assert not wants_contents([])
@@ -275,7 +275,7 @@ def test_what_was_saved_may_be_loaded(loads: list[Any]) -> None:
         (loaded(1, a="b2", r="r2"), "loaded a with values of no saved step"),
     ],
 )
-def test_what_was_not_saved_so_is_told(load: Any, message: str) -> None:
+def test_a_load_that_was_not_saved_is_reported(load: Any, message: str) -> None:
     rank = load.rank
     found = only(consistent_weights, recovering(load))
     assert (found.message, found.ranks, found.events) == (f"rank {rank} {message} (in the recovery)", (rank,), ())
@@ -327,7 +327,7 @@ def test_a_part_saved_by_itself_may_be_loaded_by_itself() -> None:
     assert messages(consistent_weights, recovering(loaded(0, w="w1"), loaded(0, m="m1"), before=parts)) == []
 
 
-def test_a_save_that_read_what_training_changed_is_told() -> None:
+def test_a_save_that_read_changed_weights_is_reported() -> None:
     leaked = recovering(loaded(0, 1, a="a1", b="b2"))
     found = only(snapshot_isolation, leaked)
     assert found.message == (
@@ -351,7 +351,7 @@ def test_an_older_tensor_is_no_leak() -> None:
     assert len(messages(consistent_weights, old)) == 1
 
 
-def test_nobody_said_anything() -> None:
+def test_no_rank_declared_anything() -> None:
     for invariant in (consistent_weights, snapshot_isolation):
         assert "no rank declared what it saved" in reason(invariant, two())
         assert "no rank declared what it loaded" in reason(invariant, two(weights=SAVED))
@@ -402,7 +402,7 @@ def test_a_pointer_that_is_moved_last_is_fine() -> None:
     assert messages(atomic_publish, two(trace, disk=DISK)) == []
 
 
-def test_writing_to_what_the_pointer_names_is_told_once() -> None:
+def test_a_write_to_what_the_pointer_names_is_reported_once() -> None:
     trace = [*publish(0, "step_2\n"), *shard(1), *shard(1, "step_2/b")]
     found = only(atomic_publish, two(trace, disk=DISK))
     assert found.message == "latest named step_2 while rank 1 was still writing step_2/w"

@@ -410,7 +410,7 @@ def test_a_load_begins_after_its_rank_has_spoken_last() -> None:
     assert messages(monotonic_step, two(between, late, trace=trace, world=ONE_NODE)) == [], "it may have begun before"
 
 
-def test_loads_of_which_nobody_knows_the_order_are_not_compared() -> None:
+def test_loads_in_an_unknown_order_are_not_compared() -> None:
     assert messages(monotonic_step, two(loaded(0, 2), loaded(1, 1))) == [], "a run without control has no trace"
     assert len(messages(monotonic_step, two(loaded(0, 2), loaded(0, 1)))) == 1
     told: list[Event] = [op("0 open b")]
@@ -462,7 +462,7 @@ def test_a_node_sees_less_than_it_has_seen() -> None:
     assert messages(latest_consistency, two(trace=[*PUBLISHED, old, new], world=ONE_NODE)) == []
 
 
-def test_what_is_there_is_never_too_old() -> None:
+def test_a_present_object_is_never_too_old() -> None:
     removed: list[Event] = [*PUBLISHED, op("0 unlink latest", inode=3), sees("1 stat latest", errno="ENOENT", t0=5)]
     again: list[Event] = [*PUBLISHED, *pointer_to("a"), sees("1 readlink latest", "a", t0=6)]
     for trace in (removed, again):

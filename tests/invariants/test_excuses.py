@@ -69,7 +69,7 @@ def test_a_process_that_breaks_down_is_not_excused() -> None:
     assert blamed(outcome(returned(), died(signal="SIGKILL"), trace=[HIT])) == [("no-unexpected-errors", (1,))]
 
 
-def test_who_is_killed_dies() -> None:
+def test_a_killed_rank_dies() -> None:
     assert blamed(outcome(stopped("echo"), died(signal="SIGKILL"), trace=[KILL])) == []
     assert blamed(outcome(returned(), died(signal="SIGABRT"), trace=[KILL])) == [("no-unexpected-errors", (1,))]
 

@@ -187,7 +187,7 @@ def test_a_deadlock_is_one_violation_that_says_what_each_rank_waits_for() -> Non
     assert messages(no_unexpected_errors, judged) == []
 
 
-def test_waiting_for_a_rank_that_failed_or_still_goes_on_is_no_deadlock() -> None:
+def test_waiting_for_a_rank_that_failed_or_still_runs_is_no_deadlock() -> None:
     assert messages(no_deadlock, outcome(MISSING, stopped("echo"))) == []
     assert messages(no_deadlock, outcome(stopped("running"), stopped("collective"))) == []
 
@@ -214,7 +214,7 @@ def test_what_lies_in_a_directory_is_not_judged_by_the_directory() -> None:
     assert messages(nothing_left_over, outcome(returned(), disk=["a.tmp", "a.tmp/f0"])) == ["left over: a.tmp"]
 
 
-def test_left_overs_name_who_made_them() -> None:
+def test_left_overs_are_named_with_the_rank_that_made_them() -> None:
     trace: list[Event] = [
         op("0 open b.tmp"),
         op("0 unlink b.tmp", inode=2),
@@ -248,12 +248,12 @@ def test_left_overs_can_be_called_otherwise() -> None:
         ("0 open x", "/tmp/x", "rank 0 open", True),
     ],
 )
-def test_who_cannot_write_to_tmpdir_may_turn_to_tmp(hit: str, path: str, who: str, blamed: bool) -> None:
+def test_a_rank_that_cannot_write_to_tmpdir_may_use_tmp(hit: str, path: str, who: str, blamed: bool) -> None:
     judged = outcome(returned(), trace=[op(hit, errno="EIO", fault="EIO")], outside={path: who})
     assert bool(messages(nothing_outside, judged)) is blamed
 
 
-def test_what_is_written_outside_is_named_with_who_did_it() -> None:
+def test_a_write_outside_is_named_with_its_rank() -> None:
     found = only(nothing_outside, outcome(returned(), outside={"/b": "rank 1 mkdir", "/a": "rank 0 open"}))
     assert found.message == "written outside the watched directory: /a (rank 0 open), /b (rank 1 mkdir)"
 

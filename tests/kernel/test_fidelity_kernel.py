@@ -182,7 +182,7 @@ def received(listener: Listener, call: int) -> Notification:
         listener.carry_on(found.id)
 
 
-def test_a_notification_says_who_calls_what_with_which_arguments() -> None:
+def test_a_notification_has_thread_call_and_arguments() -> None:
     """A number that no kernel has, with registers at their extremes; its answers arrive as they were given."""
     body = f"""
 for _ in range(2):
@@ -230,7 +230,7 @@ for _ in range(4):
     os.close(path)
 
 
-def test_a_call_goes_on_in_the_kernel(tmp_path: Path) -> None:
+def test_the_kernel_performs_a_call_that_is_let_pass(tmp_path: Path) -> None:
     body = f"os.mkdir({str(tmp_path / 'made')!r}); theirs.send(b'done'); os.wait()"
     mkdir = number("mkdir", platform.machine()) or number("mkdirat", platform.machine())
     assert mkdir is not None
@@ -327,7 +327,7 @@ def test_identities_are_given_in_the_order_of_meeting(tmp_path: Path) -> None:
     assert identities.of((tmp_path / "hard").stat()) == 2
 
 
-def test_what_is_made_anew_is_another_object_though_its_inode_number_is_used_again(tmp_path: Path) -> None:
+def test_a_new_object_has_a_new_identity_though_its_inode_number_is_used_again(tmp_path: Path) -> None:
     identities, file = Identities(), tmp_path / "file"
     file.touch()
     status = file.stat()

@@ -31,7 +31,7 @@ while True:
 PAUSES = "import signal; print(flush=True); signal.pause()"
 
 
-def test_who_sleeps_is_asleep() -> None:
+def test_a_sleeping_thread_is_asleep() -> None:
     """No event tells that a process has fallen asleep; so the question is repeated until it has."""
     with running(PAUSES) as pid:
         deadline = time.monotonic() + 60
@@ -39,7 +39,7 @@ def test_who_sleeps_is_asleep() -> None:
             assert time.monotonic() < deadline, "it pauses and is not called asleep"
 
 
-def test_who_runs_is_not_asleep_whatever_its_state_is_called() -> None:
+def test_a_running_thread_is_not_asleep_whatever_its_state() -> None:
     """It never sleeps; preempted in the loop over its children it is called so, which takes some looks to meet."""
     with running(ASKS_FOR_CHILDREN) as pid:
         assert not any(is_asleep(pid) for _ in range(20_000))
@@ -52,7 +52,7 @@ def test_where_the_kernel_does_not_tell_the_call_the_state_has_to_do(monkeypatch
         return original(self, path, keep=keep)
 
     monkeypatch.setattr(Sleepers, "_read", read)
-    test_who_sleeps_is_asleep()
+    test_a_sleeping_thread_is_asleep()
 
 
 @pytest.mark.parametrize(

@@ -458,7 +458,7 @@ def test_metadata_that_is_cut_anywhere_is_missing_its_end(real: Path, read: Read
     assert all(data[int(path.split("/")[0]) - 1 :][:1] == b"." for path in {*found} - cut), "ends like a pickle"
 
 
-def test_whatever_byte_of_metadata_is_damaged_reading_goes_on(real: Path, read: Read, tmp_path: Path) -> None:
+def test_reading_continues_whatever_byte_of_metadata_is_damaged(real: Path, read: Read, tmp_path: Path) -> None:
     shutil.copy(real / "plain" / "__0_0.distcp", tmp_path)
     data = (real / "plain" / ".metadata").read_bytes()
     for position in range(len(data)):
@@ -602,7 +602,7 @@ def test_a_file_that_is_cut_anywhere_is_missing_its_end(kept: Path, read: Read, 
 
 
 @pytest.mark.parametrize("name", ["zip.pt", "legacy.pth", "model.safetensors"])
-def test_whatever_byte_is_damaged_reading_goes_on(kept: Path, read: Read, tmp_path: Path, name: str) -> None:
+def test_reading_continues_whatever_byte_is_damaged(kept: Path, read: Read, tmp_path: Path, name: str) -> None:
     data, suffix = (kept / name).read_bytes(), Path(name).suffix
     for position in range(len(data)):
         raw = bytearray(data)

@@ -41,7 +41,7 @@ def test_a_slot_is_emptied_when_it_is_taken(tmp_path: Path) -> None:
     assert not (Slot(tmp_path).path / "disk").exists()
 
 
-def test_a_directory_of_somebody_else_is_not_used(tmp_path: Path) -> None:
+def test_a_directory_of_another_user_is_not_used(tmp_path: Path) -> None:
     (tmp_path / f"racecheck-{os.getuid()}").mkdir(mode=0o755)
     with pytest.raises(CannotRun, match="is not private to this user"):
         Slot(tmp_path)

@@ -114,7 +114,7 @@ def empty_queue(rank: Rank) -> list[object]:
 
 @scenario(ranks=2)
 def heartbeat(rank: Rank) -> None:
-    """Rank 1 never comes to the barrier; a thread of each rank beats, for ever."""
+    """Rank 1 never comes to the barrier; a thread of each rank beats, forever."""
 
     def beat() -> None:
         while not threading.Event().wait(10):
@@ -221,7 +221,7 @@ def unknown_thread(rank: Rank) -> None:
 
 
 @scenario(ranks=2)
-def waits_for_ever(rank: Rank) -> None:
+def waits_forever(rank: Rank) -> None:
     """Rank 0 looks every ten seconds whether something has happened that never does."""
     while rank.rank == 0:
         threading.Event().wait(10)

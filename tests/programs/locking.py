@@ -108,7 +108,7 @@ def both(rank: Rank, names: list[str]) -> str:
 
 @racecheck.scenario(ranks=2)
 def circle(rank: Rank) -> str:
-    """The kernel tells one of them that both would wait for ever."""
+    """The kernel tells one of them that both would wait forever."""
     return both(rank, ["lock", "other"] if rank.rank else ["other", "lock"])
 
 

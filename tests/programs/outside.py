@@ -147,7 +147,7 @@ def again_and_again(rank: Rank) -> str:
     """Beside what is done, somebody is asked who never answers."""
     over = threading.Event()
 
-    def ask_for_ever() -> None:
+    def ask_forever() -> None:
         with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(0.1)
             client.connect(server_name())
@@ -155,7 +155,7 @@ def again_and_again(rank: Rank) -> str:
                 with suppress(TimeoutError):
                     client.recv(100)
 
-    thread = threading.Thread(target=ask_for_ever)
+    thread = threading.Thread(target=ask_forever)
     thread.start()
     for number in range(5):
         (rank.path / f"f{number}").touch()
@@ -165,7 +165,7 @@ def again_and_again(rank: Rank) -> str:
 
 
 @scenario(ranks=1, timeout=2)
-def for_ever(rank: Rank) -> None:
+def forever(rank: Rank) -> None:
     """What it waits for never comes, and every now and then it looks at something else."""
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(0.3)
@@ -177,7 +177,7 @@ def for_ever(rank: Rank) -> None:
 
 
 @scenario(ranks=1, timeout=2)
-def for_ever_in_little_bits(rank: Rank) -> None:
+def forever_in_little_bits(rank: Rank) -> None:
     """The same with waits that are shorter than the supervisor takes to look, and something outside."""
     here, there = socket.socketpair()
     with here, there:
@@ -188,7 +188,7 @@ def for_ever_in_little_bits(rank: Rank) -> None:
 
 @scenario(ranks=1)
 def without_a_limit(rank: Rank) -> str:
-    """A thread waits, for ever if need be, for what somebody may say some time."""
+    """A thread waits, forever if need be, for what somebody may say some time."""
     client = socket.socket(socket.AF_UNIX)
     client.connect(server_name())
     poll = select.poll()

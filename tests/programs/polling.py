@@ -52,7 +52,7 @@ def for_a_file(rank: Rank) -> None:
 
 
 @scenario(ranks=2, max_ops=50)
-def for_ever(rank: Rank) -> None:
+def forever(rank: Rank) -> None:
     """Nobody makes the file."""
     while not (rank.path / "made").exists():
         pass

@@ -268,7 +268,7 @@ def divide(path: object) -> None:
 
 @scenario(ranks=1)
 def hangs(rank: Rank) -> None:
-    """Starts a process that detaches itself and waits for ever; then runs for ever."""
+    """Starts a process that detaches itself and waits forever; then runs forever."""
     import signal
 
     if os.fork() == 0:

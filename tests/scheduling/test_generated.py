@@ -64,7 +64,7 @@ def test_fresh_programs(memory: bool) -> None:
         check(seeds(seed, 1), memory=memory)
 
 
-def test_another_order_of_what_is_independent_comes_to_the_same() -> None:
+def test_another_order_of_independent_ops_has_the_same_result() -> None:
     for name in seeds(0, FIRST):
         program = program_of(name)
         assert not difference(program, Random(name)), f"{name}:\n{program}"
@@ -85,7 +85,7 @@ def test_an_op_that_failed_depends_on_what_it_would_have_touched() -> None:
 
 
 def test_a_get_that_waits_in_vain_in_a_run_that_repeats_shows_its_race() -> None:
-    """Rank 1's get, after rank 2's delete, waits for ever in a run in which only rank 0 could go on, and has been."""
+    """Rank 1's get, after rank 2's delete, waits forever in a run in which only rank 0 could go on, and has been."""
     ranks = ((("check", "n"),), (("get", "k"), ("add", "n", 1)), (("set", "k", "1"), ("delete", "k")))
     assert not searching.complaint(Program(ranks, ("d",)))
 
@@ -138,7 +138,7 @@ def test_the_judge_lets_the_root_go_early_or_not() -> None:
     assert {each[0] for each in judge.outcomes(Program(ranks), blocking=True)} == {("; ", "ENOENT; ")}
 
 
-def test_a_thread_that_waits_for_a_key_goes_on_when_it_is_set() -> None:
+def test_a_thread_that_waits_for_a_key_continues_when_it_is_set() -> None:
     assert results((("get", "k"),), (("set", "k", "1"),)) == {("1", "")}
     assert results((("get", "k"),), ()) == {("stopped", "")}
 

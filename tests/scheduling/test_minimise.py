@@ -205,7 +205,7 @@ def test_the_smallest_world_that_fails_is_found(ranks: int) -> None:
     assert fails(smaller.outcome)
 
 
-def test_nodes_go_with_the_ranks_and_what_cannot_be_run_is_told() -> None:
+def test_nodes_fit_the_ranks_and_an_impossible_world_is_reported() -> None:
     program = needs(4)
     found, fails = failing(program, no_errors)
     found = replace(found, world=World(ranks=6, nodes=2, skew=(1.0,) * 6))
@@ -271,7 +271,7 @@ def test_another_rank_and_other_numbers_are_the_same_failure() -> None:
     assert not fails(builders.outcome(returned(), returned()))
 
 
-def test_what_no_op_shows_is_told_by_how_it_begins_and_the_paths_in_it() -> None:
+def test_a_failure_without_an_op_is_identified_by_its_first_words_and_paths() -> None:
     found = builders.outcome(stopped("lock", "waits for the lock on lock1"), returned(), pending=(op("0 flock lock1"),))
     (violation,) = no_deadlock(found)
     fails = same_failure(found, violation, [no_deadlock])

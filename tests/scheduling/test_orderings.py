@@ -326,14 +326,14 @@ def test_kept_constraints_are_not_unmet() -> None:
     assert strategy.unmet == {}
 
 
-def test_an_op_that_never_happens_is_told() -> None:
+def test_an_op_that_never_happens_is_reported() -> None:
     gone, other = before("1 rename y -> z", "0 stat x"), before("0 stat x", "1 unlink y")
     strategy = Constrained([gone, other, before("0 mkdir a#", "1 mkdir b")])
     run(TWO, strategy)
     assert strategy.unmet == {gone: "1 rename y -> z never happens", other: "1 unlink y never happens"}
 
 
-def test_what_cannot_be_met_is_given_up_and_told() -> None:
+def test_a_constraint_that_cannot_be_met_is_dropped_and_reported() -> None:
     """Each has to wait for the other."""
     circle = [before("0 mkdir a#", "1 mkdir b"), before("1 mkdir b", "0 mkdir a#")]
     strategy = Constrained(circle)
@@ -354,7 +354,7 @@ def test_an_op_that_waits_for_its_lock_at_the_end_has_kept_the_order() -> None:
     assert strategy.unmet == {}
 
 
-def test_who_polls_does_not_wait_for_ever_for_one_that_is_held_back() -> None:
+def test_a_polling_thread_does_not_wait_forever_for_one_that_is_held_back() -> None:
     def polls() -> Generator[Do, Seen, None]:
         while (yield Do("stat", "flag")).errno:
             yield Do("sleep")

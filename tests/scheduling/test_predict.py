@@ -230,7 +230,7 @@ def test_a_new_reason_for_doubt_is_a_change() -> None:
     assert [race.verdict for race in predicted(toy, never_sure, hide=True).races] == ["harmless"]
 
 
-def test_what_the_recovery_comes_to_counts() -> None:
+def test_the_result_of_the_recovery_counts() -> None:
     hidden = attempt(program([Do("mkdir", "d")], [Do("mkdir", "d")]), hide=True)
 
     def run(strategy: Strategy) -> Outcome:
@@ -241,7 +241,7 @@ def test_what_the_recovery_comes_to_counts() -> None:
     assert race.differences == ("in the recovery, rank 0 returned 1; before, it returned 0",)
 
 
-def test_who_polls_where_the_old_run_is_over_does_not_keep_the_others_from_going_on() -> None:
+def test_a_poll_beyond_the_old_run_does_not_block_the_others() -> None:
     """In the other order: rank 1 waits for what rank 0 does only then."""
 
     def poll() -> Generator[Do, Seen, None]:
@@ -302,7 +302,7 @@ def test_the_barrier_between_what_is_written_and_what_is_read_is_needed() -> Non
     assert stand_ins(toy) == [[], []]
 
 
-def test_of_what_a_barrier_keeps_in_order_the_closest_is_told() -> None:
+def test_the_closest_pair_that_a_barrier_orders_is_reported() -> None:
     publish = [Do("write", "new", "1"), Do("rename", "new", "latest")]
     toy = program([*publish, BARRIER], [BARRIER, Do("read", "latest"), Do("read", "latest")])
     assert needed(toy) == {"barrier 0": [("0 rename new -> latest", "1 open latest")]}

@@ -235,7 +235,7 @@ def test_there_is_no_bug_of_depth_0() -> None:
         PCT(0)
 
 
-def test_who_polls_lets_the_others_get_on() -> None:
+def test_a_polling_thread_lets_others_continue() -> None:
     def poll() -> Generator[Do, Seen, None]:
         while (yield Do("stat", "ready")).errno:
             yield Do("sleep")
@@ -274,7 +274,7 @@ def test_urw_takes_every_interleaving_as_often_as_any_other(program: Program, in
 # POS
 
 
-def test_pos_draws_anew_for_what_has_raced_only() -> None:
+def test_pos_draws_again_only_for_ops_that_raced() -> None:
     race = Program(((*makes("a"), Do("rmdir", "a")), (Do("stat", "a"),)))
     apart = Program((makes("ab"), (Do("stat", "c"),)))
     raced, stayed = shares(race, POS(footprint), 3000), shares(apart, POS(footprint), 3000)

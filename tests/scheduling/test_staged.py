@@ -120,7 +120,7 @@ def _claim(runs: int) -> Claim:
     return strategy.claim()
 
 
-def test_a_search_goes_on_in_its_stage(tmp_path: Path) -> None:
+def test_a_search_continues_in_its_stage(tmp_path: Path) -> None:
     every = searched(THREADS, made(THREADS), 1000)
     scenario, world = Reference("file.py::name", "0" * 64), World()
     for runs in range(1, every):

@@ -27,7 +27,7 @@ def prefer(*threads: str) -> Callable[[Point], int]:
     return choose
 
 
-def test_of_two_that_make_a_directory_one_is_told_that_it_exists() -> None:
+def test_of_two_ranks_that_make_a_directory_one_gets_eexist() -> None:
     runs = list(every_run(Program(((Do("mkdir", "d"),), (Do("mkdir", "d"),)))))
     assert len(runs) == 2
     assert [outcome.results for outcome in runs] == [
@@ -45,7 +45,7 @@ def test_brute_force_goes_through_every_interleaving_once(lengths: tuple[int, ..
     assert math.factorial(sum(lengths)) == expected * math.prod(map(math.factorial, lengths))
 
 
-def test_what_nobody_could_notice_is_one_trace() -> None:
+def test_unnoticeable_orders_are_one_trace() -> None:
     apart = Program(((Do("mkdir", "a"), Do("stat", "a")), (Do("mkdir", "b"), Do("stat", "b"))))
     assert len(every_trace(apart)) == len(every_outcome(apart)[1]) == 1
     race = Program(((Do("stat", "a"),), (Do("mkdir", "a"),)))
@@ -98,7 +98,7 @@ def test_what_a_rank_hears_in_a_collective_can_decide_what_it_does() -> None:
     assert outcome.results == (Returned(["1", "1", ""]), Returned(["1", "1"]))
 
 
-def test_who_waits_for_one_that_never_comes_is_stopped() -> None:
+def test_a_wait_for_a_rank_that_never_comes_is_stopped() -> None:
     program = Program(((Do("lock", "l"), Do("barrier")), (Do("lock", "l"), Do("barrier"))), inherited=("l",))
     first, second = run(program, by_default).results
     assert isinstance(first, Stopped)

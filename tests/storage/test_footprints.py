@@ -218,7 +218,7 @@ def test_every_family_is_placed() -> None:
 
 
 @pytest.mark.parametrize("what", INDEPENDENT)
-def test_nobody_can_tell(root: Path, what: str) -> None:
+def test_no_thread_can_notice(root: Path, what: str) -> None:
     before, one, other = INDEPENDENT[what]
     first, second = both(root, before, (0, one), (1, other))
     assert [conflicts(*each.ops) for each in (first, second)] == [set(), set()]
@@ -226,7 +226,7 @@ def test_nobody_can_tell(root: Path, what: str) -> None:
 
 
 @pytest.mark.parametrize("what", DEPENDENT)
-def test_somebody_can_tell(root: Path, what: str) -> None:
+def test_another_thread_can_notice(root: Path, what: str) -> None:
     """By this sort of location, in one order at least by nothing else: who left it out would miss it."""
     kind, before, one, other = DEPENDENT[what]
     first, second = both(root, before, (0, one), (1, other))
@@ -368,7 +368,7 @@ def test_what_the_kernel_did_unobserved_may_have_gone_either_way() -> None:
     assert depends(of(unknown), of(op("1 stat x", errno="ENOENT")))
 
 
-def test_who_asks_for_a_lock_only_reads() -> None:
+def test_a_query_of_a_lock_only_reads() -> None:
     asking = use("0 flock a", 1, inode=7, flags=("F_GETLK",))
     assert only_reads(of(asking))
     assert depends(of(asking), of(use("1 flock a", 2, inode=7, flags=("F_SETLK",))))

@@ -77,7 +77,7 @@ def test_ranks_that_ask_for_themselves_part(session: Session) -> None:
     assert [each.invariant for each in judgement.violations] == ["no-deadlock"]
 
 
-def test_one_that_asks_and_tells_the_others_holds(session: Session) -> None:
+def test_a_checkpointer_whose_rank_0_asks_for_all_holds(session: Session) -> None:
     for first in (0, 1):
         assert values(show(session, "one_asks", "stale", first=first)) == ["resumed", "resumed"]
 

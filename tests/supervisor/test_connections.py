@@ -19,7 +19,7 @@ from tests.support.controlled_runs import controlled, made, run
 from tests.support.targets import target
 
 
-def test_who_connects_too_early_waits_until_somebody_listens(session: Session) -> None:
+def test_an_early_connect_waits_for_its_listener(session: Session) -> None:
     """Whatever comes first: in every interleaving."""
     scenario = target("connections", "too_early")
     report = explore(session, Search(scenario, scenario.world, scenario.invariants, schedules=200))
@@ -30,7 +30,7 @@ def test_who_connects_too_early_waits_until_somebody_listens(session: Session) -
     assert results == {(Returned("took one"), Returned("taken"))}
 
 
-def test_who_connects_to_nobody_is_refused_when_nothing_else_can_go_on(session: Session) -> None:
+def test_a_connect_without_a_listener_is_refused_when_nothing_else_can_continue(session: Session) -> None:
     outcome = controlled(session, "connections", "nobody")
     assert outcome.results == (Returned("never listens"), Returned("refused"))
     assert made(outcome) == ["beside", "refused"]
@@ -39,7 +39,7 @@ def test_who_connects_to_nobody_is_refused_when_nothing_else_can_go_on(session: 
 @pytest.mark.parametrize(
     ("name", "results"), [("nobody_beside_a_monitor", [["refused"]]), ("nobody_beside_a_poller", ["refused", "done"])]
 )
-def test_it_is_refused_although_others_go_on_for_ever(session: Session, name: str, results: list[object]) -> None:
+def test_a_connect_is_refused_although_others_run_forever(session: Session, name: str, results: list[object]) -> None:
     assert controlled(session, "connections", name).results == tuple(map(Returned, results))
 
 
@@ -47,7 +47,7 @@ def test_a_socket_that_does_not_block_is_connected_too(session: Session) -> None
     assert controlled(session, "connections", "without_waiting").results == (Returned([]), Returned([True, True]))
 
 
-def test_who_selects_right_behind_a_collective_is_not_in_it_any_more(session: Session) -> None:
+def test_a_thread_that_selects_after_a_collective_has_left_it(session: Session) -> None:
     """It goes by the real clock, and that is told of; it is no deadlock."""
     outcome = run(session, "selects_behind_a_collective", file="connections")
     assert outcome.results == (Returned("over"),) * 2
@@ -59,11 +59,11 @@ def test_connections_are_made_in_the_order_of_ranks(session: Session) -> None:
     assert controlled(session, "connections", "one_after_the_other").results[0] == Returned("123")
 
 
-def test_who_listens_may_be_another_thread_of_the_rank(session: Session) -> None:
+def test_the_listener_may_be_another_thread_of_the_rank(session: Session) -> None:
     assert controlled(session, "connections", "two_threads").results == (Returned(["taken", "x"]),)
 
 
-def test_who_sends_datagrams_does_not_have_to_wait(session: Session) -> None:
+def test_a_sender_of_datagrams_does_not_wait(session: Session) -> None:
     """In the default schedule rank 0 goes first."""
     scenario = target("connections", "no_connection")
     outcome = runner.run_once(session, scenario, scenario.world, Replay(()), seed="0")

@@ -95,7 +95,7 @@ def test_an_echo_in_ddps_backward_is_one_too(session: Session) -> None:
     assert (echo.type, echo.echo) == ("RuntimeError", True)
 
 
-def test_the_cause_of_a_failure_is_told_from_its_echo(session: Session) -> None:
+def test_the_cause_of_a_failure_is_distinguished_from_its_echo(session: Session) -> None:
     outcome = run(session, "one_raises")
     echo, cause = outcome.results
     assert isinstance(echo, Raised)
@@ -121,7 +121,7 @@ def test_unequal_collectives(session: Session, name: str, calls: dict[int, str])
     assert {rank: stack[-1].function for rank, stack in outcome.mismatch.stacks.items()} == dict.fromkeys((0, 1), name)
 
 
-def test_a_segfault_and_an_exit_are_told_apart(session: Session) -> None:
+def test_a_segfault_and_an_exit_are_distinguished(session: Session) -> None:
     crashed, left = run(session, "crashes").results[1], run(session, "leaves").results[1]
     assert isinstance(crashed, Died)
     assert crashed.signal == "SIGSEGV"
@@ -162,14 +162,14 @@ def test_an_unclosed_file_gets_its_bytes_at_the_end_of_the_process(session: Sess
     assert {path: entry.size for path, entry in outcome.disk.items()} == {"latest0": 6, "latest1": 6}
 
 
-def test_who_puts_all_signal_handlers_back_lives_on(session: Session) -> None:
+def test_a_rank_that_restores_all_signal_handlers_survives(session: Session) -> None:
     """The one that writes stacks is none of Python's."""
     outcome = run(session, "puts_back_handlers")
     assert all(isinstance(each, Returned) for each in outcome.results)
     assert all(op.stack for op in outcome.ops)
 
 
-def test_who_dies_while_its_stack_is_written_is_dead(session: Session) -> None:
+def test_a_thread_that_dies_while_its_stack_is_written_is_dead(session: Session) -> None:
     assert [type(each) for each in run(session, "dies_of_a_stack").results] == [Died, Died]
 
 
@@ -233,7 +233,7 @@ def test_a_setup_that_fails_is_wrong_usage(session: Session) -> None:
         run(session, "bad_setup")
 
 
-def test_what_nobody_has_seeded_comes_from_the_runs_seed(session: Session, tmp_path: Path) -> None:
+def test_unseeded_randomness_comes_from_the_runs_seed(session: Session, tmp_path: Path) -> None:
     """In another session, too; and it differs between ranks, as it does between processes."""
     first = run(session, "unseeded")
     with Session(tmp_path) as other:

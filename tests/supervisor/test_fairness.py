@@ -37,8 +37,8 @@ def test_what_polls_without_a_pause_ends(session: Session, name: str) -> None:
     assert slept.args["nanoseconds"] == pytest.approx(1e9, rel=1e-4)
 
 
-def test_who_waits_for_nothing_is_told_apart(session: Session) -> None:
-    outcome = by_default(session, "for_ever")
+def test_a_wait_for_nothing_is_distinguished(session: Session) -> None:
+    outcome = by_default(session, "forever")
     assert all(isinstance(each, Stopped) for each in outcome.results)
     assert len(outcome.ops) == 50
 
@@ -94,7 +94,7 @@ def test_it_asks_again_when_something_has_changed(event: Op | Collective) -> Non
         Op(1, "1", "sleep", "clock_nanosleep", (), args={"nanoseconds": 0}, result=Result()),
     ],
 )
-def test_who_changes_nothing_asks_too(op: Op) -> None:
+def test_a_thread_that_changes_nothing_counts_as_asking(op: Op) -> None:
     fairness = asked(10)
     fairness.note(op)
     assert fairness.is_vain(ASKED)

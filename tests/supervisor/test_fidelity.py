@@ -88,7 +88,7 @@ def outcomes(session: Session) -> dict[bool, tuple[Outcome, Ran]]:
 
 @pytest.mark.parametrize("stacks", [False, True], ids=["", "stacks"])
 @pytest.mark.parametrize("name", fidelity_raw.PROGRAMS)
-def test_a_program_gives_the_same_under_control(
+def test_a_program_returns_the_same_under_control(
     plain: Ran, outcomes: dict[bool, tuple[Outcome, Ran]], name: str, stacks: bool
 ) -> None:
     expected, found = plain.answers[name], outcomes[stacks][1].answers[name]

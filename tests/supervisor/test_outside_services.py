@@ -85,7 +85,7 @@ def test_what_may_come_some_time_is_not(session: Session, waits: Looks) -> None:
     assert not any(waits)
 
 
-def test_that_nothing_came_in_time_is_told_of(session: Session) -> None:
+def test_a_late_answer_is_reported(session: Session) -> None:
     """It goes by the real clock, and only the rank's own clock knows by how much."""
     with slow_server():
         for _ in range(5):
@@ -94,7 +94,7 @@ def test_that_nothing_came_in_time_is_told_of(session: Session) -> None:
             assert outcome.coverage.holes.keys() == REAL_TIME
 
 
-def test_nobody_is_waited_for_for_ever(session: Session, waits: Looks) -> None:
+def test_no_wait_lasts_forever(session: Session, waits: Looks) -> None:
     """Patience is for a run, not for each question, and shorter than what the run has."""
     with slow_server():
         outcome = run(session, "again_and_again", file="outside")
@@ -103,8 +103,8 @@ def test_nobody_is_waited_for_for_ever(session: Session, waits: Looks) -> None:
     assert outcome.coverage.holes.keys() == REAL_TIME
 
 
-@pytest.mark.parametrize("name", ["for_ever", "for_ever_in_little_bits"])
-def test_who_waits_in_real_time_again_and_again_is_stopped(session: Session, name: str) -> None:
+@pytest.mark.parametrize("name", ["forever", "forever_in_little_bits"])
+def test_an_endless_wait_in_real_time_is_stopped(session: Session, name: str) -> None:
     """It is no deadlock either, whenever the supervisor looks."""
     with slow_server():
         (found,) = run(session, name, file="outside").results
@@ -112,7 +112,7 @@ def test_who_waits_in_real_time_again_and_again_is_stopped(session: Session, nam
     assert (found.kind, found.why) == ("running", "real-time waits took more than 2 s in total")
 
 
-def test_who_is_connected_to_and_does_not_answer_yet_is_outside() -> None:
+def test_a_peer_that_does_not_answer_yet_is_outside() -> None:
     """The queue of a server that takes nobody is full sooner or later, and it does not answer any more."""
     with ExitStack() as stack:
         server = stack.enter_context(socket.create_server((outside.HOST, 0), backlog=0))
@@ -127,7 +127,7 @@ def test_who_is_connected_to_and_does_not_answer_yet_is_outside() -> None:
         assert leads_out(client, os.getpid(), set())
 
 
-def test_who_is_not_of_the_run_is_outside_and_so_is_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_processes_and_machines_are_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server((outside.HOST, 0)) as server, socket.create_connection(server.getsockname()) as client:
         assert not leads_out(client, os.getpid(), {os.getpid()})
         assert leads_out(client, os.getpid(), set())
@@ -135,14 +135,14 @@ def test_who_is_not_of_the_run_is_outside_and_so_is_another_machine(monkeypatch:
         assert leads_out(client, os.getpid(), {os.getpid()})
 
 
-def test_a_pair_is_not_whoever_made_it() -> None:
+def test_a_pair_does_not_depend_on_the_ranks_that_made_it() -> None:
     """It may have been there before the run."""
     here, there = socket.socketpair()
     with here, there:
         assert not leads_out(here, os.getpid(), set())
 
 
-def test_who_has_lost_its_parent_is_of_the_run() -> None:
+def test_an_orphan_belongs_to_the_run() -> None:
     """It is no descendant of its rank any more, and neither is what it starts."""
     script = "import subprocess; child = subprocess.Popen(['sleep', '60']); print(child.pid, flush=True); child.wait()"
     with (

@@ -109,7 +109,7 @@ def test_what_is_no_op_is_named(session: Session, name: str, what: str) -> None:
     assert any(what in each for each in report.coverage.untried)
 
 
-def test_a_mapping_that_nobody_writes_to_is_no_doubt(session: Session) -> None:
+def test_a_mapping_without_writers_is_no_doubt(session: Session) -> None:
     _, report = searched(session, "mapped_after_writing")
     assert report.exhaustive
 
@@ -129,12 +129,12 @@ def test_what_the_model_of_nfs_leaves_out_is_named(session: Session, name: str, 
     assert any(what in each for each in report.coverage.untried)
 
 
-def test_a_limited_wait_for_a_key_that_nobody_sets_times_out(session: Session) -> None:
+def test_a_limited_wait_for_a_key_that_is_never_set_times_out(session: Session) -> None:
     found, _ = searched(session, "limited_key")
     assert {returned(outcome) for outcome in found} == {"['timed out', '']"}
 
 
-def test_a_limited_wait_for_a_collective_to_which_nobody_comes_gives_up(session: Session) -> None:
+def test_a_limited_wait_for_a_collective_without_peers_gives_up(session: Session) -> None:
     found, _ = searched(session, "nobody_comes")
     assert {returned(outcome) for outcome in found} == {"['gave up', 'nothing']"}
 
@@ -158,7 +158,7 @@ def test_a_store_answers_as_the_real_one_does(session: Session) -> None:
     assert [outcome.results for outcome in found] == [(Returned(expected),)]
 
 
-def test_the_processes_of_a_rank_that_was_killed_go_on(session: Session) -> None:
+def test_the_processes_of_a_killed_rank_continue(session: Session) -> None:
     found, report = searched(session, "outlived_by_a_child")
     assert {frozenset(outcome.disk) for outcome in found} == {frozenset({"left"})}
     assert report.exhaustive

@@ -97,7 +97,7 @@ def test_an_async_save_is_under_control(session: Session) -> None:
     assert not outcome.coverage.holes
 
 
-def test_who_comes_first_with_a_collective_is_chosen(session: Session) -> None:
+def test_the_first_thread_at_a_collective_is_chosen(session: Session) -> None:
     """Two threads use one group: ranks that are not alike come to a barrier and an all_reduce in different order."""
     scenario = target("threads", "same_group_in_two_threads")
     outcomes = [run(session, scenario.name, file="threads", seed=seed) for seed in range(8)]
@@ -131,7 +131,7 @@ def test_nothing_is_found_where_nothing_is_wrong(session: Session, name: str, va
     assert {str(each) for each in report.outcome.results} == {str(Returned(value))}
 
 
-def test_a_thread_without_python_has_no_stack_and_keeps_nobody_waiting(session: Session) -> None:
+def test_a_thread_without_python_has_no_stack_and_delays_no_other(session: Session) -> None:
     found = {op.call: op.stack for op in run(session, "thread_of_c", file="threads").ops}
     assert found["mkdir"]
     assert found["rmdir"] == ()
@@ -144,9 +144,7 @@ def test_what_waits_for_a_time_ends_with_its_process(session: Session) -> None:
     assert not outcome.coverage.holes
 
 
-def test_a_process_that_is_started_while_somebody_looks_is_not_missed(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_starts_during_a_look_is_not_missed(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is started behind the list of processes, and who has started it sleeps by the time at which that is asked."""
     shown: set[int] = set()
 
@@ -163,7 +161,7 @@ def test_a_process_that_is_started_while_somebody_looks_is_not_missed(
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_long_sleep_uses_up_nobodys_time_limit(session: Session, seed: int) -> None:
+def test_a_long_sleep_uses_up_no_time_limit(session: Session, seed: int) -> None:
     assert run(session, "lock_beside_a_sleeper", file="threads", seed=seed).results == (
         Returned(1), Returned(1), Returned(0),
     )  # fmt: skip

@@ -39,14 +39,14 @@ def test_it_takes_as_long_as_was_asked_for_and_no_real_time(session: Session) ->
     assert time.monotonic() - began < 15
 
 
-def test_a_wait_ends_by_its_limit_or_because_it_is_told(session: Session) -> None:
+def test_a_wait_ends_by_its_limit_or_by_a_notification(session: Session) -> None:
     """Both are tried, whoever takes how long."""
     found, report = results(session, target("limits", "told_or_not"))
     assert report.exhaustive
     assert found == {(Returned(True),), (Returned(False),)}
 
 
-def test_who_is_told_goes_on_however_long_that_took(session: Session) -> None:
+def test_a_notified_thread_continues_however_long_that_took(session: Session) -> None:
     """In the default schedule a thread that can go on goes before one that waits for a time."""
     scenario = target("limits", "is_told")
     outcome = runner.run_once(session, scenario, scenario.world, Replay(()), seed="0")
@@ -61,7 +61,7 @@ def test_it_does_not_run_out_while_another_thread_works(session: Session) -> Non
     assert made(outcome)[-2:] == ["last", "waited"]
 
 
-def test_who_has_not_shown_itself_yet_is_held_too(session: Session) -> None:
+def test_a_thread_that_has_not_appeared_yet_is_held_too(session: Session) -> None:
     """As the threads of a pool of C++, whose waits would else end at a real time in the middle of anything."""
     scenario = target("limits", "unknown_thread")
     outcome = runner.run_once(session, scenario, scenario.world, Replay(()), seed="0")
@@ -95,7 +95,7 @@ def test_queues_joins_and_locks(session: Session) -> None:
     assert controlled(session, "limits", "empty_queue").results == (Returned(["empty", True, False, False]),)
 
 
-def test_who_waits_over_and_over_hides_no_deadlock(session: Session) -> None:
+def test_repeated_waits_hide_no_deadlock(session: Session) -> None:
     outcome = controlled(session, "limits", "heartbeat")
     assert isinstance(outcome.results[0], Stopped)
     assert outcome.results[0].kind == "collective"
@@ -103,33 +103,33 @@ def test_who_waits_over_and_over_hides_no_deadlock(session: Session) -> None:
     assert not outcome.coverage.notes.keys() - {announced_ops.CONDITION}, "it is known at once"
 
 
-def test_who_looks_again_and_again_for_ever_is_stopped_and_shown(session: Session) -> None:
-    outcome = controlled(session, "limits", "waits_for_ever")
+def test_an_endless_poll_is_stopped_and_shown(session: Session) -> None:
+    outcome = controlled(session, "limits", "waits_forever")
     assert isinstance(outcome.results[0], Stopped)
     assert outcome.results[0].kind == "running", "whether it would ever end is not known"
     assert "500 waits timed out in a row" in outcome.results[0].why
-    assert "waits_for_ever" in {frame.function for frame in outcome.results[0].stack}
+    assert "waits_forever" in {frame.function for frame in outcome.results[0].stack}
 
 
 def test_a_run_that_was_stopped_is_not_every_interleaving(session: Session) -> None:
     """Also where no choice was to be made: the verdict and the claim name what was stopped."""
-    scenario = target("limits", "waits_for_ever")
+    scenario = target("limits", "waits_forever")
     report = explore(session, Search(scenario, scenario.world, scenario.invariants, schedules=5))
     assert (report.verdict, report.schedules, report.exhaustive) == (Verdict.UNKNOWN, 1, False)
 
 
 @pytest.mark.parametrize("name", ["polls_for_a_file", "polls_without_a_pause"])
-def test_who_polls_is_not_waited_for(session: Session, name: str) -> None:
+def test_a_polling_thread_is_not_waited_for(session: Session, name: str) -> None:
     outcome = controlled(session, "limits", name)
     assert all(isinstance(each, Returned) and each.value in {None, True} for each in outcome.results)
 
 
-def test_a_signal_ends_the_wait_of_who_handles_it(session: Session) -> None:
+def test_a_signal_ends_the_wait_of_its_handler(session: Session) -> None:
     outcome = controlled(session, "limits", "signalled")
     assert outcome.results == (Returned(True),)
 
 
-def test_who_asks_the_real_clock_again_is_told_of(session: Session) -> None:
+def test_a_repeated_question_to_the_real_clock_is_reported(session: Session) -> None:
     outcome = run(session, "asks_the_clock", file="limits")
     assert outcome.results == (Returned(2),), "once in virtual time, once in real time"
     assert outcome.coverage.holes.keys() == {REAL}

@@ -37,7 +37,7 @@ def test_threads_are_compared_each_for_itself() -> None:
     assert learn([one, other]) == ("x([0-9]+)",)
 
 
-def test_a_name_is_shown_by_who_came_with_it_first() -> None:
+def test_a_name_is_shown_by_the_first_thread_that_used_it() -> None:
     names = Names([r"\.tmp([0-9]+)"])
     for thread, path in [("0", "d/.tmp11"), ("1", "d/.tmp22/f"), ("1", "d/.tmp11"), ("0", "d/.tmp33")]:
         names.meet(thread, path)
@@ -50,7 +50,7 @@ def test_a_name_is_shown_by_who_came_with_it_first() -> None:
 
 
 @pytest.mark.parametrize("name", ["process_numbers", "safetensors_save"])
-def test_a_search_learns_names_and_goes_on(session: Session, name: str) -> None:
+def test_a_search_learns_names_and_continues(session: Session, name: str) -> None:
     scenario = target("naming", name)
     search = Search(scenario, scenario.world, scenario.invariants, schedules=4)
     report = explore(session, search)

@@ -35,7 +35,7 @@ def test_the_time_of_day_does_not_depend_on_how_often_the_other_clock_was_asked(
     assert first == second
 
 
-def test_who_asks_how_fast_the_processor_counts_is_told(session: Session) -> None:
+def test_the_frequency_of_the_time_stamp_counter_is_answered(session: Session) -> None:
     """Else Abseil would measure it with sleeps, which take no time."""
     outcome = run(session, "frequency", file="times")
     (found,) = values(outcome)

@@ -83,7 +83,7 @@ def test_more_parts_at_a_time_than_gloo_has_threads(session: Session) -> None:
     assert [values(each) for each in found] == [[[0.0, 1.0, 2.0, 3.0, 4.0]] * 2]
 
 
-def test_a_deadlock_behind_an_early_return_is_told(session: Session) -> None:
+def test_a_deadlock_behind_an_early_return_is_reported(session: Session) -> None:
     found, _ = searched(session, "never_received", "weakest")
     stopped = values(found[0])[0]
     assert isinstance(stopped, Stopped)

@@ -36,7 +36,7 @@ def test_a_check_notices_what_it_is_for(session: Session, saver: str, check: str
 
 
 @pytest.mark.parametrize("saver", ["RemovesFirst", "Once"])
-def test_who_resumes_saves_anew_what_may_be_and_that_nobody_loads_any_more(session: Session, saver: str) -> None:
+def test_a_resumed_job_saves_again_and_old_state_is_not_loaded(session: Session, saver: str) -> None:
     assert found(session, f"{TARGETS / 'flawed.py'}::{saver}[shrink]") == (Verdict.PASS, set())
 
 

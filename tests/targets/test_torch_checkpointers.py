@@ -111,7 +111,7 @@ def test_an_asynchronous_save_is_by_a_thread_of_its_own(session: Session) -> Non
     assert not writers & {"0", "1"}
 
 
-def test_who_starts_processes_may_take_its_time() -> None:
+def test_a_rank_that_starts_processes_may_be_slow() -> None:
     assert resolve.load("dcp-async-process[save]").world.timeout == PATIENT
     assert resolve.load("dcp[save]").world.timeout == World().timeout
 
