@@ -8,7 +8,8 @@ import struct
 from pathlib import Path
 
 _NEWNS, _NEWUSER = 0x20000, 0x10000000
-_BIND, _REC, _PRIVATE = 4096, 16384, 1 << 18
+BIND, REC = 4096, 16384
+_PRIVATE = 1 << 18
 _CAPABILITIES = 0x20080522
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -19,20 +20,35 @@ def stand_in(directory: Path, path: Path) -> bool:
 
     It takes root, or user namespaces that anybody may have (unshare(2), mount_namespaces(7)); and one thread.
     """
-    user, group = os.geteuid(), os.getegid()
-    if _libc.unshare(_NEWNS if user == 0 else _NEWNS | _NEWUSER) != 0:
-        return False
     try:
-        if user != 0:
-            _stay(user, group)
-        _mount(b"none", b"/", _REC | _PRIVATE)
-        _mount(bytes(directory), bytes(path), _BIND)
+        enter()
+        mount(str(directory), path, BIND)
     except OSError:
         return False
     finally:
-        if user != 0:
+        if os.geteuid() != 0:
             _give_up_capabilities()
     return True
+
+
+def enter() -> None:
+    """Give this process mounts of its own, which no other process sees; raises `OSError`."""
+    user, group = os.geteuid(), os.getegid()
+    _check(_libc.unshare(_NEWNS if user == 0 else _NEWNS | _NEWUSER))
+    if user != 0:
+        _stay(user, group)
+    mount("none", Path("/"), REC | _PRIVATE)
+
+
+def mount(source: str, target: Path, flags: int, *, kind: str = "", options: str = "") -> None:
+    """Mount something (mount(2)); raises `OSError`."""
+    words = [os.fsencode(each) if each else None for each in (kind, options)]
+    _check(_libc.mount(os.fsencode(source), bytes(target), words[0], ctypes.c_ulong(flags), words[1]))
+
+
+def unmount(target: Path, flags: int) -> None:
+    """Unmount what is at a path (umount2(2)); raises `OSError`."""
+    _check(_libc.umount2(bytes(target), flags))
 
 
 def _stay(user: int, group: int) -> None:
@@ -42,8 +58,8 @@ def _stay(user: int, group: int) -> None:
     Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
 
 
-def _mount(source: bytes, target: bytes, flags: int) -> None:
-    if _libc.mount(source, target, None, ctypes.c_ulong(flags), None) != 0:
+def _check(result: int) -> None:
+    if result != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 

@@ -1,0 +1,84 @@
+"""What a process in a layer writes, removes and renames is gone with the layer; the real files are as they were."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from racecheck.kernel.layer import Mount, writable
+from tests.programs.layered import MARK
+
+ROOT = Path(__file__).parents[2]
+
+
+def snapshot(tree: Path) -> dict[str, Any]:
+    """Everything below a directory: kinds, modes, times, names, contents."""
+    found: dict[str, Any] = {}
+    for path in sorted(tree.rglob("*")):
+        status = path.lstat()
+        data = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
+        digest = hashlib.sha256(data).hexdigest()
+        found[str(path)] = status.st_mode, status.st_mtime_ns, status.st_size, status.st_nlink, digest
+    return found
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    made = tmp_path / "a tree"
+    (made / "b").mkdir(parents=True)
+    (made / "a").write_text("a")
+    (made / "b" / "c").write_text("c")
+    (made / "link").symlink_to("a")
+    return made
+
+
+def run(tree: Path, tmp_path: Path, end: str) -> tuple[int, dict[str, Any]]:
+    (tmp_path / "real").mkdir()
+    place = Path("/dev/shm") / f"layer {os.getpid()} {end}"
+    place.mkdir()
+    try:
+        command = [sys.executable, "-m", "tests.programs.layered", place, tmp_path / "real", tree, end]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    finally:
+        subprocess.run(["rm", "-rf", place], check=True)
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("end", ["renewed", "killed"])
+def test_the_real_files_stay_as_they_are(tree: Path, tmp_path: Path, end: str) -> None:
+    before = snapshot(tree)
+    status, seen = run(tree, tmp_path, end)
+    assert status == (-9 if end == "killed" else 0)
+    assert seen["here"] == ["a", "moved", "new", "second"], "it sees its own changes"
+    assert seen["cwd"] == str(tree), "at the user's own path"
+    assert snapshot(tree) == before
+    assert not [each for each in ("/tmp", "/dev/shm", os.path.expanduser("~"), "/var/tmp") if Path(each, MARK).exists()]
+    assert (tmp_path / "real" / "kept").read_text() == "kept"
+    if end == "renewed":
+        assert seen["renewed"] == ["a", "b", "link"], "a new layer shows the real files again"
+        assert seen["marks"] == seen["then"] == []
+
+
+def test_changes_outside_are_named(tree: Path, tmp_path: Path) -> None:
+    _, seen = run(tree, tmp_path, "renewed")
+    assert f"/tmp/{MARK}" in seen["changed"]
+    assert not [each for each in seen["changed"] if each.startswith(str(tree))]
+
+
+def test_the_kernels_own_file_systems_are_not_covered() -> None:
+    every = [
+        Mount(Path("/"), "ext4", False), Mount(Path("/proc"), "proc", False), Mount(Path("/dev/shm"), "tmpfs", False),
+        Mount(Path("/tmp"), "tmpfs", False), Mount(Path("/sys/fs/cgroup"), "tmpfs", False),
+        Mount(Path("/usr"), "squashfs", True),
+    ]  # fmt: skip
+    found = writable(every)
+    assert {Path("/tmp"), Path("/dev/shm"), Path("/etc")} <= {*found}
+    assert not {Path("/"), Path("/proc"), Path("/dev"), Path("/sys"), Path("/sys/fs/cgroup")} & {*found}

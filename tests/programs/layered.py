@@ -1,0 +1,56 @@
+"""Writes, deletes and renames below a directory, and elsewhere, in a layer.  Started as a program; prints JSON.
+
+Arguments: the directory of the layer, a directory that stays real, a directory to change, and what to do at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from racecheck.kernel.layer import Layer
+
+MARK = "written_in_a_layer"
+
+
+def change(tree: Path) -> None:
+    """Change a tree with a file ``a``, a link ``link`` and a directory ``b`` with a file ``c``, by every means."""
+    (tree / "new").write_text("new")
+    with open(tree / "a", "a") as file:
+        file.write("more")
+    os.rename(tree / "b" / "c", tree / "moved")
+    (os.rename if os.geteuid() == 0 else shutil.move)(tree / "b", tree / "other")
+    os.unlink(tree / "link")
+    os.chmod(tree / "a", 0o600)
+    os.utime(tree / "moved", (1, 1))
+    os.link(tree / "a", tree / "second")
+    os.setxattr(tree / "a", "user.mine", b"1")
+    os.truncate(tree / "moved", 0)
+    shutil.rmtree(tree / "other")
+    for place in ("/tmp", "/dev/shm", os.path.expanduser("~"), "/var/tmp"):
+        if os.access(place, os.W_OK):
+            Path(place, MARK).write_text("x")
+
+
+def main(place: Path, real: Path, tree: Path, end: str) -> None:
+    layer = Layer(place, [real, place], [tree])
+    os.chdir(tree)
+    change(Path("."))
+    (real / "kept").write_text("kept")
+    seen = {"here": sorted(os.listdir(tree)), "cwd": os.getcwd(), "changed": layer.changed(tree)}
+    if end == "killed":
+        print(json.dumps(seen), flush=True)
+        os.kill(os.getpid(), 9)
+    os.chdir("/")
+    layer.renew()
+    seen["renewed"] = sorted(os.listdir(tree))
+    seen["marks"] = [each for each in ("/tmp", "/dev/shm") if Path(each, MARK).exists()]
+    seen["then"] = layer.changed(tree)
+    print(json.dumps(seen))
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:4]), sys.argv[4])
