@@ -35,6 +35,8 @@ from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hin
 from racecheck.explore import former_names
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Constraint, Event, Judgement, Outcome, RankResult
+from racecheck.targets.programs import Launch
+from racecheck.targets.scenarios import Scenario
 
 FORMAT = "racecheck-finding"
 VERSION = 7
@@ -76,7 +78,7 @@ class Finding:
 
     ``run`` is the number of the run under ``seed``, ``strategy`` the name of what chose its schedule, and
     ``invariants`` the names of all that were asked.  ``pair`` are the events of the trace whose order decides (one
-    beyond its end is a pending op), and with ``constraints`` every run fails.
+    beyond its end is a pending op), and with ``constraints`` every run fails.  ``launch`` is of a program.
     """
 
     scenario: Reference
@@ -89,6 +91,7 @@ class Finding:
     versions: Versions
     pair: tuple[int, ...] = ()
     constraints: tuple[Constraint, ...] = ()
+    launch: Launch | None = None
 
     @property
     def address(self) -> str:
@@ -114,12 +117,20 @@ def _version(package: str) -> str:
     return ""
 
 
-def source_hash(file: Path) -> str:
-    """SHA-256 of a scenario's source file; raises `UsageError` if it cannot be read."""
-    try:
-        return hashlib.sha256(file.read_bytes()).hexdigest()
-    except OSError as error:
-        raise UsageError(f"cannot read {file}: {error.strerror}; a scenario must be defined in a file") from None
+def reference(scenario: Scenario) -> Reference:
+    """Return how a finding names a scenario; raises `UsageError` if its source cannot be read."""
+    return Reference(scenario.target, source_hash(*scenario.sources))
+
+
+def source_hash(*files: Path) -> str:
+    """Return the SHA-256 of a scenario's source files; raises `UsageError` if one cannot be read."""
+    found = []
+    for file in files:
+        try:
+            found.append(hashlib.sha256(file.read_bytes()).hexdigest())
+        except OSError as error:
+            raise UsageError(f"cannot read {file}: {error.strerror}; a scenario must be defined in a file") from None
+    return found[0] if len(found) == 1 else hashlib.sha256(" ".join(found).encode()).hexdigest()
 
 
 def save(finding: Finding, directory: Path, path: Path | None = None) -> Path:
@@ -171,16 +182,21 @@ def decode(text: str) -> Finding:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A kind of file: its own name, its version, what people call it, and what to do about a bad one."""
+    """A kind of file: its own name, its version, what people call it, and what to do about a bad one.
+
+    ``optional`` fields are left out where they are None.
+    """
 
     name: str
     version: int
     noun: str
     hint: str
+    optional: tuple[str, ...] = ()
 
     def encode(self, value: Any) -> str:
         """Return the text of a file that holds a value (a dataclass)."""
         data = {"format": self.name, "version": self.version, **_dump(value)}
+        data = {name: each for name, each in data.items() if each is not None or name not in self.optional}
         return _laid_out(data, 0) + "\n"
 
     def load(self, path: Path, kind: Any) -> Any:
@@ -208,7 +224,7 @@ class Format:
             raise UsageError(f'not {self.noun}: "format" is not "{self.name}"; {self.hint}')
         self._check_version(data.pop("version", None))
         try:
-            return _parse(kind, former_names.current(data), "")
+            return _parse(kind, {**dict.fromkeys(self.optional), **former_names.current(data)}, "")
         except _WrongError as wrong:
             raise UsageError(f"damaged {self._plain}: {wrong}; {self.hint}") from None
         except RecursionError:
@@ -228,7 +244,7 @@ class Format:
             raise UsageError(f"unknown version {shown} of {self._plain} files; {self.hint}")
 
 
-FINDING = Format(FORMAT, VERSION, "a finding", "create it again with racecheck run")
+FINDING = Format(FORMAT, VERSION, "a finding", "create it again with racecheck run", optional=("launch",))
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

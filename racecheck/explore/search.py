@@ -18,7 +18,7 @@ from random import Random
 from racecheck import faults
 from racecheck.crash.recovery.judge import Crashes
 from racecheck.crash.recovery.runs import Runs
-from racecheck.explore.findings import Finding, Reference, save, source_hash, versions
+from racecheck.explore.findings import Finding, reference, save, versions
 from racecheck.explore.resume import Cut, Known, Past, cut
 from racecheck.explore.runner import Progress, confirm, run_free, run_once, warm_up
 from racecheck.invariants import judge, name_of, wants_contents
@@ -396,7 +396,7 @@ class _Exploration:
             return None
         if self._is_settled() and not self.interrupted:
             return None
-        scenario = Reference(search.scenario.target, source_hash(search.scenario.file))
+        scenario = reference(search.scenario)
         return cut(scenario, search.world, search.seed, search.names, self.strategy.progress, self._past())
 
     def _past(self) -> Past:
@@ -663,7 +663,7 @@ def _finding(
     pair = explanation.pair if explanation is not None else None
     orderings = explanation.orderings if explanation is not None else None
     return Finding(
-        scenario=Reference(search.scenario.target, source_hash(search.scenario.file)),
+        scenario=reference(search.scenario),
         seed=search.seed,
         run=number,
         strategy="free" if search.free else search.strategy,
@@ -673,4 +673,5 @@ def _finding(
         versions=versions(),
         pair=pair.events if pair is not None else (),
         constraints=orderings.constraints if orderings is not None and not orderings.why else (),
+        launch=getattr(search.scenario, "launch", None),
     )

@@ -351,7 +351,7 @@ def _report(trial: Trial, judgement: Judgement, finding: Path | None) -> Report:
 def _finding(trial: Trial, invariants: Sequence[Invariant], judgement: Judgement) -> record.Finding:
     scenario = trial.what.scenario
     return record.Finding(
-        scenario=record.Reference(scenario.target, record.source_hash(scenario.file)),
+        scenario=record.reference(scenario),
         seed=trial.what.seed,
         run=0,
         strategy="given",

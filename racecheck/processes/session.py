@@ -13,7 +13,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Any
 
 from racecheck import storage
 from racecheck.kernel import proc
+from racecheck.kernel.layer import Layer
 from racecheck.model.errors import CannotRun, UsageError
 from racecheck.model.nouns import Content, Piece, World
 from racecheck.processes.file_digests import SLOT
@@ -32,7 +33,7 @@ _SERVE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from racechec
 _MESSAGE = 1 << 20
 _NO_RDRAND = "~0x4000000000000000"
 """Clears bit 30 of cpuid(1)'s ECX (OPENSSL_ia32cap(3))."""
-_OURS = frozenset({"disk", "nodes", "tmp", "output", "setup", "record", "crash"})
+_OURS = frozenset({"disk", "nodes", "tmp", "output", "setup", "record", "crash", "layer"})
 """The entries of a slot."""
 
 
@@ -66,8 +67,33 @@ class Slot:
         self.watched, self.scratch, self.output = (self.path / name for name in ("disk", "tmp", "output"))
         self.nodes = self.path / "nodes"
         self._template, self._kept = self.path / "setup", ""
+        self._layer: Layer | None = None
         self._empty()
         self.output.mkdir()
+
+    def cover(self, watched: Path, real: Sequence[Path], used: Sequence[Path]) -> None:
+        """Watch a directory at its own path, and let nothing that this process or its children write be real.
+
+        But for ``real`` directories; ``used`` are those in which a program is likely to write
+        (`racecheck.kernel.layer`).  Raises `CannotRun` where the kernel does not allow it.
+        """
+        try:
+            self._layer = Layer(self.path / "layer", [self.path.parent, *real], used)
+        except OSError as error:
+            raise CannotRun(
+                f"cannot cover this machine's files: {error.strerror}; a program takes root, or user namespaces and "
+                "overlayfs: port it to a scenario instead (racecheck guide scenarios)"
+            ) from None
+        self.watched = watched
+
+    @property
+    def is_covered(self) -> bool:
+        """Return whether a program is watched at the path of its own directory."""
+        return self._layer is not None
+
+    def changed_outside(self) -> list[str]:
+        """Return what the last run wrote outside the watched directory, into the layer."""
+        return self._layer.changed(self.watched) if self._layer is not None else []
 
     def _empty(self) -> None:
         for name in os.listdir(self.path):
@@ -78,14 +104,18 @@ class Slot:
         self._kept = ""
         wipe(self._template)
         if _copies_well(self.watched):
-            shutil.copytree(self.watched, self._template, symlinks=True)
+            if self.watched.exists():
+                shutil.copytree(self.watched, self._template, symlinks=True)
             self._kept = target
 
     def restore(self, target: str) -> bool:
         """Restore what was kept for a scenario; returns whether anything was."""
         if self._kept != target:
             return False
-        shutil.copytree(self._template, self.watched, symlinks=True, dirs_exist_ok=True)
+        if self._template.exists():
+            shutil.copytree(self._template, self.watched, symlinks=True, dirs_exist_ok=True)
+        else:
+            self.watched.rmdir()
         return True
 
     def disks(self, world: World) -> dict[str, Path]:
@@ -114,6 +144,8 @@ class Slot:
 
         What ranks have left beside the watched directory goes too, for the next run is to do the same.
         """
+        if self._layer is not None and self.changed_outside():
+            self._layer.renew()
         strays = [self.path / name for name in os.listdir(self.path) if name not in _OURS]
         for each in (self.watched, self.nodes, self.scratch, *strays):
             wipe(each)
@@ -147,13 +179,13 @@ def _copies_well(tree: Path) -> bool:
 
 
 class Session:
-    """A guardian and a zygote, started on first use and kept until `close`.
+    """A guardian and a zygote, started on first use and kept until `close`; ``slot``: in that one.
 
     ``imported``: what ranks have had to import so far.  ``gil``: the address of the GIL in ranks, 0 if unknown.
     """
 
-    def __init__(self, base: Path) -> None:
-        self.slot = Slot(base)
+    def __init__(self, base: Path, slot: Slot | None = None) -> None:
+        self.slot = slot or Slot(base)
         self._gone: list[dict[str, int]] = []
         self._worlds = 0
         self._known: frozenset[str] = frozenset()

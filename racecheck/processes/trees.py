@@ -15,7 +15,7 @@ _SETUP = 3_600 * 10**9
 
 def age(tree: Path, since: int) -> None:
     """Give files that a setup made since a time of day (nanoseconds) times before the run, equal in every session."""
-    paths = [tree, *(Path(below) / name for below, *names in os.walk(tree) for name in itertools.chain(*names))]
+    paths = _paths(tree)
     made = {path: stamp for path in paths if (stamp := path.lstat().st_mtime_ns) >= since - GRANULARITY}
     order = {stamp: number for number, stamp in enumerate(sorted(set(made.values())))}
     for path, stamp in made.items():
@@ -25,10 +25,15 @@ def age(tree: Path, since: int) -> None:
 
 def grow_old(tree: Path) -> None:
     """Make what a run has left an hour older: the next run starts at the same virtual time, and must come later."""
-    paths = [tree, *(Path(below) / name for below, *names in os.walk(tree) for name in itertools.chain(*names))]
-    for path in paths:
+    for path in _paths(tree):
         before = path.lstat().st_mtime_ns - _SETUP
         os.utime(path, ns=(before, before), follow_symlinks=False)
+
+
+def _paths(tree: Path) -> list[Path]:
+    """Return a directory and everything below it; nothing if it does not exist."""
+    below = [Path(below) / name for below, *names in os.walk(tree) for name in itertools.chain(*names)]
+    return [tree, *below] if tree.exists() else []
 
 
 def wipe(path: Path) -> None:

@@ -24,7 +24,7 @@ from racecheck.processes.doctor import examination
 from racecheck.report.words import count
 
 if TYPE_CHECKING:
-    from racecheck.processes.session import Session
+    from racecheck.processes.session import Session, Slot
 
 T = TypeVar("T")
 
@@ -74,8 +74,8 @@ class Teller:
             say(text)
 
 
-def with_session(base: Path, work: Callable[[Session, Teller], T], counter: Counter) -> T:
-    """Return what ``work`` returns, given a session of its own and a way to report progress.
+def with_session(base: Path, work: Callable[[Session, Teller], T], counter: Counter, slot: Slot | None = None) -> T:
+    """Return what ``work`` returns, given a session of its own (in ``slot``) and a way to report progress.
 
     Everything that ``work`` prints goes to standard error.  Raises `UsageError`; `CannotRun`, also for an internal
     error, after its traceback has gone to standard error; and `Interrupted`.
@@ -85,7 +85,7 @@ def with_session(base: Path, work: Callable[[Session, Teller], T], counter: Coun
         with (
             redirect_stdout(sys.stderr),
             display("starting torch") as show,
-            examination.start(base) as session,
+            examination.start(base, slot) as session,
         ):
             return work(session, Teller(counter, show, out))
     except BaseException as error:

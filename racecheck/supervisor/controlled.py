@@ -107,6 +107,11 @@ class Supervisor:
         state = self._state
         if any(rank.shared for rank in state.ranks):
             state.ledger.note(announced_ops.CONDITION)
+        if self._session.slot.is_covered and not any(isinstance(event, Op) for event in state.trace):
+            state.ledger.hole("a program that does nothing in the watched directory")
+        if outside := self._session.slot.changed_outside():
+            others = f" and {len(outside) - 1} more" * (len(outside) > 1)
+            state.ledger.note(f"thrown away, not real: what was written to {outside[0]}{others}")
         if any(isinstance(each, Returned) and state.collectives.is_open(rank) for rank, each in enumerate(results)):
             state.ledger.untried(NEVER_AWAITED)
         outcome = Outcome(

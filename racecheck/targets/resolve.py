@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import cast
 
 from racecheck.model.errors import UsageError
-from racecheck.targets import suite
+from racecheck.targets import programs, suite
 from racecheck.targets.scenarios import Scenario
 from racecheck.targets.suite import protocol
 
@@ -26,6 +26,9 @@ def load(target: str) -> Scenario:
 
     Raises `UsageError` if there is no such file, module or scenario, or if importing it fails.
     """
+    file, _, name = target.partition("::")
+    if file.endswith(".json"):
+        return programs.load(Path(file))
     name, bracket, check = target.rstrip("]").partition("[")
     if bracket:
         return suite.scenario(checkpointer(name), check)

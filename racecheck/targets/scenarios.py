@@ -143,6 +143,11 @@ class Scenario:
         return replace(world, sizes=tuple(known.get(each.name, each) for each in self.world.sizes))
 
     @property
+    def sources(self) -> tuple[Path, ...]:
+        """Return the files that decide what it does."""
+        return (self.file,)
+
+    @property
     def reference(self) -> str:
         """Return the target with the file's full path."""
         return f"{self.file}::{self.name}"

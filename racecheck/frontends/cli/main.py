@@ -29,6 +29,7 @@ from racecheck.explore import findings, runner, search
 from racecheck.explore import resume as resume_
 from racecheck.explore.findings import Finding
 from racecheck.explore.search import Foreseen, Report, Search
+from racecheck.frontends.cli import program
 from racecheck.frontends.cli.explain import explain as explain_
 from racecheck.frontends.cli.gate import gate
 from racecheck.frontends.cli.guide import guide
@@ -54,13 +55,13 @@ from racecheck.report import results
 from racecheck.report.progress import Counter, Interrupted, Teller, as_interrupt, display, printable, say, with_session
 from racecheck.report.results import EXIT, Page
 from racecheck.scheduling import strategies
-from racecheck.targets import listing, resolve
+from racecheck.targets import listing, programs, resolve
 from racecheck.targets.scenarios import Scenario, make_world
 
 if TYPE_CHECKING:
     from racecheck.explore.resume import Cut
     from racecheck.explore.runner import Progress, Replayed
-    from racecheck.processes.session import Session
+    from racecheck.processes.session import Session, Slot
 
 WRONG, INTERRUPTED = 2, 130
 _LONGEST = 1_000_000
@@ -211,9 +212,25 @@ def _table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
         "racecheck run scenarios/test_readme.py::overwrite",
         "racecheck run mine.py::saves --ranks 4 --fault 'ENOSPC on write nth=each'",
         "racecheck run 'mypkg.saver:Mine[power-loss]' --seconds 60",
+        "racecheck run --watch checkpoints/my_run -- torchrun --nproc-per-node=4 train.py --overwrite",
     ),
 )
-@click.argument("target")
+@click.argument("target", nargs=-1, required=True, metavar="TARGET | -- COMMAND...")
+@option(
+    "--watch",
+    group=WHAT,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Run a launch command (torchrun ...) unchanged, and control its ranks in DIR. No real file is changed.",
+)
+@option(
+    "--from",
+    "from_",
+    group=WHAT,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="What the watched directory holds at the start of a run (default: what it holds now).",
+)
 @RANKS
 @option("--nodes", group=WHAT, type=int, help="Number of nodes that share the ranks (default: the scenario's).")
 @option(
@@ -305,7 +322,9 @@ def _table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
 @JSON
 def run(
     *,
-    target: str,
+    target: tuple[str, ...],
+    watch: Path | None,
+    from_: Path | None,
     ranks: int | None,
     nodes: int | None,
     skew: tuple[str, ...],
@@ -325,12 +344,19 @@ def run(
     full: bool,
     as_json: bool,
 ) -> int:
-    """Explore the scenario TARGET (path/to/file.py::name, package.module:name or CHECKPOINTER[check])."""
+    """Explore the scenario TARGET (path/to/file.py::name, package.module:name or CHECKPOINTER[check]), or a COMMAND."""
     free, chooses = mode == "free", strategy or strategies.DEFAULT
     _check_options(strategy if free else None, timeout=timeout, seconds=seconds)
     if not 0 <= explain <= _LONGEST:
         raise UsageError(f"--explain must be at least 0 and at most {_LONGEST} seconds, not {explain}")
-    scenario, settings = _load(target), config.read()
+    settings = config.read()
+    scenario: Scenario
+    slot: Slot | None
+    if watch is not None:
+        scenario, slot = program.prepare(target, watch, from_, settings)
+    else:
+        scenario = _load(program.only_target(target, from_))
+        slot = program.slot_of(scenario, settings)
     world = make_world(
         scenario.world, ranks=ranks, nodes=nodes, storage=storage_, timeout=timeout, collectives=collectives,
         **({"skew": _skews(skew)} if skew else {}), **({"sizes": _numbers(sizes)} if sizes else {}),
@@ -344,10 +370,10 @@ def run(
         keep_going=keep_going, earlier=earlier, explain=0.0 if keep_going else explain,
         findings=settings.findings,
     )  # fmt: skip
-    return _search(asked, settings, _page(full=full), as_json=as_json)
+    return _search(asked, settings, _page(full=full), slot, as_json=as_json)
 
 
-def _search(asked: Search, settings: Config, page: Page, *, as_json: bool) -> int:
+def _search(asked: Search, settings: Config, page: Page, slot: Slot | None = None, *, as_json: bool) -> int:
     """Make a search and print its result: a FAIL at once, and the explanation when it is there.
 
     Returns the exit status.
@@ -365,7 +391,7 @@ def _search(asked: Search, settings: Config, page: Page, *, as_json: bool) -> in
         return search.explore(session, asked, tell, announce)
 
     try:
-        report = with_session(settings.runs, work, counter)
+        report = with_session(settings.runs, work, counter, slot)
     except CannotRun as error:
         report = search.unrun(asked, (counter.done, counter.counted, counter.seconds), error)
         if report.verdict is Verdict.UNKNOWN:
@@ -389,8 +415,7 @@ def _earlier(path: Path | None, scenario: Scenario, world: World, seed: str) -> 
     """Return the search to continue; raises `UsageError`."""
     if path is None:
         return None
-    reference = findings.Reference(scenario.target, findings.source_hash(scenario.file))
-    return resume_.load(path, reference, world, seed)
+    return resume_.load(path, findings.reference(scenario), world, seed)
 
 
 def _keep_cut(report: Report, directory: Path) -> Path | None:
@@ -508,7 +533,9 @@ def replay(finding: Path, times: int, constraints: bool, as_json: bool) -> int:
     if constraints and not found.constraints:
         again = f"racecheck run {found.scenario.target}"
         raise UsageError(f"{finding} has no constraints: create a new finding with {again}")
-    scenario = _scenario_of(found, changed=constraints)
+    settings = config.read()
+    scenario = _scenario_of(found, settings, changed=constraints)
+    slot = program.slot_of(scenario, settings)
 
     def work(session: Session, progress: Progress) -> Replayed:
         again = runner.replay_constraints if constraints else runner.replay
@@ -516,7 +543,7 @@ def replay(finding: Path, times: int, constraints: bool, as_json: bool) -> int:
 
     counter = Counter("time", "reproduced", times)
     try:
-        done = with_session(config.read().runs, work, counter)
+        done = with_session(settings.runs, work, counter, slot)
     except CannotRun as error:
         data = {"times": times, "reproduced": counter.counted, "diverged": 0, "verdict": "UNKNOWN"}
         return _unknown({**data, "divergence": "", "reasons": [str(error)]}, as_json=as_json)
@@ -525,21 +552,25 @@ def replay(finding: Path, times: int, constraints: bool, as_json: bool) -> int:
     return EXIT[done.verdict]
 
 
-def _scenario_of(finding: Finding, *, changed: bool = False) -> Scenario:
+def _scenario_of(finding: Finding, settings: Config, *, changed: bool = False) -> Scenario:
     """Return the scenario of a finding, as it was or as it is now (``changed``); raises `UsageError` if it is gone.
 
     Unless ``changed`` is asked for, its file is compared before it is imported: a finding may come from anywhere.
     """
     target = finding.scenario.target
-    file = Path(target.rpartition("::")[0])
-    if not file.is_file():
-        raise UsageError(f"no {target} here: change to the directory where the finding was created")
-    if not changed and findings.source_hash(file) != finding.scenario.source:
+    if finding.launch is not None:
+        made = programs.load(programs.save(finding.launch, settings.findings))
+        file, again, files = Path(finding.launch.script or "the program"), "the same command", made.sources
+    else:
+        file, again = Path(target.rpartition("::")[0]), f"racecheck run {target}"
+        files = (file,)
+        if not file.is_file():
+            raise UsageError(f"no {target} here: change to the directory where the finding was created")
+    if not changed and findings.source_hash(*files) != finding.scenario.source:
         instead = ", or replay its --constraints" if finding.constraints else ""
-        again = f"racecheck run {target}{instead}"
-        raise UsageError(f"{file} has changed since the finding was created: create a new one with {again}")
+        raise UsageError(f"{file} has changed since the finding was created: create a new one with {again}{instead}")
     make_world(finding.outcome.world)
-    scenario = copy.copy(_load(target))
+    scenario = copy.copy(_load(target) if finding.launch is None else made)
     scenario.invariants = _asked(finding, scenario)
     return scenario
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from racecheck.model.errors import CannotRun
 
 if TYPE_CHECKING:
-    from racecheck.processes.session import Session
+    from racecheck.processes.session import Session, Slot
 
 _PROBE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
 _PROBE += "from racecheck.processes.doctor.probes import main; main(sys.argv[2:])"
@@ -79,8 +79,8 @@ def check() -> list[Check]:
     return [_linux(), *_Probe([*_OTHERS, _TORCH, *_OPTIONAL]).results()]
 
 
-def start(base: Path) -> Session:
-    """Return a session below ``base``; raises `CannotRun`, which names what this machine lacks.
+def start(base: Path, slot: Slot | None = None) -> Session:
+    """Return a session below ``base``, or in a slot; raises `CannotRun`, which names what this machine lacks.
 
     The primitives are tried while the session imports torch.
     """
@@ -91,7 +91,7 @@ def start(base: Path) -> Session:
     probe = _Probe([each for each in _OTHERS if each is not _RUNS])  # the session itself takes a place there
     session, error = None, ""
     try:
-        session = Session(base)
+        session = Session(base, slot)
     except (CannotRun, OSError) as failed:
         error = str(failed)
     finally:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import _posixsubprocess
 import _thread
 import atexit
+import copy
 import ctypes
 import errno as errno_module
 import faulthandler
@@ -44,6 +45,7 @@ from racecheck.model.nouns import Died, Frame, Raised, RankResult, Returned
 from racecheck.model.package import PLACE
 from racecheck.processes import epoch
 from racecheck.targets import scenarios
+from racecheck.targets.programs import Program
 from racecheck.targets.scenarios import Rank, Scenario
 
 STACK_SIGNAL = 62
@@ -92,6 +94,7 @@ class Job:
     reading: bool = False
     early: bool = False
     spread: bool = False
+    program: bool = False
 
     def rank(self, number: int, channel: socket.socket) -> Rank:
         """Return what the scenario receives."""
@@ -119,7 +122,7 @@ SHOWN = "RACECHECK_CUDA_VISIBLE_DEVICES"
 _replies = threading.local()
 _AT_ONCE = frozenset({
     "group", "limit", "looks at clock", "looks at collective", "looks at directory", "looks at last read",
-    "looks at time", "starting", "submit",
+    "looks at time", "note", "starting", "submit",
 })  # fmt: skip
 """Announcements that the supervisor answers whatever other threads do."""
 _THREADING = frozenset({"threading", "queue", "concurrent.futures._base", "concurrent.futures.thread"})
@@ -439,6 +442,8 @@ def run(
         _hand_over(channel, controlled=job.controlled)
     connect(job, rank)
     before = len(sys.modules)
+    if isinstance(scenario, Program):
+        scenario, own = _with_program(scenario), [*own, "__main__"]
     announce({"is": "ready"})
     result, error = result_of(scenario, job.rank(rank, channel), job, channel)
     fresh = newest_modules(len(sys.modules) - before)
@@ -449,6 +454,14 @@ def run(
     _finalise(error, [*own, *filter(is_own, fresh)])
     announce({"is": "exit"})
     return status
+
+
+def _with_program(program: Program) -> Program:
+    """Return a program with the function that runs it; only ranks have it."""
+    made = copy.copy(program)
+    runner = importlib.import_module("racecheck.processes.ranks.program")
+    made.run = functools.partial(runner.main, made.launch)
+    return made
 
 
 def _run_one_by_one(place: int) -> None:
@@ -529,6 +542,8 @@ def result_of(
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
         return (Died(status=status) if status else Returned()), None
     except BaseException as error:  # noqa: BLE001
+        if job.program:
+            _complain(error, rank.rank, channel)
         return raised(error, rank.rank, job), error
     try:
         return Returned(json.loads(json.dumps(value))), None
@@ -539,6 +554,15 @@ def result_of(
             {"usage": f"{found}: return JSON data (numbers, strings, lists); for a tensor, return a digest"},
         )
         return Returned(), None
+
+
+def _complain(error: BaseException, rank: int, channel: socket.socket) -> None:
+    """Tell the supervisor of a failure that says nothing about the program: it needs what this machine lacks."""
+    runner = importlib.import_module("racecheck.processes.ranks.program")
+    if what := runner.lacks(error):
+        frames = [each for each in _traceback(error.__traceback__) if not is_installed(each.file)]
+        place = f" ({frames[0].file}:{frames[0].line})" if frames else ""
+        send(channel, {"usage": f"rank {rank} needs {what}{place}: {error}"})
 
 
 def raised(error: BaseException, rank: int, job: Job) -> Raised:

@@ -27,7 +27,7 @@ from torch.distributed.distributed_c10d import (
     get_process_group_ranks,
 )
 
-from racecheck.processes.ranks import key_value_stores, weak_collectives
+from racecheck.processes.ranks import key_value_stores, program_group, weak_collectives
 from racecheck.processes.ranks.agent import Job, announce, nanoseconds, show_gpus, stack
 
 _METHODS = {
@@ -120,6 +120,8 @@ def connect(job: Job, rank: int) -> None:
     dist.init_process_group(backend, store=store, rank=rank, world_size=job.ranks)
     if not job.controlled and not job.filtered:
         dist.barrier()
+    if job.program:
+        program_group.put_aside(job, rank)
 
 
 def gpus() -> int:
@@ -155,6 +157,7 @@ def install() -> None:
             below.impl(name, _from_cpp(packet.default, kind), "AutogradCPU")
     _libraries.append(below)
     key_value_stores.install()
+    program_group.install()
     setattr(distributed_c10d, _MAKES_GROUP, _making_group(getattr(distributed_c10d, _MAKES_GROUP)))
     library.impl("wait_tensor", _functional_wait(torch.ops._c10d_functional.wait_tensor.default), "AutogradCPU")
     _libraries.append(library)

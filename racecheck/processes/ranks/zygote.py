@@ -36,6 +36,7 @@ from racecheck.model.errors import CannotRun, RacecheckError, UsageError
 from racecheck.processes.ranks import agent, recovery_worker, time_reads
 from racecheck.processes.ranks.agent import Job
 from racecheck.targets import resolve
+from racecheck.targets.programs import Program
 from racecheck.targets.scenarios import Scenario
 
 _TRAINING, _LATE = (b"torch.optim", b"torch.nn", b"fully_shard"), ("torch._dynamo",)
@@ -122,10 +123,10 @@ class Zygote:
         before = {*sys.modules}
         with randomness.repeatable(target.rpartition("/")[2]):
             found = resolve.load(target)
-        if len(sys.modules) > len(before):
+        if isinstance(found, Program) or len(sys.modules) > len(before):
             self._own = [name for name in sys.modules if agent.is_own(name)]
             late = _OF_THE_SUITE if target.endswith("]") else ()
-            files = [found.file, *map(_source, {*self._own} - before)]
+            files = [*found.sources, *map(_source, {*self._own} - before)]
             if not self._learn([*late, *_imported_below(*files)])["learnt"]:
                 _settle()
         return {"name": found.name}
@@ -166,7 +167,8 @@ class Zygote:
                 "a module that the scenario imports started a thread, so ranks cannot be forked: "
                 "import it inside the scenario function"
             )
-        work = replace(work, output=f"{work.output}/{world}", spread=self._spread)
+        is_program = isinstance(scenario, Program)
+        work = replace(work, output=f"{work.output}/{world}", spread=self._spread, program=is_program)
         for rank, channel in enumerate(sockets):
             pid = os.fork()
             if pid == 0:

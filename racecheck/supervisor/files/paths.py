@@ -62,7 +62,7 @@ class Identities:
     _last: int = 0
 
     def meet(self, roots: Iterable[str]) -> None:
-        """Yield everything below these directories, in the order of paths."""
+        """Give a number to everything below these directories, in the order of paths."""
         for root in roots:
             for below, directories, files in os.walk(root):
                 directories.sort()

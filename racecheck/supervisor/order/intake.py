@@ -228,6 +228,10 @@ def _look_at_clock(state: State, message: dict[str, Any]) -> None:
     state.ledger.note(CLOCKS)
 
 
+def _note(state: State, message: dict[str, Any]) -> None:
+    state.ledger.note(message["text"])
+
+
 def _look_at_time(state: State, message: dict[str, Any]) -> None:
     state.look(message["nanoseconds"])
 
@@ -238,6 +242,7 @@ _LOOKS: Mapping[str, Callable[[State, dict[str, Any]], None]] = {
     "looks at directory": _look_at_directory,
     "looks at last read": _look_at_last_read,
     "looks at time": _look_at_time,
+    "note": _note,
 }
 
 

@@ -1,0 +1,92 @@
+"""Launch commands on the command line: capture the program, and watch its directory at its own path."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from racecheck.model.config import Config
+from racecheck.model.errors import UsageError
+from racecheck.processes.launchers import capture
+from racecheck.processes.session import Slot
+from racecheck.report.progress import display
+from racecheck.targets import programs
+from racecheck.targets.programs import Launch, Program
+from racecheck.targets.scenarios import Scenario
+
+
+def only_target(words: Sequence[str], start: Path | None) -> str:
+    """Return the one target that was given; raises `UsageError` for a command without ``--watch``."""
+    if len(words) > 1:
+        raise UsageError("name one TARGET, or the directory that a launch command writes to: --watch DIR -- COMMAND")
+    if start is not None:
+        raise UsageError("--from is for a launch command: add --watch DIR -- COMMAND")
+    return words[0]
+
+
+def prepare(command: Sequence[str], watched: Path, start: Path | None, settings: Config) -> tuple[Program, Slot]:
+    """Run the launcher of a command; return its program, and a slot in which nothing but racecheck's files is real.
+
+    Raises `UsageError`, and `CannotRun` where this machine cannot cover its files.
+    """
+    capture.check(command)
+    watched = _checked(watched)
+    if start is not None and not start.is_dir():
+        raise UsageError(f"--from {start}: no such directory")
+    archive = programs.pack(start or watched)
+    slot = _covered(watched, settings, [Path.cwd(), watched.parent])
+    with _closing_on_error(slot):
+        with display("starting the launcher"):
+            launch = capture.launch(command, watched, archive)
+        program = programs.load(programs.save(launch, settings.findings))
+    return program, slot
+
+
+def slot_of(scenario: Scenario, settings: Config) -> Slot | None:
+    """Return the slot that a program needs, None for any other scenario.  Raises `CannotRun`."""
+    if not isinstance(scenario, Program):
+        return None
+    launch = scenario.launch
+    return _covered(Path(launch.watched), settings, _used(launch))
+
+
+def _used(launch: Launch) -> list[Path]:
+    return [Path(launch.directory), Path(launch.watched).parent]
+
+
+def _covered(watched: Path, settings: Config, used: Sequence[Path]) -> Slot:
+    findings = settings.findings.absolute()
+    try:
+        findings.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot write findings to {findings}: {error.strerror}; set RACECHECK_FINDINGS") from None
+    slot = Slot(settings.runs)
+    with _closing_on_error(slot):
+        slot.cover(watched, [findings], used)
+    return slot
+
+
+@contextmanager
+def _closing_on_error(slot: Slot) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        slot.close()
+        raise
+
+
+def _checked(watched: Path) -> Path:
+    """Return the real path of a directory to watch; raises `UsageError` for one that cannot be."""
+    real, here = Path(os.path.realpath(watched)), Path.cwd()
+    if real == Path("/"):
+        raise UsageError("--watch /: name the directory that the checkpoints go to")
+    if here == real or here.is_relative_to(real):
+        raise UsageError(f"--watch {watched}: the working directory is in it; name the directory of the checkpoints")
+    if Path(sys.prefix).is_relative_to(real):
+        raise UsageError(f"--watch {watched}: Python's environment is in it; name the directory of the checkpoints")
+    if not real.parent.is_dir():
+        raise UsageError(f"--watch {watched}: {real.parent} does not exist; create it, as the program finds it")
+    return real

@@ -1,0 +1,193 @@
+"""Run the real launcher once, and take down what each rank would be: its script, arguments, environment, directory."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from racecheck.model.errors import UsageError
+from racecheck.targets.programs import IDENTITY, Launch, sources
+
+_INTERCEPT = Path(__file__).with_name("intercept")
+_MODULE = "torch.distributed.run"
+_KNOWN = f"torchrun, python -m {_MODULE}"
+_REFUSED = ("--no-python", "--run-path")
+_SECONDS = 120
+_PAUSE = 0.02
+_OWN = frozenset({*IDENTITY, "TORCHELASTIC_ERROR_FILE", "PYTHONPATH"})
+"""What the launcher sets for each rank, or what is not the launcher's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A process that the launcher started, as it was when it had not run anything yet."""
+
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str]
+    directory: str
+    interpreter: str
+
+
+def launch(command: Sequence[str], watched: Path, start: str) -> Launch:
+    """Return what the ranks of a launch command would run.
+
+    The launcher must run where it can do no harm (`racecheck.kernel.layer`).  ``start`` is what the watched directory
+    holds when a run begins.  Raises `UsageError` for a command that cannot be taken over.
+    """
+    check(command)
+    started = capture(command)
+    first = started[0]
+    _check_alike(started)
+    script, module, arguments = _program(first)
+    made = Launch(
+        command=tuple(command), script=script, module=module, arguments=arguments, directory=first.directory,
+        environment=_environment(first, command), ranks=len(started), watched=str(watched), start=start,
+    )  # fmt: skip
+    if script and not Path(made.file).is_file():
+        raise UsageError(f"no such file: {script}")
+    files = sources(made)
+    if module and not files and importlib.util.find_spec(module.partition(".")[0]) is None:
+        raise UsageError(f"no module named {module}")
+    for each in files:
+        _check_syntax(each)
+    return made
+
+
+def _check_syntax(file: Path) -> None:
+    try:
+        compile(file.read_bytes(), str(file), "exec", dont_inherit=True)
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror}") from None
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        raise UsageError(f"{file}{f':{line}' if line else ''}: {getattr(error, 'msg', error)}") from None
+
+
+def check(command: Sequence[str]) -> None:
+    """Raise `UsageError` for a command that is no launcher's, or that starts what cannot be stopped."""
+    name = Path(command[0]).name
+    is_module = name.startswith("python") and [*command[1:3]] == ["-m", _MODULE]
+    if name != "torchrun" and not is_module:
+        raise UsageError(f"unknown launcher {shown(command[0])}; known: {_KNOWN}")
+    _executable(command[0])
+    words = [each.replace("_", "-") for each in command]
+    nodes = re.search(r"--nnodes[= ](?!1(:1)?( |$))(\S+)", " ".join(words))
+    if nodes is not None:
+        raise UsageError(f"--nnodes {nodes[3]}: racecheck starts all ranks here; give --nodes N before the --")
+    for option in _REFUSED:
+        if option in words or f"PET_{option[2:].upper().replace('-', '_')}" in os.environ:
+            raise UsageError(f"{option} starts what racecheck cannot take over: leave it out, and name a Python script")
+
+
+def capture(command: Sequence[str]) -> list[Started]:
+    """Start the launcher; return the ranks in order.  Raises `UsageError` with what the launcher said."""
+    with tempfile.TemporaryDirectory() as place, open(f"{place}/log", "w+b") as log:
+        path = os.pathsep.join(filter(None, [str(_INTERCEPT), os.environ.get("PYTHONPATH", "")]))
+        environment = {**os.environ, "PYTHONPATH": path, "RACECHECK_CAPTURE": place}
+        process = subprocess.Popen(
+            [_executable(command[0]), *command[1:]],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        try:
+            found = _await(process, Path(place))
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        log.seek(0)
+        said = log.read().decode(errors="replace").strip().splitlines()
+    if not found:
+        last = said[-1] if said else "it printed nothing"
+        raise UsageError(f"{Path(command[0]).name} started no rank: {last}")
+    return found
+
+
+def _executable(name: str) -> str:
+    """Return a program on the path, or beside this interpreter; raises `UsageError` if there is none."""
+    found = shutil.which(name) or shutil.which(name, path=os.path.dirname(sys.executable))
+    if found is None:
+        raise UsageError(f"no such command: {name}; install torch in this environment")
+    return found
+
+
+def _await(process: subprocess.Popen[bytes], place: Path) -> list[Started]:
+    """Return the processes that have reported, when as many have as the first one says there are, or none will."""
+    end = time.monotonic() + _SECONDS
+    while time.monotonic() < end:
+        over = process.poll() is not None
+        found = [Started(**json.loads(each.read_text())) for each in place.glob("*.json")]
+        strange = next((each for each in found if "RANK" not in each.environment), None)
+        if strange is not None:
+            raise UsageError(f"the launcher started something that is no rank: {shown(*strange.arguments)}")
+        if over or (found and len(found) == int(found[0].environment["WORLD_SIZE"])):
+            return sorted(found, key=lambda each: int(each.environment["RANK"]))
+        time.sleep(_PAUSE)
+    raise UsageError(f"the launcher has not started its ranks after {_SECONDS} s; racecheck runs one machine's ranks")
+
+
+def _check_alike(started: Sequence[Started]) -> None:
+    """Raise `UsageError` unless the ranks differ in nothing but who they are."""
+    first = started[0]
+    if len(started) != int(first.environment["WORLD_SIZE"]):
+        size = first.environment["WORLD_SIZE"]
+        raise UsageError(f"the launcher started {len(started)} of {size} ranks: all must run on this machine")
+    if Path(first.interpreter).parent.resolve() != Path(sys.executable).parent.resolve():
+        raise UsageError(
+            f"the ranks run {first.interpreter}: install racecheck in that environment, and run it from there"
+        )
+    for rank, other in enumerate(started):
+        for what in ("arguments", "directory", "interpreter"):
+            one, another = getattr(first, what), getattr(other, what)
+            if one != another:
+                raise UsageError(f"rank 0 and rank {rank} differ in {what}: {shown(one)}, {shown(another)}")
+        for name in sorted({*first.environment, *other.environment} - _OWN):
+            one, another = first.environment.get(name), other.environment.get(name)
+            if one != another:
+                raise UsageError(
+                    f"rank 0 and rank {rank} differ in the variable {name}: {shown(one)}, {shown(another)}"
+                )
+
+
+def _program(first: Started) -> tuple[str, str, tuple[str, ...]]:
+    """Return the script, or the module, and its arguments."""
+    words = iter(first.arguments)
+    for word in words:
+        if word == "-m":
+            return "", next(words, ""), tuple(words)
+        if not word.startswith("-"):
+            return word, "", tuple(words)
+    raise UsageError(f"the launcher started no script: {shown(*first.arguments)}")
+
+
+def _environment(first: Started, command: Sequence[str]) -> dict[str, str]:
+    """Return what the launcher added to its own environment, the same in every session."""
+    found = {
+        name: value for name, value in first.environment.items() if name not in _OWN and os.environ.get(name) != value
+    }
+    words = " ".join(command).replace("_", "-")
+    if "--master-port" not in words:
+        found["MASTER_PORT"] = "29500"
+    if "--rdzv-id" not in words:
+        found["TORCHELASTIC_RUN_ID"] = "none"
+    return dict(sorted(found.items()))
+
+
+def shown(*words: object) -> str:
+    """Return words as a message can show them."""
+    return " ".join(repr(each) if isinstance(each, str) else str(each) for each in words)[:200]

@@ -1,0 +1,70 @@
+"""A program in a rank: the script runs as a real ``__main__``, as its launcher would have started it."""
+
+from __future__ import annotations
+
+import builtins
+import importlib.util
+import os
+import sys
+from functools import cache
+from pathlib import Path
+from types import CodeType, ModuleType
+
+from racecheck.targets.programs import Launch
+from racecheck.targets.scenarios import Rank
+
+_LACKS = {
+    "Torch not compiled with CUDA enabled": "a GPU",
+    "has no attribute '_cuda_": "a GPU",
+    "No CUDA GPUs are available": "a GPU",
+    "Found no NVIDIA driver": "a GPU",
+    "EOF when reading a line": "input, which no rank gets under racecheck",
+}
+"""What an error says where a program needs something that it cannot have here, and what that is."""
+
+
+@cache
+def compiled(file: str) -> CodeType:
+    """Return the code of a script."""
+    return compile(Path(file).read_bytes(), file, "exec", dont_inherit=True)
+
+
+def main(launch: Launch, rank: Rank) -> None:
+    """Run the program: ``python -u script.py args``, or ``python -u -m module args``."""
+    os.environ.update(launch.environment)
+    os.environ.update(ROLE_RANK=str(rank.rank), ROLE_WORLD_SIZE=str(rank.world_size))
+    os.chdir(launch.directory)
+    module = ModuleType("__main__")
+    module.__builtins__ = builtins  # type: ignore[attr-defined]
+    if launch.module:
+        first, code = launch.directory, _prepare_module(launch.module, launch.directory, module)
+    else:
+        first, code = str(Path(launch.file).resolve().parent), compiled(launch.file)
+        module.__file__ = launch.file
+    sys.argv[:] = [launch.script or str(module.__file__), *launch.arguments]
+    sys.path.insert(0, first)
+    sys.modules["__main__"] = module
+    exec(code, vars(module))  # noqa: S102  (that is what it is for)
+
+
+def _prepare_module(name: str, directory: str, module: ModuleType) -> CodeType:
+    """Give ``module`` the attributes of a module that is run by its name (runpy); returns the code."""
+    sys.path.insert(0, directory)
+    try:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.submodule_search_locations is not None:
+            spec = importlib.util.find_spec(f"{name}.__main__")
+    finally:
+        sys.path.pop(0)
+    if spec is None or spec.loader is None or spec.origin is None:
+        raise ImportError(f"No module named {name}")
+    module.__spec__, module.__file__, module.__loader__ = spec, spec.origin, spec.loader
+    module.__package__ = spec.parent
+    code = spec.loader.get_code(spec.name)  # type: ignore[attr-defined]
+    assert isinstance(code, CodeType)
+    return code
+
+
+def lacks(error: BaseException) -> str:
+    """Return what a program needs and cannot have here, if it has failed because of that; else ""."""
+    return next((what for text, what in _LACKS.items() if text in str(error)), "")

@@ -1,0 +1,233 @@
+"""Programs: what a launch command starts on every rank, as a scenario like any other."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import hashlib
+import io
+import json
+import os
+import tarfile
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from racecheck.invariants import DEFAULT, nothing_outside
+from racecheck.model.errors import UsageError
+from racecheck.model.nouns import Verdict, World
+from racecheck.targets.scenarios import Rank, Scenario
+
+IDENTITY = (
+    "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE",
+    "ROLE_WORLD_SIZE",
+)  # fmt: skip
+"""The variables that say which rank a process is, and of how many (torchrun sets them)."""
+ABSENT = "absent"
+"""What `Launch.start` says where the watched directory does not exist when a run begins."""
+_FORMAT, _VERSION = "racecheck-launch", 1
+_MOST_BYTES, _MOST_FILES = 64 << 20, 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What a launch command starts: ``script``, or ``module`` (-m), with ``arguments``, on ``ranks`` ranks.
+
+    ``command`` is what people typed, ``directory`` the working directory, ``environment`` what the launcher sets beside
+    `IDENTITY`.  ``watched`` is the watched directory, and ``start`` what it holds when a run begins: an archive (see
+    `pack`), or `ABSENT`.
+    """
+
+    command: tuple[str, ...]
+    script: str
+    module: str
+    arguments: tuple[str, ...]
+    directory: str
+    environment: Mapping[str, str]
+    ranks: int
+    watched: str
+    start: str = ABSENT
+
+    @property
+    def name(self) -> str:
+        """Return a name for people: the script's or the module's."""
+        plain = Path(self.script).stem if self.script else self.module.rpartition(".")[2]
+        return "".join(each if each.isalnum() or each in "_-" else "_" for each in plain) or "program"
+
+    @property
+    def file(self) -> str:
+        """Return the script's absolute path, "" for a module."""
+        return os.path.normpath(os.path.join(self.directory, self.script)) if self.script else ""
+
+    @property
+    def digest(self) -> str:
+        """Return ten digits that stand for it."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:10]
+
+
+class Program(Scenario):
+    """The scenario of a launch, whose file is ``file``.  A rank runs it by `racecheck.processes.ranks.program`."""
+
+    def __init__(self, launch: Launch, file: Path) -> None:
+        super().__init__(
+            _run, world=World(ranks=launch.ranks), report="", expected=Verdict.PASS, breaks="",
+            invariants=[each for each in DEFAULT if each is not nothing_outside],
+        )  # fmt: skip
+        self.launch = launch
+        self.file, self.name = file.resolve(), launch.name
+        self.before = self._start
+
+    @property
+    def sources(self) -> tuple[Path, ...]:
+        """Return the files that decide what it does: the script and the modules of its own that it imports."""
+        return tuple(sources(self.launch))
+
+    def _start(self, path: Path) -> None:
+        unpack(self.launch.start, path)
+
+
+def _run(rank: Rank) -> None:
+    del rank
+    raise AssertionError("a rank runs a program by racecheck.processes.ranks.program")
+
+
+def save(launch: Launch, directory: Path) -> Path:
+    """Write a launch to ``<directory>/<name>/launch-<digest>.json``; returns the path.  Raises `UsageError`."""
+    path = directory / launch.name / f"launch-{launch.digest}.json"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(f".{os.getpid()}")
+        part.write_text(json.dumps({"format": _FORMAT, "version": _VERSION, **asdict(launch)}, indent=1) + "\n")
+        part.replace(path)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}; set RACECHECK_FINDINGS") from None
+    return path
+
+
+def load(path: Path) -> Program:
+    """Return the program of a launch file; raises `UsageError` for a file that is none."""
+    try:
+        return _load(path, path.stat().st_mtime_ns)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot read {path}: {error}") from None
+
+
+@cache
+def _load(path: Path, changed: int) -> Program:
+    del changed
+    return Program(decode(json.loads(path.read_text()), path), path)
+
+
+def decode(data: Any, path: Path) -> Launch:
+    """Return the launch in JSON data; raises `UsageError` for anything else."""
+    try:
+        if data.pop("format") != _FORMAT or data.pop("version") != _VERSION or data.keys() != _KEYS:
+            raise ValueError
+        made = Launch(**{**data, "command": tuple(data["command"]), "arguments": tuple(data["arguments"])})
+        words = [made.script, made.module, made.directory, made.watched, made.start, *made.command, *made.arguments]
+        words += [*made.environment, *made.environment.values()]
+        if not all(isinstance(each, str) for each in words) or type(made.ranks) is not int or made.ranks < 1:
+            raise ValueError
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise UsageError(f"{path} is no launch of this racecheck: create it again with racecheck run --watch") from None
+    return made
+
+
+_KEYS = {each.name for each in fields(Launch)}
+
+
+# What the watched directory holds.
+
+
+def pack(directory: Path) -> str:
+    """Return an archive of a directory as text, `ABSENT` if there is none.
+
+    Raises `UsageError` for one that is no directory, is too large for a finding, or holds a socket or the like.
+    """
+    if not directory.exists():
+        return ABSENT
+    if not directory.is_dir():
+        raise UsageError(f"{directory} is no directory")
+    total = 0
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w:xz", format=tarfile.PAX_FORMAT) as archive:
+        for number, path in enumerate(_below(directory)):
+            status = path.lstat()
+            total += status.st_size if path.is_file() and not path.is_symlink() else 0
+            if total > _MOST_BYTES or number >= _MOST_FILES:
+                limit = f"{_MOST_BYTES >> 20} MiB in {_MOST_FILES:,} files"
+                raise UsageError(f"{directory} holds more than {limit}: give a smaller start with --from DIR")
+            if not (path.is_symlink() or path.is_file() or path.is_dir()):
+                raise UsageError(f"{path} is a socket, a pipe or a device: remove it, or give a start with --from DIR")
+            archive.add(path, arcname=os.fspath(path.relative_to(directory)), recursive=False, filter=_anonymous)
+    return base64.b64encode(data.getvalue()).decode()
+
+
+def _below(directory: Path) -> Iterator[Path]:
+    for entry in sorted(os.scandir(directory), key=lambda each: each.name):
+        yield Path(entry.path)
+        if entry.is_dir(follow_symlinks=False):
+            yield from _below(Path(entry.path))
+
+
+def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    return member
+
+
+def unpack(start: str, directory: Path) -> None:
+    """Fill an empty directory from an archive; remove it for `ABSENT`."""
+    if start == ABSENT:
+        directory.rmdir()
+        return
+    with tarfile.open(fileobj=io.BytesIO(base64.b64decode(start)), mode="r:xz") as archive:
+        members = archive.getmembers()
+        if len(members) > _MOST_FILES or sum(each.size for each in members) > _MOST_BYTES:
+            raise UsageError("the start of this launch is too large")
+        archive.extractall(directory, members, filter="tar")
+
+
+# What the program consists of.
+
+
+def sources(launch: Launch) -> list[Path]:
+    """Return the script, or the module, and the modules beside it that it imports, also indirectly."""
+    roots = [Path(launch.file).parent] if launch.script else [Path(launch.directory)]
+    found: dict[Path, None] = {}
+    todo = (
+        [Path(launch.file)]
+        if launch.script
+        else [*_files_of(launch.module, roots), *_files_of(f"{launch.module}.__main__", roots)]
+    )
+    while todo:
+        file = todo.pop()
+        if file not in found and file.is_file():
+            found[file] = None
+            todo += [each for name in _imported(file) for each in _files_of(name, roots)]
+    return sorted(found)
+
+
+def _imported(file: Path) -> Iterator[str]:
+    """Yield the names of the modules that a file imports, wherever in it."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            yield from (module, *(f"{module}.{each.name}".lstrip(".") for each in node.names))
+
+
+def _files_of(name: str, roots: list[Path]) -> Iterator[Path]:
+    """Yield the files of a module below some directories, its packages included."""
+    parts = [each for each in name.split(".") if each]
+    for root in roots:
+        for count in range(1, len(parts) + 1):
+            place = root.joinpath(*parts[:count])
+            yield from (each for each in (place.with_suffix(".py"), place / "__init__.py") if each.is_file())

@@ -1,0 +1,167 @@
+"""``racecheck run --watch DIR -- torchrun ...``: programs that know nothing of racecheck, launched as they are.
+
+Each command is a process of its own: it covers the machine's files for itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from racecheck.kernel import proc
+from tests.kernel.test_layer import snapshot
+
+ROOT = Path(__file__).parents[2]
+LAUNCHED = ROOT / "tests" / "programs" / "launched"
+TORCHRUN = ["torchrun", "--nproc-per-node=2"]
+Racecheck = Callable[..., tuple[int, str]]
+
+pytestmark = pytest.mark.xdist_group("programs")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A user's directory with the programs, an earlier checkpoint and a file of notes."""
+    made = tmp_path / "project"
+    shutil.copytree(LAUNCHED, made, ignore=shutil.ignore_patterns("__pycache__", "__init__.py"))
+    (made / "package" / "__init__.py").touch()
+    (made / "checkpoints" / "my_run").mkdir(parents=True)
+    (made / "checkpoints" / "my_run" / "old.pt").write_bytes(b"old")
+    (made / "notes.txt").write_text("notes")
+    (made / "out").mkdir()
+    return made
+
+
+def environment(project: Path) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "RACECHECK_FINDINGS": str(project.parent / "findings")}
+
+
+@pytest.fixture
+def racecheck(project: Path) -> Racecheck:
+    """Runs a command in the project; returns its status, and what it printed."""
+
+    def run(*words: Any) -> tuple[int, str]:
+        command = [sys.executable, "-m", "racecheck", *map(str, words)]
+        done = subprocess.run(
+            command, cwd=project, env=environment(project), capture_output=True, text=True, check=False
+        )
+        return done.returncode, done.stdout or done.stderr
+
+    return run
+
+
+def test_a_race_is_found_and_replays_and_no_file_of_the_user_changes(project: Path, racecheck: Racecheck) -> None:
+    before = snapshot(project)
+    status, text = racecheck(
+        "run", "--watch", "checkpoints/my_run", "--json", "--", *TORCHRUN, "train.py", "--overwrite"
+    )
+    assert status == 1, text
+    data = json.loads(text)
+    assert data["violations"][0]["invariant"] == "no-file-errors"
+    assert snapshot(project) == before
+    finding = Path(data["violations"][0]["finding"])
+    for launch in finding.parent.glob("launch-*.json"):
+        launch.unlink()
+    status, text = racecheck("replay", finding, "--times", 5, "--json")
+    assert (status, json.loads(text)["reproduced"]) == (1, 5), "the finding carries all that it takes"
+    (project / "train.py").write_text((project / "train.py").read_text() + "# changed\n")
+    status, text = racecheck("replay", finding)
+    assert status == 2
+    assert "train.py has changed since the finding was created" in text
+
+
+def test_a_careful_program_passes_and_what_it_writes_elsewhere_is_thrown_away(
+    project: Path, racecheck: Racecheck
+) -> None:
+    before = snapshot(project)
+    status, text = racecheck("run", "--watch", "checkpoints/my_run", "--", *TORCHRUN, "careful.py")
+    assert status == 0, text
+    assert text.startswith("PASS  EXHAUSTED")
+    assert "the program's NCCL groups are gloo here" in text
+    assert f"thrown away, not real: what was written to {project}/log.txt and 2 more" in text
+    assert snapshot(project) == before
+
+
+def test_a_module_with_a_race_in_what_it_imports(project: Path, racecheck: Racecheck) -> None:
+    command = ["torchrun", "--nproc-per-node=3", "-m", "package.start", "--name", "a b"]
+    status, text = racecheck("run", "--watch", "out", "--nodes", 3, "--", *command)
+    assert status == 1, text
+    assert "package/saving.py:10 save" in text
+    assert not [*(project / "out").iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--watch", "/", "--", "torchrun", "train.py"], "name the directory that the checkpoints go to"),
+        (["--watch", ".", "--", "torchrun", "train.py"], "the working directory is in it"),
+        (["--watch", "no/such/dir", "--", "torchrun", "train.py"], "no/such does not exist"),
+        (["--watch", "notes.txt", "--", "torchrun", "train.py"], "notes.txt is no directory"),
+        (["--watch", "out", "--", "bash", "run.sh"], "unknown launcher 'bash'"),
+        (["--watch", "out", "--", "python", "train.py"], "unknown launcher 'python'"),
+        (["--watch", "out", "--", "torchrun", "--no-python", "ls"], "--no-python starts what racecheck cannot"),
+        (["--watch", "out", "--", "torchrun", "--nnodes=2", "train.py"], "--nnodes 2: racecheck starts all ranks here"),
+        (["--watch", "out", "--from", "nowhere", "--", "torchrun", "train.py"], "--from nowhere: no such directory"),
+        (["--", "torchrun", "train.py"], "name one TARGET"),
+        (["--from", "out", "x.py::y"], "--from is for a launch command"),
+    ],
+)
+def test_wrong_usage_is_reported_in_one_line_at_once(racecheck: Racecheck, words: list[str], message: str) -> None:
+    status, text = racecheck("run", *words)
+    assert status == 2
+    assert message in text
+    assert len(text.splitlines()) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("program", "status", "message"),
+    [
+        (None, 2, "no such file: bad.py"),
+        ("def (", 2, "bad.py:1: invalid syntax"),
+        ("input()", 2, "needs input, which no rank gets under racecheck"),
+        ("import torch; torch.cuda.set_device(0)", 2, "needs a GPU"),
+        ("print('nothing')", 3, "a program that does nothing in the watched directory"),
+        ("import sys; open('out/a', 'w'); sys.exit(3)", 1, "exited with status 3"),
+        ("open('out/' + __import__('os').environ['RANK'], 'w')", 0, "PASS  EXHAUSTED"),
+    ],
+)
+def test_a_strange_program_gets_a_plain_answer(
+    project: Path, racecheck: Racecheck, program: str | None, status: int, message: str
+) -> None:
+    if program is not None:
+        (project / "bad.py").write_text(program + "\n")
+    before = snapshot(project)
+    found, text = racecheck("run", "--watch", "out", "--schedules", 3, "--", *TORCHRUN, "bad.py")
+    assert (found, message in text) == (status, True), text
+    assert snapshot(project) == before
+
+
+@pytest.mark.slow
+def test_racecheck_killed_half_way_changes_nothing_and_leaves_no_process(project: Path) -> None:
+    before = snapshot(project)
+    words = ["run", "--watch", "checkpoints/my_run", "--keep-going", "--schedules", "9999"]
+    command = [sys.executable, "-m", "racecheck", *words, "--", *TORCHRUN, "train.py", "--overwrite"]
+    process = subprocess.Popen(
+        command, cwd=project, env=environment(project), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    time.sleep(6)
+    started = proc.descendants(process.pid)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert started
+    deadline = time.monotonic() + 20
+    while any(Path(f"/proc/{pid}").exists() for pid in started) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not [pid for pid in started if Path(f"/proc/{pid}").exists()]
+    assert snapshot(project) == before

@@ -1,0 +1,1 @@
+"""Programs that know nothing of racecheck, as a launcher starts them.  Not collected by pytest."""
