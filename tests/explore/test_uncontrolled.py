@@ -103,7 +103,7 @@ def test_auto_takes_nccl_where_each_rank_has_a_gpu(
     def job(_: str, world: World, __: str, **___: bool) -> None:
         raise CannotRun(f"asked for {world.backend}")
 
-    monkeypatch.setattr(type(session), "gpus", gpus)
+    monkeypatch.setitem(vars(session), "gpus", gpus)  # a cached property
     monkeypatch.setattr(session, "job", job)
     with pytest.raises(CannotRun, match=f"asked for {backend}"):
         free.run(session, f"{HERE}::saves", World(backend="auto"), seed="0")

@@ -12,4 +12,4 @@ from racecheck.processes.session import Session
 
 @pytest.fixture
 def shared(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(examination, "start", lambda base: nullcontext(session))
+    monkeypatch.setattr(examination, "start", lambda base, slot=None: nullcontext(session))

@@ -50,11 +50,11 @@ def environment(project: Path) -> dict[str, str]:
 def racecheck(project: Path) -> Racecheck:
     """Runs a command in the project; returns its status, and what it printed."""
 
-    def run(*words: Any) -> tuple[int, str]:
+    def run(*words: Any, path: Path = ROOT) -> tuple[int, str]:
         command = [sys.executable, "-m", "racecheck", *map(str, words)]
-        done = subprocess.run(
-            command, cwd=project, env=environment(project), capture_output=True, text=True, check=False
-        )
+        given = environment(project)
+        given["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([given["PYTHONPATH"], str(path)]))
+        done = subprocess.run(command, cwd=project, env=given, capture_output=True, text=True, check=False)
         return done.returncode, done.stdout or done.stderr
 
     return run
@@ -165,3 +165,19 @@ def test_racecheck_killed_half_way_changes_nothing_and_leaves_no_process(project
         time.sleep(0.1)
     assert not [pid for pid in started if Path(f"/proc/{pid}").exists()]
     assert snapshot(project) == before
+
+
+@pytest.mark.slow
+def test_a_module_that_asks_for_its_rank_when_imported_is_imported_in_each_rank(
+    project: Path, racecheck: Racecheck
+) -> None:
+    """A rank that believes that it is rank 0 would be a finding that racecheck made up."""
+    installed = project / "site-packages"
+    installed.mkdir()
+    (installed / "asks.py").write_text("import os\nRANK = int(os.environ.get('RANK', 0))\n")
+    (project / "asking.py").write_text(
+        "import os, sys\nsys.path.append('site-packages')\nimport asks\n"
+        "open(f'out/{asks.RANK}', 'x').close()\nassert str(asks.RANK) == os.environ['RANK']\n"
+    )
+    status, text = racecheck("run", "--watch", "out", "--", *TORCHRUN, "asking.py", path=installed)
+    assert status == 0, text

@@ -106,7 +106,7 @@ class TestGate:
         replays = re.findall(r"racecheck replay (\S+json)", Path("m.md").read_text())
         assert len({*replays}) > 1
         with lasting.use() as session:
-            monkeypatch.setattr(examination, "start", lambda _: nullcontext(session))
+            monkeypatch.setattr(examination, "start", lambda *_: nullcontext(session))
             assert [main(["replay", finding, "--times", "1"]) for finding in dict.fromkeys(replays)] == [1] * len(
                 {*replays}
             )

@@ -215,7 +215,7 @@ def _table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
         "racecheck run --watch checkpoints/my_run -- torchrun --nproc-per-node=4 train.py --overwrite",
     ),
 )
-@click.argument("target", nargs=-1, required=True, metavar="TARGET | -- COMMAND...")
+@click.argument("target", nargs=-1, required=True, metavar="TARGET")
 @option(
     "--watch",
     group=WHAT,

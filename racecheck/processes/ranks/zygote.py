@@ -25,8 +25,8 @@ import socket
 import sys
 import traceback
 import weakref
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from racecheck.model.errors import CannotRun, RacecheckError, UsageError
 from racecheck.processes.ranks import agent, recovery_worker, time_reads
 from racecheck.processes.ranks.agent import Job
 from racecheck.targets import resolve
-from racecheck.targets.programs import Program
+from racecheck.targets.programs import IDENTITY, Program
 from racecheck.targets.scenarios import Scenario
 
 _TRAINING, _LATE = (b"torch.optim", b"torch.nn", b"fully_shard"), ("torch._dynamo",)
@@ -46,6 +46,8 @@ _HARMLESS = frozenset(_OF_THE_SUITE)
 _PR_SET_CHILD_SUBREAPER = 36
 _MADV_COLLAPSE = 25
 _HUGE = 2 << 20
+_apart: list[str] = []
+"""Programs: what they import is imported in each rank if it asks for the rank meanwhile."""
 _MUCH = 0.5
 """Processor seconds after which a rank computes so much that it should not share a processor with others."""
 
@@ -123,6 +125,8 @@ class Zygote:
         before = {*sys.modules}
         with randomness.repeatable(target.rpartition("/")[2]):
             found = resolve.load(target)
+        if isinstance(found, Program):
+            _apart.append(target)
         if isinstance(found, Program) or len(sys.modules) > len(before):
             self._own = [name for name in sys.modules if agent.is_own(name)]
             late = _OF_THE_SUITE if target.endswith("]") else ()
@@ -301,11 +305,33 @@ def _import_harmless(modules: list[str], harmful: list[str]) -> list[str]:
 
 
 def _try_import(modules: list[str]) -> None:
-    for each in modules:
-        with suppress(Exception):
-            importlib.import_module(each)
+    with _questions() as asked:
+        for each in modules:
+            with suppress(Exception):
+                importlib.import_module(each)
     if len(proc.threads(os.getpid())) != 1:
         raise CannotRun("importing these starts a thread")
+    if asked and _apart:
+        raise CannotRun(f"importing these asks for {asked[0]}, which differs from rank to rank")
+
+
+@contextmanager
+def _questions() -> Iterator[list[str]]:
+    """Take down which variables that tell ranks apart are asked for."""
+    asked: list[str] = []
+    kind = type(os.environ)
+    get = kind.__getitem__
+
+    def noting(self: os._Environ[str], name: str) -> str:
+        if name in IDENTITY:
+            asked.append(name)
+        return get(self, name)
+
+    kind.__getitem__ = noting  # type: ignore[method-assign]
+    try:
+        yield asked
+    finally:
+        kind.__getitem__ = get  # type: ignore[method-assign]
 
 
 def _source(name: str) -> Path:
