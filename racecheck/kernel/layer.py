@@ -20,7 +20,8 @@ from pathlib import Path
 from racecheck.kernel import namespace
 
 _DETACH, _READ_ONLY, _REMOUNT = 2, 1, 32
-_MEMORY = Path("/dev/shm")  # noqa: S108
+_MEMORY = Path("/dev/shm")  # noqa: S108  (a place to cover: no file with a guessable name is made there)
+_TEMPORARY = Path("/var/tmp")  # noqa: S108  (a place to cover, likewise)
 _KERNEL = frozenset({
     "autofs", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "devtmpfs", "efivarfs",
     "fusectl", "hugetlbfs", "mqueue", "nsfs", "proc", "pstore", "ramfs", "rpc_pipefs", "securityfs", "selinuxfs",
@@ -70,7 +71,7 @@ class Layer:
 
     def __init__(self, place: Path, real: Sequence[Path], used: Sequence[Path] = ()) -> None:
         self._place, self._real = place.resolve(), [each.resolve() for each in real]
-        self._used = [each.resolve() for each in (*used, Path.home(), Path("/var/tmp"))]  # noqa: S108
+        self._used = [each.resolve() for each in (*used, Path.home(), _TEMPORARY)]
         self._times = 0
         self._is_root = os.geteuid() == 0
         namespace.enter()
@@ -135,10 +136,15 @@ class Layer:
         """Return the paths outside of the directory ``within`` that have been written, made or removed."""
         found: list[str] = []
         for number, path in enumerate(self._below):
-            if path in self._covered and path != _MEMORY:
+            if path == _MEMORY:
+                found += [each.path for each in os.scandir(path) if not self._leads_to_real(Path(each.path))]
+            elif path in self._covered:
                 made = [] if self._is_root else self._used
                 _changes(self._place / str(self._times) / str(number) / "upper", path, within, made, found)
         return found
+
+    def _leads_to_real(self, path: Path) -> bool:
+        return any(each.is_relative_to(path) for each in self._real)
 
     def renew(self) -> None:
         """Forget what has been written.  No process may write meanwhile."""

@@ -23,6 +23,7 @@ _CONDITIONS = {
     "collectives overlap with ops": "no rank changes a collective's tensor before its wait",
     "listings are sorted": "listings are sorted",
     "the program reads clocks": "clocks read as in these schedules",
+    "a rank failed, and the launcher": "the launcher's SIGTERM to other ranks, after one failed, comes last",
     "collectives return as early": "for collectives that return as early as MPI and NCCL allow",
 }
 """The condition of a claim, by the beginning of the note that asks for it."""

@@ -107,6 +107,8 @@ class Supervisor:
         state = self._state
         if any(rank.shared for rank in state.ranks):
             state.ledger.note(announced_ops.CONDITION)
+        if self._session.slot.is_covered and not all(isinstance(each, Returned) for each in results):
+            state.ledger.note("a rank failed, and the launcher would send SIGTERM to the others: not modelled")
         if self._session.slot.is_covered and not any(isinstance(event, Op) for event in state.trace):
             state.ledger.hole("a program that does nothing in the watched directory")
         if outside := self._session.slot.changed_outside():

@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from typing import Any
 import pytest
 
 from racecheck.kernel import proc
-from tests.kernel.test_layer import snapshot
+from tests.support.waiting import eventually, snapshot
 
 ROOT = Path(__file__).parents[2]
 LAUNCHED = ROOT / "tests" / "programs" / "launched"
@@ -92,6 +91,17 @@ def test_a_careful_program_passes_and_what_it_writes_elsewhere_is_thrown_away(
     assert snapshot(project) == before
 
 
+def test_what_a_run_leaves_in_shared_memory_or_outside_is_gone_in_the_next(project: Path, racecheck: Racecheck) -> None:
+    """Else the second run would fail, and only because racecheck made the first one."""
+    (project / "leaves.py").write_text(
+        "import os\nrank = os.environ['RANK']\nopen(f'out/{rank}', 'x').close()\n"
+        "if rank == '0':\n    [open(each, 'x').close() for each in ('/dev/shm/left', 'left', '/var/tmp/left')]\n"
+    )
+    status, text = racecheck("run", "--watch", "out", "--", *TORCHRUN, "leaves.py")
+    assert status == 0, text
+    assert text.startswith("PASS  EXHAUSTED")
+
+
 def test_a_module_with_a_race_in_what_it_imports(project: Path, racecheck: Racecheck) -> None:
     command = ["torchrun", "--nproc-per-node=3", "-m", "package.start", "--name", "a b"]
     status, text = racecheck("run", "--watch", "out", "--nodes", 3, "--", *command)
@@ -155,15 +165,12 @@ def test_racecheck_killed_half_way_changes_nothing_and_leaves_no_process(project
     process = subprocess.Popen(
         command, cwd=project, env=environment(project), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    time.sleep(6)
+    assert eventually(lambda: any((project.parent / "findings").rglob("[0-9a-f]*.json"))), "it has found the race"
     started = proc.descendants(process.pid)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert started
-    deadline = time.monotonic() + 20
-    while any(Path(f"/proc/{pid}").exists() for pid in started) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not [pid for pid in started if Path(f"/proc/{pid}").exists()]
+    assert eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in started))
     assert snapshot(project) == before
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import subprocess
@@ -14,19 +13,9 @@ import pytest
 
 from racecheck.kernel.layer import Mount, writable
 from tests.programs.layered import MARK
+from tests.support.waiting import snapshot
 
 ROOT = Path(__file__).parents[2]
-
-
-def snapshot(tree: Path) -> dict[str, Any]:
-    """Everything below a directory: kinds, modes, times, names, contents."""
-    found: dict[str, Any] = {}
-    for path in sorted(tree.rglob("*")):
-        status = path.lstat()
-        data = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
-        digest = hashlib.sha256(data).hexdigest()
-        found[str(path)] = status.st_mode, status.st_mtime_ns, status.st_size, status.st_nlink, digest
-    return found
 
 
 @pytest.fixture

@@ -74,12 +74,11 @@ def test_ranks_that_differ_in_more_than_their_number_are_refused() -> None:
         capture._check_alike([rank(0)])
 
 
-def launch(tmp_path: Path, **changed: object) -> Launch:
-    fields = {
-        "command": ("torchrun", "train.py"), "script": "train.py", "module": "", "arguments": ("--x", "1"),
-        "directory": str(tmp_path), "environment": {"A": "b"}, "ranks": 2, "watched": str(tmp_path / "out"),
-    }  # fmt: skip
-    return Launch(**{**fields, **changed})  # type: ignore[arg-type]
+def launch(tmp_path: Path) -> Launch:
+    return Launch(
+        command=("torchrun", "train.py"), script="train.py", module="", arguments=("--x", "1"), directory=str(tmp_path),
+        environment={"A": "b"}, ranks=2, watched=str(tmp_path / "out"),
+    )  # fmt: skip
 
 
 def test_a_launch_comes_back_from_its_file(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import RandomWalk
 from tests.support import soak
 from tests.support.targets import TARGETS, target
+from tests.support.waiting import eventually
 
 _DRIVER = """
 import sys
@@ -45,15 +45,6 @@ def processes_of(slot: str) -> list[int]:
         except (OSError, ValueError):
             continue
     return found
-
-
-def eventually(condition: object, seconds: float = 60) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():  # type: ignore[operator]
-            return True
-        time.sleep(0.05)
-    return False
 
 
 @contextmanager

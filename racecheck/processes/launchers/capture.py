@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -25,7 +26,6 @@ _MODULE = "torch.distributed.run"
 _KNOWN = f"torchrun, python -m {_MODULE}"
 _REFUSED = ("--no-python", "--run-path")
 _SECONDS = 120
-_PAUSE = 0.02
 _OWN = frozenset({*IDENTITY, "TORCHELASTIC_ERROR_FILE", "PYTHONPATH"})
 """What the launcher sets for each rank, or what is not the launcher's."""
 
@@ -94,6 +94,7 @@ def check(command: Sequence[str]) -> None:
 def capture(command: Sequence[str]) -> list[Started]:
     """Start the launcher; return the ranks in order.  Raises `UsageError` with what the launcher said."""
     with tempfile.TemporaryDirectory() as place, open(f"{place}/log", "w+b") as log:
+        os.mkfifo(f"{place}/news")
         path = os.pathsep.join(filter(None, [str(_INTERCEPT), os.environ.get("PYTHONPATH", "")]))
         environment = {**os.environ, "PYTHONPATH": path, "RACECHECK_CAPTURE": place}
         process = subprocess.Popen(
@@ -129,15 +130,28 @@ def _executable(name: str) -> str:
 def _await(process: subprocess.Popen[bytes], place: Path) -> list[Started]:
     """Return the processes that have reported, when as many have as the first one says there are, or none will."""
     end = time.monotonic() + _SECONDS
-    while time.monotonic() < end:
-        over = process.poll() is not None
+    news, over = os.open(place / "news", os.O_RDWR | os.O_NONBLOCK), os.pidfd_open(process.pid)
+    try:
+        return _listen(place, news, over, end)
+    finally:
+        os.close(news)
+        os.close(over)
+
+
+def _listen(place: Path, news: int, launcher: int, end: float) -> list[Started]:
+    poll = select.poll()
+    for each in (news, launcher):
+        poll.register(each, select.POLLIN)
+    while (left := end - time.monotonic()) > 0:
+        ready = {each for each, _ in poll.poll(left * 1000)}
+        if news in ready:
+            os.read(news, 4096)
         found = [Started(**json.loads(each.read_text())) for each in place.glob("*.json")]
         strange = next((each for each in found if "RANK" not in each.environment), None)
         if strange is not None:
             raise UsageError(f"the launcher started something that is no rank: {shown(*strange.arguments)}")
-        if over or (found and len(found) == int(found[0].environment["WORLD_SIZE"])):
+        if launcher in ready or (found and len(found) == int(found[0].environment["WORLD_SIZE"])):
             return sorted(found, key=lambda each: int(each.environment["RANK"]))
-        time.sleep(_PAUSE)
     raise UsageError(f"the launcher has not started its ranks after {_SECONDS} s; racecheck runs one machine's ranks")
 
 

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import sys
 from functools import cache
+from importlib.abc import InspectLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
@@ -35,7 +36,7 @@ def main(launch: Launch, rank: Rank) -> None:
     os.environ.update(ROLE_RANK=str(rank.rank), ROLE_WORLD_SIZE=str(rank.world_size))
     os.chdir(launch.directory)
     module = ModuleType("__main__")
-    module.__builtins__ = builtins  # type: ignore[attr-defined]
+    vars(module)["__builtins__"] = builtins
     if launch.module:
         first, code = launch.directory, _prepare_module(launch.module, launch.directory, module)
     else:
@@ -44,7 +45,7 @@ def main(launch: Launch, rank: Rank) -> None:
     sys.argv[:] = [launch.script or str(module.__file__), *launch.arguments]
     sys.path.insert(0, first)
     sys.modules["__main__"] = module
-    exec(code, vars(module))  # noqa: S102  (that is what it is for)
+    exec(code, vars(module))  # noqa: S102  (the user asked to run this program)
 
 
 def _prepare_module(name: str, directory: str, module: ModuleType) -> CodeType:
@@ -56,11 +57,11 @@ def _prepare_module(name: str, directory: str, module: ModuleType) -> CodeType:
             spec = importlib.util.find_spec(f"{name}.__main__")
     finally:
         sys.path.pop(0)
-    if spec is None or spec.loader is None or spec.origin is None:
+    if spec is None or spec.origin is None or not isinstance(spec.loader, InspectLoader):
         raise ImportError(f"No module named {name}")
     module.__spec__, module.__file__, module.__loader__ = spec, spec.origin, spec.loader
     module.__package__ = spec.parent
-    code = spec.loader.get_code(spec.name)  # type: ignore[attr-defined]
+    code = spec.loader.get_code(spec.name)
     assert isinstance(code, CodeType)
     return code
 

@@ -34,7 +34,7 @@ def install() -> None:
     """Replace ``init_process_group`` under every name that modules know it by; done once, in the zygote."""
     for module in [*sys.modules.values()]:
         if getattr(module, "__dict__", {}).get("init_process_group") is _init:
-            setattr(module, "init_process_group", init_process_group)  # noqa: B010
+            vars(module)["init_process_group"] = init_process_group
 
 
 def put_aside(job: Job, rank: int) -> None:

@@ -319,19 +319,18 @@ def _try_import(modules: list[str]) -> None:
 def _questions() -> Iterator[list[str]]:
     """Take down which variables that tell ranks apart are asked for."""
     asked: list[str] = []
-    kind = type(os.environ)
-    get = kind.__getitem__
+    encode = os.environ.encodekey  # every look at a variable encodes its name first
 
-    def noting(self: os._Environ[str], name: str) -> str:
+    def noting(name: str) -> str:
         if name in IDENTITY:
             asked.append(name)
-        return get(self, name)
+        return encode(name)
 
-    kind.__getitem__ = noting  # type: ignore[method-assign]
+    os.environ.encodekey = noting
     try:
         yield asked
     finally:
-        kind.__getitem__ = get  # type: ignore[method-assign]
+        os.environ.encodekey = encode
 
 
 def _source(name: str) -> Path:

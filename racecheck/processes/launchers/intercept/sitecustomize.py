@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import os
 import sys
 
@@ -41,8 +42,6 @@ def _is_launcher() -> bool:
 
 
 def _report() -> None:
-    import json  # noqa: PLC0415  (a launcher need not wait for it)
-
     environment = {name: value for name, value in os.environ.items() if name != "RACECHECK_CAPTURE"}
     path = [each for each in environment.get("PYTHONPATH", "").split(os.pathsep) if each and each != _HERE]
     environment["PYTHONPATH"] = os.pathsep.join(path)
@@ -53,6 +52,9 @@ def _report() -> None:
     with open(f"{_PLACE}/{os.getpid()}.part", "w") as file:
         json.dump(said, file)
     os.rename(f"{_PLACE}/{os.getpid()}.part", f"{_PLACE}/{os.getpid()}.json")
+    news = os.open(f"{_PLACE}/news", os.O_WRONLY)
+    os.write(news, b".")
+    os.close(news)
 
 
 def _stop_all_but_the_launcher() -> None:
