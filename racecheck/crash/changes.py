@@ -21,7 +21,7 @@ PAGE = 4096
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What lasts or is lost as one: bytes of a file ("data"), its size ("size"), or names.
+    """A change that lasts or is lost as a whole: bytes of a file ("data"), its size ("size"), or names.
 
     ``entry`` is where in the log it comes from, ``inode`` what it is about.  ``removes`` are names that go, ``adds``
     those that come and what they lead to.  ``extends``: bytes beyond the end of the file; ``shrinks``: it gets shorter.
@@ -43,7 +43,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What lasts of a run.
+    """The part of a run that lasts.
 
     These changes last, of one of them (``torn``: a change, and the range of its bytes) only a part.  ``sizes`` are
     pairs of file and size where the length differs from what the changes say; a longer file ends in zeros.

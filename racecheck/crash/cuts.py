@@ -78,7 +78,7 @@ def cuts(log: Log, acks: Sequence[int] = (), promises: int | None = None) -> tup
 
 
 class _Plan:
-    """What is known of a log that is to be cut."""
+    """The facts about a log that is to be cut."""
 
     def __init__(self, log: Log, acks: Sequence[int]) -> None:
         self.log = log

@@ -1,4 +1,4 @@
-"""What a model allows to last of a run that was cut."""
+"""The sets of changes that a model allows to last of a run that was cut."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Legal:
 
 
 class Limits:
-    """What a model allows for one log, wherever the log is cut."""
+    """The sets of changes that a model allows to last, for one log and each of its cuts."""
 
     def __init__(self, changes: Changes, model: Model) -> None:
         self.rules = apart(model.rules, changes) if changes.log.per_node else model.rules(changes)

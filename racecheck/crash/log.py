@@ -1,4 +1,4 @@
-"""What a run did to its disk, and what a crash leaves of it: plain data.
+"""A run's effects on its disk, and the disk that a crash leaves: plain data.
 
 Objects are known by number, never by path: a name may lead to another object later, an object may have many names.
 """
@@ -109,7 +109,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """What a run did to its disk: ``start``, then ``entries``, in the order of the trace.
+    """A run's effects on its disk: ``start``, then ``entries``, in the order of the trace.
 
     Only calls that succeeded, and of these only such as changed or promised something.  ``moments`` are all events of
     the trace, in order (`racecheck.crash.cuts.moments`); without them the ranks are only ever cut in the order of the
@@ -136,7 +136,7 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What a disk has under one path.  The ``extents`` of a file are from 0 to its ``size``, without gaps, merged."""
+    """The object that a disk has under one path.  The ``extents`` of a file cover 0 to its ``size``, merged."""
 
     kind: ObjectKind
     extents: tuple[Extent, ...] = ()
@@ -146,7 +146,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """What a crash left: (path, what is there), sorted by path, below the watched directory.
+    """The disk that a crash left: (path, object), sorted by path, below the watched directory.
 
     Disks that hold the same spans of the same blobs are equal, whatever made them.
     """

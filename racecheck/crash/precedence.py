@@ -1,4 +1,4 @@
-"""What comes before what in a run, in every order of its independent ops.
+"""The order of a run's events that holds in every order of its independent ops.
 
 Two ops that do not depend on each other may go in either order, and of these orders the search runs one.  To a disk
 they are not the same: a journal has them in the order in which they went.  So a crash is judged by the happens-before

@@ -64,7 +64,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """What the run was made with; "" for a package that is not installed."""
+    """Versions that the run was made with; "" for a package that is not installed."""
 
     racecheck: str
     python: str

@@ -67,7 +67,7 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What was searched, and how far; ``names`` are patterns of names that differ from run to run."""
+    """The search that was made, and how far it came; ``names`` are patterns of names that differ from run to run."""
 
     scenario: Reference
     world: World

@@ -122,7 +122,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What to explore and how far: ``schedules`` runs, and no new run after ``seconds`` (0: no limit).
+    """The scenario to explore, and how far: ``schedules`` runs, and no new run after ``seconds`` (0: no limit).
 
     Runs before a cut do not count.  ``keep_going``: also after a violation; ``earlier`` is a search that was cut short,
     to go on with.  ``findings`` is where findings go; None keeps none.  ``names`` are patterns of names that are known
@@ -584,7 +584,7 @@ def _explained(
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
-    """What one passing run says of others; ``prediction`` is None, for the ``reasons``, if there is no such run.
+    """The conclusions from one passing run; ``prediction`` is None, for the ``reasons``, if there is no such run.
 
     ``findings`` are the files of the confirmed races, by the race's place in the prediction.
     """

@@ -30,7 +30,7 @@ _MOST_OPS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class What:
-    """What to run; ``contents``: the outcome says what is in checkpoint files."""
+    """A run to make; ``contents``: the outcome says what is in checkpoint files."""
 
     scenario: Scenario
     world: World
@@ -39,7 +39,7 @@ class What:
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """What has to be run twice before it is relied on."""
+        """The settings of a run, which is made twice before it is relied on."""
         return self.scenario.reference, self.world.ranks, self.world.nodes, self.world.storage, self.world.sizes
 
 

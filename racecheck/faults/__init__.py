@@ -1,4 +1,4 @@
-"""What goes wrong on purpose: the grammar of faults, and which ops a fault hits.
+"""Faults that are injected on purpose: their grammar, and which ops a fault hits.
 
 Not here: how a fault is injected into a call (`supervisor.effects`), what a crash leaves (`crash`).
 Imports: kernel, model.

@@ -32,11 +32,11 @@ GRAMMAR = (
 
 KILLS = ("kill", "kill-node", "kill-job")
 MODELS = ("kill", "ext4", "xfs", "btrfs", "posix-min", "ordered", "nfs", "nfs-server", "object")
-"""What may survive a crash: everything that was called, or what a file system of this kind promises."""
+"""The persistence models of a crash: everything that was called lasts, or what a file system of this kind promises."""
 
 _OWN = frozenset({"clock", "clone", "timer", "random", "dup", "ioctl", "advise", "exec", "fcntl", "reap", "submit"})
 CALLS = tuple(sorted({row.family for row in TABLE.values()} - _OWN | {"rmdir"}))
-"""What a fault may be about: the families of ops."""
+"""The families of ops that a fault may be about."""
 
 _MOVING = frozenset({"read", "write"})
 _NEEDS_CALLS = {"short": _MOVING, "torn": frozenset({"write"})}

@@ -1,4 +1,4 @@
-"""What people and CI start: the command line, the pytest plugin and its fixture, property tests, the suite in tests.
+"""The programs that people and CI start: command line, pytest plugin and fixture, property tests, the suite in tests.
 
 Not here: how a search runs (`explore`), how its result reads (`report`), the gate's verdict (`gate`).
 Imports: crash, explore, faults, gate, invariants, model, processes, report, scheduling, storage, targets.

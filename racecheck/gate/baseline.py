@@ -28,7 +28,7 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What was found, compared with what was known: each a line of a baseline."""
+    """Findings, compared with the known ones: each a line of a baseline."""
 
     new: tuple[str, ...] = ()
     known: tuple[str, ...] = ()

@@ -30,7 +30,7 @@ LEGEND: dict[Kind, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What is known of a checkpointer, an invariant and a storage, and what it rests on.
+    """The knowledge of a checkpointer, an invariant and a storage, and its grounds.
 
     ``is_part``: some of the faults, stale reads or crash states were left out.
     """

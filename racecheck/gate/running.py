@@ -24,7 +24,7 @@ from racecheck.targets import listing, resolve
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is to be judged: checkpointers by name, and which checks on which storages (none: all).
+    """The work of a gate: checkpointers by name, and which checks on which storages (none: all).
 
     ``goes_on``: one that cannot be asked does not end the gate, and what an earlier one has done stays done; else only
     what one did that was interrupted.  ``fresh``: all is done again.

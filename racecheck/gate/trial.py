@@ -12,7 +12,7 @@ CHECK = "save"
 _USAGE = "racecheck.model.errors.UsageError"
 _MISSING = {"ModuleNotFoundError", "ImportError"}
 _DEVICE = re.compile(r"\b(CUDA|NVIDIA|GPUs?|XPU|HPU|accelerator)\b", re.IGNORECASE)
-"""What errors say about a device that does not exist."""
+"""Words of errors about a device that does not exist."""
 
 
 def misuse(outcome: Outcome) -> str:

@@ -1,4 +1,4 @@
-"""What must hold once faults have stopped."""
+"""The invariant of a run once its faults have stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold of the checkpoints that a run leaves: they are whole, and a fresh world can load them."""
+"""Invariants of the checkpoints that a run leaves: they are whole, and a fresh world can load them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SHOWN_EVENTS = 5
 
 @dataclass(frozen=True, slots=True)
 class _Flaw:
-    """What is wrong with ``file``, a path as on disk, of the checkpoint in ``directory`` (without its node)."""
+    """The defect of ``file``, a path as on disk, of the checkpoint in ``directory`` (without its node)."""
 
     directory: str
     file: str

@@ -1,4 +1,4 @@
-"""What must hold of the files that a run leaves."""
+"""Invariants of the files that a run leaves."""
 
 from __future__ import annotations
 

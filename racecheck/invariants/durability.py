@@ -1,4 +1,4 @@
-"""What must hold of a restart: it continues from what the program counts as saved."""
+"""Invariants of a restart: it continues from the step that the program counts as saved."""
 
 from __future__ import annotations
 

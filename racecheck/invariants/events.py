@@ -1,4 +1,4 @@
-"""What the ops of a trace did to files: which paths they changed, and whose disk those are on."""
+"""The effects of a trace's ops on files: which paths they changed, and whose disk those are on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ranks are excused for in a run in which something went wrong on purpose.
+"""Failures that a rank is excused for in a run with faults.
 
 A rank whose call is made to fail has to fail, or how would anybody know?  So from the first such fault on
 

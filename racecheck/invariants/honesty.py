@@ -1,4 +1,4 @@
-"""What must hold of a save in which something fails: all ranks learn of it, and none counts on it."""
+"""The invariant of a save in which something fails: all ranks learn of it, and none counts on it."""
 
 from __future__ import annotations
 

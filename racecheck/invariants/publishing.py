@@ -1,4 +1,4 @@
-"""What must hold of the pointer that says which checkpoint is the latest."""
+"""The invariant of the pointer that says which checkpoint is the latest."""
 
 from __future__ import annotations
 

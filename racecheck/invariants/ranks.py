@@ -1,4 +1,4 @@
-"""What must hold of the ranks: how they ended, and which collectives they called."""
+"""Invariants of the ranks: how they ended, and which collectives they called."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold of successive looks of one node: time does not run backwards."""
+"""Invariants of successive looks of one node: time does not run backwards."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def latest_consistency(outcome: Outcome, pointer: str = "latest") -> Iterator[Vi
 
 @dataclass(slots=True)
 class _Looks:
-    """What ranks have seen of pointers so far.
+    """The contents of pointers that ranks have seen so far.
 
     ``versions`` are all that was published, in order, by path, with the op; ``seen`` is after which event that was
     published which a node has seen last.

@@ -1,4 +1,4 @@
-"""What must hold of files that several ranks use: no reader sees half a file, and no two writers mix theirs."""
+"""The invariant of files that several ranks use: no reader sees half a file, and no two writers mix theirs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold of the weights that ranks declared as saved and loaded."""
+"""Invariants of the weights that ranks declared as saved and loaded."""
 
 from __future__ import annotations
 

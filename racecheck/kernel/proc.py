@@ -1,4 +1,4 @@
-"""What ``/proc`` reports about processes: which sleep, and which descends from which (proc(5))."""
+"""Facts about processes from ``/proc``: which sleep, and which descends from which (proc(5))."""
 
 from __future__ import annotations
 

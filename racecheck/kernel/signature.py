@@ -1,4 +1,4 @@
-"""What a row of the system call table says: a call, its treatment, and its arguments.
+"""A row of the system call table: a call, its treatment, and its arguments.
 
 Arguments are written in a small language, one word for each, in order:
 
@@ -43,7 +43,7 @@ from racecheck.model.errors import InternalError
 
 
 class Role(enum.Enum):
-    """What an argument is for; the value is its word in the signature language."""
+    """The role of an argument; the value is its word in the signature language."""
 
     DIRFD = "dirfd"
     PATH = "path"

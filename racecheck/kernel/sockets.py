@@ -1,4 +1,4 @@
-"""What ``/proc`` reports about the sockets of this machine (proc_pid_net(5), proc_pid_fd(5))."""
+"""Facts about the sockets of this machine from ``/proc`` (proc_pid_net(5), proc_pid_fd(5))."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What racecheck raises.
+"""The errors that racecheck raises.
 
     RacecheckError
     |-- UsageError        wrong usage or input: the text says what to do (exit status 2)

@@ -98,7 +98,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a path or a descriptor led to, just before the op.
+    """The object that a path or a descriptor led to, just before the op.
 
     ``path`` is relative to the watched directory with symbolic links resolved ("." is the directory
     itself).  ``directory`` and ``inode`` are identities: the n-th file system object met in this run,
@@ -356,7 +356,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a file of a checkpoint holds; ``problem`` says why it cannot be read, "" if it is whole.
+    """The content of a checkpoint file; ``problem`` says why it cannot be read, "" if it is whole.
 
     ``pieces`` are what DCP metadata promises, ``tensors`` the digests by name of a file of torch.save or safetensors.
     """
@@ -379,7 +379,7 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What a run did not see or did not control.
+    """The parts of a run that racecheck did not see or did not control.
 
     ``passed`` counts calls that went on untouched because they are outside the watched directory.
     ``holes`` name what makes a PASS impossible (a refused call, a second thread, ...), each with how

@@ -1,4 +1,4 @@
-"""What a crash can leave, as text: what was lost, where it shows, what is on the disk, and how the recovery ends."""
+"""A crash as text: what was lost, where it shows, what is on the disk, and how the recovery ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAMES: Mapping[str, str] = {
     "nfs-server": "NFS server (async)",
     "object": "object storage",
 }
-"""What people call the models."""
+"""The models' names for people."""
 
 _INDENT, _LABEL = "  ", 12
 _SHOWN = 12

@@ -46,7 +46,7 @@ class Row:
 
     @property
     def style(self) -> str:
-        """What it is painted in."""
+        """The style that it is painted in."""
         if self.marked:
             return "bold red"
         if not isinstance(self.event, Op):

@@ -47,7 +47,7 @@ _HINTS = {
     "no invariant was given": "add invariants to the scenario",
     "never reached:": "compare the pattern with the ops; with nth=each the first run has no fault: raise --schedules",
 }
-"""What to do about a reason for UNKNOWN that has these words; the first that fits."""
+"""Hints for reasons for UNKNOWN that contain these words; the first that fits."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What the reports call things: an op, its result, a collective, a line of code.
+"""Names in reports: of an op, its result, a collective, a line of code.
 
 All of it is text that can be printed on one line and whose width on a terminal is known.
 """

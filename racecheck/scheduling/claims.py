@@ -32,7 +32,7 @@ _ONE_RECOVERY = "one order of the recovery's ops"
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What runs show beyond themselves.
+    """The conclusions from runs, beyond themselves.
 
     ``proves``: a strategy has chosen that can cover every interleaving; samples prove nothing.  ``left`` says what that
     strategy has yet to try.  ``remarks`` say what else the runs show, such as the probability that a bug is hit.

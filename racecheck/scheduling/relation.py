@@ -1,4 +1,4 @@
-"""What the ops of one world touch: its storage, the memory that the threads of a rank share, and its faults.
+"""The locations that the ops of one world touch: its storage, the memory that threads of a rank share, its faults.
 
 Two threads of a rank share memory, and what a thread does there between two of its ops is invisible.  So every op of
 a rank that has, or has had, several threads or processes touches one location, the rank's memory, in a mode that

@@ -1,4 +1,4 @@
-"""What each node sees of the files, and what an op touches of them: one model for each kind of storage.
+"""Storage models, one for each kind: what each node sees of the files, and what an op touches of them.
 
 Not here: resolving a path (`supervisor.files`), what a crash leaves on a storage (`crash.models`).
 Imports: model.

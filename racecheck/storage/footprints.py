@@ -1,4 +1,4 @@
-"""What an op touches on a POSIX file system that everybody sees at once.
+"""The footprint of an op on a POSIX file system that all ranks see at once.
 
 Locations, by kind:
 

@@ -145,7 +145,7 @@ def _above(path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What a node's cache says of a name: what was there (0: nothing), since when, and its attributes."""
+    """The entry of a name in a node's cache: what was there (0: nothing), since when, and its attributes."""
 
     inode: int
     since: int
@@ -153,7 +153,7 @@ class _Known:
 
 
 class ObjectView:
-    """What each node's mount remembers, and what it refuses; the files themselves are the mirrors' business.
+    """The memory of each node's mount, and its refusals; the files themselves are in the mirrors.
 
     ``writing`` are the uploads under way, each the path of a node.
     """

@@ -1,4 +1,4 @@
-"""What a node sees: the interface between a storage model with caches and the code that carries calls out.
+"""The interface between a storage model with caches and the code that carries calls out: what a node sees.
 
 For each call that is about to happen its node's view is asked (`View.before`) what the node may be shown.  Where that
 is one thing only, that happens; else a strategy chooses, the first being what is really there.  When the call has been
@@ -19,7 +19,7 @@ SECOND = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a node is shown of a call's object.
+    """The version of a call's object that a node is shown.
 
     ``fault`` says in which way that is not what is there ("stale: no entry yet"); "" for what is there, or for a call
     that the storage does not have.  With an ``errno`` (by name) the call fails, and nothing happens.  ``shown`` is a
@@ -36,7 +36,7 @@ FRESH = Seen()
 
 
 class Truth(Protocol):
-    """What is really there, of the object that the current call is about."""
+    """The true state of the object that the current call is about."""
 
     def attributes(self) -> object:
         """Return a copy of what ``stat`` says of it now; None if nothing is there."""
@@ -48,7 +48,7 @@ class Truth(Protocol):
 
 
 class View(Protocol):
-    """What the nodes of one run remember; ``now`` is virtual time.
+    """The memory of the nodes of one run; ``now`` is virtual time.
 
     The op's places say what is really there, and its clock what its thread knows to have happened before.
     """

@@ -32,7 +32,7 @@ _OWN_AFFAIRS = bookkeeping.NEVER_OPS | {"exec", "reap", "sleep", "sync", "wait"}
 
 
 class Rules:
-    """What is done with the calls of a crew's ranks."""
+    """The treatment of the calls of a crew's ranks."""
 
     def __init__(self, crew: Crew, world: World, own: str, choose: Callable[[Point], int]) -> None:
         """``own`` is our directory for what ranks print; ``choose`` answers points of kind "fault"."""

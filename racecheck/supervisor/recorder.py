@@ -58,7 +58,7 @@ class Thing:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What an op did, beyond its places and its result.
+    """The effects of an op, beyond its places and its result.
 
     ``inode`` is the identity of what it made, ``names`` the names that it was about as they are on the disk, ``spans``
     what it wrote, ``size`` how large the file was afterwards, ``target`` where a new link leads.  ``lasting``: what it

@@ -1,4 +1,4 @@
-"""What is tested: scenarios, how a name leads to one, the conformance suite, adapters of released checkpointers.
+"""Things under test: scenarios, how a name leads to one, the conformance suite, adapters of released checkpointers.
 
 Not here: invariants (`invariants`), the gate that asks the suite's checks (`gate`).
 Imports: faults, invariants, model.

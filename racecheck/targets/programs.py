@@ -26,14 +26,14 @@ IDENTITY = (
 )  # fmt: skip
 """The variables that say which rank a process is, and of how many (torchrun sets them)."""
 ABSENT = "absent"
-"""What `Launch.start` says where the watched directory does not exist when a run begins."""
+"""The value of `Launch.start` where the watched directory does not exist when a run begins."""
 _FORMAT, _VERSION = "racecheck-launch", 1
 _MOST_BYTES, _MOST_FILES = 64 << 20, 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What a launch command starts: ``script``, or ``module`` (-m), with ``arguments``, on ``ranks`` ranks.
+    """The program of a launch command: ``script``, or ``module`` (-m), with ``arguments``, on ``ranks`` ranks.
 
     ``command`` is what people typed, ``directory`` the working directory, ``environment`` what the launcher sets beside
     `IDENTITY`.  ``watched`` is the watched directory, and ``start`` what it holds when a run begins: an archive (see

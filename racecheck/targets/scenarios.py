@@ -24,7 +24,7 @@ Tell = Callable[[Literal["saved", "loaded", "acked"], Any, int, "str | Path"], N
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """What the function of a scenario receives: its rank, its node, the watched directory, the sizes.
+    """The argument of a scenario's function: its rank, its node, the watched directory, the sizes.
 
     ``path`` is the watched directory: the same on every rank, and empty except for what the setup left there.
     ``sizes`` are the world's sizes by name.

@@ -90,7 +90,7 @@ def content(stored: Stored) -> bytes:
 
 
 class Special(Protocol):
-    """What each file system does in its own way; `perform` calls these."""
+    """The steps that differ between file systems; `perform` calls them."""
 
     def flush(self, descriptor: int) -> None:
         """Write the bytes of a file back (sync_file_range), without a promise."""
@@ -139,7 +139,7 @@ def _perform(call: Call, path: str, to: str, special: Special) -> None:
 
 @dataclass(slots=True)
 class _Disk:
-    """What a program has made so far."""
+    """The objects that a program has made so far."""
 
     shared_journal: bool
     names: dict[str, int] = field(default_factory=lambda: {"": ROOT})

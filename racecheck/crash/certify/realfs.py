@@ -30,7 +30,7 @@ _FRESH = 100
 """The file system is made again after this many crashes."""
 
 Found = dict[str, bytes | None]
-"""What was found: the bytes of a file, or None for a directory, by path."""
+"""The files that were found, by path: the bytes of a file, or None for a directory."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ class Btrfs:
 
 
 class _Logged:
-    """What an fsync puts into the log tree."""
+    """The content of the log tree after an fsync."""
 
     def __init__(self, changes: Changes) -> None:
         self.changes = changes

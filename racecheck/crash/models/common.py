@@ -1,4 +1,4 @@
-"""What models share."""
+"""Code that several models share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAKES = frozenset({"create", "mkdir", "symlink"})
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a model says of the changes of a log.  Sets of changes have a bit for each.
+    """The rules of a model for the changes of a log.  Sets of changes have a bit for each.
 
     ``requires``: for each change the set of those without which it does not last.  ``promises``: for each fsync and
     sync, by its place in the log, the set of changes that last once it has returned, whatever they require; ``may``

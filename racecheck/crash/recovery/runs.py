@@ -30,7 +30,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What was judged, for a search that is continued: states by model, and a hash of what each run did."""
+    """The judged states, by model, and a hash of each run's effects, for a search that is continued."""
 
     counts: Mapping[str, Count] = field(default_factory=dict)
     runs: tuple[str, ...] = ()

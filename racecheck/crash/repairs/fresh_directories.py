@@ -82,7 +82,7 @@ def _reused(log: Log, save: int) -> list[tuple[int, Name]]:
 
 
 class _CannotTell(Exception):
-    """What the save does to the old directory has no counterpart in a new one."""
+    """The save does something to the old directory that has no counterpart in a new one."""
 
 
 class _Moving:

@@ -1,4 +1,4 @@
-"""What ops show of file locks: a trace shows which locks were held at any time.
+"""File locks, as ops show them: a trace shows which locks were held at any time.
 
 An op on a lock has call "flock", whatever the system call, and "LOCK_SH", "LOCK_EX" or "LOCK_UN" among its flags.  Its
 numbers are, for a record lock, ``start`` and ``length`` (0: up to the end of all bytes), ``whence`` if that is not the

@@ -1,4 +1,4 @@
-"""What ops on the store show of its keys: which were present at any time, in this order of a run or in another one.
+"""Keys of the store, as ops show them: which were present at any time, in this order of a run or in another one.
 
 An op on the store has a place for each of its keys, whose ``inode`` is 1 if the key was there just before the op.
 """

@@ -84,7 +84,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """What a checkpoint promises: tensors, objects (pickled one by one), and where they are."""
+    """The promises of a checkpoint: tensors, objects (pickled one by one), and where they are."""
 
     tensors: Mapping[str, Tensor]
     objects: frozenset[str]

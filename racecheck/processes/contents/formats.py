@@ -1,4 +1,4 @@
-"""What the bytes of a file of torch.save or safetensors hold, read without running anything in them."""
+"""Files of torch.save and safetensors, read without running anything in them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def plain(text: str) -> str:
 
 
 _DAMAGED = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, OverflowError, RuntimeError, ValueError)
-"""What zipfile raises, depending on which bytes of an archive are wrong."""
+"""The errors of zipfile, depending on which bytes of an archive are wrong."""
 
 
 def load_torch(data: bytes) -> Any:

@@ -1,4 +1,4 @@
-"""What a controlled world needs of the machine, tried in practice.
+"""The needs of a controlled world, each tried on this machine.
 
 `racecheck.processes.doctor.examination` runs this in an interpreter of its own, which has one thread and forks for each
 probe: what a probe does to its process (a filter, a signal that kills) is gone with it.  A probe returns a remark

@@ -1,1 +1,1 @@
-"""What a launch command would start: the real launcher runs once, and each rank reports and ends before its script."""
+"""Launch commands: the real launcher runs once, and each rank reports how it was started and ends before its script."""

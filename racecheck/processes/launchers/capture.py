@@ -27,7 +27,7 @@ _KNOWN = f"torchrun, python -m {_MODULE}"
 _REFUSED = ("--no-python", "--run-path")
 _SECONDS = 120
 _OWN = frozenset({*IDENTITY, "TORCHELASTIC_ERROR_FILE", "PYTHONPATH"})
-"""What the launcher sets for each rank, or what is not the launcher's."""
+"""Variables that the launcher sets differently for each rank, or that racecheck set."""
 
 
 @dataclass(frozen=True, slots=True)

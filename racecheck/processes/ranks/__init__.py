@@ -1,1 +1,1 @@
-"""What forks ranks, and what runs in them."""
+"""The zygote, which forks ranks, and the code that runs in them."""

@@ -1,4 +1,4 @@
-"""What runs inside a rank: it announces what the supervisor cannot see from system calls alone.
+"""The code inside a rank that announces what the supervisor cannot see from system calls alone.
 
 An announcement is a system call whose number no kernel has (`seccomp.ANNOUNCE`), with a JSON message in
 memory.  The thread stops in it, like in any intercepted call, until the supervisor answers; so there is one
@@ -60,12 +60,12 @@ _WAITS_AND_LOGS = tuple(
     for name in ("asyncio", "concurrent", "logging", "multiprocessing", "queue", "selectors", "subprocess", "threading")
 )
 _LOST = re.compile(r"gloo/transport/.*(closed by peer|reset by peer|Broken pipe|Timed out)", re.DOTALL)
-"""What gloo says about a peer that is gone."""
+"""gloo's messages about a peer that is gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a world's ranks are to do.
+    """The work of a world's ranks.
 
     ``watched`` is the scenario's directory, ``scratch`` holds a TMPDIR for each rank, ``output`` what each prints.
     ``controlled`` is False in free mode, in which calls that a fault may be about are ``filtered`` all the same.

@@ -14,7 +14,7 @@ from racecheck.processes.trees import wipe
 
 
 class Item(NamedTuple):
-    """What is to be under a path; as JSON data a list.
+    """An object to put under a path; as JSON data a list.
 
     ``spans`` are what a file holds but zeros: (offset, length, place in the spool).  ``age`` is how long before the
     newest it was changed, in nanoseconds.

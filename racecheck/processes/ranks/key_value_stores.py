@@ -107,7 +107,7 @@ class SupervisedStore(dist.Store):  # type: ignore[misc]
 
 
 class SupervisedTCPStore(SupervisedStore):
-    """What a program gets for a ``torch.distributed.TCPStore`` in a controlled world.
+    """The store that a program gets for a ``torch.distributed.TCPStore`` in a controlled world.
 
     As the real one does, it waits until the master has made its half, and the master until ``world_size`` processes
     have (TCPStore.cpp of PyTorch 2.13).  No port is opened: a process that does not inherit this class cannot connect.

@@ -21,7 +21,7 @@ _LACKS = {
     "Found no NVIDIA driver": "a GPU",
     "EOF when reading a line": "input, which no rank gets under racecheck",
 }
-"""What an error says where a program needs something that it cannot have here, and what that is."""
+"""Texts of errors that show that a program needs something which it cannot have here, each with that thing."""
 
 
 @cache

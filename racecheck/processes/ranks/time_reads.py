@@ -1,4 +1,4 @@
-"""What a program sees of time: each look at a time of a watched file, and the first look at a clock.
+"""A program's looks at time: each one at a time of a watched file, and the first one at a clock.
 
 The times of files show which op came first, also of ops that nothing else orders.  So the supervisor hears which of
 them a program looks at: the attributes ``st_mtime`` and the like of ``os.stat_result`` tell it.  (A time that is taken

@@ -56,7 +56,7 @@ class Critical:
 
 
 class _Change(enum.IntEnum):
-    """What the other order of two ops changed, the more telling first."""
+    """The differences that the other order of two ops made, the more telling first."""
 
     PASSES = 0
     OTHER_RANKS = 1

@@ -20,7 +20,7 @@ __all__ = ["Attempt", "Need", "Pair", "Prediction", "Race", "candidates", "force
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a passing run shows: its races, in order and with the result of their other order, and its collectives."""
+    """The conclusions from a passing run: its races, with the result of their other order, and its collectives."""
 
     outcome: Outcome
     races: tuple[Race, ...]

@@ -1,4 +1,4 @@
-"""What collectives are needed for: which ops on files would race with each other without them.
+"""The purpose of collectives: which ops on files would race with each other without them.
 
 Only what orders ops in every run counts; in which order dependent ops happened to go in this one does not.
 """

@@ -1,4 +1,4 @@
-"""What a strategy is.
+"""The interface of a strategy.
 
 The runner calls, for each run: 1. ``begin(rng)``, which is False once the strategy has nothing left to try; 2.
 ``choose(point)`` at each point that has two options or more, which returns the index of one, or raises `Diverged`; 3.

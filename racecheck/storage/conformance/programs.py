@@ -58,7 +58,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What to check of a storage, by its name in a world."""
+    """The parts of a storage to check, by its name in a world."""
 
     name: str
     storage: str

@@ -1,4 +1,4 @@
-"""What the clients of an NFS server cache, for how long they trust it, and how they learn of changes."""
+"""The caches of an NFS server's clients: how long they are trusted, and how clients learn of changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an NFS client remembers: attributes, names and pages, each for a while.
+"""The memory of an NFS client: attributes, names and pages, each for a while.
 
 Everything is named by its identity (that of `racecheck.model.nouns.Place`).  How far an object has changed on the
 server is a number, its version; a client that remembers another version remembers something old.
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Attributes:
-    """What is cached of an object: since when, for how long, of which version, and what ``stat`` said of it."""
+    """The cache of an object: since when, for how long, of which version, and what ``stat`` said of it."""
 
     fetched: int
     timeout: int
@@ -25,7 +25,7 @@ class Attributes:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """What a path led to at its lookup: ``inode`` 0 is nothing, ``directory`` 0 that its directory was missing."""
+    """The target of a path at its lookup: ``inode`` 0 is nothing, ``directory`` 0 that its directory was missing."""
 
     inode: int
     directory: int
@@ -79,7 +79,7 @@ class Dirty:
 
 @dataclass(slots=True)
 class Server:
-    """What all clients share.  ``removed`` says which node has removed an object's last name."""
+    """The memory that all clients share.  ``removed`` says which node has removed an object's last name."""
 
     versions: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
     dirty: dict[int, Dirty] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What the nodes see in one run on NFS: where a client's cache differs from the truth, either may be seen."""
+"""The view of each node in one run on NFS: where a client's cache differs from the truth, either may be seen."""
 
 from __future__ import annotations
 

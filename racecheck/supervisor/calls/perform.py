@@ -38,7 +38,7 @@ _MAKES_MODE = frozenset({"open", "mkdir", "mknod"})
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a rank receives: a value or an errno, or a descriptor (``opened``).
+    """The answer to a rank: a value or an errno, or a descriptor (``opened``).
 
     ``size`` and ``digest`` are of the bytes that moved (for a listing, ``size`` counts its entries but the dots), and
     ``text`` is what they are, if that is short and printable.

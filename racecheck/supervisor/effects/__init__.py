@@ -1,1 +1,1 @@
-"""What changes an op's result: faults, caches of nodes, buckets of objects."""
+"""Effects that change an op's result: faults, caches of nodes, buckets of objects."""

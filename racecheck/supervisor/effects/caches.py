@@ -38,7 +38,7 @@ CarryOut = Callable[[Request], Answer]
 
 @dataclass(frozen=True, slots=True)
 class _Attributes:
-    """What the kernel says of an object, in both forms that programs ask for."""
+    """The kernel's answer about an object, in both forms that programs ask for."""
 
     stat: bytes
     statx: bytes

@@ -30,7 +30,7 @@ _CREDENTIALS = struct.Struct("iII")
 
 
 class Outside:
-    """What the ranks of a run have connected to; ``timeout`` is the world's, in seconds."""
+    """The peers that the ranks of a run have connected to; ``timeout`` is the world's, in seconds."""
 
     def __init__(self, ranks: Sequence[Rank], timeout: float) -> None:
         self._ranks = ranks

@@ -25,7 +25,7 @@ from racecheck.supervisor.threads.virtual_time import VirtualTime
 
 @dataclass(slots=True)
 class State:
-    """What the parts of the supervisor share.
+    """The state that the parts of the supervisor share.
 
     ``choose`` answers points, ``changes`` counts the ops performed, ``current`` is the thread chosen last, and
     ``stacks`` says whether ops carry the stack that made them.  ``cause`` is the clock of the last op that was chosen:

@@ -1,4 +1,4 @@
-"""What a thread can see of another one's actions without an op of its own: named where both occur in one run.
+"""Effects between threads without an op of the observer: named where both halves occur in one run.
 
 A read through a mapping is no system call, so it may tear where another thread writes the file while it is mapped.  A
 program cannot be executed while a file is open for writing, nor the other way round (ETXTBSY, execve(2)), and when a

@@ -1,4 +1,4 @@
-"""What the supervisor knows of collectives: which ranks have arrived, which may leave, what happens before what.
+"""The supervisor's view of collectives: which ranks have arrived, which may leave, what happens before what.
 
 A collective is an *instance*: the n-th of its group (for sends and receives: the n-th from one rank to another with
 one tag).  A rank *issues* its part and later *waits*.  When it may continue depends on what the kind guarantees:
@@ -33,7 +33,7 @@ CONDITIONS = {
 OPEN = "collectives overlap with ops: their tensors are assumed unchanged until the wait"
 """The note of a run that has an op between the issue of a collective and the wait for it."""
 NEVER_AWAITED = "accesses to a tensor whose collective is never waited for"
-"""What is named as not tried in a run that has such a collective."""
+"""The gap that is named as not tried in a run with such a collective."""
 
 
 @dataclass(slots=True, eq=False)

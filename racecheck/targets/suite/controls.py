@@ -34,7 +34,7 @@ SEEN_LATE = (
 
 
 class RankZero:
-    """What rank 0 does for all ranks."""
+    """The work that rank 0 does for all ranks."""
 
     def _on_rank_0(self, do: Callable[[], T]) -> T:
         """Have rank 0 do something: every rank gets its result, or an error.

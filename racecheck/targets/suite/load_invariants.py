@@ -1,4 +1,4 @@
-"""What must hold of the loads of a job with a checkpointer, besides the invariants of `racecheck.invariants`."""
+"""Invariants of the loads of a job with a checkpointer, besides those of `racecheck.invariants`."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Mutant:
 
     @property
     def key(self) -> str:
-        """What stays the same when lines move."""
+        """The identity of a mutant, which stays the same when lines move."""
         return f"{self.verb}: {self.source}"
 
     @property

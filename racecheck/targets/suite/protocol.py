@@ -1,4 +1,4 @@
-"""What racecheck asks of a checkpointer.
+"""The methods of a checkpointer.
 
 A checkpointer is any class with these three methods; it need not derive from anything.  It is made without arguments,
 by every rank, when the process group is up, and then called by all ranks alike:
@@ -41,7 +41,7 @@ class Handle(Protocol):
 
 
 class Checkpointer(Protocol):
-    """What a checkpointer has to have; see the module for what is called when, and by which rank."""
+    """The methods that a checkpointer must have; the module says what is called when, and by which rank."""
 
     def save(self, state: State, root: Path, step: int) -> None:
         """Save the state below the directory ``root``, which exists; every rank calls it."""
