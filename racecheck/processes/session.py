@@ -228,6 +228,8 @@ class Session:
 
     def job(self, target: str, world: World, seed: str, *, controlled: bool, recovering: bool = False) -> Job:
         """Return what the ranks of a world are to do; raises `UsageError` for a world that cannot be controlled."""
+        if target.partition("::")[0].endswith(".json") and not self.slot.is_covered:
+            raise UsageError(f"{target} is a program: run it with racecheck run, which covers this machine's files")
         if controlled and world.backend == "nccl":
             raise UsageError("NCCL cannot be controlled (its waits spin): add --mode free, or use gloo")
         slot, skew = self.slot, [*world.skew, *[0.0] * world.ranks]

@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 
 from racecheck.model.errors import UsageError
+from racecheck.model.nouns import World
 from racecheck.processes.launchers import capture
 from racecheck.processes.launchers.capture import Started
+from racecheck.processes.session import Session
 from racecheck.targets import programs
 from racecheck.targets.programs import ABSENT, Launch, pack, sources, unpack
 
@@ -87,6 +89,13 @@ def test_a_launch_comes_back_from_its_file(tmp_path: Path) -> None:
     assert path == tmp_path / "train" / f"launch-{made.digest}.json"
     assert programs.load(path).launch == made
     assert programs.load(path).target.endswith(f"launch-{made.digest}.json::train")
+
+
+def test_no_session_runs_a_program_over_the_users_files(session: Session, tmp_path: Path) -> None:
+    """Only a slot that covers the machine's files may: pytest's session, for one, does not."""
+    target = programs.load(programs.save(launch(tmp_path), tmp_path)).reference
+    with pytest.raises(UsageError, match="is a program: run it with racecheck run"):
+        session.job(target, World(), "0", controlled=True)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "racecheck-launch", "version": 2}', "\x00"])

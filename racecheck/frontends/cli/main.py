@@ -505,7 +505,7 @@ def predict(target: str, ranks: int | None, collectives: str | None, seed: str, 
         return search.foresee(session, asked, progress)
 
     try:
-        found = with_session(settings.runs, work, counter)
+        found = with_session(settings.runs, work, counter, program.slot_of(scenario, settings))
     except CannotRun as error:
         return _unknown({"target": scenario.target, "verdict": "UNKNOWN", "reasons": [str(error)]}, as_json=as_json)
     say(json.dumps(results.prediction_data(found)) if as_json else results.prediction_text(found, _page()))
