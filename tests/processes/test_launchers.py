@@ -68,12 +68,15 @@ def rank(number: int, **changed: str) -> Started:
     return Started(("-u", "train.py", "--lr", "1"), environment, "/home/me", sys.executable)
 
 
-def test_ranks_that_differ_in_more_than_their_number_are_refused() -> None:
+def test_ranks_that_differ_in_more_than_their_number_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     capture._check_alike([rank(0), rank(1)])
     with pytest.raises(UsageError, match="rank 0 and rank 1 differ in the variable SEED: '1', None"):
         capture._check_alike([rank(0, SEED="1"), rank(1)])
     with pytest.raises(UsageError, match="started 1 of 2 ranks"):
         capture._check_alike([rank(0)])
+    monkeypatch.setattr(capture, "capture", lambda _: [rank(0), rank(1, SEED="1")])
+    with pytest.raises(UsageError, match="differ in the variable SEED"):
+        capture.launch(["torchrun", "train.py"], Path("/out"), ABSENT)
 
 
 def launch(tmp_path: Path) -> Launch:

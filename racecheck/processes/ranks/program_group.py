@@ -23,7 +23,7 @@ from racecheck.processes.ranks.agent import Job, announce, stack
 GLOO = "the program's NCCL groups are gloo here"
 """The note of a run in which a program has asked for NCCL."""
 
-_init = dist.init_process_group
+_init, _new = dist.init_process_group, dist.new_group
 _signature = inspect.signature(_init)
 _PLAIN = {"backend", "init_method", "timeout", "world_size", "rank", "device_id"}
 _aside: list[tuple[Any, str, Job, int]] = []
@@ -31,10 +31,11 @@ _stores: list[Any] = []
 
 
 def install() -> None:
-    """Replace ``init_process_group`` under every name that modules know it by; done once, in the zygote."""
+    """Replace ``init_process_group`` and ``new_group`` in every module that has them; done once, in the zygote."""
     for module in [*sys.modules.values()]:
-        if getattr(module, "__dict__", {}).get("init_process_group") is _init:
-            vars(module)["init_process_group"] = init_process_group
+        for name, own, other in (("init_process_group", _init, init_process_group), ("new_group", _new, new_group)):
+            if getattr(module, "__dict__", {}).get(name) is own:
+                vars(module)[name] = other
 
 
 def put_aside(job: Job, rank: int) -> None:
@@ -80,6 +81,15 @@ def init_process_group(*arguments: Any, **named: Any) -> None:
     if isinstance(given.get("timeout"), timedelta):
         distributed_c10d._set_pg_timeout(given["timeout"], group)
     dist.barrier()
+
+
+def new_group(*arguments: Any, **named: Any) -> Any:
+    """Do what ``torch.distributed.new_group`` does, with gloo in place of NCCL where there is no GPU."""
+    if not _aside:
+        return _new(*arguments, **named)
+    given = dict(inspect.signature(_new).bind(*arguments, **named).arguments)
+    _replace_nccl(given)
+    return _new(**given)
 
 
 def _replace_nccl(given: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ import torch.distributed as dist
 OUT = "checkpoints/my_run"
 
 dist.init_process_group("nccl", init_method="env://")
-pair = dist.new_group([0, 1], backend="gloo")
+pair = dist.new_group([0, 1], backend="nccl")
 assert __name__ == "__main__"
 assert sys.modules["__main__"].__file__ == os.path.abspath(__file__)
 assert int(os.environ["RANK"]) == dist.get_rank()
@@ -28,4 +28,9 @@ if dist.get_rank() == 0:
     os.replace(f"{OUT}/model.pt.tmp", f"{OUT}/model.pt")
 dist.barrier()
 assert torch.load(f"{OUT}/model.pt")["w"].sum() == 3
+dist.destroy_process_group()
+dist.init_process_group("nccl", "tcp://127.0.0.1:29400", rank=int(os.environ["RANK"]), world_size=2, group_name="again")
+ones = torch.ones(1)
+dist.all_reduce(ones)
+assert ones == 2
 dist.destroy_process_group()
