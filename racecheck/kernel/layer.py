@@ -2,8 +2,9 @@
 
 In a private mount namespace an overlay covers every directory that can be written to, at its own path, so all paths
 stay true: absolute and relative ones, getcwd(2), links, programs.  The kernel copies a file to the layer when it is
-first changed.  ``/dev/shm`` is an empty one.  Some directories stay real: racecheck's own.  As an ordinary user,
-rename(2) of a directory from below the layer fails with EXDEV (overlayfs, "Renaming directories").
+first changed.  ``/dev/shm`` is an empty one, and the root directory itself is read-only.  Some directories stay real:
+racecheck's own.  As an ordinary user, rename(2) of a directory from below the layer fails with EXDEV (overlayfs,
+"Renaming directories").
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Layer:
     def __init__(self, place: Path, real: Sequence[Path], used: Sequence[Path] = ()) -> None:
         self._place, self._real = place.resolve(), [each.resolve() for each in real]
         self._used = [each.resolve() for each in (*used, Path.home(), _TEMPORARY)]
-        self._times = 0
+        self._times, self._here = 0, Path.cwd()
         self._is_root = os.geteuid() == 0
         namespace.enter()
         every = mounts()
@@ -105,7 +106,12 @@ class Layer:
                 if not path.exists():
                     path.mkdir(parents=True)
                 namespace.mount(source, path, namespace.BIND | namespace.REC)
+                if self._is_root and path in self._real:  # its source may be below the root directory
+                    namespace.mount("none", path, namespace.BIND | _REMOUNT)
             self._mounted.append(path)
+        if self._is_root:  # for any other user the root directory is read-only anyway
+            namespace.mount("none", Path("/"), namespace.BIND | _REMOUNT | _READ_ONLY)
+        os.chdir(self._here)  # not in what is below the layer
 
     def _prepare(self, path: Path, upper: Path) -> None:
         """Make the directories that lead to those in use: the kernel cannot copy one of another user's (EOVERFLOW)."""

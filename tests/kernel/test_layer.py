@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from racecheck.kernel.layer import Mount, writable
-from tests.programs.layered import MARK
+from tests.programs.layered import PLACES
 from tests.support.waiting import snapshot
 
 ROOT = Path(__file__).parents[2]
@@ -49,7 +49,7 @@ def test_the_real_files_stay_as_they_are(tree: Path, tmp_path: Path, end: str) -
     assert seen["here"] == ["a", "moved", "new", "second"], "it sees its own changes"
     assert seen["cwd"] == str(tree), "at the user's own path"
     assert snapshot(tree) == before
-    assert not [each for each in ("/tmp", "/dev/shm", os.path.expanduser("~"), "/var/tmp") if Path(each, MARK).exists()]
+    assert not [each for each in ("/", *PLACES) if Path(each, f"mark of layer {os.getpid()} {end}").exists()]
     assert (tmp_path / "real" / "kept").read_text() == "kept"
     if end == "renewed":
         assert seen["renewed"] == ["a", "b", "link"], "a new layer shows the real files again"
@@ -58,7 +58,7 @@ def test_the_real_files_stay_as_they_are(tree: Path, tmp_path: Path, end: str) -
 
 def test_changes_outside_are_named(tree: Path, tmp_path: Path) -> None:
     _, seen = run(tree, tmp_path, "renewed")
-    assert f"/tmp/{MARK}" in seen["changed"]
+    assert f"/tmp/mark of layer {os.getpid()} renewed" in seen["changed"]
     assert not [each for each in seen["changed"] if each.startswith(str(tree))]
 
 

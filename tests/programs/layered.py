@@ -9,14 +9,15 @@ import json
 import os
 import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from racecheck.kernel.layer import Layer
 
-MARK = "written_in_a_layer"
+PLACES = ("/tmp", "/dev/shm", os.path.expanduser("~"), "/var/tmp")
 
 
-def change(tree: Path) -> None:
+def change(tree: Path, mark: str) -> None:
     """Change a tree with a file ``a``, a link ``link`` and a directory ``b`` with a file ``c``, by every means."""
     (tree / "new").write_text("new")
     with open(tree / "a", "a") as file:
@@ -30,15 +31,17 @@ def change(tree: Path) -> None:
     os.setxattr(tree / "a", "user.mine", b"1")
     os.truncate(tree / "moved", 0)
     shutil.rmtree(tree / "other")
-    for place in ("/tmp", "/dev/shm", os.path.expanduser("~"), "/var/tmp"):
+    for place in PLACES:
         if os.access(place, os.W_OK):
-            Path(place, MARK).write_text("x")
+            Path(place, mark).write_text("x")
+    with suppress(OSError):  # the root directory is read-only
+        Path("/", mark).write_text("x")
 
 
 def main(place: Path, real: Path, tree: Path, end: str) -> None:
     layer = Layer(place, [real, place], [tree])
     os.chdir(tree)
-    change(Path("."))
+    change(Path("."), f"mark of {place.name}")
     (real / "kept").write_text("kept")
     seen = {"here": sorted(os.listdir(tree)), "cwd": os.getcwd(), "changed": layer.changed(tree)}
     if end == "killed":
@@ -47,7 +50,7 @@ def main(place: Path, real: Path, tree: Path, end: str) -> None:
     os.chdir("/")
     layer.renew()
     seen["renewed"] = sorted(os.listdir(tree))
-    seen["marks"] = [each for each in ("/tmp", "/dev/shm") if Path(each, MARK).exists()]
+    seen["marks"] = [each for each in PLACES if Path(each, f"mark of {place.name}").exists()]
     seen["then"] = layer.changed(tree)
     print(json.dumps(seen))
 
