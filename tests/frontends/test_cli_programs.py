@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from racecheck.kernel import proc
-from tests.support.waiting import eventually, snapshot
+from tests.support.outside import eventually, snapshot
 
 ROOT = Path(__file__).parents[2]
 LAUNCHED = ROOT / "tests" / "programs" / "launched"

@@ -13,7 +13,7 @@ import pytest
 
 from racecheck.kernel.layer import Mount, writable
 from tests.programs.layered import PLACES
-from tests.support.waiting import snapshot
+from tests.support.outside import snapshot
 
 ROOT = Path(__file__).parents[2]
 

@@ -18,8 +18,8 @@ from racecheck.explore import runner
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import RandomWalk
 from tests.support import soak
+from tests.support.outside import eventually
 from tests.support.targets import TARGETS, target
-from tests.support.waiting import eventually
 
 _DRIVER = """
 import sys

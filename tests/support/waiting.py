@@ -1,30 +1,18 @@
-"""What tests ask of the outside: has something come true by now, and is a tree of files unchanged?"""
+"""Waiting for what another process makes."""
 
 from __future__ import annotations
 
-import hashlib
+import subprocess
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 60) -> bool:
-    """Whether a condition on other processes comes true in this time; they send no news, so it is asked repeatedly."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.05)
-    return False
+def wait(process: subprocess.Popen[Any], is_there: Callable[[], object]) -> None:
+    """Return when something is there, or when the process has ended.
 
-
-def snapshot(tree: Path) -> dict[str, Any]:
-    """Everything below a directory: kinds, modes, times, names, contents."""
-    found: dict[str, Any] = {}
-    for path in sorted(tree.rglob("*")):
-        status = path.lstat()
-        data = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
-        digest = hashlib.sha256(data).hexdigest()
-        found[str(path)] = status.st_mode, status.st_mtime_ns, status.st_size, status.st_nlink, digest
-    return found
+    The tests wait for files that ranks make.  No event announces these to another process, so this polls; no result
+    depends on how long that takes, and the end of the process ends the wait.
+    """
+    while not is_there() and process.poll() is None:
+        time.sleep(0.01)
