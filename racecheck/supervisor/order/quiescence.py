@@ -17,6 +17,7 @@ from racecheck.model.nouns import Died
 from racecheck.processes import disk
 from racecheck.processes.session import Session
 from racecheck.supervisor.calls import bookkeeping
+from racecheck.supervisor.files.paths import check_ours
 from racecheck.supervisor.order.gil import Gil
 from racecheck.supervisor.order.intake import Intake
 from racecheck.supervisor.order.outside_services import Outside
@@ -232,7 +233,11 @@ class Quiet:
         """
         pids = self._processes(ranks)
         awaited = frozenset(rank.pid for rank in self._state.ranks)
-        first = self._sleepers.look(pids, stopped, awaited)
+        try:
+            first = self._sleepers.look(pids, stopped, awaited)
+        except OSError as error:
+            check_ours(error.errno or 0)
+            raise
         if first is None or self._poll.poll(0) or self._processes(ranks) != pids:
             return None
         if self._outside.is_awaited(first):
