@@ -125,9 +125,10 @@ class Zygote:
         before = {*sys.modules}
         with randomness.repeatable(target.rpartition("/")[2]):
             found = resolve.load(target)
-        if isinstance(found, Program):
+        if is_new := isinstance(found, Program) and target not in _apart:
             _apart.append(target)
-        if isinstance(found, Program) or len(sys.modules) > len(before):
+            _compile(found)
+        if is_new or len(sys.modules) > len(before):
             self._own = [name for name in sys.modules if agent.is_own(name)]
             late = _OF_THE_SUITE if target.endswith("]") else ()
             files = [*found.sources, *map(_source, {*self._own} - before)]
@@ -331,6 +332,14 @@ def _questions() -> Iterator[list[str]]:
         yield asked
     finally:
         os.environ.encodekey = encode
+
+
+def _compile(program: Program) -> None:
+    """Compile a program's script once, for all ranks; an error is for the rank to report."""
+    runner = importlib.import_module("racecheck.processes.ranks.program")
+    if program.launch.script:
+        with suppress(OSError, SyntaxError, ValueError):
+            runner.compiled(program.launch.file)
 
 
 def _source(name: str) -> Path:
