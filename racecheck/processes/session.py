@@ -195,15 +195,12 @@ class Session:
         self.socket = ours
         call = f"{_SERVE}main({theirs.fileno()})"
         self._guardian = subprocess.Popen(
-            [
-                *(sys.executable, "-I", "-S", str(_GUARDIAN), str(os.getpid()), str(self.slot.path)),
-                *(sys.executable, "-c", call, json.dumps([*sys.path])),
-            ],
+            guarded(self.slot.path, (sys.executable, "-c", call, json.dumps([*sys.path]))),
             pass_fds=(theirs.fileno(), self.slot.lock),
             stdin=subprocess.DEVNULL,
             stdout=2,
             start_new_session=True,
-            env={**os.environ, **_environment(), "RACECHECK_SLOT": str(self.slot.path)},
+            env={**os.environ, **environment(), "RACECHECK_SLOT": str(self.slot.path)},
         )
         theirs.close()
         try:
@@ -396,7 +393,15 @@ def _is_ours(pid: int, slot: Path) -> bool:
     return False
 
 
-def _environment() -> dict[str, str]:
+def guarded(directory: Path, command: Sequence[str]) -> list[str]:
+    """Return a command that runs another one below a guardian (`racecheck.processes.guardian`).
+
+    The guardian ends with this process or with the command, kills all that it has started, and empties the directory.
+    """
+    return [sys.executable, "-I", "-S", str(_GUARDIAN), str(os.getpid()), str(directory), *command]
+
+
+def environment() -> dict[str, str]:
     """Return an environment in which forks of the zygote are alike in every session.
 
     It fixes the hash seed, allows one thread and hides the GPUs (ranks with NCCL see them through another variable:

@@ -21,7 +21,7 @@ from racecheck.supervisor.calls import bookkeeping
 from racecheck.supervisor.calls.answers import answer
 from racecheck.supervisor.calls.perform import CARRY_ON, Answer, perform
 from racecheck.supervisor.effects.fault_injection import Injector
-from racecheck.supervisor.run.boot import Crew
+from racecheck.supervisor.run.boot import Members
 from racecheck.supervisor.run.state import State
 from racecheck.supervisor.threads.coverage import Ledger
 from racecheck.supervisor.threads.decoder import Unreachable
@@ -29,12 +29,13 @@ from racecheck.supervisor.threads.tasks import MOST, Rank, Request
 from racecheck.supervisor.threads.virtual_time import VirtualTime
 
 _OWN_AFFAIRS = bookkeeping.NEVER_OPS | {"exec", "reap", "sleep", "sync", "wait"}
+_MAYBE_AT_ONCE = bookkeeping.NEVER_OPS | {"fcntl", "seek"}
 
 
 class Rules:
     """The treatment of the calls of a crew's ranks."""
 
-    def __init__(self, crew: Crew, world: World, own: str, choose: Callable[[Point], int]) -> None:
+    def __init__(self, crew: Members, world: World, own: str, choose: Callable[[Point], int]) -> None:
         """``own`` is our directory for what ranks print; ``choose`` answers points of kind "fault"."""
         self._started = time.monotonic_ns()
         page = VirtualTime(mmap.mmap(-1, 8))
@@ -112,17 +113,22 @@ class Rules:
     def _go(self, request: Request) -> None:
         task = request.task
         result: Answer | None = None
-        if request.call.family in bookkeeping.NEVER_OPS:
+        if request.call.family in _MAYBE_AT_ONCE:
             result = bookkeeping.at_once(request, self.state.ledger, self.state.randomness(task.name))
-        elif request.call.family not in _OWN_AFFAIRS:
+        is_op = result is None
+        if is_op and request.call.family not in _OWN_AFFAIRS:
             fault = self._injector.draw(request)
             if self._injector.ends(task, request, fault):
                 request.close()
                 return
             result = self._injector.perform(request, fault, self._carry_out)
         result = answer(request, result or CARRY_ON, self.state.crew.files)
-        if request.op.fault:
+        if is_op and self._counts(request.op):
             self._record(request.op, result)
+
+    def _counts(self, op: Op) -> bool:
+        """Return whether an op belongs in the trace."""
+        return bool(op.fault)
 
     def _carry_out(self, request: Request) -> Answer:
         """Let the kernel perform it, except for what has to be ours: new descriptors, and what is cut short."""

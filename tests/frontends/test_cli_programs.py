@@ -110,6 +110,53 @@ def test_a_module_with_a_race_in_what_it_imports(project: Path, racecheck: Racec
     assert not [*(project / "out").iterdir()]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("program", [["who.py", "a", "b c"], ["-m", "who", "-x"]])
+def test_a_rank_finds_what_torchrun_would_have_given_it(
+    project: Path, racecheck: Racecheck, program: list[str]
+) -> None:
+    (project / "out").rmdir()
+    (project / "out").mkdir()
+    status, text = racecheck("run", "--check-launcher", "--watch", "out", "--", *TORCHRUN, *program)
+    size = "2 ranks, 152 ops in the watched directory"
+    expected = f"PASS  torchrun and racecheck run this program alike: {size}, their results, the exit statuses"
+    assert (status, text.splitlines()) == (0, [expected])
+
+
+@pytest.mark.slow
+def test_a_training_script_does_under_torchrun_what_it_does_here(project: Path, racecheck: Racecheck) -> None:
+    script = (project / "train.py").read_text()
+    alone = script.replace("if os.path.exists", "dist.barrier()\n    if dist.get_rank() == 0 and os.path.exists")
+    alone = alone.replace("os.makedirs(options.out)", "dist.barrier(); os.makedirs(options.out, exist_ok=True)")
+    (project / "alone.py").write_text(alone)
+    before = snapshot(project)
+    command = [*TORCHRUN, "alone.py", "--overwrite"]
+    status, text = racecheck("run", "--check-launcher", "--json", "--watch", "checkpoints/my_run", "--", *command)
+    assert status == 0, text
+    assert json.loads(text)["ops"] > 10
+    assert snapshot(project) == before
+
+
+def test_a_program_that_does_something_else_here_is_named(project: Path, racecheck: Racecheck) -> None:
+    (project / "looks.py").write_text(
+        "import os\nrank = os.environ['RANK']\n"
+        "open(f'out/{rank}', 'w').write('x' * (1 + ('RACECHECK_SLOT' in os.environ)))\n"
+        "if 'RACECHECK_SLOT' in os.environ and rank == '1':\n"
+        "    open('out/more', 'x').close()\n    raise SystemExit(3)\n"
+    )
+    status, text = racecheck("run", "--check-launcher", "--json", "--watch", "out", "--", *TORCHRUN, "looks.py")
+    data = json.loads(text)
+    assert (status, data["verdict"], data["ranks"]) == (1, "FAIL", 2)
+    assert [(each["rank"], each["real"], each["emulated"]) for each in data["differences"]] == [
+        (0, "write 0: ok, 1", "write 0: ok, 2"),
+        (1, "write 1: ok, 1", "write 1: ok, 2"),
+        (1, "", "open more O_CLOEXEC O_CREAT O_EXCL O_WRONLY: ok, 0"),
+        (1, "", "stat more AT_EMPTY_PATH: ok, 0"),
+        (1, "", "close more"),
+        (1, "exit status 0", "exit status 3"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -231,6 +231,13 @@ def _table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
     metavar="DIR",
     help="What the watched directory holds at the start of a run (default: what it holds now).",
 )
+@option(
+    "--check-launcher",
+    "compares",
+    group=WHAT,
+    is_flag=True,
+    help="Explore nothing: compare one run by the real launcher with one by racecheck, op by op.",
+)
 @RANKS
 @option("--nodes", group=WHAT, type=int, help="Number of nodes that share the ranks (default: the scenario's).")
 @option(
@@ -325,6 +332,7 @@ def run(
     target: tuple[str, ...],
     watch: Path | None,
     from_: Path | None,
+    compares: bool,
     ranks: int | None,
     nodes: int | None,
     skew: tuple[str, ...],
@@ -357,6 +365,8 @@ def run(
     else:
         scenario = _load(program.only_target(target, from_))
         slot = program.slot_of(scenario, settings)
+    if compares:
+        return program.compare(scenario, slot, settings, seed=seed, as_json=as_json)
     world = make_world(
         scenario.world, ranks=ranks, nodes=nodes, storage=storage_, timeout=timeout, collectives=collectives,
         **({"skew": _skews(skew)} if skew else {}), **({"sizes": _numbers(sizes)} if sizes else {}),

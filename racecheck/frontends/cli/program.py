@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from racecheck.explore.launcher_check import check_launcher
 from racecheck.model.config import Config
-from racecheck.model.errors import UsageError
+from racecheck.model.errors import CannotRun, UsageError
+from racecheck.model.nouns import Verdict
 from racecheck.processes.launchers import capture
-from racecheck.processes.session import Slot
-from racecheck.report.progress import display
+from racecheck.processes.session import Session, Slot
+from racecheck.report import comparison
+from racecheck.report.progress import display, say
+from racecheck.report.results import EXIT
 from racecheck.targets import programs
 from racecheck.targets.programs import Launch, Program
 from racecheck.targets.scenarios import Scenario
@@ -67,6 +72,22 @@ def _covered(watched: Path, settings: Config, used: Sequence[Path]) -> Slot:
     with _closing_on_error(slot):
         slot.cover(watched, [findings], used)
     return slot
+
+
+def compare(scenario: Scenario, slot: Slot | None, settings: Config, *, seed: str, as_json: bool) -> int:
+    """Compare one run by the real launcher with one by racecheck, and print the result; returns the exit status."""
+    if not isinstance(scenario, Program):
+        raise UsageError("--check-launcher is for a launch command: add --watch DIR -- COMMAND")
+    launcher = Path(scenario.launch.command[0]).name
+    with display(f"running {launcher}, then racecheck"), Session(settings.runs, slot) as session:
+        try:
+            found = check_launcher(session, scenario, seed=seed)
+        except CannotRun as error:
+            data = {"verdict": Verdict.UNKNOWN.name, "reasons": [str(error)]}
+            say(json.dumps(data) if as_json else f"UNKNOWN  {error}")
+            return EXIT[Verdict.UNKNOWN]
+    say(json.dumps(comparison.data(found)) if as_json else comparison.text(found))
+    return EXIT[found.verdict]
 
 
 @contextmanager

@@ -95,11 +95,9 @@ def capture(command: Sequence[str]) -> list[Started]:
     """Start the launcher; return the ranks in order.  Raises `UsageError` with what the launcher said."""
     with tempfile.TemporaryDirectory() as place, open(f"{place}/log", "w+b") as log:
         os.mkfifo(f"{place}/news")
-        path = os.pathsep.join(filter(None, [str(_INTERCEPT), os.environ.get("PYTHONPATH", "")]))
-        environment = {**os.environ, "PYTHONPATH": path, "RACECHECK_CAPTURE": place}
         process = subprocess.Popen(
-            [_executable(command[0]), *command[1:]],
-            env=environment,
+            runnable(command),
+            env=intercepting(RACECHECK_CAPTURE=place),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -117,6 +115,17 @@ def capture(command: Sequence[str]) -> list[Started]:
         last = said[-1] if said else "it printed nothing"
         raise UsageError(f"{Path(command[0]).name} started no rank: {last}")
     return found
+
+
+def runnable(command: Sequence[str]) -> list[str]:
+    """Return a launch command with the path of its program; raises `UsageError` if there is none."""
+    return [_executable(command[0]), *command[1:]]
+
+
+def intercepting(**variables: str) -> dict[str, str]:
+    """Return an environment in which Python starts with the module `intercept.sitecustomize`, and these variables."""
+    path = os.pathsep.join(filter(None, [str(_INTERCEPT), os.environ.get("PYTHONPATH", "")]))
+    return {**os.environ, "PYTHONPATH": path, **variables}
 
 
 def _executable(name: str) -> str:

@@ -7,7 +7,8 @@ import mmap
 import select
 import socket
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 from racecheck.kernel.path_walk import Mount
 from racecheck.kernel.seccomp import ANNOUNCE, Listener, Notification
@@ -26,24 +27,37 @@ from racecheck.supervisor.threads.tasks import Announcement, Rank
 _BOOT_SECONDS = 120.0
 
 
-class Crew:
+@dataclass(slots=True)
+class Members:
+    """The ranks of a world, wherever they were started, with their open files and their store.
+
+    ``number`` is the world's in its session, ``output`` the directory for what its ranks print.
+    """
+
+    number: int
+    ranks: list[Rank]
+    files: OpenFiles
+    output: Path
+    store: Store = field(default_factory=Store)
+
+
+class Crew(Members):
     """Forked on construction; `boot` waits until it is ready."""
 
     def __init__(self, session: Session, job: Job, world: World) -> None:
         disks = session.slot.mounts(world)
         roots = dict.fromkeys([job.watched, *map(str, disks)], "")
-        self.number = session.next_world()
-        self.output = session.slot.output / str(self.number)
-        clock = self.output / "clock"
+        number = session.next_world()
+        output = session.slot.output / str(number)
+        clock = output / "clock"
         clock.write_bytes(bytes(8))
         with clock.open("r+b") as file:
             self.clock = mmap.mmap(file.fileno(), 8)
-        self.files = OpenFiles(Watched({**roots, job.scratch: "TMPDIR"}))
-        self.store = Store()
+        files = OpenFiles(Watched({**roots, job.scratch: "TMPDIR"}))
         self.poll = select.epoll()
         self._session = session
         pairs = [socket.socketpair() for _ in range(job.ranks)]
-        self.ranks = [Rank(number, ours, self.files) for number, (ours, _) in enumerate(pairs)]
+        super().__init__(number, [Rank(each, ours, files) for each, (ours, _) in enumerate(pairs)], files, output)
         if len(roots) > 1:
             for rank in self.ranks:
                 rank.mount = Mount(job.watched, str(disks[world.node(rank.number)]))

@@ -14,7 +14,7 @@ from racecheck.model.ops.unstable_names import Names
 from racecheck.scheduling.file_times import label
 from racecheck.storage import Storage
 from racecheck.supervisor.files.paths import Identities
-from racecheck.supervisor.run.boot import Crew
+from racecheck.supervisor.run.boot import Members
 from racecheck.supervisor.run.unseen import Unseen
 from racecheck.supervisor.threads.collectives import Collectives
 from racecheck.supervisor.threads.coverage import Ledger
@@ -34,7 +34,7 @@ class State:
     nanoseconds since the run began, which ops showed it; ``looked`` and ``lookers`` are as in an outcome.
     """
 
-    crew: Crew
+    crew: Members
     world: World
     storage: Storage
     choose: Callable[[Point], int]

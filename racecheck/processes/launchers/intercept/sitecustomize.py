@@ -1,6 +1,7 @@
 """Python imports this when it starts: the launcher goes on, and any other process reports how it was started and ends.
 
-Only the standard library is here, and no module of racecheck's: the process may belong to any environment.
+Only the standard library is here: the process may belong to any environment.  Where a launch is only observed
+(`racecheck.supervisor.real_launch`), the ranks go on, too, as soon as they have joined.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _PLACE = os.environ.get("RACECHECK_CAPTURE", "")
+_DOOR = os.environ.get("RACECHECK_OBSERVE", "")
 _LAUNCHERS = {"torchrun", "torch.distributed.run"}
 _WITH_VALUE = {"-W", "-X"}
 
@@ -41,12 +43,18 @@ def _is_launcher() -> bool:
     return True
 
 
+def _hide() -> None:
+    """Remove what racecheck has put into the environment."""
+    for name in ("RACECHECK_CAPTURE", "RACECHECK_OBSERVE", "RACECHECK_SCRATCH"):
+        os.environ.pop(name, None)
+    path = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each and each != _HERE]
+    os.environ["PYTHONPATH"] = os.pathsep.join(path)
+
+
 def _report() -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "RACECHECK_CAPTURE"}
-    path = [each for each in environment.get("PYTHONPATH", "").split(os.pathsep) if each and each != _HERE]
-    environment["PYTHONPATH"] = os.pathsep.join(path)
+    _hide()
     said = {
-        "arguments": sys.orig_argv[1:], "environment": environment, "directory": os.getcwd(),
+        "arguments": sys.orig_argv[1:], "environment": {**os.environ}, "directory": os.getcwd(),
         "interpreter": sys.executable,
     }  # fmt: skip
     with open(f"{_PLACE}/{os.getpid()}.part", "w") as file:
@@ -65,8 +73,17 @@ def _stop_all_but_the_launcher() -> None:
             os._exit(0)
 
 
+def _join() -> None:
+    """Let racecheck see the calls of this process, which is a rank."""
+    scratch = os.environ["RACECHECK_SCRATCH"]
+    _hide()
+    importlib.import_module("racecheck.processes.ranks.observed").join(_DOOR, scratch)
+
+
 if _PLACE:
     _stop_all_but_the_launcher()
+elif _DOOR and "RANK" in os.environ:
+    _join()
 sys.path[:] = [each for each in sys.path if os.path.abspath(each) != _HERE]
 sys.modules.pop("sitecustomize", None)
 if importlib.util.find_spec("sitecustomize"):

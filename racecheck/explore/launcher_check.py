@@ -1,0 +1,122 @@
+"""The real launcher and racecheck's: one run by each, in the same order, compared op by op."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
+from pathlib import Path
+from random import Random
+
+from racecheck.explore.runner import run_once, warm_up
+from racecheck.model.nouns import Died, Op, Outcome, RankResult, Returned, Verdict
+from racecheck.model.ops.file_ops import is_on_file
+from racecheck.model.ops.unstable_names import Names, learn
+from racecheck.processes.session import Session
+from racecheck.scheduling.strategies.following.observed import Observed
+from racecheck.supervisor import real_launch
+from racecheck.supervisor.real_launch import RealRun
+from racecheck.targets.programs import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Where the two runs differ: ``real`` and ``emulated`` say what happened there, "" for nothing."""
+
+    rank: int
+    real: str
+    emulated: str
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The ``ops`` in the watched directory of a launcher's ``ranks`` ranks, and where racecheck's run differs."""
+
+    launcher: str
+    ranks: int
+    ops: int
+    differences: tuple[Difference, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        return Verdict.FAIL if self.differences else Verdict.PASS
+
+
+def check_launcher(session: Session, program: Program, *, seed: str) -> Check:
+    """Run a program by its real launcher, and then as racecheck runs it, with the ops in the same order.
+
+    Compared are the ops of each rank on watched files, with errno and number of bytes, and the exit statuses.
+    Raises `CannotRun` where one of the runs was impossible.
+    """
+    session.request("import", target=program.reference)
+    warm_up(session, program, program.world, seed=seed)
+    real = real_launch.run(session, program.reference, program.launch.command, program.world)
+
+    def emulate(seed: str) -> Outcome:
+        strategy = Observed([op.rank for op in real.ops])
+        strategy.begin(Random(0))
+        return run_once(session, program, program.world, strategy, seed=seed)
+
+    emulated = emulate(seed)
+    found = _differences(real, emulated)
+    if found and (patterns := learn([emulated, emulate(f"{seed} again")])):
+        found = _differences(real, emulated, patterns)
+    return Check(Path(program.launch.command[0]).name, program.launch.ranks, len(real.ops), tuple(found))
+
+
+def _differences(real: RealRun, emulated: Outcome, patterns: Sequence[str] = ()) -> list[Difference]:
+    """Return where the runs differ; ``patterns`` are of names that differ from run to run."""
+    found: list[Difference] = []
+    for rank, result in enumerate(emulated.results):
+        ops = [_named([op for op in each if is_on_file(op) and op.rank == rank], patterns)
+               for each in (real.ops, emulated.ops)]  # fmt: skip
+        found += _between(rank, *ops)
+        found += _between_ends(rank, real.statuses.get(rank), result)
+    return found
+
+
+def _named(ops: Sequence[Op], patterns: Sequence[str]) -> list[Op]:
+    """Return ops with names that fit a pattern as they are shown."""
+    names = Names(patterns)
+    for op in ops:
+        for place in op.places:
+            names.meet(str(op.rank), place.path)
+    return [replace(op, places=names.cover(op.places)) for op in ops]
+
+
+def _between(rank: int, real: Sequence[Op], emulated: Sequence[Op]) -> Iterator[Difference]:
+    """Yield where the ops of a rank differ."""
+    ours, theirs = [*map(_name, emulated)], [*map(_name, real)]
+    for kind, start, stop, begin, end in SequenceMatcher(None, theirs, ours, autojunk=False).get_opcodes():
+        if kind == "equal":
+            for one, other in zip(real[start:stop], emulated[begin:end], strict=True):
+                if _result(one) and _result(other) and _result(one) != _result(other):
+                    yield Difference(rank, _said(one), _said(other))
+        else:
+            yield from (Difference(rank, _said(op), "") for op in real[start:stop])
+            yield from (Difference(rank, "", _said(op)) for op in emulated[begin:end])
+
+
+def _between_ends(rank: int, status: int | None, result: RankResult) -> Iterator[Difference]:
+    real = f"exit status {status}" if status is not None else "ended by a signal"
+    ours = f"exit status {result.status if isinstance(result, Died) else int(not isinstance(result, Returned))}"
+    if isinstance(result, Died) and result.signal:
+        ours = "ended by a signal"
+    if real != ours:
+        yield Difference(rank, real, ours)
+
+
+def _name(op: Op) -> str:
+    flags = " ".join(op.flags)
+    return f"{op.call} {' -> '.join(place.path for place in op.places)} {flags}".rstrip()
+
+
+def _result(op: Op) -> str:
+    """Return the errno, or how many bytes moved; "" where the kernel had the call."""
+    if op.result is None or not op.result.known:
+        return ""
+    return op.result.errno or f"ok, {op.result.size}"
+
+
+def _said(op: Op) -> str:
+    return f"{_name(op)}: {_result(op)}".removesuffix(": ")

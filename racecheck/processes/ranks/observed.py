@@ -1,0 +1,23 @@
+"""A rank that a real launcher has started: it runs as it would without racecheck, but its file calls are seen."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+from racecheck.kernel import seccomp
+
+
+def join(place: str, scratch: str) -> None:
+    """Hand the calls of this process to the racecheck that listens on the socket ``place``; then its script starts.
+
+    ``scratch`` has a TMPDIR for each rank.
+    """
+    rank = os.environ["RANK"]
+    os.environ["TMPDIR"] = f"{scratch}/{rank}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as talk:
+        talk.connect(place)
+        listener = seccomp.install()
+        socket.send_fds(talk, [f"[{rank}, {os.getpid()}]".encode()], [listener])
+        os.close(listener)
+        talk.recv(1)

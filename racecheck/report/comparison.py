@@ -1,0 +1,33 @@
+"""The comparison of a real launcher with racecheck's, as text and as data for programs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from racecheck.explore.launcher_check import Check
+
+_SHOWN = 20
+"""The most differences that are shown; the rest is counted."""
+
+
+def text(check: Check) -> str:
+    """Return the comparison for people: one line, and one for each difference."""
+    both, size = f"{check.launcher} and racecheck", f"{check.ranks} ranks, {check.ops} ops in the watched directory"
+    if not check.differences:
+        return f"PASS  {both} run this program alike: {size}, their results, the exit statuses"
+    count = len(check.differences)
+    counted = f"{count} difference{'s' * (count > 1)}"
+    lines = [f"FAIL  {both} do not run this program alike: {size}, {counted}"]
+    width = max(len(check.launcher), len("racecheck"))
+    for each in check.differences[:_SHOWN]:
+        lines.append(f"      rank {each.rank}  {check.launcher:{width}}  {each.real or '-'}")
+        lines.append(f"              {'racecheck':{width}}  {each.emulated or '-'}")
+    if count > _SHOWN:
+        lines.append(f"      {count - _SHOWN} more")
+    return "\n".join(lines)
+
+
+def data(check: Check) -> dict[str, Any]:
+    """Return what ``racecheck run --check-launcher --json`` prints."""
+    return {"verdict": check.verdict.name, **asdict(check)}
