@@ -98,10 +98,11 @@ class Finding:
         """Return ten digits that stand for the inputs of the run.
 
         What came of it is left out: it follows from that, but for timing, output and coverage, in which two
-        runs of one schedule may differ.
+        runs of one schedule may differ.  Of a program it has the command and the sources: the rest says where it lies.
         """
         world, schedule = self.outcome.world, self.outcome.schedule
-        causes = [VERSION, self.scenario, self.seed, self.run, self.invariants, world, schedule]
+        what: Any = self.scenario if self.launch is None else (self.launch.command, self.scenario.source)
+        causes: list[Any] = [VERSION, what, self.seed, self.run, self.invariants, world, schedule]
         causes += [self.outcome.crash] if self.outcome.crash is not None else []
         return hashlib.sha256(json.dumps(causes, default=_dump).encode()).hexdigest()[:10]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 
 from racecheck.explore.runner import run_once, warm_up
-from racecheck.model.nouns import Died, Op, Outcome, RankResult, Returned, Verdict
+from racecheck.model.nouns import Died, Op, Outcome, RankResult, Returned, Stopped, Verdict
 from racecheck.model.ops.file_ops import is_on_file
 from racecheck.model.ops.unstable_names import Names, learn
 from racecheck.processes.session import Session
@@ -100,7 +100,7 @@ def _between(rank: int, real: Sequence[Op], emulated: Sequence[Op]) -> Iterator[
 def _between_ends(rank: int, status: int | None, result: RankResult) -> Iterator[Difference]:
     real = f"exit status {status}" if status is not None else "ended by a signal"
     ours = f"exit status {result.status if isinstance(result, Died) else int(not isinstance(result, Returned))}"
-    if isinstance(result, Died) and result.signal:
+    if isinstance(result, Stopped) or (isinstance(result, Died) and result.signal):
         ours = "ended by a signal"
     if real != ours:
         yield Difference(rank, real, ours)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from racecheck.invariants.failures import Failure, failures, source
 from racecheck.model.nouns import Died, Op, Outcome, Raised
+from racecheck.model.ops.launcher_ops import is_of_launcher
 
 _HEALTHY = ("slow", "stale")
 
@@ -26,7 +27,7 @@ def faults(outcome: Outcome) -> list[tuple[int, Op]]:
     return [
         (index, event)
         for index, event in enumerate(outcome.trace)
-        if isinstance(event, Op) and event.fault and not event.fault.startswith(_HEALTHY)
+        if isinstance(event, Op) and event.fault and not event.fault.startswith(_HEALTHY) and not is_of_launcher(event)
     ]
 
 

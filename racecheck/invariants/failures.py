@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from racecheck.model.nouns import Died, Op, Outcome, Raised, Returned, Stopped
+from racecheck.model.ops.launcher_ops import is_of_launcher
 
 Failure = Raised | Died | Stopped
 
@@ -12,15 +13,19 @@ _FATAL, _WHAT = "Fatal Python error:", "what():"
 def failures(outcome: Outcome) -> list[tuple[int, Failure]]:
     """Return how ranks failed, by rank.  Echoes are left out, unless nothing else explains them."""
     failed = [(rank, each) for rank, each in enumerate(outcome.results) if not isinstance(each, Returned)]
-    causes = [(rank, each) for rank, each in failed if not _is_echo(each)]
+    causes = [(rank, each) for rank, each in failed if not is_echo(outcome, rank)]
     explained = causes or outcome.mismatch is not None
     return causes if explained else failed
 
 
-def _is_echo(failure: Failure) -> bool:
-    if isinstance(failure, Raised):
-        return failure.echo
-    return isinstance(failure, Stopped) and failure.kind == "echo"
+def is_echo(outcome: Outcome, rank: int) -> bool:
+    """Return whether a rank failed only because another one had; the launcher may have told it to end."""
+    result = outcome.results[rank]
+    if isinstance(result, Raised):
+        return result.echo
+    if isinstance(result, Died):
+        return any(isinstance(each, Op) and each.rank == rank and is_of_launcher(each) for each in outcome.trace)
+    return isinstance(result, Stopped) and result.kind == "echo"
 
 
 def source(outcome: Outcome, rank: int, failure: Raised) -> tuple[int, ...]:
@@ -49,7 +54,7 @@ def describe(rank: int, failure: Failure) -> str:
     if isinstance(failure, Stopped):
         return f"rank {rank} did not end: {failure.why}"
     how = f"was killed by {failure.signal}" if failure.signal else f"exited with status {failure.status}"
-    said = [f"rank {rank} {how} before the scenario returned", last_words(failure.output)]
+    said = [f"rank {rank} {how} before it returned", last_words(failure.output)]
     return ": ".join(filter(None, said))
 
 

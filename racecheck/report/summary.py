@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.cells import cell_len
 
+from racecheck.invariants.failures import is_echo
 from racecheck.model.nouns import Coverage, Died, Frame, Mismatch, Outcome, Raised, RankResult, Returned, Stopped
 from racecheck.report import words
 from racecheck.report.layout import NARROWEST
@@ -34,7 +35,7 @@ def summary(outcome: Outcome, *, width: int = 120, root: Path | None = None) -> 
 def _ranks(outcome: Outcome, name: str, width: int, root: Path) -> Iterator[str]:
     for rank, result in enumerate(outcome.results):
         label = words.pad(f"{name} {rank}", len(f"{name} {len(outcome.results) - 1}"))
-        yield from _wrap(f"{label}  {_how(result, root)}{_echo(rank, outcome.results)}", width)
+        yield from _wrap(f"{label}  {_how(result, root)}{_echo(rank, outcome)}", width)
         yield from (words.fit(2 * _INDENT + line, width) for line in _below(result, root))
     if outcome.mismatch is not None:
         yield from _mismatch(outcome.mismatch, width, root)
@@ -59,22 +60,13 @@ def _raised(result: Raised, root: Path) -> str:
     return words.escape(result.type) + (f": {message}" if message else "") + (f" ({line})" if line else "")
 
 
-def _echo(rank: int, results: Sequence[RankResult]) -> str:
+def _echo(rank: int, outcome: Outcome) -> str:
     """Return whose failure the rank's own is an echo of."""
-    if not _is_echo(results[rank]):
+    if not is_echo(outcome, rank):
         return ""
-    causes = [number for number, each in enumerate(results) if number != rank and _is_cause(each)]
+    failed = [number for number, each in enumerate(outcome.results) if isinstance(each, (Raised, Died))]
+    causes = [number for number in failed if not is_echo(outcome, number)]
     return f", caused by {words.ranks(causes)}" if causes else ""
-
-
-def _is_echo(result: RankResult) -> bool:
-    if isinstance(result, Stopped):
-        return result.kind == "echo"
-    return isinstance(result, Raised) and result.echo
-
-
-def _is_cause(result: RankResult) -> bool:
-    return isinstance(result, (Raised, Died)) and not _is_echo(result)
 
 
 def _below(result: RankResult, root: Path) -> list[str]:

@@ -33,6 +33,7 @@ from racecheck.supervisor.calls.answers import answer, reply
 from racecheck.supervisor.calls.perform import CARRY_ON, SORTED, Answer, creates, perform
 from racecheck.supervisor.effects.caches import Viewer
 from racecheck.supervisor.effects.fault_injection import Injector
+from racecheck.supervisor.effects.launcher import Launcher
 from racecheck.supervisor.order import timed_waits
 from racecheck.supervisor.order.gil import Gil
 from racecheck.supervisor.order.intake import Intake
@@ -107,8 +108,6 @@ class Supervisor:
         state = self._state
         if any(rank.shared for rank in state.ranks):
             state.ledger.note(announced_ops.CONDITION)
-        if self._session.slot.is_covered and not all(isinstance(each, Returned) for each in results):
-            state.ledger.note("a rank failed, and the launcher would send SIGTERM to the others: not modelled")
         if self._session.slot.is_covered and not any(isinstance(event, Op) for event in state.trace):
             state.ledger.hole("a program that does nothing in the watched directory")
         if outside := self._session.slot.changed_outside():
@@ -145,6 +144,7 @@ class Supervisor:
             members, self._world, storage.make(self._world), self._choose, ledger, self._stacks, time_,
             seed=self._job.seed, names=self._names,
         )  # fmt: skip
+        self._launcher = Launcher(self._state, is_there=self._session.slot.is_covered)
         self._injector, self._relation = Injector(self._state), Relation(self._world)
         self._viewer, self._fairness = Viewer(self._state), Fairness()
         if self._recorder is not None:
@@ -172,7 +172,7 @@ class Supervisor:
                 if self._injector.expire(idle=False):
                     continue
                 options = self._options()
-                if self._limits.run_out(self._soonest(options)):
+                if self._is_due(options):
                     continue
                 if options and not (all(map(_only_waits, options)) and self._is_stuck()):
                     self._state.current = self._next(options)
@@ -197,6 +197,13 @@ class Supervisor:
         self._state.time.tick(self._state.time.elapsed + _limit(task))
         reply(task, {"error": "wait timeout: the keys were not set"} if _announces(task, "store") else "run out")
         return True
+
+    def _is_due(self, options: list[Task]) -> bool:
+        """Do what is due before an option continues: a signal of the launcher's, or the end of a wait."""
+        soonest = self._soonest(options)
+        if not self._all_exit() and self._launcher.act(soonest if options else math.inf):
+            return True
+        return self._limits.run_out(soonest)
 
     def _soonest(self, options: list[Task]) -> float:
         """Return when an option continues by itself: at once, or when it has slept; a thread that polls never does."""

@@ -148,7 +148,7 @@ def test_ranks_with_nccl_see_the_gpus_of_the_caller_and_others_none(
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     else:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    monkeypatch.setattr(os, "environ", {**os.environ, **world_session._environment()})
+    monkeypatch.setattr(os, "environ", {**os.environ, **world_session.environment()})
     assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
     agent.show_gpus()
     assert os.environ.get("CUDA_VISIBLE_DEVICES") == visible

@@ -110,6 +110,35 @@ def test_a_module_with_a_race_in_what_it_imports(project: Path, racecheck: Racec
     assert not [*(project / "out").iterdir()]
 
 
+@pytest.mark.parametrize(("how", "end"), [("loop", "exit status 143"), ("stubborn", "died by SIGKILL")])
+def test_the_launcher_ends_the_others_when_a_rank_has_failed(
+    project: Path, racecheck: Racecheck, how: str, end: str
+) -> None:
+    words = ["run", "--watch", "out", "--explain", 0, "--full", "--", *TORCHRUN, "emergency.py", how]
+    status, text = racecheck(*words)
+    assert status == 1, text
+    lines = text.splitlines()
+    assert lines[0].startswith("FAIL  no-unexpected-errors: rank 0 exited with status 3")
+    assert "no-unexpected-errors: rank 1" not in text
+    assert f"rank 1  {end}, caused by rank 0" in lines
+    events = [line.split()[2:] for line in lines if line[:4].strip().isdigit()]
+    rank1 = [" ".join(each[:2]) for each in events if each[:1] in (["SIGTERM"], ["SIGKILL"], ["sleep"], ["open"])]
+    expected = {"loop": ["SIGTERM", "sleep 8", "open emergency"], "stubborn": ["SIGTERM", *["sleep 8"] * 3, "SIGKILL"]}
+    assert rank1[-len(expected[how]) :] == expected[how], text
+    assert "the launcher's SIGTERM to the others was tried at one moment" in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["loop", "queue"])
+def test_a_handler_of_sigterm_does_under_torchrun_what_it_does_here(
+    project: Path, racecheck: Racecheck, how: str
+) -> None:
+    command = ["run", "--check-launcher", "--json", "--watch", "out", "--", *TORCHRUN, "emergency.py", how]
+    status, text = racecheck(*command)
+    assert status == 0, text
+    assert json.loads(text)["ops"] > 6
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("program", [["who.py", "a", "b c"], ["-m", "who", "-x"]])
 def test_a_rank_finds_what_torchrun_would_have_given_it(

@@ -115,7 +115,7 @@ LOST = [
         outcome(raised("EOFError", "Ran out of input"), returned()),
         "loading failed: EOFError on rank 0: Ran out of input",
     ),
-    (outcome(died(signal="SIGSEGV")), "loading failed: rank 0 was killed by SIGSEGV before the scenario returned"),
+    (outcome(died(signal="SIGSEGV")), "loading failed: rank 0 was killed by SIGSEGV before it returned"),
     (outcome(stopped("collective", "waits")), "loading failed: rank 0 did not end: waits"),
     (
         outcome(stopped("echo"), stopped("echo"), mismatch=Mismatch("0", 1, {0: "barrier()", 1: "all_reduce()"})),

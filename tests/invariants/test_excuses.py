@@ -20,6 +20,7 @@ from racecheck.invariants import (
 )
 from racecheck.invariants.excuses import faults, is_cut
 from racecheck.model.nouns import Coverage, Crash, Outcome, Verdict, Violation
+from racecheck.model.ops.launcher_ops import signal_op
 from tests.support.builders import died, op, outcome, raised, returned, stopped
 
 FULL = raised("OSError", "No space left", errno="ENOSPC", path="ckpt/f1")
@@ -44,6 +45,18 @@ def test_the_rank_whose_call_was_made_to_fail_has_to_fail() -> None:
 def test_its_peers_hear_of_it_in_whatever_way() -> None:
     for peer in (raised("RuntimeError", "rank 1 failed"), raised("ConnectionError", echo=True), stopped("echo"), FULL):
         assert blamed(outcome(peer, FULL, trace=[HIT])) == []
+
+
+def test_the_launchers_signal_is_no_excuse_but_the_rank_that_it_ended_is_no_cause() -> None:
+    told = signal_op(1, "1", "SIGTERM")
+    assert not faults(outcome(returned(), returned(), trace=[told]))
+    for end in (died(signal="SIGTERM"), died(status=143)):
+        assert blamed(outcome(died(status=3), end, trace=[told])) == [("no-unexpected-errors", (0,))]
+        assert blamed(outcome(died(status=3), end)) == [("no-unexpected-errors", (0,)), ("no-unexpected-errors", (1,))]
+    assert blamed(outcome(died(status=3), raised("ValueError"), trace=[told])) == [
+        ("no-unexpected-errors", (0,)),
+        ("no-unexpected-errors", (1,)),
+    ]
 
 
 def test_what_had_failed_before_is_not_excused() -> None:

@@ -108,20 +108,20 @@ DUMPED = 'Fatal Python error: Aborted\n\nCurrent thread 0x1 (most recent call fi
         (raised("EOFError", "Ran out of input"), "EOFError on rank 1: Ran out of input"),
         (raised("AssertionError"), "AssertionError on rank 1"),
         (raised("pickle.UnpicklingError", "\nbad\nmore"), "pickle.UnpicklingError on rank 1: bad"),
-        (died(signal="SIGSEGV"), "rank 1 was killed by SIGSEGV before the scenario returned"),
-        (died(status=3), "rank 1 exited with status 3 before the scenario returned"),
-        (died(), "rank 1 exited with status 0 before the scenario returned"),
+        (died(signal="SIGSEGV"), "rank 1 was killed by SIGSEGV before it returned"),
+        (died(status=3), "rank 1 exited with status 3 before it returned"),
+        (died(), "rank 1 exited with status 0 before it returned"),
         (
             died(signal="SIGABRT", output="loading\nterminate called\n"),
-            "rank 1 was killed by SIGABRT before the scenario returned: terminate called",
+            "rank 1 was killed by SIGABRT before it returned: terminate called",
         ),
         (
             died(signal="SIGABRT", output=f"terminate called\n  what():  torn\nframe #0: read\n{DUMPED}"),
-            "rank 1 was killed by SIGABRT before the scenario returned: torn",
+            "rank 1 was killed by SIGABRT before it returned: torn",
         ),
         (
             died(signal="SIGSEGV", output=DUMPED),
-            "rank 1 was killed by SIGSEGV before the scenario returned: Fatal Python error: Aborted",
+            "rank 1 was killed by SIGSEGV before it returned: Fatal Python error: Aborted",
         ),
     ],
 )

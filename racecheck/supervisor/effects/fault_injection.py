@@ -107,7 +107,7 @@ class Injector:
         ]  # fmt: skip
         self._record(task, request.op, "SIGKILL", fault.what, "after" if done else "before")
         for rank in victims:
-            self._end(rank)
+            end(rank)
         return True
 
     def _terminate(self, task: Task, request: Request, fault: Fault) -> bool:
@@ -115,7 +115,7 @@ class Injector:
         self._record(task, request.op, "SIGTERM", "term", "before")
         pid = task.rank.pid
         if not (proc.is_caught(pid, signal.SIGTERM) or proc.is_ignored(pid, signal.SIGTERM)):
-            self._end(task.rank, signal.SIGTERM)
+            end(task.rank, signal.SIGTERM)
             return True
         os.kill(task.rank.pid, signal.SIGTERM)
         self._grace.append((self._state.time.elapsed + round(fault.amount * _SECOND), task.rank))
@@ -131,7 +131,7 @@ class Injector:
             self._state.time.tick(until)
             op = Op(rank.number, rank.main.name, "kill", "SIGKILL")
             self._record(rank.main, op, "SIGKILL", "kill")
-            self._end(rank)
+            end(rank)
             self._grace.remove((until, rank))
         return bool(due)
 
@@ -142,15 +142,16 @@ class Injector:
         state.trace.append(replace(made, result=Result(), clock=task.tick(), time=state.time.elapsed))
         state.changes += 1
 
-    def _end(self, rank: Rank, number: int = signal.SIGKILL) -> None:
-        """Kill a rank with all that it has started; its end is noticed like any other end."""
-        if rank.gone:
-            return
-        for pid in [*(proc.descendants(rank.pid) if rank.forked else ()), rank.pid]:
-            with suppress(ProcessLookupError):
-                os.kill(pid, number)
-        for task in rank.tasks.values():
-            if task.request is not None:
-                task.request.close()
-            task.request = task.announcement = None
-        rank.running = True
+
+def end(rank: Rank, number: int = signal.SIGKILL) -> None:
+    """Kill a rank with all that it has started; its end is noticed like any other end."""
+    if rank.gone:
+        return
+    for pid in [*(proc.descendants(rank.pid) if rank.forked else ()), rank.pid]:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+    for task in rank.tasks.values():
+        if task.request is not None:
+            task.request.close()
+        task.request = task.announcement = None
+    rank.running = True

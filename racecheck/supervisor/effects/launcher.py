@@ -1,0 +1,66 @@
+"""What the launcher of a program does once a rank has failed: it ends the other ranks.
+
+torchrun looks at its ranks every 0.1 s.  It sends SIGTERM to the others, and SIGKILL 30 s later to those that are left
+(``torch/distributed/elastic/agent/server/local_elastic_agent.py``).  Both times are virtual here.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import replace
+
+from racecheck.kernel import proc
+from racecheck.model.nouns import Result
+from racecheck.model.ops.launcher_ops import signal_op
+from racecheck.supervisor.effects.fault_injection import end
+from racecheck.supervisor.run.state import State
+from racecheck.supervisor.threads.tasks import Rank
+
+LAST = "a rank failed, and the launcher's SIGTERM to the others was tried at one moment"
+"""The note of a run in which it was sent."""
+_LOOK, _GRACE = 10**8, 30 * 10**9
+"""Nanoseconds between two looks at the ranks, and between the two signals."""
+
+
+class Launcher:
+    """The launcher of a run; ``is_there`` is False where the ranks are a scenario's."""
+
+    def __init__(self, state: State, *, is_there: bool) -> None:
+        self._state, self._due = state, -1
+        self._signals = [signal.SIGTERM, signal.SIGKILL] if is_there else []
+
+    def act(self, soonest: float) -> bool:
+        """Send the next signal if it is due before ``soonest``, when another thread continues (nanoseconds, virtual).
+
+        Returns whether it was sent.
+        """
+        living = [rank for rank in self._state.ranks if not rank.gone]
+        if not self._signals or not living or not any(rank.failed for rank in self._state.ranks):
+            return False
+        now = self._state.time.elapsed
+        if self._due < 0:
+            self._due = now + _LOOK
+        if max(now, soonest) < self._due:
+            return False
+        self._state.time.tick(self._due)
+        self._due += _GRACE
+        number = self._signals.pop(0)
+        for rank in living:
+            self._send(rank, number)
+        self._state.ledger.note(LAST)
+        return True
+
+    def _send(self, rank: Rank, number: signal.Signals) -> None:
+        state, task = self._state, rank.main
+        op = signal_op(rank.number, task.name, number.name)
+        state.trace.append(replace(op, result=Result(), clock=task.tick(), time=state.time.elapsed))
+        state.changes += 1
+        if number == signal.SIGTERM and proc.is_caught(rank.pid, number):
+            os.kill(rank.pid, number)
+            rank.running, rank.asleep = True, False
+            for each in rank.tasks.values():
+                if each.request is not None and each.request.call.family == "sleep":
+                    each.request.until = state.time.elapsed
+        elif number == signal.SIGKILL or not proc.is_ignored(rank.pid, number):
+            end(rank, number)
