@@ -81,8 +81,8 @@ class Slot:
             self._layer = Layer(self.path / "layer", [self.path.parent, *real], used)
         except OSError as error:
             raise CannotRun(
-                f"cannot cover this machine's files: {error.strerror}; a program takes root, or user namespaces and "
-                "overlayfs: port it to a scenario instead (racecheck guide scenarios)"
+                f"cannot cover this machine's files: {error.strerror}; racecheck doctor says what launch commands need"
+                "; a scenario runs without it"
             ) from None
         self.watched = watched
 

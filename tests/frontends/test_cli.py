@@ -21,6 +21,7 @@ import pytest
 from racecheck.explore import findings, search
 from racecheck.explore.search import Found, Report, Search
 from racecheck.model.nouns import Outcome, Verdict, Violation, World
+from racecheck.processes import session
 from racecheck.processes.doctor import examination
 from racecheck.processes.session import Session
 from racecheck.report.results import Page, search_text
@@ -128,6 +129,22 @@ def test_a_setup_that_fails(cli: Cli) -> None:
     assert cli("run", f"{FILE}::broken_setup") == 2
     assert cli.out == ""
     assert cli.err.splitlines()[-1].endswith("failed: ValueError: no such checkpoint")
+
+
+@pytest.mark.usefixtures("shared")
+def test_a_machine_that_cannot_cover_its_files_is_unknown(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refused(*_: Any) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(session, "Layer", refused)
+    command = ["run", "--watch", str(tmp_path / "out"), "--", "torchrun", "train.py"]
+    why = "cannot cover this machine's files: Operation not permitted; racecheck doctor says what launch commands need"
+    assert cli(*command) == 3
+    assert cli.out == f"UNKNOWN  {why}; a scenario runs without it\n"
+    assert cli(*command[:1], "--json", *command[1:]) == 3
+    assert json.loads(cli.out)["reasons"] == [f"{why}; a scenario runs without it"]
 
 
 @pytest.mark.usefixtures("shared")

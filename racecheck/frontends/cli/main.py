@@ -77,6 +77,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return int(commands.main(arguments, prog_name="racecheck", standalone_mode=False) or 0)
     except (UsageError, click.ClickException) as error:
         return _complain(_message(error), WRONG)
+    except CannotRun as error:
+        data = {"verdict": Verdict.UNKNOWN.name, "reasons": [str(error)]}
+        return _unknown(data, as_json="--json" in (sys.argv[1:] if arguments is None else arguments))
     except Interrupted as far:
         return _complain(str(far), INTERRUPTED)
     except (click.Abort, KeyboardInterrupt):

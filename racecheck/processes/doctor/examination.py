@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _PROBE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
 _PROBE += "from racecheck.processes.doctor.probes import main; main(sys.argv[2:])"
 _CONTAINER = "in a container allow it (docker run --security-opt seccomp=unconfined)"
+_USER_NAMESPACES = "kernel.apparmor_restrict_unprivileged_userns=0 (sysctl)"
+_MOUNTS = "in a container: docker run --cap-add SYS_ADMIN --security-opt apparmor=unconfined"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ _OPTIONAL = (
         "package", "pip uninstall racecheck, then install torch-racecheck again: the two share files", required=False
     ),
     Primitive("wake-up", "runs are slower: upgrade to Linux 6.6 or newer", required=False),
+    Primitive("layer", f"launch commands cannot run: be root, or set {_USER_NAMESPACES}; {_MOUNTS}", required=False),
 )
 
 

@@ -218,6 +218,15 @@ def _runs() -> str:
         slot.close()
 
 
+def _layer() -> str:
+    slot = Slot(config.read().runs)
+    try:
+        slot.cover(slot.path / "none", [], [])
+    finally:
+        slot.close()
+    return f"launch commands can run, {'as root' if os.geteuid() == 0 else 'in a user namespace'}"
+
+
 def _loopback() -> str:
     names = [name for _, name in socket.if_nameindex()]
     expect("lo" in names, f"there is no interface lo, only {', '.join(names) or 'none'}")
@@ -272,6 +281,7 @@ PROBES: Mapping[str, Callable[[], str]] = {
     "addresses": _addresses,
     "package": _package,
     "wake-up": _wake_up,
+    "layer": _layer,
 }
 
 
