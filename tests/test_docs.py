@@ -61,10 +61,11 @@ def test_tables_are_those_of_the_code(where: str, name: str, text: str) -> None:
     ("where", "file", "details"),
     [
         (
-            "README.md",
+            "racecheck/guide/scenarios.md",
             "test_readme.py",
             ', report="openpi #868", expected=racecheck.Verdict.FAIL, breaks="no-file-errors"',
         ),
+        ("README.md", "train.py", ""),
         (
             "racecheck/guide/crashes.md",
             "test_readme_crash.py",
@@ -78,6 +79,16 @@ def test_an_example_is_the_scenario_that_is_shipped(where: str, file: str, detai
     assert details in shipped
     example = files(where)[f"scenarios/{file}"].partition("\n")[2]
     assert shipped.replace(details, "").startswith(example.rstrip())
+
+
+def test_the_fix_of_the_readme_is_the_script_that_is_shipped() -> None:
+    found = re.search(r"```diff\n(.*?)```", README.read_text(), re.DOTALL)
+    assert found is not None
+    before = "".join(line[1:] + "\n" for line in found[1].splitlines() if line[0] in " -")
+    after = "".join(line[1:] + "\n" for line in found[1].splitlines() if line[0] in " +")
+    racy, guarded = ((ROOT / "scenarios" / name).read_text() for name in ("train.py", "train_guarded.py"))
+    assert before in racy
+    assert racy.replace(before, after) == guarded
 
 
 def test_the_readme_is_short() -> None:

@@ -63,6 +63,9 @@ def run(page: str, command: str, directory: Path) -> str:
     for name, text in files(page).items():
         if not (directory / name).exists():
             (directory / name).write_text(text)
+    for line in block("run", "bash").splitlines():
+        if line.startswith("mkdir"):
+            subprocess.run(["bash", "-c", line], cwd=directory, check=True)
     program, *arguments = shlex.split(command)
     assert program in {"racecheck", "pytest"}
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120"}

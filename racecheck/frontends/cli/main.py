@@ -109,6 +109,8 @@ racecheck finds, explains and replays race conditions in distributed checkpoint 
   racecheck doctor       Can this machine run it?
   racecheck list         Which scenarios are below ./scenarios?
   racecheck run TARGET   Explore a scenario; TARGET is path/to/file.py::name.
+  racecheck run --watch DIR -- torchrun ...
+                         Explore what your launch command does in DIR.
   racecheck guide        How do I write my own?
   racecheck --help       All commands."""
 
