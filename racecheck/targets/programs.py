@@ -10,6 +10,7 @@ import json
 import os
 import tarfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -194,6 +195,14 @@ def unpack(start: str, directory: Path) -> None:
 
 
 def sources(launch: Launch) -> list[Path]:
+    """Return the files that decide what a program does, in order.
+
+    They are its code, and the files that its arguments name (``conf.yaml``, ``--config=conf.yaml``).
+    """
+    return sorted({*code(launch), *_named(launch)})
+
+
+def code(launch: Launch) -> list[Path]:
     """Return the script, or the module, and the modules beside it that it imports, also indirectly."""
     roots = [Path(launch.file).parent] if launch.script else [Path(launch.directory)]
     found: dict[Path, None] = {}
@@ -206,22 +215,38 @@ def sources(launch: Launch) -> list[Path]:
         file = todo.pop()
         if file not in found and file.is_file():
             found[file] = None
-            todo += [each for name in _imported(file) for each in _files_of(name, roots)]
+            todo += [each for name, level in _imported(file) for each in _files_of(name, _bases(file, level) or roots)]
     return sorted(found)
 
 
-def _imported(file: Path) -> Iterator[str]:
-    """Yield the names of the modules that a file imports, wherever in it."""
+def _named(launch: Launch) -> Iterator[Path]:
+    """Yield the files that arguments name, unless they are in the watched directory, whose start is kept anyway."""
+    for word in launch.arguments:
+        path = Path(os.path.normpath(os.path.join(launch.directory, word.rpartition("=")[2])))
+        with suppress(OSError, ValueError):
+            is_small = path.is_file() and path.stat().st_size <= _MOST_BYTES
+            if is_small and not path.is_relative_to(launch.watched):
+                yield path
+
+
+def _bases(file: Path, level: int) -> list[Path]:
+    """Return where a relative import of a file begins: ``level`` counts its dots."""
+    return [file.parents[level - 1]] if 0 < level <= len(file.parents) else []
+
+
+def _imported(file: Path) -> Iterator[tuple[str, int]]:
+    """Yield the names of the modules that a file imports, wherever in it, each with its number of leading dots."""
     try:
         tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError):
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (each.name for each in node.names)
+            yield from ((each.name, 0) for each in node.names)
         elif isinstance(node, ast.ImportFrom):
             module = node.module or ""
-            yield from (module, *(f"{module}.{each.name}".lstrip(".") for each in node.names))
+            names = (module, *(f"{module}.{each.name}".lstrip(".") for each in node.names))
+            yield from ((each, node.level) for each in names)
 
 
 def _files_of(name: str, roots: list[Path]) -> Iterator[Path]:

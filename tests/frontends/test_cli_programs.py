@@ -76,7 +76,7 @@ def test_a_race_is_found_and_replays_and_no_file_of_the_user_changes(project: Pa
     (project / "train.py").write_text((project / "train.py").read_text() + "# changed\n")
     status, text = racecheck("replay", finding)
     assert status == 2
-    assert "train.py has changed since the finding was created" in text
+    assert "train, or a file that it uses, has changed since the finding was created" in text
 
 
 def test_a_careful_program_passes_and_what_it_writes_elsewhere_is_thrown_away(

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -112,11 +113,14 @@ def test_the_sources_are_the_script_and_what_it_imports_beside_it(tmp_path: Path
     for name, text in {
         "train.py": "import torch, models.big\nfrom util import x", "util.py": "", "models/__init__.py": "",
         "models/big.py": "from . import small", "models/small.py": "", "other.py": "",
+        "conf.yaml": "a: 1", "more.json": "{}", "out/old.pt": "", "unused.yaml": "",
     }.items():  # fmt: skip
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    found = {str(each.relative_to(tmp_path)) for each in sources(launch(tmp_path))}
-    assert found == {"train.py", "util.py", "models/__init__.py", "models/big.py"}
+    made = replace(launch(tmp_path), arguments=("conf.yaml", "--more=more.json", "--out", "out/old.pt", "none.yaml"))
+    found = {str(each.relative_to(tmp_path)) for each in sources(made)}
+    code = {"train.py", "util.py", "models/__init__.py", "models/big.py", "models/small.py"}
+    assert found == {*code, "conf.yaml", "more.json"}
 
 
 def test_the_start_comes_back(tmp_path: Path) -> None:

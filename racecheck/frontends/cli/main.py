@@ -575,11 +575,11 @@ def _scenario_of(finding: Finding, settings: Config, *, changed: bool = False) -
     target = finding.scenario.target
     if finding.launch is not None:
         made = programs.load(programs.save(finding.launch, settings.findings))
-        file, again, files = Path(finding.launch.script or "the program"), "the same command", made.sources
+        file, again, files = f"{finding.launch.name}, or a file that it uses,", "the same command", made.sources
     else:
-        file, again = Path(target.rpartition("::")[0]), f"racecheck run {target}"
-        files = (file,)
-        if not file.is_file():
+        file, again = target.rpartition("::")[0], f"racecheck run {target}"
+        files = (Path(file),)
+        if not Path(file).is_file():
             raise UsageError(f"no {target} here: change to the directory where the finding was created")
     if not changed and findings.source_hash(*files) != finding.scenario.source:
         instead = ", or replay its --constraints" if finding.constraints else ""

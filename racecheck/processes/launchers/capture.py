@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from racecheck.model.errors import UsageError
-from racecheck.targets.programs import IDENTITY, Launch, sources
+from racecheck.targets.programs import IDENTITY, Launch, code
 
 _INTERCEPT = Path(__file__).with_name("intercept")
 _MODULE = "torch.distributed.run"
@@ -57,7 +57,7 @@ def launch(command: Sequence[str], watched: Path, start: str) -> Launch:
     )  # fmt: skip
     if script and not Path(made.file).is_file():
         raise UsageError(f"no such file: {script}")
-    files = sources(made)
+    files = code(made)
     if module and not files and importlib.util.find_spec(module.partition(".")[0]) is None:
         raise UsageError(f"no module named {module}")
     for each in files:
