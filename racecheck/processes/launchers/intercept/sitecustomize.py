@@ -47,8 +47,9 @@ def _hide() -> None:
     """Remove what racecheck has put into the environment."""
     for name in ("RACECHECK_CAPTURE", "RACECHECK_OBSERVE", "RACECHECK_SCRATCH"):
         os.environ.pop(name, None)
-    path = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each and each != _HERE]
-    os.environ["PYTHONPATH"] = os.pathsep.join(path)
+    path = [each for each in os.environ.pop("PYTHONPATH", "").split(os.pathsep) if each and each != _HERE]
+    if path:
+        os.environ["PYTHONPATH"] = os.pathsep.join(path)
 
 
 def _report() -> None:
