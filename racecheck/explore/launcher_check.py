@@ -58,13 +58,13 @@ def check_launcher(session: Session, program: Program, *, seed: str) -> Check:
         return run_once(session, program, program.world, strategy, seed=seed)
 
     emulated = emulate(seed)
-    found = _differences(real, emulated)
+    found = differences(real, emulated)
     if found and (patterns := learn([emulated, emulate(f"{seed} again")])):
-        found = _differences(real, emulated, patterns)
+        found = differences(real, emulated, patterns)
     return Check(Path(program.launch.command[0]).name, program.launch.ranks, len(real.ops), tuple(found))
 
 
-def _differences(real: RealRun, emulated: Outcome, patterns: Sequence[str] = ()) -> list[Difference]:
+def differences(real: RealRun, emulated: Outcome, patterns: Sequence[str] = ()) -> list[Difference]:
     """Return where the runs differ; ``patterns`` are of names that differ from run to run."""
     found: list[Difference] = []
     for rank, result in enumerate(emulated.results):

@@ -72,6 +72,7 @@ def test_this_machine_can_run_worlds(capsys: pytest.CaptureFixture[str]) -> None
         ("pwrite64=EPERM", "memory", True),
         ("connect=ENETUNREACH", "loopback", True),
         ("pidfd_getfd=EPERM", "pidfd_getfd", False),
+        ("unshare=EPERM", "layer", False),
         ("personality=EPERM", "addresses", False),
     ],
 )

@@ -1,4 +1,4 @@
-"""What the launcher of a program does once a rank has failed: it ends the other ranks.
+"""The launcher of a program, as its ranks notice it: when one has failed, the launcher ends the others.
 
 torchrun looks at its ranks every 0.1 s.  It sends SIGTERM to the others, and SIGKILL 30 s later to those that are left
 (``torch/distributed/elastic/agent/server/local_elastic_agent.py``).  Both times are virtual here.
