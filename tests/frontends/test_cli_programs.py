@@ -126,6 +126,15 @@ def test_the_launcher_ends_the_others_when_a_rank_has_failed(
     expected = {"loop": ["SIGTERM", "sleep 8", "open emergency"], "stubborn": ["SIGTERM", *["sleep 8"] * 3, "SIGKILL"]}
     assert rank1[-len(expected[how]) :] == expected[how], text
     assert "the launcher's SIGTERM to the others was tried at one moment" in text
+    (finding,) = (project.parent / "findings" / "emergency").glob("??????????.json")
+    trace = json.loads(finding.read_text())["outcome"]["trace"]
+    tenths = [
+        (each["syscall"], round(each["time"] / 1e8, 1))
+        for each in trace
+        if each.get("call") in {"kill", "open", "exit"}
+    ]
+    last = {"loop": [("SIGTERM", 1), ("openat", 1)], "stubborn": [("SIGTERM", 1), ("SIGKILL", 301)]}
+    assert tenths[-2:] == last[how], "a tenth of a second after the failure, and thirty seconds later"
 
 
 @pytest.mark.slow
