@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import os
+import socket
 import subprocess
 import sys
 import tarfile
@@ -18,6 +19,7 @@ from racecheck.model.errors import UsageError
 from racecheck.model.nouns import World
 from racecheck.processes.launchers import capture
 from racecheck.processes.launchers.capture import Started
+from racecheck.processes.ranks import zygote
 from racecheck.processes.session import Session
 from racecheck.targets import programs
 from racecheck.targets.programs import ABSENT, Launch, pack, sources, unpack
@@ -121,6 +123,20 @@ def test_the_sources_are_the_script_and_what_it_imports_beside_it(tmp_path: Path
     found = {str(each.relative_to(tmp_path)) for each in sources(made)}
     code = {"train.py", "util.py", "models/__init__.py", "models/big.py", "models/small.py"}
     assert found == {*code, "conf.yaml", "more.json"}
+
+
+def test_a_program_is_prepared_once_not_before_each_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    prepared: list[str] = []
+    monkeypatch.setattr(zygote, "_settle", lambda: prepared.append("settled"))
+    monkeypatch.setattr(zygote, "_apart", [])
+    monkeypatch.setattr(zygote.Zygote, "_learn", lambda *_: {"learnt": []})
+    (tmp_path / "train.py").write_text("x = 1\n")
+    target = f"{programs.save(launch(tmp_path), tmp_path)}::train"
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        made = zygote.Zygote(ours, lambda *_: None)
+        assert [made._import(target) for _ in range(3)] == [{"name": "train"}] * 3
+    assert prepared == ["settled"]
 
 
 def test_the_start_comes_back(tmp_path: Path) -> None:
