@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 
 from racecheck.explore.runner import run_once, warm_up
+from racecheck.model.errors import CannotRun
 from racecheck.model.nouns import Died, Op, Outcome, RankResult, Returned, Stopped, Verdict
 from racecheck.model.ops.file_ops import is_on_file
 from racecheck.model.ops.unstable_names import Names, learn
@@ -17,6 +18,8 @@ from racecheck.scheduling.strategies.following.observed import Observed
 from racecheck.supervisor import real_launch
 from racecheck.supervisor.real_launch import RealRun
 from racecheck.targets.programs import Program
+
+_LOCKS = frozenset({"flock", "fcntl"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +53,32 @@ def check_launcher(session: Session, program: Program, *, seed: str) -> Check:
     """
     session.request("import", target=program.reference)
     warm_up(session, program, program.world, seed=seed)
-    real = real_launch.run(session, program.reference, program.launch.command, program.world)
 
-    def emulate(seed: str) -> Outcome:
-        strategy = Observed([op.rank for op in real.ops])
+    def emulate(seed: str, order: Sequence[int]) -> Outcome:
+        strategy = Observed(order)
         strategy.begin(Random(0))
         return run_once(session, program, program.world, strategy, seed=seed)
 
-    emulated = emulate(seed)
+    check_followed(emulate(seed, ()))
+    command, directory = program.launch.command, program.launch.directory
+    real = real_launch.run(session, program.reference, command, directory, program.world)
+    order = [op.rank for op in real.ops]
+    emulated = emulate(seed, order)
     found = differences(real, emulated)
-    if found and (patterns := learn([emulated, emulate(f"{seed} again")])):
+    if found and (patterns := learn([emulated, emulate(f"{seed} again", order)])):
         found = differences(real, emulated, patterns)
-    return Check(Path(program.launch.command[0]).name, program.launch.ranks, len(real.ops), tuple(found))
+    return Check(Path(command[0]).name, program.launch.ranks, len(real.ops), tuple(found))
+
+
+def check_followed(run: Outcome) -> None:
+    """Raise `CannotRun` for a program that does what a real run cannot be followed in: the check would make it up."""
+    ops = [op for op in run.ops if is_on_file(op)]
+    for is_there, what in (
+        (any(op.call in _LOCKS for op in ops), "locks files"),
+        (any(op.thread != str(op.rank) for op in ops), "uses files in several threads or processes of a rank"),
+    ):
+        if is_there:
+            raise CannotRun(f"the program {what}: --check-launcher follows ranks with one thread and no locks")
 
 
 def differences(real: RealRun, emulated: Outcome, patterns: Sequence[str] = ()) -> list[Difference]:

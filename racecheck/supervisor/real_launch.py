@@ -48,8 +48,8 @@ class RealRun:
     statuses: Mapping[int, int]
 
 
-def run(session: Session, target: str, command: Sequence[str], world: World) -> RealRun:
-    """Run a launch command once by its real launcher, where nothing that it writes is real (`racecheck.kernel.layer`).
+def run(session: Session, target: str, command: Sequence[str], directory: str, world: World) -> RealRun:
+    """Run a launch command once by its real launcher in a directory; nothing that it writes is real (`kernel.layer`).
 
     Raises `CannotRun` if its ranks do not start, or if it has not ended after five minutes.
     """
@@ -57,7 +57,7 @@ def run(session: Session, target: str, command: Sequence[str], world: World) -> 
     slot = session.slot
     output = slot.output / "real"
     output.mkdir()
-    watch = _Watch(session, command, world, output)
+    watch = _Watch(session, command, directory, world, output)
     try:
         return watch.run()
     finally:
@@ -67,7 +67,7 @@ def run(session: Session, target: str, command: Sequence[str], world: World) -> 
 class _Watch:
     """The launcher, its guardian, and the ranks that have joined."""
 
-    def __init__(self, session: Session, command: Sequence[str], world: World, output: Path) -> None:
+    def __init__(self, session: Session, command: Sequence[str], directory: str, world: World, output: Path) -> None:
         slot = session.slot
         files = OpenFiles(Watched({str(slot.watched): "", str(slot.scratch): "TMPDIR"}))
         self._members, self._output, self._name = Members(0, [], files, output), output, command[0]
@@ -86,6 +86,7 @@ class _Watch:
                     **capture.intercepting(RACECHECK_OBSERVE=str(output / "door"), RACECHECK_SCRATCH=str(slot.scratch)),
                     **environment(),
                 },
+                cwd=directory,
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from racecheck.explore.launcher_check import Check, Difference, differences
+import pytest
+
+from racecheck.explore.launcher_check import Check, Difference, check_followed, differences
+from racecheck.model.errors import CannotRun
 from racecheck.model.nouns import Op, Result, Verdict
 from racecheck.report import comparison
 from racecheck.supervisor.real_launch import RealRun
@@ -42,6 +45,15 @@ def test_names_drawn_at_random_are_compared_by_their_role() -> None:
     assert len(found(real[:1], emulated[:1])) == 2
     assert found(real[:1], emulated[:1], pattern) == []
     assert len(found(real, emulated, pattern)) == 2, "a name without the pattern still differs"
+
+
+@pytest.mark.parametrize(
+    ("label", "what"), [("0 flock lock", "locks files"), ("0.1 open x", "several threads or processes of a rank")]
+)
+def test_a_program_that_a_real_run_cannot_be_followed_in_is_refused(label: str, what: str) -> None:
+    check_followed(outcome(returned(), trace=[MADE, op("0.1 begin")]))
+    with pytest.raises(CannotRun, match=what):
+        check_followed(outcome(returned(), trace=[MADE, op(label)]))
 
 
 def test_each_rank_ends_with_the_same_status_or_by_a_signal() -> None:
