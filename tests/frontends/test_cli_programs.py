@@ -137,8 +137,20 @@ def test_the_launcher_ends_the_others_when_a_rank_has_failed(
     assert tenths[-2:] == last[how], "a tenth of a second after the failure, and thirty seconds later"
 
 
+@pytest.mark.parametrize("how", ["rest", "nanosleep"])
+def test_a_sleep_that_the_signal_interrupts_continues_for_what_is_left(
+    project: Path, racecheck: Racecheck, how: str
+) -> None:
+    status, text = racecheck("run", "--watch", "out", "--explain", 0, "--", *TORCHRUN, "emergency.py", how)
+    assert status == 1, text
+    (finding,) = (project.parent / "findings" / "emergency").glob("??????????.json")
+    trace = json.loads(finding.read_text())["outcome"]["trace"]
+    created = [round(each["time"] / 1e8) for each in trace if each.get("call") == "open" and each["rank"] == 1]
+    assert created[-2:] == [1, 80], "the handler's file after a tenth of a second, the other one after the sleep"
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["loop", "queue"])
+@pytest.mark.parametrize("how", ["loop", "queue", "rest"])
 def test_a_handler_of_sigterm_does_under_torchrun_what_it_does_here(
     project: Path, racecheck: Racecheck, how: str
 ) -> None:

@@ -226,6 +226,16 @@ def _timespec(request: Request) -> tuple[int, int]:
     return seconds, nanoseconds
 
 
+def _interrupt(request: Request) -> Answer:
+    """Return EINTR and, for a sleep of some length, how much of it is left (clock_nanosleep(2))."""
+    rest = request.arguments[len(request.call.args) - 1]
+    if rest and not request.op.args.get("flags", 0) & _ABSOLUTE:
+        left = struct.pack("qq", *divmod(request.left, 1_000_000_000))
+        if request.task.process.memory.fill(rest, left) < len(left):
+            return Answer(errno=errno.EFAULT)
+    return Answer(errno=errno.EINTR)
+
+
 def _duration(request: Request, now: VirtualTime) -> int:
     """Return the nanoseconds to sleep.
 
@@ -385,7 +395,7 @@ def perform(request: Request, held: Locks) -> Answer | None:
     """Carry out an op of this module; returns None for any other op."""
     family = request.call.family
     if family == "sleep":
-        return Answer()
+        return _interrupt(request) if request.left else Answer()
     if family in {"close", "dup"}:
         return _close(request, held)
     if family in {"flock", "fcntl"}:

@@ -59,8 +59,8 @@ class Launcher:
         if number == signal.SIGTERM and proc.is_caught(rank.pid, number):
             os.kill(rank.pid, number)
             rank.running, rank.asleep = True, False
-            for each in rank.tasks.values():
-                if each.request is not None and each.request.call.family == "sleep":
-                    each.request.until = state.time.elapsed
+            if task.request is not None and task.request.call.family == "sleep":  # the kernel prefers the main thread
+                task.request.left = task.request.until - state.time.elapsed
+                task.request.until = state.time.elapsed
         elif number == signal.SIGKILL or not proc.is_ignored(rank.pid, number):
             end(rank, number)

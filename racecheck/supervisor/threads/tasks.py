@@ -39,7 +39,8 @@ class Request:
     ``located`` and ``files`` say, by index of the argument, where its paths lead and what its descriptors
     refer to; ``paths`` are the paths as given.  ``op`` is the pending op, ``lock`` the lock that it is about, ``until``
     the virtual time at which a sleep ends, and ``seen`` how many ops had been performed when it was placed, -1 before.
-    ``most`` is how many bytes may move, ``received`` what the monotonic clock said when the call came in.
+    ``left`` is how many nanoseconds a sleep that a signal has interrupted would have gone on for.  ``most``
+    is how many bytes may move, ``received`` what the monotonic clock said when the call came in.
     """
 
     task: Task
@@ -54,6 +55,7 @@ class Request:
     how: tuple[int, int, int] | None = None
     lock: Lock | None = None
     until: int = 0
+    left: int = 0
     seen: int = -1
     most: int = MOST
     received: int = 0

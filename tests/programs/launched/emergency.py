@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import queue
 import signal
@@ -19,15 +20,34 @@ def save(number: int, frame: FrameType | None) -> None:
     sys.exit(143)
 
 
+def note(number: int, frame: FrameType | None) -> None:
+    del number, frame
+    open("out/noted", "x").close()
+
+
 def wait(how: str) -> None:
     if how == "stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if how in _SLEEPS:
+        signal.signal(signal.SIGTERM, note)
+        _SLEEPS[how]()
+        open("out/rested", "x").close()
+        sys.exit(1)
     if how == "queue":
         queue.Queue[int]().get()
     while True:
         time.sleep(8)  # SIGTERM interrupts it; under racecheck it takes no time
         os.path.exists("out/never")
 
+
+def nanosleep() -> None:
+    """Sleep for 8 s, as a C program does: the call returns what is left of it."""
+    libc, time_left = ctypes.CDLL(None), (ctypes.c_long * 2)(8, 0)
+    while libc.nanosleep(time_left, time_left):
+        pass
+
+
+_SLEEPS = {"rest": lambda: time.sleep(8), "nanosleep": nanosleep}
 
 signal.signal(signal.SIGTERM, save)
 dist.init_process_group("gloo")
