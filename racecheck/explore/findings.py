@@ -78,7 +78,8 @@ class Finding:
 
     ``run`` is the number of the run under ``seed``, ``strategy`` the name of what chose its schedule, and
     ``invariants`` the names of all that were asked.  ``pair`` are the events of the trace whose order decides (one
-    beyond its end is a pending op), and with ``constraints`` every run fails.  ``launch`` is of a program.
+    beyond its end is a pending op), and with ``constraints`` every run fails.  ``launch`` and
+    ``resumed`` are of a program.
     """
 
     scenario: Reference
@@ -92,6 +93,7 @@ class Finding:
     pair: tuple[int, ...] = ()
     constraints: tuple[Constraint, ...] = ()
     launch: Launch | None = None
+    resumed: Launch | None = None
 
     @property
     def address(self) -> str:
@@ -101,7 +103,8 @@ class Finding:
         runs of one schedule may differ.  Of a program it has the command and the sources: the rest says where it lies.
         """
         world, schedule = self.outcome.world, self.outcome.schedule
-        what: Any = self.scenario if self.launch is None else (self.launch.command, self.scenario.source)
+        launches = [each.command for each in (self.launch, self.resumed) if each is not None]
+        what: Any = (*launches, self.scenario.source) if launches else self.scenario
         causes: list[Any] = [VERSION, what, self.seed, self.run, self.invariants, world, schedule]
         causes += [self.outcome.crash] if self.outcome.crash is not None else []
         return hashlib.sha256(json.dumps(causes, default=_dump).encode()).hexdigest()[:10]
@@ -245,7 +248,7 @@ class Format:
             raise UsageError(f"unknown version {shown} of {self._plain} files; {self.hint}")
 
 
-FINDING = Format(FORMAT, VERSION, "a finding", "create it again with racecheck run", optional=("launch",))
+FINDING = Format(FORMAT, VERSION, "a finding", "create it again with racecheck run", optional=("launch", "resumed"))
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

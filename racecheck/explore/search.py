@@ -674,4 +674,5 @@ def _finding(
         pair=pair.events if pair is not None else (),
         constraints=orderings.constraints if orderings is not None and not orderings.why else (),
         launch=getattr(search.scenario, "launch", None),
+        resumed=getattr(search.scenario, "resumed", None),
     )

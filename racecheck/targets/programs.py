@@ -69,21 +69,27 @@ class Launch:
 
 
 class Program(Scenario):
-    """The scenario of a launch, whose file is ``file``.  A rank runs it by `racecheck.processes.ranks.program`."""
+    """The scenario of a launch, whose file is ``file``.  A rank runs it by `racecheck.processes.ranks.program`.
 
-    def __init__(self, launch: Launch, file: Path) -> None:
+    ``resumed`` is what a fresh world launches as the recovery, if anything: its ``start`` is what the run has left.
+    """
+
+    def __init__(self, launch: Launch, file: Path, resumed: Launch | None = None) -> None:
         super().__init__(
             _run, world=World(ranks=launch.ranks), report="", expected=Verdict.PASS, breaks="",
             invariants=[each for each in DEFAULT if each is not nothing_outside],
         )  # fmt: skip
-        self.launch = launch
+        self.launch, self.resumed = launch, resumed
+        if resumed is not None:
+            self.recover(_run, ranks=resumed.ranks)
         self.file, self.name = file.resolve(), launch.name
         self.before = self._start
 
     @property
     def sources(self) -> tuple[Path, ...]:
         """Return the files that decide what it does: the script and the modules of its own that it imports."""
-        return tuple(sources(self.launch))
+        launches = [self.launch] if self.resumed is None else [self.launch, self.resumed]
+        return tuple(sorted({file for each in launches for file in sources(each)}))
 
     def _start(self, path: Path) -> None:
         unpack(self.launch.start, path)
@@ -94,13 +100,20 @@ def _run(rank: Rank) -> None:
     raise AssertionError("a rank runs a program by racecheck.processes.ranks.program")
 
 
-def save(launch: Launch, directory: Path) -> Path:
-    """Write a launch to ``<directory>/<name>/launch-<digest>.json``; returns the path.  Raises `UsageError`."""
-    path = directory / launch.name / f"launch-{launch.digest}.json"
+def save(launch: Launch, directory: Path, resumed: Launch | None = None) -> Path:
+    """Write a launch, and the one that resumes it, to ``<directory>/<name>/launch-<digest>.json``; returns the path.
+
+    Raises `UsageError`.
+    """
+    data, digest = {"format": _FORMAT, "version": _VERSION, **asdict(launch)}, launch.digest
+    if resumed is not None:
+        data["resumed"] = asdict(resumed)
+        digest = hashlib.sha256(f"{digest} {resumed.digest}".encode()).hexdigest()[:10]
+    path = directory / launch.name / f"launch-{digest}.json"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(f".{os.getpid()}")
-        part.write_text(json.dumps({"format": _FORMAT, "version": _VERSION, **asdict(launch)}, indent=1) + "\n")
+        part.write_text(json.dumps(data, indent=1) + "\n")
         part.replace(path)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}; set RACECHECK_FINDINGS") from None
@@ -118,21 +131,32 @@ def load(path: Path) -> Program:
 @cache
 def _load(path: Path, changed: int) -> Program:
     del changed
-    return Program(decode(json.loads(path.read_text()), path), path)
+    return Program(*decode(json.loads(path.read_text()), path))
 
 
-def decode(data: Any, path: Path) -> Launch:
-    """Return the launch in JSON data; raises `UsageError` for anything else."""
+def decode(data: Any, path: Path) -> tuple[Launch, Path, Launch | None]:
+    """Return the launch in JSON data, its file, and the launch that resumes it.
+
+    Raises `UsageError` for anything else.
+    """
     try:
-        if data.pop("format") != _FORMAT or data.pop("version") != _VERSION or data.keys() != _KEYS:
+        if data.pop("format") != _FORMAT or data.pop("version") != _VERSION:
             raise ValueError
-        made = Launch(**{**data, "command": tuple(data["command"]), "arguments": tuple(data["arguments"])})
-        words = [made.script, made.module, made.directory, made.watched, made.start, *made.command, *made.arguments]
-        words += [*made.environment, *made.environment.values()]
-        if not all(isinstance(each, str) for each in words) or type(made.ranks) is not int or made.ranks < 1:
-            raise ValueError
+        resumed = data.pop("resumed", None)
+        return _decode(data), path, None if resumed is None else _decode(resumed)
     except (AttributeError, KeyError, TypeError, ValueError):
         raise UsageError(f"{path} is no launch of this racecheck: create it again with racecheck run --watch") from None
+
+
+def _decode(data: Any) -> Launch:
+    """Return a launch; raises `ValueError` and others for what is none."""
+    if data.keys() != _KEYS:
+        raise ValueError
+    made = Launch(**{**data, "command": tuple(data["command"]), "arguments": tuple(data["arguments"])})
+    words = [made.script, made.module, made.directory, made.watched, made.start, *made.command, *made.arguments]
+    words += [*made.environment, *made.environment.values()]
+    if not all(isinstance(each, str) for each in words) or type(made.ranks) is not int or made.ranks < 1:
+        raise ValueError
     return made
 
 

@@ -6,94 +6,55 @@ Each command is a process of its own: it covers the machine's files for itself.
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from racecheck.kernel import proc
+from tests.support.launching import TORCHRUN, Racecheck, environment
 from tests.support.outside import eventually, snapshot
-
-ROOT = Path(__file__).parents[2]
-LAUNCHED = ROOT / "tests" / "programs" / "launched"
-TORCHRUN = ["torchrun", "--nproc-per-node=2"]
-Racecheck = Callable[..., tuple[int, str]]
 
 pytestmark = pytest.mark.xdist_group("programs")
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """A user's directory with the programs, an earlier checkpoint and a file of notes."""
-    made = tmp_path / "project"
-    shutil.copytree(LAUNCHED, made, ignore=shutil.ignore_patterns("__pycache__", "__init__.py"))
-    (made / "package" / "__init__.py").touch()
-    (made / "checkpoints" / "my_run").mkdir(parents=True)
-    (made / "checkpoints" / "my_run" / "old.pt").write_bytes(b"old")
-    (made / "notes.txt").write_text("notes")
-    (made / "out").mkdir()
-    return made
-
-
-def environment(project: Path) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT), "RACECHECK_FINDINGS": str(project.parent / "findings")}
-
-
-@pytest.fixture
-def racecheck(project: Path) -> Racecheck:
-    """Runs a command in the project; returns its status, and what it printed."""
-
-    def run(*words: Any, path: Path = ROOT) -> tuple[int, str]:
-        command = [sys.executable, "-m", "racecheck", *map(str, words)]
-        given = environment(project)
-        given["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([given["PYTHONPATH"], str(path)]))
-        done = subprocess.run(command, cwd=project, env=given, capture_output=True, text=True, check=False)
-        return done.returncode, done.stdout or done.stderr
-
-    return run
-
-
-def test_a_race_is_found_and_replays_and_no_file_of_the_user_changes(project: Path, racecheck: Racecheck) -> None:
-    before = snapshot(project)
+def test_a_race_is_found_and_replays_and_no_file_of_the_user_changes(programs: Path, racecheck: Racecheck) -> None:
+    before = snapshot(programs)
     status, text = racecheck(
         "run", "--watch", "checkpoints/my_run", "--json", "--", *TORCHRUN, "train.py", "--overwrite"
     )
     assert status == 1, text
     data = json.loads(text)
     assert data["violations"][0]["invariant"] == "no-file-errors"
-    assert snapshot(project) == before
+    assert snapshot(programs) == before
     finding = Path(data["violations"][0]["finding"])
     for launch in finding.parent.glob("launch-*.json"):
         launch.unlink()
     status, text = racecheck("replay", finding, "--times", 5, "--json")
     assert (status, json.loads(text)["reproduced"]) == (1, 5), "the finding carries all that it takes"
-    (project / "train.py").write_text((project / "train.py").read_text() + "# changed\n")
+    (programs / "train.py").write_text((programs / "train.py").read_text() + "# changed\n")
     status, text = racecheck("replay", finding)
     assert status == 2
     assert "train, or a file that it uses, has changed since the finding was created" in text
 
 
 def test_a_careful_program_passes_and_what_it_writes_elsewhere_is_thrown_away(
-    project: Path, racecheck: Racecheck
+    programs: Path, racecheck: Racecheck
 ) -> None:
-    before = snapshot(project)
+    before = snapshot(programs)
     status, text = racecheck("run", "--watch", "checkpoints/my_run", "--", *TORCHRUN, "careful.py")
     assert status == 0, text
     assert text.startswith("PASS  EXHAUSTED")
     assert "the program's NCCL groups are gloo here" in text
-    assert f"thrown away, not real: what was written to {project}/log.txt and 2 more" in text
-    assert snapshot(project) == before
+    assert f"thrown away, not real: what was written to {programs}/log.txt and 2 more" in text
+    assert snapshot(programs) == before
 
 
-def test_what_a_run_leaves_in_shared_memory_or_outside_is_gone_in_the_next(project: Path, racecheck: Racecheck) -> None:
+def test_what_a_run_leaves_in_memory_or_outside_is_gone_in_the_next(programs: Path, racecheck: Racecheck) -> None:
     """Else the second run would fail, and only because racecheck made the first one."""
-    (project / "leaves.py").write_text(
+    (programs / "leaves.py").write_text(
         "import os\nrank = os.environ['RANK']\nopen(f'out/{rank}', 'x').close()\n"
         "if rank == '0':\n    [open(each, 'x').close() for each in ('/dev/shm/left', 'left', '/var/tmp/left')]\n"
     )
@@ -102,17 +63,17 @@ def test_what_a_run_leaves_in_shared_memory_or_outside_is_gone_in_the_next(proje
     assert text.startswith("PASS  EXHAUSTED")
 
 
-def test_a_module_with_a_race_in_what_it_imports(project: Path, racecheck: Racecheck) -> None:
+def test_a_module_with_a_race_in_what_it_imports(programs: Path, racecheck: Racecheck) -> None:
     command = ["torchrun", "--nproc-per-node=3", "-m", "package.start", "--name", "a b"]
     status, text = racecheck("run", "--watch", "out", "--nodes", 3, "--", *command)
     assert status == 1, text
     assert "package/saving.py:10 save" in text
-    assert not [*(project / "out").iterdir()]
+    assert not [*(programs / "out").iterdir()]
 
 
 @pytest.mark.parametrize(("how", "end"), [("loop", "exit status 143"), ("stubborn", "died by SIGKILL")])
 def test_the_launcher_ends_the_others_when_a_rank_has_failed(
-    project: Path, racecheck: Racecheck, how: str, end: str
+    programs: Path, racecheck: Racecheck, how: str, end: str
 ) -> None:
     words = ["run", "--watch", "out", "--explain", 0, "--full", "--", *TORCHRUN, "emergency.py", how]
     status, text = racecheck(*words)
@@ -126,7 +87,7 @@ def test_the_launcher_ends_the_others_when_a_rank_has_failed(
     expected = {"loop": ["SIGTERM", "sleep 8", "open emergency"], "stubborn": ["SIGTERM", *["sleep 8"] * 3, "SIGKILL"]}
     assert rank1[-len(expected[how]) :] == expected[how], text
     assert "the launcher's SIGTERM to the others was tried at one moment" in text
-    (finding,) = (project.parent / "findings" / "emergency").glob("??????????.json")
+    (finding,) = (programs.parent / "findings" / "emergency").glob("??????????.json")
     trace = json.loads(finding.read_text())["outcome"]["trace"]
     tenths = [
         (each["syscall"], round(each["time"] / 1e8, 1))
@@ -139,11 +100,11 @@ def test_the_launcher_ends_the_others_when_a_rank_has_failed(
 
 @pytest.mark.parametrize("how", ["rest", "nanosleep"])
 def test_a_sleep_that_the_signal_interrupts_continues_for_what_is_left(
-    project: Path, racecheck: Racecheck, how: str
+    programs: Path, racecheck: Racecheck, how: str
 ) -> None:
     status, text = racecheck("run", "--watch", "out", "--explain", 0, "--", *TORCHRUN, "emergency.py", how)
     assert status == 1, text
-    (finding,) = (project.parent / "findings" / "emergency").glob("??????????.json")
+    (finding,) = (programs.parent / "findings" / "emergency").glob("??????????.json")
     trace = json.loads(finding.read_text())["outcome"]["trace"]
     created = [round(each["time"] / 1e8) for each in trace if each.get("call") == "open" and each["rank"] == 1]
     assert created[-2:] == [1, 80], "the handler's file after a tenth of a second, the other one after the sleep"
@@ -152,7 +113,7 @@ def test_a_sleep_that_the_signal_interrupts_continues_for_what_is_left(
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["loop", "queue", "rest"])
 def test_a_handler_of_sigterm_does_under_torchrun_what_it_does_here(
-    project: Path, racecheck: Racecheck, how: str
+    programs: Path, racecheck: Racecheck, how: str
 ) -> None:
     command = ["run", "--check-launcher", "--json", "--watch", "out", "--", *TORCHRUN, "emergency.py", how]
     status, text = racecheck(*command)
@@ -163,10 +124,10 @@ def test_a_handler_of_sigterm_does_under_torchrun_what_it_does_here(
 @pytest.mark.slow
 @pytest.mark.parametrize("program", [["who.py", "a", "b c"], ["-m", "who", "-x"]])
 def test_a_rank_finds_what_torchrun_would_have_given_it(
-    project: Path, racecheck: Racecheck, program: list[str]
+    programs: Path, racecheck: Racecheck, program: list[str]
 ) -> None:
-    (project / "out").rmdir()
-    (project / "out").mkdir()
+    (programs / "out").rmdir()
+    (programs / "out").mkdir()
     status, text = racecheck("run", "--check-launcher", "--watch", "out", "--", *TORCHRUN, *program)
     size = "2 ranks, 152 ops in the watched directory"
     expected = f"PASS  torchrun and racecheck run this program alike: {size}, their results, the exit statuses"
@@ -174,21 +135,21 @@ def test_a_rank_finds_what_torchrun_would_have_given_it(
 
 
 @pytest.mark.slow
-def test_a_training_script_does_under_torchrun_what_it_does_here(project: Path, racecheck: Racecheck) -> None:
-    script = (project / "train.py").read_text()
+def test_a_training_script_does_under_torchrun_what_it_does_here(programs: Path, racecheck: Racecheck) -> None:
+    script = (programs / "train.py").read_text()
     alone = script.replace("if os.path.exists", "dist.barrier()\n    if dist.get_rank() == 0 and os.path.exists")
     alone = alone.replace("os.makedirs(options.out)", "dist.barrier(); os.makedirs(options.out, exist_ok=True)")
-    (project / "alone.py").write_text(alone)
-    before = snapshot(project)
+    (programs / "alone.py").write_text(alone)
+    before = snapshot(programs)
     command = [*TORCHRUN, "alone.py", "--overwrite"]
     status, text = racecheck("run", "--check-launcher", "--json", "--watch", "checkpoints/my_run", "--", *command)
     assert status == 0, text
     assert json.loads(text)["ops"] > 10
-    assert snapshot(project) == before
+    assert snapshot(programs) == before
 
 
-def test_a_program_that_does_something_else_here_is_named(project: Path, racecheck: Racecheck) -> None:
-    (project / "looks.py").write_text(
+def test_a_program_that_does_something_else_here_is_named(programs: Path, racecheck: Racecheck) -> None:
+    (programs / "looks.py").write_text(
         "import os\nrank = os.environ['RANK']\n"
         "open(f'out/{rank}', 'w').write('x' * (1 + ('RACECHECK_SLOT' in os.environ)))\n"
         "if 'RACECHECK_SLOT' in os.environ and rank == '1':\n"
@@ -244,42 +205,42 @@ def test_wrong_usage_is_reported_in_one_line_at_once(racecheck: Racecheck, words
     ],
 )
 def test_a_strange_program_gets_a_plain_answer(
-    project: Path, racecheck: Racecheck, program: str | None, status: int, message: str
+    programs: Path, racecheck: Racecheck, program: str | None, status: int, message: str
 ) -> None:
     if program is not None:
-        (project / "bad.py").write_text(program + "\n")
-    before = snapshot(project)
+        (programs / "bad.py").write_text(program + "\n")
+    before = snapshot(programs)
     found, text = racecheck("run", "--watch", "out", "--schedules", 3, "--", *TORCHRUN, "bad.py")
     assert (found, message in text) == (status, True), text
-    assert snapshot(project) == before
+    assert snapshot(programs) == before
 
 
 @pytest.mark.slow
-def test_racecheck_killed_half_way_changes_nothing_and_leaves_no_process(project: Path) -> None:
-    before = snapshot(project)
+def test_racecheck_killed_half_way_changes_nothing_and_leaves_no_process(programs: Path) -> None:
+    before = snapshot(programs)
     words = ["run", "--watch", "checkpoints/my_run", "--keep-going", "--schedules", "9999"]
     command = [sys.executable, "-m", "racecheck", *words, "--", *TORCHRUN, "train.py", "--overwrite"]
     process = subprocess.Popen(
-        command, cwd=project, env=environment(project), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        command, cwd=programs, env=environment(programs), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    assert eventually(lambda: any((project.parent / "findings").rglob("[0-9a-f]*.json"))), "it has found the race"
+    assert eventually(lambda: any((programs.parent / "findings").rglob("[0-9a-f]*.json"))), "it has found the race"
     started = proc.descendants(process.pid)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert started
     assert eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in started))
-    assert snapshot(project) == before
+    assert snapshot(programs) == before
 
 
 @pytest.mark.slow
 def test_a_module_that_asks_for_its_rank_when_imported_is_imported_in_each_rank(
-    project: Path, racecheck: Racecheck
+    programs: Path, racecheck: Racecheck
 ) -> None:
     """A rank that believes that it is rank 0 would be a finding that racecheck made up."""
-    installed = project / "site-packages"
+    installed = programs / "site-packages"
     installed.mkdir()
     (installed / "asks.py").write_text("import os\nRANK = int(os.environ.get('RANK', 0))\n")
-    (project / "asking.py").write_text(
+    (programs / "asking.py").write_text(
         "import os, sys\nsys.path.append('site-packages')\nimport asks\n"
         "open(f'out/{asks.RANK}', 'x').close()\nassert str(asks.RANK) == os.environ['RANK']\n"
     )

@@ -237,6 +237,12 @@ def _table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
     help="What the watched directory holds at the start of a run (default: what it holds now).",
 )
 @option(
+    "--resume-with",
+    group=WHAT,
+    metavar="COMMAND",
+    help="Launch this on what each run, kill and crash leaves: the recovery (default with --fault: the same command).",
+)
+@option(
     "--check-launcher",
     "compares",
     group=WHAT,
@@ -337,6 +343,7 @@ def run(
     target: tuple[str, ...],
     watch: Path | None,
     from_: Path | None,
+    resume_with: str | None,
     compares: bool,
     ranks: int | None,
     nodes: int | None,
@@ -366,9 +373,10 @@ def run(
     scenario: Scenario
     slot: Slot | None
     if watch is not None:
-        scenario, slot = program.prepare(target, watch, from_, settings)
+        again = "" if resume_with is None and faults_ and not compares else resume_with
+        scenario, slot = program.prepare(target, watch, from_, again, settings)
     else:
-        scenario = _load(program.only_target(target, from_))
+        scenario = _load(program.only_target(target, from_, resume_with))
         slot = program.slot_of(scenario, settings)
     if compares:
         return program.compare(scenario, slot, settings, seed=seed, as_json=as_json)
@@ -574,7 +582,7 @@ def _scenario_of(finding: Finding, settings: Config, *, changed: bool = False) -
     """
     target = finding.scenario.target
     if finding.launch is not None:
-        made = programs.load(programs.save(finding.launch, settings.findings))
+        made = programs.load(programs.save(finding.launch, settings.findings, finding.resumed))
         file, again, files = f"{finding.launch.name}, or a file that it uses,", "the same command", made.sources
     else:
         file, again = target.rpartition("::")[0], f"racecheck run {target}"

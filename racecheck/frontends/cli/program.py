@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from racecheck.explore.launcher_check import check_launcher
@@ -19,25 +21,30 @@ from racecheck.report import comparison
 from racecheck.report.progress import display, say
 from racecheck.report.results import EXIT
 from racecheck.targets import programs
-from racecheck.targets.programs import Launch, Program
+from racecheck.targets.programs import ABSENT, Launch, Program
 from racecheck.targets.scenarios import Scenario
 
 
-def only_target(words: Sequence[str], start: Path | None) -> str:
+def only_target(words: Sequence[str], start: Path | None, resume_with: str | None) -> str:
     """Return the one target that was given; raises `UsageError` for a command without ``--watch``."""
     if len(words) > 1:
         raise UsageError("name one TARGET, or the directory that a launch command writes to: --watch DIR -- COMMAND")
-    if start is not None:
-        raise UsageError("--from is for a launch command: add --watch DIR -- COMMAND")
+    for option, given in (("--from", start), ("--resume-with", resume_with)):
+        if given is not None:
+            raise UsageError(f"{option} is for a launch command: add --watch DIR -- COMMAND")
     return words[0]
 
 
-def prepare(command: Sequence[str], watched: Path, start: Path | None, settings: Config) -> tuple[Program, Slot]:
+def prepare(
+    command: Sequence[str], watched: Path, start: Path | None, resume_with: str | None, settings: Config
+) -> tuple[Program, Slot]:
     """Run the launcher of a command; return its program, and a slot in which nothing but racecheck's files is real.
 
-    Raises `UsageError`, and `CannotRun` where this machine cannot cover its files.
+    ``resume_with`` is the command of the recovery, which the launcher of that starts, "" for the same one, None if
+    there is no recovery.  Raises `UsageError`, and `CannotRun` where this machine cannot cover its files.
     """
     capture.check(command)
+    again = _words(resume_with) if resume_with else []
     watched = _checked(watched)
     if start is not None and not start.is_dir():
         raise UsageError(f"--from {start}: no such directory")
@@ -46,8 +53,27 @@ def prepare(command: Sequence[str], watched: Path, start: Path | None, settings:
     with _closing_on_error(slot):
         with display("starting the launcher"):
             launch = capture.launch(command, watched, archive)
-        program = programs.load(programs.save(launch, settings.findings))
+            resumed = None if resume_with is None else launch
+            if again:
+                resumed = capture.launch(again, watched, ABSENT)
+        resumed = replace(resumed, start=ABSENT) if resumed is not None else None
+        program = programs.load(programs.save(launch, settings.findings, resumed))
     return program, slot
+
+
+def _words(command: str) -> list[str]:
+    """Return the words of a command; raises `UsageError` for one that is no launcher's."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise UsageError(f"--resume-with {command}: {error}") from None
+    if not words:
+        raise UsageError("--resume-with: name a launch command; leave it out to launch the same one again")
+    try:
+        capture.check(words)
+    except UsageError as error:
+        raise UsageError(f"--resume-with: {error}") from None
+    return words
 
 
 def slot_of(scenario: Scenario, settings: Config) -> Slot | None:

@@ -443,7 +443,7 @@ def run(
     connect(job, rank)
     before = len(sys.modules)
     if isinstance(scenario, Program):
-        scenario, own = _with_program(scenario), [*own, "__main__"]
+        scenario, own = with_program(scenario), [*own, "__main__"]
     announce({"is": "ready"})
     result, error = result_of(scenario, job.rank(rank, channel), job, channel)
     fresh = newest_modules(len(sys.modules) - before)
@@ -456,11 +456,13 @@ def run(
     return status
 
 
-def _with_program(program: Program) -> Program:
-    """Return a program with the function that runs it; only ranks have it."""
+def with_program(program: Program) -> Program:
+    """Return a program with the functions that run it, and resume it; only ranks have them."""
     made = copy.copy(program)
     runner = importlib.import_module("racecheck.processes.ranks.program")
     made.run = functools.partial(runner.main, made.launch)
+    if made.resumed is not None:
+        made.recover(functools.partial(runner.main, made.resumed), **made.recovering)
     return made
 
 

@@ -25,6 +25,7 @@ from racecheck.kernel import namespace
 from racecheck.processes.ranks import agent
 from racecheck.processes.ranks.disk_writer import Placed
 from racecheck.processes.trees import wipe
+from racecheck.targets.programs import Program
 from racecheck.targets.scenarios import Scenario
 
 _SECOND = 10**9
@@ -54,6 +55,9 @@ def run(scenario: Scenario, job: agent.Job, channel: socket.socket, connect: Cal
     itself = os.pidfd_open(os.getpid())  # its number would be useless once it has ended
     socket.send_fds(channel, [json.dumps(hello).encode() + b"\n"], [pipe, itself])
     os.close(itself)
+    if isinstance(scenario, Program):
+        scenario = agent.with_program(scenario)
+        os.chdir(scenario.launch.directory)  # the zygote's is in a layer that may be gone
     disk = Placed(Path(job.watched), Path(job.spool), time.time_ns() - _SECOND)
     reset, before = _generators(), _surroundings()
     with channel.makefile("rb") as requests:

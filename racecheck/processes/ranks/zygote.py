@@ -335,11 +335,12 @@ def _questions() -> Iterator[list[str]]:
 
 
 def _compile(program: Program) -> None:
-    """Compile a program's script once, for all ranks; an error is for the rank to report."""
+    """Compile a program's scripts once, for all ranks; an error is for the rank to report."""
     runner = importlib.import_module("racecheck.processes.ranks.program")
-    if program.launch.script:
-        with suppress(OSError, SyntaxError, ValueError):
-            runner.compiled(program.launch.file)
+    for each in (program.launch, program.resumed):
+        if each is not None and each.script:
+            with suppress(OSError, SyntaxError, ValueError):
+                runner.compiled(each.file)
 
 
 def _source(name: str) -> Path:
