@@ -69,6 +69,7 @@ from racecheck.model.nouns import (
     World,
 )
 from racecheck.model.package import VERSION
+from racecheck.targets.programs import acked
 from racecheck.targets.scenarios import Rank, Scenario, scenario
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ __all__ = [
     "Violation",
     "Weights",
     "World",
+    "acked",
     "all_shards_present",
     "atomic_publish",
     "check",

@@ -34,7 +34,7 @@ from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hin
 
 from racecheck.explore import former_names
 from racecheck.model.errors import UsageError
-from racecheck.model.nouns import Constraint, Event, Judgement, Outcome, RankResult
+from racecheck.model.nouns import Constraint, Event, Judgement, Outcome, RankResult, Weights
 from racecheck.targets.programs import Launch
 from racecheck.targets.scenarios import Scenario
 
@@ -248,6 +248,9 @@ class Format:
             raise UsageError(f"unknown version {shown} of {self._plain} files; {self.hint}")
 
 
+_ADDED: Mapping[type, Mapping[str, Any]] = {Weights: {"series": ""}}
+"""Fields that files of an earlier racecheck lack, with their values there."""
+
 FINDING = Format(FORMAT, VERSION, "a finding", "create it again with racecheck run", optional=("launch", "resumed"))
 
 
@@ -369,6 +372,7 @@ def _parse_record(about: tuple[Any, Mapping[str, Any]], data: Any, where: str) -
     if kind in _TAGGED:
         _pick({kind.__name__: kind}, data.get("is"), f"{where}.is")
         data = {name: each for name, each in data.items() if name != "is"}
+    data = {**_ADDED.get(kind, {}), **data}
     for name in hints:
         if name not in data:
             raise _WrongError(f"{where}.{name}", "missing")

@@ -18,10 +18,12 @@ from random import Random
 from racecheck import faults
 from racecheck.crash.recovery.judge import Crashes
 from racecheck.crash.recovery.runs import Runs
+from racecheck.explore import observed_saves
 from racecheck.explore.findings import Finding, reference, save, versions
 from racecheck.explore.resume import Cut, Known, Past, cut
 from racecheck.explore.runner import Progress, confirm, run_free, run_once, warm_up
 from racecheck.invariants import judge, name_of, wants_contents
+from racecheck.invariants.series import count
 from racecheck.model.compare import effect, fingerprint
 from racecheck.model.errors import CannotRun, InternalError, UsageError
 from racecheck.model.nouns import Coverage, Invariant, Judgement, Outcome, Tried, Verdict, Violation, World
@@ -34,6 +36,7 @@ from racecheck.scheduling.predict import Prediction, Race, predict
 from racecheck.scheduling.relation import Relation
 from racecheck.scheduling.strategies import Auto, Diverged, Replay, Staged, Strategy, Sweep
 from racecheck.supervisor.recorder import Recorder
+from racecheck.targets.programs import Program
 from racecheck.targets.scenarios import Scenario
 
 EXPLAIN = 20.0
@@ -77,10 +80,11 @@ class Report:
     ``claim`` is what its runs show beyond themselves; from ``cut`` a search that has more to try can continue.
     ``tried`` is how far it came with what it tries one by one.  ``endings`` are the ways in which runs ended, in the
     order in which they were met.  ``reasons`` say why the verdict is UNKNOWN; ``outcome`` is the first failing run's,
-    else the last one's (None if what fails was found before the search was cut).  ``coverage`` has the size of that
+    else the largest one's (None if what fails was found before the search was cut).  ``coverage`` has the size of that
     run, and what any of the runs did not see.  ``crashes`` are what crashes of runs left, ``repaired`` what those of
-    the first failing one would leave under each repair.  ``is_explained``: all that can be said about a failure is
-    there; ``left_out`` says what of that was not finished, and why.
+    the first failing one would leave under each repair.  ``observed`` are the most saves and loads of a run of a
+    program, empty for a scenario.  ``is_explained``: all that can be said about a failure is there; ``left_out`` says
+    what of that was not finished, and why.
     """
 
     target: str
@@ -102,6 +106,7 @@ class Report:
     outcome: Outcome | None = None
     schedule_number: int = 0
     cut: Cut | None = None
+    observed: tuple[int, ...] = ()
     explanation: Explanation | None = None
     is_explained: bool = False
     left_out: str = ""
@@ -159,7 +164,7 @@ class _Exploration:
         self.endings: dict[Effect, Ending] = {}
         self.seen: set[str] = {*past.seen}
         self.done, self.begun = 0, past.begun
-        self.last: Outcome | None = None
+        self.largest: Outcome | None = None
         self.fired = [*past.fired] or [0] * len(search.world.faults)
         self.shown, self.coverage = past.claim, past.coverage
         self.crashing = Runs(session, search.scenario, search.world, search.invariants, search.seed, past.crashes)
@@ -167,6 +172,7 @@ class _Exploration:
             raise UsageError("crash faults need controlled mode: drop --mode free or the fault")
         self.interrupted = False
         self.rehearsal: Outcome | None = None
+        self.observed: tuple[int, ...] = ()
 
     def rehearse(self) -> None:
         """Make the session ready for the scenario.
@@ -178,6 +184,22 @@ class _Exploration:
             self.session, search.scenario, search.world, seed=search.seed, names=search.names,
             contents=wants_contents(search.invariants),
         )  # fmt: skip
+        if isinstance(search.scenario, Program):
+            self._look_at_saves(self.rehearsal or self._undisturbed())
+
+    def _undisturbed(self) -> Outcome:
+        """Run the default schedule without faults."""
+        default = Replay(())
+        default.begin(Random(0))
+        return self.attempt(replace(self.search.world, faults=()), default)
+
+    def _look_at_saves(self, outcome: Outcome) -> None:
+        """Judge what a program was observed to save and load as well, as far as an undisturbed run does so."""
+        fitting, conditions = observed_saves.fitting(outcome)
+        known = [*self.search.invariants]
+        self.search = replace(self.search, invariants=(*known, *(each for each in fitting if each not in known)))
+        self.crashing.judge_also(self.search.invariants)
+        self.shown = self.shown.join(Claim(proves=True, conditions=conditions))
 
     def run(self, progress: Progress | None) -> None:
         """Run until something fails, nothing is left to try, or the budget is spent."""
@@ -266,7 +288,10 @@ class _Exploration:
         self.seen.add(fingerprint(outcome))
         self.fired = [sum(each) for each in zip(self.fired, outcome.fired, strict=False)]
         self.done += 1
-        self.last = outcome
+        if self.largest is None or len(outcome.ops) > len(self.largest.ops):
+            self.largest = outcome
+        if isinstance(self.search.scenario, Program):
+            self.observed = tuple(map(max, self.observed or (0, 0), count(outcome)))
 
     def _crash(self, outcome: Outcome, progress: Progress | None) -> None:
         """Judge what crashes during a run leave.  A run that did not repeat proves nothing, so it is not judged."""
@@ -350,7 +375,7 @@ class _Exploration:
         search = self.search
         failing = next((each for each in self.endings.values() if each.violations), None)
         verdict, why = self._verdict()
-        outcome = failing.outcome if failing is not None else self.last
+        outcome = failing.outcome if failing is not None else self.largest
         claim = self.strategy.claim().join(self.shown).join(self.crashing.claim()).join(pending(why))
         return Report(
             target=search.scenario.target,
@@ -374,6 +399,7 @@ class _Exploration:
             outcome=outcome if failing is not None or not self.past.violations else None,
             schedule_number=failing.number if failing is not None else self.begun - 1,
             cut=self._cut(),
+            observed=self.observed,
         )
 
     def _verdict(self) -> tuple[Verdict, list[str]]:

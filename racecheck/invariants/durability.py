@@ -8,6 +8,8 @@ from racecheck.invariants.excuses import is_cut
 from racecheck.invariants.failures import describe, failures
 from racecheck.invariants.judging import judges_crashes
 from racecheck.invariants.saves import Save, newest_acked, recovered, saves
+from racecheck.invariants.series import Series, series_of
+from racecheck.invariants.weights import steps_of_loads
 from racecheck.model.nouns import Outcome, Stopped, Violation
 
 
@@ -21,9 +23,13 @@ def durable_after_ack(outcome: Outcome) -> Iterator[Violation]:
     Judges what is at rest.  What a save under way does to the step before it is for `old_survives`; name both.  Ranks
     say when a save has returned with `Rank.acked`, and the recovery what it loads with `Rank.loaded`.
     """
-    newest = _newest(outcome)
-    if newest is not None and not _under_way(outcome, newest):
-        yield from _lost("durable-after-ack", outcome, newest, "")
+    for series in series_of(outcome):
+        newest = _newest(series)
+        if newest is not None and not _under_way(series.outcome, newest):
+            lost = [*_lost("durable-after-ack", outcome, series, newest, "")]
+            yield from lost
+            if lost:
+                return
 
 
 @judges_crashes
@@ -33,18 +39,23 @@ def old_survives(outcome: Outcome) -> Iterator[Violation]:
     There is never none, and never an error.  A save into the same files has no old checkpoint from its first byte on
     and no new one until its last.
     """
-    newest = _newest(outcome)
-    later = _under_way(outcome, newest) if newest is not None else []
-    if newest is not None and later:
-        yield from _lost("old-survives", outcome, newest, f", step {later[-1]} was in progress")
+    for series in series_of(outcome):
+        newest = _newest(series)
+        later = _under_way(series.outcome, newest) if newest is not None else []
+        if newest is not None and later:
+            lost = [*_lost("old-survives", outcome, series, newest, f", step {later[-1]} was in progress")]
+            yield from lost
+            if lost:
+                return
 
 
-def _newest(outcome: Outcome) -> Save | None:
+def _newest(series: Series) -> Save | None:
     """Return the newest step that all ranks count as saved; raises `LookupError` where that is not declared."""
+    outcome = series.outcome
     if outcome.recovery is None:
         raise LookupError("the scenario has no recovery (@scenario.recover)")
     newest = newest_acked(outcome)
-    if newest is None and not is_cut(outcome):
+    if newest is None and not is_cut(outcome) and not series.is_observed:
         raise LookupError("no step was acknowledged by all ranks (Rank.acked)")
     return newest
 
@@ -54,22 +65,40 @@ def _under_way(outcome: Outcome, newest: Save) -> list[int]:
     return [save.step for save in saves(outcome) if save.step > newest.step]
 
 
-def _lost(invariant: str, outcome: Outcome, newest: Save, when: str) -> Iterator[Violation]:
-    assert outcome.recovery is not None
-    failed = failures(outcome.recovery)
+def _lost(invariant: str, run: Outcome, series: Series, newest: Save, when: str) -> Iterator[Violation]:
+    recovery = series.outcome.recovery
+    assert recovery is not None
+    assert run.recovery is not None
+    failed = failures(recovery)
     if any(isinstance(each, Stopped) and each.kind == "running" for _, each in failed):
         return  # what it would have saved is unknown
-    loads = list(recovered(outcome))
-    least = min(loads, key=lambda each: each[1], default=None)
-    if failed:
+    rank, step = _least(series)
+    if series.is_observed and step < 0 and any(each.kind == "loaded" for each in run.recovery.weights):
+        return  # it loads other files than these
+    if failed and not (series.is_observed and step >= 0):
         found = f"loading failed: {describe(*failed[0])}"
-    elif outcome.recovery.mismatch is not None:
+    elif recovery.mismatch is not None:
         found = "the ranks called different collectives while loading"
-    elif least is None:
+    elif step < 0:
         found = "nothing was loaded"
-    elif least[1] < newest.step:
-        found = f"rank {least[0].rank} loaded step {least[1]}"
+    elif step < newest.step:
+        found = f"rank {rank} loaded step {step}"
     else:
         return
     events = (newest.since - 1,) if newest.since else ()
-    yield Violation(invariant, f"step {newest.step} was saved on all ranks{when}, but then {found}", (), events)
+    text = f"step {newest.step} was saved on all ranks{when}, but then {found}{series.remark}"
+    yield Violation(invariant, text, (), events)
+
+
+def _least(series: Series) -> tuple[int, int]:
+    """Return the rank with the oldest step that the recovery loaded, and that step; -1 for none.
+
+    A program may look at several: the newest one that it loaded counts.
+    """
+    if not series.is_observed:
+        loads = [(load.rank, step) for load, step in recovered(series.outcome)]
+        return min(loads, key=lambda each: each[1], default=(-1, -1))
+    newest: dict[int, int] = {}
+    for load, steps in steps_of_loads(series.outcome):
+        newest[load.rank] = max(newest.get(load.rank, -1), max(steps, default=-1))
+    return min(((rank, step) for rank, step in newest.items() if step >= 0), key=lambda each: each[1], default=(-1, -1))

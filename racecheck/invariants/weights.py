@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from racecheck.invariants.disk import listed
 from racecheck.invariants.excuses import is_cut
 from racecheck.invariants.judging import judges_crashes
+from racecheck.invariants.series import Series, series_of
 from racecheck.model.nouns import Died, Outcome, Raised, Violation, Weights
 
 
@@ -20,7 +21,14 @@ def consistent_weights(outcome: Outcome) -> Iterator[Violation]:
     has not saved must be what another rank saved.  Ranks that load in one world must end up with the same step, so that
     replicas are equal.  One violation for each load.
     """
-    saved, loads = _records(outcome)
+    for each in series_of(outcome):
+        for violation in _inconsistent(each):
+            yield replace(violation, message=f"{violation.message}{each.remark}")
+
+
+def _inconsistent(series: Series) -> Iterator[Violation]:
+    outcome = series.outcome
+    saved, loads = _spoken(outcome) if series.is_observed else _records(outcome)
     for load in loads:
         flaw = _flaw(saved, load)
         if flaw:
@@ -125,7 +133,9 @@ class _Saved:
         return any(each.tensors[name] == load.weights.tensors[name] for each in own or every)
 
     def missing(self, step: int, load: _Load) -> list[str]:
-        """Return what every save of the step had and the load does not have."""
+        """Return what every save of the step had and the load does not have; a program may load a part."""
+        if load.weights.series:
+            return []
         names = set.intersection(*(set(each.tensors) for each in self.of(step, load)))
         return sorted(names - set(load.weights.tensors))
 
@@ -163,7 +173,7 @@ def _spoken(outcome: Outcome) -> tuple[_Saved, list[_Load]]:
     worlds = [outcome, outcome.recovery] if outcome.recovery is not None else [outcome]
     saved = tuple(each for world in worlds for each in world.weights if each.kind == "saved")
     loads = [
-        _Load(each, world is not outcome, world.world.ranks == outcome.world.ranks)
+        _Load(each, world is not outcome, not each.series and world.world.ranks == outcome.world.ranks)
         for world in worlds
         for each in world.weights
         if each.kind == "loaded"

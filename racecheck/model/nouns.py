@@ -324,6 +324,8 @@ class Weights:
 
     ``tensors`` maps each tensor's name to a digest of its type, shape and bytes; ``checkpoint`` is the path below the
     watched directory, "" if it was not declared; ``event`` is how many events of the trace came before.
+    ``series`` is "" for what a rank declared.  What a program was observed to save has there the paths that it belongs
+    to, equal but for numbers, and ``step`` counts the saves of that series on this rank, from 1.
     """
 
     rank: int
@@ -332,6 +334,7 @@ class Weights:
     checkpoint: str
     tensors: Mapping[str, str]
     event: int = 0
+    series: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,11 +95,18 @@ def grounds_text(report: Report, page: Page, cut: Path | None = None) -> str:
     if report.left_out:
         lines += ["", f"Left out of the explanation: {escape(report.left_out)}."]
     if report.outcome is not None or report.coverage.ops:
-        lines += ["", coverage_text(report.coverage)]
+        lines += ["", coverage_text(report.coverage), *_observed(report)]
     resume = (
         [f"Resume:  racecheck run {report.target} --resume {shown_path(cut)}  (with the same options)"] if cut else []
     )
     return "\n".join([*lines, *_endings(report), *_replay(report), *resume, *_meaning_of(report)])
+
+
+def _observed(report: Report) -> Iterator[str]:
+    """Yield what a program was observed to save and load, in the run that did most."""
+    if report.observed:
+        saves, loads = report.observed
+        yield f"observed: {count(saves, 'save')}, {count(loads, 'load')}"
 
 
 def search_data(report: Report, cut: Path | None = None) -> dict[str, Any]:
@@ -115,6 +122,7 @@ def search_data(report: Report, cut: Path | None = None) -> dict[str, Any]:
         "claim": str(report.claim),
         "explained": report.is_explained,
         "left_out": report.left_out,
+        "observed": dict(zip(("saves", "loads"), report.observed, strict=False)) or None,
         "conditions": list(report.claim.conditions),
         "doubts": list(report.claim.against),
         "explanation": _explanation_data(report.explanation),

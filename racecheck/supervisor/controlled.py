@@ -122,7 +122,7 @@ class Supervisor:
             results=results,
             disk=disk.read(self._session.slot.disks(self._world)),
             contents=self._session.contents(self._world) if self._contents else {},
-            weights=tuple(state.weights),
+            weights=tuple(sorted(state.weights, key=lambda each: (each.event, each.rank))),
             outside=state.ledger.outside(),
             mismatch=state.mismatch,
             names=tuple(self._names.patterns),

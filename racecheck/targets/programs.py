@@ -9,7 +9,7 @@ import io
 import json
 import os
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from functools import cache
@@ -98,6 +98,19 @@ class Program(Scenario):
 def _run(rank: Rank) -> None:
     del rank
     raise AssertionError("a rank runs a program by racecheck.processes.ranks.program")
+
+
+acknowledging: list[Callable[[], None]] = []
+"""What a rank does when its program calls `acked`; nothing elsewhere."""
+
+
+def acked() -> None:
+    """Declare, in a program that ``racecheck run -- torchrun ...`` runs, that the saves so far have to survive a crash.
+
+    Without it a save counts when the rank begins the next one of its series, or ends.  Elsewhere it does nothing.
+    """
+    for each in acknowledging:
+        each()
 
 
 def save(launch: Launch, directory: Path, resumed: Launch | None = None) -> Path:

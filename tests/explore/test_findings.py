@@ -246,6 +246,9 @@ def test_no_field_may_be_missing_and_none_may_be_added() -> None:
         for name in at(data_of(FULL), steps):
             data = data_of(FULL)
             del at(data, steps)[name]
+            if name == "series":  # a finding of an earlier racecheck has none
+                assert findings.decode(json.dumps(data))
+                continue
             assert name in refusal(json.dumps(data))
             tried += 1
         data = data_of(FULL)

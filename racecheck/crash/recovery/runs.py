@@ -60,6 +60,10 @@ class Runs:
         self.judged: list[Crashes] = []
         self._recorder = Recorder(session.slot.path / "record")
 
+    def judge_also(self, invariants: Sequence[Invariant]) -> None:
+        """Ask these invariants from now on."""
+        self._invariants = invariants
+
     def recorder(self) -> Recorder | None:
         """Return the recorder for the next run; None if no crash is asked for."""
         if self.models:

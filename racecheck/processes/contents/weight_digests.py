@@ -35,6 +35,54 @@ def digests(state: Any) -> dict[str, str]:
     return found
 
 
+def own_digests(state: Any) -> dict[str, str]:
+    """Return the digests of the leaves in dicts, lists and tuples, without a call of any code but torch's own.
+
+    Of a tensor that is spread over ranks the part of this rank counts; its name says which part that is.
+    """
+    found: dict[str, str] = {}
+    for name, leaf in _plain_leaves(state, ""):
+        for part, own in _own_parts(leaf):
+            digest = _digest(own)
+            if digest:
+                found[_unused(f"{name}{part}", found)] = digest
+    return found
+
+
+def _plain_leaves(state: Any, name: str) -> Iterator[tuple[str, Any]]:
+    for key, each in _items(state):
+        inner = f"{name}.{key}" if name else key
+        if isinstance(each, (Mapping, list, tuple)):
+            yield from _plain_leaves(each, inner)
+        else:
+            yield inner, each
+
+
+def _items(state: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(state, Mapping):
+        yield from sorted(((str(key), each) for key, each in state.items()), key=lambda item: item[0])
+    elif isinstance(state, (list, tuple)):
+        yield from ((str(index), each) for index, each in enumerate(state))
+    else:
+        yield "", state
+
+
+def _own_parts(leaf: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the rank's own parts of a leaf, each with what tells it from the parts of others."""
+    shards = getattr(leaf, "local_shards", None)
+    if callable(shards):
+        yield from ((f" at {each.metadata.shard_offsets}", each.tensor) for each in shards())
+    elif isinstance(leaf, torch.Tensor) and hasattr(leaf, "to_local") and hasattr(leaf, "placements"):
+        mesh: Any = leaf.device_mesh
+        if any(each.is_partial() for each in leaf.placements):
+            return
+        cut = any(each.is_shard() for each in leaf.placements)
+        place = f" at {mesh.get_coordinate()} of {tuple(mesh.shape)} {tuple(leaf.placements)}" if cut else ""
+        yield place, leaf.to_local()
+    else:
+        yield "", leaf
+
+
 def _unused(name: str, found: Mapping[str, str]) -> str:
     """Return ``name``, marked where another leaf has it: {"a.b": 1, "a": {"b": 2}}."""
     return name if name not in found else _unused(f"{name}'", found)

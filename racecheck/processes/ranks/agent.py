@@ -122,7 +122,7 @@ SHOWN = "RACECHECK_CUDA_VISIBLE_DEVICES"
 _replies = threading.local()
 _AT_ONCE = frozenset({
     "group", "limit", "looks at clock", "looks at collective", "looks at directory", "looks at last read",
-    "looks at time", "note", "starting", "submit",
+    "looks at time", "note", "observed", "starting", "submit",
 })  # fmt: skip
 """Announcements that the supervisor answers whatever other threads do."""
 _THREADING = frozenset({"threading", "queue", "concurrent.futures._base", "concurrent.futures.thread"})
@@ -444,6 +444,8 @@ def run(
     before = len(sys.modules)
     if isinstance(scenario, Program):
         scenario, own = with_program(scenario), [*own, "__main__"]
+        if job.controlled:
+            observe(job, lambda said: announce({"is": "observed", "said": said}))
     announce({"is": "ready"})
     result, error = result_of(scenario, job.rank(rank, channel), job, channel)
     fresh = newest_modules(len(sys.modules) - before)
@@ -464,6 +466,11 @@ def with_program(program: Program) -> Program:
     if made.resumed is not None:
         made.recover(functools.partial(runner.main, made.resumed), **made.recovering)
     return made
+
+
+def observe(job: Job, say: Callable[[dict[str, Any]], Any]) -> None:
+    """Observe what a program saves and loads in the watched directory."""
+    importlib.import_module("racecheck.processes.ranks.observation").observe(job.watched, say)
 
 
 def _run_one_by_one(place: int) -> None:

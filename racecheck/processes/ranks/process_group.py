@@ -27,7 +27,7 @@ from torch.distributed.distributed_c10d import (
     get_process_group_ranks,
 )
 
-from racecheck.processes.ranks import key_value_stores, program_group, weak_collectives
+from racecheck.processes.ranks import key_value_stores, observation, program_group, weak_collectives
 from racecheck.processes.ranks.agent import Job, announce, nanoseconds, show_gpus, stack
 
 _METHODS = {
@@ -158,6 +158,7 @@ def install() -> None:
     _libraries.append(below)
     key_value_stores.install()
     program_group.install()
+    observation.install()
     setattr(distributed_c10d, _MAKES_GROUP, _making_group(getattr(distributed_c10d, _MAKES_GROUP)))
     library.impl("wait_tensor", _functional_wait(torch.ops._c10d_functional.wait_tensor.default), "AutogradCPU")
     _libraries.append(library)

@@ -11,7 +11,7 @@ from importlib.abc import InspectLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from racecheck.targets.programs import Launch
+from racecheck.targets.programs import Launch, acked
 from racecheck.targets.scenarios import Rank
 
 _LACKS = {
@@ -45,7 +45,13 @@ def main(launch: Launch, rank: Rank) -> None:
     sys.argv[:] = [launch.script or str(module.__file__), *launch.arguments]
     sys.path.insert(0, first)
     sys.modules["__main__"] = module
-    exec(code, vars(module))  # noqa: S102  (the user asked to run this program)
+    try:
+        exec(code, vars(module))  # noqa: S102  (the user asked to run this program)
+    except SystemExit as end:
+        if not end.code:
+            acked()
+        raise
+    acked()
 
 
 def _prepare_module(name: str, directory: str, module: ModuleType) -> CodeType:

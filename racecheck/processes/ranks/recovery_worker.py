@@ -57,7 +57,7 @@ def run(scenario: Scenario, job: agent.Job, channel: socket.socket, connect: Cal
     os.close(itself)
     if isinstance(scenario, Program):
         scenario = agent.with_program(scenario)
-        os.chdir(scenario.launch.directory)  # the zygote's is in a layer that may be gone
+        agent.observe(job, lambda said: agent.send(channel, {"weights": said}))
     disk = Placed(Path(job.watched), Path(job.spool), time.time_ns() - _SECOND)
     reset, before = _generators(), _surroundings()
     with channel.makefile("rb") as requests:

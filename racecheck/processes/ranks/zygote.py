@@ -62,6 +62,7 @@ class Zygote:
         self._watched: dict[int, int] = {}
         self._own: list[str] = []
         self._spread = False
+        self._here = os.getcwd()
         self._poll = select.poll()
         self._poll.register(client, select.POLLIN)
         self._requests: dict[str, Callable[..., dict[str, Any]]] = {
@@ -90,6 +91,7 @@ class Zygote:
         if not data:
             return False
         request = json.loads(data)
+        os.chdir(self._here)  # the directory may be another one since: a layer that was renewed
         if descriptors:
             request["sockets"] = descriptors
         try:
@@ -147,6 +149,7 @@ class Zygote:
             _try_import(known)
             learnt = [*known, *_import_harmless([each for each in wanted if each not in _HARMLESS], [])]
         if learnt:
+            importlib.import_module("racecheck.processes.ranks.observation").install()
             _settle()
         return {"learnt": learnt}
 

@@ -12,6 +12,7 @@ from racecheck.kernel import libc, proc, syscalls
 from racecheck.kernel.seccomp import ANNOUNCE, Notification
 from racecheck.kernel.signature import Call, Treatment
 from racecheck.kernel.syscalls import number
+from racecheck.model.nouns import Weights
 from racecheck.processes import stacks
 from racecheck.supervisor.calls import bookkeeping, tsc_frequency
 from racecheck.supervisor.calls.answers import answer, reply
@@ -199,6 +200,10 @@ class Intake:
         message = task.announcement.message
         if message["is"] in _LOOKS:
             _LOOKS[message["is"]](self._state, message)
+            reply(task)
+            return
+        if message["is"] == "observed":
+            self._state.weights.append(Weights(rank.number, event=len(self._state.trace), **message["said"]))
             reply(task)
             return
         if message["is"] in _OWN_AFFAIRS:

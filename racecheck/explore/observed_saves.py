@@ -1,0 +1,25 @@
+"""What can be judged of a program's saves and loads: as much as a run that nothing disturbs shows of them."""
+
+from __future__ import annotations
+
+from racecheck.invariants import consistent_weights, durable_after_ack, old_survives
+from racecheck.invariants.series import count
+from racecheck.model.nouns import Invariant, Outcome
+
+_NO_SAVE = "no save was observed, so no weights are judged"
+_NO_LOAD = "no load was observed in the recovery, so lost saves are not judged"
+
+
+def fitting(undisturbed: Outcome) -> tuple[list[Invariant], tuple[str, ...]]:
+    """Return the invariants that can judge a program, and the conditions that the others leave.
+
+    A recovery has to load what was saved only if it does so where nothing is wrong.
+    """
+    saves, _ = count(undisturbed)
+    if not saves:
+        return [], (_NO_SAVE,)
+    if undisturbed.recovery is None:
+        return [consistent_weights], ()
+    if not any(each.kind == "loaded" for each in undisturbed.recovery.weights):
+        return [consistent_weights], (_NO_LOAD,)
+    return [consistent_weights, durable_after_ack, old_survives], ()

@@ -1,0 +1,139 @@
+"""What a program was observed to save and load, one series at a time, as its ranks would have declared it.
+
+A series are the saves to paths that are equal but for numbers.  A load belongs to the series of its path; if nothing
+was saved to that (the file was renamed), to the one that has what it loaded, or else to one with tensors of these
+names.  What was there before the run is step 0, if the run loaded it; else nothing is known of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from racecheck.model.nouns import Op, Outcome, Weights
+
+_PART = " at "
+"""Stands before the part of a sharded tensor, in its name (`racecheck.processes.contents.weight_digests`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """An outcome with the weights of one series (all, where ranks declared them), and a remark for what is said of it.
+
+    ``is_observed``: nobody declared anything.
+    """
+
+    outcome: Outcome
+    remark: str = ""
+    is_observed: bool = False
+
+
+def series_of(outcome: Outcome) -> list[Series]:
+    """Return the series of a run, in the order of their first saves."""
+    worlds = [outcome, outcome.recovery] if outcome.recovery is not None else [outcome]
+    if not any(each.series for world in worlds for each in world.weights):
+        return [Series(outcome)]
+    names = dict.fromkeys(each.series for each in outcome.weights if each.kind == "saved")
+    sorting = _Sorting(outcome, {name: _saved(outcome, name) for name in names})
+    return [sorting.series(name) for name in names]
+
+
+def count(outcome: Outcome) -> tuple[int, int]:
+    """Return how many saves and loads were observed, of the recovery also; what ranks do together counts once."""
+    saves = {(each.series, each.step) for each in outcome.weights if each.kind == "saved"}
+    loads = 0
+    for world in (outcome, outcome.recovery):
+        found: dict[str, dict[int, int]] = {}
+        for each in world.weights if world is not None else ():
+            if each.kind == "loaded":
+                ranks = found.setdefault(each.checkpoint, {})
+                ranks[each.rank] = ranks.get(each.rank, 0) + 1
+        loads += sum(max(ranks.values()) for ranks in found.values())
+    return len(saves), loads
+
+
+def _saved(outcome: Outcome, name: str) -> list[Weights]:
+    return [each for each in outcome.weights if each.series == name and each.kind == "saved"]
+
+
+@dataclass(slots=True)
+class _Sorting:
+    """Assigns loads to series; ``saved`` are the saves of each, in order."""
+
+    outcome: Outcome
+    saved: dict[str, list[Weights]]
+    _loads: dict[str, list[tuple[Weights, bool]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for world in (self.outcome, self.outcome.recovery):
+            for each in world.weights if world is not None else ():
+                if each.kind == "loaded" and (name := self._of(each)) is not None:
+                    self._loads.setdefault(name, []).append((each, world is not self.outcome))
+
+    def _of(self, load: Weights) -> str | None:
+        if load.series in self.saved:
+            return load.series
+        fitting = [name for name, every in self.saved.items() if any(_is_of(load, each) for each in every)]
+        similar = [name for name, every in self.saved.items() if any(_is_like(load, each) for each in every)]
+        return next(iter([*fitting, *similar]), None) if load.tensors else None
+
+    def series(self, name: str) -> Series:
+        """Return a series as if it had been declared."""
+        saved, loads = self.saved[name], self._loads.get(name, [])
+        before = [replace(each, kind="saved", step=0, event=0) for each, later in loads
+                  if not later and not any(_is_earlier(save, each) for save in saved)]  # fmt: skip
+        every = [*before, *saved]
+        judged = [(fit, later) for each, later in loads if (fit := self._comparable(each, every)) is not None]
+        weights = [*every, *self._acks(name, every), *(each for each, later in judged if not later)]
+        recovery = self.outcome.recovery
+        if recovery is not None:
+            recovery = replace(recovery, weights=tuple(each for each, later in judged if later))
+        remark = f" (steps count the saves to {name}{'; 0 was there before the run' if before else ''})"
+        return Series(replace(self.outcome, weights=tuple(weights), recovery=recovery), remark, is_observed=True)
+
+    def _comparable(self, load: Weights, saved: Sequence[Weights]) -> Weights | None:
+        """Return a load without what was never saved in such parts; None for one of which nothing can be said.
+
+        That is one without a known tensor, and one that fits no save where there was a file before the run.
+        """
+        known = {name for each in saved for name in each.tensors}
+        tensors = {name: each for name, each in load.tensors.items() if name in known or _PART not in name}
+        load = replace(load, tensors=tensors)
+        is_known = any(_is_of(load, each) for each in saved)
+        return load if tensors and (is_known or not _was_there(self.outcome, load.checkpoint)) else None
+
+    def _acks(self, name: str, saved: Sequence[Weights]) -> Iterator[Weights]:
+        """Yield what was acknowledged; ranks that save nothing in this series acknowledge each save when it begins."""
+        yield from (each for each in self.outcome.weights if each.series == name and each.kind == "acked")
+        recovery = self.outcome.recovery
+        later = recovery.weights if recovery is not None else ()
+        taking_part = {
+            each.rank for each in [*self.saved[name], *later] if each.series == name and each.kind == "saved"
+        }
+        for step in {each.step: each for each in reversed(saved)}.values():
+            for rank in range(self.outcome.world.ranks):
+                if rank not in taking_part or step.step == 0:
+                    yield replace(step, rank=rank, kind="acked", tensors={})
+
+
+def _is_of(load: Weights, save: Weights) -> bool:
+    """Return whether a load has nothing but what was saved."""
+    return bool(load.tensors) and all(save.tensors.get(name) == each for name, each in load.tensors.items())
+
+
+def _is_like(load: Weights, save: Weights) -> bool:
+    return load.tensors.keys() <= save.tensors.keys()
+
+
+def _is_earlier(save: Weights, load: Weights) -> bool:
+    """Return whether a save began before a load was over."""
+    return save.event < load.event or (save.event == load.event and save.rank == load.rank)
+
+
+def _was_there(outcome: Outcome, path: str) -> bool:
+    """Return whether a file, or a directory, may have been there before the run: the first op that names it says so."""
+    for event in outcome.trace:
+        for place in event.places if isinstance(event, Op) else ():
+            if place.path == path or place.path.startswith(f"{path}/"):
+                return place.inode != 0
+    return True
