@@ -65,9 +65,17 @@ def check_launcher(session: Session, program: Program, *, seed: str) -> Check:
     order = [op.rank for op in real.ops]
     emulated = emulate(seed, order)
     found = differences(real, emulated)
-    if found and (patterns := learn([emulated, emulate(f"{seed} again", order)])):
-        found = differences(real, emulated, patterns)
+    if found:
+        found = without_luck(real, emulated, emulate(f"{seed} again", order))
     return Check(Path(command[0]).name, program.launch.ranks, len(real.ops), tuple(found))
+
+
+def without_luck(real: RealRun, emulated: Outcome, other: Outcome) -> list[Difference]:
+    """Return the differences, but for those that a run with another seed shows as well: random names, and results."""
+    patterns = learn([emulated, other])
+    by_luck = {(each.rank, each.emulated) for each in _of_ops(other.ops, emulated, patterns) if each.real}
+    found = differences(real, emulated, patterns)
+    return [each for each in found if not each.real or (each.rank, each.emulated) not in by_luck]
 
 
 def check_followed(run: Outcome) -> None:
@@ -83,13 +91,17 @@ def check_followed(run: Outcome) -> None:
 
 def differences(real: RealRun, emulated: Outcome, patterns: Sequence[str] = ()) -> list[Difference]:
     """Return where the runs differ; ``patterns`` are of names that differ from run to run."""
-    found: list[Difference] = []
+    found = [*_of_ops(real.ops, emulated, patterns)]
     for rank, result in enumerate(emulated.results):
-        ops = [_named([op for op in each if is_on_file(op) and op.rank == rank], patterns)
-               for each in (real.ops, emulated.ops)]  # fmt: skip
-        found += _between(rank, *ops)
         found += _between_ends(rank, real.statuses.get(rank), result)
     return found
+
+
+def _of_ops(ops: Sequence[Op], emulated: Outcome, patterns: Sequence[str]) -> Iterator[Difference]:
+    for rank in range(len(emulated.results)):
+        own = [_named([op for op in each if is_on_file(op) and op.rank == rank], patterns)
+               for each in (ops, emulated.ops)]  # fmt: skip
+        yield from _between(rank, *own)
 
 
 def _named(ops: Sequence[Op], patterns: Sequence[str]) -> list[Op]:

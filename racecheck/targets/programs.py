@@ -28,6 +28,7 @@ IDENTITY = (
 """The variables that say which rank a process is, and of how many (torchrun sets them)."""
 ABSENT = "absent"
 """The value of `Launch.start` where the watched directory does not exist when a run begins."""
+_ON_CPUS = "accelerate starts one process on CPUs; here it is as many ranks as were asked for"
 _FORMAT, _VERSION = "racecheck-launch", 1
 _MOST_BYTES, _MOST_FILES = 64 << 20, 20_000
 
@@ -61,6 +62,11 @@ class Launch:
     def file(self) -> str:
         """Return the script's absolute path, "" for a module."""
         return os.path.normpath(os.path.join(self.directory, self.script)) if self.script else ""
+
+    @property
+    def note(self) -> str:
+        """Return what each run has to say about the launch, "" for nothing."""
+        return _ON_CPUS if "ACCELERATE_USE_CPU" in self.environment and self.ranks > 1 else ""
 
     @property
     def digest(self) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from racecheck.explore.launcher_check import Check, Difference, check_followed, differences
+from racecheck.explore.launcher_check import Check, Difference, check_followed, differences, without_luck
 from racecheck.model.errors import CannotRun
 from racecheck.model.nouns import Op, Result, Verdict
 from racecheck.report import comparison
@@ -45,6 +45,21 @@ def test_names_drawn_at_random_are_compared_by_their_role() -> None:
     assert len(found(real[:1], emulated[:1])) == 2
     assert found(real[:1], emulated[:1], pattern) == []
     assert len(found(real, emulated, pattern)) == 2, "a name without the pattern still differs"
+
+
+def test_what_differs_with_the_seed_is_no_difference() -> None:
+    """The random states of a rank, for one: their pickle is not always as long."""
+
+    def wrote(size: int, *, errno: str = "") -> list[Op]:
+        return [op("0 write rng", result=Result(errno=errno, size=size)), MADE]
+
+    real, run = RealRun(tuple(wrote(7)), {0: 0}), outcome(returned(), trace=wrote(5))
+    assert len(differences(real, run)) == 1
+    assert without_luck(real, run, outcome(returned(), trace=wrote(6))) == []
+    assert len(without_luck(real, run, outcome(returned(), trace=wrote(5)))) == 1
+    taken = RealRun((*wrote(7)[:1], TAKEN), {0: 3})
+    left = without_luck(taken, run, outcome(returned(), trace=wrote(6)))
+    assert [each.real for each in left] == ["mkdir ckpt: EEXIST", "exit status 3"]
 
 
 @pytest.mark.parametrize(

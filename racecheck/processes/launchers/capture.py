@@ -15,15 +15,16 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from racecheck.model.errors import UsageError
+from racecheck.processes.launchers import accelerate
 from racecheck.targets.programs import IDENTITY, Launch, code
 
 _INTERCEPT = Path(__file__).with_name("intercept")
-_MODULE = "torch.distributed.run"
-_KNOWN = f"torchrun, python -m {_MODULE}"
+_TORCHRUN = (("torchrun",), ("python", "-m", "torch.distributed.run"))
+_KNOWN = (*_TORCHRUN, *accelerate.COMMANDS)
 _REFUSED = ("--no-python", "--run-path")
 _SECONDS = 120
 _OWN = frozenset({*IDENTITY, "TORCHELASTIC_ERROR_FILE", "PYTHONPATH"})
@@ -78,14 +79,16 @@ def _check_syntax(file: Path) -> None:
 def check(command: Sequence[str]) -> None:
     """Raise `UsageError` for a command that is no launcher's, or that starts what cannot be stopped."""
     name = Path(command[0]).name
-    is_module = name.startswith("python") and [*command[1:3]] == ["-m", _MODULE]
-    if name != "torchrun" and not is_module:
-        raise UsageError(f"unknown launcher {shown(command[0])}; known: {_KNOWN}")
+    plain = ["python" if name.startswith("python") else name, *command[1:]]
+    if not any(plain[: len(each)] == [*each] for each in _KNOWN):
+        known = ", ".join(" ".join(each) for each in _KNOWN)
+        raise UsageError(f"unknown launcher {shown(*command[:2])}; known: {known}")
     _executable(command[0])
     words = [each.replace("_", "-") for each in command]
     nodes = re.search(r"--nnodes[= ](?!1(:1)?( |$))(\S+)", " ".join(words))
     if nodes is not None:
         raise UsageError(f"--nnodes {nodes[3]}: racecheck starts all ranks here; give --nodes N before the --")
+    accelerate.check(command)
     for option in _REFUSED:
         if option in words or f"PET_{option[2:].upper().replace('-', '_')}" in os.environ:
             raise UsageError(f"{option} starts what racecheck cannot take over: leave it out, and name a Python script")
@@ -104,7 +107,7 @@ def capture(command: Sequence[str]) -> list[Started]:
             start_new_session=True,
         )
         try:
-            found = _await(process, Path(place))
+            found = _await(process, Path(place), command)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -132,22 +135,23 @@ def _executable(name: str) -> str:
     """Return a program on the path, or beside this interpreter; raises `UsageError` if there is none."""
     found = shutil.which(name) or shutil.which(name, path=os.path.dirname(sys.executable))
     if found is None:
-        raise UsageError(f"no such command: {name}; install torch in this environment")
+        package = "accelerate" if "accelerate" in name else "torch"
+        raise UsageError(f"no such command: {name}; install {package} in this environment")
     return found
 
 
-def _await(process: subprocess.Popen[bytes], place: Path) -> list[Started]:
+def _await(process: subprocess.Popen[bytes], place: Path, command: Sequence[str]) -> list[Started]:
     """Return the processes that have reported, when as many have as the first one says there are, or none will."""
     end = time.monotonic() + _SECONDS
     news, over = os.open(place / "news", os.O_RDWR | os.O_NONBLOCK), os.pidfd_open(process.pid)
     try:
-        return _listen(place, news, over, end)
+        return _listen(place, news, over, end, command)
     finally:
         os.close(news)
         os.close(over)
 
 
-def _listen(place: Path, news: int, launcher: int, end: float) -> list[Started]:
+def _listen(place: Path, news: int, launcher: int, end: float, command: Sequence[str]) -> list[Started]:
     poll = select.poll()
     for each in (news, launcher):
         poll.register(each, select.POLLIN)
@@ -157,11 +161,19 @@ def _listen(place: Path, news: int, launcher: int, end: float) -> list[Started]:
             os.read(news, 4096)
         found = [Started(**json.loads(each.read_text())) for each in place.glob("*.json")]
         strange = next((each for each in found if "RANK" not in each.environment), None)
+        if strange is not None and accelerate.is_it(command):
+            return _in_place_of(strange, accelerate.processes(command))
         if strange is not None:
             raise UsageError(f"the launcher started something that is no rank: {shown(*strange.arguments)}")
         if launcher in ready or (found and len(found) == int(found[0].environment["WORLD_SIZE"])):
             return sorted(found, key=lambda each: int(each.environment["RANK"]))
     raise UsageError(f"the launcher has not started its ranks after {_SECONDS} s; racecheck runs one machine's ranks")
+
+
+def _in_place_of(one: Started, count: int) -> list[Started]:
+    """Return the ranks that a launcher would have started, had it started more than one."""
+    size = {name: str(count) for name in IDENTITY if name.endswith("WORLD_SIZE")}
+    return [replace(one, environment={**one.environment, **size, "RANK": str(rank)}) for rank in range(count)]
 
 
 def _check_alike(started: Sequence[Started]) -> None:

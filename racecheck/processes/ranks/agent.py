@@ -447,6 +447,8 @@ def run(
         if job.controlled:
             observe(job, lambda said: announce({"is": "observed", "said": said}))
     announce({"is": "ready"})
+    if isinstance(scenario, Program) and scenario.launch.note:
+        announce({"is": "note", "text": scenario.launch.note})
     result, error = result_of(scenario, job.rank(rank, channel), job, channel)
     fresh = newest_modules(len(sys.modules) - before)
     send(channel, {"result": {"type_name": type(result).__name__, **asdict(result)}, "modules": sorted(fresh)})

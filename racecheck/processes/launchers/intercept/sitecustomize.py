@@ -15,7 +15,7 @@ import sys
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _PLACE = os.environ.get("RACECHECK_CAPTURE", "")
 _DOOR = os.environ.get("RACECHECK_OBSERVE", "")
-_LAUNCHERS = {"torchrun", "torch.distributed.run"}
+_LAUNCHERS = {"torchrun", "torch.distributed.run", "accelerate", "accelerate-launch", "accelerate.commands.launch"}
 _WITH_VALUE = {"-W", "-X"}
 
 
