@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from racecheck.invariants import consistent_weights, durable_after_ack, old_survives
-from racecheck.invariants.series import count
+from racecheck.invariants.series import count, reads_parts
 from racecheck.model.nouns import Invariant, Outcome
 
 _NO_SAVE = "no save was observed, so no weights are judged"
 _NO_LOAD = "no load was observed in the recovery, so lost saves are not judged"
+_PARTS = "the recovery loads several files of one series, so lost saves are not judged"
 
 
 def fitting(undisturbed: Outcome) -> tuple[list[Invariant], tuple[str, ...]]:
@@ -22,4 +23,6 @@ def fitting(undisturbed: Outcome) -> tuple[list[Invariant], tuple[str, ...]]:
         return [consistent_weights], ()
     if not any(each.kind == "loaded" for each in undisturbed.recovery.weights):
         return [consistent_weights], (_NO_LOAD,)
+    if reads_parts(undisturbed):
+        return [consistent_weights], (_PARTS,)
     return [consistent_weights, durable_after_ack, old_survives], ()

@@ -1,8 +1,8 @@
 """What a program was observed to save and load, one series at a time, as its ranks would have declared it.
 
-A series are the saves to paths that are equal but for numbers.  A load belongs to the series of its path; if nothing
-was saved to that (the file was renamed), to the one that has what it loaded, or else to one with tensors of these
-names.  What was there before the run is step 0, if the run loaded it; else nothing is known of it.
+A series are the saves of the same tensors to paths that are equal but for numbers.  A load belongs to the series of its
+path; if nothing was saved to that (the file was renamed), to the one that has what it loaded, or else to one with
+tensors of these names.  What was there before the run is step 0, if the run loaded it; else nothing is known of it.
 """
 
 from __future__ import annotations
@@ -38,6 +38,16 @@ def series_of(outcome: Outcome) -> list[Series]:
     return [sorting.series(name) for name in names]
 
 
+def reads_parts(outcome: Outcome) -> bool:
+    """Return whether a rank of the recovery loads several files of one series: they may be parts of one checkpoint."""
+    for series in series_of(outcome):
+        recovery = series.outcome.recovery
+        loads = {(each.checkpoint, each.rank) for each in (recovery.weights if recovery is not None else ())}
+        if len({rank for _, rank in loads}) < len(loads):
+            return True
+    return False
+
+
 def count(outcome: Outcome) -> tuple[int, int]:
     """Return how many saves and loads were observed, of the recovery also; what ranks do together counts once."""
     saves = {(each.series, each.step) for each in outcome.weights if each.kind == "saved"}
@@ -71,11 +81,11 @@ class _Sorting:
                     self._loads.setdefault(name, []).append((each, world is not self.outcome))
 
     def _of(self, load: Weights) -> str | None:
-        if load.series in self.saved:
-            return load.series
-        fitting = [name for name, every in self.saved.items() if any(_is_of(load, each) for each in every)]
-        similar = [name for name, every in self.saved.items() if any(_is_like(load, each) for each in every)]
-        return next(iter([*fitting, *similar]), None) if load.tensors else None
+        of_path = {name: every for name, every in self.saved.items() if f"{name} (".startswith(f"{load.series} (")}
+        candidates = of_path or self.saved
+        fitting = [name for name, every in candidates.items() if any(_is_of(load, each) for each in every)]
+        similar = [name for name, every in candidates.items() if any(_is_like(load, each) for each in every)]
+        return next(iter([*fitting, *similar, *of_path]), None) if load.tensors else None
 
     def series(self, name: str) -> Series:
         """Return a series as if it had been declared."""

@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 import pytest
 
+from racecheck.explore.observed_saves import fitting
 from racecheck.invariants import consistent_weights, durable_after_ack, judge, old_survives
-from racecheck.invariants.series import count
+from racecheck.invariants.series import count, reads_parts
 from racecheck.model.nouns import Outcome, Verdict, Weights, World
 from tests.support.builders import died, op, opens, outcome, raised, returned
 
@@ -124,6 +125,30 @@ def test_parts_of_other_ranks_are_not_compared() -> None:
     wrong = seen("loaded", 0, "ckpt", **{"w at (0,) of (2,)": "other"})
     made = ran(*parts, *acked, loads=(wrong,), trace=(opens("0 open ckpt", "w"),))
     assert "loaded w at (0,) of (2,) with values of no saved step" in broken(made)[0]
+
+
+def test_files_with_other_tensors_are_other_series() -> None:
+    """As a model that is saved in several files, under numbers."""
+    parts = [
+        replace(each, series=name)
+        for step in (1, 2)
+        for name, w in (("part#.pt", "a"), ("part#.pt (2)", "b"))
+        for each in save(step, f"part{w}.pt", w=f"{w}{step}")
+    ]
+    both = tuple(replace(seen("loaded", 0, "x", w=each), series="part#.pt") for each in ("a2", "b2"))
+    assert broken(ran(*parts, loads=both)) == []
+    (found,) = broken(ran(*parts, loads=(both[0], replace(both[1], tensors={"w": "b1"}))))
+    assert "step 2 was saved on all ranks, but then rank 0 loaded step 1" in found
+
+
+@pytest.mark.parametrize(("files", "parts"), [(["l_1/w.pt", "l_2/w.pt"], True), (["l_1/w.pt"], False)])
+def test_a_recovery_that_loads_several_files_of_a_series_may_load_parts(files: list[str], parts: bool) -> None:
+    saves = [each for number, file in enumerate(files, 1) for each in save(number, file)]
+    loads = [seen("loaded", 0, file, w=f"w{number}") for number, file in enumerate(files, 1)]
+    made = ran(*saves, loads=(*loads, *(replace(each, rank=1) for each in loads)))
+    assert reads_parts(made) is parts
+    invariants, conditions = fitting(made)
+    assert (old_survives in invariants, bool(conditions)) == (not parts, parts)
 
 
 def test_ranks_that_continue_from_different_saves() -> None:

@@ -49,6 +49,12 @@ def own_digests(state: Any) -> dict[str, str]:
     return found
 
 
+def names_of_tensors(state: Any) -> frozenset[str]:
+    """Return the names of the tensors in dicts, lists and tuples."""
+    found = _plain_leaves(state, "")
+    return frozenset(name for name, leaf in found if isinstance(leaf, torch.Tensor) or hasattr(leaf, "local_shards"))
+
+
 def _plain_leaves(state: Any, name: str) -> Iterator[tuple[str, Any]]:
     for key, each in _items(state):
         inner = f"{name}.{key}" if name else key

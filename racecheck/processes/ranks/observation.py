@@ -5,9 +5,9 @@ safetensors.  The functions are replaced once, in the zygote; in a rank that doe
 An observation makes no call that the supervisor could order: it takes digests of what is in memory, of sharded tensors
 of the rank's own part, and announces them.
 
-Saves are counted by series: the paths that are equal but for numbers and random parts.  A save counts as acknowledged
-when it has returned and the rank begins the next one of the series (until then other files may be added to a
-checkpoint, and it may be renamed), when the script ends, or when it says so (`racecheck.acked`).
+Saves are counted by series: those of the same tensors to paths that are equal but for numbers and random parts.  A save
+counts as acknowledged when it has returned and the rank begins the next one of the series (until then other files may
+be added to a checkpoint, and it may be renamed), when the script ends, or when it says so (`racecheck.acked`).
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class _Observer:
     def __init__(self, watched: str, send: Send) -> None:
         self._watched, self._send = f"{watched}/", send
         self._count: Counter[str] = Counter()
+        self._kinds: dict[str, list[frozenset[str]]] = {}
         self._returned: dict[str, tuple[str, str, int]] = {}
         self._inside: list[str] = []
 
@@ -53,7 +54,7 @@ class _Observer:
         checkpoint = self._below(path)
         if checkpoint is None or self._is_part(checkpoint):
             return original()
-        series = _RANDOM.sub("#", checkpoint)
+        series = self._series(checkpoint, state)
         self._acknowledge(series)
         self._count[series] += 1
         which = checkpoint, series, self._count[series]
@@ -69,6 +70,15 @@ class _Observer:
         result = self._inner(checkpoint, original)
         self._say("loaded", checkpoint, _RANDOM.sub("#", checkpoint), -1, result if state is None else state)
         return result
+
+    def _series(self, checkpoint: str, state: Any) -> str:
+        """Return the series of a save: paths with the same tensors.  Others have a number: parts of one checkpoint."""
+        path, names = _RANDOM.sub("#", checkpoint), weight_digests.names_of_tensors(state)
+        kinds = self._kinds.setdefault(path, [])
+        if names not in kinds:
+            kinds.append(names)
+        number = kinds.index(names) + 1
+        return path if number == 1 else f"{path} ({number})"
 
     def acknowledge(self) -> None:
         """Declare that the job counts on what has been saved so far."""
