@@ -290,7 +290,7 @@ class _Exploration:
         self.done += 1
         if self.largest is None or len(outcome.ops) > len(self.largest.ops):
             self.largest = outcome
-        if isinstance(self.search.scenario, Program):
+        if isinstance(self.search.scenario, Program) and not self.search.free:
             self.observed = tuple(map(max, self.observed or (0, 0), count(outcome)))
 
     def _crash(self, outcome: Outcome, progress: Progress | None) -> None:

@@ -49,6 +49,7 @@ class _Observer:
         self._kinds: dict[str, list[frozenset[str]]] = {}
         self._returned: dict[str, tuple[str, str, int]] = {}
         self._inside: list[str] = []
+        self._process = os.getpid()
 
     def save(self, state: Any, path: Any, original: Callable[[], Any]) -> Any:
         checkpoint = self._below(path)
@@ -82,6 +83,8 @@ class _Observer:
 
     def acknowledge(self) -> None:
         """Declare that the job counts on what has been saved so far."""
+        if os.getpid() != self._process:
+            return
         for series in [*self._returned]:
             self._acknowledge(series)
 
@@ -106,10 +109,13 @@ class _Observer:
         self._send({"kind": kind, "step": step, "checkpoint": checkpoint, "series": series, "tensors": tensors})
 
     def _below(self, path: Any) -> str | None:
-        """Return a path relative to the watched directory; None for what lies elsewhere, or has no path."""
+        """Return a path relative to the watched directory; None for what lies elsewhere, or has no path.
+
+        A process that the rank has started counts for nothing: its saves are not this one's.
+        """
         for name in ("path", "name"):  # of a reader or writer of DCP, of an open file
             path = getattr(path, name, path) if not isinstance(path, (str, bytes, os.PathLike)) else path
-        if not isinstance(path, (str, bytes, os.PathLike)):
+        if not isinstance(path, (str, bytes, os.PathLike)) or os.getpid() != self._process:
             return None
         text = os.fsdecode(path)
         whole = os.path.normpath(text if text.startswith("/") else os.path.join(os.getcwd(), text))
