@@ -19,6 +19,9 @@ def save(step: int) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.rename(target, FILE)
+    directory = os.open("out", os.O_RDONLY)
+    os.fsync(directory)
+    os.close(directory)
 
 
 dist.init_process_group("gloo")
