@@ -121,9 +121,10 @@ def test_parts_of_other_ranks_are_not_compared() -> None:
     parts = [seen("saved", rank, "ckpt", 1, **{f"w at ({rank},) of (2,)": str(rank)}) for rank in (0, 1)]
     acked = [seen("acked", rank, "ckpt", 1) for rank in (0, 1)]
     whole = seen("loaded", 0, "ckpt", **{"w at (0,) of (1,)": "all"})
-    assert broken(ran(*parts, *acked, loads=(whole,))) == []
+    created = (opens("0 open ckpt", "w"),)
+    assert broken(ran(*parts, *acked, loads=(whole,), trace=created)) == []
     wrong = seen("loaded", 0, "ckpt", **{"w at (0,) of (2,)": "other"})
-    made = ran(*parts, *acked, loads=(wrong,), trace=(opens("0 open ckpt", "w"),))
+    made = ran(*parts, *acked, loads=(wrong,), trace=created)
     assert "loaded w at (0,) of (2,) with values of no saved step" in broken(made)[0]
 
 
