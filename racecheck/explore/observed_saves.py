@@ -1,4 +1,4 @@
-"""What can be judged of a program's saves and loads: as much as a run that nothing disturbs shows of them."""
+"""Choose the invariants that can judge a program's saves and loads, by a run without faults."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _PARTS = "the recovery loads several files of one series, so lost saves are not 
 
 
 def fitting(undisturbed: Outcome) -> tuple[list[Invariant], tuple[str, ...]]:
-    """Return the invariants that can judge a program, and the conditions that the others leave.
+    """Return the invariants that can judge a program, and a condition for each that cannot.
 
-    A recovery has to load what was saved only if it does so where nothing is wrong.
+    The recovery must load a save after a fault only if it loads one without a fault.
     """
     saves, _ = count(undisturbed)
     if not saves:

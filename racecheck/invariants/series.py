@@ -1,4 +1,4 @@
-"""What a program was observed to save and load, one series at a time, as its ranks would have declared it.
+"""Observed saves and loads of a program, one series at a time, in the form in which ranks declare theirs.
 
 A series are the saves of the same tensors to paths that are equal but for numbers.  A load belongs to the series of its
 path; if nothing was saved to that (the file was renamed), to the one that has what it loaded, or else to one with

@@ -107,7 +107,7 @@ def _run(rank: Rank) -> None:
 
 
 acknowledging: list[Callable[[], None]] = []
-"""What a rank does when its program calls `acked`; nothing elsewhere."""
+"""Functions that `acked` calls.  A rank of a program adds one; elsewhere the list is empty."""
 
 
 def acked() -> None:

@@ -1,4 +1,4 @@
-"""Programs without a line of racecheck are judged by what they were observed to save and load."""
+"""Observed saves and loads judge a program that contains no line of racecheck."""
 
 from __future__ import annotations
 

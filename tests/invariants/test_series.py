@@ -1,4 +1,4 @@
-"""What programs were observed to save and load: each violation has a twin in which there is none."""
+"""Invariants of observed saves and loads: each outcome with a violation has a twin without one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is observed of the functions that save and load, in this process."""
+"""Observation of the functions that save and load, in the test's own process."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint import state_dict_saver
 
 from racecheck.processes.ranks import observation
 from racecheck.targets import programs
@@ -22,7 +23,7 @@ Said = list[tuple[str, str, str, int]]
 
 @pytest.fixture
 def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Said:
-    """What was said: its kind, the path, the series and the step.  The functions are this test's alone."""
+    """The records that an observer of this directory sends: kind, path, series and step."""
     found: Said = []
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(observation, "_observer", [])
@@ -86,15 +87,12 @@ def test_a_save_that_fails_is_not_acknowledged(said: Said) -> None:
 
 
 def test_the_files_of_a_checkpoint_are_not_saves_of_their_own(said: Said) -> None:
-    from torch.distributed.checkpoint import state_dict_saver
-
-    save = observed(state_dict_saver._save_state_dict, True, "state_dict", "storage_writer")
     writer = dcp.FileSystemWriter("ckpt")
 
     def inner(state_dict: Any, storage_writer: Any, **named: Any) -> Any:
         Path("ckpt").mkdir()
         SAVE({"w": torch.ones(1)}, "ckpt/part.pt")
-        return save.__wrapped__(state_dict, storage_writer, **named)  # type: ignore[attr-defined]
+        return state_dict_saver._save_state_dict(state_dict, storage_writer, **named)
 
     observed(inner, True, "state_dict", "storage_writer")({"w": torch.ones(2)}, writer, no_dist=True)
     assert [each[:2] for each in said] == [("saved", "ckpt")]

@@ -1,4 +1,4 @@
-"""Launch commands as a user gives them.
+"""Run racecheck with launch commands, as a user does.
 
 Each is a process of its own, since it covers the machine's files for itself.
 """

@@ -41,7 +41,7 @@ def own_digests(state: Any) -> dict[str, str]:
     Of a tensor that is spread over ranks the part of this rank counts; its name says which part that is.
     """
     found: dict[str, str] = {}
-    for name, leaf in _plain_leaves(state, ""):
+    for name, leaf in _leaves(state, "", calling=False):
         for part, own in _own_parts(leaf):
             digest = _digest(own)
             if digest:
@@ -51,26 +51,8 @@ def own_digests(state: Any) -> dict[str, str]:
 
 def names_of_tensors(state: Any) -> frozenset[str]:
     """Return the names of the tensors in dicts, lists and tuples."""
-    found = _plain_leaves(state, "")
+    found = _leaves(state, "", calling=False)
     return frozenset(name for name, leaf in found if isinstance(leaf, torch.Tensor) or hasattr(leaf, "local_shards"))
-
-
-def _plain_leaves(state: Any, name: str) -> Iterator[tuple[str, Any]]:
-    for key, each in _items(state):
-        inner = f"{name}.{key}" if name else key
-        if isinstance(each, (Mapping, list, tuple)):
-            yield from _plain_leaves(each, inner)
-        else:
-            yield inner, each
-
-
-def _items(state: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(state, Mapping):
-        yield from sorted(((str(key), each) for key, each in state.items()), key=lambda item: item[0])
-    elif isinstance(state, (list, tuple)):
-        yield from ((str(index), each) for index, each in enumerate(state))
-    else:
-        yield "", state
 
 
 def _own_parts(leaf: Any) -> Iterator[tuple[str, Any]]:
@@ -100,17 +82,20 @@ def digest_of(state: Any) -> str:
     return found[""] if [*found] == [""] else _short(json.dumps(found, sort_keys=True).encode())
 
 
-def _leaves(state: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Yield every leaf with its name, in the order of names: ranks may have filled their dicts in different orders."""
+def _leaves(state: Any, name: str, *, calling: bool = True) -> Iterator[tuple[str, Any]]:
+    """Yield every leaf with its name, in the order of names: ranks may have filled their dicts in different orders.
+
+    ``calling``: an object with a method ``state_dict`` counts as what that returns, else as a leaf.
+    """
     if isinstance(state, torch.Tensor):
         yield name, state
     elif isinstance(state, Mapping):
         for key, each in sorted(state.items(), key=lambda item: str(item[0])):
-            yield from _leaves(each, f"{name}.{key}" if name else str(key))
+            yield from _leaves(each, f"{name}.{key}" if name else str(key), calling=calling)
     elif isinstance(state, (list, tuple)):
         for index, each in enumerate(state):
-            yield from _leaves(each, f"{name}.{index}" if name else str(index))
-    elif not isinstance(state, type) and callable(getattr(state, "state_dict", None)):
+            yield from _leaves(each, f"{name}.{index}" if name else str(index), calling=calling)
+    elif calling and not isinstance(state, type) and callable(getattr(state, "state_dict", None)):
         yield from _leaves(state.state_dict(), name)
     else:
         yield name, state

@@ -1,4 +1,4 @@
-"""What a program saves and loads in the watched directory, observed in a rank without a line of racecheck in it.
+"""Observe the saves and loads of a program in the watched directory; the program needs no line of racecheck.
 
 Observed are ``torch.save`` and ``torch.load``, the checkpoints of ``torch.distributed.checkpoint``, and the files of
 safetensors.  The functions are replaced once, in the zygote; in a rank that does not `observe` they do what they did.

@@ -1,4 +1,7 @@
-"""Rank 0 fails while the others wait; they save when the launcher ends them."""
+"""Rank 0 fails while the others wait; they save when the launcher ends them.
+
+They sleep so that SIGTERM has something to interrupt.  Racecheck runs sleeps in virtual time: no test waits.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +39,12 @@ def wait(how: str) -> None:
     if how == "queue":
         queue.Queue[int]().get()
     while True:
-        time.sleep(8)  # SIGTERM interrupts it; under racecheck it takes no time
+        time.sleep(8)
         os.path.exists("out/never")
 
 
 def nanosleep() -> None:
-    """Sleep for 8 s, as a C program does: the call returns what is left of it."""
+    """Sleep for 8 s, as a C program does: an interrupted call stores the time that is left."""
     libc, time_left = ctypes.CDLL(None), (ctypes.c_long * 2)(8, 0)
     while libc.nanosleep(time_left, time_left):
         pass

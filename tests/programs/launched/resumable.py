@@ -29,7 +29,7 @@ if "--fail" in sys.argv:
     sys.exit(7)
 if "--hang" in sys.argv:
     while True:
-        time.sleep(5)
+        time.sleep(5)  # in virtual time: the test needs a recovery that never ends
         os.path.exists(FILE)
 step = int(torch.load(FILE)["weights"][0]) if os.path.exists(FILE) else 0
 dist.barrier()
