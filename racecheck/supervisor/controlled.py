@@ -41,7 +41,7 @@ from racecheck.supervisor.order.quiescence import Quiet
 from racecheck.supervisor.order.timed_waits import Limits
 from racecheck.supervisor.recorder import Recorder
 from racecheck.supervisor.run import boot
-from racecheck.supervisor.run.ending import conclude
+from racecheck.supervisor.run.ending import conclude, tell_parent
 from racecheck.supervisor.run.state import Over, State
 from racecheck.supervisor.threads import announced_ops
 from racecheck.supervisor.threads.collectives import CONDITIONS, NEVER_AWAITED, OPEN, Instance, Mismatched
@@ -164,6 +164,7 @@ class Supervisor:
         try:
             while True:
                 self._quiet.wait()
+                tell_parent(self._state)
                 if self._limits.end_some():
                     continue
                 self._place()
@@ -300,6 +301,10 @@ class Supervisor:
             return self._wait(task, message)
         if message["is"] == "store":
             return self._use_store(task, message)
+        if message["is"] == "signal":
+            self._launcher.send(self._state.ranks[message["rank"]], signal.Signals(message["number"]))
+            reply(task)
+            return True
         if message["is"] in announced_ops.AMONG_THREADS and message["is"] != "shutdown":
             self._answer(task, message)
             return True

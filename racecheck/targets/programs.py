@@ -39,7 +39,7 @@ class Launch:
 
     ``command`` is what people typed, ``directory`` the working directory, ``environment`` what the launcher sets beside
     `IDENTITY`.  ``watched`` is the watched directory, and ``start`` what it holds when a run begins: an archive (see
-    `pack`), or `ABSENT`.
+    `pack`), or `ABSENT`.  ``spawns``: the program itself starts its ranks, with ``multiprocessing``.
     """
 
     command: tuple[str, ...]
@@ -51,6 +51,12 @@ class Launch:
     ranks: int
     watched: str
     start: str = ABSENT
+    spawns: bool = False
+
+    @property
+    def processes(self) -> int:
+        """Return how many processes run: the ranks, and the one that starts them if it is no launcher."""
+        return self.ranks + self.spawns
 
     @property
     def name(self) -> str:
@@ -66,12 +72,14 @@ class Launch:
     @property
     def note(self) -> str:
         """Return what each run has to say about the launch, "" for nothing."""
+        if self.spawns and self.ranks:
+            return f"rank {self.ranks} is the process that runs {self.script or self.module} and starts the others"
         return _ON_CPUS if "ACCELERATE_USE_CPU" in self.environment and self.ranks > 1 else ""
 
     @property
     def digest(self) -> str:
         """Return ten digits that stand for it."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:10]
+        return hashlib.sha256(json.dumps(_encode(self), sort_keys=True).encode()).hexdigest()[:10]
 
 
 class Program(Scenario):
@@ -82,12 +90,12 @@ class Program(Scenario):
 
     def __init__(self, launch: Launch, file: Path, resumed: Launch | None = None) -> None:
         super().__init__(
-            _run, world=World(ranks=launch.ranks), report="", expected=Verdict.PASS, breaks="",
+            _run, world=World(ranks=launch.processes), report="", expected=Verdict.PASS, breaks="",
             invariants=[each for each in DEFAULT if each is not nothing_outside],
         )  # fmt: skip
         self.launch, self.resumed = launch, resumed
         if resumed is not None:
-            self.recover(_run, ranks=resumed.ranks)
+            self.recover(_run, ranks=resumed.processes)
         self.file, self.name = file.resolve(), launch.name
         self.before = self._start
 
@@ -124,9 +132,9 @@ def save(launch: Launch, directory: Path, resumed: Launch | None = None) -> Path
 
     Raises `UsageError`.
     """
-    data, digest = {"format": _FORMAT, "version": _VERSION, **asdict(launch)}, launch.digest
+    data, digest = {"format": _FORMAT, "version": _VERSION, **_encode(launch)}, launch.digest
     if resumed is not None:
-        data["resumed"] = asdict(resumed)
+        data["resumed"] = _encode(resumed)
         digest = hashlib.sha256(f"{digest} {resumed.digest}".encode()).hexdigest()[:10]
     path = directory / launch.name / f"launch-{digest}.json"
     try:
@@ -167,14 +175,23 @@ def decode(data: Any, path: Path) -> tuple[Launch, Path, Launch | None]:
         raise UsageError(f"{path} is no launch of this racecheck: create it again with racecheck run --watch") from None
 
 
+def _encode(launch: Launch) -> dict[str, Any]:
+    """Return a launch as JSON data; ``spawns`` is in it only if it is true, as former racechecks expect."""
+    data = asdict(launch)
+    if not launch.spawns:
+        del data["spawns"]
+    return data
+
+
 def _decode(data: Any) -> Launch:
     """Return a launch; raises `ValueError` and others for what is none."""
-    if data.keys() != _KEYS:
+    if data.keys() | {"spawns"} != _KEYS:
         raise ValueError
     made = Launch(**{**data, "command": tuple(data["command"]), "arguments": tuple(data["arguments"])})
     words = [made.script, made.module, made.directory, made.watched, made.start, *made.command, *made.arguments]
     words += [*made.environment, *made.environment.values()]
-    if not all(isinstance(each, str) for each in words) or type(made.ranks) is not int or made.ranks < 1:
+    is_valid = type(made.ranks) is int and type(made.spawns) is bool and made.ranks >= 0 and made.processes > 0
+    if not is_valid or not all(isinstance(each, str) for each in words):
         raise ValueError
     return made
 

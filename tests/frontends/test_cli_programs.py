@@ -176,7 +176,7 @@ def test_a_program_that_does_something_else_here_is_named(programs: Path, racech
         (["--watch", "no/such/dir", "--", "torchrun", "train.py"], "no/such does not exist"),
         (["--watch", "notes.txt", "--", "torchrun", "train.py"], "notes.txt is no directory"),
         (["--watch", "out", "--", "bash", "run.sh"], "unknown launcher 'bash'"),
-        (["--watch", "out", "--", "python", "train.py"], "unknown launcher 'python'"),
+        (["--watch", "out", "--", "python", "-c", "pass"], "unknown launcher 'python' '-c'"),
         (["--watch", "out", "--", "torchrun", "--no-python", "ls"], "--no-python starts what racecheck cannot"),
         (["--watch", "out", "--", "torchrun", "--nnodes=2", "train.py"], "--nnodes 2: racecheck starts all ranks here"),
         (["--watch", "out", "--from", "nowhere", "--", "torchrun", "train.py"], "--from nowhere: no such directory"),

@@ -226,7 +226,7 @@ def _table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
     group=WHAT,
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Run a launch command (torchrun ...) unchanged, and control its ranks in DIR. No real file is changed.",
+    help="Run a launch command (torchrun, python train.py) unchanged; control its ranks in DIR. No real file changes.",
 )
 @option(
     "--from",
@@ -385,6 +385,7 @@ def run(
         **({"skew": _skews(skew)} if skew else {}), **({"sizes": _numbers(sizes)} if sizes else {}),
         **({"faults": faults_} if faults_ else {}),
     )  # fmt: skip
+    program.check(scenario, world, free=free)
     earlier = _earlier(resume, scenario, world, seed)
     strategies.make(chooses, world, earlier.progress if earlier is not None else None)
     _check_writable(settings.findings)

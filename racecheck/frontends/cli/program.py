@@ -14,7 +14,7 @@ from pathlib import Path
 from racecheck.explore.launcher_check import check_launcher
 from racecheck.model.config import Config
 from racecheck.model.errors import CannotRun, UsageError
-from racecheck.model.nouns import Verdict
+from racecheck.model.nouns import Verdict, World
 from racecheck.processes.launchers import capture
 from racecheck.processes.session import Session, Slot
 from racecheck.report import comparison
@@ -100,10 +100,21 @@ def _covered(watched: Path, settings: Config, used: Sequence[Path]) -> Slot:
     return slot
 
 
+def check(scenario: Scenario, world: World, *, free: bool) -> None:
+    """Raise `UsageError` for what a program that starts its ranks itself cannot do."""
+    if isinstance(scenario, Program) and scenario.launch.spawns:
+        if free:
+            raise UsageError("--mode free runs what a launcher starts: leave it out")
+        if world.nodes > 1:
+            raise UsageError(f"--nodes {world.nodes}: a script starts its ranks on one node; leave it out")
+
+
 def compare(scenario: Scenario, slot: Slot | None, settings: Config, *, seed: str, as_json: bool) -> int:
     """Compare one run by the real launcher with one by racecheck, and print the result; returns the exit status."""
     if not isinstance(scenario, Program):
         raise UsageError("--check-launcher is for a launch command: add --watch DIR -- COMMAND")
+    if scenario.launch.spawns:
+        raise UsageError("--check-launcher is for a launcher; a script starts its ranks itself")
     launcher = Path(scenario.launch.command[0]).name
     with display(f"running {launcher}, then racecheck"), Session(settings.runs, slot) as session:
         try:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from racecheck.model.errors import UsageError
-from racecheck.processes.launchers import accelerate
+from racecheck.processes.launchers import accelerate, scripts
 from racecheck.targets.programs import IDENTITY, Launch, code
 
 _INTERCEPT = Path(__file__).with_name("intercept")
@@ -33,12 +33,16 @@ _OWN = frozenset({*IDENTITY, "TORCHELASTIC_ERROR_FILE", "PYTHONPATH"})
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A process that the launcher started, as it was when it had not run anything yet."""
+    """A process that the launcher started, as it was when it had not run anything yet.
+
+    A script that is its own launcher ``starts`` that many.
+    """
 
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
     directory: str
     interpreter: str
+    starts: int = 0
 
 
 def launch(command: Sequence[str], watched: Path, start: str) -> Launch:
@@ -48,22 +52,40 @@ def launch(command: Sequence[str], watched: Path, start: str) -> Launch:
     holds when a run begins.  Raises `UsageError` for a command that cannot be taken over.
     """
     check(command)
+    if scripts.is_it(command):
+        return _script(command, watched, start)
     started = capture(command)
     first = started[0]
     _check_alike(started)
-    script, module, arguments = _program(first)
+    script, module, arguments = scripts.program(first.arguments)
     made = Launch(
         command=tuple(command), script=script, module=module, arguments=arguments, directory=first.directory,
         environment=_environment(first, command), ranks=len(started), watched=str(watched), start=start,
     )  # fmt: skip
-    if script and not Path(made.file).is_file():
-        raise UsageError(f"no such file: {script}")
+    _check_program(made)
+    return made
+
+
+def _script(command: Sequence[str], watched: Path, start: str) -> Launch:
+    """Return what a script runs that starts its ranks itself."""
+    script, module, arguments = scripts.program(command[1:])
+    made = Launch(
+        command=tuple(command), script=script, module=module, arguments=arguments, directory=os.getcwd(),
+        environment={}, ranks=0, watched=str(watched), start=start, spawns=True,
+    )  # fmt: skip
+    _check_program(made)
+    return replace(made, ranks=capture(command)[0].starts)
+
+
+def _check_program(made: Launch) -> None:
+    """Raise `UsageError` for a program that is not there, or cannot be compiled."""
+    if made.script and not Path(made.file).is_file():
+        raise UsageError(f"no such file: {made.script}")
     files = code(made)
-    if module and not files and importlib.util.find_spec(module.partition(".")[0]) is None:
-        raise UsageError(f"no module named {module}")
+    if made.module and not files and importlib.util.find_spec(made.module.partition(".")[0]) is None:
+        raise UsageError(f"no module named {made.module}")
     for each in files:
         _check_syntax(each)
-    return made
 
 
 def _check_syntax(file: Path) -> None:
@@ -80,8 +102,8 @@ def check(command: Sequence[str]) -> None:
     """Raise `UsageError` for a command that is no launcher's, or that starts what cannot be stopped."""
     name = Path(command[0]).name
     plain = ["python" if name.startswith("python") else name, *command[1:]]
-    if not any(plain[: len(each)] == [*each] for each in _KNOWN):
-        known = ", ".join(" ".join(each) for each in _KNOWN)
+    if not any(plain[: len(each)] == [*each] for each in _KNOWN) and not scripts.is_it(command):
+        known = ", ".join([*(" ".join(each) for each in _KNOWN), "python SCRIPT"])
         raise UsageError(f"unknown launcher {shown(*command[:2])}; known: {known}")
     _executable(command[0])
     words = [each.replace("_", "-") for each in command]
@@ -100,7 +122,7 @@ def capture(command: Sequence[str]) -> list[Started]:
         os.mkfifo(f"{place}/news")
         process = subprocess.Popen(
             runnable(command),
-            env=intercepting(RACECHECK_CAPTURE=place),
+            env=intercepting(RACECHECK_CAPTURE=place, **({"RACECHECK_SCRIPT": "1"} if scripts.is_it(command) else {})),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -115,9 +137,15 @@ def capture(command: Sequence[str]) -> list[Started]:
         log.seek(0)
         said = log.read().decode(errors="replace").strip().splitlines()
     if not found:
-        last = said[-1] if said else "it printed nothing"
-        raise UsageError(f"{Path(command[0]).name} started no rank: {last}")
+        raise UsageError(f"{Path(command[0]).name} started no rank: {_last(said)}")
+    _check_interpreter(found[0])
+    if scripts.is_it(command) and process.returncode and not found[0].starts:
+        raise UsageError(f"{' '.join(command)} failed before it started a rank: {_last(said)}")
     return found
+
+
+def _last(said: Sequence[str]) -> str:
+    return said[-1] if said else "it printed nothing"
 
 
 def runnable(command: Sequence[str]) -> list[str]:
@@ -160,6 +188,10 @@ def _listen(place: Path, news: int, launcher: int, end: float, command: Sequence
         if news in ready:
             os.read(news, 4096)
         found = [Started(**json.loads(each.read_text())) for each in place.glob("*.json")]
+        if scripts.is_it(command):
+            if launcher in ready:
+                return found
+            continue
         strange = next((each for each in found if "RANK" not in each.environment), None)
         if strange is not None and accelerate.is_it(command):
             return _in_place_of(strange, accelerate.processes(command))
@@ -167,6 +199,8 @@ def _listen(place: Path, news: int, launcher: int, end: float, command: Sequence
             raise UsageError(f"the launcher started something that is no rank: {shown(*strange.arguments)}")
         if launcher in ready or (found and len(found) == int(found[0].environment["WORLD_SIZE"])):
             return sorted(found, key=lambda each: int(each.environment["RANK"]))
+    if scripts.is_it(command):
+        raise UsageError(f"{' '.join(command)} started no rank and had not ended after {_SECONDS} s")
     raise UsageError(f"the launcher has not started its ranks after {_SECONDS} s; racecheck runs one machine's ranks")
 
 
@@ -182,10 +216,6 @@ def _check_alike(started: Sequence[Started]) -> None:
     if len(started) != int(first.environment["WORLD_SIZE"]):
         size = first.environment["WORLD_SIZE"]
         raise UsageError(f"the launcher started {len(started)} of {size} ranks: all must run on this machine")
-    if Path(first.interpreter).parent.resolve() != Path(sys.executable).parent.resolve():
-        raise UsageError(
-            f"the ranks run {first.interpreter}: install racecheck in that environment, and run it from there"
-        )
     for rank, other in enumerate(started):
         for what in ("arguments", "directory", "interpreter"):
             one, another = getattr(first, what), getattr(other, what)
@@ -199,15 +229,12 @@ def _check_alike(started: Sequence[Started]) -> None:
                 )
 
 
-def _program(first: Started) -> tuple[str, str, tuple[str, ...]]:
-    """Return the script, or the module, and its arguments."""
-    words = iter(first.arguments)
-    for word in words:
-        if word == "-m":
-            return "", next(words, ""), tuple(words)
-        if not word.startswith("-"):
-            return word, "", tuple(words)
-    raise UsageError(f"the launcher started no script: {shown(*first.arguments)}")
+def _check_interpreter(first: Started) -> None:
+    if Path(first.interpreter).parent.resolve() != Path(sys.executable).parent.resolve():
+        raise UsageError(
+            f"the ranks run {first.interpreter}, racecheck runs {sys.executable}: "
+            "name that one, or install racecheck in the other environment and run it from there"
+        )
 
 
 def _environment(first: Started, command: Sequence[str]) -> dict[str, str]:

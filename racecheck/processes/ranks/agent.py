@@ -1,9 +1,4 @@
-"""The code inside a rank that announces what the supervisor cannot see from system calls alone.
-
-An announcement is a system call whose number no kernel has (`seccomp.ANNOUNCE`), with a JSON message in
-memory.  The thread stops in it, like in any intercepted call, until the supervisor answers; so there is one
-channel, and the order of announcements and ops is the order in which the thread makes them.
-"""
+"""The life of a rank, from its fork to its end, and what it announces to the supervisor (`announcing`)."""
 
 from __future__ import annotations
 
@@ -31,20 +26,19 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from types import FrameType, MappingProxyType, ModuleType, TracebackType
 from typing import Any, SupportsFloat, SupportsIndex
 
 from racecheck.kernel import libc, seccomp, syscalls, vdso
 from racecheck.model.nouns import Died, Frame, Raised, RankResult, Returned
-from racecheck.model.package import PLACE
+from racecheck.model.package import is_installed
 from racecheck.processes import epoch
-from racecheck.targets import scenarios
+from racecheck.processes.ranks.announcing import OURS, announce, stack
 from racecheck.targets.programs import Program
 from racecheck.targets.scenarios import Rank, Scenario
 
@@ -54,7 +48,6 @@ signal from the end; by its number, since `signal` names none elsewhere than on 
 """
 
 _PR_SET_PDEATHSIG = 1
-_HERE = (*(str(Path(__file__).parents[1] / each) for each in ("ranks", "contents")), scenarios.__file__)
 _WAITS_AND_LOGS = tuple(
     f"{os.path.dirname(os.__file__)}/{name}"
     for name in ("asyncio", "concurrent", "logging", "multiprocessing", "queue", "selectors", "subprocess", "threading")
@@ -73,7 +66,8 @@ class Job:
     they run the scenario's recovery.  ``loads`` is the directory of a loader
     (`racecheck.processes.ranks.recovery_worker`), whose bytes are in the file ``spool``; if it is ``reading`` it
     reports what is in the files, too.  ``early``: a rank whose part of a collective needs nothing of its peers
-    continues at once. ``spread``: ranks compute enough that they are faster on different processors.
+    continues at once. ``spread``: ranks compute enough that they are faster on different processors.  ``program``: they
+    run a program; if it ``spawns``, the last one starts the others, and belongs to no process group.
     """
 
     target: str
@@ -95,6 +89,12 @@ class Job:
     early: bool = False
     spread: bool = False
     program: bool = False
+    spawns: bool = False
+
+    @property
+    def group(self) -> int:
+        """Return how many ranks the process group has."""
+        return self.ranks - self.spawns
 
     def rank(self, number: int, channel: socket.socket) -> Rank:
         """Return what the scenario receives."""
@@ -119,12 +119,6 @@ class _Sizes(dict[str, int]):
 SHOWN = "RACECHECK_CUDA_VISIBLE_DEVICES"
 """CUDA_VISIBLE_DEVICES as the session's own process has it; the zygote and most ranks see no GPU."""
 
-_replies = threading.local()
-_AT_ONCE = frozenset({
-    "group", "limit", "looks at clock", "looks at collective", "looks at directory", "looks at last read",
-    "looks at time", "note", "observed", "starting", "submit",
-})  # fmt: skip
-"""Announcements that the supervisor answers whatever other threads do."""
 _THREADING = frozenset({"threading", "queue", "concurrent.futures._base", "concurrent.futures.thread"})
 """Modules whose own questions come with ops of their callers."""
 
@@ -195,7 +189,7 @@ def tell_of_clock(frame: FrameType | None) -> None:
 
     Where torch looks, or what Python's library waits and logs with, the program learns nothing by it.
     """
-    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
+    while frame is not None and frame.f_code.co_filename.startswith(OURS):
         frame = frame.f_back
     if _page is not None and not _told and frame is not None and _is_of_program(frame.f_code.co_filename):
         _told.append("clock")
@@ -382,44 +376,6 @@ def _work(name: str | None, function: Callable[..., Any], /, *given: Any, **name
         announce({"is": "end of item"})
 
 
-def announce(message: dict[str, Any], room: int = 4096) -> Any:
-    """Send a message to the supervisor and wait for its answer (JSON data); None without a listener.
-
-    ``room`` is the most bytes that the answer may take.  A thread keeps the GIL where the answer comes at once: which
-    other one takes it meanwhile would depend on how fast they are.
-    """
-    data = json.dumps(message).encode()
-    keep = message["is"] in _AT_ONCE
-    if getattr(_replies, "room", 0) < room:
-        _replies.buffer, _replies.room = ctypes.create_string_buffer(room), room
-    length, error = libc.syscall(seccomp.ANNOUNCE, data, len(data), _replies.buffer, _replies.room, keep_gil=keep)
-    if error == errno_module.ENOSYS:
-        return None
-    if error:
-        raise libc.os_error(error)
-    return json.loads(ctypes.string_at(_replies.buffer, length)) if length else None
-
-
-def nanoseconds(limit: timedelta | None) -> int:
-    """Return a time limit as the supervisor receives it; 0 for none."""
-    return round(limit.total_seconds() * 1e9) if limit is not None else 0
-
-
-def stack(frame: FrameType | None = None) -> list[tuple[str, int, str]]:
-    """Return the calling thread's Python stack, innermost frame first.
-
-    It ends where the scenario was called, and leaves out our own frames.
-    """
-    return list(_frames(frame or sys._getframe(1)))
-
-
-def _frames(frame: FrameType | None) -> Iterator[tuple[str, int, str]]:
-    while frame is not None and frame.f_code.co_filename != scenarios.__file__:
-        if not frame.f_code.co_filename.startswith(_HERE):
-            yield frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
-        frame = frame.f_back
-
-
 def run(
     scenario: Scenario,
     job: Job,
@@ -443,7 +399,7 @@ def run(
     connect(job, rank)
     before = len(sys.modules)
     if isinstance(scenario, Program):
-        scenario, own = with_program(scenario), [*own, "__main__"]
+        scenario, own = with_program(scenario, job), [*own, "__main__"]
         if job.controlled:
             observe(job, lambda said: announce({"is": "observed", "said": said}))
     announce({"is": "ready"})
@@ -460,13 +416,13 @@ def run(
     return status
 
 
-def with_program(program: Program) -> Program:
+def with_program(program: Program, job: Job) -> Program:
     """Return a program with the functions that run it, and resume it; only ranks have them."""
     made = copy.copy(program)
     runner = importlib.import_module("racecheck.processes.ranks.program")
-    made.run = functools.partial(runner.main, made.launch)
+    made.run = functools.partial(runner.main, made.launch, job.output)
     if made.resumed is not None:
-        made.recover(functools.partial(runner.main, made.resumed), **made.recovering)
+        made.recover(functools.partial(runner.main, made.resumed, job.output), **made.recovering)
     return made
 
 
@@ -597,6 +553,8 @@ def raised(error: BaseException, rank: int, job: Job) -> Raised:
 
 def _cause(error: BaseException, rank: int) -> tuple[BaseException, bool]:
     failures = getattr(error, "failures", None)
+    if hasattr(error, "error_index"):  # torch.multiprocessing reports a process that has failed
+        return error, True
     if isinstance(failures, dict) and failures:
         own = failures.get(rank)
         found = own[0] if isinstance(own, tuple) else own
@@ -649,7 +607,7 @@ def _traceback(trace: TracebackType | None) -> tuple[Frame, ...]:
     found: list[Frame] = []
     while trace is not None:
         code = trace.tb_frame.f_code
-        if not code.co_filename.startswith(_HERE):
+        if not code.co_filename.startswith(OURS):
             found.insert(0, Frame(code.co_filename, trace.tb_lineno, code.co_name))
         trace = trace.tb_next
     return tuple(found)
@@ -712,16 +670,6 @@ def is_own(name: str) -> bool:
     module = sys.modules.get(name)
     file = getattr(module, "__file__", None) or sys.prefix
     return module is not None and not is_installed(file)
-
-
-def is_installed(file: str) -> bool:
-    """Return whether a file belongs to an installed package, of this environment or of one that this one builds upon.
-
-    Racecheck is one, wherever it lies.
-    """
-    place, packages = Path(file), {"site-packages", "dist-packages"}
-    installed = (sys.prefix, sys.base_prefix, PLACE)
-    return any(place.is_relative_to(each) for each in installed) or not packages.isdisjoint(place.parts)
 
 
 def _clear(module: ModuleType) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _new_process_group_helper
 
-from racecheck.processes.ranks.agent import announce, nanoseconds, stack
+from racecheck.processes.ranks.announcing import announce, nanoseconds, stack
 
 _FIRST_PORT = 29500
 _DEFAULT = timedelta(minutes=5)

@@ -28,7 +28,8 @@ from torch.distributed.distributed_c10d import (
 )
 
 from racecheck.processes.ranks import key_value_stores, observation, program_group, weak_collectives
-from racecheck.processes.ranks.agent import Job, announce, nanoseconds, show_gpus, stack
+from racecheck.processes.ranks.agent import Job, show_gpus
+from racecheck.processes.ranks.announcing import announce, nanoseconds, stack
 
 _METHODS = {
     "allreduce": "all_reduce",
@@ -117,7 +118,8 @@ def connect(job: Job, rank: int) -> None:
         show_gpus()
         torch.cuda.set_device(rank)
         backend = "cpu:gloo,cuda:nccl"  # as torch chooses where there are GPUs and no backend is named
-    dist.init_process_group(backend, store=store, rank=rank, world_size=job.ranks)
+    if rank < job.group:
+        dist.init_process_group(backend, store=store, rank=rank, world_size=job.group)
     if not job.controlled and not job.filtered:
         dist.barrier()
     if job.program:

@@ -6,12 +6,14 @@ import builtins
 import importlib.util
 import os
 import sys
+from collections.abc import Callable
 from functools import cache
 from importlib.abc import InspectLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from racecheck.targets.programs import Launch, acked
+from racecheck.processes.ranks import spawning
+from racecheck.targets.programs import IDENTITY, Launch, acked
 from racecheck.targets.scenarios import Rank
 
 _LACKS = {
@@ -30,10 +32,22 @@ def compiled(file: str) -> CodeType:
     return compile(Path(file).read_bytes(), file, "exec", dont_inherit=True)
 
 
-def main(launch: Launch, rank: Rank) -> None:
-    """Run the program: ``python -u script.py args``, or ``python -u -m module args``."""
+def main(launch: Launch, own: str, rank: Rank) -> None:
+    """Run the program: ``python -u script.py args``, or ``python -u -m module args``.
+
+    ``own`` is the directory for what the ranks print.
+    """
+    if launch.spawns:
+        for each in (*IDENTITY, "MASTER_ADDR"):
+            os.environ.pop(each, None)
+    if rank.rank < launch.ranks and launch.spawns:
+        _ending_well(lambda: spawning.run_child(rank.rank, own))
+        return
     os.environ.update(launch.environment)
-    os.environ.update(ROLE_RANK=str(rank.rank), ROLE_WORLD_SIZE=str(rank.world_size))
+    if launch.spawns:
+        spawning.be_parent(launch.ranks, launch.directory, own)
+    else:
+        os.environ.update(ROLE_RANK=str(rank.rank), ROLE_WORLD_SIZE=str(rank.world_size))
     os.chdir(launch.directory)
     module = ModuleType("__main__")
     vars(module)["__builtins__"] = builtins
@@ -45,8 +59,13 @@ def main(launch: Launch, rank: Rank) -> None:
     sys.argv[:] = [launch.script or str(module.__file__), *launch.arguments]
     sys.path.insert(0, first)
     sys.modules["__main__"] = module
+    _ending_well(lambda: exec(code, vars(module)))  # noqa: S102  (the user asked to run this program)
+
+
+def _ending_well(run: Callable[[], None]) -> None:
+    """Run a program; what it has saved is acknowledged when it ends without an error."""
     try:
-        exec(code, vars(module))  # noqa: S102  (the user asked to run this program)
+        run()
     except SystemExit as end:
         if not end.code:
             acked()

@@ -8,6 +8,7 @@ gloo where the ranks see no GPU.
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 from collections.abc import Iterator
 from datetime import timedelta
@@ -18,7 +19,8 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from racecheck.processes.ranks import key_value_stores
-from racecheck.processes.ranks.agent import Job, announce, stack
+from racecheck.processes.ranks.agent import Job
+from racecheck.processes.ranks.announcing import announce, stack
 
 GLOO = "the program's NCCL groups are gloo here"
 """The note of a run in which a program has asked for NCCL."""
@@ -26,7 +28,13 @@ GLOO = "the program's NCCL groups are gloo here"
 _init, _new = dist.init_process_group, dist.new_group
 _signature = inspect.signature(_init)
 _PLAIN = {"backend", "init_method", "timeout", "world_size", "rank", "device_id"}
+FORKED = (
+    "the program starts its ranks by fork, which racecheck does not take over: use the method spawn, "
+    "as torch.multiprocessing.spawn does, or torchrun"
+)
+"""Why a process that a rank has started may not be a rank itself."""
 _aside: list[tuple[Any, str, Job, int]] = []
+_aside_of: list[int] = []
 _stores: list[Any] = []
 
 
@@ -41,6 +49,7 @@ def install() -> None:
 def put_aside(job: Job, rank: int) -> None:
     """Take the process group that is there away, for the program's first ``init_process_group``."""
     _aside.append((distributed_c10d.GroupMember.WORLD, distributed_c10d._default_pg_init_method, job, rank))
+    _aside_of[:] = [os.getpid()]
     distributed_c10d._update_default_pg(None)
     distributed_c10d._default_pg_init_method = None
     handlers = sys.modules["torch.distributed.rendezvous"]._rendezvous_handlers
@@ -52,10 +61,10 @@ def put_aside(job: Job, rank: int) -> None:
         store = (
             key_value_stores.SupervisedStore(prefix=f"program {url.partition('?')[0]}")
             if job.controlled
-            else (dist.FileStore(f"{job.output}/store{len(_stores)}", job.ranks))
+            else (dist.FileStore(f"{job.output}/store{len(_stores)}", job.group))
         )
         _stores.append(store)  # C++ does not keep the Python half of a store alive
-        yield store, int(query.get("rank", rank)), int(query.get("world_size", job.ranks))
+        yield store, int(query.get("rank", rank)), int(query.get("world_size", job.group))
 
     for scheme in ("env", "tcp", "file"):
         handlers[scheme] = meet
@@ -69,9 +78,11 @@ def init_process_group(*arguments: Any, **named: Any) -> None:
     given = dict(_signature.bind(*arguments, **named).arguments)
     _replace_nccl(given)
     group, method, job, rank = _aside[0]
+    if os.getpid() != _aside_of[0]:
+        announce({"is": "usage", "text": FORKED, "stack": stack()})
     url = str(given.get("init_method") or "env://")
     is_plain = not (given.keys() - _PLAIN) and url.partition("://")[0] in {"env", "tcp", "file"}
-    is_whole = given.get("world_size", -1) in {-1, job.ranks} and given.get("rank", -1) in {-1, rank}
+    is_whole = given.get("world_size", -1) in {-1, job.group} and given.get("rank", -1) in {-1, rank}
     if not (group and is_plain and is_whole):
         _init(**given)
         return

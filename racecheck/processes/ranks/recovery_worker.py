@@ -56,7 +56,7 @@ def run(scenario: Scenario, job: agent.Job, channel: socket.socket, connect: Cal
     socket.send_fds(channel, [json.dumps(hello).encode() + b"\n"], [pipe, itself])
     os.close(itself)
     if isinstance(scenario, Program):
-        scenario = agent.with_program(scenario)
+        scenario = agent.with_program(scenario, job)
         agent.observe(job, lambda said: agent.send(channel, {"weights": said}))
     disk = Placed(Path(job.watched), Path(job.spool), time.time_ns() - _SECOND)
     reset, before = _generators(), _surroundings()

@@ -19,7 +19,8 @@ from collections.abc import Callable
 from typing import Any
 
 from racecheck.processes.epoch import EPOCH
-from racecheck.processes.ranks.agent import announce, tell_of_clock
+from racecheck.processes.ranks.agent import tell_of_clock
+from racecheck.processes.ranks.announcing import announce
 
 _TIMES = ("st_mtime", "st_ctime", "st_birthtime")
 _COPIES_TIMES = frozenset({"copystat", "gettarinfo"})

@@ -33,6 +33,7 @@ from typing import Any
 
 from racecheck.kernel import interpreter, libc, proc, randomness, seccomp
 from racecheck.model.errors import CannotRun, RacecheckError, UsageError
+from racecheck.model.package import is_installed
 from racecheck.processes.ranks import agent, recovery_worker, time_reads
 from racecheck.processes.ranks.agent import Job
 from racecheck.targets import resolve
@@ -175,8 +176,10 @@ class Zygote:
                 "a module that the scenario imports started a thread, so ranks cannot be forked: "
                 "import it inside the scenario function"
             )
-        is_program = isinstance(scenario, Program)
-        work = replace(work, output=f"{work.output}/{world}", spread=self._spread, program=is_program)
+        work = replace(work, output=f"{work.output}/{world}", spread=self._spread)
+        if isinstance(scenario, Program):
+            launch = scenario.resumed if work.recovering and scenario.resumed is not None else scenario.launch
+            work = replace(work, program=True, spawns=launch.spawns)
         for rank, channel in enumerate(sockets):
             pid = os.fork()
             if pid == 0:
@@ -377,7 +380,7 @@ def _installed(name: str) -> bool:
         with suppress(Exception):
             spec = importlib.util.find_spec(top)
     places = (spec.origin, *(spec.submodule_search_locations or ())) if spec else ()
-    return any(agent.is_installed(each) for each in places if each)
+    return any(is_installed(each) for each in places if each)
 
 
 def _settle() -> None:

@@ -28,6 +28,7 @@ class Launcher:
 
     def __init__(self, state: State, *, is_there: bool) -> None:
         self._state, self._due = state, -1
+        self._orphaned = False
         self._signals = [signal.SIGTERM, signal.SIGKILL] if is_there else []
 
     def act(self, soonest: float) -> bool:
@@ -36,6 +37,9 @@ class Launcher:
         Returns whether it was sent.
         """
         living = [rank for rank in self._state.ranks if not rank.gone]
+        parent = self._state.parent
+        if parent is not None:
+            return parent.gone and self._end_orphans(living)
         if not self._signals or not living or not any(rank.failed for rank in self._state.ranks):
             return False
         now = self._state.time.elapsed
@@ -47,16 +51,28 @@ class Launcher:
         self._due += _GRACE
         number = self._signals.pop(0)
         for rank in living:
-            self._send(rank, number)
-        self._state.ledger.note(LAST)
+            self.send(rank, number)
         return True
 
-    def _send(self, rank: Rank, number: signal.Signals) -> None:
+    def _end_orphans(self, living: list[Rank]) -> bool:
+        """Send SIGINT to ranks whose parent has ended, as the kernel does, once; returns whether it was sent."""
+        if self._orphaned:
+            return False
+        self._orphaned = True
+        for rank in living:
+            self.send(rank, signal.SIGINT)
+        return bool(living)
+
+    def send(self, rank: Rank, number: signal.Signals) -> None:
+        """Send a signal to a rank, unless it has ended, now."""
         state, task = self._state, rank.main
+        if rank.gone:
+            return
+        state.ledger.note(LAST)
         op = signal_op(rank.number, task.name, number.name)
         state.trace.append(replace(op, result=Result(), clock=task.tick(), time=state.time.elapsed))
         state.changes += 1
-        if number == signal.SIGTERM and proc.is_caught(rank.pid, number):
+        if number != signal.SIGKILL and proc.is_caught(rank.pid, number):
             os.kill(rank.pid, number)
             rank.running, rank.asleep = True, False
             if task.request is not None and task.request.call.family == "sleep":  # the kernel prefers the main thread

@@ -12,6 +12,7 @@ from racecheck.kernel import libc, proc, syscalls
 from racecheck.kernel.seccomp import ANNOUNCE, Notification
 from racecheck.kernel.signature import Call, Treatment
 from racecheck.kernel.syscalls import number
+from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Weights
 from racecheck.processes import stacks
 from racecheck.supervisor.calls import bookkeeping, tsc_frequency
@@ -202,6 +203,10 @@ class Intake:
             _LOOKS[message["is"]](self._state, message)
             reply(task)
             return
+        if message["is"] == "parent":
+            self._state.parent = rank
+            reply(task)
+            return
         if message["is"] == "observed":
             self._state.weights.append(Weights(rank.number, event=len(self._state.trace), **message["said"]))
             reply(task)
@@ -237,6 +242,11 @@ def _note(state: State, message: dict[str, Any]) -> None:
     state.ledger.note(message["text"])
 
 
+def _refuse(state: State, message: dict[str, Any]) -> None:
+    del state
+    raise UsageError(message["text"])
+
+
 def _look_at_time(state: State, message: dict[str, Any]) -> None:
     state.look(message["nanoseconds"])
 
@@ -248,6 +258,7 @@ _LOOKS: Mapping[str, Callable[[State, dict[str, Any]], None]] = {
     "looks at last read": _look_at_last_read,
     "looks at time": _look_at_time,
     "note": _note,
+    "usage": _refuse,
 }
 
 

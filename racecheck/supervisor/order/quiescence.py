@@ -147,6 +147,7 @@ class Quiet:
     def _gone(self, rank: Rank, status: int) -> None:
         hear(rank)
         rank.end(status)
+        rank.clock = rank.main.clock
         rank.running = rank.forked  # its processes continue without it
         if rank.pid in rank.processes:
             self._release(rank.processes[rank.pid])

@@ -9,6 +9,7 @@ from typing import Any
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Died, Frame, Raised, RankResult, Returned, Stopped, Weights
 from racecheck.processes import stacks
+from racecheck.processes.ranks.spawning import ENDED
 from racecheck.processes.stacks import frames
 from racecheck.supervisor.calls import bookkeeping
 from racecheck.supervisor.run.state import State
@@ -27,6 +28,23 @@ def hear(rank: Rank) -> None:
             continue
         rank.modules = message["modules"]
         rank.result = result_of(message["result"])
+
+
+def tell_parent(state: State) -> None:
+    """Let the rank that starts the others know which of them have ended since, in the order of ranks.
+
+    When it has ended itself, those that it has not started end, too.
+    """
+    if state.parent is None:
+        return
+    store = state.crew.store
+    for rank in state.ranks:
+        if state.parent.gone and f"process {rank.number}" not in store:
+            store.do("set", [f"process {rank.number}", b"never".hex()], state.parent.clock)
+        if rank.gone and rank.number not in state.told and rank is not state.parent:
+            state.told.add(rank.number)
+            value = json.dumps([rank.number, rank.status]).encode().hex()
+            store.do("set", [f"{ENDED}{len(state.told)}", value], rank.clock)
 
 
 def result_of(raw: dict[str, Any]) -> RankResult:

@@ -32,6 +32,7 @@ class State:
     until the next one is, that op is the cause of all that happens.  ``cut`` are the ops of threads that ended with
     their process, each with the index of the event that ended it.  ``shown`` says of each time of a file, in
     nanoseconds since the run began, which ops showed it; ``looked`` and ``lookers`` are as in an outcome.
+    ``parent`` is the rank that starts the others, if one does, and knows of the ends of those that it was ``told``.
     """
 
     crew: Members
@@ -57,6 +58,8 @@ class State:
     cut: list[tuple[int, Op]] = field(default_factory=list)
     looked: set[int] = field(default_factory=set)
     lookers: set[str] = field(default_factory=set)
+    parent: Rank | None = None
+    told: set[int] = field(default_factory=set)
     shown: defaultdict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
     unseen: Unseen = field(init=False)
 

@@ -238,6 +238,7 @@ class Rank:
     share its memory.  ``dropped`` are threads that the end of their interpreter has cut.
     ``gil``: the threads that are stopped before they wait for the GIL, with their waits.
     ``leaving``: its main process has been told to end.  ``kills``: it has just sent a signal to a process.
+    ``status`` and ``clock`` are its exit status (negative for a signal) and its main thread's clock when it has ended.
     """
 
     number: int
@@ -266,6 +267,8 @@ class Rank:
     gil: dict[int, GilWait] = field(default_factory=dict)
     names: Names = field(default_factory=Names)
     replaced: bool = False
+    status: int = 0
+    clock: Clock = field(default_factory=dict)
     result: RankResult | None = None
     modules: list[str] = field(default_factory=list)
     weights: list[Weights] = field(default_factory=list)
@@ -367,7 +370,7 @@ class Rank:
 
     def end(self, status: int) -> None:
         """Note the end of the process.  What it reported before decides, unless its end says otherwise."""
-        self.gone, self.running = True, False
+        self.gone, self.running, self.status = True, False, status
         if self.result is None or (isinstance(self.result, Returned) and status != 0):
             self.result = Died(status=max(status, 0), signal=signal_name(-status) if status < 0 else "")
 

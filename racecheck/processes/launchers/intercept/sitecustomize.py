@@ -15,6 +15,7 @@ import sys
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _PLACE = os.environ.get("RACECHECK_CAPTURE", "")
 _DOOR = os.environ.get("RACECHECK_OBSERVE", "")
+_IS_SCRIPT = "RACECHECK_SCRIPT" in os.environ
 _LAUNCHERS = {"torchrun", "torch.distributed.run", "accelerate", "accelerate-launch", "accelerate.commands.launch"}
 _WITH_VALUE = {"-W", "-X"}
 
@@ -33,8 +34,8 @@ def _started() -> str:
 
 
 def _is_launcher() -> bool:
-    """Return whether this is the launcher: the first process of its kind, and no other."""
-    if _started() not in _LAUNCHERS:
+    """Return whether this is the launcher, or the script: the first process of its kind, and no other."""
+    if not _IS_SCRIPT and _started() not in _LAUNCHERS:
         return False
     try:
         os.close(os.open(f"{_PLACE}/launcher", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -45,19 +46,22 @@ def _is_launcher() -> bool:
 
 def _hide() -> None:
     """Remove what racecheck has put into the environment."""
-    for name in ("RACECHECK_CAPTURE", "RACECHECK_OBSERVE", "RACECHECK_SCRATCH"):
+    for name in ("RACECHECK_CAPTURE", "RACECHECK_OBSERVE", "RACECHECK_SCRATCH", "RACECHECK_SCRIPT"):
         os.environ.pop(name, None)
     path = [each for each in os.environ.pop("PYTHONPATH", "").split(os.pathsep) if each and each != _HERE]
     if path:
         os.environ["PYTHONPATH"] = os.pathsep.join(path)
 
 
-def _report() -> None:
+def _said() -> dict[str, object]:
     _hide()
-    said = {
+    return {
         "arguments": sys.orig_argv[1:], "environment": {**os.environ}, "directory": os.getcwd(),
         "interpreter": sys.executable,
     }  # fmt: skip
+
+
+def _report(said: dict[str, object]) -> None:
     with open(f"{_PLACE}/{os.getpid()}.part", "w") as file:
         json.dump(said, file)
     os.rename(f"{_PLACE}/{os.getpid()}.part", f"{_PLACE}/{os.getpid()}.json")
@@ -69,9 +73,18 @@ def _report() -> None:
 def _stop_all_but_the_launcher() -> None:
     if not _is_launcher():
         try:
-            _report()
+            _report(_said())
         finally:
             os._exit(0)
+
+
+def _count_starts() -> None:
+    """Let the script run, and report how many processes it starts; it and what it starts find no trace of this."""
+    if not _is_launcher():
+        return
+    said = _said()
+    importlib.import_module("starting").count_starts(lambda number: _report({**said, "starts": number}))
+    del sys.modules["starting"]
 
 
 def _join() -> None:
@@ -81,11 +94,15 @@ def _join() -> None:
     importlib.import_module("racecheck.processes.ranks.observed").join(_DOOR, scratch)
 
 
-if _PLACE:
+if _PLACE and _IS_SCRIPT:
+    _count_starts()
+elif _PLACE:
     _stop_all_but_the_launcher()
 elif _DOOR and "RANK" in os.environ:
     _join()
 sys.path[:] = [each for each in sys.path if os.path.abspath(each) != _HERE]
-sys.modules.pop("sitecustomize", None)
+_this = sys.modules.pop("sitecustomize")
 if importlib.util.find_spec("sitecustomize"):
     importlib.import_module("sitecustomize")  # the environment's own, which this one hides
+else:
+    sys.modules["sitecustomize"] = _this  # the import of this one ends with a look for it

@@ -1,0 +1,69 @@
+"""Announcements: how the code inside a rank tells the supervisor what system calls alone do not show.
+
+An announcement is a system call whose number no kernel has (`seccomp.ANNOUNCE`), with a JSON message in
+memory.  The thread stops in it, like in any intercepted call, until the supervisor answers; so there is one
+channel, and the order of announcements and ops is the order in which the thread makes them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from racecheck.kernel import libc, seccomp
+from racecheck.targets import scenarios
+
+OURS = (*(str(Path(__file__).parents[1] / each) for each in ("ranks", "contents")), scenarios.__file__)
+"""The files whose frames are no part of a program's stack."""
+_replies = threading.local()
+_AT_ONCE = frozenset({
+    "group", "limit", "looks at clock", "looks at collective", "looks at directory", "looks at last read",
+    "looks at time", "note", "observed", "starting", "submit",
+})  # fmt: skip
+"""Announcements that the supervisor answers whatever other threads do."""
+
+
+def announce(message: dict[str, Any], room: int = 4096) -> Any:
+    """Send a message to the supervisor and wait for its answer (JSON data); None without a listener.
+
+    ``room`` is the most bytes that the answer may take.  A thread keeps the GIL where the answer comes at once: which
+    other one takes it meanwhile would depend on how fast they are.
+    """
+    data = json.dumps(message).encode()
+    keep = message["is"] in _AT_ONCE
+    if getattr(_replies, "room", 0) < room:
+        _replies.buffer, _replies.room = ctypes.create_string_buffer(room), room
+    length, error = libc.syscall(seccomp.ANNOUNCE, data, len(data), _replies.buffer, _replies.room, keep_gil=keep)
+    if error == errno.ENOSYS:
+        return None
+    if error:
+        raise libc.os_error(error)
+    return json.loads(ctypes.string_at(_replies.buffer, length)) if length else None
+
+
+def nanoseconds(limit: timedelta | None) -> int:
+    """Return a time limit as the supervisor receives it; 0 for none."""
+    return round(limit.total_seconds() * 1e9) if limit is not None else 0
+
+
+def stack(frame: FrameType | None = None) -> list[tuple[str, int, str]]:
+    """Return the calling thread's Python stack, innermost frame first.
+
+    It ends where the scenario was called, and leaves out our own frames.
+    """
+    return list(_frames(frame or sys._getframe(1)))
+
+
+def _frames(frame: FrameType | None) -> Iterator[tuple[str, int, str]]:
+    while frame is not None and frame.f_code.co_filename != scenarios.__file__:
+        if not frame.f_code.co_filename.startswith(OURS):
+            yield frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
+        frame = frame.f_back

@@ -1,0 +1,76 @@
+"""Scripts that start their ranks themselves: what is one, and how many ranks it starts."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from racecheck.model.errors import UsageError
+from racecheck.processes.launchers import capture, scripts
+from racecheck.targets.programs import ABSENT
+from tests.support.launching import LAUNCHED
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("train.py --lr 3", ("train.py", "", ("--lr", "3"))),
+        ("-u -W ignore -X dev train.py", ("train.py", "", ())),
+        ("-m package.train -x", ("", "package.train", ("-x",))),
+    ],
+)
+def test_the_program_is_told_from_the_interpreter_s_options(words: str, expected: tuple[str, str, tuple[str]]) -> None:
+    assert scripts.program(words.split()) == expected
+    assert scripts.is_it(["python3", *words.split()])
+
+
+@pytest.mark.parametrize("words", ["python -c pass", "python", "python -u", "python -m torch.distributed.launch a.py"])
+def test_other_commands_are_refused(words: str) -> None:
+    assert not scripts.is_it(words.split())
+    with pytest.raises(UsageError, match="unknown launcher"):
+        capture.check(words.split())
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copy(LAUNCHED / "spawning.py", tmp_path)
+    (tmp_path / "out").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("what", "ranks"), [("race", 2), ("processes", 2), ("orphans", 2), ("none", 0), ("twice", 2), ("queue", 2)]
+)
+def test_the_ranks_are_counted_and_not_started(place: Path, what: str, ranks: int) -> None:
+    made = capture.launch([sys.executable, "spawning.py", what], place / "out", ABSENT)
+    assert (made.ranks, made.spawns, made.script, made.arguments) == (ranks, True, "spawning.py", (what,))
+    assert made.processes == ranks + 1
+    assert [each.name for each in (place / "out").iterdir()] == (["model.pt"] if what == "none" else [])
+
+
+def test_a_script_that_waits_in_a_way_of_its_own_is_not_waited_for_longer_than_needed(place: Path) -> None:
+    (place / "waits.py").write_text(
+        "import threading\nfrom multiprocessing import get_context\n"
+        "if __name__ == '__main__':\n"
+        "    get_context('spawn').Process(target=exit).start()\n"
+        "    get_context('spawn').Process(target=f).start() if False else None\n"
+    )
+    assert capture.launch([sys.executable, "waits.py"], place / "out", ABSENT).ranks == 0, "exit is no function of its"
+    (place / "waits.py").write_text(
+        "import threading\nfrom multiprocessing import get_context\n"
+        "def work():\n    pass\n"
+        "if __name__ == '__main__':\n"
+        "    get_context('spawn').Process(target=work).start()\n"
+        "    threading.Event().wait()\n"
+    )
+    assert capture.launch([sys.executable, "waits.py"], place / "out", ABSENT).ranks == 1
+
+
+def test_a_script_that_fails_before_it_starts_anything_is_refused_with_its_last_words(place: Path) -> None:
+    (place / "fails.py").write_text("raise SystemExit('no configuration')\n")
+    with pytest.raises(UsageError, match=r"fails\.py failed before it started a rank: no configuration"):
+        capture.launch([sys.executable, "fails.py"], place / "out", ABSENT)
