@@ -69,6 +69,7 @@ from racecheck.model.nouns import (
     World,
 )
 from racecheck.model.package import VERSION
+from racecheck.targets.launched import launch
 from racecheck.targets.programs import acked
 from racecheck.targets.scenarios import Rank, Scenario, scenario
 
@@ -118,6 +119,7 @@ __all__ = [
     "gc_safety",
     "judges_crashes",
     "latest_consistency",
+    "launch",
     "liveness",
     "monotonic_step",
     "no_deadlock",

@@ -6,6 +6,8 @@ from racecheck.invariants import consistent_weights, durable_after_ack, old_surv
 from racecheck.invariants.series import count, reads_parts
 from racecheck.model.nouns import Invariant, Outcome
 
+FOR_OBSERVED = (consistent_weights, durable_after_ack, old_survives)
+"""The invariants that judge what a program was observed to save and load."""
 _NO_SAVE = "no save was observed, so no weights are judged"
 _NO_LOAD = "no load was observed in the recovery, so lost saves are not judged"
 _PARTS = "the recovery loads several files of one series, so lost saves are not judged"
@@ -25,4 +27,4 @@ def fitting(undisturbed: Outcome) -> tuple[list[Invariant], tuple[str, ...]]:
         return [consistent_weights], (_NO_LOAD,)
     if reads_parts(undisturbed):
         return [consistent_weights], (_PARTS,)
-    return [consistent_weights, durable_after_ack, old_survives], ()
+    return [*FOR_OBSERVED], ()

@@ -13,7 +13,9 @@ import pytest
 
 import racecheck
 from racecheck.explore.current_session import HERE
+from racecheck.explore.observed_saves import FOR_OBSERVED
 from racecheck.explore.search import Report, Search, explore
+from racecheck.frontends.apart import Asked, ask, explore_apart
 from racecheck.invariants import name_of
 from racecheck.model import config
 from racecheck.model.errors import CannotRun, InternalError, UsageError
@@ -22,6 +24,7 @@ from racecheck.report.progress import as_interrupt
 from racecheck.report.results import Page, search_text, verdict_text
 from racecheck.scheduling import strategies
 from racecheck.scheduling.strategies import Strategy
+from racecheck.targets.launched import Launched
 from racecheck.targets.scenarios import Scenario, make_world
 
 
@@ -136,7 +139,7 @@ class Racecheck:
         try:
             if _set(given).keys() & {"schedules", "strategy"}:
                 raise UsageError("a schedule means one run: leave out schedules= and strategy=")
-            return self._search(scenario, invariants, given)
+            return self._search(scenario, invariants, self._chosen(scenario, given))
         except UsageError as error:
             wrong = f"racecheck: {error}"
         pytest.fail(wrong, pytrace=False)
@@ -160,14 +163,22 @@ class Racecheck:
         Ctrl-C in an explanation leaves what there is of it, and the test is the last one.
         """
         page = Page(shutil.get_terminal_size((120, 24)).columns)
+        budget = 0
+
+        def announce(report: Report) -> None:
+            self._say(verdict_text(report, budget, page))
+
         try:
-            search = replace(self._search(scenario, invariants, given), keep_going=keep_going, explain=explain)
-
-            def announce(report: Report) -> None:
-                self._say(verdict_text(report, search.schedules, page))
-
-            with as_interrupt(signal.SIGTERM), HERE.use() as session:
-                report = explore(session, search, announce=announce)
+            chosen = self._chosen(scenario, given)
+            budget = chosen["schedules"]
+            if isinstance(scenario, Launched):
+                asked = self._launched(scenario, invariants, chosen, keep_going=keep_going, explain=explain)
+                report = explore_apart(asked, self._config.rootpath, announce)
+            else:
+                found = self._search(scenario, invariants, chosen)
+                with as_interrupt(signal.SIGTERM), HERE.use() as session:
+                    search = replace(found, keep_going=keep_going, explain=explain)
+                    report = explore(session, search, announce=announce)
         except UsageError as error:
             wrong = f"racecheck: {error}"
         except (CannotRun, InternalError) as error:
@@ -177,7 +188,7 @@ class Racecheck:
                 raise KeyboardInterrupt
             if report.is_cut_short:
                 self._current().session.shouldstop = "interrupted"
-            return report, search_text(report, search.schedules, page)
+            return report, search_text(report, budget, page)
         pytest.fail(wrong, pytrace=False)
 
     def _say(self, text: str) -> None:
@@ -191,11 +202,13 @@ class Racecheck:
             reporter.write_line(text)
             reporter.flush()
 
-    def _search(self, scenario: Scenario, invariants: Sequence[Invariant] | None, given: dict[str, Any]) -> Search:
-        """Return the search that the settings ask for; raises `UsageError`."""
+    def _chosen(self, scenario: Scenario, given: dict[str, Any]) -> dict[str, Any]:
+        """Return the settings of a search; raises `UsageError`."""
         _check_scenario(scenario)
+        if given.get("world") is not None and given.get("ranks") is not None:
+            raise UsageError("a world sets its own number of ranks: leave out ranks= or world=")
         option = self._config.getoption
-        chosen = {
+        return {
             "schedules": 100,
             "strategy": strategies.DEFAULT,
             "seed": "0",
@@ -206,15 +219,29 @@ class Racecheck:
             "world": None,
             **_set({each: option(f"racecheck_{each}") for each in ("schedules", "seed", "collectives")}),
             **self._marked(),
+            "timeout": option("racecheck_timeout"),
             **_set(given),
         }
-        timeout = option("racecheck_timeout")
-        if chosen["world"] is not None and given.get("ranks") is not None:
-            raise UsageError("a world sets its own number of ranks: leave out ranks= or world=")
+
+    def _launched(
+        self, scenario: Launched, invariants: Sequence[Invariant] | None, chosen: dict[str, Any], **search: Any
+    ) -> Asked:
+        """Return the search of a launch command; raises `UsageError`."""
+        for name in ("ranks", "sizes", "world"):
+            if chosen[name] is not None:
+                raise UsageError(f"{name} is decided by the launch command: leave it out")
+        changes = _set({name: chosen[name] for name in ("faults", "collectives", "timeout")})
+        given = {name: chosen[name] for name in ("strategy", "schedules")} | {"seed": str(chosen["seed"])}
+        return ask(scenario, changes, scenario.invariants if invariants is None else invariants, **given, **search)
+
+    def _search(self, scenario: Scenario, invariants: Sequence[Invariant] | None, chosen: dict[str, Any]) -> Search:
+        """Return the search that the settings ask for; raises `UsageError`."""
+        if isinstance(scenario, Launched):
+            raise UsageError("a launch command runs in a process of its own: use racecheck.check without schedule=")
         ranks = None if chosen["world"] is not None else chosen["ranks"]
         world = make_world(
             scenario.fitted(chosen["world"] or scenario.world), ranks=ranks, faults=chosen["faults"],
-            sizes=chosen["sizes"], collectives=chosen["collectives"], timeout=timeout,
+            sizes=chosen["sizes"], collectives=chosen["collectives"], timeout=chosen["timeout"],
         )  # fmt: skip
         return Search(
             scenario,
@@ -252,7 +279,7 @@ def _wanted(scenario: Scenario, invariant: str | Invariant | None) -> tuple[str,
     if callable(invariant) and name_of(invariant) not in map(name_of, asked):
         asked = (*asked, invariant)
     wanted = name_of(invariant) if callable(invariant) else invariant or scenario.breaks
-    known = [name_of(each) for each in asked]
+    known = [name_of(each) for each in (*asked, *(FOR_OBSERVED if isinstance(scenario, Launched) else ()))]
     if wanted not in known:
         what = f"is not judged by {wanted!r}" if wanted else "does not say which invariant it `breaks`"
         names = ", ".join(known)

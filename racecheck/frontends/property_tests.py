@@ -38,6 +38,7 @@ from racecheck.model.nouns import Fault, Invariant, Judgement, Outcome, Verdict,
 from racecheck.report.results import Page, search_text
 from racecheck.scheduling.strategies import Strategy
 from racecheck.scheduling.strategies.following.switches import Switches
+from racecheck.targets.launched import Launched
 from racecheck.targets.scenarios import Scenario, make_world
 
 if TYPE_CHECKING:
@@ -275,6 +276,8 @@ def _check_deadline() -> None:
 def _asked(scenario: Scenario, invariants: Sequence[Invariant] | None) -> tuple[Invariant, ...]:
     if not isinstance(scenario, Scenario):
         raise UsageError(f"{scenario!r} is not a scenario: decorate the function with @racecheck.scenario()")
+    if isinstance(scenario, Launched):
+        raise UsageError("a launch command runs in a process of its own: ask the fixture, racecheck.check(launched)")
     return scenario.invariants if invariants is None else tuple(invariants)
 
 

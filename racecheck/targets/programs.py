@@ -28,6 +28,8 @@ IDENTITY = (
 """The variables that say which rank a process is, and of how many (torchrun sets them)."""
 ABSENT = "absent"
 """The value of `Launch.start` where the watched directory does not exist when a run begins."""
+ASKED = tuple(each for each in DEFAULT if each is not nothing_outside)
+"""The invariants that judge a program, beside those for the saves and loads that are observed."""
 _ON_CPUS = "accelerate starts one process on CPUs; here it is as many ranks as were asked for"
 _FORMAT, _VERSION = "racecheck-launch", 1
 _MOST_BYTES, _MOST_FILES = 64 << 20, 20_000
@@ -91,7 +93,7 @@ class Program(Scenario):
     def __init__(self, launch: Launch, file: Path, resumed: Launch | None = None) -> None:
         super().__init__(
             _run, world=World(ranks=launch.processes), report="", expected=Verdict.PASS, breaks="",
-            invariants=[each for each in DEFAULT if each is not nothing_outside],
+            invariants=ASKED,
         )  # fmt: skip
         self.launch, self.resumed = launch, resumed
         if resumed is not None:

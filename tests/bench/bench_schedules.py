@@ -44,6 +44,7 @@ from racecheck.model.compare import first_difference
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import RandomWalk, Replay, Strategy
 from racecheck.targets import resolve
+from racecheck.targets.launched import Launched
 from racecheck.targets.suite import NAMES
 
 OPENPI = "test_openpi_overwrite.py::unguarded"
@@ -101,6 +102,7 @@ def width(bench: Bench) -> None:
 def all_scenarios(bench: Bench) -> list[Scenario]:
     files = sorted(SCENARIOS.glob("test_*.py"))
     found = [each for file in files for each in resolve.scenarios_in(resolve.load_file(file))]
+    found = [each for each in found if not isinstance(each, Launched)]  # those need a process of their own
     return [each for each in found if not bench.only or any(text in title(each) for text in bench.only)]
 
 

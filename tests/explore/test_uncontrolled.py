@@ -29,6 +29,7 @@ from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import PCT
 from racecheck.supervisor import free
 from racecheck.targets import resolve
+from racecheck.targets.launched import Launched
 from racecheck.targets.scenarios import make_world
 
 BUDGET = 1000
@@ -38,7 +39,8 @@ SCENARIOS = [
     each
     for file in FILES
     for each in resolve.scenarios_in(resolve.load_file(file))
-    if not (storage.make(each.world).per_node or storage.view(each.world) or each.world.skew or each.world.faults)
+    if not isinstance(each, Launched)
+    and not (storage.make(each.world).per_node or storage.view(each.world) or each.world.skew or each.world.faults)
 ]
 """Without control there is one disk, one clock, and nothing that goes wrong."""
 RANDOM_CONTENT = (".metadata",)

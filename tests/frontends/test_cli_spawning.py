@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from racecheck.frontends.cli.program import check
+from racecheck.frontends.launching import check
 from racecheck.model.errors import UsageError
 from racecheck.targets.programs import Launch, Program
 from racecheck.targets.scenarios import make_world

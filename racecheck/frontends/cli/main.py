@@ -29,6 +29,7 @@ from racecheck.explore import findings, runner, search
 from racecheck.explore import resume as resume_
 from racecheck.explore.findings import Finding
 from racecheck.explore.search import Foreseen, Report, Search
+from racecheck.frontends import launching
 from racecheck.frontends.cli import program
 from racecheck.frontends.cli.explain import explain as explain_
 from racecheck.frontends.cli.gate import gate
@@ -374,10 +375,9 @@ def run(
     slot: Slot | None
     if watch is not None:
         again = "" if resume_with is None and faults_ and not compares else resume_with
-        scenario, slot = program.prepare(target, watch, from_, again, settings)
+        scenario, slot = launching.prepare(target, watch, from_, again, settings)
     else:
-        scenario = _load(program.only_target(target, from_, resume_with))
-        slot = program.slot_of(scenario, settings)
+        scenario, slot = launching.started(_load(program.only_target(target, from_, resume_with)), settings)
     if compares:
         return program.compare(scenario, slot, settings, seed=seed, as_json=as_json)
     world = make_world(
@@ -385,7 +385,7 @@ def run(
         **({"skew": _skews(skew)} if skew else {}), **({"sizes": _numbers(sizes)} if sizes else {}),
         **({"faults": faults_} if faults_ else {}),
     )  # fmt: skip
-    program.check(scenario, world, free=free)
+    launching.check(scenario, world, free=free)
     earlier = _earlier(resume, scenario, world, seed)
     strategies.make(chooses, world, earlier.progress if earlier is not None else None)
     _check_writable(settings.findings)
@@ -518,7 +518,8 @@ def _check_writable(directory: Path) -> None:
 @JSON
 def predict(target: str, ranks: int | None, collectives: str | None, seed: str, as_json: bool) -> int:
     """Find the races of one passing run of TARGET, and what each collective orders."""
-    scenario, settings = _load(target), config.read()
+    settings = config.read()
+    scenario, slot = launching.started(_load(target), settings)
     world = make_world(scenario.world, ranks=ranks, collectives=collectives)
     storage.make(world)
     _check_writable(settings.findings)
@@ -529,7 +530,7 @@ def predict(target: str, ranks: int | None, collectives: str | None, seed: str, 
         return search.foresee(session, asked, progress)
 
     try:
-        found = with_session(settings.runs, work, counter, program.slot_of(scenario, settings))
+        found = with_session(settings.runs, work, counter, slot)
     except CannotRun as error:
         return _unknown({"target": scenario.target, "verdict": "UNKNOWN", "reasons": [str(error)]}, as_json=as_json)
     say(json.dumps(results.prediction_data(found)) if as_json else results.prediction_text(found, _page()))
@@ -559,7 +560,7 @@ def replay(finding: Path, times: int, constraints: bool, as_json: bool) -> int:
         raise UsageError(f"{finding} has no constraints: create a new finding with {again}")
     settings = config.read()
     scenario = _scenario_of(found, settings, changed=constraints)
-    slot = program.slot_of(scenario, settings)
+    slot = launching.slot_of(scenario, settings)
 
     def work(session: Session, progress: Progress) -> Replayed:
         again = runner.replay_constraints if constraints else runner.replay

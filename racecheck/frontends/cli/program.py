@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import shlex
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 
 from racecheck.explore.launcher_check import check_launcher
 from racecheck.model.config import Config
 from racecheck.model.errors import CannotRun, UsageError
-from racecheck.model.nouns import Verdict, World
-from racecheck.processes.launchers import capture
+from racecheck.model.nouns import Verdict
 from racecheck.processes.session import Session, Slot
 from racecheck.report import comparison
 from racecheck.report.progress import display, say
 from racecheck.report.results import EXIT
-from racecheck.targets import programs
-from racecheck.targets.programs import ABSENT, Launch, Program
+from racecheck.targets.programs import Program
 from racecheck.targets.scenarios import Scenario
 
 
@@ -33,80 +26,6 @@ def only_target(words: Sequence[str], start: Path | None, resume_with: str | Non
         if given is not None:
             raise UsageError(f"{option} is for a launch command: add --watch DIR -- COMMAND")
     return words[0]
-
-
-def prepare(
-    command: Sequence[str], watched: Path, start: Path | None, resume_with: str | None, settings: Config
-) -> tuple[Program, Slot]:
-    """Run the launcher of a command; return its program, and a slot in which nothing but racecheck's files is real.
-
-    ``resume_with`` is the command of the recovery, which the launcher of that starts, "" for the same one, None if
-    there is no recovery.  Raises `UsageError`, and `CannotRun` where this machine cannot cover its files.
-    """
-    capture.check(command)
-    again = _words(resume_with) if resume_with else []
-    watched = _checked(watched)
-    if start is not None and not start.is_dir():
-        raise UsageError(f"--from {start}: no such directory")
-    archive = programs.pack(start or watched)
-    slot = _covered(watched, settings, [Path.cwd(), watched.parent])
-    with _closing_on_error(slot):
-        with display("starting the launcher"):
-            launch = capture.launch(command, watched, archive)
-            resumed = None if resume_with is None else launch
-            if again:
-                resumed = capture.launch(again, watched, ABSENT)
-        resumed = replace(resumed, start=ABSENT) if resumed is not None else None
-        program = programs.load(programs.save(launch, settings.findings, resumed))
-    return program, slot
-
-
-def _words(command: str) -> list[str]:
-    """Return the words of a command; raises `UsageError` for one that is no launcher's."""
-    try:
-        words = shlex.split(command)
-    except ValueError as error:
-        raise UsageError(f"--resume-with {command}: {error}") from None
-    if not words:
-        raise UsageError("--resume-with: name a launch command; leave it out to launch the same one again")
-    try:
-        capture.check(words)
-    except UsageError as error:
-        raise UsageError(f"--resume-with: {error}") from None
-    return words
-
-
-def slot_of(scenario: Scenario, settings: Config) -> Slot | None:
-    """Return the slot that a program needs, None for any other scenario.  Raises `CannotRun`."""
-    if not isinstance(scenario, Program):
-        return None
-    launch = scenario.launch
-    return _covered(Path(launch.watched), settings, _used(launch))
-
-
-def _used(launch: Launch) -> list[Path]:
-    return [Path(launch.directory), Path(launch.watched).parent]
-
-
-def _covered(watched: Path, settings: Config, used: Sequence[Path]) -> Slot:
-    findings = settings.findings.absolute()
-    try:
-        findings.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot write findings to {findings}: {error.strerror}; set RACECHECK_FINDINGS") from None
-    slot = Slot(settings.runs)
-    with _closing_on_error(slot):
-        slot.cover(watched, [findings], used)
-    return slot
-
-
-def check(scenario: Scenario, world: World, *, free: bool) -> None:
-    """Raise `UsageError` for what a program that starts its ranks itself cannot do."""
-    if isinstance(scenario, Program) and scenario.launch.spawns:
-        if free:
-            raise UsageError("--mode free runs what a launcher starts: leave it out")
-        if world.nodes > 1:
-            raise UsageError(f"--nodes {world.nodes}: a script starts its ranks on one node; leave it out")
 
 
 def compare(scenario: Scenario, slot: Slot | None, settings: Config, *, seed: str, as_json: bool) -> int:
@@ -125,26 +44,3 @@ def compare(scenario: Scenario, slot: Slot | None, settings: Config, *, seed: st
             return EXIT[Verdict.UNKNOWN]
     say(json.dumps(comparison.data(found)) if as_json else comparison.text(found))
     return EXIT[found.verdict]
-
-
-@contextmanager
-def _closing_on_error(slot: Slot) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        slot.close()
-        raise
-
-
-def _checked(watched: Path) -> Path:
-    """Return the real path of a directory to watch; raises `UsageError` for one that cannot be."""
-    real, here = Path(os.path.realpath(watched)), Path.cwd()
-    if real == Path("/"):
-        raise UsageError("--watch /: name the directory that the checkpoints go to")
-    if here == real or here.is_relative_to(real):
-        raise UsageError(f"--watch {watched}: the working directory is in it; name the directory of the checkpoints")
-    if Path(sys.prefix).is_relative_to(real):
-        raise UsageError(f"--watch {watched}: Python's environment is in it; name the directory of the checkpoints")
-    if not real.parent.is_dir():
-        raise UsageError(f"--watch {watched}: {real.parent} does not exist; create it, as the program finds it")
-    return real

@@ -1,0 +1,88 @@
+"""Launch commands as scenarios: ``train = racecheck.launch("torchrun train.py", watch="checkpoints")``."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from racecheck import invariants as ours
+from racecheck.model.errors import UsageError
+from racecheck.model.nouns import Invariant, Verdict, World
+from racecheck.targets.programs import ASKED
+from racecheck.targets.scenarios import Rank, Scenario
+
+
+class Launched(Scenario):
+    """A launch command.  What it starts is known only when it is run.
+
+    Then it is a `racecheck.targets.programs.Program`.  ``changes`` are fields of its world, beside the number of ranks.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        watch: Path,
+        start: Path | None,
+        resume_with: str | None,
+        changes: dict[str, Any],
+        place: tuple[str, Path],
+        **scenario: Any,
+    ) -> None:
+        super().__init__(_run, world=World(ranks=1), **scenario)
+        self.command, self.watch, self.start, self.changes = tuple(command), watch, start, changes
+        self.resume_with = "" if resume_with is None and changes.get("faults") else resume_with
+        self.module, self.file = place
+
+    @property
+    def name(self) -> str:
+        """Return the name of the variable that holds it."""
+        found = vars(sys.modules[self.module]) if self.module in sys.modules else {}
+        return next((name for name, each in found.items() if each is self), "launch")
+
+    @name.setter
+    def name(self, value: str) -> None:
+        del value
+
+
+def launch(
+    command: str | Sequence[str],
+    *,
+    watch: str | Path,
+    start: str | Path | None = None,
+    resume_with: str | None = None,
+    invariants: Sequence[Invariant] = ASKED,
+    report: str = "",
+    expected: Verdict = Verdict.PASS,
+    breaks: str = "",
+    **world: Any,
+) -> Scenario:
+    """Return the scenario of a launch command, which runs unchanged, as ``racecheck run --watch`` does it.
+
+    ``watch`` is the directory that it writes to, ``start`` what that holds when a run begins (default: what it holds
+    now), ``resume_with`` the command of the recovery (default, if there are ``faults``: the same one).  ``invariants``
+    are some of racecheck's own; those that judge observed saves and loads are added where they can.  ``report``,
+    ``expected``, ``breaks`` and the fields of the world are as in `scenario`; how many ranks there are, the command
+    says.  Paths are relative to the working directory, in pytest to its root.  Raises `UsageError`.
+    """
+    words = shlex.split(command) if isinstance(command, str) else [*command]
+    if not words:
+        raise UsageError("launch: name a launch command, such as torchrun --nproc-per-node=2 train.py")
+    for name in ("ranks", "sizes", "backend"):
+        if name in world:
+            raise UsageError(f"launch: {name} is decided by the command; leave it out")
+    if not all(any(each is own for own in vars(ours).values()) for each in invariants):
+        raise UsageError("launch: a program is judged by racecheck's own invariants: racecheck guide invariants")
+    caller = sys._getframe(1)  # noqa: SLF001  (the module that will hold it)
+    place = str(caller.f_globals.get("__name__", "")), Path(caller.f_code.co_filename).resolve()
+    return Launched(
+        words, Path(watch), Path(start) if start is not None else None, resume_with, world, place,
+        invariants=invariants, report=report, expected=expected, breaks=breaks,
+    )  # fmt: skip
+
+
+def _run(rank: Rank) -> None:
+    del rank
+    raise AssertionError("a launch command is run by what it starts")
