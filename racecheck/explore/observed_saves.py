@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from racecheck.invariants import consistent_weights, durable_after_ack, old_survives
+from racecheck.invariants import all_shards_present, consistent_weights, durable_after_ack, judge, old_survives
 from racecheck.invariants.series import count, reads_parts
 from racecheck.model.nouns import Invariant, Outcome
 
-FOR_OBSERVED = (consistent_weights, durable_after_ack, old_survives)
+FOR_OBSERVED = (all_shards_present, consistent_weights, durable_after_ack, old_survives)
 """The invariants that judge what a program was observed to save and load."""
+UNREADABLE = "a checkpoint has files that racecheck cannot read, so it is not judged whether all shards are present"
 _NO_SAVE = "no save was observed, so no weights are judged"
 _NO_LOAD = "no load was observed in the recovery, so lost saves are not judged"
 _PARTS = "the recovery loads several files of one series, so lost saves are not judged"
@@ -27,4 +28,15 @@ def fitting(undisturbed: Outcome) -> tuple[list[Invariant], tuple[str, ...]]:
         return [consistent_weights], (_NO_LOAD,)
     if reads_parts(undisturbed):
         return [consistent_weights], (_PARTS,)
-    return [*FOR_OBSERVED], ()
+    return [consistent_weights, durable_after_ack, old_survives], ()
+
+
+def has_shards(undisturbed: Outcome) -> bool:
+    """Return whether a program has left a checkpoint of DCP."""
+    saves, _ = count(undisturbed)
+    return saves > 0 and any(path.rpartition("/")[2] == ".metadata" for path in undisturbed.disk)
+
+
+def leaves_open(undisturbed: Outcome) -> bool:
+    """Return whether `all_shards_present` cannot judge a run of which the contents of files are known."""
+    return bool(judge(undisturbed, [all_shards_present]).reasons)

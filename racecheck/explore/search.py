@@ -22,7 +22,7 @@ from racecheck.explore import observed_saves
 from racecheck.explore.findings import Finding, reference, save, versions
 from racecheck.explore.resume import Cut, Known, Past, cut
 from racecheck.explore.runner import Progress, confirm, run_free, run_once, warm_up
-from racecheck.invariants import judge, name_of, wants_contents
+from racecheck.invariants import all_shards_present, judge, name_of, wants_contents
 from racecheck.invariants.series import count
 from racecheck.model.compare import effect, fingerprint
 from racecheck.model.errors import CannotRun, InternalError, UsageError
@@ -198,8 +198,19 @@ class _Exploration:
         fitting, conditions = observed_saves.fitting(outcome)
         known = [*self.search.invariants]
         self.search = replace(self.search, invariants=(*known, *(each for each in fitting if each not in known)))
+        if not self.search.world.faults and observed_saves.has_shards(outcome):
+            conditions += self._look_at_shards()
         self.crashing.judge_also(self.search.invariants)
         self.shown = self.shown.join(Claim(proves=True, conditions=conditions))
+
+    def _look_at_shards(self) -> tuple[str, ...]:
+        """Judge whether the checkpoints of a program are whole, if they can be read; returns the condition if not."""
+        before = self.search
+        self.search = replace(before, invariants=(*before.invariants, all_shards_present))
+        if not observed_saves.leaves_open(self._undisturbed()):
+            return ()
+        self.search = before
+        return (observed_saves.UNREADABLE,)
 
     def run(self, progress: Progress | None) -> None:
         """Run until something fails, nothing is left to try, or the budget is spent."""

@@ -12,6 +12,7 @@ from racecheck.invariants.excuses import is_cut
 from racecheck.invariants.failures import describe, failures
 from racecheck.invariants.judging import judges_crashes, reads_contents
 from racecheck.invariants.saves import newest_acked, saves
+from racecheck.invariants.series import was_there
 from racecheck.model.nouns import Op, Outcome, Returned, Stopped, Violation
 
 FOREIGN = "not weights"
@@ -52,7 +53,7 @@ def all_shards_present(outcome: Outcome) -> Iterator[Violation]:
     or a failed save, only the checkpoint of the last step whose save has returned on all ranks has to be whole: others
     may have been half written, or half deleted.
     """
-    flaws = [flaw for flaw in (*_content_flaws(outcome), *_orphans(outcome)) if _is_due(outcome, flaw.directory)]
+    flaws = [flaw for flaw in (*_content_flaws(outcome), *_orphans(outcome)) if _is_due(outcome, flaw)]
     certain = [flaw for flaw in flaws if flaw.is_certain]
     for directory in sorted({flaw.directory for flaw in certain}):
         of_it = [flaw for flaw in certain if flaw.directory == directory]
@@ -104,8 +105,18 @@ def no_stale_shards(outcome: Outcome, patterns: Sequence[str] = SHARDS) -> Itera
             yield Violation("no-stale-shards", text)
 
 
-def _is_due(outcome: Outcome, directory: str) -> bool:
-    """Return whether a checkpoint has to be whole."""
+def _is_due(outcome: Outcome, flaw: _Flaw) -> bool:
+    """Return whether a checkpoint has to be whole.
+
+    A program's has to be if nothing has cut its run, unless it was there before; else the recovery shows what is lost.
+    """
+    directory = flaw.directory
+    saved = {each.checkpoint for each in outcome.weights if each.series and each.kind == "saved"}
+    if saved:
+        of_run = any(is_below(directory or ".", path) for path in saved) or not was_there(
+            outcome, _split(outcome, flaw.file)[1]
+        )
+        return of_run and not is_cut(outcome)
     if not is_cut(outcome):
         return True
     newest = newest_acked(outcome)

@@ -110,7 +110,7 @@ class _Sorting:
         tensors = {name: each for name, each in load.tensors.items() if name in known or _PART not in name}
         load = replace(load, tensors=tensors)
         is_known = any(_is_of(load, each) for each in saved)
-        return load if tensors and (is_known or not _was_there(self.outcome, load.checkpoint)) else None
+        return load if tensors and (is_known or not was_there(self.outcome, load.checkpoint)) else None
 
     def _acks(self, name: str, saved: Sequence[Weights]) -> Iterator[Weights]:
         """Yield what was acknowledged; ranks that save nothing in this series acknowledge each save when it begins."""
@@ -140,7 +140,7 @@ def _is_earlier(save: Weights, load: Weights) -> bool:
     return save.event < load.event or (save.event == load.event and save.rank == load.rank)
 
 
-def _was_there(outcome: Outcome, path: str) -> bool:
+def was_there(outcome: Outcome, path: str) -> bool:
     """Return whether a file, or a directory, may have been there before the run: the first op that names it says so."""
     for event in outcome.trace:
         for place in event.places if isinstance(event, Op) else ():

@@ -73,3 +73,29 @@ def test_what_is_observed_makes_no_op(programs: Path, racecheck: Racecheck) -> N
     for program in (["resumable.py"], ["checkpoints.py", "--sharded"]):
         status, text = racecheck("run", "--check-launcher", "--watch", "out", "--", *TORCHRUN, *program)
         assert status == 0, text
+
+
+SHARDED = [*TORCHRUN, "checkpoints.py", "--sharded"]
+
+
+def test_a_checkpoint_that_lacks_a_shard_is_found(programs: Path, racecheck: Racecheck) -> None:
+    """Nobody loads it, so nothing else fails.  What was there before the run is the user's affair."""
+    words = ["run", "--watch", "out", "--json", "--explain", 0, "--schedules", 5]
+    status, text = racecheck(*words, "--", *SHARDED, "--prune")
+    assert status == 1, text
+    (violation,) = json.loads(text)["violations"]
+    assert violation["message"] == "002: __1_0.distcp is missing (step, weights)"
+    status, text = racecheck("replay", violation["finding"], "--times", 3, "--json")
+    assert (status, json.loads(text)["reproduced"]) == (1, 3)
+    (programs / "out" / "old" / "run").mkdir(parents=True)
+    (programs / "out" / "old" / "run" / ".metadata").write_bytes(b"broken")
+    status, text = racecheck(*words, "--", *SHARDED)
+    data = json.loads(text)
+    assert (status, data["conditions"]) == (0, ["for gloo"]), text
+
+
+def test_a_file_that_cannot_be_read_leaves_it_open(programs: Path, racecheck: Racecheck) -> None:
+    words = ["run", "--watch", "out", "--explain", 0, "--schedules", 2]
+    status, text = racecheck(*words, "--", *SHARDED, "--foreign")
+    assert status == 0, text
+    assert "a checkpoint has files that racecheck cannot read" in text.splitlines()[0]

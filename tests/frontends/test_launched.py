@@ -86,7 +86,11 @@ def test_tests_of_launch_commands(tested: Path) -> None:
     assert "test_ranks - Failed: racecheck: ranks is decided by the launch command" in text
     after = snapshot(tested)
     assert {name: each for name, each in after.items() if name in before} == before
-    assert {Path(name).relative_to(tested).parts[0] for name in after.keys() - before.keys()} <= {".racecheck", "below", "__pycache__"}
+    assert {Path(name).relative_to(tested).parts[0] for name in after.keys() - before.keys()} <= {
+        ".racecheck",
+        "below",
+        "__pycache__",
+    }
 
 
 def test_the_command_line_lists_and_runs_them(tested: Path, racecheck: Racecheck) -> None:

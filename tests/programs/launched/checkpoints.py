@@ -27,3 +27,7 @@ for step in range(state["step"] + 1, state["step"] + 3):
         state["weights"].add_(1)
     state["step"] = step
     dcp.save(state, checkpoint_id="out/only" if "--one" in sys.argv else f"out/{step:03}")
+if "--prune" in sys.argv and dist.get_rank() == 1:
+    os.unlink("out/002/__1_0.distcp")
+if "--foreign" in sys.argv and dist.get_rank() == 0:
+    torch.save({"module": torch.nn.Linear(2, 2)}, "out/002/module.pt")
