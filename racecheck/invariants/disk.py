@@ -34,7 +34,7 @@ def nothing_left_over(outcome: Outcome, patterns: Sequence[str] = PATTERNS) -> I
 
 
 def nothing_outside(outcome: Outcome) -> Iterator[Violation]:
-    """No rank changes a file outside the watched directory and its own TMPDIR.
+    """No rank changes a file outside the watched directory and its node's TMPDIR.
 
     Such a file is shared by all ranks of a node, is seen by no other node, and its races are not under
     control here.  A program that a fault keeps from writing to TMPDIR may turn to ``/tmp``, as ``tempfile`` does.

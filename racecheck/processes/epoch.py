@@ -11,5 +11,8 @@ BOOTED = 1_000 * 10**9
 TICK = 1_000
 """Nanoseconds that pass with every op, and between two readings of a clock: a thread that polls must end."""
 
+APART = 10_007
+"""Nanoseconds between the clocks of two ranks: no two ranks read the same time, as they do not on a real machine."""
+
 GRANULARITY = 20_000_000
 """How far the kernel's time stamps may be behind its clock."""

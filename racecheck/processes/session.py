@@ -24,6 +24,7 @@ from racecheck.kernel import proc
 from racecheck.kernel.layer import Layer
 from racecheck.model.errors import CannotRun, UsageError
 from racecheck.model.nouns import Content, Piece, World
+from racecheck.processes.epoch import APART
 from racecheck.processes.file_digests import SLOT
 from racecheck.processes.ranks.agent import SHOWN, Job
 from racecheck.processes.trees import age, wipe
@@ -140,7 +141,7 @@ class Slot:
             self.watched.mkdir()
 
     def reset(self, world: World) -> None:
-        """Make the slot as it is before a run: empty, with a scratch directory for each rank.
+        """Make the slot as it is before a run: empty, with a scratch directory for each node.
 
         What ranks have left beside the watched directory goes too, for the next run is to do the same.
         """
@@ -152,8 +153,8 @@ class Slot:
         self.make_room(world)
 
     def make_room(self, world: World) -> None:
-        """Create the scratch directory of every rank of a world, and the disk of every node, where it is missing."""
-        needed = [self.watched, *self.mounts(world), *(self.scratch / str(rank) for rank in range(world.ranks))]
+        """Create the scratch directory and the disk of every node of a world, where it is missing."""
+        needed = [self.watched, *self.mounts(world), *(self.scratch / str(node) for node in range(world.nodes))]
         try:
             for each in needed:
                 each.mkdir(parents=True, exist_ok=True)
@@ -234,7 +235,7 @@ class Session:
             target=target, ranks=world.ranks, nodes=world.nodes, seed=seed, watched=str(slot.watched),
             scratch=str(slot.scratch), output=str(slot.output), controlled=controlled, recovering=recovering,
             backend="gloo" if controlled else world.backend,
-            ahead=[round(seconds * 1e9) for seconds in skew[: world.ranks]],
+            ahead=[round(seconds * 1e9) + rank * APART for rank, seconds in enumerate(skew[: world.ranks])],
             sizes={each.name: each.value for each in world.sizes}, early=world.collectives == "weakest",
         )  # fmt: skip
 

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 from racecheck import Rank, scenario
@@ -89,3 +90,60 @@ def leads_out(rank: Rank) -> list[object]:
         (rank.path / "version").read_text()[:5], rank.path.name in os.listdir(f"{rank.path}/a/../.."),
         sorted(os.listdir(rank.path / "b")), (rank.path / "g").read_text(),
     ]  # fmt: skip
+
+
+@scenario(ranks=4, nodes=2)
+def hosts(rank: Rank) -> dict[str, object]:
+    """What each rank knows of its node, by all of Python's ways, and whether the names lead somewhere."""
+    import platform
+    import socket
+
+    import torch.distributed as dist
+
+    name = socket.gethostname()
+    names: list[object] = [None] * rank.world_size
+    dist.all_gather_object(names, name)
+    return {
+        "name": name,
+        "others": sorted({socket.gethostname(), platform.node(), os.uname().nodename, platform.uname().node} - {name}),
+        "reachable": all(socket.gethostbyname(str(each)) == socket.gethostbyname(name) for each in names),
+        "info": bool(socket.getaddrinfo(name, 80)),
+        "leaders": sum(names.index(each) == number for number, each in enumerate(names)),
+        "unknown": _fails(lambda: socket.gethostbyname("no such host")),
+    }
+
+
+@scenario(ranks=4, nodes=2)
+def takes_turns(rank: Rank) -> list[str]:
+    """Each rank takes a name in the TMPDIR of its node, if no other one has; returns what each had there."""
+    import tempfile
+
+    import torch.distributed as dist
+
+    place = Path(tempfile.gettempdir())
+    try:
+        os.close(os.open(place / "taken", os.O_CREAT | os.O_EXCL))
+        (place / f"by {rank.rank}").touch()
+    except FileExistsError:
+        pass
+    dist.barrier()
+    return sorted(os.listdir(place))
+
+
+@scenario(ranks=4)
+def named_by_time(rank: Rank) -> list[int]:
+    """Directories with names from the clock; returns the readings."""
+    import time
+
+    read = [time.time_ns(), time.time_ns()]
+    for each in read:
+        (rank.path / str(each)).mkdir()
+    return read
+
+
+def _fails(call: Callable[[], object]) -> bool:
+    try:
+        call()
+    except OSError:
+        return True
+    return False

@@ -433,6 +433,6 @@ def test_the_same_name_on_other_nodes() -> None:
     assert depends(mine, beside)
     assert not depends(mine, elsewhere)
     scratch = [storage.footprint(op(f"{rank} mkdir TMPDIR/0/x")) for rank in (0, 2)]
-    assert depends(*scratch), "a rank's TMPDIR is on no node's disk"
+    assert depends(*scratch), "a TMPDIR is on no node's disk"
     issued = [storage.footprint(op(f"{rank} store key", syscall="add")) for rank in (0, 2)]
     assert depends(*issued)

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import socket
+from pathlib import Path
+
 import pytest
 
 import racecheck
 from racecheck import Rank
+from racecheck.explore.runner import run_once
+from racecheck.explore.search import Search, explore
 from racecheck.model.errors import CannotRun, UsageError
 from racecheck.model.nouns import Size, World
 from racecheck.processes.session import Session
+from racecheck.targets import resolve
 from racecheck.targets.scenarios import make_world
+from tests.programs import nodes
 from tests.support.controlled_runs import run, values
+from tests.support.resharding import by_default
 
 
 def test_ranks_are_laid_out_as_torchrun_does(session: Session) -> None:
@@ -99,3 +107,41 @@ def test_ways_that_lead_out_of_a_nodes_disk(session: Session) -> None:
     outcome = run(session, "leads_out", file="nodes")
     assert values(outcome) == [["Linux", True, ["f"], "x"]] * 2
     assert not outcome.coverage.holes
+
+
+def test_each_node_has_a_host_name_that_leads_to_this_machine(session: Session) -> None:
+    found = values(run(session, "hosts", file="nodes"))
+    names = [each.pop("name") for each in found]
+    assert names == [names[0], names[0], names[2], names[2]]
+    assert names[0] != names[2]
+    assert all(
+        each == {"others": [], "reachable": True, "info": True, "leaders": 2, "unknown": True} for each in found
+    ), found
+
+
+def test_one_node_has_the_machine_s_host_name(session: Session) -> None:
+    scenario = resolve.load(f"{Path(nodes.__file__)}::hosts")
+    outcome = run_once(session, scenario, World(ranks=2), by_default(2), seed="0")
+    assert [each["name"] for each in values(outcome)] == [socket.gethostname()] * 2
+
+
+def test_ranks_of_a_node_share_its_tmpdir(session: Session) -> None:
+    """Which one is first is explored."""
+    found = values(run(session, "takes_turns", file="nodes"))
+    assert [len(each) for each in found] == [2] * 4
+    assert found[0] == found[1]
+    assert found[2] == found[3]
+    scenario = resolve.load(f"{Path(nodes.__file__)}::takes_turns")
+    report = explore(session, Search(scenario, scenario.world, scenario.invariants, schedules=60))
+    assert report.exhaustive, report.claim
+    winners = {tuple(values(each.outcome)[0]) for each in report.endings}
+    assert winners == {("by 0", "taken"), ("by 1", "taken")}
+
+
+def test_no_two_ranks_read_the_same_time(session: Session) -> None:
+    outcome = run(session, "named_by_time", file="nodes")
+    read = [each for found in values(outcome) for each in found]
+    assert len(set(read)) == len(read)
+    scenario = resolve.load(f"{Path(nodes.__file__)}::named_by_time")
+    report = explore(session, Search(scenario, scenario.world, scenario.invariants, schedules=20))
+    assert report.verdict.name == "PASS", report.violations

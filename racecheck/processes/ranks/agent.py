@@ -38,6 +38,7 @@ from racecheck.kernel import libc, seccomp, syscalls, vdso
 from racecheck.model.nouns import Died, Frame, Raised, RankResult, Returned
 from racecheck.model.package import is_installed
 from racecheck.processes import epoch
+from racecheck.processes.ranks import host_names
 from racecheck.processes.ranks.announcing import OURS, announce, stack
 from racecheck.targets.programs import Program
 from racecheck.targets.scenarios import Rank, Scenario
@@ -60,7 +61,7 @@ _LOST = re.compile(r"gloo/transport/.*(closed by peer|reset by peer|Broken pipe|
 class Job:
     """The work of a world's ranks.
 
-    ``watched`` is the scenario's directory, ``scratch`` holds a TMPDIR for each rank, ``output`` what each prints.
+    ``watched`` is the scenario's directory, ``scratch`` holds a TMPDIR for each node, ``output`` what each prints.
     ``controlled`` is False in free mode, in which calls that a fault may be about are ``filtered`` all the same.
     ``ahead`` is how many nanoseconds each rank's clock is ahead, ``sizes`` are the world's by name.  ``recovering``:
     they run the scenario's recovery.  ``loads`` is the directory of a loader
@@ -455,7 +456,9 @@ def _run_one_by_one(place: int) -> None:
 def settle(job: Job, rank: int) -> None:
     """Make a forked process a rank's: its environment, its output, its seeds."""
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    scratch, per_node = Path(job.scratch) / str(rank), job.ranks // job.nodes
+    per_node = job.ranks // job.nodes
+    scratch = Path(job.scratch) / str(rank // per_node)
+    host_names.settle(rank // per_node, job.nodes)
     os.environ.update(
         RANK=str(rank), LOCAL_RANK=str(rank % per_node), WORLD_SIZE=str(job.ranks), LOCAL_WORLD_SIZE=str(per_node),
         GROUP_RANK=str(rank // per_node), GROUP_WORLD_SIZE=str(job.nodes), TMPDIR=str(scratch), MASTER_ADDR="127.0.0.1",

@@ -11,10 +11,10 @@ from racecheck.kernel import seccomp
 def join(place: str, scratch: str) -> None:
     """Hand the calls of this process to the racecheck that listens on the socket ``place``; then its script starts.
 
-    ``scratch`` has a TMPDIR for each rank.
+    ``scratch`` has a TMPDIR for each node, of which there is one.
     """
     rank = os.environ["RANK"]
-    os.environ["TMPDIR"] = f"{scratch}/{rank}"
+    os.environ["TMPDIR"] = f"{scratch}/0"
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as talk:
         talk.connect(place)
         listener = seccomp.install()

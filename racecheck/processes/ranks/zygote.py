@@ -34,7 +34,7 @@ from typing import Any
 from racecheck.kernel import interpreter, libc, proc, randomness, seccomp
 from racecheck.model.errors import CannotRun, RacecheckError, UsageError
 from racecheck.model.package import is_installed
-from racecheck.processes.ranks import agent, recovery_worker, time_reads
+from racecheck.processes.ranks import agent, host_names, recovery_worker, time_reads
 from racecheck.processes.ranks.agent import Job
 from racecheck.targets import resolve
 from racecheck.targets.programs import IDENTITY, Program
@@ -421,6 +421,7 @@ def main(client: int) -> None:
         agent.take_over_polls()
         agent.take_over_limits()
         agent.take_over_signals()
+        host_names.install()
         linecache.checkcache = lambda filename=None: None  # noqa: ARG005  (torch asks for stacks often; no source changes)
         try:
             with randomness.repeatable("torch"):

@@ -60,7 +60,7 @@ class Ledger:
         self._note_outside(request)
         call = request.call
         if call.family == "bind" and all((each.shown or "").startswith("TMPDIR/") for each in request.located.values()):
-            self.note("a socket in a rank's TMPDIR")
+            self.note("a socket in TMPDIR")
         elif call.family in _NOT_MODELLED:
             self.hole(_NOT_MODELLED[call.family])
         elif call.family == "mmap" and request.flags >= {"MAP_SHARED", "PROT_WRITE"}:
