@@ -28,7 +28,7 @@ from racecheck.processes import disk
 from racecheck.processes.session import Session
 from racecheck.scheduling.fairness import Fairness
 from racecheck.scheduling.relation import Relation
-from racecheck.supervisor.calls import bookkeeping
+from racecheck.supervisor.calls import bookkeeping, signals
 from racecheck.supervisor.calls.answers import answer, reply
 from racecheck.supervisor.calls.perform import CARRY_ON, SORTED, Answer, creates, perform
 from racecheck.supervisor.effects.caches import Viewer
@@ -472,13 +472,20 @@ class Supervisor:
         result = answer(request, result, self._state.crew.files)
         self._record(request, result)
         if request.call.family == "kill":
-            task.rank.kills = True
-            self._note_handlers(task.rank, request.number("signal"))
-            if any(request.arguments[0] in rank.processes for rank in self._state.ranks if rank is not task.rank):
-                self._state.ledger.untried("other moments for a signal between ranks")
+            self._note_signal(task, request)
         if request.call.family == "exit":
             self._note_handlers(task.rank, signal.SIGCHLD)
             self._cut(task)
+
+    def _note_signal(self, task: Task, request: Request) -> None:
+        """Note a signal, which the kernel is about to send: the ranks that it may end are waited for."""
+        number = request.number("signal")
+        task.rank.kills = True
+        self._note_handlers(task.rank, number)
+        for rank in self._state.ranks:
+            if rank is not task.rank and number > 0 and not rank.gone and signals.reaches(request, rank):
+                rank.kills = True
+                self._state.ledger.untried("other moments for a signal between ranks")
 
     def _begin_to_wait(self, request: Request) -> None:
         """Record an op beside the request, which is still to be answered."""

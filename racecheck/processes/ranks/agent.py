@@ -454,7 +454,8 @@ def _run_one_by_one(place: int) -> None:
 
 
 def settle(job: Job, rank: int) -> None:
-    """Make a forked process a rank's: its environment, its output, its seeds."""
+    """Make a forked process a rank's: its session (as torchrun starts it), its environment, its output, its seeds."""
+    os.setsid()
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     per_node = job.ranks // job.nodes
     scratch = Path(job.scratch) / str(rank // per_node)

@@ -12,9 +12,13 @@ from racecheck.supervisor.threads.tasks import Request
 
 _CHANGES_EXISTING = frozenset({"rmdir", "unlink", "rename", "truncate", "chmod", "chown", "setxattr", "removexattr"})
 _MAKES_NEW = frozenset({"mkdir", "mknod", "link", "symlink"})
-_ALLOWED = ("/proc/", "/sys/", "/dev/shm/sem.", "/dev/shm/torch_")  # noqa: S108  (compared with, never opened)
-"""What is not storage: settings of the kernel, and the memory that the C library and torch share between the processes
-of one rank (semaphores of multiprocessing, tensors of a data loader), under names that are drawn for each."""
+_ALLOWED = ("/proc/", "/sys/")
+"""What is not storage: settings of the kernel."""
+_MEMORY = tuple(f"/dev/shm/{each}" for each in ("sem.", "torch_", "psm_", "pym-"))  # noqa: S108  (compared with, never opened)
+"""Memory that processes share under a name: semaphores of the C library, tensors of torch, and what multiprocessing
+makes (`SharedMemory`, `Value`).  It is no storage; several ranks that use it are a gap.
+"""
+_SHARED = "shared memory, or a semaphore, that several ranks use"
 _ALLOWED_PARTS = ("__pycache__",)
 _NOT_MODELLED = {
     "watch": "an inotify watch on a watched file: its events are not controlled",
@@ -91,7 +95,7 @@ class Ledger:
             )
             if kind_of(located.status) == "other" or self._is_allowed(located.path):
                 continue
-            if writes:
+            if writes and not located.path.startswith(_MEMORY):
                 self._outside.setdefault(located.path, set()).add(f"rank {request.task.rank.number} {family}")
             self._share(located.path, request.task.rank.number, writes=writes)
 
@@ -100,7 +104,11 @@ class Ledger:
         self._users[path, writes].add(rank)
         writers, others = self._users[path, True], self._users[path, True] | self._users[path, False]
         if writers and len(others) > 1:
-            self.untried(f"ops of several ranks on {self._shown(path)}, outside the watched directory")
+            is_memory = path.startswith(_MEMORY)
+            what = (
+                _SHARED if is_memory else f"ops of several ranks on {self._shown(path)}, outside the watched directory"
+            )
+            self.untried(what)
 
     def _is_allowed(self, path: str) -> bool:
         parts = path.split("/")

@@ -1,0 +1,39 @@
+"""Signals between ranks: each is sent at one moment, and the claim names that, by whatever way it is sent."""
+
+from __future__ import annotations
+
+import pytest
+
+from racecheck.explore.runner import run_once, warm_up
+from racecheck.model.nouns import Died, Outcome, Returned
+from racecheck.processes.session import Session
+from tests.support.resharding import by_default
+from tests.support.targets import target
+
+GAP = "other moments for a signal between ranks"
+
+
+def by_default_order(session: Session, name: str) -> Outcome:
+    scenario = target("signalling", name)
+    warm_up(session, scenario, scenario.world, seed="0")
+    return run_once(session, scenario, scenario.world, by_default(scenario.world.ranks), seed="0")
+
+
+@pytest.mark.parametrize(
+    ("name", "is_noted"), [("by_number", True), ("by_descriptor", True), ("by_group", True), ("itself", False)]
+)
+def test_a_signal_ends_the_rank_that_it_is_for(session: Session, name: str, is_noted: bool) -> None:
+    for _ in range(3):
+        outcome = by_default_order(session, name)
+        first, second, third = outcome.results
+        assert isinstance(first, Returned)
+        assert isinstance(third, Returned)
+        assert isinstance(second, Died)
+        assert second.signal == "SIGTERM"
+        assert (GAP in outcome.coverage.untried) is is_noted
+
+
+def test_a_question_and_a_signal_to_oneself_are_no_signals_between_ranks(session: Session) -> None:
+    outcome = by_default_order(session, "asks")
+    assert all(isinstance(each, Returned) for each in outcome.results)
+    assert GAP not in outcome.coverage.untried
