@@ -86,6 +86,12 @@ def test_queues_and_shared_tensors_reach_the_ranks_and_the_claim_names_that(run:
     assert "INCOMPLETE: not tried: shared memory, or a semaphore, that several ranks use" in data["claim"]
 
 
+def test_a_question_whether_a_process_lives_is_a_gap(run: Any) -> None:
+    status, data = run("polls", "--schedules", 2)
+    assert (status, data["exhaustive"]) == (0, False)
+    assert "other answers about whether a process has ended" in data["coverage"]["untried"]
+
+
 @pytest.mark.parametrize(
     ("what", "said"),
     [

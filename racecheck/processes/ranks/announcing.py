@@ -26,7 +26,7 @@ OURS = (*(str(Path(__file__).parents[1] / each) for each in ("ranks", "contents"
 _replies = threading.local()
 _AT_ONCE = frozenset({
     "group", "limit", "looks at clock", "looks at collective", "looks at directory", "looks at last read",
-    "looks at time", "note", "observed", "starting", "submit",
+    "looks at process", "looks at time", "note", "observed", "starting", "submit",
 })  # fmt: skip
 """Announcements that the supervisor answers whatever other threads do."""
 

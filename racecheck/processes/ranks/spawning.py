@@ -228,8 +228,10 @@ def _await(popens: list[Popen], timeout: float | None) -> None:
     """Wait until one of these has ended, for at most ``timeout`` seconds (0: only look, None: without a limit)."""
     while all(each.returncode is None for each in popens):
         key = f"{ENDED}{len(_known) + 1}"
-        if timeout == 0 and not _ask("check", key, settled=False):
-            return
+        if timeout == 0:
+            announce({"is": "looks at process"})
+            if not _ask("check", key, settled=False):
+                return
         answer = _ask("get", key, limit=round((timeout or 0) * 1e9))
         if not isinstance(answer, str):
             return

@@ -233,6 +233,11 @@ def _look_at_last_read(state: State, message: dict[str, Any]) -> None:
     state.ledger.untried("other access times of a file")
 
 
+def _look_at_process(state: State, message: dict[str, Any]) -> None:
+    del message
+    state.ledger.untried("other answers about whether a process has ended")
+
+
 def _look_at_clock(state: State, message: dict[str, Any]) -> None:
     del message
     state.ledger.note(CLOCKS)
@@ -256,6 +261,7 @@ _LOOKS: Mapping[str, Callable[[State, dict[str, Any]], None]] = {
     "looks at clock": _look_at_clock,
     "looks at directory": _look_at_directory,
     "looks at last read": _look_at_last_read,
+    "looks at process": _look_at_process,
     "looks at time": _look_at_time,
     "note": _note,
     "usage": _refuse,

@@ -90,6 +90,15 @@ def orphans() -> None:
     os._exit(4)
 
 
+def polls() -> None:
+    """The parent asks whether a process is alive while the others are at work."""
+    context = mp.spawn(touch, nprocs=2, join=False)
+    if not context.processes[0].is_alive():
+        (OUT / "late").touch()
+    while not context.join():
+        pass
+
+
 def twice() -> None:
     for _ in range(2):
         mp.spawn(touch, nprocs=2)
@@ -102,6 +111,7 @@ WAYS = {
     "queue": shares,
     "orphans": orphans,
     "twice": twice,
+    "polls": polls,
     "fork": lambda: mp.start_processes(guarded, nprocs=2, start_method="fork"),
     "none": lambda: torch.save({"weights": torch.ones(2)}, OUT / "model.pt"),
     **{how: lambda how=how: mp.spawn(dies, args=(how,), nprocs=2) for how in ("kill", "exit", "leave", "raise")},
