@@ -11,7 +11,7 @@ from tests.support.launching import TORCHRUN, Racecheck
 from tests.support.outside import snapshot
 
 pytestmark = pytest.mark.xdist_group("programs")
-KILLS = ["--fault", "kill-job on any nth=each", "--schedules", "30"]
+KILLS = ["--fault", "kill-job on any nth=each", "--schedules", "10"]
 RESUMABLE = [*TORCHRUN, "resumable.py"]
 
 
@@ -37,7 +37,7 @@ def test_without_a_command_of_its_own_the_same_one_is_launched_again(programs: P
     status, text = racecheck("run", "--watch", "out", "--json", *KILLS, "--", *RESUMABLE)
     assert status == 0, text
     data = json.loads(text)
-    assert data["schedules"] == 30
+    assert data["schedules"] == 10
     status, text = racecheck("run", "--watch", "out", "--explain", 0, *KILLS, "--", *RESUMABLE, "--in-place")
     assert status == 1, text
     assert "recovery, rank 1  raised EOFError (resumable.py:34 <module>)" in text
@@ -62,9 +62,10 @@ def test_the_recovery_runs_on_crash_states(programs: Path, racecheck: Racecheck,
     ("again", "said"),
     [
         ("torchrun --nproc-per-node=2 resumable.py --fail", "the recovery failed: rank 0 exited with status 7"),
-        (
+        pytest.param(
             "torchrun --nproc-per-node=2 resumable.py --hang",
             "in the recovery: rank 0 did not end: reached the limit",
+            marks=pytest.mark.slow,
         ),
     ],
 )
