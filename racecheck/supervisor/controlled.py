@@ -179,7 +179,7 @@ class Supervisor:
                     self._state.current = self._next(options)
                     self._execute(self._state.current)
                     self._state.cause = self._state.trace[-1].clock
-                elif self._run_out():
+                elif self._run_out(math.inf):
                     continue
                 elif not self._injector.expire(idle=True) and (
                     self._all_exit() or self._is_stuck() or not self._waits_for_a_time()
@@ -188,14 +188,17 @@ class Supervisor:
         except Over as over:
             return over.why
 
-    def _run_out(self) -> bool:
-        """End the soonest time limit of a wait for a key or a collective, if any: nothing else can continue."""
+    def _run_out(self, before: float) -> bool:
+        """End the wait for a key or a collective whose time limit is over first, if that is ``before`` then.
+
+        Returns whether there was one.
+        """
         limited = [task for task in self._state.stopped_tasks() if _limit(task)]
-        if not limited:
+        task = min(limited, key=_due, default=None)
+        if task is None or _due(task) >= before:
             return False
-        task = min(limited, key=_limit)
         self._state.changes += 1
-        self._state.time.tick(self._state.time.elapsed + _limit(task))
+        self._state.time.tick(_due(task))
         reply(task, {"error": "wait timeout: the keys were not set"} if _announces(task, "store") else "run out")
         return True
 
@@ -204,7 +207,7 @@ class Supervisor:
         soonest = self._soonest(options)
         if not self._all_exit() and self._launcher.act(soonest if options else math.inf):
             return True
-        return self._limits.run_out(soonest)
+        return self._limits.run_out(soonest) or self._run_out(soonest)
 
     def _soonest(self, options: list[Task]) -> float:
         """Return when an option continues by itself: at once, or when it has slept; a thread that polls never does."""
@@ -256,6 +259,7 @@ class Supervisor:
         announcement.op = announced_ops.announced_op(task, stacks=self._state.stacks)
         if announcement.message["is"] == "wait":
             self._state.collectives.awaited(task.rank.number, announcement.message["ticket"])
+        announcement.since = self._state.time.elapsed
         if announcement.message.get("limit"):
             self._state.ledger.untried("an earlier timeout of a wait for a collective or a store key")
         if announcement.message["is"] == "exit":
@@ -483,8 +487,8 @@ class Supervisor:
         task.rank.kills = True
         self._note_handlers(task.rank, number)
         for rank in self._state.ranks:
-            if rank is not task.rank and number > 0 and not rank.gone and signals.reaches(request, rank):
-                rank.kills = True
+            if rank is not task.rank and number > 0 and signals.reaches(request, rank):
+                rank.kills = not rank.gone
                 self._state.ledger.untried("other moments for a signal between ranks")
 
     def _begin_to_wait(self, request: Request) -> None:
@@ -615,6 +619,11 @@ def _only_waits(task: Task) -> bool:
 def _limit(task: Task) -> int:
     """Return after how many nanoseconds a program's own limit ends a wait for a key or a collective, or 0."""
     return int(task.announcement.message.get("limit", 0)) if task.announcement is not None else 0
+
+
+def _due(task: Task) -> int:
+    """Return when that limit is over, in virtual nanoseconds."""
+    return _limit(task) + (task.announcement.since if task.announcement is not None else 0)
 
 
 def _announces(task: Task, what: str) -> bool:

@@ -334,6 +334,33 @@ def limited_key(rank: Rank) -> str:
     return "set"
 
 
+@scenario(ranks=2, sizes={"seconds": 3})
+def key_beside_a_sleep(rank: Rank) -> str:
+    """Rank 0 waits some seconds for a key that rank 1 sets after ten."""
+    store = dist.distributed_c10d._get_default_store()
+    if rank.rank:
+        time.sleep(10)
+        store.set("key", "")
+        return ""
+    try:
+        store.wait(["key"], timedelta(seconds=rank.sizes["seconds"]))
+    except RuntimeError:
+        return "timed out"
+    return "set"
+
+
+@scenario(ranks=2, sizes={"seconds": 3})
+def barrier_beside_a_sleep(rank: Rank) -> str:
+    """Rank 0 waits some seconds in a barrier to which rank 1 comes after ten."""
+    if rank.rank:
+        time.sleep(10)
+    try:
+        dist.barrier(async_op=True).wait(timedelta(seconds=rank.sizes["seconds"]))
+    except RuntimeError:
+        return "timed out"
+    return "met"
+
+
 @scenario(ranks=2)
 def no_number(rank: Rank) -> str:
     store = dist.distributed_c10d._get_default_store()

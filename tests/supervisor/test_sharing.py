@@ -8,6 +8,7 @@ from racecheck.explore.search import Report, Search, explore
 from racecheck.model.nouns import Outcome, Returned, Stopped, Verdict, Violation
 from racecheck.processes.session import Session
 from racecheck.supervisor.threads import announced_ops
+from racecheck.targets.scenarios import make_world
 from tests.support.targets import target
 
 BOTH = {"[True]", "[False]"}
@@ -169,3 +170,19 @@ def test_an_exec_gives_back_the_locks_of_the_files_that_it_closes(session: Sessi
     report = explore(session, Search(scenario, scenario.world, scenario.invariants, strategy="dpor", schedules=3))
     assert report.verdict is Verdict.PASS
     assert any("an exec that releases a lock" in each for each in report.coverage.untried)
+
+
+@pytest.mark.parametrize(("seconds", "end"), [(3, "timed out"), (20, "set")])
+def test_a_limited_wait_for_a_key_ends_in_virtual_time(session: Session, seconds: int, end: str) -> None:
+    scenario = target("sharing", "key_beside_a_sleep")
+    world = make_world(scenario.world, sizes={"seconds": seconds})
+    report = explore(session, Search(scenario, world, scenario.invariants, schedules=50))
+    assert {ending.outcome.results for ending in report.endings} == {(Returned(end), Returned(""))}
+
+
+@pytest.mark.parametrize(("seconds", "end"), [(3, "timed out"), (20, "met")])
+def test_a_limited_wait_for_a_collective_ends_in_virtual_time(session: Session, seconds: int, end: str) -> None:
+    scenario = target("sharing", "barrier_beside_a_sleep")
+    world = make_world(scenario.world, sizes={"seconds": seconds})
+    report = explore(session, Search(scenario, world, (), schedules=20))
+    assert {ending.outcome.results[0] for ending in report.endings} == {Returned(end)}

@@ -8,12 +8,11 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from racecheck.kernel import proc
 from racecheck.supervisor.threads.tasks import Rank, Request
 
 
 def reaches(request: Request, rank: Rank) -> bool:
-    """Return whether a signal that a call sends may reach a process of a rank."""
+    """Return whether a signal that a call sends may reach a process of a rank, or might have before that ended."""
     target = ctypes.c_int(request.arguments[0] & 0xFFFFFFFF).value
     if request.call.name == "pidfd_send_signal":
         target = _process_of(request.task.process.pid, target)
@@ -35,5 +34,7 @@ def _process_of(pid: int, descriptor: int) -> int:
 
 
 def _group(pid: int) -> int:
-    """Return the group of a process, 0 if it is gone."""
-    return os.getpgid(pid) if not proc.has_ended(pid) else 0
+    """Return the group of a process; one that is gone led its own, as ranks do."""
+    with suppress(ProcessLookupError):
+        return os.getpgid(pid)
+    return pid

@@ -113,7 +113,7 @@ class GilWait:
 class Announcement:
     """A thread's announcement, which waits for its answer.
 
-    It has an ``op`` where the answer depends on the order of ranks.
+    It has an ``op`` where the answer depends on the order of ranks.  ``since`` is when it was placed (virtual time).
     """
 
     id: int
@@ -121,6 +121,7 @@ class Announcement:
     reply: int
     room: int
     op: Op | None = None
+    since: int = 0
 
 
 @dataclass(slots=True, eq=False)
