@@ -12,7 +12,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -478,14 +478,15 @@ class Supervisor:
         if request.call.family == "kill":
             self._note_signal(task, request)
         if request.call.family == "exit":
-            self._note_handlers(task.rank, signal.SIGCHLD)
+            busy = {each.process.pid for each in task.rank.stopped_tasks()}  # others sleep until it has ended
+            self._note_handlers(signal.SIGCHLD, [pid for pid in task.rank.processes if pid in busy])
             self._cut(task)
 
     def _note_signal(self, task: Task, request: Request) -> None:
         """Note a signal, which the kernel is about to send: the ranks that it may end are waited for."""
         number = request.number("signal")
         task.rank.kills = True
-        self._note_handlers(task.rank, number)
+        self._note_handlers(number, task.rank.processes)
         for rank in self._state.ranks:
             if rank is not task.rank and number > 0 and signals.reaches(request, rank):
                 rank.kills = not rank.gone
@@ -497,9 +498,9 @@ class Supervisor:
         self._record(request, Answer())
         request.op = replace(request.op, args={**request.op.args, "waits": 2})
 
-    def _note_handlers(self, rank: Rank, number: int) -> None:
-        """Note a signal to a process of a rank: its handler runs before that process's next op, never later."""
-        if number > 0 and any(proc.is_caught(pid, number) for pid in rank.processes):
+    def _note_handlers(self, number: int, pids: Iterable[int]) -> None:
+        """Note a signal to processes of a rank: a handler runs before that process's next op, never later."""
+        if number > 0 and any(proc.is_caught(pid, number) for pid in pids):
             self._state.ledger.untried("other moments for a signal handler")
 
     def _resolve(self, request: Request) -> bool:

@@ -56,7 +56,7 @@ def test_a_correct_script_passes(run: Any, what: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "how", [*(pytest.param(each, marks=pytest.mark.slow) for each in ("kill", "leave", "exit")), "exit", "raise"]
+    "how", [*(pytest.param(each, marks=pytest.mark.slow) for each in ("kill", "leave", "exit")), "raise"]
 )
 def test_the_parent_learns_of_a_process_that_dies_as_it_does_without_racecheck(
     programs: Path, run: Any, how: str

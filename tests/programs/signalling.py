@@ -59,3 +59,28 @@ def asks(rank: Rank) -> None:
     signal.signal(signal.SIGUSR1, lambda *_: None)
     signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
     time.sleep(1)
+
+
+@scenario(ranks=1)
+def shells(rank: Rank) -> int:
+    """The rank runs a shell, which handles SIGCHLD, and waits for its commands."""
+    import subprocess
+
+    place = rank.path / str(rank.rank)
+    place.mkdir()
+    (place / "a").write_text("a")
+    return subprocess.run(["sh", "-c", "cp a b && mv b c"], cwd=place, check=False).returncode
+
+
+@scenario(ranks=1)
+def handles_children(rank: Rank) -> list[int]:
+    """A handler of SIGCHLD runs while the process is at work: it may run earlier or later."""
+    import subprocess
+
+    found: list[int] = []
+    signal.signal(signal.SIGCHLD, lambda *_: found.append(len(os.listdir(rank.path))))
+    child = subprocess.Popen(["touch", rank.path / "child"])
+    for number in range(3):
+        (rank.path / str(number)).touch()
+    child.wait()
+    return found

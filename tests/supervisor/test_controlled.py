@@ -262,4 +262,4 @@ def test_the_name_that_is_taken_is_the_errors_path(session: Session) -> None:
 
 def test_an_errors_path_is_as_places_show_it(session: Session) -> None:
     failed = run(session, "fails_at_the_top").results
-    assert [each.path for each in failed if isinstance(each, Raised)] == [".", "TMPDIR/1/none"]
+    assert [each.path for each in failed if isinstance(each, Raised)] == [".", "TMPDIR/0/none"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from racecheck.explore.runner import run_once, warm_up
+from racecheck.explore.search import Search, explore
 from racecheck.model.nouns import Died, Outcome, Returned
 from racecheck.processes.session import Session
 from tests.support.resharding import by_default
@@ -37,3 +38,16 @@ def test_a_question_and_a_signal_to_oneself_are_no_signals_between_ranks(session
     outcome = by_default_order(session, "asks")
     assert all(isinstance(each, Returned) for each in outcome.results)
     assert GAP not in outcome.coverage.untried
+
+
+def test_a_shell_that_waits_for_its_commands_leaves_nothing_open(session: Session) -> None:
+    scenario = target("signalling", "shells")
+    report = explore(session, Search(scenario, scenario.world, scenario.invariants, schedules=50))
+    assert report.exhaustive, report.claim
+    assert report.coverage.untried == {}
+
+
+def test_a_handler_beside_work_is_a_gap(session: Session) -> None:
+    scenario = target("signalling", "handles_children")
+    report = explore(session, Search(scenario, scenario.world, scenario.invariants, schedules=30))
+    assert "other moments for a signal handler" in report.coverage.untried
