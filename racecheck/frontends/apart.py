@@ -88,7 +88,7 @@ def explore_apart(asked: Asked, directory: Path, announce: Callable[[Report], No
 def _next(answers: IO[bytes]) -> tuple[str, Any]:
     """Return the next answer of our own process."""
     try:
-        found: tuple[str, Any] = pickle.load(answers)  # noqa: S301  (we have started it, and it is our own code)
+        found: tuple[str, Any] = pickle.load(answers)  # noqa: S301  (the pipe leads to a process that only we could start, and that runs this file)
     except EOFError:
         raise CannotRun("the process that runs the launch command was killed, or ran out of memory") from None
     return found
@@ -112,7 +112,7 @@ def main() -> None:
             pickle.dump((what, value), answers)
             answers.flush()
 
-        asked: Asked = pickle.load(sys.stdin.buffer)  # noqa: S301  (the process that has started us)
+        asked: Asked = pickle.load(sys.stdin.buffer)  # noqa: S301  (standard input is the pipe of `explore_apart`)
         try:
             with as_interrupt(signal.SIGTERM):
                 answer("report", _explore(asked, lambda report: answer("announced", report)))

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 
 from racecheck import Rank, scenario
 
@@ -19,28 +20,27 @@ def pids(rank: Rank, own: int) -> list[int]:
     return found
 
 
+def sends(rank: Rank, own: int, send: Callable[[int], None]) -> None:
+    """Rank 0 sends something to rank 1, while all are still there."""
+    other = pids(rank, own)[1]
+    if rank.rank == 0:
+        send(other)
+    time.sleep(1)
+
+
 @scenario(ranks=3)
 def by_number(rank: Rank) -> None:
-    other = pids(rank, os.getpid())[1]
-    if rank.rank == 0:
-        os.kill(other, signal.SIGTERM)
-    time.sleep(1)
+    sends(rank, os.getpid(), lambda other: os.kill(other, signal.SIGTERM))
 
 
 @scenario(ranks=3)
 def by_descriptor(rank: Rank) -> None:
-    other = pids(rank, os.getpid())[1]
-    if rank.rank == 0:
-        signal.pidfd_send_signal(os.pidfd_open(other), signal.SIGTERM)
-    time.sleep(1)
+    sends(rank, os.getpid(), lambda other: signal.pidfd_send_signal(os.pidfd_open(other), signal.SIGTERM))
 
 
 @scenario(ranks=3)
 def by_group(rank: Rank) -> None:
-    other = pids(rank, os.getpgrp())[1]
-    if rank.rank == 0:
-        os.killpg(other, signal.SIGTERM)
-    time.sleep(1)
+    sends(rank, os.getpgrp(), lambda other: os.killpg(other, signal.SIGTERM))
 
 
 @scenario(ranks=3)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from multiprocessing import connection, context, popen_spawn_posix, process, reduction, spawn
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import IO, Any
 
 from racecheck.model.package import is_installed
 from racecheck.processes.ranks.announcing import announce, stack
@@ -69,12 +69,13 @@ class Popen:
         _popens.append(self)
         _by_sentinel[self.sentinel] = self
         with io.BytesIO() as data:
-            context.set_spawning_popen(self)  # type: ignore[arg-type]
+            set_spawning: Any = context.set_spawning_popen  # it says which classes it takes; any with these methods do
+            set_spawning(self)
             try:
                 reduction.dump(spawn.get_preparation_data(process_object._name), data)
                 reduction.dump(process_object, data)
             finally:
-                context.set_spawning_popen(None)
+                set_spawning(None)
             given = {"data": data.getvalue().hex(), "environment": {**os.environ}}
         _place(number).write_text(json.dumps(given))
         _tell(f"process {number}", "started")
@@ -139,10 +140,9 @@ def be_parent(ranks: int, directory: str, own: str) -> None:
     """
     _ranks[:], _own[:] = [ranks], [own]
     named = functools.partial(tempfile.NamedTemporaryFile, dir=own)
-    sys.modules["torch.multiprocessing.spawn"].tempfile = SimpleNamespace(NamedTemporaryFile=named)  # type: ignore[attr-defined]
-    process.ORIGINAL_DIR = directory  # type: ignore[attr-defined]
+    _replace("torch.multiprocessing.spawn", tempfile=SimpleNamespace(NamedTemporaryFile=named))
+    _replace("multiprocessing.process", ORIGINAL_DIR=directory)
     start, original = popen_spawn_posix.Popen, connection.wait
-    popen_spawn_posix.Popen = lambda made: (Popen if _is_rank(made) else start)(made)  # type: ignore[assignment,misc,return-value]
 
     def wait(objects: Iterable[Any], timeout: float | None = None) -> list[Any]:
         given = [*objects]
@@ -154,8 +154,14 @@ def be_parent(ranks: int, directory: str, own: str) -> None:
         _await(awaited, timeout)
         return [each.sentinel for each in awaited if each.returncode is not None]
 
-    connection.wait = wait  # type: ignore[assignment]
+    _replace("multiprocessing.popen_spawn_posix", Popen=lambda made: (Popen if _is_rank(made) else start)(made))
+    _replace("multiprocessing.connection", wait=wait)
     announce({"is": "parent"})
+
+
+def _replace(module: str, **names: Any) -> None:
+    """Give names of a library's module another meaning in this process."""
+    vars(sys.modules[module]).update(names)
 
 
 def _is_rank(made: Any) -> bool:
@@ -183,15 +189,15 @@ def run_child(number: int, own: str) -> None:
     os.environ.clear()
     os.environ.update(given["environment"])
     _tell(f"pid of process {number}", str(os.getpid()))
-    sys.modules["torch.multiprocessing.spawn"]._prctl_pr_set_pdeathsig = lambda _: None  # type: ignore[attr-defined]
+    _replace("torch.multiprocessing.spawn", _prctl_pr_set_pdeathsig=lambda _: None)  # the supervisor sends that signal
     with io.BytesIO(bytes.fromhex(given["data"])) as data:
-        process.current_process()._inheriting = True  # type: ignore[attr-defined]
+        vars(process.current_process())["_inheriting"] = True  # as spawn._main does
         try:
-            spawn.prepare(pickle.load(data))  # noqa: S301  (from the program's own process, as without us)
-            made = pickle.load(data)  # noqa: S301
+            spawn.prepare(_unpickled(data))
+            made = _unpickled(data)
             _tell(f"process {number} loaded", "")
         finally:
-            del process.current_process()._inheriting  # type: ignore[attr-defined]
+            del vars(process.current_process())["_inheriting"]
     raised: list[BaseException] = []
     _note_errors(made, raised)
     status = made._bootstrap()
@@ -199,6 +205,11 @@ def run_child(number: int, own: str) -> None:
         raise raised[0]
     if status:
         raise SystemExit(status)
+
+
+def _unpickled(data: IO[bytes]) -> Any:
+    """Return what the program's own process has pickled; without racecheck its new process unpickles the same."""
+    return pickle.load(data)  # noqa: S301  (the program's own data: what it may run, the program may run anyway)
 
 
 def _note_errors(made: Any, raised: list[BaseException]) -> None:
