@@ -8,6 +8,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,7 @@ from racecheck.targets.scenarios import make_world
 
 _MAIN = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from racecheck.frontends.apart import main; main()"
 _PR_SET_PDEATHSIG = 1
-_ERRORS = {"UsageError": UsageError, "CannotRun": CannotRun, "InternalError": InternalError}
+_ERRORS = {"UsageError": UsageError, "CannotRun": CannotRun}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +46,15 @@ class Asked:
 
 def ask(scenario: Launched, changes: dict[str, Any], invariants: Sequence[Invariant], **search: Any) -> Asked:
     """Return the search of a launch command; ``search`` is what `Search` takes beside the scenario and its world."""
+    again = scenario.resumed_by(changes.get("faults"))
     every = {**scenario.changes, **changes}
-    resume_with = "" if scenario.resume_with is None and every.get("faults") else scenario.resume_with
-    return Asked(scenario.command, scenario.watch, scenario.start, resume_with, every, tuple(invariants), search)
+    return Asked(scenario.command, scenario.watch, scenario.start, again, every, tuple(invariants), search)
 
 
 def explore_apart(asked: Asked, directory: Path, announce: Callable[[Report], None]) -> Report:
     """Return the report of a search, made by a process that runs in a directory; ``announce`` gets a FAIL at once.
 
-    Ctrl-C ends the search, and what was found is kept.  Raises `UsageError`, `CannotRun` and `InternalError`.
+    Ctrl-C ends the search, and what was found is kept.  Raises `UsageError`; `CannotRun`, also for an internal error.
     """
     process = subprocess.Popen(
         [sys.executable, "-c", _MAIN, json.dumps([each or os.getcwd() for each in sys.path])],
@@ -118,8 +119,12 @@ def main() -> None:
                 answer("report", _explore(asked, lambda report: answer("announced", report)))
         except KeyboardInterrupt:
             return
-        except (UsageError, CannotRun, InternalError) as error:
+        except (UsageError, CannotRun) as error:
             answer(type(error).__name__, str(error))
+        except Exception as error:  # noqa: BLE001  (the process that asked reports it, whatever it is)
+            traceback.print_exc()
+            is_known = isinstance(error, InternalError)
+            answer("CannotRun", str(error if is_known else InternalError(f"{type(error).__name__}: {error}")))
 
 
 def _explore(asked: Asked, announce: Callable[[Report], None]) -> Report:

@@ -49,11 +49,14 @@ def prepare(
     return program, slot
 
 
-def started(scenario: Scenario, settings: Config) -> tuple[Scenario, Slot | None]:
-    """Return a scenario that can be run, and the slot that it needs: a launch command is started for that."""
+def started(scenario: Scenario, settings: Config, faults: object = ()) -> tuple[Scenario, Slot | None]:
+    """Return a scenario that can be run, and the slot that it needs: a launch command is started for that.
+
+    ``faults``: beside those of its own world.
+    """
     if not isinstance(scenario, Launched):
         return scenario, slot_of(scenario, settings)
-    found, slot = prepare(scenario.command, scenario.watch, scenario.start, scenario.resume_with, settings)
+    found, slot = prepare(scenario.command, scenario.watch, scenario.start, scenario.resumed_by(faults), settings)
     program = copy(found)
     program.invariants, program.world = scenario.invariants, make_world(found.world, **scenario.changes)
     return program, slot

@@ -33,8 +33,12 @@ class Launched(Scenario):
     ) -> None:
         super().__init__(_run, world=World(ranks=1), **scenario)
         self.command, self.watch, self.start, self.changes = tuple(command), watch, start, changes
-        self.resume_with = "" if resume_with is None and changes.get("faults") else resume_with
+        self._resume_with = resume_with
         self.module, self.file = place
+
+    def resumed_by(self, faults: object) -> str | None:
+        """Return the command of the recovery: "" for the same one, which it is where there are faults and no other."""
+        return "" if self._resume_with is None and (faults or self.changes.get("faults")) else self._resume_with
 
     @property
     def name(self) -> str:

@@ -86,6 +86,12 @@ def test_queues_and_shared_tensors_reach_the_ranks_and_the_claim_names_that(run:
     assert "INCOMPLETE: not tried: shared memory, or a semaphore, that several ranks use" in data["claim"]
 
 
+@pytest.mark.slow
+def test_a_process_that_is_not_started_this_time_is_not_waited_for(run: Any) -> None:
+    status, data = run("fewer", "--schedules", 3, "--fault", "kill-job on utime")
+    assert (status, data["verdict"]) == (0, "PASS"), data
+
+
 def test_a_question_whether_a_process_lives_is_a_gap(run: Any) -> None:
     status, data = run("polls", "--schedules", 2)
     assert (status, data["exhaustive"]) == (0, False)

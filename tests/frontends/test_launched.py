@@ -100,6 +100,8 @@ def test_the_command_line_lists_and_runs_them(tested: Path, racecheck: Racecheck
     ]  # fmt: skip
     status, text = racecheck("run", "test_programs.py::saves", "--schedules", 3, "--json")
     assert (status, json.loads(text)["schedules"], len(json.loads(text)["world"]["faults"])) == (0, 3, 1)
+    status, text = racecheck("run", "test_programs.py::race", "--fault", "kill-job on any", "--schedules", 1, "--full")
+    assert "one order of the recovery's ops" in text, "a fault brings the same command as the recovery"
 
 
 def test_ctrl_c_ends_it_and_leaves_no_process(tested: Path) -> None:

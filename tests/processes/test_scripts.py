@@ -74,3 +74,23 @@ def test_a_script_that_fails_before_it_starts_anything_is_refused_with_its_last_
     (place / "fails.py").write_text("raise SystemExit('no configuration')\n")
     with pytest.raises(UsageError, match=r"fails\.py failed before it started a rank: no configuration"):
         capture.launch([sys.executable, "fails.py"], place / "out", ABSENT)
+
+
+def test_a_process_that_the_script_forks_says_nothing(place: Path) -> None:
+    (place / "forks.py").write_text(
+        "import os\nfrom multiprocessing import get_context\n"
+        "def work():\n    pass\n"
+        "if __name__ == '__main__':\n"
+        "    if pid := os.fork():\n"
+        "        os.waitpid(pid, 0)\n"
+        "        get_context('spawn').Process(target=work).start()\n"
+    )
+    assert capture.launch([sys.executable, "forks.py"], place / "out", ABSENT).ranks == 1
+
+
+def test_the_script_s_own_functions_are_ranks_wherever_it_lies(place: Path) -> None:
+    """Also below the directory of the environment, or of Python itself."""
+    inside = place / "site-packages"
+    inside.mkdir()
+    shutil.copy(place / "spawning.py", inside)
+    assert capture.launch([sys.executable, "site-packages/spawning.py", "processes"], place / "out", ABSENT).ranks == 2

@@ -377,7 +377,7 @@ def run(
         again = "" if resume_with is None and faults_ and not compares else resume_with
         scenario, slot = launching.prepare(target, watch, from_, again, settings)
     else:
-        scenario, slot = launching.started(_load(program.only_target(target, from_, resume_with)), settings)
+        scenario, slot = launching.started(_load(program.only_target(target, from_, resume_with)), settings, faults_)
     if compares:
         return program.compare(scenario, slot, settings, seed=seed, as_json=as_json)
     world = make_world(

@@ -168,8 +168,9 @@ def _is_rank(made: Any) -> bool:
     """Return whether a process runs a function of the program's; a library's are helpers (pools, managers, loaders)."""
     torchs = sys.modules["torch.multiprocessing.spawn"]
     target = getattr(made, "_target", None)
-    owner = sys.modules.get(target.__module__ if hasattr(target, "__module__") else type(made).__module__)
-    return target is torchs._wrap or not is_installed(getattr(owner, "__file__", None) or sys.prefix)
+    name = target.__module__ if hasattr(target, "__module__") else type(made).__module__
+    file = getattr(sys.modules.get(name), "__file__", None) or sys.prefix
+    return target is torchs._wrap or name == "__main__" or not is_installed(file)
 
 
 def _place(number: int) -> Path:

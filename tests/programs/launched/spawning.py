@@ -99,6 +99,14 @@ def polls() -> None:
         pass
 
 
+def fewer() -> None:
+    """A later start needs one process only."""
+    flag = OUT / "flag"
+    count = 1 if flag.exists() else 2
+    flag.touch()
+    mp.spawn(touch, nprocs=count)
+
+
 def twice() -> None:
     for _ in range(2):
         mp.spawn(touch, nprocs=2)
@@ -112,6 +120,7 @@ WAYS = {
     "orphans": orphans,
     "twice": twice,
     "polls": polls,
+    "fewer": fewer,
     "fork": lambda: mp.start_processes(guarded, nprocs=2, start_method="fork"),
     "none": lambda: torch.save({"weights": torch.ones(2)}, OUT / "model.pt"),
     **{how: lambda how=how: mp.spawn(dies, args=(how,), nprocs=2) for how in ("kill", "exit", "leave", "raise")},

@@ -21,9 +21,9 @@ def _is_rank(made: Any) -> bool:
     """Return whether a process runs a function of the program's, as `racecheck.processes.ranks.spawning` tells it."""
     target = getattr(made, "_target", None)
     name = target.__module__ if hasattr(target, "__module__") else type(made).__module__
-    file = getattr(sys.modules.get(name), "__file__", None) or sys.prefix
-    is_installed = file.startswith((sys.prefix, sys.base_prefix)) or "/site-packages/" in file
-    return name == "torch.multiprocessing.spawn" or not is_installed
+    file = getattr(sys.modules.get(name), "__file__", None) or f"{sys.prefix}/"
+    is_installed = file.startswith((f"{sys.prefix}/", f"{sys.base_prefix}/")) or "/site-packages/" in file
+    return name in {"__main__", "torch.multiprocessing.spawn"} or not is_installed
 
 
 def count_starts(report: Callable[[int], None]) -> None:
@@ -67,4 +67,10 @@ def count_starts(report: Callable[[int], None]) -> None:
 
     original = popen_spawn_posix.Popen
     vars(popen_spawn_posix)["Popen"] = lambda made: (Popen if _is_rank(made) else original)(made)
-    atexit.register(lambda: report(started))  # also where there were none
+    this = os.getpid()
+
+    def end_of_script() -> None:
+        if os.getpid() == this:  # a process that it has forked says nothing
+            report(started)
+
+    atexit.register(end_of_script)
