@@ -478,7 +478,7 @@ class Supervisor:
         if request.call.family == "kill":
             self._note_signal(task, request)
         if request.call.family == "exit":
-            busy = {each.process.pid for each in task.rank.stopped_tasks()}  # others sleep until it has ended
+            busy = {each.process.pid for each in task.rank.tasks.values() if each.is_held}  # others sleep until it ends
             self._note_handlers(signal.SIGCHLD, [pid for pid in task.rank.processes if pid in busy])
             self._cut(task)
 

@@ -88,7 +88,7 @@ def test_queues_and_shared_tensors_reach_the_ranks_and_the_claim_names_that(run:
 
 @pytest.mark.slow
 def test_a_process_that_is_not_started_this_time_is_not_waited_for(run: Any) -> None:
-    status, data = run("fewer", "--schedules", 3, "--fault", "kill-job on utime")
+    status, data = run("fewer", "--schedules", 3, "--fault", "kill-job on close")
     assert (status, data["verdict"]) == (0, "PASS"), data
 
 
