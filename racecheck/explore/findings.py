@@ -34,7 +34,7 @@ from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hin
 
 from racecheck.explore import former_names
 from racecheck.model.errors import UsageError
-from racecheck.model.nouns import Constraint, Event, Judgement, Outcome, RankResult, Weights
+from racecheck.model.nouns import Constraint, Event, Judgement, Outcome, RankResult, Weights, World
 from racecheck.targets.programs import Launch
 from racecheck.targets.scenarios import Scenario
 
@@ -248,8 +248,8 @@ class Format:
             raise UsageError(f"unknown version {shown} of {self._plain} files; {self.hint}")
 
 
-_ADDED: Mapping[type, Mapping[str, Any]] = {Weights: {"series": ""}}
-"""Fields that files of an earlier racecheck lack, with their values there."""
+_ADDED: Mapping[type, Mapping[str, Any]] = {Weights: {"series": ""}, World: {"parts": []}}
+"""Fields that files of an earlier racecheck lack, with their values there; they are left out where they have these."""
 
 FINDING = Format(FORMAT, VERSION, "a finding", "create it again with racecheck run", optional=("launch", "resumed"))
 
@@ -288,6 +288,7 @@ def _dump(value: Any) -> Any:
         return value.name
     if is_dataclass(value):
         data = {each.name: _dump(getattr(value, each.name)) for each in fields(value)}
+        data = {name: each for name, each in data.items() if (name, each) not in _ADDED.get(type(value), {}).items()}
         return {"is": type(value).__name__, **data} if type(value) in _TAGGED else data
     if isinstance(value, Mapping):
         return {str(key): _dump(each) for key, each in sorted(value.items())}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +117,7 @@ def load(path: Path, scenario: Reference, world: World, seed: str) -> Cut:
     for what, theirs, ours in (
         ("of another scenario", found.scenario.target, scenario.target),
         ("of another version of the scenario's file", found.scenario.source, scenario.source),
-        ("in another world", found.world, world),
+        ("in another world", replace(found.world, parts=world.parts), world),
         ("with another seed", found.seed, seed),
     ):
         if theirs != ours:

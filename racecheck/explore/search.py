@@ -28,10 +28,11 @@ from racecheck.model.compare import effect, fingerprint
 from racecheck.model.errors import CannotRun, InternalError, UsageError
 from racecheck.model.nouns import Coverage, Invariant, Judgement, Outcome, Tried, Verdict, Violation, World
 from racecheck.processes.session import Session
-from racecheck.scheduling import strategies
+from racecheck.scheduling import parts, strategies
 from racecheck.scheduling.claims import Claim, lowered, merged, of_run, pending
 from racecheck.scheduling.explain import INTERRUPTED, MOST, Explanation, explain
 from racecheck.scheduling.minimise import repeated, same_failure
+from racecheck.scheduling.parts import Parts
 from racecheck.scheduling.predict import Prediction, Race, predict
 from racecheck.scheduling.relation import Relation
 from racecheck.scheduling.strategies import Auto, Diverged, Replay, Staged, Strategy, Sweep
@@ -156,6 +157,8 @@ class _Exploration:
 
     def __init__(self, session: Session, search: Search) -> None:
         search = replace(search, world=search.scenario.fitted(search.world))
+        if search.earlier is not None:
+            search = replace(search, world=search.earlier.world)
         self.session, self.search = session, search
         self.started = time.perf_counter()
         self.strategy = self._make()
@@ -173,6 +176,8 @@ class _Exploration:
         self.interrupted = False
         self.rehearsal: Outcome | None = None
         self.observed: tuple[int, ...] = ()
+        self.parts = Parts(self.search.world)
+        self.begins_again = False
 
     def rehearse(self) -> None:
         """Make the session ready for the scenario.
@@ -231,6 +236,7 @@ class _Exploration:
                     self.strategy, self.begun = self._make(), self.past.begun
                     continue
             self._take(outcome)
+            self._learn_parts(outcome)
             self._crash(outcome, progress)
             if progress is not None:
                 progress(self.done, len(self.seen), self.seconds, str(self.strategy.claim()))
@@ -262,7 +268,19 @@ class _Exploration:
             return False
         return not (self.search.keep_going and self.judged.violations)
 
+    def _learn_parts(self, outcome: Outcome) -> None:
+        """Note which calls are to go in parts from now on; the strategy then has to begin again."""
+        if self.search.free:
+            return
+        self.begins_again |= self.parts.learn(outcome)
+        if self.parts.stay_whole:
+            self.shown = self.shown.join(Claim(proves=True, conditions=(parts.CONDITION,)))
+
     def _begin(self) -> bool:
+        if self.begins_again:
+            self.begins_again = False
+            self.search = replace(self.search, world=self.parts.of(self.search.world), earlier=None)
+            self.strategy = self._make()
         self.begun += 1
         return self.strategy.begin(Random(f"{self.search.seed}:{self.begun - 1}"))
 
@@ -388,6 +406,8 @@ class _Exploration:
         verdict, why = self._verdict()
         outcome = failing.outcome if failing is not None else self.largest
         claim = self.strategy.claim().join(self.shown).join(self.crashing.claim()).join(pending(why))
+        if self.begins_again:
+            claim = claim.join(Claim(proves=True, conditions=(parts.CONDITION,)))
         return Report(
             target=search.scenario.target,
             verdict=verdict,

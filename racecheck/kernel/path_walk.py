@@ -52,17 +52,19 @@ class Way:
 
     def go(self) -> None:
         """Follow the path to its end; raises `OSError` at a name that leads nowhere, which is then still to come."""
-        self._cross()
+        self.cross()
         while self.todo:
-            self._enter(self.todo[-1])
-            self._cross()
+            self.enter(self.todo[-1])
+            self.cross()
 
-    def _cross(self) -> None:
+    def cross(self) -> None:
+        """Cross over to the node's disk where that is mounted."""
         if self.mount is not None and self.mount.is_at(self.current):
             self.crossings.append(self.mount.at)
             self.current = instead(self.current, os.open(self.mount.disk, _OPEN))
 
-    def _enter(self, name: str) -> None:
+    def enter(self, name: str) -> None:
+        """Follow the next name; raises `OSError` if it leads nowhere."""
         if name == "..":
             self.turns.append(real_path(self.current))
             if self.mount is not None and self.mount.is_disk(self.current):

@@ -63,7 +63,8 @@ class World:
     one run, so that a poll loop ends.  ``sizes`` is how much the ranks do, where a scenario leaves that to its world.
     ``backend`` is "gloo", or, for ranks without control, "nccl" (each takes a GPU) or "auto" (that where there are
     as many GPUs, else gloo).  ``collectives`` says when a rank continues whose part needs nothing of its peers (the
-    root of a broadcast): "gloo" as gloo lets it, "weakest" at once, as MPI and NCCL may.
+    root of a broadcast): "gloo" as gloo lets it, "weakest" at once, as MPI and NCCL may.  ``parts`` are the calls that
+    go in two parts, each an op (`racecheck.scheduling.parts`).
     """
 
     ranks: int = 2
@@ -76,6 +77,7 @@ class World:
     max_ops: int = 20_000
     sizes: tuple[Size, ...] = ()
     collectives: str = "gloo"
+    parts: tuple[str, ...] = ()
 
     @property
     def per_node(self) -> int:

@@ -13,11 +13,14 @@ from pathlib import Path, PurePath
 from rich.cells import cell_len, set_cell_size
 
 from racecheck.model.nouns import Collective, Event, Frame, Op
+from racecheck.model.ops.halves import FIRST, SECOND, part_of
 from racecheck.model.ops.lock_ops import begins_to_wait
 from racecheck.model.package import PLACE
 
 _KINDS = {"": "none", "directory": "dir", "file": "file", "symlink": "link", "other": "other"}
 _COUNTS_BYTES = frozenset({"read", "write", "copy"})
+_PARTS = {FIRST: "first ", SECOND: "last "}
+"""The half of a call in two parts."""
 _OWN = str(PLACE)
 _INSTALLED = re.compile(r"/(site|dist)-packages/")
 _STANDARD = re.compile(r"<|.*/lib(64)?/python3(\.\d+)?t?/")
@@ -107,9 +110,11 @@ def call(op: Op) -> str:
 
 
 def subject(op: Op) -> str:
-    """Return what the op is about: its paths, or how long it sleeps."""
+    """Return what the op is about: its paths, where a link leads that it follows, or how long it sleeps."""
     if op.call == "sleep":
         return f"{op.args.get('nanoseconds', 0) / 1e9:g} s"
+    if op.call == "walk" and op.result is not None and op.result.text:
+        return escape(op.path) + _ARROW + escape(op.result.text)
     return _ARROW.join(escape(place.path) for place in op.places)
 
 
@@ -133,7 +138,7 @@ def _result(op: Op) -> str:
 
 def _success(op: Op, size: int) -> str:
     if op.call in _COUNTS_BYTES:
-        return f"{size} B"
+        return f"{_PARTS.get(part_of(op), '')}{size} B"
     if op.call == "list":
         return count(size, "entry", "entries") if size else "end"
     if op.call == "open":

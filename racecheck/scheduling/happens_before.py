@@ -6,6 +6,7 @@ added, so that two ops are ordered exactly if they are in every run that is equi
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from racecheck.model.nouns import Event, Op
 from racecheck.model.ops import store_ops
 from racecheck.model.ops.footprint import Dependence, Footprint, Location, Mode, depends, only_reads
+from racecheck.model.ops.halves import FIRST, SECOND, keeps_waiting, part_of
 from racecheck.model.ops.lock_ops import LockHistory, releases, waits
 
 _YIELDS = frozenset({"sleep", "test", "poll", "wait"})
@@ -56,6 +58,7 @@ class Order:
         self._threads: dict[str, _Thread] = {}
         self._touched: dict[tuple[Location, Mode], dict[str, list[int]]] = {}
         self._locks = LockHistory()
+        self._halves: dict[int, int] = {}
 
     def add(self, op: Op) -> Step:
         """Add an op that has gone."""
@@ -64,6 +67,11 @@ class Order:
         for location, mode in step.footprint.items():
             self._touched.setdefault((location, mode), {}).setdefault(op.thread, []).append(len(self.steps))
         self._locks.add(len(self.steps), op)
+        if part_of(op) == FIRST:
+            self._halves[len(self.steps)] = sys.maxsize
+        elif part_of(op) == SECOND:
+            begun = max(each for each in self._halves if self.steps[each].op.thread == op.thread)
+            self._halves[begun] = len(self.steps)
         if not only_reads(_of_files(step.footprint)):
             thread.idle_since = step.number
         thread.steps.append(len(self.steps))
@@ -181,9 +189,21 @@ class Order:
             if 0 <= asked < index and min(self._conflicts(op.thread, footprint, after=asked)) == index:
                 self.has_polls = True  # before that change it would have got the same answer as before
                 continue
-            found.append(index)
+            found.append(self._begun(index, op, footprint))
             _join(seen, other.clock)
         return found
+
+    def _begun(self, index: int, op: Op, footprint: Footprint) -> int:
+        """Return the first part of a call that step ``index`` is in the middle of, or ends, if it keeps an op waiting.
+
+        The op can go before that call as a whole, and not before its second part alone.
+        """
+        for first, second in self._halves.items():
+            step = self.steps[first]
+            is_within = first <= index <= second and step.op.thread != op.thread
+            if is_within and keeps_waiting(step.op, step.footprint, footprint):
+                return first
+        return index
 
     def _has_keys_without(self, op: Op, index: int) -> bool:
         """Return whether an operation that waits for keys could go before a step, after all independent ones."""

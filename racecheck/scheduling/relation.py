@@ -75,8 +75,8 @@ class Relation:
 _ON_FILES = frozenset({
     "open", "stat", "list", "write", "allocate", "truncate", "copy", "link", "unlink", "rmdir", "rename", "mkdir",
     "mknod", "symlink", "bind", "read", "mmap", "seek", "access", "getxattr", "listxattr", "chdir", "chmod", "chown",
-    "utime", "setxattr", "removexattr", "flock", "fcntl", "close", "dup", "issue", "store", "readlink", "fsync", "sync",
-    "statfs", "advise", "getcwd", "sleep", "clock", "random",
+    "utime", "setxattr", "removexattr", "flock", "fcntl", "close", "dup", "issue", "store", "readlink", "walk", "fsync",
+    "sync", "statfs", "advise", "getcwd", "sleep", "clock", "random",
 })  # fmt: skip
 """Families of ops whose footprint, or key of the store, covers all that others can notice of them.  Those of all others
 are about threads and processes: one begins, ends, waits, or is asked whether it lives.

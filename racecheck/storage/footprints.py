@@ -143,7 +143,7 @@ def _opens(touched: _Touched, op: Op) -> None:
 
 
 def _lists(touched: _Touched, op: Op) -> None:
-    """Add a listing.  All names are read at the first call, so the answer that no more are left is no second read."""
+    """Add a listing.  At its end no more names come, so the answer that none are left is no read."""
     at_end = op.result is not None and op.result.known and not op.result.errno and not op.result.value
     for place in op.places:
         touched("directory", place.inode, READ)
@@ -344,7 +344,7 @@ FAMILIES: Mapping[str, _Family] = {
     **_each(("flock", "fcntl"), _LOCKS),
     **_each(("close", "dup", "exit"), _CLOSES),
     **_each(("issue", "store"), _KEYS),
-    **_each(("readlink", "fsync", "sync", "statfs", "advise", "sleep", "reap", "test"), _NOBODY),
+    **_each(("readlink", "walk", "fsync", "sync", "statfs", "advise", "sleep", "reap", "test"), _NOBODY),
     **_each(("begin", "end", "start", "poll", "leave", "tell", "shutdown", "finalise", "kill"), _NOBODY),
     **_each(("clone", "clock", "timer", "random", "ioctl", "wait", "connect", "getcwd"), _NOBODY),
     **_each(("watch", "handle", "submit", "mount", "landlock", "admin"), _UNKNOWN),

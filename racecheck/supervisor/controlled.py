@@ -33,6 +33,7 @@ from racecheck.supervisor.calls.answers import answer, reply
 from racecheck.supervisor.calls.perform import CARRY_ON, SORTED, Answer, creates, perform
 from racecheck.supervisor.effects.caches import Viewer
 from racecheck.supervisor.effects.fault_injection import Injector
+from racecheck.supervisor.effects.halves import Halves
 from racecheck.supervisor.effects.launcher import Launcher
 from racecheck.supervisor.order import timed_waits
 from racecheck.supervisor.order.gil import Gil
@@ -147,6 +148,7 @@ class Supervisor:
         self._launcher = Launcher(self._state, is_there=self._session.slot.is_covered)
         self._injector, self._relation = Injector(self._state), Relation(self._world)
         self._viewer, self._fairness = Viewer(self._state), Fairness()
+        self._halves = Halves(self._state, self._relation)
         if self._recorder is not None:
             slot, objects = self._session.slot, self._state.storage.mirrored
             self._recorder.begin(slot.disks(self._world), slot.scratch, self._state.identities, objects=objects)
@@ -431,7 +433,9 @@ class Supervisor:
         if task.announcement is not None and task.announcement.message["is"] == "store":
             message = task.announcement.message
             return not self._state.crew.store.missing(message["do"], message["arguments"])
-        return task.request is None or bookkeeping.is_enabled(task.request, self._state.locks)
+        if task.request is None:
+            return True
+        return bookkeeping.is_enabled(task.request, self._state.locks) and not self._halves.holds_up(task.request)
 
     def _next(self, options: list[Task]) -> Task:
         if len(options) == 1:
@@ -460,11 +464,21 @@ class Supervisor:
         if bookkeeping.begins_to_wait(request, self._state.locks):
             self._begin_to_wait(request)
             return
+        if (walked := self._halves.walk(request)) is not None:
+            op, text = walked
+            self._record(request, Answer(text=text), op)
+            self._resolve(request)
+            return
         fault = self._injector.draw(request)
         if self._injector.ends(task, request, fault):
             return
+        is_half = self._halves.limit(request)
         result = self._injector.perform(request, fault, self._look)
         self._state.time.tick(request.until)
+        if is_half and self._halves.goes_on(request, result):
+            self._record(request, result)
+            self._halves.second(request, result)
+            return
         if fault is not None and fault.after:
             self._record(request, result)
             self._injector.ends(task, request, fault, done=True)
@@ -554,7 +568,8 @@ class Supervisor:
         self._state.identities.created(status)
         self._state.time.created(status)
 
-    def _record(self, request: Request, result: Answer) -> None:
+    def _record(self, request: Request, result: Answer, part: Op | None = None) -> None:
+        """Record the op of a request, or a part of it."""
         state = self._state
         ended = Result(
             errno=libc.errno_name(result.errno), value=result.value, size=result.size, digest=result.digest,
@@ -562,7 +577,7 @@ class Supervisor:
         )  # fmt: skip
         if self._recorder is not None:
             self._recorder.look(len(state.trace), state.identities)
-        op = replace(request.op, result=ended, clock=request.task.tick(), time=state.time.elapsed)
+        op = replace(part or request.op, result=ended, clock=request.task.tick(), time=state.time.elapsed)
         state.trace.append(op)
         state.changes += 1
         if op.call == "list" and result.size > 1:

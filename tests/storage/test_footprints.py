@@ -15,6 +15,7 @@ import pytest
 from racecheck.kernel.syscalls import TABLE
 from racecheck.model.nouns import Op, Place, Result, World
 from racecheck.model.ops.footprint import Footprint, Mode, depends, only_reads
+from racecheck.scheduling.parts import WALK
 from racecheck.storage.footprints import FAMILIES, footprint
 from racecheck.storage.node_local import NodeLocal
 from racecheck.supervisor.threads.announced_ops import AMONG_THREADS
@@ -214,7 +215,7 @@ def root() -> Iterator[Path]:
 
 def test_every_family_is_placed() -> None:
     announced = {"issue", "store", "test", *AMONG_THREADS.values()}
-    assert FAMILIES.keys() == {call.family for call in TABLE.values()} | announced
+    assert FAMILIES.keys() == {call.family for call in TABLE.values()} | announced | {WALK}
 
 
 @pytest.mark.parametrize("what", INDEPENDENT)

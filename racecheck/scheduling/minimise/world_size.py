@@ -32,7 +32,7 @@ class Smaller:
 
 
 def smaller_world(outcome: Outcome, search: Search, fails: Fails, *, budget: int = 50) -> Smaller:
-    """Look for the failure with fewer ranks, then with smaller sizes, then without each of the faults.
+    """Look for the failure with whole calls, with fewer ranks, with smaller sizes, and without each of the faults.
 
     Each time the smallest comes first, and each world gets ``budget`` runs at most; with smaller sizes and fewer faults
     no more than `_OTHERS` worlds are tried.
@@ -54,6 +54,10 @@ def smaller_world(outcome: Outcome, search: Search, fails: Fails, *, budget: int
         return world
 
     try:
+        if world.parts:
+            world = take_first([replace(world, parts=())])
+        for part in world.parts[: _OTHERS if len(world.parts) > 1 else 0]:
+            world = take_first([replace(world, parts=tuple(each for each in world.parts if each != part))])
         world = take_first(fewer_ranks(world))
         most = len(smaller.tried) + _OTHERS
         for size in world.sizes:

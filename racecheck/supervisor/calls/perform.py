@@ -13,7 +13,7 @@ import mmap
 import os
 import stat
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -218,6 +218,14 @@ def _openat2(request: Request, flags: int, mode: int, resolve: int) -> tuple[int
         os.close(handle)
 
 
+def _rest(spans: list[tuple[int, int]], done: int) -> Iterator[tuple[int, int]]:
+    """Yield the spans without their first ``done`` bytes."""
+    for address, length in spans:
+        skipped = min(done, length)
+        done -= skipped
+        yield address + skipped, length - skipped
+
+
 def _spans(request: Request) -> list[tuple[int, int]]:
     """Return where in the rank's memory the bytes of a read or write are: (address, length) pairs."""
     role = request.call.args[1].role
@@ -250,7 +258,10 @@ def _chunks(spans: list[tuple[int, int]], most: int) -> Iterator[tuple[int, int]
 
 
 def _transfer(request: Request, move: Callable[[Memory, OpenFile, int, int, int], bytes]) -> Answer:
-    """Read or write piece by piece, as one op; ``move`` does one piece and returns the bytes that it moved."""
+    """Read or write piece by piece, as one op; ``move`` does one piece and returns the bytes that it moved.
+
+    The value of the answer counts what was done before, the size what is done now.
+    """
     file, offset = request.file, request.op.args.get("offset", -1)
     memory, digest, done, text = request.task.process.memory, Digest(), 0, b""
     positioned = "offset" in request.op.args and (offset != -1 or request.call.name not in {"preadv2", "pwritev2"})
@@ -259,11 +270,11 @@ def _transfer(request: Request, move: Callable[[Memory, OpenFile, int, int, int]
         return Answer(errno=errno.EINVAL)
     if any(length > _LONG_MAX for _, length in spans):
         return Answer(errno=errno.EFAULT if request.call.args[1].role in (Role.INBUF, Role.OUTBUF) else errno.EINVAL)
-    for address, length in _chunks(spans, request.most):
+    for address, length in _chunks([*_rest(spans, request.done)], request.most):
         try:
-            moved = move(memory, file, address, length, offset + done if positioned else -1)
+            moved = move(memory, file, address, length, offset + request.done + done if positioned else -1)
         except OSError as error:
-            if done:
+            if done or request.done:
                 break
             return Answer(errno=error.errno or errno.EIO)
         digest.update(moved)
@@ -271,7 +282,7 @@ def _transfer(request: Request, move: Callable[[Memory, OpenFile, int, int, int]
         text = moved if done == len(moved) else b""
         if len(moved) < length:
             break
-    return Answer(value=done, size=done, digest=digest.hexdigest(), text=_shown(plain(text)))
+    return Answer(value=request.done + done, size=done, digest=digest.hexdigest(), text=_shown(plain(text)))
 
 
 def _shown(data: bytes) -> str:
@@ -342,8 +353,16 @@ SORTED = "listings are sorted: other orders of directory entries were not tried"
 """The note of a run in which a listing had several entries."""
 
 
+_DOTS = 2
+"""How many entries a listing has before those of files."""
+
+
 def _list(request: Request) -> Answer:
-    """Answer with a directory's entries, in the order of their names; all are read at the first call."""
+    """Answer with a directory's entries, in the order of their names.
+
+    Each call reads those that come after the last one it has answered with: a long listing takes several calls, and
+    between them the directory may change (getdents64(2)).  After the end no more come.
+    """
     if request.call.name != "getdents64":
         return CARRY_ON
     file, room = request.file, request.number("length") & 0x7FFFFFFF
@@ -351,6 +370,8 @@ def _list(request: Request) -> Answer:
         _check_directory(file)
         if file.listing is None:
             file.listing = list(_entries(file, request.task.rank.names))
+        elif _DOTS < file.position < len(file.listing) and not file.keeps_listing:
+            file.listing[file.position :] = _entries(file, request.task.rank.names, file.listing[: file.position])
     except OSError as error:
         return Answer(errno=error.errno or errno.EIO)
     start, records = file.position, list[bytes]()
@@ -367,7 +388,7 @@ def _list(request: Request) -> Answer:
     if not records and start < len(file.listing):
         return Answer(errno=errno.EFAULT)
     file.position += len(records)
-    return Answer(value=sum(map(len, records)), size=len(records) - max(0, min(len(records), 2 - start)))
+    return Answer(value=sum(map(len, records)), size=len(records) - max(0, min(len(records), _DOTS - start)))
 
 
 def _check_directory(file: OpenFile) -> None:
@@ -381,20 +402,31 @@ def _check_directory(file: OpenFile) -> None:
         raise OSError(errno.ENOENT, "the directory was removed")
 
 
-def _entries(file: OpenFile, names: Names) -> Iterator[bytes]:
-    """Return ``struct linux_dirent64`` records (getdents64(2)); the offset of each is its number.
+def _entries(file: OpenFile, names: Names, before: Sequence[bytes] = ()) -> Iterator[bytes]:
+    """Return ``struct linux_dirent64`` records (getdents64(2)), those that come after ``before``.
 
-    Their order is that of the names as they are shown, which is the same in every run.
+    Their order is that of the names as they are shown, which is the same in every run; the offset of each is its
+    number.
     """
     path = f"/proc/self/fd/{file.descriptor}"
+    last = _key(_name(before[-1]), names) if before else b""
     with os.scandir(path) as found:
-        listed = sorted(found, key=lambda each: os.fsencode(names.show(each.name)))
-        entries = [(os.fsencode(each.name), each.inode(), _type(each)) for each in listed]
+        listed = sorted((_key(each.name, names), each) for each in found)
+        entries = [(os.fsencode(each.name), each.inode(), _type(each)) for key, each in listed if key > last]
     here, above = os.stat(f"{path}/."), os.stat(f"{path}/..")
     dots = [(b".", here.st_ino, stat.S_IFDIR >> 12), (b"..", above.st_ino, stat.S_IFDIR >> 12)]
-    for number, (name, inode, kind) in enumerate([*dots, *entries], start=1):
+    for number, (name, inode, kind) in enumerate(entries if before else [*dots, *entries], start=len(before) + 1):
         length = (19 + len(name) + 1 + 7) // 8 * 8
         yield struct.pack("=QqHB", inode, number, length, kind) + name.ljust(length - 19, b"\0")
+
+
+def _key(name: str, names: Names) -> bytes:
+    return os.fsencode(names.show(name))
+
+
+def _name(record: bytes) -> str:
+    """Return the name in a record."""
+    return os.fsdecode(record[19:].rstrip(b"\0"))
 
 
 def _type(entry: os.DirEntry[str]) -> int:
@@ -453,14 +485,18 @@ def _copied(request: Request, index: int, source: int) -> Answer:
             buffer = ctypes.create_string_buffer(memory.read(register, 8), 8)
             offsets.append((register, buffer))
             arguments.append(buffer)
+        elif arg.name == "length" and (request.done or request.most < register):
+            arguments.append(min(register - request.done, request.most))
         else:
             arguments.append(register)
     value, error = libc.syscall(_number(request), *arguments)
+    if error and request.done:
+        return Answer(value=request.done)
     if error:
         return Answer(errno=error)
     for register, buffer in offsets:
         memory.write(register, buffer.raw)
-    return Answer(value=value, size=value)
+    return Answer(value=request.done + value, size=value)
 
 
 def _sync(request: Request) -> Answer:

@@ -82,6 +82,8 @@ class Viewer:
         seen = answers[index]
         if seen.fault:
             request.op = _shown_as(request.op, seen)
+        if request.op.call == "list" and request.files:
+            request.file.keeps_listing = True
         result = self._answer(request, seen, carry_out)
         self._view.after(_done(replace(request.op, clock=clock), result), seen, now, truth)
         if request.op.call in _CLOSES:

@@ -28,13 +28,14 @@ _KCMP_FILE = 0
 class OpenFile:
     """An open file description that ranks share with us through ``descriptor``, our duplicate.
 
-    ``listing`` holds what a directory stream has still to give, once it has been read.
+    ``listing`` is what a directory stream returns, once it has been read; ``keeps_listing``: it is not read again.
     """
 
     number: int
     descriptor: int
     holders: int = 0
     listing: list[bytes] | None = None
+    keeps_listing: bool = False
     position: int = 0
 
     def path(self) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -118,6 +118,20 @@ class Located:
 
 
 @dataclass(frozen=True, slots=True)
+class Walked:
+    """A path that was followed as far as the name ``path``, a link with this ``text`` or a directory.
+
+    ``rest`` is still to be followed, from ``handle``; ``status`` is of the name.
+    """
+
+    handle: int
+    rest: str
+    path: str
+    status: os.stat_result
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """How a thread sees the file system."""
 
@@ -162,19 +176,18 @@ class Resolver:
     crossings: list[str] = field(default_factory=list)
     turns: list[str] = field(default_factory=list)
 
-    def locate(self, start: int, path: str, *, follow: bool, slash: bool = True) -> Located:
+    def locate(self, start: int, path: str, *, follow: bool, slash: bool = True, base: int = -1) -> Located:
         """Return where ``path`` leads from the descriptor ``start`` of the process (AT_FDCWD: its working directory).
 
         The caller closes what comes back.  ``follow``: a symbolic link at the end is followed; ``slash``: also where it
-        would not be, if a slash comes after it.
+        would not be, if a slash comes after it.  ``base``, if there is one, is a handle of ours in place of ``start``.
         """
-        base, self.crossings[:], self.turns[:] = -1, [], []
-        if not path.startswith("/"):
-            try:
-                base = os.open(self.view.start(start), os.O_PATH | os.O_CLOEXEC)
-            except OSError as error:
-                check_ours(error.errno or 0)
-                return Located(-1, "", path, None, error=errno.EBADF)
+        self.crossings[:], self.turns[:] = [], []
+        try:
+            base = self._base(start, path, base)
+        except OSError as error:
+            check_ours(error.errno or 0)
+            return Located(-1, "", path, None, error=errno.EBADF)
         way = [self._step(base, path)]
         while _goes_on(way[-1], follow=follow, slash=slash) and len(way) <= MAX_LINKS:
             found = way[-1]
@@ -191,6 +204,51 @@ class Resolver:
             through = tuple(each for each in shown if each not in {None, "."})
             way[-1] = replace(way[-1], crossed=bool(self.crossings), through=through)
         return _end_of(way, is_loop=len(way) > MAX_LINKS and _goes_on(way[-1], follow=follow, slash=slash))
+
+    def _base(self, start: int, path: str, base: int) -> int:
+        """Return a handle of where a path begins; -1 for the root."""
+        if path.startswith("/"):
+            return -1
+        return os.dup(base) if base >= 0 else os.open(self.view.start(start), os.O_PATH | os.O_CLOEXEC)
+
+    def walk(self, start: int, path: str, at: Callable[[str], bool], *, follow: bool, base: int = -1) -> Walked | None:
+        """Follow ``path`` until it has read a link, or entered a directory, whose canonical path is one of ``at``.
+
+        The arguments are those of `locate`.  Returns None if the path ends before, or at such a name; the caller closes
+        the handle that comes back.
+        """
+        own = self.view.own(path)
+        try:
+            base = self._base(start, own, base)
+        except OSError:
+            return None
+        way = self._set_out(base, own)
+        try:
+            return self._walk(way, at, follow=follow)
+        except OSError as error:
+            check_ours(error.errno or 0)
+            return None
+        finally:
+            os.close(way.current)
+            if base >= 0:
+                os.close(base)
+
+    def _walk(self, way: Way, at: Callable[[str], bool], *, follow: bool) -> Walked | None:
+        way.cross()
+        while way.todo:
+            name, rest = way.todo[-1], way.todo[-2::-1]
+            if not rest and not follow:
+                break
+            here = joined(real_path(way.current), name)
+            status = status_of(name, way.current) if name not in {"", *_DOTS} and at(here) else None
+            if status is not None and stat.S_ISLNK(status.st_mode):
+                text = os.readlink(name, dir_fd=way.current)
+                return Walked(os.dup(way.current), "/".join([text, *rest]), here, status, text)
+            way.enter(name)
+            way.cross()
+            if status is not None and stat.S_ISDIR(status.st_mode) and any(rest):
+                return Walked(os.dup(way.current), "/".join(rest), here, status)
+        return None
 
     def _step(self, base: int, path: str) -> Located:
         """Resolve once: the last component is not followed."""

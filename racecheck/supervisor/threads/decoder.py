@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 import struct
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from racecheck.kernel import libc
@@ -15,7 +16,7 @@ from racecheck.kernel.syscalls import Call
 from racecheck.model.nouns import Op, Place
 from racecheck.model.ops.unstable_names import Names
 from racecheck.supervisor.files.open_files import OpenFile
-from racecheck.supervisor.files.paths import AT_FDCWD, Identities, Located, Resolver, View, Watched, kind_of
+from racecheck.supervisor.files.paths import AT_FDCWD, Identities, Located, Resolver, View, Walked, Watched, kind_of
 from racecheck.supervisor.threads.tasks import Request, Task
 
 _UNIX = 1
@@ -61,7 +62,7 @@ class Decoder:
 
     def resolve(self, request: Request) -> None:
         """Find (again) where the request's paths lead."""
-        request.close()
+        request.forget()
         request.files.clear()
         try:
             for index, arg in enumerate(request.call.args):
@@ -74,7 +75,7 @@ class Decoder:
             if request.call.name == "close_range":
                 request.files.update(enumerate(request.task.process.descriptors.among(*closing_range(request))))
         except BaseException:
-            request.close()
+            request.forget()
             raise
 
     def place(self, request: Request) -> None:
@@ -115,6 +116,9 @@ class Decoder:
         follow = request.call.follows(index, request.flags)
         slash = _looks_up(request, index)
         resolver = self._resolver(request)
+        if index in request.walked:
+            base, rest = request.walked[index]
+            return resolver.locate(start, rest, follow=follow, slash=slash, base=base)
         if "RESOLVE_IN_ROOT" not in request.flags:
             return resolver.locate(start, path, follow=follow, slash=slash)
         # Where links start again from the root that the call gives, only the root is certain.
@@ -123,6 +127,38 @@ class Decoder:
             return found
         found.close()
         return resolver.locate(start, ".", follow=False)
+
+    def walk(self, request: Request, at: Collection[str]) -> Walked | None:
+        """Follow a path of a request to the first name of ``at`` (as places show them), and have it go on from there.
+
+        Returns how far that was; None if no path leads over such a name.
+        """
+        for index in sorted(request.located):
+            start, path = AT_FDCWD, os.fsdecode(request.paths.get(index, b""))
+            if index and request.call.args[index - 1].role is Role.DIRFD:
+                start = signed(request.arguments[index - 1])
+            base, path = request.walked.get(index, (-1, path))
+            follow = request.call.follows(index, request.flags)
+            found = self._resolver(request).walk(start, path, self._named(at), follow=follow, base=base)
+            if found is not None:
+                if base >= 0:
+                    os.close(base)
+                request.walked[index] = found.handle, found.rest
+                return found
+        return None
+
+    def _named(self, names: Collection[str]) -> Callable[[str], bool]:
+        def is_one(path: str) -> bool:
+            shown = self.watched.shown(path)
+            return shown is not None and self.names.show(shown) in names
+
+        return is_one
+
+    def walked_place(self, found: Walked) -> Place:
+        """Return the place of the name that a path was followed to."""
+        shown, inode = self.watched.shown(found.path), self.identities.of(found.status)
+        assert shown is not None
+        return Place(self.names.show(shown), 0, os.path.basename(found.path), inode, kind_of(found.status))
 
     def _resolver(self, request: Request) -> Resolver:
         return Resolver(self.watched, request.view)

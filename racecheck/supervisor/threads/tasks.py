@@ -40,7 +40,9 @@ class Request:
     refer to; ``paths`` are the paths as given.  ``op`` is the pending op, ``lock`` the lock that it is about, ``until``
     the virtual time at which a sleep ends, and ``seen`` how many ops had been performed when it was placed, -1 before.
     ``left`` is how many nanoseconds a sleep that a signal has interrupted would have gone on for.  ``most``
-    is how many bytes may move, ``received`` what the monotonic clock said when the call came in.
+    is how many bytes may move, ``received`` what the monotonic clock said when the call came in.  Of a call in parts
+    ``walked`` says how far its paths were followed (an O_PATH handle, which it owns, and the rest of the path) and
+    ``walks`` how often, and ``done`` how many bytes have moved.
     """
 
     task: Task
@@ -59,6 +61,9 @@ class Request:
     seen: int = -1
     most: int = MOST
     received: int = 0
+    walked: dict[int, tuple[int, str]] = field(default_factory=dict)
+    walks: int = 0
+    done: int = 0
 
     @property
     def touches(self) -> bool:
@@ -94,7 +99,14 @@ class Request:
         return View(self.task.process.pid, self.task.tid, self.task.rank.mount)
 
     def close(self) -> None:
-        """Close the handles of its paths."""
+        """Close all handles."""
+        self.forget()
+        for handle, _ in self.walked.values():
+            os.close(handle)
+        self.walked.clear()
+
+    def forget(self) -> None:
+        """Close the handles of where its paths lead."""
         for each in self.located.values():
             each.close()
         self.located.clear()

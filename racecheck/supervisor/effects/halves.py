@@ -1,0 +1,100 @@
+"""Calls that go in two parts, each of which is an op (`racecheck.scheduling.parts` says which, and why)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from racecheck.kernel.path_walk import MAX_LINKS
+from racecheck.model.nouns import Op
+from racecheck.model.ops.halves import FIRST, SECOND, keeps_waiting, part_of, with_part
+from racecheck.scheduling.parts import UNITS, WALK, name
+from racecheck.scheduling.relation import Relation
+from racecheck.supervisor.calls.perform import Answer, wanted
+from racecheck.supervisor.run.state import State
+from racecheck.supervisor.threads.tasks import MOST, Request
+
+_LONGEST = 1 << 62
+
+
+class Halves:
+    """What of the calls of a run goes in parts."""
+
+    def __init__(self, state: State, relation: Relation) -> None:
+        self._state, self._relation = state, relation
+        self._parts = frozenset(state.world.parts)
+        self._walks = {each.split(" ", 2)[2] for each in self._parts if each.split(" ", 2)[1] == WALK}
+
+    def walk(self, request: Request) -> tuple[Op, str] | None:
+        """Follow a path of a request in part, and have the request go on from there.
+
+        Returns the op that this is, and the text of the link that was read; None if no path leads over a name at which
+        it is to stop.
+        """
+        at = {each for each in self._walks if name(request.op, each, WALK) in self._parts}
+        resolves = request.how is not None and request.how[2]
+        if not at or resolves or request.walks >= MAX_LINKS:
+            return None
+        found = self._state.decoder.walk(request, at)
+        if found is None:
+            return None
+        request.walks += 1
+        place = self._state.decoder.walked_place(found)
+        return replace(request.op, call=WALK, places=(place,), flags=(), args={}), found.text
+
+    def holds_up(self, request: Request) -> bool:
+        """Return whether a call has to wait because another one is between its two parts."""
+        if not self._parts:
+            return False
+        others = (task.request for task in self._state.stopped_tasks() if task.request is not request)
+        halves = [each.op for each in others if each is not None and part_of(each.op) == SECOND]
+        touched = self._relation.footprint
+        return any(keeps_waiting(each, touched(each), touched(request.op)) for each in halves)
+
+    def limit(self, request: Request) -> bool:
+        """Return whether a call is to move only the first half of its bytes now, which ``request.most`` then says."""
+        op = request.op
+        if not self._parts or request.done or op.call not in UNITS or name(op, op.path) not in self._parts:
+            return False
+        half = _half(request, UNITS[op.call])
+        if half:
+            request.most, request.op = half, replace(op, args=with_part(op, FIRST))
+        return half > 0
+
+    def goes_on(self, request: Request, result: Answer) -> bool:
+        """Return whether the second half is still to be moved, after the first one came to this; `second` is next."""
+        half, request.most = request.most, MOST
+        return not result.errno and not result.carry_on and result.value == half
+
+    def second(self, request: Request, result: Answer) -> None:
+        """Have the request go on with its second half."""
+        request.done, request.op = result.value, replace(request.op, args=with_part(request.op, SECOND))
+
+
+def _half(request: Request, unit: int) -> int:
+    """Return how many bytes the first half has, up to a boundary in the file; 0 where there is no second one."""
+    try:
+        start, length = _extent(request)
+    except OSError:
+        return 0
+    half = (start + length // 2) // unit * unit - start
+    half = half if half > 0 else unit - start % unit
+    return half if half < length else 0
+
+
+def _extent(request: Request) -> tuple[int, int]:
+    """Return where in the file a call begins, and how many bytes it can move."""
+    if request.op.call == "copy":
+        source = next(index for index, arg in enumerate(request.call.args) if arg.name == "from")
+        if source not in request.files:
+            return 0, 0
+        file, length = request.files[source], request.number("length")
+        pointer = request.arguments[source + 1]
+        start = int.from_bytes(request.task.process.memory.read(pointer, 8), "little") if pointer else -1
+    else:
+        file, length, start = request.file, wanted(request), request.op.args.get("offset", -1)
+    if start < 0:
+        start = os.lseek(file.descriptor, 0, os.SEEK_CUR)
+    if request.op.call != "write":
+        length = min(length, file.status().st_size - start)
+    return start, min(length, _LONGEST)
