@@ -9,18 +9,18 @@ _REASONS = {
         mprotect munmap brk mremap msync mincore madvise process_madvise process_mrelease mlock mlock2
         munlock mlockall munlockall mseal remap_file_pages mbind set_mempolicy get_mempolicy
         set_mempolicy_home_node migrate_pages move_pages pkey_mprotect pkey_alloc pkey_free membarrier
-        map_shadow_stack userfaultfd process_vm_readv process_vm_writev""",
+        map_shadow_stack userfaultfd""",
     "shared memory, semaphores and messages": """
-        shmget shmat shmctl shmdt semget semop semctl semtimedop msgget msgsnd msgrcv msgctl mq_open
+        shmctl shmdt semctl msgctl
         mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr""",
     "descriptor of no file: pipe, event, memory, process": """
         pipe pipe2 eventfd eventfd2 signalfd signalfd4 timerfd_create timerfd_gettime
-        memfd_create memfd_secret pidfd_open epoll_create epoll_create1 epoll_ctl
+        memfd_create memfd_secret epoll_create epoll_create1 epoll_ctl
         inotify_init inotify_init1 inotify_rm_watch""",
     "wait for descriptors": """
         poll ppoll select pselect6 epoll_wait epoll_pwait epoll_pwait2""",
     "socket": """
-        socket socketpair accept accept4 listen shutdown sendto recvfrom sendmsg recvmsg sendmmsg
+        socket socketpair accept accept4 listen shutdown sendto recvfrom recvmsg sendmmsg
         recvmmsg getsockname getpeername setsockopt getsockopt""",
     "asynchronous I/O, seen at io_submit": """
         io_setup io_destroy io_getevents io_pgetevents io_cancel""",
@@ -42,12 +42,12 @@ _REASONS = {
     "credentials and limits": """
         getuid geteuid getgid getegid setuid setgid setreuid setregid getresuid setresuid getresgid
         setresgid setfsuid setfsgid getgroups setgroups capget capset getrlimit setrlimit prlimit64
-        getrusage add_key request_key keyctl lsm_get_self_attr lsm_set_self_attr lsm_list_modules seccomp""",
+        getrusage keyctl lsm_get_self_attr lsm_set_self_attr lsm_list_modules seccomp""",
     "clock and timer": """
         times settimeofday clock_settime clock_getres clock_adjtime adjtimex
         getitimer timer_create timer_gettime timer_getoverrun timer_delete""",
     "tracing": """
-        ptrace perf_event_open bpf uprobe uretprobe""",
+        perf_event_open bpf uprobe uretprobe""",
     "the machine": """
         uname sysinfo syslog sethostname setdomainname reboot kexec_load init_module delete_module iopl
         ioperm vhangup sysfs ustat statmount listmount""",

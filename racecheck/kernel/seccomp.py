@@ -14,11 +14,13 @@ A call stops in the kernel until the listener answers.  Three flags carry the de
 
 from __future__ import annotations
 
+import array
 import ctypes
 import errno
 import functools
 import os
-from collections.abc import Iterator
+import socket
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from racecheck.kernel import interpreter, libc
@@ -44,6 +46,10 @@ _LOAD, _EQUAL, _AT_LEAST, _GREATER, _AND, _RETURN = 0x20, 0x15, 0x35, 0x25, 0x54
 _OFFSET_NUMBER, _OFFSET_ARCH, _OFFSET_ARGUMENTS = 0, 4, 16
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _NO_DESCRIPTOR = 0xFFFFFFFF
+_HANDS_OVER = socket.MSG_CONFIRM
+"""The flag of sendmsg(2) with which a rank hands its listener over; it means nothing on a Unix socket."""
+_LOCK_COMMANDS = (5, 6, 7, 36, 37, 38, 1024)
+"""F_GETLK, F_SETLK, F_SETLKW, the same for open file descriptions, and F_SETLEASE, of fcntl(2)."""
 
 FUTEX_COMMAND, FUTEX_WAIT, FUTEX_WAIT_BITSET = 0x7F, 0, 9
 """The bits of futex(2)'s operation that select the operation; those that wait for a word to change."""
@@ -138,18 +144,29 @@ def program(machine: str, runtime: range = range(0)) -> list[_Code]:
 
 
 def _block(call: Call, runtime: range) -> Iterator[_Code]:
-    if call.notify is Notify.DESCRIPTOR:
+    if call.notify in {Notify.DESCRIPTOR, Notify.LOCK}:
         for index in descriptor_arguments(call):
             yield (_LOAD, 0, 0, _OFFSET_ARGUMENTS + 8 * index)
             yield (_EQUAL, 3, 0, _NO_DESCRIPTOR)
             yield (_AT_LEAST, 1, 0, FIRST_DESCRIPTOR)
             yield (_GREATER, 1, 0, 2)
             yield (_RETURN, 0, 0, _NOTIFY)
+        if call.notify is Notify.LOCK:
+            yield (_LOAD, 0, 0, _OFFSET_ARGUMENTS + 8)
+            for left, command in zip(range(len(_LOCK_COMMANDS), 0, -1), _LOCK_COMMANDS, strict=True):
+                yield (_EQUAL, left, 0, command)
+            yield (_RETURN, 0, 0, _ALLOW)
+            yield (_RETURN, 0, 0, _NOTIFY)
         yield (_RETURN, 0, 0, _ALLOW)
     elif call.notify is Notify.CLOCK:
         yield (_LOAD, 0, 0, _OFFSET_ARGUMENTS)
         for left, clock in zip(range(len(CLOCKS), 0, -1), CLOCKS, strict=True):
             yield (_EQUAL, left, 0, clock)
+        yield (_RETURN, 0, 0, _ALLOW)
+        yield (_RETURN, 0, 0, _NOTIFY)
+    elif call.notify is Notify.MESSAGE:
+        yield (_LOAD, 0, 0, _OFFSET_ARGUMENTS + 16)
+        yield (_EQUAL, 0, 1, _HANDS_OVER)
         yield (_RETURN, 0, 0, _ALLOW)
         yield (_RETURN, 0, 0, _NOTIFY)
     elif call.notify is Notify.LIMIT:
@@ -196,6 +213,12 @@ def assembled(*, stop_for_gil: bool = False) -> _Program:
     codes = program(libc.MACHINE, range(0) if stop_for_gil and interpreter.gil() else interpreter.runtime())
     instructions = (_Instruction * len(codes))(*(_Instruction(*each) for each in codes))
     return _Program(len(codes), instructions)
+
+
+def hand_over(channel: socket.socket, text: bytes, descriptors: Sequence[int]) -> None:
+    """Send a listener and other descriptors to the supervisor; until that has them, it answers no other message."""
+    rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))
+    channel.sendmsg([text], [rights], _HANDS_OVER)
 
 
 def install(*, stop_for_gil: bool = False) -> int:

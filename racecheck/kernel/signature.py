@@ -152,6 +152,8 @@ class Notify(enum.Enum):
         "one of whose `fd` arguments is in the range that the supervisor hands out, or 0 to 2, where a"
         " shell's redirection may have put a watched file; a negative one (mmap of no file) is none"
     )
+    LOCK = "the same, and one of fcntl(2) that is about a lock, on any descriptor"
+    MESSAGE = "one of sendmsg(2), but not the one by which a rank hands its listener over"
     CLOCK = "one of a clock that tells the time of day"
     LIMIT = "one of futex(2) that may wait, but not forever; those for the GIL aside"
 

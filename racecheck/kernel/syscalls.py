@@ -58,7 +58,9 @@ def _table(*rows: Call) -> Mapping[str, Call]:
 
 
 PERFORM, CONTINUE, REFUSE = Treatment.PERFORM, Treatment.CONTINUE, Treatment.REFUSE
-ALWAYS, DESCRIPTOR, CLOCK, LIMIT = Notify.ALWAYS, Notify.DESCRIPTOR, Notify.CLOCK, Notify.LIMIT
+ALWAYS, DESCRIPTOR, CLOCK, LIMIT, LOCK, MESSAGE = (
+    Notify.ALWAYS, Notify.DESCRIPTOR, Notify.CLOCK, Notify.LIMIT, Notify.LOCK, Notify.MESSAGE,
+)  # fmt: skip
 
 TABLE: Mapping[str, Call] = _table(
     # Open and close files.
@@ -72,9 +74,9 @@ TABLE: Mapping[str, Call] = _table(
     _row("dup2", "dup", CONTINUE, DESCRIPTOR, "fd:from fd:to"),
     _row("dup3", "dup", CONTINUE, DESCRIPTOR, "fd:from fd:to flags:cloexec"),
     _row("pidfd_getfd", "dup", CONTINUE, ALWAYS, "- int:descriptor -"),
-    _row("fcntl", "fcntl", CONTINUE, DESCRIPTOR, "fd flags:fcntl -"),
+    _row("fcntl", "fcntl", CONTINUE, LOCK, "fd flags:fcntl -"),
     _row("ioctl", "ioctl", CONTINUE, DESCRIPTOR, "fd int:request -"),
-    _row("flock", "flock", PERFORM, DESCRIPTOR, "fd flags:flock"),
+    _row("flock", "flock", PERFORM, ALWAYS, "fd flags:flock"),
     # Read and write them.
     _row("read", "read", PERFORM, DESCRIPTOR, "fd outbuf:2 long:length"),
     _row("pread64", "read", PERFORM, DESCRIPTOR, "fd outbuf:2 long:length long:offset"),
@@ -234,6 +236,23 @@ TABLE: Mapping[str, Call] = _table(
     _row("gettimeofday", "clock", PERFORM, ALWAYS, "out:timeval out:timezone"),
     _row("time", "clock", PERFORM, ALWAYS, "out:seconds"),
     _row("getrandom", "random", PERFORM, ALWAYS, "outbuf:1 long:length int:flags"),
+    # Other ways to another process, which are named where several ranks use them.
+    _row("msgget", "channel", CONTINUE, ALWAYS, "int:key int:flags"),
+    _row("msgsnd", "channel", CONTINUE, ALWAYS, "int:id - long:size int:flags"),
+    _row("msgrcv", "channel", CONTINUE, ALWAYS, "int:id - long:size long:type int:flags"),
+    _row("semget", "channel", CONTINUE, ALWAYS, "int:key int:count int:flags"),
+    _row("semop", "channel", CONTINUE, ALWAYS, "int:id - long:count"),
+    _row("semtimedop", "channel", CONTINUE, ALWAYS, "int:id - long:count -"),
+    _row("shmget", "channel", CONTINUE, ALWAYS, "int:key long:size int:flags"),
+    _row("shmat", "channel", CONTINUE, ALWAYS, "int:id - int:flags"),
+    _row("mq_open", "channel", CONTINUE, ALWAYS, "string int:flags int:mode -"),
+    _row("add_key", "channel", CONTINUE, ALWAYS, "- string - long:size int:keyring"),
+    _row("request_key", "channel", CONTINUE, ALWAYS, "- string - int:keyring"),
+    _row("sendmsg", "channel", CONTINUE, MESSAGE, "- - int:flags"),
+    _row("pidfd_open", "channel", CONTINUE, ALWAYS, "int:pid int:flags"),
+    _row("process_vm_readv", "channel", CONTINUE, ALWAYS, "int:pid - - - - -"),
+    _row("process_vm_writev", "channel", CONTINUE, ALWAYS, "int:pid - - - - -"),
+    _row("ptrace", "channel", CONTINUE, ALWAYS, "long:request long:pid - -"),
 )  # fmt: skip
 """By name.  Families are what `racecheck.model.nouns.Op.call` says."""
 

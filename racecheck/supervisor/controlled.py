@@ -193,16 +193,33 @@ class Supervisor:
     def _run_out(self, before: float) -> bool:
         """End the wait for a key or a collective whose time limit is over first, if that is ``before`` then.
 
-        Returns whether there was one.
+        Returns whether there was one.  A group's own limit counts only where somebody continues later: a deadlock is
+        told as one.
         """
-        limited = [task for task in self._state.stopped_tasks() if _limit(task)]
-        task = min(limited, key=_due, default=None)
-        if task is None or _due(task) >= before:
+        due, task = min(
+            ((self._due(task, before), task) for task in self._state.stopped_tasks()),
+            key=lambda each: each[0],
+            default=(math.inf, None),
+        )
+        if task is None or due >= before:
             return False
         self._state.changes += 1
-        self._state.time.tick(_due(task))
+        self._state.time.tick(int(due))
         reply(task, {"error": "wait timeout: the keys were not set"} if _announces(task, "store") else "run out")
         return True
+
+    def _due(self, task: Task, before: float) -> float:
+        """Return when the limit of a wait for a key or a collective is over, in virtual nanoseconds."""
+        announcement = task.announcement
+        if announcement is None:
+            return math.inf
+        message, limits = announcement.message, list[float]()
+        if message.get("limit"):
+            limits.append(announcement.since + int(message["limit"]))
+        if message.get("gives_up") and before < math.inf:
+            deadlines = self._state.collectives.instance(message["ticket"]).deadlines
+            limits.append(deadlines.get(task.rank.number, math.inf))
+        return min(limits, default=math.inf)
 
     def _is_due(self, options: list[Task]) -> bool:
         """Do what is due before an option continues: a signal of the launcher's, or the end of a wait."""
@@ -337,6 +354,8 @@ class Supervisor:
         instance.issued[task.name] = task.clock[task.name]
         if instance.since < 0:
             instance.since = self._state.time.elapsed
+        if message["patience"]:
+            instance.deadlines[task.rank.number] = self._state.time.elapsed + message["patience"]
         if event is not None:
             self._state.trace.append(event)
             if 0 < message["patience"] < self._state.time.elapsed - instance.since:
@@ -630,16 +649,6 @@ def _until(task: Task) -> int:
 def _only_waits(task: Task) -> bool:
     """Return whether a thread can only learn that its wait with a time limit is over."""
     return task.request is not None and task.waits and not timed_waits.has_news(task.request)
-
-
-def _limit(task: Task) -> int:
-    """Return after how many nanoseconds a program's own limit ends a wait for a key or a collective, or 0."""
-    return int(task.announcement.message.get("limit", 0)) if task.announcement is not None else 0
-
-
-def _due(task: Task) -> int:
-    """Return when that limit is over, in virtual nanoseconds."""
-    return _limit(task) + (task.announcement.since if task.announcement is not None else 0)
 
 
 def _announces(task: Task, what: str) -> bool:

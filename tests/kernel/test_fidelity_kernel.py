@@ -156,7 +156,7 @@ def filtered(body: str) -> Iterator[tuple[Listener, int, socket.socket]]:
     if pid == 0:
         try:
             listener = seccomp.install()
-            socket.send_fds(theirs, [b"x"], [listener])
+            seccomp.hand_over(theirs, b"x", [listener])
             exec(body, {"os": os, "libc": libc, "theirs": theirs, "ctypes": ctypes})
         finally:
             os._exit(1)

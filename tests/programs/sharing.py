@@ -19,6 +19,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
 
 from racecheck import Rank, scenario
 
@@ -415,11 +416,54 @@ def sub_group(rank: Rank) -> None:
 
 
 @scenario(ranks=2)
-def impatient_group(rank: Rank) -> None:
+def impatient_functional(rank: Rank) -> None:
+    """C++ waits for this collective, and so the limit of the group does not end it in virtual time."""
     group = dist.new_group([0, 1], timeout=timedelta(seconds=1))
     if rank.rank == 0:
         time.sleep(4)
+    functional.wait_tensor(functional.all_reduce(torch.zeros(1), "sum", group))
+
+
+@scenario(ranks=2)
+def impatient_group(rank: Rank) -> None:
+    group = dist.new_group([0, 1], timeout=timedelta(seconds=3))
+    if rank.rank == 0:
+        time.sleep(4)
     dist.barrier(group=group)
+
+
+@scenario(ranks=2)
+def patient_group(rank: Rank) -> None:
+    group = dist.new_group([0, 1], timeout=timedelta(seconds=3))
+    if rank.rank == 0:
+        time.sleep(2)
+    dist.barrier(group=group)
+
+
+@scenario(ranks=2)
+def uploads_for_an_hour(rank: Rank) -> None:
+    if rank.rank == 0:
+        time.sleep(3600)
+    dist.barrier()
+
+
+@scenario(ranks=2)
+def issues_and_works(rank: Rank) -> None:
+    """The limit begins with the issue, not with the wait."""
+    group = dist.new_group([0, 1], timeout=timedelta(seconds=5))
+    if rank.rank == 0:
+        time.sleep(7)
+    work = dist.all_reduce(torch.zeros(1), group=group, async_op=True)
+    if rank.rank == 1:
+        time.sleep(4)
+    work.wait()
+
+
+@scenario(ranks=2)
+def waits_for_nobody(rank: Rank) -> None:
+    group = dist.new_group([0, 1], timeout=timedelta(seconds=3))
+    if rank.rank == 0:
+        dist.barrier(group=group)
 
 
 @scenario(ranks=2)

@@ -31,6 +31,7 @@ from tests.support.targets import TARGETS
 pytestmark = pytest.mark.xdist_group("fidelity")
 
 HOLES = {
+    "a descriptor of a watched file that is sent to another process",
     "a file handle of a watched file",
     "a socket bound below the watched directory",
     "a writable shared mapping of a watched file",

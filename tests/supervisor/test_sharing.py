@@ -98,7 +98,7 @@ def test_what_threads_share_is_said_with_the_claim(session: Session) -> None:
         ("limited_pipe", "an earlier timeout of a wait for a descriptor"),
         ("looks_at_a_future", "other answers about a collective that a rank does not wait for"),
         ("signals_a_peer", "other moments for a signal between ranks"),
-        ("impatient_group", "a collective that its group gives up on before all ranks arrive"),
+        ("impatient_functional", "a collective that its group gives up on before all ranks arrive"),
         ("never_waits", "accesses to a tensor whose collective is never waited for"),
         ("sends_datagrams", "messages over the program's own sockets"),
     ],
@@ -108,6 +108,28 @@ def test_what_is_no_op_is_named(session: Session, name: str, what: str) -> None:
     assert report.verdict is Verdict.PASS
     assert not report.exhaustive
     assert any(what in each for each in report.coverage.untried)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("impatient_group", "RuntimeError on rank 1: "),
+        ("uploads_for_an_hour", "RuntimeError on rank 1: "),
+        ("issues_and_works", "RuntimeError on rank 1: "),
+        ("waits_for_nobody", "deadlock: rank 0"),
+    ],
+)
+def test_a_group_gives_up_in_virtual_time_but_a_deadlock_is_one(session: Session, name: str, says: str) -> None:
+    scenario = target("sharing", name)
+    report = explore(session, Search(scenario, scenario.world, scenario.invariants, schedules=10))
+    assert report.verdict is Verdict.FAIL
+    (found,) = report.violations
+    assert found.violation.message.startswith(says), "the other rank's failure is an echo"
+
+
+def test_a_group_that_has_time_does_not_give_up(session: Session) -> None:
+    _, report = searched(session, "patient_group")
+    assert report.verdict is Verdict.PASS
 
 
 def test_a_mapping_without_writers_is_no_doubt(session: Session) -> None:

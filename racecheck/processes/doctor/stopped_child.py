@@ -82,7 +82,7 @@ def _be_subject(channel: socket.socket, act: Callable[[], int]) -> int:
     except OSError as error:
         channel.send(f"seccomp(2): {error.strerror}".encode())
         return 1
-    socket.send_fds(channel, [b"\n"], [listener, reading])
+    seccomp.hand_over(channel, b"\n", [listener, reading])
     return act()
 
 

@@ -481,7 +481,7 @@ def _hand_over(channel: socket.socket, *, controlled: bool) -> None:
     _grow_descriptor_table()
     reading = listen_for_stacks()
     listener = seccomp.install(stop_for_gil=controlled)
-    socket.send_fds(channel, [str(os.getpid()).encode()], [listener, reading])
+    seccomp.hand_over(channel, str(os.getpid()).encode(), [listener, reading])
     os.close(listener)
     os.close(reading)
 
@@ -573,7 +573,10 @@ def _from_collective(error: BaseException | None) -> bool:
     """
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
-        if getattr(error, "racecheck_collective", False) or (type(error) is RuntimeError and _LOST.search(str(error))):
+        mark = getattr(error, "racecheck_collective", None)
+        if mark is not None:
+            return bool(mark)
+        if type(error) is RuntimeError and _LOST.search(str(error)):
             return True
         seen.add(id(error))
         error = error.__cause__ or error.__context__

@@ -167,16 +167,19 @@ def install() -> None:
 
 
 @contextmanager
-def _awaited(ticket: int | None, *, leaves: bool = True, limit: timedelta | None = None) -> Iterator[bool]:
+def _awaited(
+    ticket: int | None, *, leaves: bool = True, limit: timedelta | None = None, gives_up: bool = False
+) -> Iterator[bool]:
     """Announce that a thread waits for a collective, and that it has left it; yields whether ``limit`` has run out.
 
     ``leaves``: once all ranks have issued their parts it leaves by itself.  (A part that is carried out only in the
-    wait, as C++ does, does not count until its rank is released.)
+    wait, as C++ does, does not count until its rank is released.)  ``gives_up``: the limit of the group holds, too.
     """
     if ticket is None:
         yield False
         return
-    message = {"is": "wait", "ticket": ticket, "stack": stack(), "leaves": leaves, "limit": nanoseconds(limit)}
+    limits = {"limit": nanoseconds(limit), "gives_up": gives_up}
+    message = {"is": "wait", "ticket": ticket, "stack": stack(), "leaves": leaves, **limits}
     try:
         yield announce(message) is not None
     finally:
@@ -184,12 +187,12 @@ def _awaited(ticket: int | None, *, leaves: bool = True, limit: timedelta | None
 
 
 @contextmanager
-def _marked() -> Iterator[None]:
-    """Mark what a collective raises, to tell an echo of a peer's failure from a cause."""
+def _marked(*, is_over: bool = False) -> Iterator[None]:
+    """Mark what a collective raises as an echo of a peer's failure, or, where its time ``is_over``, as a cause."""
     try:
         yield
     except Exception as error:
-        error.racecheck_collective = True  # type: ignore[attr-defined]
+        error.racecheck_collective = not is_over  # type: ignore[attr-defined]
         raise
 
 
@@ -261,7 +264,8 @@ def _issuing(original: Callable[..., Any], kind: str) -> Callable[..., Any]:
         _announced.already = True
         try:
             limit = _limit(arguments, named)
-            with _awaited(ticket if blocks else None, leaves=False, limit=limit) as is_over, _marked():
+            waits = _awaited(ticket if blocks else None, leaves=False, limit=limit)
+            with waits as is_over, _marked(is_over=is_over):
                 if is_over:
                     arguments = tuple(map(_at_once, arguments))
                     named = {name: _at_once(each) for name, each in named.items()}
@@ -290,7 +294,8 @@ def _closing(original: Callable[..., Any]) -> Callable[..., Any]:
 def _waiting(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def wait(self: Any, *arguments: Any, **named: Any) -> Any:
-        with _awaited(_tickets.get(self), limit=_limit(arguments, named)) as is_over, _marked():
+        limit = _limit(arguments, named)
+        with _awaited(_tickets.get(self), limit=limit, gives_up=not limit) as is_over, _marked(is_over=is_over):
             return original(self, _NEXT_TO_NOTHING) if is_over else original(self, *arguments, **named)
 
     return wait

@@ -29,13 +29,13 @@ from racecheck.supervisor.threads.decoder import Decoder, closing_range, signed
 from racecheck.supervisor.threads.tasks import Process, Request, Task
 from racecheck.supervisor.threads.virtual_time import VirtualTime
 
-NEVER_OPS = frozenset({"clock", "clone", "timer", "random", "dup", "ioctl", "advise", "getcwd"})
+NEVER_OPS = frozenset({"clock", "clone", "timer", "random", "dup", "ioctl", "advise", "getcwd", "channel"})
 """Families that concern only the calling process."""
 
 WITHOUT_PLACE = frozenset({"sleep", "sync", "reap", "exit", "kill"})
 """Families that are ops although they concern no file."""
 
-_RECORD_LOCKS = frozenset({"F_SETLK", "F_SETLKW", "F_GETLK", "F_OFD_SETLK", "F_OFD_SETLKW", "F_OFD_GETLK"})
+RECORD_LOCKS = frozenset({"F_SETLK", "F_SETLKW", "F_GETLK", "F_OFD_SETLK", "F_OFD_SETLKW", "F_OFD_GETLK"})
 _MODES = {"LOCK_SH": SHARED, "LOCK_EX": EXCLUSIVE, "LOCK_UN": UNLOCK}
 _FLAGS = {mode: flag for flag, mode in _MODES.items()}
 _DUPLICATES = frozenset({"F_DUPFD", "F_DUPFD_CLOEXEC"})
@@ -133,6 +133,7 @@ _OF_PROCESSES: Mapping[str, Callable[[Request, Ledger, random.Random], Answer | 
     "reap": lambda request, *_: _reap(request),
     "exit": lambda request, *_: _exit(request),
     "getcwd": lambda *_: CARRY_ON,
+    "channel": lambda *_: CARRY_ON,
     "kill": lambda *_: None,
     "sleep": lambda request, *_: None if _can_sleep(request) else CARRY_ON,
 }
@@ -168,7 +169,7 @@ def _fcntl(request: Request, ledger: Ledger) -> Answer | None:
             return CARRY_ON
         request.op = replace(request.op, args={"minimum": minimum})
         return Answer(opened=request.file.duplicate(), close_on_exec="F_DUPFD_CLOEXEC" in request.flags)
-    if request.flags & _RECORD_LOCKS:
+    if request.flags & RECORD_LOCKS:
         return None
     if request.flags & _UNCONTROLLED_FCNTL:
         ledger.hole(f"fcntl {', '.join(request.flags)} on a watched file")

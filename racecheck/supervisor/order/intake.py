@@ -119,6 +119,7 @@ class Intake:
             rank.listener.carry_on(notification.id)
             return
         request.id, request.received = notification.id, time.monotonic_ns()
+        self._state.channels.ask(request)
         if row.family in HELD:
             self._hold(request)
         else:

@@ -15,6 +15,7 @@ from racecheck.scheduling.file_times import label
 from racecheck.storage import Storage
 from racecheck.supervisor.files.paths import Identities
 from racecheck.supervisor.run.boot import Members
+from racecheck.supervisor.run.channels import Channels
 from racecheck.supervisor.run.unseen import Unseen
 from racecheck.supervisor.threads.collectives import Collectives
 from racecheck.supervisor.threads.coverage import Ledger
@@ -62,9 +63,11 @@ class State:
     told: set[int] = field(default_factory=set)
     shown: defaultdict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
     unseen: Unseen = field(init=False)
+    channels: Channels = field(init=False)
 
     def __post_init__(self) -> None:
         self.identities.meet(self.crew.files.watched.roots)
+        self.channels = Channels(self.ledger, self.ranks)
         self.unseen = Unseen(self.ledger, self.crew.files.watched, self.world)
 
     def show(self, times: Iterable[int], op: Op, *, all_seen: bool) -> None:

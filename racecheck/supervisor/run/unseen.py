@@ -15,22 +15,22 @@ import re
 from collections import defaultdict
 from collections.abc import Hashable
 
+from racecheck.kernel.path_walk import undeleted
 from racecheck.model.nouns import Op, World
 from racecheck.model.ops.footprint import Footprint, Mode
 from racecheck.supervisor.files.paths import Watched
-from racecheck.supervisor.threads.coverage import Ledger
+from racecheck.supervisor.threads.coverage import OTHERS, PIPED, SENT, Ledger
 from racecheck.supervisor.threads.tasks import Request
 
 _TORN = "reads through a mapping while another thread writes the file"
 _BUSY = "an exec of a file while another thread has it open for writing (ETXTBSY)"
 _PATH = "a path from getcwd or /proc while another thread renames a directory"
+_NAME = "the path of an open file from /proc while another thread renames or removes it"
 _APPENDED = "bytes lost when two NFS clients append to one file"
 _FOLLOWED = "an old symbolic link that an NFS client follows after another client replaced it"
 _OPENED = "a file that an NFS client opens by a name that another client has just removed"
-_SENT = "messages over the program's own sockets"
-_PIPED = "messages through a FIFO in the watched directory"
 _ROOM = "the free space of a file system"
-_OTHER = "what /proc shows about another rank's process"
+_LOCKS = b"/proc/locks"
 _PROCESS = re.compile(rb"/proc/([0-9]+)(?:/.*)?")
 _LINK = re.compile(rb"/proc/(?:self|thread-self|[0-9]+)/(?:task/[0-9]+/)?(?:cwd|fd/[0-9]+)")
 
@@ -46,14 +46,16 @@ class Unseen:
         self._written: defaultdict[int, set[str]] = defaultdict(set)
         self._shown: set[str] = set()
         self._moved: set[str] = set()
+        self._read: defaultdict[str, set[str]] = defaultdict(set)
+        self._renamed: defaultdict[str, set[str]] = defaultdict(set)
 
     def ask(self, request: Request) -> None:
         """Note that a thread may be about to be shown a path."""
         if request.call.family == "bind" and not request.located and not request.task.makes_group:
-            self._ledger.untried(_SENT)
+            self._ledger.untried(SENT)
         shown = [int(found[1]) for path in request.paths.values() if (found := _PROCESS.fullmatch(path))]
-        if any(pid not in request.task.rank.processes for pid in shown):
-            self._ledger.untried(_OTHER)
+        if any(pid not in request.task.rank.processes for pid in shown) or _LOCKS in request.paths.values():
+            self._ledger.untried(OTHERS)
         if request.call.family == "getcwd":
             links = [f"/proc/{request.task.process.pid}/cwd"]
         elif request.call.family == "readlink":
@@ -63,6 +65,11 @@ class Unseen:
         if any(self._is_below(_own(link, request)) for link in links):
             self._shown.add(request.task.name)
             self._check(self._moved, self._shown, _PATH)
+        for link in links:
+            path = self._path(_own(link, request))
+            if path is not None:
+                self._read[path].add(request.task.name)
+                self._check(self._renamed[path], self._read[path], _NAME)
 
     def note(self, op: Op, footprint: Footprint) -> None:
         """Note that an op has succeeded."""
@@ -70,14 +77,13 @@ class Unseen:
             half = self._mapped if op.call == "mmap" else self._executed
             half[op.places[-1].inode if op.places else 0].add(op.thread)
         if op.call == "open" and op.places and op.places[-1].kind == "other":
-            self._ledger.untried(_PIPED)
+            self._ledger.untried(PIPED)
         if op.call == "statfs":
             self._ledger.untried(_ROOM)
         if op.call == "exec" and op.places:
             self._check(self._written[op.places[-1].inode], {op.thread}, _BUSY)
-        if op.call == "rename" and op.places[0].kind == "directory":
-            self._moved.add(op.thread)
-            self._check(self._shown, self._moved, _PATH)
+        if op.call in {"rename", "unlink"}:
+            self._note_names(op)
         if self._world.storage.partition(":")[0] == "nfs":
             self._note_client(op, f"node {self._world.node(op.rank)}")
         for location, mode in footprint.items():
@@ -85,6 +91,15 @@ class Unseen:
                 self._written[location.key].add(op.thread)
                 self._check(self._mapped[location.key], {op.thread}, _TORN)
                 self._check(self._executed[location.key], {op.thread}, _BUSY)
+
+    def _note_names(self, op: Op) -> None:
+        """Note that names have changed which /proc shows."""
+        if op.places[0].kind == "directory":
+            self._moved.add(op.thread)
+            self._check(self._shown, self._moved, _PATH)
+        for place in op.places:
+            self._renamed[place.path].add(op.thread)
+            self._check(self._renamed[place.path], self._read[place.path], _NAME)
 
     def _note_client(self, op: Op, node: str) -> None:
         """Note what an NFS client has done: what it may remember, and what others may remember of it."""
@@ -112,10 +127,14 @@ class Unseen:
 
     def _is_below(self, link: str) -> bool:
         """Return whether the object of a link of /proc can be renamed: it lies below a watched directory."""
+        return self._path(link) not in {None, "."}
+
+    def _path(self, link: str) -> str | None:
+        """Return where the object of a link of /proc is, or was; None outside the watched directories."""
         try:
-            return self._watched.shown(os.readlink(link)) not in {None, "."}
+            return self._watched.shown(undeleted(os.readlink(link), link))
         except OSError:
-            return False
+            return None
 
 
 def _own(link: str, request: Request) -> str:

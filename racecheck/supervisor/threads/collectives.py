@@ -41,7 +41,7 @@ class Instance:
     """One collective and the parts of it that have been issued, each with the issuer's clock and stack.
 
     ``issued`` and ``left`` are the event's, too, and still filled in when that has been recorded.  ``since`` is when
-    the first part was issued, in nanoseconds of virtual time.
+    the first part was issued, in nanoseconds of virtual time, and ``deadlines`` when the group gives up on each part.
     """
 
     kind: str
@@ -54,6 +54,7 @@ class Instance:
     issued: Clock = field(default_factory=dict)
     left: Clock = field(default_factory=dict)
     since: int = -1
+    deadlines: dict[int, int] = field(default_factory=dict)
 
     @property
     def missing(self) -> list[int]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import stat
 from collections import Counter, defaultdict
 
 from racecheck.model.errors import CannotRun
 from racecheck.model.nouns import Coverage
+from racecheck.supervisor.files.open_files import OpenFile
 from racecheck.supervisor.files.paths import kind_of
 from racecheck.supervisor.threads.tasks import Request
 
@@ -18,7 +21,11 @@ _MEMORY = tuple(f"/dev/shm/{each}" for each in ("sem.", "torch_", "psm_", "pym-"
 """Memory that processes share under a name: semaphores of the C library, tensors of torch, and what multiprocessing
 makes (`SharedMemory`, `Value`).  It is no storage; several ranks that use it are a gap.
 """
-_SHARED = "shared memory, or a semaphore, that several ranks use"
+MEMORY = "memory, a semaphore, a message queue or a key that several ranks share"
+LOCKED = "a lock on a file outside the watched directory that several ranks use"
+PIPED = "messages through a FIFO"
+SENT = "messages over the program's own sockets"
+OTHERS = "what the kernel tells a rank about other processes"
 _ALLOWED_PARTS = ("__pycache__",)
 _NOT_MODELLED = {
     "watch": "an inotify watch on a watched file: its events are not controlled",
@@ -69,6 +76,8 @@ class Ledger:
             self.hole(_NOT_MODELLED[call.family])
         elif call.family == "mmap" and request.flags >= {"MAP_SHARED", "PROT_WRITE"}:
             self.hole("a writable shared mapping of a watched file")
+        elif call.family == "mmap" and "MAP_SHARED" in request.flags and _is_open_to_write(request.file):
+            self.untried("writes through a shared mapping, if the program makes it writable")
         elif call.name in {"splice", "tee", "vmsplice", "getxattrat", "setxattrat", "getdents"}:
             self.hole(f"{call.name} on a watched file")
         elif request.task.rank.mount is not None and _only_the_kernel(request):
@@ -93,11 +102,19 @@ class Ledger:
                 or (family in _CHANGES_EXISTING and exists)
                 or (family in _MAKES_NEW and not exists)
             )
+            if located.status is not None and stat.S_ISFIFO(located.status.st_mode):
+                self._pipe(located.path, request.task.rank.number)
             if kind_of(located.status) == "other" or self._is_allowed(located.path):
                 continue
             if writes and not located.path.startswith(_MEMORY):
                 self._outside.setdefault(located.path, set()).add(f"rank {request.task.rank.number} {family}")
             self._share(located.path, request.task.rank.number, writes=writes)
+
+    def _pipe(self, path: str, rank: int) -> None:
+        users = self._users[path, True]
+        users.add(rank)
+        if len(users) > 1:
+            self.untried(PIPED)
 
     def _share(self, path: str, rank: int, *, writes: bool) -> None:
         """Check whether a rank uses outside what another one changes there."""
@@ -106,7 +123,7 @@ class Ledger:
         if writers and len(others) > 1:
             is_memory = path.startswith(_MEMORY)
             what = (
-                _SHARED if is_memory else f"ops of several ranks on {self._shown(path)}, outside the watched directory"
+                MEMORY if is_memory else f"ops of several ranks on {self._shown(path)}, outside the watched directory"
             )
             self.untried(what)
 
@@ -133,6 +150,10 @@ def _only_the_kernel(request: Request) -> bool:
     is_directory = any(kind_of(each.status) == "directory" for each in request.located.values())
     as_handle = "O_PATH" in request.flags and "O_DIRECTORY" not in request.flags and not is_directory
     return bool(request.how and request.how[2]) or as_handle
+
+
+def _is_open_to_write(file: OpenFile) -> bool:
+    return fcntl.fcntl(file.descriptor, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
 
 
 def _opens_to_write(request: Request, *, exists: bool) -> bool:
