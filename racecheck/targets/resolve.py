@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 import traceback
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import cast
@@ -21,25 +22,57 @@ _SHOWN = 5
 """The most names in a hint."""
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a ``target`` is: an attribute of a module, and the check of the suite that is meant, "" for none.
+
+    ``file`` is the module's, where the target names one.
+    """
+
+    target: str
+    module: str
+    name: str
+    check: str = ""
+    file: str = ""
+
+
 def load(target: str) -> Scenario:
     """Return the scenario that ``path/to/file.py::name``, ``package.module:name`` or ``CHECKPOINTER[check]`` names.
 
     Raises `UsageError` if there is no such file, module or scenario, or if importing it fails.
     """
-    file, _, name = target.partition("::")
-    if file.endswith(".json"):
-        return programs.load(Path(file))
+    if is_program(target):
+        return programs.load(Path(target.partition("::")[0]))
+    return find(place(target))
+
+
+def is_program(target: str) -> bool:
+    """Return whether a target is the file of a launch command."""
+    return target.partition("::")[0].endswith(".json")
+
+
+def place(target: str) -> Place:
+    """Return where a target is, without an import; the module can then be imported.  Raises `UsageError`."""
     name, bracket, check = target.rstrip("]").partition("[")
     if bracket:
-        return suite.scenario(checkpointer(name), check)
-    module, name = _module(suite.NAMES.get(target, target))
-    found = getattr(module, name, None)
+        return replace(_place_of_class(name), check=check)
+    return _place(suite.NAMES.get(target, target), target)
+
+
+def find(at: Place) -> Scenario:
+    """Import the scenario of a target; raises `UsageError`, with the error of the import as its cause."""
+    if at.check:
+        return suite.scenario(_class(at), at.check)
+    module = _import(at)
+    found = getattr(module, at.name, None)
     if isinstance(found, Scenario):
         return found
     if isinstance(found, type):
-        raise UsageError(f"{target} is a class: use racecheck gate {target}, or '{target}[kill]' to run one check")
+        raise UsageError(
+            f"{at.target} is a class: use racecheck gate {at.target}, or '{at.target}[kill]' to run one check"
+        )
     known = ", ".join(sorted(each.name for each in scenarios_in(module))) or "none"
-    raise UsageError(f"{module.__name__} has no scenario {name!r}; it has: {known}")
+    raise UsageError(f"{module.__name__} has no scenario {at.name!r}; it has: {known}")
 
 
 def checkpointer(target: str) -> type:
@@ -47,16 +80,24 @@ def checkpointer(target: str) -> type:
 
     Raises `UsageError`.
     """
+    return _class(_place_of_class(target))
+
+
+def _place_of_class(target: str) -> Place:
     if ":" not in target and target not in suite.NAMES:
         known = ", ".join(suite.NAMES)
         raise UsageError(f"{target!r} is not a checkpointer: write package.module:Class, or one of {known}")
-    module, name = _module(suite.NAMES.get(target, target))
-    found = getattr(module, name, None)
+    return _place(suite.NAMES.get(target, target), target)
+
+
+def _class(at: Place) -> type:
+    module = _import(at)
+    found = getattr(module, at.name, None)
     if found is None:
         there = _checkpointers_in(module)
         others = f": it has {', '.join(there[:_SHOWN])}{', ...' * (len(there) > _SHOWN)}" if there else ""
-        raise UsageError(f"{module.__name__} has no class {name!r}{others}")
-    protocol.check(found, name)
+        raise UsageError(f"{module.__name__} has no class {at.name!r}{others}")
+    protocol.check(found, at.name)
     return cast("type", found)
 
 
@@ -66,17 +107,25 @@ def _checkpointers_in(module: ModuleType) -> list[str]:
     return [name for name, each in own.items() if all(hasattr(each, method) for method in protocol.REQUIRED)]
 
 
-def _module(target: str) -> tuple[ModuleType, str]:
-    """Return the module that a target names, and the name in it."""
-    if "::" in target:
-        where, _, name = target.partition("::")
-        return load_file(Path(where)), name
-    if ":" in target:
-        where, _, name = target.partition(":")
-        return import_name(where), name
-    if Path(target).suffix == ".py":
-        raise UsageError(f"{target} is a file: write {target}::name (racecheck list {target} shows the names)")
-    raise UsageError(f"{target!r} is not a scenario: write path/to/file.py::name or package.module:name")
+def _place(meant: str, target: str) -> Place:
+    """Return the place of a target that is ``meant`` by this text, without a check."""
+    if "::" in meant:
+        where, _, name = meant.partition("::")
+        return Place(target, *_in_file(Path(where), name))
+    if ":" in meant:
+        where, _, name = meant.partition(":")
+        return Place(target, where, name)
+    if Path(meant).suffix == ".py":
+        raise UsageError(f"{meant} is a file: write {meant}::name (racecheck list {meant} shows the names)")
+    raise UsageError(f"{meant!r} is not a scenario: write path/to/file.py::name or package.module:name")
+
+
+def _import(at: Place) -> ModuleType:
+    module = import_name(at.module)
+    file = module.__file__ or ""
+    if at.file and file != at.file and Path(file).resolve() != Path(at.file):
+        raise UsageError(f"{at.file} cannot be imported as {at.module}: {file} has the same module name; rename one")
+    return module
 
 
 def scenarios_in(module: ModuleType) -> list[Scenario]:
@@ -86,9 +135,15 @@ def scenarios_in(module: ModuleType) -> list[Scenario]:
 
 
 def load_file(path: Path) -> ModuleType:
-    """Import a file the way pytest does: its first ancestor without ``__init__.py`` goes on ``sys.path``.
+    """Import a file; raises `UsageError`."""
+    module, _, _, file = _in_file(path, "")
+    return _import(Place(str(path), module, "", file=file))
 
-    Raises `UsageError`.
+
+def _in_file(path: Path, name: str) -> tuple[str, str, str, str]:
+    """Return module, name, check and file of a name in a file; it can be imported the way pytest does.
+
+    The first directory above without ``__init__.py`` goes on ``sys.path``.  Raises `UsageError`.
     """
     if not path.is_file():
         raise UsageError(f"no such file: {path}")
@@ -99,11 +154,7 @@ def load_file(path: Path) -> ModuleType:
         root = root.parent
     if str(root) not in sys.path:
         sys.path.insert(0, str(root))
-    name = ".".join(parts)
-    module = import_name(name)
-    if Path(module.__file__ or "").resolve() != path:
-        raise UsageError(f"{path} cannot be imported as {name}: {module.__file__} has the same module name; rename one")
-    return module
+    return ".".join(parts), name, "", str(path)
 
 
 def import_name(name: str) -> ModuleType:
@@ -113,10 +164,10 @@ def import_name(name: str) -> ModuleType:
     except UsageError as error:
         raise UsageError(f"{name}: {error}") from error
     except Exception as error:
-        raise UsageError(f"cannot import {name}: {type(error).__name__}: {error}{_place(error)}") from error
+        raise UsageError(f"cannot import {name}: {type(error).__name__}: {error}{_line(error)}") from error
 
 
-def _place(error: Exception) -> str:
+def _line(error: Exception) -> str:
     """Return the last line that was reached, of a file that is not installed if possible; "" for none."""
     frames = traceback.extract_tb(error.__traceback__)
     reached = [each for each in frames if each.filename not in _IMPORTING and not each.filename.startswith("<frozen")]

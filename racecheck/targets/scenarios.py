@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -85,8 +86,12 @@ class Scenario:
         self.recovering: dict[str, int | None] = {}
         self.name: str = run.__name__
         self.module: str = run.__module__
-        self.file = Path(run.__code__.co_filename).resolve()
         self.__doc__ = run.__doc__
+
+    @functools.cached_property
+    def file(self) -> Path:
+        """The file that it is defined in."""
+        return Path(self.run.__code__.co_filename).resolve()
 
     def __call__(self, rank: Rank) -> Any:
         return self.run(rank)

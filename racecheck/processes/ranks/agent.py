@@ -35,6 +35,7 @@ from types import FrameType, MappingProxyType, ModuleType, TracebackType
 from typing import Any, SupportsFloat, SupportsIndex
 
 from racecheck.kernel import libc, seccomp, syscalls, vdso
+from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Died, Frame, Raised, RankResult, Returned
 from racecheck.model.package import is_installed
 from racecheck.processes import epoch
@@ -68,7 +69,8 @@ class Job:
     (`racecheck.processes.ranks.recovery_worker`), whose bytes are in the file ``spool``; if it is ``reading`` it
     reports what is in the files, too.  ``early``: a rank whose part of a collective needs nothing of its peers
     continues at once. ``spread``: ranks compute enough that they are faster on different processors.  ``program``: they
-    run a program; if it ``spawns``, the last one starts the others, and belongs to no process group.
+    run a program; if it ``spawns``, the last one starts the others, and belongs to no process group; ``note`` is what
+    the report says about its launch.
     """
 
     target: str
@@ -91,6 +93,7 @@ class Job:
     spread: bool = False
     program: bool = False
     spawns: bool = False
+    note: str = ""
 
     @property
     def group(self) -> int:
@@ -378,18 +381,17 @@ def _work(name: str | None, function: Callable[..., Any], /, *given: Any, **name
 
 
 def run(
-    scenario: Scenario,
+    load: Callable[[], Scenario],
     job: Job,
     rank: int,
     channel: socket.socket,
     connect: Callable[[Job, int], None],
-    own: Sequence[str],
 ) -> int:
-    """Run a rank after its fork; returns the exit status.  ``own`` names the scenario's modules, to be finalised.
+    """Run a rank after its fork; returns the exit status.  ``load`` imports the scenario.
 
     1. settle: environment, output, seeds; 2. install the filter, hand the listener over; 3. ``connect``: bring the
-    process group up; 4. announce "ready" and wait for all ranks; 5. run the scenario; 6. send the result; 7. in free
-    mode wait for the others, and end as a Python process ends; 8. announce "exit".
+    process group up; 4. announce "ready" and wait for all ranks; 5. import the scenario and run it; 6. send the
+    result; 7. in free mode wait for the others, and end as a Python process ends; 8. announce "exit".
     """
     settle(job, rank)
     if job.controlled:
@@ -398,17 +400,18 @@ def run(
     if job.controlled or job.filtered:
         _hand_over(channel, controlled=job.controlled)
     connect(job, rank)
-    before = len(sys.modules)
-    if isinstance(scenario, Program):
-        scenario, own = with_program(scenario, job), [*own, "__main__"]
-        if job.controlled:
-            observe(job, lambda said: announce({"is": "observed", "said": said}))
+    before, own = len(sys.modules), list[str]()
+    if job.program and job.controlled:
+        observe(job, lambda said: announce({"is": "observed", "said": said}))
+    if job.program:
+        load, own = with_program(load(), job), ["__main__"]
     announce({"is": "ready"})
-    if isinstance(scenario, Program) and scenario.launch.note:
-        announce({"is": "note", "text": scenario.launch.note})
-    result, error = result_of(scenario, job.rank(rank, channel), job, channel)
+    if job.note:
+        announce({"is": "note", "text": job.note})
+    result, error = result_of(load, job.rank(rank, channel), job, channel)
     fresh = newest_modules(len(sys.modules) - before)
-    send(channel, {"result": {"type_name": type(result).__name__, **asdict(result)}, "modules": sorted(fresh)})
+    imported = sorted(each for each in fresh if not is_own(each))
+    send(channel, {"result": {"type_name": type(result).__name__, **asdict(result)}, "modules": imported})
     if not job.controlled and isinstance(result, Returned):
         channel.recv(1)  # a rank that leaves early would close connections on which its peers still wait
     status = result.status if isinstance(result, Died) else int(error is not None)
@@ -417,14 +420,15 @@ def run(
     return status
 
 
-def with_program(program: Program, job: Job) -> Program:
+def with_program(program: Scenario, job: Job) -> Callable[[], Scenario]:
     """Return a program with the functions that run it, and resume it; only ranks have them."""
+    assert isinstance(program, Program)
     made = copy.copy(program)
     runner = importlib.import_module("racecheck.processes.ranks.program")
     made.run = functools.partial(runner.main, made.launch, job.output)
     if made.resumed is not None:
         made.recover(functools.partial(runner.main, made.resumed, job.output), **made.recovering)
-    return made
+    return lambda: made
 
 
 def observe(job: Job, say: Callable[[dict[str, Any]], Any]) -> None:
@@ -504,10 +508,11 @@ def _grow_descriptor_table() -> None:
 
 
 def result_of(
-    scenario: Scenario, rank: Rank, job: Job, channel: socket.socket
+    load: Callable[[], Scenario], rank: Rank, job: Job, channel: socket.socket
 ) -> tuple[RankResult, BaseException | None]:
-    """Call the scenario, or its recovery; returns its result, and the exception if there was one."""
+    """Import the scenario and call it, or its recovery; returns its result, and the exception if there was one."""
     try:
+        scenario = _loaded(load)
         value = scenario.resume(rank) if job.recovering else scenario(rank)
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -525,6 +530,13 @@ def result_of(
             {"usage": f"{found}: return JSON data (numbers, strings, lists); for a tensor, return a digest"},
         )
         return Returned(), None
+
+
+def _loaded(load: Callable[[], Scenario]) -> Scenario:
+    try:
+        return load()
+    except UsageError as error:
+        raise error.__cause__ or error from None
 
 
 def _complain(error: BaseException, rank: int, channel: socket.socket) -> None:

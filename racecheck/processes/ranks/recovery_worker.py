@@ -25,7 +25,6 @@ from racecheck.kernel import namespace
 from racecheck.processes.ranks import agent
 from racecheck.processes.ranks.disk_writer import Placed
 from racecheck.processes.trees import wipe
-from racecheck.targets.programs import Program
 from racecheck.targets.scenarios import Scenario
 
 _SECOND = 10**9
@@ -34,7 +33,9 @@ ENOUGH = 75
 """A loader's exit status when the next load might find another state of the process than the last one did."""
 
 
-def run(scenario: Scenario, job: agent.Job, channel: socket.socket, connect: Callable[[agent.Job, int], None]) -> int:
+def run(
+    load: Callable[[], Scenario], job: agent.Job, channel: socket.socket, connect: Callable[[agent.Job, int], None]
+) -> int:
     """Run a loader; returns its exit status.
 
     1. see a directory of its own in place of the watched one; 2. settle and bring the process group up, as a rank does;
@@ -55,8 +56,8 @@ def run(scenario: Scenario, job: agent.Job, channel: socket.socket, connect: Cal
     itself = os.pidfd_open(os.getpid())  # its number would be useless once it has ended
     socket.send_fds(channel, [json.dumps(hello).encode() + b"\n"], [pipe, itself])
     os.close(itself)
-    if isinstance(scenario, Program):
-        scenario = agent.with_program(scenario, job)
+    if job.program:
+        load = agent.with_program(load(), job)
         agent.observe(job, lambda said: agent.send(channel, {"weights": said}))
     disk = Placed(Path(job.watched), Path(job.spool), time.time_ns() - _SECOND)
     reset, before = _generators(), _surroundings()
@@ -67,7 +68,7 @@ def run(scenario: Scenario, job: agent.Job, channel: socket.socket, connect: Cal
             except OSError as error:
                 agent.send(channel, {"problem": f"cannot write a crash state: {error.strerror}"})
                 return 1
-            agent.send(channel, _load(scenario, job, channel))
+            agent.send(channel, _load(load, job, channel))
             reset()
             if _surroundings() != before:
                 return ENOUGH
@@ -76,10 +77,10 @@ def run(scenario: Scenario, job: agent.Job, channel: socket.socket, connect: Cal
     return 0
 
 
-def _load(scenario: Scenario, job: agent.Job, channel: socket.socket) -> dict[str, Any]:
+def _load(load: Callable[[], Scenario], job: agent.Job, channel: socket.socket) -> dict[str, Any]:
     contents = importlib.import_module("racecheck.processes.contents.reading").read(job.watched) if job.reading else {}
     before = len(sys.modules)
-    result, _ = agent.result_of(scenario, job.rank(0, channel), job, channel)
+    result, _ = agent.result_of(load, job.rank(0, channel), job, channel)
     fresh = agent.newest_modules(len(sys.modules) - before)
     answer = {"type_name": type(result).__name__, **asdict(result)}
     return {"result": answer, "contents": contents, "modules": sorted(fresh)}

@@ -1,4 +1,4 @@
-"""The zygote: a process with torch and the scenario imported, which forks the ranks of every world.
+"""The zygote: a process with torch and what scenarios import, which forks the ranks of every world.
 
 It must have one thread (a fork copies only the calling one), the same hash seed and addresses in every run, the same
 random numbers for what modules draw when they are imported, and memory in huge pages, which makes a fork several times
@@ -25,16 +25,16 @@ import socket
 import sys
 import traceback
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from racecheck.kernel import interpreter, libc, proc, randomness, seccomp
 from racecheck.model.errors import CannotRun, RacecheckError, UsageError
 from racecheck.model.package import is_installed
-from racecheck.processes.ranks import agent, host_names, recovery_worker, time_reads
+from racecheck.processes.ranks import agent, host_names, own_modules, recovery_worker, time_reads
 from racecheck.processes.ranks.agent import Job
 from racecheck.targets import resolve
 from racecheck.targets.programs import IDENTITY, Program
@@ -53,6 +53,16 @@ _MUCH = 0.5
 """Processor seconds after which a rank computes so much that it should not share a processor with others."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """A scenario that ranks can run: they ``load`` it after their fork.  ``program``: it is this one."""
+
+    name: str
+    load: Callable[[], Scenario]
+    has_setup: bool = False
+    program: Program | None = None
+
+
 class Zygote:
     """Serves one client until the client closes the connection.  ``connect`` brings a rank's process group up."""
 
@@ -61,7 +71,9 @@ class Zygote:
         self._connect = connect
         self._ranks: dict[int, tuple[int, int]] = {}
         self._watched: dict[int, int] = {}
-        self._own: list[str] = []
+        self._targets: dict[str, _Target] = {}
+        self._finder = own_modules.Finder()
+        sys.meta_path.insert(0, self._finder)
         self._spread = False
         self._here = os.getcwd()
         self._poll = select.poll()
@@ -124,20 +136,45 @@ class Zygote:
             self._say(answer)
 
     def _import(self, target: str) -> dict[str, Any]:
-        """Import the module of a scenario once, and what its functions import."""
-        before = {*sys.modules}
-        with randomness.repeatable(target.rpartition("/")[2]):
-            found = resolve.load(target)
-        if is_new := isinstance(found, Program) and target not in _apart:
-            _apart.append(target)
-            _compile(found)
-        if is_new or len(sys.modules) > len(before):
-            self._own = [name for name in sys.modules if agent.is_own(name)]
-            late = _OF_THE_SUITE if target.endswith("]") else ()
-            files = [*found.sources, *map(_source, {*self._own} - before)]
-            if not self._learn([*late, *_imported_below(*files)])["learnt"]:
-                _settle()
-        return {"name": found.name}
+        """Prepare a scenario: import what its module imports, and what its functions import.
+
+        The user's own modules are imported by each rank, a program's script is run by it, and only what comes with
+        racecheck is imported here.
+        """
+        if target not in self._targets:
+            with randomness.repeatable(target.rpartition("/")[2]):
+                self._targets[target] = self._program(target) if resolve.is_program(target) else self._scenario(target)
+        return {"name": self._targets[target].name}
+
+    def _program(self, target: str) -> _Target:
+        program = resolve.load(target)
+        assert isinstance(program, Program)
+        _apart.append(target)
+        _compile(program)
+        self._import_late(target, program.sources)
+        return _Target(program.name, lambda: program, program.before is not None, program)
+
+    def _scenario(self, target: str) -> _Target:
+        at = resolve.place(target)
+        seen = own_modules.look(at)
+        with own_modules.environment(seen.environment):
+            if seen.threads == 1:
+                _try_import([each for each in seen.installed if _installed(each)])
+            else:
+                self._learn([*seen.installed])
+        self._finder.add(seen.own)
+        at = replace(at, file="")  # which has been compared
+        self._import_late(target, [Path(each.file) for each in seen.own])
+        if seen.own:
+            return _Target(seen.name, lambda: resolve.find(at), has_setup=seen.has_setup)
+        scenario = resolve.find(at)
+        return _Target(seen.name, lambda: scenario, has_setup=seen.has_setup)
+
+    def _import_late(self, target: str, files: Iterable[Path]) -> None:
+        """Import what functions in these files import when they are called."""
+        late = _OF_THE_SUITE if target.endswith("]") else ()
+        if not self._learn([*late, *_imported_below(*files)])["learnt"]:
+            _settle()
 
     def _learn(self, modules: list[str]) -> dict[str, Any]:
         """Import modules that ranks imported on the way, so that the next ranks have them.
@@ -156,8 +193,15 @@ class Zygote:
 
     def _setup(self, target: str, path: str, output: str, timeout: float) -> dict[str, Any]:
         """Run a scenario's setup in a process of its own; the answer has the traceback if it failed."""
-        before = resolve.load(target).before
-        return {"failed": _in_child(lambda: before(Path(path)), output, timeout) if before else ""}
+        self._import(target)
+        prepared = self._targets[target]
+
+        def set_up() -> None:
+            before = prepared.load().before
+            assert before is not None
+            before(Path(path))
+
+        return {"failed": _in_child(set_up, output, timeout) if prepared.has_setup else ""}
 
     def _contents(self, root: str, answer: str, timeout: float) -> dict[str, Any]:
         """Write what is in the checkpoint files below ``root`` into the file ``answer``, in a process of its own."""
@@ -170,21 +214,23 @@ class Zygote:
 
     def _fork(self, world: int, job: dict[str, Any], sockets: list[int]) -> dict[str, Any]:
         work = Job(**job)
-        scenario = resolve.load(work.target)
+        self._import(work.target)
+        prepared = self._targets[work.target]
         if len(proc.threads(os.getpid())) != 1:
             raise CannotRun(
                 "a module that the scenario imports started a thread, so ranks cannot be forked: "
                 "import it inside the scenario function"
             )
         work = replace(work, output=f"{work.output}/{world}", spread=self._spread)
-        if isinstance(scenario, Program):
-            launch = scenario.resumed if work.recovering and scenario.resumed is not None else scenario.launch
-            work = replace(work, program=True, spawns=launch.spawns)
+        if prepared.program is not None:
+            program = prepared.program
+            launch = program.resumed if work.recovering and program.resumed is not None else program.launch
+            work = replace(work, program=True, spawns=launch.spawns, note=program.launch.note)
         for rank, channel in enumerate(sockets):
             pid = os.fork()
             if pid == 0:
                 self._client.close()
-                _leave(lambda: _run_rank(scenario, work, rank, channel, sockets, self._connect, self._own))  # noqa: B023
+                _leave(lambda: _run_rank(prepared.load, work, rank, channel, sockets, self._connect))  # noqa: B023
             self._ranks[pid] = (world, rank)
             handle = os.pidfd_open(pid)
             self._watched[handle] = pid
@@ -228,21 +274,20 @@ def _write_contents(root: str, answer: str) -> None:
 
 
 def _run_rank(
-    scenario: Scenario,
+    load: Callable[[], Scenario],
     job: Job,
     rank: int,
     channel: int,
     sockets: list[int],
     connect: Callable[[Job, int], None],
-    own: list[str],
 ) -> int:
     for each in sockets:
         if each != channel:
             os.close(each)
     with socket.socket(fileno=channel) as talk:
         if job.loads:
-            return recovery_worker.run(scenario, job, talk, connect)
-        return agent.run(scenario, job, rank, talk, connect, own)
+            return recovery_worker.run(load, job, talk, connect)
+        return agent.run(load, job, rank, talk, connect)
 
 
 def _leave(function: Callable[[], int]) -> None:
@@ -347,10 +392,6 @@ def _compile(program: Program) -> None:
         if each is not None and each.script:
             with suppress(OSError, SyntaxError, ValueError):
                 runner.compiled(each.file)
-
-
-def _source(name: str) -> Path:
-    return Path(getattr(sys.modules[name], "__file__", None) or "/")
 
 
 def _imported_below(*files: Path) -> list[str]:
