@@ -269,7 +269,7 @@ class _Exploration:
         return not (self.search.keep_going and self.judged.violations)
 
     def _learn_parts(self, outcome: Outcome) -> None:
-        """Note which calls are to go in parts from now on; the strategy then has to begin again."""
+        """Note which calls are to go in parts; for that the strategy has to begin again."""
         if self.search.free:
             return
         self.begins_again |= self.parts.learn(outcome)
@@ -277,12 +277,30 @@ class _Exploration:
             self.shown = self.shown.join(Claim(proves=True, conditions=(parts.CONDITION,)))
 
     def _begin(self) -> bool:
-        if self.begins_again:
-            self.begins_again = False
-            self.search = replace(self.search, world=self.parts.of(self.search.world), earlier=None)
-            self.strategy = self._make()
+        if self.begins_again and self._is_time_for_parts():
+            self._begin_again()
         self.begun += 1
-        return self.strategy.begin(Random(f"{self.search.seed}:{self.begun - 1}"))
+        rng = Random(f"{self.search.seed}:{self.begun - 1}")
+        if self.strategy.begin(rng):
+            return True
+        if not self.begins_again:
+            return False
+        self._begin_again()
+        return self.strategy.begin(rng)
+
+    def _is_time_for_parts(self) -> bool:
+        """Return whether calls are to go in parts from now on, before all is tried with whole calls.
+
+        Half of the budget is for whole calls: most races need no more.
+        """
+        search = self.search
+        is_late = self.seconds >= search.seconds / 2 if search.seconds else False
+        return bool(search.world.parts) or is_late or self.done >= search.schedules / 2
+
+    def _begin_again(self) -> None:
+        self.begins_again = False
+        self.search = replace(self.search, world=self.parts.of(self.search.world), earlier=None)
+        self.strategy = self._make()
 
     def _once(self, strategy: Strategy) -> Outcome:
         if not self.search.free:

@@ -16,6 +16,9 @@ _ANYWHERE = frozenset({"kill", "kill-node", "kill-job", "term"})
 _MODELLED = frozenset({"short", "torn", "full", "crash"})
 
 
+_USING_ROOM = frozenset({"write", "copy", "allocate", "truncate", "unlink", "rename"})
+
+
 def hits(fault: Fault, op: Op, node: int) -> bool:
     """Return whether an op is one that a fault is about: its call, its rank and node, and one of its paths."""
     if not may_hit(fault, op, node):
@@ -44,8 +47,9 @@ def is_modelled(fault: Fault) -> bool:
 
 
 def takes_room(fault: Fault, op: Op, node: int) -> bool:
-    """Return whether an op uses room of a disk that a fault makes full."""
-    return fault.what == "full" and op.call == "write" and fault.node in (-1, node)
+    """Return whether an op uses, or frees, room of a disk that a fault makes full."""
+    uses = op.call in _USING_ROOM or (op.call == "open" and ("O_TRUNC" in op.flags or op.syscall == "creat"))
+    return fault.what == "full" and uses and fault.node in (-1, node)
 
 
 def counts(world: World, number: int) -> bool:
@@ -131,3 +135,9 @@ class Plan:
                 self._room[number] -= given
                 self._fired[number] += given < wanted
         return given
+
+    def free(self, op: Op, freed: int) -> None:
+        """Give room back."""
+        for number, fault in enumerate(self._faults):
+            if takes_room(fault, op, self._world.node(op.rank)):
+                self._room[number] += freed

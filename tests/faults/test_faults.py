@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Iterator
 from random import Random
@@ -23,7 +24,7 @@ from racecheck.explore.search import Report, Search, explore
 from racecheck.faults.grammar import CALLS, MODELS
 from racecheck.frontends.cli import main
 from racecheck.model.errors import UsageError
-from racecheck.model.nouns import Fault, Op, Outcome, Point, Verdict, World
+from racecheck.model.nouns import Fault, Op, Outcome, Point, Returned, Verdict, World
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import RoundRobin, Sweep
 from racecheck.targets.scenarios import make_world
@@ -190,6 +191,13 @@ def test_a_nodes_own_disk_is_full() -> None:
     assert [planned.room(WRITES[rank], 9) for rank in (0, 1)] == [9, 5]
 
 
+def test_room_that_is_given_back() -> None:
+    planned = plan("full bytes=10")
+    assert planned.room(WRITES[0], 10) == 10
+    planned.free(WRITES[0], 4)
+    assert planned.room(WRITES[0], 10) == 4
+
+
 # What comes of them.
 
 
@@ -206,7 +214,7 @@ def search(session: Session, name: str, *specs: str, schedules: int = 30) -> Rep
         ("in_place", "renamed", "EIO on open|write|rename|close nth=each times=all"),
         ("in_place", "renamed", "torn on write bytes=5"),
         ("in_place", "renamed", "torn on write"),
-        ("in_place", "renamed", "full bytes=5"),
+        ("longer_in_place", "renamed", "full bytes=5"),
         ("unchecked", "renamed", "short on write"),
         ("unchecked", "renamed", "short on write bytes=3 times=all"),
         ("unchecked", "renamed", "EINTR on write"),
@@ -259,7 +267,7 @@ def test_an_fsync_that_succeeds_after_one_that_failed_promises_nothing(session: 
     [
         ("in_place", "renamed", "kill on write"),
         ("in_place", "renamed", "EIO on write nth=each times=all"),
-        ("in_place", "renamed", "full bytes=5"),
+        ("longer_in_place", "renamed", "full bytes=5"),
         ("unchecked", "renamed", "short on write bytes=3"),
         pytest.param("impatient", "patient", "slow on rename published seconds=7", marks=pytest.mark.slow),
         ("saves_late", "saves_at_once", "term on stat nth=2 seconds=1"),
@@ -294,6 +302,31 @@ def test_the_trace_says_what_happened(session: Session) -> None:
     assert [(each.result.size, each.fault) for each in full.ops if each.call == "write" and each.result] == [
         (5, "full, 5 of 11 B"), (0, "ENOSPC"), (0, "ENOSPC"),  # the second time when the file is closed
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "room", "value"),
+    [
+        ("removes_and_writes", 0, [0, 0]),
+        ("overwrites", 0, 0),
+        ("renames_over", 10, [errno.ENOSPC, 0]),
+        ("removes_what_is_open", 50, errno.ENOSPC),
+        ("copies", 50, [errno.ENOSPC, errno.ENOSPC, 50]),
+        ("allocates", 50, [errno.ENOSPC, 0, 10]),
+    ],
+)
+def test_a_full_disk_counts_what_files_take(session: Session, name: str, room: int, value: object) -> None:
+    (result,) = ran(session, name, f"full bytes={room}").results
+    assert isinstance(result, Returned)
+    assert result.value == value
+
+
+def test_the_order_of_a_removal_and_a_write_on_a_full_disk_matters(session: Session) -> None:
+    report = search(session, "one_removes_and_one_writes", "full bytes=50")
+    values = {
+        str([each.value for each in ending.outcome.results if isinstance(each, Returned)]) for ending in report.endings
+    }
+    assert values == {"[0, 0]", f"[0, {errno.ENOSPC}]"}
 
 
 def test_a_kill_is_an_op_and_nothing_of_the_rank_follows(session: Session) -> None:

@@ -4,11 +4,14 @@ Sleeps are in virtual time and take none, but in free mode.  Not collected by py
 """
 
 import ctypes
+import errno
 import json
 import os
+import shutil
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
@@ -32,6 +35,14 @@ def in_place(rank: Rank) -> None:
     """Anything that stops it leaves neither the old nor the new one."""
     if rank.rank == 0:
         (rank.path / "latest").write_text(NEW)
+    distributed.barrier()
+
+
+@scenario(ranks=2)
+def longer_in_place(rank: Rank) -> None:
+    """The new one needs more room than the old one gives back."""
+    if rank.rank == 0:
+        (rank.path / "latest").write_text(" " * 20 + NEW)
     distributed.barrier()
 
 
@@ -137,9 +148,9 @@ def load_newest(rank: Rank) -> None:
     assert load(rank) == 2, "what the end was announced for is lost"
 
 
-for each in (in_place, renamed, unchecked, early, in_time, saves_late, saves_at_once):
+for each in (in_place, longer_in_place, renamed, unchecked, early, in_time, saves_late, saves_at_once):
     each.setup(old)
-for each in (in_place, renamed, unchecked):
+for each in (in_place, longer_in_place, renamed, unchecked):
     each.recover(ranks=1)(load)
 for each in (early, in_time):
     each.recover(ranks=1, nodes=1)(load_parts)
@@ -189,3 +200,90 @@ def _put(rank: Rank, name: str = "new") -> None:
 for each in (syncs_again, writes_again):
     each.setup(old)
     each.recover(ranks=1)(load)
+
+
+SIZE = 100
+
+
+def _tries(function: Callable[[], object]) -> int:
+    """Return the errno of a call, 0 for none."""
+    try:
+        function()
+    except OSError as error:
+        return error.errno or -1
+    return 0
+
+
+@scenario(ranks=1)
+def removes_and_writes(rank: Rank) -> list[int]:
+    """What is removed makes room for what comes."""
+    (rank.path / "old").unlink()
+    found = [_tries(lambda: (rank.path / "new").write_bytes(b"n" * SIZE))]
+    (rank.path / "new").write_bytes(b"o" * SIZE)
+    os.truncate(rank.path / "new", SIZE // 2)
+    with (rank.path / "new").open("r+b") as file:
+        file.truncate(0)
+    return [*found, _tries(lambda: (rank.path / "newer").write_bytes(b"n" * SIZE))]
+
+
+@scenario(ranks=1)
+def overwrites(rank: Rank) -> int:
+    """The new bytes are where the old ones were."""
+
+    def write() -> None:
+        with (rank.path / "old").open("r+b", buffering=0) as file:
+            file.write(b"n" * SIZE)
+
+    return _tries(write)
+
+
+@scenario(ranks=1)
+def renames_over(rank: Rank) -> list[int]:
+    (rank.path / "new").write_bytes(b"n" * 10)
+    found = [_tries(lambda: (rank.path / "more").write_bytes(b"m"))]
+    (rank.path / "new").replace(rank.path / "old")
+    return [*found, _tries(lambda: (rank.path / "newer").write_bytes(b"n" * SIZE))]
+
+
+@scenario(ranks=1)
+def removes_what_is_open(rank: Rank) -> int:
+    with (rank.path / "old").open():
+        (rank.path / "old").unlink()
+        return _tries(lambda: (rank.path / "new").write_bytes(b"n" * SIZE))
+
+
+@scenario(ranks=1)
+def copies(rank: Rank) -> list[int]:
+    found = [_tries(lambda: shutil.copyfile(rank.path / "old", rank.path / "copy"))]
+    with (rank.path / "old").open("rb") as source, (rank.path / "range").open("wb") as target:
+        found.append(_tries(lambda: os.copy_file_range(source.fileno(), target.fileno(), SIZE) == SIZE or _full()))
+    return [*found, (rank.path / "copy").stat().st_size]
+
+
+def _full() -> None:
+    raise OSError(errno.ENOSPC, "short")
+
+
+@scenario(ranks=1)
+def allocates(rank: Rank) -> list[int]:
+    file = os.open(rank.path / "new", os.O_CREAT | os.O_RDWR)
+    found = [_tries(lambda: os.posix_fallocate(file, 0, SIZE)), _tries(lambda: os.posix_fallocate(file, 0, 10))]
+    os.close(file)
+    return [*found, (rank.path / "new").stat().st_size]
+
+
+@scenario(ranks=2)
+def one_removes_and_one_writes(rank: Rank) -> int:
+    if rank.rank == 0:
+        return _tries((rank.path / "old").unlink)
+    return _tries(lambda: (rank.path / "new").write_bytes(b"n" * SIZE))
+
+
+def _fill(path: Path) -> None:
+    (path / "old").write_bytes(b"o" * SIZE)
+
+
+for each in (
+    removes_and_writes, overwrites, renames_over, removes_what_is_open, copies, allocates, one_removes_and_one_writes,
+):  # fmt: skip
+    each.setup(_fill)

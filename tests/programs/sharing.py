@@ -9,13 +9,15 @@ import queue
 import select
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import timedelta
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -539,3 +541,24 @@ def locked_until_an_exec(rank: Rank) -> str:
     descriptor = os.open(rank.path / "lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     return "got it"
+
+
+@scenario(ranks=2)
+def reads_a_random_device(rank: Rank) -> list[str]:
+    found = []
+    for name in ("/dev/urandom", "/dev/random"):
+        with Path(name).open("rb") as device:
+            found.append(device.read(8).hex())
+            assert len(device.read(1 << 20)) == 1 << 20
+    (rank.path / str(rank.rank)).write_text(found[0])
+    return found
+
+
+@scenario(ranks=2)
+def keeps_a_database(rank: Rank) -> int:
+    """SQLite draws the numbers of its journals from /dev/urandom."""
+    with closing(sqlite3.connect(rank.path / f"{rank.rank}.db")) as database:
+        database.execute("create table steps (step)")
+        database.execute("insert into steps values (1)")
+        database.commit()
+        return int(database.execute("select count(*) from steps").fetchone()[0])

@@ -20,3 +20,14 @@ def every_operation(rank: Rank) -> list[str]:
         store.queue_len("q"), store.queue_pop("q"), "a" in "".join(store.list_keys()),
     ]  # fmt: skip
     return [str(each) for each in found]
+
+
+@racecheck.scenario(ranks=2)
+def queue_of_the_group(rank: Rank) -> str:
+    """The default store of a process group has a prefix."""
+    store = dist.PrefixStore("mine", dist.distributed_c10d._get_default_store())
+    if rank.rank == 0:
+        store.queue_push("queue", "first")
+        store.queue_push("queue", "second")
+        return ""
+    return f"{store.queue_pop('queue').decode()} {store.queue_pop('queue').decode()} {store.queue_len('queue')}"

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from racecheck.explore.search import Report, Search, explore
+from racecheck.model.compare import first_difference
 from racecheck.model.nouns import Outcome, Returned, Stopped, Verdict, Violation
 from racecheck.processes.session import Session
 from racecheck.supervisor.threads import announced_ops
 from racecheck.targets.scenarios import make_world
+from tests.support.controlled_runs import run, values
 from tests.support.targets import target
 
 BOTH = {"[True]", "[False]"}
@@ -208,3 +210,24 @@ def test_a_limited_wait_for_a_collective_ends_in_virtual_time(session: Session, 
     world = make_world(scenario.world, sizes={"seconds": seconds})
     report = explore(session, Search(scenario, world, (), schedules=20))
     assert {ending.outcome.results[0] for ending in report.endings} == {Returned(end)}
+
+
+def test_a_random_device_is_drawn_from_the_seed(session: Session) -> None:
+    one, two = (run(session, "reads_a_random_device", file="sharing") for _ in range(2))
+    assert values(one) == values(two)
+    drawn = {each for found in values(one) if isinstance(found, list) for each in found}
+    assert len(drawn) == 4, "each rank, and each open, has numbers of its own"
+    assert first_difference(one, two) == ""
+
+
+def test_a_database_is_covered(session: Session) -> None:
+    _, report = searched(session, "keeps_a_database")
+    assert report.exhaustive, report.reasons
+
+
+def test_the_store_of_a_group_has_queues(session: Session) -> None:
+    scenario = target("stores", "queue_of_the_group")
+    report = explore(session, Search(scenario, scenario.world, scenario.invariants, schedules=5))
+    assert report.verdict is Verdict.PASS, report.violations
+    assert report.outcome is not None
+    assert [each.value for each in report.outcome.results if isinstance(each, Returned)] == ["", "first second 0"]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
 import sys
+from collections.abc import Callable
 from datetime import timedelta
 from types import FrameType, ModuleType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _new_process_group_helper
@@ -149,6 +152,7 @@ class SupervisedTCPStore(SupervisedStore):
 
 
 _replaced: list[tuple[ModuleType, str]] = []
+_prefixes: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 
 
 def install() -> None:
@@ -161,6 +165,34 @@ def install() -> None:
             if value is _RealTCPStore and module.__name__ not in _KEEPS:
                 _replaced.append((module, name))
                 setattr(module, name, SupervisedTCPStore)
+    _pass_queues_on()
+
+
+def _pass_queues_on() -> None:
+    """Have a store with a prefix, as a process group's is, pass operations on queues on to a supervised store.
+
+    C++ does not: its half of a Python store has none.  It also does not tell a store's prefix, so that is remembered.
+    """
+
+    def remember(self: dist.PrefixStore, prefix: str, store: dist.Store) -> None:
+        make(self, prefix, store)
+        _prefixes[self] = prefix
+
+    def passing(method: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def call(self: dist.PrefixStore, key: str, *arguments: Any, **named: Any) -> Any:
+            prefix, below = _prefixes.get(self), self.underlying_store
+            if prefix is None or not isinstance(self._underlying_non_prefix_store, SupervisedStore):
+                return original(self, key, *arguments, **named)
+            return getattr(below, method)(f"{prefix}/{key}", *arguments, **named)
+
+        return call
+
+    make = dist.PrefixStore.__init__
+    setattr(dist.PrefixStore, "__init__", remember)  # noqa: B010  (it is read-only to mypy)
+    for method in ("queue_push", "queue_pop", "queue_len"):
+        if hasattr(dist.PrefixStore, method):
+            setattr(dist.PrefixStore, method, passing(method, getattr(dist.PrefixStore, method)))
 
 
 def restore() -> None:

@@ -34,6 +34,10 @@ def _hand_out(request: Request, result: Answer, files: OpenFiles) -> Answer:
     """Install an opened file in the rank, which answers its call."""
     process, listener = request.task.process, request.task.rank.listener
     assert listener is not None
+    if result.is_unseen:
+        installed = listener.give(request.id, result.opened, close_on_exec=result.close_on_exec)
+        os.close(result.opened)
+        return replace(result, value=installed) if installed >= 0 else Answer(errno=-installed)
     number = process.descriptors.free_number(request.op.args.get("minimum", 0))
     installed = listener.give(request.id, result.opened, number, close_on_exec=result.close_on_exec)
     if installed < 0:

@@ -52,6 +52,8 @@ _CLOCKS = frozenset({0, 1, 7, 8, 9, 11})
 """Clocks that advance while nothing runs: clock_getres(2)."""
 _EITHER_POOL, _MOST_RANDOM = 0b110, 1 << 25
 _CLONE_THREAD = 0x10000
+_RANDOM_FILES = frozenset({b"/dev/urandom", b"/dev/random"})
+_RANDOM_LENGTH = 1 << 22
 
 
 def at_once(request: Request, ledger: Ledger, rng: random.Random) -> Answer | None:
@@ -60,6 +62,8 @@ def at_once(request: Request, ledger: Ledger, rng: random.Random) -> Answer | No
     if family in _OF_PROCESSES:
         return _OF_PROCESSES[family](request, ledger, rng)
     if not request.touches:
+        if family == "open" and _is_random(request):
+            return _random_file(request, rng)
         return CARRY_ON if request.call.name == "close_range" else None
     if family == "dup":
         return _duplicate(request, ledger)
@@ -112,6 +116,24 @@ def _draw(request: Request, rng: random.Random) -> Answer | None:
     count = min(request.arguments[1], _MOST_RANDOM)
     given = request.task.process.memory.fill(request.arguments[0], rng.randbytes(count))
     return Answer(value=given, errno=0 if given or not count else errno.EFAULT)
+
+
+def _is_random(request: Request) -> bool:
+    """Return whether a call opens a random device, to read."""
+    is_device = not _RANDOM_FILES.isdisjoint(request.paths.values())
+    return is_device and request.flags.isdisjoint({"O_WRONLY", "O_RDWR", "O_PATH", "O_DIRECTORY"})
+
+
+def _random_file(request: Request, rng: random.Random) -> Answer:
+    """Return a file of random bytes from the seed; unlike the device it has an end."""
+    file = os.memfd_create("random", os.MFD_CLOEXEC)
+    with open(file, "wb", closefd=False) as filled:
+        filled.write(rng.randbytes(_RANDOM_LENGTH))
+    try:
+        opened = os.open(f"/proc/self/fd/{file}", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(file)
+    return Answer(opened=opened, close_on_exec="O_CLOEXEC" in request.flags, is_unseen=True)
 
 
 def _execute(request: Request, ledger: Ledger) -> Answer | None:

@@ -42,7 +42,8 @@ class Answer:
 
     ``size`` and ``digest`` are of the bytes that moved (for a listing, ``size`` counts its entries but the dots), and
     ``text`` is what they are, if that is short and printable.
-    ``carry_on``: the kernel is to do it; then the result is not known.
+    ``carry_on``: the kernel is to do it; then the result is not known.  ``is_unseen``: what is done with the descriptor
+    that was ``opened`` does not matter.
     """
 
     value: int = 0
@@ -53,6 +54,7 @@ class Answer:
     opened: int = -1
     close_on_exec: bool = False
     carry_on: bool = False
+    is_unseen: bool = False
 
 
 CARRY_ON = Answer(carry_on=True)
@@ -244,6 +246,28 @@ def wanted(request: Request) -> int:
         return sum(length for _, length in _spans(request))
     except OSError:
         return 0
+
+
+def extent(request: Request) -> tuple[int, int]:
+    """Return where in its file a read, write, copy or allocation begins, and how many bytes it is about at most.
+
+    Raises `OSError` where that cannot be told.
+    """
+    call, file, start = request.op.call, request.file, request.op.args.get("offset", -1)
+    if call == "copy":
+        source = next(index for index, arg in enumerate(request.call.args) if arg.name == "from")
+        if source not in request.files:
+            raise OSError(errno.EBADF, "copies from elsewhere")
+        file, length = request.files[source], request.number("length")
+        pointer = request.arguments[source + 1]
+        start = int.from_bytes(request.task.process.memory.read(pointer, 8), "little") if pointer else -1
+    else:
+        length = request.number("length") if call == "allocate" else wanted(request)
+    if start < 0:
+        start = os.lseek(file.descriptor, 0, os.SEEK_CUR)
+    if call in {"read", "copy"}:
+        length = min(length, file.status().st_size - start)
+    return start, max(0, min(length, _LONG_MAX))
 
 
 def _chunks(spans: list[tuple[int, int]], most: int) -> Iterator[tuple[int, int]]:

@@ -12,7 +12,8 @@ from dataclasses import replace
 from racecheck.faults import Plan, grammar
 from racecheck.kernel import proc
 from racecheck.model.nouns import Fault, Op, Result
-from racecheck.supervisor.calls.perform import Answer, wanted
+from racecheck.supervisor.calls.perform import Answer
+from racecheck.supervisor.effects.full_disk import FullDisk, asked
 from racecheck.supervisor.run.state import State
 from racecheck.supervisor.threads.tasks import MOST, Rank, Request, Task
 
@@ -27,6 +28,7 @@ class Injector:
     def __init__(self, state: State) -> None:
         self._state, self._plan = state, Plan(state.world)
         self._grace: list[tuple[int, Rank]] = []
+        self._disk = FullDisk(state, self._plan)
 
     @property
     def fired(self) -> tuple[int, ...]:
@@ -55,28 +57,18 @@ class Injector:
 
     def perform(self, request: Request, fault: Fault | None, carry_out: Callable[[Request], Answer]) -> Answer:
         """Carry a call out as far as the fault lets it go."""
-        room = self._room(request)
+        room = self._disk.room(request)
+        freed = self._disk.freed(request)
         fault = None if fault is not None and fault.what in _ENDS else fault
         if fault is None and room is None:
-            return carry_out(request)
-        if fault is not None and fault.what in _NAMES:
-            return self._fail(request, fault, carry_out)
-        request.most = MOST if room is None else room
-        if fault is not None and fault.what in {"short", "torn"}:
-            request.most = min(request.most, int(fault.amount) or max(1, wanted(request) // 2))
-        if room == 0 and wanted(request):
-            request.op = replace(request.op, fault="ENOSPC")
-            return Answer(errno=errno.ENOSPC)
-        result = carry_out(request)
-        return self._cut(request, fault, result)
-
-    def _room(self, request: Request) -> int | None:
-        """Return how many bytes of a write there is room for; None where no fault limits that."""
-        if request.op.call != "write" or not any(each.what == "full" for each in self._state.world.faults):
-            return None
-        bytes_ = wanted(request)
-        given = self._plan.room(request.op, bytes_)
-        return given if given < bytes_ else None
+            result = carry_out(request)
+        elif fault is not None and fault.what in _NAMES:
+            result = self._fail(request, fault, carry_out)
+        else:
+            result = self._cut(request, fault, room, carry_out)
+        if freed and not result.errno:
+            self._plan.free(request.op, freed)
+        return result
 
     def _fail(self, request: Request, fault: Fault, carry_out: Callable[[Request], Answer]) -> Answer:
         request.op = replace(request.op, fault=fault.what)
@@ -84,11 +76,22 @@ class Injector:
             carry_out(request)
         return Answer(errno=_NAMES[fault.what])
 
-    def _cut(self, request: Request, fault: Fault | None, result: Answer) -> Answer:
-        what = fault.what if fault is not None else "full"
+    def _cut(
+        self, request: Request, fault: Fault | None, room: int | None, carry_out: Callable[[Request], Answer]
+    ) -> Answer:
+        """Have a call move fewer bytes than it wants."""
+        due = asked(request)
+        request.most = MOST if room is None else room
+        if fault is not None and fault.what in {"short", "torn"}:
+            request.most = min(request.most, int(fault.amount) or max(1, due // 2))
+        if room == 0 and due:
+            request.op = replace(request.op, fault="ENOSPC")
+            return Answer(errno=errno.ENOSPC)
+        result = carry_out(request)
         if result.errno:
             return result
-        request.op = replace(request.op, fault=f"{what}, {result.size} of {wanted(request)} B")
+        what = fault.what if fault is not None else "full"
+        request.op = replace(request.op, fault=f"{what}, {result.size} of {due} B")
         return replace(result, errno=errno.EIO) if what == "torn" else result
 
     # Ends of processes.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 
 from racecheck.kernel.path_walk import MAX_LINKS
@@ -10,11 +9,9 @@ from racecheck.model.nouns import Op
 from racecheck.model.ops.halves import FIRST, SECOND, keeps_waiting, part_of, with_part
 from racecheck.scheduling.parts import UNITS, WALK, name
 from racecheck.scheduling.relation import Relation
-from racecheck.supervisor.calls.perform import Answer, wanted
+from racecheck.supervisor.calls.perform import Answer, extent
 from racecheck.supervisor.run.state import State
 from racecheck.supervisor.threads.tasks import MOST, Request
-
-_LONGEST = 1 << 62
 
 
 class Halves:
@@ -74,27 +71,9 @@ class Halves:
 def _half(request: Request, unit: int) -> int:
     """Return how many bytes the first half has, up to a boundary in the file; 0 where there is no second one."""
     try:
-        start, length = _extent(request)
+        start, length = extent(request)
     except OSError:
         return 0
     half = (start + length // 2) // unit * unit - start
     half = half if half > 0 else unit - start % unit
     return half if half < length else 0
-
-
-def _extent(request: Request) -> tuple[int, int]:
-    """Return where in the file a call begins, and how many bytes it can move."""
-    if request.op.call == "copy":
-        source = next(index for index, arg in enumerate(request.call.args) if arg.name == "from")
-        if source not in request.files:
-            return 0, 0
-        file, length = request.files[source], request.number("length")
-        pointer = request.arguments[source + 1]
-        start = int.from_bytes(request.task.process.memory.read(pointer, 8), "little") if pointer else -1
-    else:
-        file, length, start = request.file, wanted(request), request.op.args.get("offset", -1)
-    if start < 0:
-        start = os.lseek(file.descriptor, 0, os.SEEK_CUR)
-    if request.op.call != "write":
-        length = min(length, file.status().st_size - start)
-    return start, min(length, _LONGEST)
