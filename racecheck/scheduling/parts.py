@@ -28,6 +28,7 @@ CONDITION = "each call is one step"
 UNITS = {"read": 4096, "write": 4096, "copy": 1 << 16}
 """How many bytes a call of this family moves as one step, at least."""
 WALK = "walk"
+_OF_THE_KERNEL = frozenset({"chdir", "exec", "watch", "bind", "handle"})
 
 
 class Parts:
@@ -35,18 +36,26 @@ class Parts:
 
     def __init__(self, world: World) -> None:
         self._raced = {*world.parts}
+        self._are_others = False
         self._relation = Relation(world)
         self._splits = not world.faults and not storage.make(world).has_views
 
     @property
     def stay_whole(self) -> bool:
-        """Whether there are such calls, and the world cannot do them in parts: with faults, or caches on its nodes."""
-        return bool(self._raced) and not self._splits
+        """Whether there are such calls that do not go in parts.
+
+        The kernel makes some of them, and a world with faults, or with caches on its nodes, makes none in parts.
+        """
+        return self._are_others or (bool(self._raced) and not self._splits)
 
     def learn(self, outcome: Outcome) -> bool:
         """Return whether a run shows that more calls have to go in parts; its search then has to begin again."""
         before = len(self._raced)
-        self._raced |= _of_run(outcome, self._relation)
+        for op, found in _of_run(outcome, self._relation):
+            if goes_in_parts(op):
+                self._raced.add(found)
+            else:
+                self._are_others = True
         return self._splits and len(self._raced) > before
 
     def of(self, world: World) -> World:
@@ -59,18 +68,22 @@ def name(op: Op, path: str, call: str = "") -> str:
     return f"{op.thread} {call or op.call} {path}"
 
 
-def _of_run(outcome: Outcome, relation: Relation) -> set[str]:
-    """Return the calls of a run that another thread could have met halfway."""
-    found: set[str] = set()
-    if any(map(_has_parts, outcome.ops)):
-        order = Order(relation)
-        order.extend(outcome.trace)
-        for step in order.steps:
-            for other in (order.steps[index] for index in step.races):
-                for one, two in ((step, other), (other, step)):
-                    found.update(_walks(one.op, two.op, two.footprint))
-                    found.update(_data(one.op, two.footprint))
-    return found
+def goes_in_parts(op: Op) -> bool:
+    """Return whether racecheck makes a call: what the kernel does for itself is one step."""
+    return op.call not in _OF_THE_KERNEL and "O_PATH" not in op.flags
+
+
+def _of_run(outcome: Outcome, relation: Relation) -> Iterator[tuple[Op, str]]:
+    """Yield the calls of a run that another thread could have met halfway, with their names."""
+    if not any(map(_has_parts, outcome.ops)):
+        return
+    order = Order(relation)
+    order.extend(outcome.trace)
+    for step in order.steps:
+        for other in (order.steps[index] for index in step.races):
+            for one, two in ((step, other), (other, step)):
+                yield from ((one.op, each) for each in _walks(one.op, two.op, two.footprint))
+                yield from ((one.op, each) for each in _data(one.op, two.footprint))
 
 
 def _has_parts(op: Op) -> bool:

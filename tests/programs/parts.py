@@ -51,6 +51,19 @@ def keeps_the_old_step(rank: Rank) -> None:
 
 
 @racecheck.scenario(ranks=2)
+def enters_the_old_step(rank: Rank) -> None:
+    """The kernel walks to a working directory by itself."""
+    if rank.rank == 0:
+        _published(rank, "step_1")
+    dist.barrier()
+    if rank.rank == 0:
+        _published(rank, "step_2")
+        (rank.path / "step_1").rename(rank.path / "old")
+    else:
+        os.chdir(rank.path / "latest")
+
+
+@racecheck.scenario(ranks=2)
 def removes_the_old_file(rank: Rank) -> None:
     """The link is the last name of the path."""
     if rank.rank == 0:

@@ -66,6 +66,13 @@ def test_programs_that_this_does_not_hurt_pass(session: Session, name: str, in_p
     assert [*report.world.parts] == in_parts
 
 
+def test_what_the_kernel_does_is_one_step_and_the_claim_says_so(session: Session) -> None:
+    report = searched(session, "enters_the_old_step")
+    assert report.verdict is Verdict.PASS
+    assert parts.CONDITION in report.claim.conditions
+    assert not report.world.parts
+
+
 @pytest.mark.parametrize("storage", ["node-local", "shared"])
 def test_parts_are_of_one_node_where_disks_are(session: Session, storage: str) -> None:
     report = searched(session, "keeps_the_old_step", storage=storage, nodes=1)

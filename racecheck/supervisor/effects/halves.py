@@ -7,7 +7,7 @@ from dataclasses import replace
 from racecheck.kernel.path_walk import MAX_LINKS
 from racecheck.model.nouns import Op
 from racecheck.model.ops.halves import FIRST, SECOND, keeps_waiting, part_of, with_part
-from racecheck.scheduling.parts import UNITS, WALK, name
+from racecheck.scheduling.parts import UNITS, WALK, goes_in_parts, name
 from racecheck.scheduling.relation import Relation
 from racecheck.supervisor.calls.perform import Answer, extent
 from racecheck.supervisor.run.state import State
@@ -30,7 +30,7 @@ class Halves:
         """
         at = {each for each in self._walks if name(request.op, each, WALK) in self._parts}
         resolves = request.how is not None and request.how[2]
-        if not at or resolves or request.walks >= MAX_LINKS:
+        if not at or resolves or request.walks >= MAX_LINKS or not goes_in_parts(request.op):
             return None
         found = self._state.decoder.walk(request, at)
         if found is None:
