@@ -9,7 +9,7 @@ race in which this matters.  From then on these go in two parts (``World.parts``
 Two writes to one file are not mixed: on a local file system a write holds the file's lock to its end (``i_rwsem``;
 see generic_file_write_iter in mm/filemap.c).  Two uses of one open file's offset are not mixed either (``f_pos_lock``;
 fdget_pos in fs/file.c).  So such calls of others wait between the two parts (`racecheck.model.ops.halves`).  A copy is
-a chain of writes of 64 KiB (splice_direct_to_actor in fs/splice.c), and others may write in between.
+a chain of writes of 64 KiB each (splice_direct_to_actor in fs/splice.c), and others may write in between.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ from racecheck.scheduling.relation import Relation
 from racecheck.storage.footprints import names
 
 CONDITION = "each call is one step"
-UNITS = {"read": 4096, "write": 4096, "copy": 1 << 16}
-"""How many bytes a call of this family moves as one step, at least."""
+PAGE, CHUNK = 1 << 12, 1 << 16
+"""How many bytes a call moves as one step, at least, and how many a copy writes with its target's lock held."""
+DATA = frozenset({"read", "write", "copy"})
+"""The families of calls that move bytes."""
 WALK = "walk"
 _OF_THE_KERNEL = frozenset({"chdir", "exec", "watch", "bind", "handle"})
 
@@ -87,8 +89,7 @@ def _of_run(outcome: Outcome, relation: Relation) -> Iterator[tuple[Op, str]]:
 
 
 def _has_parts(op: Op) -> bool:
-    is_long = op.result is not None and op.result.size > UNITS.get(op.call, op.result.size)
-    return is_long or op.call == "rename" or any(place.through for place in op.places)
+    return _is_long(op) or op.call == "rename" or any(place.through for place in op.places)
 
 
 def _walks(op: Op, other: Op, touched: Footprint) -> Iterator[str]:
@@ -114,12 +115,16 @@ def _has_succeeded(op: Op) -> bool:
 
 def _data(op: Op, touched: Footprint) -> Iterator[str]:
     """Yield a long read, write or copy of which another op reads or changes the bytes."""
-    if op.call not in UNITS or op.result is None or op.result.size <= UNITS[op.call]:
+    if not _is_long(op):
         return
     for place, changes in zip(op.places, _changes(op), strict=False):
         theirs = touched.get(Location("content", place.inode))
         if theirs is not None and (theirs is Mode.READ) is (changes and op.call == "write"):
             yield name(op, op.path)
+
+
+def _is_long(op: Op) -> bool:
+    return op.call in DATA and op.result is not None and op.result.size > PAGE
 
 
 def _changes(op: Op) -> Iterable[bool]:

@@ -142,10 +142,19 @@ def accepts_a_mixture(rank: Rank) -> None:
 
 @racecheck.scenario(ranks=2)
 def copies_while_another_writes(rank: Rank) -> None:
-    path = _filled(rank, 64)
+    _copy(rank, 4)
+
+
+@racecheck.scenario(ranks=2)
+def copies_much_while_another_writes(rank: Rank) -> None:
+    _copy(rank, 64)
+
+
+def _copy(rank: Rank, pages: int) -> None:
+    path = _filled(rank, pages)
     if rank.rank == 0:
         with path.open("rb+", buffering=0) as file:
-            file.write(b"2" * 64 * PAGE)
+            file.write(b"2" * pages * PAGE)
     else:
         shutil.copyfile(path, rank.path / "copy")
         assert len(set((rank.path / "copy").read_bytes())) == 1, "mixed"
@@ -159,6 +168,23 @@ def reads_what_is_not_empty(rank: Rank) -> None:
             file.write(b"1" * 4 * PAGE)
     elif path.stat().st_size:
         assert len(path.read_bytes()) == 4 * PAGE, "short"
+
+
+@racecheck.scenario(ranks=2)
+def writes_beside_a_copy(rank: Rank) -> None:
+    """A copy of 64 KiB or less is one write to its target."""
+    path = _filled(rank, 4)
+    if rank.rank == 0:
+        (rank.path / "source").write_bytes(b"2" * 4 * PAGE)
+        with (rank.path / "source").open("rb") as source, path.open("rb+") as target:
+            os.copy_file_range(source.fileno(), target.fileno(), 4 * PAGE)
+    else:
+        with path.open("rb+", buffering=0) as file:
+            file.write(b"3" * 4 * PAGE)
+            file.seek(0)
+            file.read()
+    dist.barrier()
+    assert len(set(path.read_bytes())) == 1, "mixed"
 
 
 @racecheck.scenario(ranks=2)

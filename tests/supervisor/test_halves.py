@@ -39,6 +39,7 @@ def searched(session: Session, name: str, **changes: object) -> Report:
         ("creates_in_a_published_directory", "nobody has counted"),
         ("reads_while_another_writes", "mixed"),
         ("copies_while_another_writes", "mixed"),
+        ("copies_much_while_another_writes", "mixed"),
         ("reads_what_is_not_empty", "short"),
         ("lists_while_another_removes", "was removed first"),
     ],
@@ -55,6 +56,7 @@ def test_what_happens_within_a_call_is_found(session: Session, name: str, says: 
         ("keeps_the_old_step", ["1 walk latest"]),
         ("accepts_a_mixture", ["0 write model", "1 read model"]),
         ("writes_beside_a_write", ["0 write model", "1 write model"]),
+        ("writes_beside_a_copy", ["0 copy model", "1 read model", "1 write model"]),
         ("writes_to_files_of_its_own", []),
     ],
 )

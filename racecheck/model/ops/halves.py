@@ -8,9 +8,9 @@ from racecheck.model.ops.footprint import Footprint, Mode
 FIRST, SECOND = 1, 2
 
 
-def with_part(op: Op, part: int) -> dict[str, int]:
-    """Return the arguments of an op that is this part of a call."""
-    return {**op.args, "part": part}
+def with_part(op: Op, part: int, *, locks: bool) -> dict[str, int]:
+    """Return the arguments of an op that is this part of a call; it ``locks`` the file that it changes to its end."""
+    return {**op.args, "part": part, "locks": int(locks)}
 
 
 def part_of(op: Op) -> int:
@@ -27,6 +27,6 @@ def keeps_waiting(half: Op, own: Footprint, other: Footprint) -> bool:
     for where, mode in own.items():
         if where.kind == "offset" and where in other:
             return True
-        if where.kind == "content" and half.call == "write" and mode is other.get(where) is Mode.WRITE:
+        if where.kind == "content" and half.args.get("locks") and mode is other.get(where) is Mode.WRITE:
             return True
     return False

@@ -7,7 +7,7 @@ from dataclasses import replace
 from racecheck.kernel.path_walk import MAX_LINKS
 from racecheck.model.nouns import Op
 from racecheck.model.ops.halves import FIRST, SECOND, keeps_waiting, part_of, with_part
-from racecheck.scheduling.parts import UNITS, WALK, goes_in_parts, name
+from racecheck.scheduling.parts import CHUNK, DATA, PAGE, WALK, goes_in_parts, name
 from racecheck.scheduling.relation import Relation
 from racecheck.supervisor.calls.perform import Answer, extent
 from racecheck.supervisor.run.state import State
@@ -51,11 +51,11 @@ class Halves:
     def limit(self, request: Request) -> bool:
         """Return whether a call is to move only the first half of its bytes now, which ``request.most`` then says."""
         op = request.op
-        if not self._parts or request.done or op.call not in UNITS or name(op, op.path) not in self._parts:
+        if not self._parts or request.done or op.call not in DATA or name(op, op.path) not in self._parts:
             return False
-        half = _half(request, UNITS[op.call])
+        half, locks = _half(request)
         if half:
-            request.most, request.op = half, replace(op, args=with_part(op, FIRST))
+            request.most, request.op = half, replace(op, args=with_part(op, FIRST, locks=locks))
         return half > 0
 
     def goes_on(self, request: Request, result: Answer) -> bool:
@@ -65,15 +65,20 @@ class Halves:
 
     def second(self, request: Request, result: Answer) -> None:
         """Have the request go on with its second half."""
-        request.done, request.op = result.value, replace(request.op, args=with_part(request.op, SECOND))
+        request.done, request.op = result.value, replace(request.op, args={**request.op.args, "part": SECOND})
 
 
-def _half(request: Request, unit: int) -> int:
-    """Return how many bytes the first half has, up to a boundary in the file; 0 where there is no second one."""
+def _half(request: Request) -> tuple[int, bool]:
+    """Return how many bytes the first half has, and whether the file that changes is locked meanwhile.
+
+    It ends at a boundary in the file; it has 0 bytes where there is no second one.
+    """
     try:
         start, length = extent(request)
     except OSError:
-        return 0
+        return 0, False
+    in_chunks = request.op.call == "copy" and length > CHUNK
+    unit = CHUNK if in_chunks else PAGE
     half = (start + length // 2) // unit * unit - start
     half = half if half > 0 else unit - start % unit
-    return half if half < length else 0
+    return (half if half < length else 0), not in_chunks
