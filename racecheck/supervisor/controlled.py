@@ -46,7 +46,7 @@ from racecheck.supervisor.run.ending import conclude, tell_parent
 from racecheck.supervisor.run.state import Over, State
 from racecheck.supervisor.threads import announced_ops
 from racecheck.supervisor.threads.collectives import CONDITIONS, NEVER_AWAITED, OPEN, Instance, Mismatched
-from racecheck.supervisor.threads.coverage import Ledger
+from racecheck.supervisor.threads.coverage import OTHERS, Ledger
 from racecheck.supervisor.threads.tasks import Announcement, Rank, Request, Task
 from racecheck.supervisor.threads.virtual_time import VirtualTime
 
@@ -521,9 +521,13 @@ class Supervisor:
         task.rank.kills = True
         self._note_handlers(number, task.rank.processes)
         for rank in self._state.ranks:
-            if rank is not task.rank and number > 0 and signals.reaches(request, rank):
+            if rank is task.rank or not signals.reaches(request, rank):
+                continue
+            if number > 0:
                 rank.kills = not rank.gone
                 self._state.ledger.untried("other moments for a signal between ranks")
+            else:
+                self._state.ledger.untried(OTHERS)
 
     def _begin_to_wait(self, request: Request) -> None:
         """Record an op beside the request, which is still to be answered."""

@@ -118,6 +118,14 @@ def signals_by_pidfd(rank: Rank) -> None:
     (rank.path / str(rank.rank)).touch()
 
 
+@racecheck.scenario(ranks=2)
+def signal_zero(rank: Rank) -> None:
+    other = _others(rank)
+    if rank.rank == 0:
+        with suppress(ProcessLookupError):
+            os.kill(other, 0)
+
+
 @racecheck.scenario(ranks=1)
 def inherited_pipe(rank: Rank) -> None:
     reading, writing = os.pipe()

@@ -22,6 +22,7 @@ PROGRAMS: Mapping[str, tuple[str, ...]] = {
     "file locks outside the watched directory": ("lock_outside", "record_lock_outside"),
     "signals": ("signals",),
     "signals through a pidfd": ("signals_by_pidfd",),
+    "the signal 0, which asks whether a process lives": ("signal_zero",),
     "pipes and socket pairs that a child inherits": ("inherited_pipe",),
     "FIFOs": ("fifo_inside", "fifo_outside"),
     "sockets of the Internet": ("datagrams",),

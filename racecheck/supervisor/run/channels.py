@@ -55,6 +55,7 @@ CHANNELS = (
     Channel("file locks outside the watched directory", "flock(2), fcntl(2)", LOCKED),
     Channel("signals", "signal(7)", SIGNAL),
     Channel("signals through a pidfd", "pidfd_send_signal(2)", SIGNAL),
+    Channel("the signal 0, which asks whether a process lives", "kill(2)", OTHERS),
     Channel("pipes and socket pairs that a child inherits", "pipe(7)", INSIDE),
     Channel("FIFOs", "fifo(7)", PIPED),
     Channel("sockets of the Internet", "ip(7)", SENT),
