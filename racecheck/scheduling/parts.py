@@ -4,7 +4,7 @@ The kernel walks a path name by name, and moves the bytes of a read, a write or 
 replace a symbolic link between the moment at which its text is read and the moment at which that text is looked up, or
 write into the part of a file that a read has yet to reach.  To do every call in two parts would make each search much
 longer, and most calls meet nobody.  So a search begins with whole calls, and learns from each run which calls were in a
-race in which this matters.  From then on these go in two parts (``World.parts``), each of which is an op.
+race in which this matters.  Later these go in two parts (``World.parts``), each of which is an op.
 
 Two writes to one file are not mixed: on a local file system a write holds the file's lock to its end (``i_rwsem``;
 see generic_file_write_iter in mm/filemap.c).  Two uses of one open file's offset are not mixed either (``f_pos_lock``;
@@ -39,7 +39,7 @@ class Parts:
     def __init__(self, world: World) -> None:
         self._raced = {*world.parts}
         self._are_others = False
-        self._relation = Relation(world)
+        self._relation = Relation(world, memory=False)
         self._splits = not world.faults and not storage.make(world).has_views
 
     @property
@@ -70,9 +70,21 @@ def name(op: Op, path: str, call: str = "") -> str:
     return f"{op.thread} {call or op.call} {path}"
 
 
+def walked_by(world: World) -> dict[str, set[str]]:
+    """Return by thread the names at which its walks stop."""
+    found: dict[str, set[str]] = {}
+    for each in world.parts:
+        thread, _, rest = each.partition(" ")
+        call, _, path = rest.partition(" ")
+        if call == WALK:
+            found.setdefault(thread, set()).add(path)
+    return found
+
+
 def goes_in_parts(op: Op) -> bool:
     """Return whether racecheck makes a call: what the kernel does for itself is one step."""
-    return op.call not in _OF_THE_KERNEL and "O_PATH" not in op.flags
+    is_left = "O_PATH" in op.flags or any(each.startswith("RESOLVE_") for each in op.flags)
+    return op.call not in _OF_THE_KERNEL and not is_left
 
 
 def _of_run(outcome: Outcome, relation: Relation) -> Iterator[tuple[Op, str]]:

@@ -115,6 +115,14 @@ def test_a_failure_that_needs_no_parts_is_shown_without(session: Session) -> Non
     assert len(report.outcome.world.parts) == 1, "one call in parts is enough"
 
 
+def test_parts_that_name_nothing_change_nothing(session: Session) -> None:
+    """A finding comes from strangers."""
+    whole = _run(session, "uses_links")
+    odd = _run(session, "uses_links", "", "0", "0 walk", "0 walk ", "walk", "0 walk ../..", "0 read", "1 walk first")
+    assert values(odd) == values(whole)
+    assert len(odd.ops) == len(whole.ops)
+
+
 def test_a_search_in_parts_can_be_continued(session: Session, tmp_path: Path) -> None:
     scenario = target("parts", "accepts_a_mixture")
     search = Search(scenario, scenario.world, scenario.invariants, strategy="dpor", schedules=4)

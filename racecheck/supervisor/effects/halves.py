@@ -7,7 +7,7 @@ from dataclasses import replace
 from racecheck.kernel.path_walk import MAX_LINKS
 from racecheck.model.nouns import Op
 from racecheck.model.ops.halves import FIRST, SECOND, keeps_waiting, part_of, with_part
-from racecheck.scheduling.parts import CHUNK, DATA, PAGE, WALK, goes_in_parts, name
+from racecheck.scheduling.parts import CHUNK, DATA, PAGE, WALK, goes_in_parts, name, walked_by
 from racecheck.scheduling.relation import Relation
 from racecheck.supervisor.calls.perform import Answer, extent
 from racecheck.supervisor.run.state import State
@@ -20,7 +20,7 @@ class Halves:
     def __init__(self, state: State, relation: Relation) -> None:
         self._state, self._relation = state, relation
         self._parts = frozenset(state.world.parts)
-        self._walks = {each.split(" ", 2)[2] for each in self._parts if each.split(" ", 2)[1] == WALK}
+        self._walks = walked_by(state.world)
 
     def walk(self, request: Request) -> tuple[Op, str] | None:
         """Follow a path of a request in part, and have the request go on from there.
@@ -28,9 +28,8 @@ class Halves:
         Returns the op that this is, and the text of the link that was read; None if no path leads over a name at which
         it is to stop.
         """
-        at = {each for each in self._walks if name(request.op, each, WALK) in self._parts}
-        resolves = request.how is not None and request.how[2]
-        if not at or resolves or request.walks >= MAX_LINKS or not goes_in_parts(request.op):
+        at = self._walks.get(request.op.thread)
+        if not at or request.walks >= MAX_LINKS or not goes_in_parts(request.op):
             return None
         found = self._state.decoder.walk(request, at)
         if found is None:
