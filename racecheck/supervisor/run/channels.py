@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from racecheck.kernel.signature import Role
 from racecheck.supervisor.calls import connections
 from racecheck.supervisor.calls.bookkeeping import RECORD_LOCKS
-from racecheck.supervisor.threads.coverage import LOCKED, MEMORY, OTHERS, PIPED, SENT, Ledger
+from racecheck.supervisor.threads.coverage import LOCKED, MEMORY, OTHERS, PIPED, SENT, SUBMITTED, Ledger
 from racecheck.supervisor.threads.decoder import signed
 from racecheck.supervisor.threads.tasks import Rank, Request
 
@@ -29,6 +29,8 @@ FILES = "ops of several ranks on "
 _RIGHTS = 1
 """SCM_RIGHTS of unix(7)."""
 _IPC_PRIVATE = 0
+_FILDES, _MOST_SUBMITTED = 20, 1 << 12
+"""Where ``struct iocb`` has its descriptor, and how many of them are looked at."""
 _LOCKS = RECORD_LOCKS | {"F_SETLEASE"}
 
 
@@ -152,6 +154,15 @@ class Channels:
                     self._ledger.hole(DESCRIPTOR)
             raw = raw[max(16, (size + 7) // 8 * 8) :]
 
+    def submit(self, request: Request) -> None:
+        """Look for watched files in what io_submit(2) takes: pointers to ``struct iocb`` (linux/aio_abi.h)."""
+        memory, process = request.task.process.memory, request.task.process
+        count = min(max(0, request.number("count")), _MOST_SUBMITTED)
+        for (block,) in struct.iter_unpack("Q", memory.read(request.arguments[2], 8 * count)):
+            (descriptor,) = struct.unpack("i", memory.read(block + _FILDES, 4))
+            if descriptor >= 0 and process.descriptors.look_up(descriptor) is not None:
+                self._ledger.hole(SUBMITTED)
+
     def watch(self, request: Request) -> None:
         if not request.touches:
             self._ledger.untried(EVENTS)
@@ -183,5 +194,6 @@ _BY_CALL: Mapping[str, Callable[[Channels, Request], None]] = {
     "bind": Channels.bind,
     "connect": Channels.connect,
     "sendmsg": Channels.send,
+    "io_submit": Channels.submit,
     "inotify_add_watch": Channels.watch,
 }

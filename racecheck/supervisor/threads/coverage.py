@@ -27,11 +27,11 @@ PIPED = "messages through a FIFO"
 SENT = "messages over the program's own sockets"
 OTHERS = "what the kernel tells a rank about other processes"
 _ALLOWED_PARTS = ("__pycache__",)
+SUBMITTED = "asynchronous I/O on a watched file"
 _NOT_MODELLED = {
     "watch": "an inotify watch on a watched file: its events are not controlled",
     "bind": "a socket bound below the watched directory",
     "handle": "a file handle of a watched file",
-    "submit": "asynchronous I/O on a watched file",
     "admin": "a privileged call on a watched file",
 }
 
