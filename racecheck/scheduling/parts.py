@@ -34,7 +34,7 @@ _OF_THE_KERNEL = frozenset({"chdir", "exec", "watch", "bind", "handle"})
 
 
 class Parts:
-    """What a search has learned: the names (`name`) of the calls that another thread could meet halfway."""
+    """The calls that another thread could meet halfway, as far as a search has met them in its runs."""
 
     def __init__(self, world: World) -> None:
         self._raced = {*world.parts}

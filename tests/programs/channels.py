@@ -1,4 +1,7 @@
-"""Each way in which two ranks of one machine can reach each other, used by both of them (or, alone, by one)."""
+"""Each way in which two ranks of one machine can reach each other, used by both of them (or, alone, by one).
+
+Sleeps are in virtual time and take none.
+"""
 
 from __future__ import annotations
 
@@ -96,26 +99,27 @@ def record_lock_outside(rank: Rank) -> None:
     (rank.path / str(rank.rank)).touch()
 
 
+def _signalled(rank: Rank, send: Callable[[int], None]) -> None:
+    """Have rank 0 send a signal to rank 1."""
+    signal.signal(signal.SIGUSR1, lambda *_: None)
+    other = _others(rank)
+    if rank.rank == 0:
+        send(other)
+
+
 @racecheck.scenario(ranks=2)
 def signals(rank: Rank) -> None:
-    pids: list[int | None] = [None, None]
-    signal.signal(signal.SIGUSR1, lambda *_: None)
-    dist.all_gather_object(pids, os.getpid())
-    if rank.rank == 0:
-        os.kill(int(pids[1] or 0), signal.SIGUSR1)
-    (rank.path / str(rank.rank)).touch()
+    _signalled(rank, lambda pid: os.kill(pid, signal.SIGUSR1))
 
 
 @racecheck.scenario(ranks=2)
 def signals_by_pidfd(rank: Rank) -> None:
-    pids: list[int | None] = [None, None]
-    signal.signal(signal.SIGUSR1, lambda *_: None)
-    dist.all_gather_object(pids, os.getpid())
-    if rank.rank == 0:
-        descriptor = os.pidfd_open(int(pids[1] or 0))
+    def send(pid: int) -> None:
+        descriptor = os.pidfd_open(pid)
         signal.pidfd_send_signal(descriptor, signal.SIGUSR1)
         os.close(descriptor)
-    (rank.path / str(rank.rank)).touch()
+
+    _signalled(rank, send)
 
 
 @racecheck.scenario(ranks=2)

@@ -40,7 +40,7 @@ def in_place(rank: Rank) -> None:
 
 @scenario(ranks=2)
 def longer_in_place(rank: Rank) -> None:
-    """The new one needs more room than the old one gives back."""
+    """The new file needs more room than the old one frees."""
     if rank.rank == 0:
         (rank.path / "latest").write_text(" " * 20 + NEW)
     distributed.barrier()

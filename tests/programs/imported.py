@@ -1,4 +1,4 @@
-"""What a module does when it is imported, each rank does for itself."""
+"""A module that draws, reads and opens things when it is imported: each rank does that for itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Programs that meet one gap or condition each, which the claim names."""
+"""Programs that meet one gap or condition each, which the claim names.
+
+Sleeps are in virtual time and take none.
+"""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import ctypes
 import hashlib
 import os
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,40 +28,36 @@ def _published(rank: Rank, name: str) -> None:
     os.rename(rank.path / "link", rank.path / "latest")
 
 
-@racecheck.scenario(ranks=2)
-def removes_the_old_step(rank: Rank) -> None:
+def _publishes_again(rank: Rank, then: Callable[[Path], object], use: Callable[[Path], object]) -> None:
+    """Publish a second step on rank 0, and then do something with the first; rank 1 uses what is published."""
     if rank.rank == 0:
         _published(rank, "step_1")
     dist.barrier()
     if rank.rank == 0:
         _published(rank, "step_2")
-        shutil.rmtree(rank.path / "step_1")
+        then(rank.path / "step_1")
     else:
-        (rank.path / "latest" / "model").read_text()
+        use(rank.path / "latest")
+
+
+def _read(step: Path) -> None:
+    (step / "model").read_text()
+
+
+@racecheck.scenario(ranks=2)
+def removes_the_old_step(rank: Rank) -> None:
+    _publishes_again(rank, shutil.rmtree, _read)
 
 
 @racecheck.scenario(ranks=2)
 def keeps_the_old_step(rank: Rank) -> None:
-    if rank.rank == 0:
-        _published(rank, "step_1")
-    dist.barrier()
-    if rank.rank == 0:
-        _published(rank, "step_2")
-    else:
-        (rank.path / "latest" / "model").read_text()
+    _publishes_again(rank, Path.exists, _read)
 
 
 @racecheck.scenario(ranks=2)
 def enters_the_old_step(rank: Rank) -> None:
     """The kernel walks to a working directory by itself."""
-    if rank.rank == 0:
-        _published(rank, "step_1")
-    dist.barrier()
-    if rank.rank == 0:
-        _published(rank, "step_2")
-        (rank.path / "step_1").rename(rank.path / "old")
-    else:
-        os.chdir(rank.path / "latest")
+    _publishes_again(rank, lambda old: old.rename(rank.path / "old"), os.chdir)
 
 
 @racecheck.scenario(ranks=2)

@@ -1,4 +1,7 @@
-"""Programs whose outcome depends on the order of one rank's threads and processes, or on the store."""
+"""Programs whose outcome depends on the order of one rank's threads and processes, or on the store.
+
+Sleeps are in virtual time and take none.
+"""
 
 from __future__ import annotations
 
@@ -426,27 +429,27 @@ def impatient_functional(rank: Rank) -> None:
     functional.wait_tensor(functional.all_reduce(torch.zeros(1), "sum", group))
 
 
+def _meet(rank: Rank, late: float, group: dist.ProcessGroup | None = None) -> None:
+    """Have rank 0 come to a barrier ``late`` seconds after the other one."""
+    if rank.rank == 0:
+        time.sleep(late)
+    dist.barrier(group=group)
+
+
 @scenario(ranks=2)
 def impatient_group(rank: Rank) -> None:
-    group = dist.new_group([0, 1], timeout=timedelta(seconds=3))
-    if rank.rank == 0:
-        time.sleep(4)
-    dist.barrier(group=group)
+    _meet(rank, 4, dist.new_group([0, 1], timeout=timedelta(seconds=3)))
 
 
 @scenario(ranks=2)
 def patient_group(rank: Rank) -> None:
-    group = dist.new_group([0, 1], timeout=timedelta(seconds=3))
-    if rank.rank == 0:
-        time.sleep(2)
-    dist.barrier(group=group)
+    _meet(rank, 2, dist.new_group([0, 1], timeout=timedelta(seconds=3)))
 
 
 @scenario(ranks=2)
 def uploads_for_an_hour(rank: Rank) -> None:
-    if rank.rank == 0:
-        time.sleep(3600)
-    dist.barrier()
+    """The default group waits for half an hour."""
+    _meet(rank, 3600)
 
 
 @scenario(ranks=2)

@@ -40,7 +40,7 @@ from racecheck.model.nouns import Died, Frame, Raised, RankResult, Returned
 from racecheck.model.package import is_installed
 from racecheck.processes import epoch
 from racecheck.processes.ranks import host_names
-from racecheck.processes.ranks.announcing import OURS, announce, stack
+from racecheck.processes.ranks.announcing import ECHO, OURS, announce, stack
 from racecheck.targets.programs import Program
 from racecheck.targets.scenarios import Rank, Scenario
 
@@ -585,9 +585,8 @@ def _from_collective(error: BaseException | None) -> bool:
     """
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
-        mark = getattr(error, "racecheck_collective", None)
-        if mark is not None:
-            return bool(mark)
+        if ECHO in vars(error):
+            return bool(vars(error)[ECHO])
         if type(error) is RuntimeError and _LOST.search(str(error)):
             return True
         seen.add(id(error))

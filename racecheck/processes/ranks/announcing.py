@@ -24,6 +24,8 @@ from racecheck.targets import scenarios
 OURS = (*(str(Path(__file__).parents[1] / each) for each in ("ranks", "contents")), scenarios.__file__)
 """The files whose frames are no part of a program's stack."""
 _replies = threading.local()
+ECHO = "racecheck_echo"
+"""The attribute of an exception that says whether it is an echo of a peer's failure."""
 _AT_ONCE = frozenset({
     "group", "limit", "looks at clock", "looks at collective", "looks at directory", "looks at last read",
     "looks at process", "looks at time", "note", "observed", "starting", "submit",

@@ -189,10 +189,10 @@ def _pass_queues_on() -> None:
         return call
 
     make = dist.PrefixStore.__init__
-    setattr(dist.PrefixStore, "__init__", remember)  # noqa: B010  (it is read-only to mypy)
-    for method in ("queue_push", "queue_pop", "queue_len"):
-        if hasattr(dist.PrefixStore, method):
-            setattr(dist.PrefixStore, method, passing(method, getattr(dist.PrefixStore, method)))
+    known = {name: getattr(dist.PrefixStore, name, None) for name in ("queue_push", "queue_pop", "queue_len")}
+    queues = {name: passing(name, original) for name, original in known.items() if original is not None}
+    for name, replacement in {"__init__": remember, **queues}.items():
+        setattr(dist.PrefixStore, name, replacement)
 
 
 def restore() -> None:

@@ -1,6 +1,6 @@
 """The user's own modules: imported in each rank after its fork, as in a real job.
 
-What a module does when it is imported may differ from rank to rank: it draws a name, reads a clock or ``RANK``, makes a
+A module may do something else on each rank when it is imported: it draws a name, reads a clock or ``RANK``, makes a
 lock, opens a file.  A process of its own imports the modules first, to see what that takes: the installed modules are
 then imported in the zygote, once for all ranks, and the own ones are compiled there, so that a rank imports them
 without a look at a file.

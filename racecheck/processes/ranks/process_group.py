@@ -29,7 +29,7 @@ from torch.distributed.distributed_c10d import (
 
 from racecheck.processes.ranks import key_value_stores, observation, program_group, weak_collectives
 from racecheck.processes.ranks.agent import Job, show_gpus
-from racecheck.processes.ranks.announcing import announce, nanoseconds, stack
+from racecheck.processes.ranks.announcing import ECHO, announce, nanoseconds, stack
 
 _METHODS = {
     "allreduce": "all_reduce",
@@ -192,7 +192,7 @@ def _marked(*, is_over: bool = False) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        error.racecheck_collective = not is_over  # type: ignore[attr-defined]
+        vars(error)[ECHO] = not is_over
         raise
 
 

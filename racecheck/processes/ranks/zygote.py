@@ -28,6 +28,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -230,7 +231,7 @@ class Zygote:
             pid = os.fork()
             if pid == 0:
                 self._client.close()
-                _leave(lambda: _run_rank(prepared.load, work, rank, channel, sockets, self._connect))  # noqa: B023
+                _leave(partial(_run_rank, prepared.load, work, rank, channel, sockets, self._connect))
             self._ranks[pid] = (world, rank)
             handle = os.pidfd_open(pid)
             self._watched[handle] = pid

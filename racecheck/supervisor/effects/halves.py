@@ -15,7 +15,7 @@ from racecheck.supervisor.threads.tasks import MOST, Request
 
 
 class Halves:
-    """What of the calls of a run goes in parts."""
+    """The calls of a run that go in parts."""
 
     def __init__(self, state: State, relation: Relation) -> None:
         self._state, self._relation = state, relation
