@@ -103,6 +103,7 @@ def test_modules_are_found_compiled(tmp_path: Path) -> None:
     package = tmp_path / "within"
     package.mkdir()
     (package / "part.py").write_text("VALUE = __name__, __file__, __package__\n")
+    (package / "later.py").write_text("VALUE = 1\n")
     finder = own_modules.Finder()
     finder.add([
         own_modules.Own("within", "", [str(package)]), own_modules.Own("within.part", str(package / "part.py")),

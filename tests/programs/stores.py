@@ -24,9 +24,10 @@ def every_operation(rank: Rank) -> list[str]:
 
 @racecheck.scenario(ranks=2)
 def queue_of_the_group(rank: Rank) -> str:
-    """The default store of a process group has a prefix."""
-    store = dist.PrefixStore("mine", dist.distributed_c10d._get_default_store())
+    """The default store of a process group has a prefix, and so has each of these."""
+    store, other = (dist.PrefixStore(each, dist.distributed_c10d._get_default_store()) for each in ("mine", "other"))
     if rank.rank == 0:
+        other.queue_push("queue", "not mine")
         store.queue_push("queue", "first")
         store.queue_push("queue", "second")
         return ""

@@ -15,9 +15,12 @@ from racecheck.explore.findings import decode, encode, load
 from racecheck.explore.search import Report, Search, explore
 from racecheck.model.compare import effect
 from racecheck.model.nouns import Outcome, Point, Verdict
+from racecheck.model.ops.unstable_names import Names
 from racecheck.processes.session import Session
 from racecheck.scheduling import parts
 from racecheck.scheduling.strategies import Replay, Strategy
+from racecheck.supervisor.calls import perform
+from racecheck.supervisor.files.open_files import OpenFile
 from racecheck.targets.scenarios import make_world
 from tests.programs.parts import PAGE
 from tests.support.controlled_runs import values
@@ -211,6 +214,28 @@ def test_calls_that_move_bytes_come_out_alike_in_parts(session: Session) -> None
     assert values(split) == values(whole)
     assert split.disk == whole.disk
     assert len(split.ops) > len(whole.ops) + 40
+
+
+class _Alike(Names):
+    """Shows all names as one."""
+
+    def show(self, path: str) -> str:
+        del path
+        return "alike"
+
+
+def test_names_that_are_shown_alike_are_all_listed(tmp_path: Path) -> None:
+    for name in ("one", "two", "three"):
+        (tmp_path / name).touch()
+    names = _Alike()
+    file = OpenFile(1, os.open(tmp_path, os.O_RDONLY))
+    try:
+        first = [*perform._entries(file, names)]
+        assert len(first) == 5, "the dots, too"
+        rest = [*perform._entries(file, names, first[:4])]
+        assert [perform._name(each) for each in rest] == [perform._name(first[4])]
+    finally:
+        os.close(file.descriptor)
 
 
 def test_a_plain_process_reads_a_mixture(tmp_path: Path) -> None:

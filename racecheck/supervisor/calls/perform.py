@@ -433,10 +433,12 @@ def _entries(file: OpenFile, names: Names, before: Sequence[bytes] = ()) -> Iter
     number.
     """
     path = f"/proc/self/fd/{file.descriptor}"
+    given = {_name(each) for each in before}
     last = _key(_name(before[-1]), names) if before else b""
     with os.scandir(path) as found:
-        listed = sorted((_key(each.name, names), each) for each in found)
-        entries = [(os.fsencode(each.name), each.inode(), _type(each)) for key, each in listed if key > last]
+        left = (each for each in found if each.name not in given and _key(each.name, names) >= last)
+        listed = sorted(left, key=lambda each: _key(each.name, names))
+        entries = [(os.fsencode(each.name), each.inode(), _type(each)) for each in listed]
     here, above = os.stat(f"{path}/."), os.stat(f"{path}/..")
     dots = [(b".", here.st_ino, stat.S_IFDIR >> 12), (b"..", above.st_ino, stat.S_IFDIR >> 12)]
     for number, (name, inode, kind) in enumerate(entries if before else [*dots, *entries], start=len(before) + 1):
