@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -111,9 +112,10 @@ def test_modules_are_found_compiled(tmp_path: Path) -> None:
     os.rename(package / "part.py", package / "gone.py")
     sys.meta_path.insert(0, finder)
     try:
-        part = __import__("within.part", fromlist=["VALUE"])
-        assert ("within.part", str(package / "part.py"), "within") == part.VALUE
+        found = importlib.import_module("within.part").VALUE
+        assert found == ("within.part", str(package / "part.py"), "within")
+        assert importlib.import_module("within.later").VALUE == 1, "a module that nobody has prepared"
     finally:
         sys.meta_path.remove(finder)
-        for name in ("within", "within.part"):
+        for name in ("within", "within.part", "within.later"):
             sys.modules.pop(name, None)
