@@ -33,13 +33,17 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from racecheck.explore import former_names
+from racecheck.explore.evidence import Evidence
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Constraint, Event, Judgement, Outcome, RankResult, Weights, World
 from racecheck.targets.programs import Launch
 from racecheck.targets.scenarios import Scenario
 
 FORMAT = "racecheck-finding"
-VERSION = 7
+VERSION = 8
+_OLDEST = 7
+_IDENTITY = 7
+"""The version in which the inputs of a run were last written otherwise: a newer format does not change an address."""
 _LARGEST = 256 << 20
 _TAGGED = frozenset({*get_args(Event), *get_args(RankResult)})
 _EXPANDED = 3
@@ -79,7 +83,7 @@ class Finding:
     ``run`` is the number of the run under ``seed``, ``strategy`` the name of what chose its schedule, and
     ``invariants`` the names of all that were asked.  ``pair`` are the events of the trace whose order decides (one
     beyond its end is a pending op), and with ``constraints`` every run fails.  ``launch`` and
-    ``resumed`` are of a program.
+    ``resumed`` are of a program.  Files of version 7 have no ``evidence``.
     """
 
     scenario: Reference
@@ -94,6 +98,7 @@ class Finding:
     constraints: tuple[Constraint, ...] = ()
     launch: Launch | None = None
     resumed: Launch | None = None
+    evidence: Evidence | None = None
 
     @property
     def address(self) -> str:
@@ -105,7 +110,7 @@ class Finding:
         world, schedule = self.outcome.world, self.outcome.schedule
         launches = [each.command for each in (self.launch, self.resumed) if each is not None]
         what: Any = (*launches, self.scenario.source) if launches else self.scenario
-        causes: list[Any] = [VERSION, what, self.seed, self.run, self.invariants, world, schedule]
+        causes: list[Any] = [_IDENTITY, what, self.seed, self.run, self.invariants, world, schedule]
         causes += [self.outcome.crash] if self.outcome.crash is not None else []
         return hashlib.sha256(json.dumps(causes, default=_dump).encode()).hexdigest()[:10]
 
@@ -188,7 +193,8 @@ def decode(text: str) -> Finding:
 class Format:
     """A kind of file: its own name, its version, what people call it, and what to do about a bad one.
 
-    ``optional`` fields are left out where they are None.
+    ``optional`` fields are left out where they are None.  ``oldest`` is the first version that is still read (0: only
+    the current one).
     """
 
     name: str
@@ -196,6 +202,7 @@ class Format:
     noun: str
     hint: str
     optional: tuple[str, ...] = ()
+    oldest: int = 0
 
     def encode(self, value: Any) -> str:
         """Return the text of a file that holds a value (a dataclass)."""
@@ -242,6 +249,8 @@ class Format:
         shown, current = reprlib.repr(version), self.version
         if type(version) is int and version > current:
             raise UsageError(f"version {shown} is newer than this racecheck reads ({current}): upgrade racecheck")
+        if type(version) is int and 0 < (self.oldest or current) <= version < current:
+            return
         if type(version) is int and 0 < version < current:
             raise UsageError(f"version {version} is older than this racecheck reads ({current}); {self.hint}")
         if type(version) is not int or version != current:
@@ -251,7 +260,14 @@ class Format:
 _ADDED: Mapping[type, Mapping[str, Any]] = {Weights: {"series": ""}, World: {"parts": []}}
 """Fields that files of an earlier racecheck lack, with their values there; they are left out where they have these."""
 
-FINDING = Format(FORMAT, VERSION, "a finding", "create it again with racecheck run", optional=("launch", "resumed"))
+FINDING = Format(
+    FORMAT,
+    VERSION,
+    "a finding",
+    "create it again with racecheck run",
+    optional=("launch", "resumed", "evidence"),
+    oldest=_OLDEST,
+)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

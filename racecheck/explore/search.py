@@ -19,6 +19,7 @@ from racecheck import faults
 from racecheck.crash.recovery.judge import Crashes
 from racecheck.crash.recovery.runs import Runs
 from racecheck.explore import observed_saves
+from racecheck.explore.evidence import gather
 from racecheck.explore.findings import Finding, reference, save, versions
 from racecheck.explore.resume import Cut, Known, Past, cut
 from racecheck.explore.runner import Progress, confirm, run_free, run_once, warm_up
@@ -619,6 +620,12 @@ def _repaired(exploration: _Exploration, report: Report, progress: Progress | No
     end = exploration.seconds + seconds
     repaired = exploration.crashing.repaired(crashes, _tell(exploration, report, progress), seconds=seconds)
     left_out = f"{_REPAIRS} ({seconds:.3g} seconds were too few)" if exploration.seconds >= end else ""
+    if (first := _first(report)) is not None and first.outcome.crash is not None:
+        found, judgement = first.violations[0], judge(first.outcome, exploration.search.invariants)
+        _keep(
+            exploration.search, first.outcome, judgement, first.number, path=found.finding, repaired=repaired,
+            claim=str(report.claim),
+        )  # fmt: skip
     return replace(
         report, repaired=repaired, seconds=exploration.seconds, left_out=left_out, is_explained=not left_out
     )  # fmt: skip
@@ -647,7 +654,7 @@ def _explained(
     is_like = all(each.violation.invariant in broken for each in first.violations)
     # The path that was announced stays valid: it now holds the least run, if that breaks all that the first did.
     path = first.violations[0].finding if is_like else None
-    kept = _keep(search, found.outcome, judgement, first.number, found, path)
+    kept = _keep(search, found.outcome, judgement, first.number, found, path, claim=str(report.claim))
     return replace(
         report, seconds=exploration.seconds, world=found.outcome.world, ops=found.outcome.coverage.ops,
         violations=(*kept, *(each for each in report.violations if each.outcome is None)),
@@ -722,13 +729,17 @@ def _keep(
     number: int,
     explanation: Explanation | None = None,
     path: Path | None = None,
+    repaired: Mapping[str, Crashes] | None = None,
+    claim: str = "",
 ) -> tuple[Found, ...]:
     """Store the finding of a failing run, in a file of its own unless there is a ``path`` for it."""
     if not judgement.violations:
         return ()
     if search.findings is not None:
         with suppress(UsageError):  # a FAIL must not get lost because its finding cannot be stored
-            path = save(_finding(search, outcome, judgement, number, explanation), search.findings, path)
+            finding = _finding(search, outcome, judgement, number, explanation)
+            evidence = gather(outcome, search.invariants, number + 1, claim, explanation, repaired)
+            path = save(replace(finding, evidence=evidence), search.findings, path)
     return tuple(Found(violation, outcome, path) for violation in judgement.violations)
 
 

@@ -29,6 +29,7 @@ from hypothesis.strategies import SearchStrategy
 
 from racecheck.explore import findings as record
 from racecheck.explore.current_session import HERE
+from racecheck.explore.evidence import gather
 from racecheck.explore.search import Found, Report
 from racecheck.explore.trials import Trial, Trials, What
 from racecheck.invariants import judge, name_of, wants_contents
@@ -362,4 +363,5 @@ def _finding(trial: Trial, invariants: Sequence[Invariant], judgement: Judgement
         outcome=trial.outcome,
         judgement=judgement,
         versions=record.versions(),
+        evidence=gather(trial.outcome, invariants, 1),
     )

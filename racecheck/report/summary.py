@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.cells import cell_len
 
 from racecheck.invariants.failures import is_echo
+from racecheck.model.frames import user_frames
 from racecheck.model.nouns import Coverage, Died, Frame, Mismatch, Outcome, Raised, RankResult, Returned, Stopped
 from racecheck.report import words
 from racecheck.report.layout import NARROWEST
@@ -78,7 +79,7 @@ def _below(result: RankResult, root: Path) -> list[str]:
 
 
 def _stack(stack: Sequence[Frame], root: Path) -> list[str]:
-    return [words.frame_line(frame, root) for frame in words.user_frames(stack)[:_FRAMES]]
+    return [words.frame_line(frame, root) for frame in user_frames(stack)[:_FRAMES]]
 
 
 def _mismatch(mismatch: Mismatch, width: int, root: Path) -> Iterator[str]:

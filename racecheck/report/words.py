@@ -5,25 +5,21 @@ All of it is text that can be printed on one line and whose width on a terminal 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path, PurePath
 
 from rich.cells import cell_len, set_cell_size
 
+from racecheck.model.frames import user_frames
 from racecheck.model.nouns import Collective, Event, Frame, Op
 from racecheck.model.ops.halves import FIRST, SECOND, part_of
 from racecheck.model.ops.lock_ops import begins_to_wait
-from racecheck.model.package import PLACE
 
 _KINDS = {"": "none", "directory": "dir", "file": "file", "symlink": "link", "other": "other"}
 _COUNTS_BYTES = frozenset({"read", "write", "copy"})
 _PARTS = {FIRST: "first ", SECOND: "last "}
 """The half of a call in two parts."""
-_OWN = str(PLACE)
-_INSTALLED = re.compile(r"/(site|dist)-packages/")
-_STANDARD = re.compile(r"<|.*/lib(64)?/python3(\.\d+)?t?/")
 _CUT = "..."
 _ARROW = " -> "
 
@@ -166,28 +162,6 @@ def collective(event: Collective, *, group: bool) -> str:
     if event.kind == "send/recv":
         return f"{name}, {_ARROW.join(map(str, event.ranks))}"
     return f"{name}, root {event.root}" if event.root >= 0 else name
-
-
-def user_frames(stack: Sequence[Frame]) -> list[Frame]:
-    """Return the frames of the user's code, innermost first.
-
-    User's code is neither the standard library's, nor installed, nor racecheck's.  Where a stack has none,
-    the nearest to it stands in: racecheck's (its checkpointers are code under test), else what is installed.
-    """
-    nearest = min(map(_distance, stack), default=0)
-    return [frame for frame in stack if _distance(frame) == nearest]
-
-
-def _distance(frame: Frame) -> int:
-    """Return how far a frame is from the user's code: 0 is the user's own, 3 the standard library's.
-
-    The path's form decides, not this machine's library: a finding may come from another machine.
-    """
-    if frame.file.startswith(f"{_OWN}/"):
-        return 1
-    if _INSTALLED.search(frame.file):
-        return 2
-    return 3 if _STANDARD.match(frame.file) else 0
 
 
 def where(event: Event, root: Path) -> str:

@@ -16,6 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from racecheck.model.frames import user_frames
 from racecheck.model.nouns import (  # fmt: skip
     Collective,
     Coverage,
@@ -403,15 +404,15 @@ MINE = Frame("/home/user/project/train.py", 1, "f")
 )
 def test_the_users_line_is_the_innermost_that_no_library_has(library: str) -> None:
     stack = (Frame(library, 9, "g"), MINE, Frame("/home/user/other/main.py", 2, "main"))
-    assert words.user_frames(stack) == list(stack[1:])
+    assert user_frames(stack) == list(stack[1:])
 
 
 def test_where_a_stack_has_no_user_code_the_nearest_stands_in() -> None:
     own = Frame(f"{OWN}/targets/adapters/plain.py", 3, "save")
-    assert words.user_frames((LIBRARY, TORCH, own)) == [own]
-    assert words.user_frames((LIBRARY, TORCH)) == [TORCH]
-    assert words.user_frames((LIBRARY,)) == [LIBRARY]
-    assert words.user_frames(()) == []
+    assert user_frames((LIBRARY, TORCH, own)) == [own]
+    assert user_frames((LIBRARY, TORCH)) == [TORCH]
+    assert user_frames((LIBRARY,)) == [LIBRARY]
+    assert user_frames(()) == []
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
+from racecheck.explore.evidence import Before, Evidence, Repair, Source
 from racecheck.explore.findings import Finding, Reference, Versions
 from racecheck.model.nouns import (
     Choice,
@@ -76,4 +77,10 @@ FULL = Finding(
     ),
     judgement=Judgement(Verdict.FAIL, (Violation("no-file-errors", "gone", (1,), (0,)),), ("not under control",)),
     versions=Versions("0.1.0", "3.11.7", "2.13.0", "6.1.0"),
-)
+    evidence=Evidence(
+        "2026-11-26T01:30:00+00:00", 13, "INCOMPLETE: not tried", Before(69, 8, 41),
+        passing=outcome(returned(), trace=[op("1 mkdir a")]), failed=20, completions=20, judged={"ext4": 7},
+        repairs=(Repair("as it is", {"ext4": 3}, is_whole=True), Repair("fsync files", {"ext4": 0}, is_whole=False)),
+        sources={"train.py": Source("1" * 64, {9: "", 10: "    os.rmdir(ckpt)"})},
+    ),
+)  # fmt: skip

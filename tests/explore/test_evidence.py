@@ -1,0 +1,91 @@
+"""What a finding says beside its run: read from real searches."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from racecheck.explore import findings
+from racecheck.explore.evidence import Evidence, Source, sources
+from racecheck.invariants import DEFAULT, judge
+from racecheck.model.nouns import Frame, Verdict
+from tests.support.command_line import Cli
+
+pytestmark = pytest.mark.usefixtures("project")
+
+RACE = """
+import racecheck
+
+@racecheck.scenario(ranks=2)
+def racing(rank):
+    if not (rank.path / "ckpt").exists():
+        (rank.path / "ckpt").mkdir()  # only one rank may
+"""
+
+CRASH = """
+import os, racecheck
+
+@racecheck.scenario(ranks=1, faults=["crash"], invariants=[racecheck.durable_after_ack])
+def publish(rank):
+    rank.saved({"w": 1}, step=1)
+    (rank.path / "new").write_text("1")
+    os.replace(rank.path / "new", rank.path / "model")
+    rank.acked(step=1)
+
+@publish.recover
+def resume(rank):
+    if (rank.path / "model").exists():
+        rank.loaded({"w": 1}, step=int((rank.path / "model").read_text()))
+"""
+
+
+def evidence_of(cli: Cli, file: str, text: str, name: str, *more: str) -> tuple[findings.Finding, Evidence]:
+    Path(file).write_text(text)
+    assert cli("run", f"{file}::{name}", *more) == 1, cli.out + cli.err
+    found = findings.load(Path(re.findall(r"Finding: (\S+)", cli.out)[0]))
+    assert found.evidence is not None
+    return found, found.evidence
+
+
+def test_the_finding_of_a_race_has_the_order_that_passes_and_the_lines(cli: Cli) -> None:
+    found, evidence = evidence_of(cli, "racing.py", RACE, "racing")
+    assert evidence.passing is not None
+    assert judge(evidence.passing, DEFAULT).verdict is Verdict.PASS
+    assert evidence.passing.fired == found.outcome.fired
+    assert (evidence.failed, evidence.completions) == (20, 20)
+    assert evidence.before is not None
+    assert evidence.before.ops >= len(found.outcome.ops)
+    source = evidence.sources[str(Path("racing.py").resolve())]
+    assert source.digest == hashlib.sha256(RACE.encode()).hexdigest()
+    assert source.lines[7] == '        (rank.path / "ckpt").mkdir()  # only one rank may'
+    assert set(source.lines) == {4, 5, 6, 7}, "only what is around the lines of the run"
+
+
+def test_a_finding_that_was_not_explained_has_no_order_that_passes(cli: Cli) -> None:
+    _, evidence = evidence_of(cli, "racing.py", RACE, "racing", "--explain", "0")
+    assert (evidence.passing, evidence.before, evidence.completions) == (None, None, 0)
+    assert evidence.sources
+
+
+def test_the_finding_of_a_crash_has_the_repairs_that_were_tried(cli: Cli) -> None:
+    _, evidence = evidence_of(cli, "publish.py", CRASH, "publish")
+    assert evidence.repairs[0].name == "as it is"
+    assert sum(evidence.repairs[0].bad.values()) > 0
+    assert any(not any(each.bad.values()) and each.is_whole for each in evidence.repairs)
+    assert evidence.judged.keys() == evidence.repairs[0].bad.keys()
+    assert "os.replace" in " ".join(evidence.sources[str(Path("publish.py").resolve())].lines.values())
+
+
+def test_what_cannot_be_read_has_no_lines(tmp_path: Path) -> None:
+    os.mkfifo("pipe.py")
+    large = Path("large.py")
+    large.write_text("x\n" * (3 << 20))
+    Path("own.py").write_bytes(b"a\n\xff\n")
+    files = ["pipe.py", "large.py", "gone.py", "nul\0.py", ".", "own.py"]
+    stacks = [(Frame(str(tmp_path / each), 2, "save"),) for each in files]
+    digest = hashlib.sha256(b"a\n\xff\n").hexdigest()
+    assert sources(iter(stacks)) == {str(tmp_path / "own.py"): Source(digest, {1: "a", 2: "\ufffd"})}
