@@ -13,9 +13,9 @@ import yaml
 from racecheck import storage
 from racecheck.crash.models import MODELS
 from racecheck.frontends import pytest_plugin
-from racecheck.frontends.cli.guide import page, pages
 from racecheck.frontends.cli.main import commands
 from racecheck.model import config
+from racecheck.report.guide import page, pages
 from racecheck.scheduling import strategies
 from racecheck.targets import suite
 from tests.support.pages import (

@@ -34,6 +34,7 @@ from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hin
 
 from racecheck.explore import former_names
 from racecheck.explore.evidence import Evidence
+from racecheck.model import package
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Constraint, Event, Judgement, Outcome, RankResult, Weights, World
 from racecheck.targets.programs import Launch
@@ -117,12 +118,12 @@ class Finding:
 
 def versions() -> Versions:
     """Return those of this process and machine, without an import of torch."""
-    return Versions(_version("racecheck"), platform.python_version(), _version("torch"), platform.release())
+    return Versions(package.VERSION, platform.python_version(), _version("torch"), platform.release())
 
 
-def _version(package: str) -> str:
+def _version(name: str) -> str:
     with suppress(importlib.metadata.PackageNotFoundError):
-        return importlib.metadata.version(package)
+        return importlib.metadata.version(name)
     return ""
 
 

@@ -6,12 +6,10 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from racecheck.model.nouns import Collective, Event, Op
-from racecheck.report import words
+from racecheck.report.changes import above, adds, changes
 
 _SHORT = 40
 _MANY = 60
-_ADDS = frozenset({"mkdir", "mknod", "rename", "link", "symlink"})
-_CHANGES = _ADDS | {"rmdir", "unlink", "truncate"}
 
 
 def kept(trace: Sequence[Event], marked: set[int]) -> list[int]:
@@ -53,7 +51,7 @@ def _related(trace: Sequence[Event], marked: set[int]) -> set[int]:
     objects = {place.inode for place in places} - {0}
     found = {index for index, op in ops.items() if _is_at(op, paths, objects)}
     if len(found) > _MANY:
-        found = {index for index in found if _changes(ops[index])}
+        found = {index for index in found if changes(ops[index])}
     full = {op.path for op in about if op.result is not None and op.result.errno == "ENOTEMPTY"}
     return found | {index for index, op in ops.items() if _fills(op, full)}
 
@@ -63,25 +61,15 @@ def _is_at(op: Op, paths: set[str], objects: set[int]) -> bool:
 
 
 def _fills(op: Op, directories: set[str]) -> bool:
-    return _above(op.path) in directories and _changes(op) and (op.call in _ADDS or words.makes(op))
-
-
-def _changes(op: Op) -> bool:
-    """Return whether the op changed a name, or the whole content of a file."""
-    succeeded = op.result is not None and not op.result.errno
-    return succeeded and (op.call in _CHANGES or words.makes(op) or "O_TRUNC" in op.flags)
+    return above(op.path) in directories and adds(op)
 
 
 def _and_above(path: str) -> Iterator[str]:
     """Yield the path itself and every directory above it, up to the watched one."""
     while path not in {"", ".", "/"}:
         yield path
-        path = _above(path)
+        path = above(path)
     yield "."
-
-
-def _above(path: str) -> str:
-    return path.rpartition("/")[0] or "."
 
 
 def _close_gaps(found: Sequence[int], count: int) -> list[int]:

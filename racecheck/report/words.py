@@ -99,10 +99,15 @@ def ranks(numbers: Sequence[int]) -> str:
 
 def call(op: Op) -> str:
     """Return the call; with its thread where that is not the rank's main thread.  A kill says at which call it came."""
-    name = op.syscall if op.call == "store" else op.call
-    name = " ".join((op.syscall, *op.flags)) if op.call == "kill" else name
     thread = "" if op.thread == str(op.rank) else f"[{op.thread}] "
-    return escape(thread + name)
+    return escape(thread) + call_name(op)
+
+
+def call_name(op: Op) -> str:
+    """Return the call without its thread."""
+    if op.call == "kill":
+        return escape(" ".join((op.syscall, *op.flags)))
+    return escape(op.syscall if op.call == "store" else op.call)
 
 
 def subject(op: Op) -> str:

@@ -15,9 +15,9 @@ import pytest
 import racecheck
 from racecheck import invariants
 from racecheck.frontends.cli.explain import section
-from racecheck.frontends.cli.guide import pages
 from racecheck.model.nouns import Verdict
 from racecheck.report import results
+from racecheck.report.guide import pages
 from racecheck.scheduling import claims, strategies
 from racecheck.scheduling.strategies import dpor, staged
 from racecheck.supervisor.run import unseen

@@ -9,30 +9,21 @@ import re
 import click
 
 from racecheck import invariants
-from racecheck.frontends.cli.guide import page, pages
 from racecheck.frontends.cli.options import Command
 from racecheck.invariants import name_of
 from racecheck.invariants.failures import first_line
 from racecheck.model.errors import UsageError
+from racecheck.report.guide import written
 from racecheck.report.progress import say
 from racecheck.targets.suite import CHECKS
-
-_SECTION = re.compile(r"^###? `(.+?)`\n(.*?)(?=^##|\Z)", re.MULTILINE | re.DOTALL)
-"""A section about one name has it as its title, in backquotes."""
-_BOLD = re.compile(r"\*\*(.+?)\*\*")
 
 
 def sections() -> dict[str, str]:
     """Return the text about each name, by the name as `plain` writes it."""
-    written = (match for each in pages() for match in _SECTION.finditer(page(each)))
-    found = {plain(match[1]): f"{match[1]}\n\n{_bare(match[2])}" for match in written}
+    found = {plain(name): f"{name}\n\n{text}" for name, text in written().items()}
     holds = {name_of(each): f"Holds if: {first_line(inspect.getdoc(each) or '')}" for each in invariants.ALL}
     found |= {name: text.replace("\n\n", f"\n\n{holds[name]}\n\n", 1) for name, text in found.items() if name in holds}
     return found | {plain(name): f"{name}\n\nA check of the gate: {each.about}." for name, each in CHECKS.items()}
-
-
-def _bare(text: str) -> str:
-    return _BOLD.sub(r"\1", text.strip())
 
 
 def plain(name: str) -> str:

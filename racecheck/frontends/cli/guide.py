@@ -3,29 +3,12 @@
 from __future__ import annotations
 
 import sys
-from importlib import resources
 
 import click
 
 from racecheck.frontends.cli.options import Command
-from racecheck.model.errors import UsageError
+from racecheck.report.guide import INDEX, page
 from racecheck.report.progress import printable, say
-
-_PAGES = resources.files("racecheck") / "guide"
-INDEX = "README"
-
-
-def pages() -> list[str]:
-    """Return the names of all pages but the index."""
-    found = (each.name.removesuffix(".md") for each in _PAGES.iterdir() if each.name.endswith(".md"))
-    return sorted(each for each in found if each != INDEX)
-
-
-def page(name: str = INDEX) -> str:
-    """Return the text of a page in Markdown.  Raise `UsageError` if there is no such page."""
-    if name != INDEX and name not in pages():
-        raise UsageError(f"unknown page {name!r}; pages: {', '.join(pages())}")
-    return (_PAGES / f"{name}.md").read_text("utf-8")
 
 
 @click.command("guide", cls=Command, examples=("racecheck guide", "racecheck guide faults"))

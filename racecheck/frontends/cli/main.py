@@ -46,6 +46,7 @@ from racecheck.frontends.cli.options import (
     Command,
     option,
 )
+from racecheck.frontends.cli.report import report as report_
 from racecheck.model import config
 from racecheck.model.config import Config
 from racecheck.model.errors import CannotRun, InternalError, UsageError
@@ -129,6 +130,7 @@ def commands(context: click.Context) -> int:
 commands.add_command(explain_)
 commands.add_command(gate)
 commands.add_command(guide)
+commands.add_command(report_)
 
 
 @commands.command(

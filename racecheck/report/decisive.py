@@ -1,0 +1,218 @@
+"""Which events of a failing run a reader has to see, and why: what came first, what failed, what was injected or lost.
+
+Everything here follows from the run alone, and from what the finding says of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from racecheck.invariants.failures import failures, source
+from racecheck.model.nouns import Crash, Event, Op, Outcome, Place, Raised, Stopped, Violation
+from racecheck.report.changes import above, added, changes, is_at_or_below, removed, succeeded
+
+Role = Literal["pair", "cause", "victim", "shown", "last", "kill", "stale", "fault", "lost", "torn"]
+"""Why an event is shown.
+
+pair: one of the two whose order decides.  cause: it changed what the victim met.  victim: it failed, or met the wrong
+thing.  shown: a violation names it.  last: where a failed rank stood last.  kill, stale, fault: injected.  lost, torn:
+what a crash took.
+"""
+
+_MOST = 3
+_WRITES = frozenset({"write", "fsync"})
+_READS = frozenset({"open", "read", "stat", "list", "readlink"})
+
+
+@dataclass(frozen=True, slots=True)
+class Decisive:
+    """The roles of events by their index in the trace, and the two that an arrow joins (the cause and the victim).
+
+    ``arrow`` is empty where no two events say it all.
+    """
+
+    roles: Mapping[int, Role]
+    arrow: tuple[int, ...] = ()
+
+    def first(self, role: Role) -> int | None:
+        """Return the first event that has a role, None if none has."""
+        return min((index for index, each in self.roles.items() if each == role), default=None)
+
+
+def decisive(outcome: Outcome, violations: Sequence[Violation], pair: Sequence[int] = ()) -> Decisive:
+    """Return the decisive events of a failing run; ``pair`` are the events whose order decides, if that is known."""
+    trace = outcome.trace
+    roles: dict[int, Role] = dict.fromkeys(_shown(violations, trace), "shown")
+    roles |= _injected(trace)
+    if outcome.crash is not None:
+        return Decisive(_in_order(roles | _crashed(outcome.crash, trace, roles)))
+    kill = next((index for index, role in roles.items() if role == "kill"), None)
+    if kill is not None:
+        found = _left_behind(outcome, kill)
+        roles |= dict.fromkeys(found, "cause")
+        return Decisive(_in_order(roles), (found[0], kill) if found else ())
+    roles |= _errors(outcome, roles)
+    arrow = _mark_causes(trace, roles)
+    both = [index for index in pair if index < len(trace)]
+    if len(both) == 2 and "fault" not in roles.values():
+        roles |= {index: "pair" for index in both if roles.get(index, "shown") == "shown"}
+        arrow = arrow or (both[0], both[1])
+    after = outcome.recovery
+    if not roles and after is not None and not failing(after).roles:
+        roles |= dict.fromkeys(_left_behind(outcome, len(trace)), "cause")
+    if not roles and (after is None or not failing(after).roles):
+        roles |= _standing(outcome, violations)
+        arrow = _mark_causes(trace, roles, of="last")
+    return Decisive(_in_order(roles), arrow)
+
+
+def failing(recovery: Outcome) -> Decisive:
+    """Return the ops that made ranks of a recovery raise, or else the last ops of these ranks that failed."""
+    roles: dict[int, Role] = {}
+    for rank, failure in failures(recovery)[:_MOST]:
+        if isinstance(failure, Raised):
+            found = source(recovery, rank, failure)
+            own = [each for each, event in enumerate(recovery.trace) if _failed(event, rank)]
+            roles |= dict.fromkeys(found, "victim") if found else dict.fromkeys(own[-1:], "last")
+    return Decisive(_in_order(roles))
+
+
+def _in_order(roles: Mapping[int, Role]) -> dict[int, Role]:
+    return dict(sorted(roles.items()))
+
+
+def _shown(violations: Sequence[Violation], trace: Sequence[Event]) -> Iterator[int]:
+    return (index for each in violations for index in each.events if 0 <= index < len(trace))
+
+
+def _injected(trace: Sequence[Event]) -> dict[int, Role]:
+    found: dict[int, Role] = {}
+    for index, event in enumerate(trace):
+        if isinstance(event, Op) and event.fault:
+            stale = event.fault.startswith("stale")
+            found[index] = "kill" if event.call == "kill" else "stale" if stale else "fault"
+    return found
+
+
+def _crashed(crash: Crash, trace: Sequence[Event], roles: Mapping[int, Role]) -> dict[int, Role]:
+    """Return what the crash took, and the last ops that wrote to the same files and did happen."""
+    found: dict[int, Role] = dict.fromkeys(crash.torn, "torn")
+    found |= dict.fromkeys(crash.lost, "lost")
+    files = {_object(trace[index]) for index in found} - {0}
+    happened = set(crash.happened)
+    wrote = [
+        index
+        for index, event in enumerate(trace)
+        if isinstance(event, Op) and event.call in _WRITES and index in happened and _object(event) in files
+    ]
+    found |= {index: "shown" for index in wrote[-_MOST:] if index not in found and index not in roles}
+    return found
+
+
+def _object(event: Event) -> int:
+    return event.places[0].inode if isinstance(event, Op) and event.places else 0
+
+
+def _left_behind(outcome: Outcome, kill: int) -> list[int]:
+    """Return the last changes before a kill of what the recovery looked at, the latest first."""
+    last = {
+        event.path: index
+        for index, event in enumerate(outcome.trace[:kill])
+        if isinstance(event, Op) and event.places and (changes(event) or (event.call == "write" and succeeded(event)))
+    }
+    after = outcome.recovery.trace if outcome.recovery is not None else ()
+    loaded = {place.path for event in after if isinstance(event, Op) for place in event.places}
+    return sorted((index for path, index in last.items() if path in loaded), reverse=True)[:_MOST]
+
+
+def _errors(outcome: Outcome, roles: Mapping[int, Role]) -> dict[int, Role]:
+    """Return the victims: the shown ops that failed or met something stale, or those that made ranks raise."""
+    victims = [index for index, role in roles.items() if role in {"shown", "stale"} and _failed(outcome.trace[index])]
+    for rank, failure in failures(outcome) if not victims else ():
+        if isinstance(failure, Raised) and failure.errno:
+            victims += source(outcome, rank, failure)
+    return {index: "victim" for index in victims[:_MOST] if roles.get(index, "shown") == "shown"}
+
+
+def _failed(event: Event, rank: int = -1) -> bool:
+    """Return whether an op (of this rank) failed."""
+    if not isinstance(event, Op) or event.result is None or rank not in {-1, event.rank}:
+        return False
+    return bool(event.result.errno)
+
+
+def _mark_causes(trace: Sequence[Event], roles: dict[int, Role], of: Role = "victim") -> tuple[int, ...]:
+    """Add the cause of each victim; return the first cause with its victim."""
+    arrow: tuple[int, ...] = ()
+    for index in [index for index, role in roles.items() if role in {of, "stale"}]:
+        cause = cause_of(trace, index)
+        if cause is not None and roles.get(cause) not in {"victim", "stale", "fault"}:
+            roles[cause] = "cause"
+            arrow = arrow or (cause, index)
+    return arrow
+
+
+def cause_of(trace: Sequence[Event], index: int) -> int | None:
+    """Return the op of another thread that changed what this op met; None if there is none.
+
+    Of an op that found nothing: the removal before it, or else the op that made the name too late.  Of one that found
+    something in its way: what put it there.
+    """
+    victim = trace[index]
+    if not isinstance(victim, Op) or not victim.places:
+        return None
+    errno = victim.result.errno if victim.result is not None else ""
+    before = _others(trace, reversed(range(index)), victim)
+    if errno == "ENOENT" and not victim.fault:
+        gone = next((each for each, op in before if _took_away(op, victim.places)), None)
+        after = _others(trace, range(index + 1, len(trace)), victim)
+        return gone if gone is not None else next((each for each, op in after if _brought(op, victim.places)), None)
+    if errno == "EEXIST":
+        return next((each for each, op in before if added(op) == victim.path), None)
+    if errno == "ENOTEMPTY":
+        return next((each for each, op in before if added(op) and above(added(op)) == victim.path), None)
+    return next((each for each, op in before if _changed(op, victim.places)), None)
+
+
+def _others(trace: Sequence[Event], order: Iterable[int], victim: Op) -> Iterator[tuple[int, Op]]:
+    """Yield the ops of other threads, with their indices."""
+    for index in order:
+        event = trace[index]
+        if isinstance(event, Op) and event.thread != victim.thread:
+            yield index, event
+
+
+def _took_away(op: Op, places: Sequence[Place]) -> bool:
+    gone = removed(op)
+    return bool(gone) and any(is_at_or_below(place.path, gone) for place in places)
+
+
+def _brought(op: Op, places: Sequence[Place]) -> bool:
+    made = added(op)
+    return bool(made) and any(is_at_or_below(place.path, made) for place in places)
+
+
+def _changed(op: Op, places: Sequence[Place]) -> bool:
+    written = op.call in {"write", "copy"} and succeeded(op)
+    if not written and not changes(op):
+        return False
+    return any(is_at_or_below(place.path, mine.path) for place in places for mine in op.places if mine.path != ".")
+
+
+def _standing(outcome: Outcome, violations: Sequence[Violation]) -> dict[int, Role]:
+    """Return the last ops of the ranks that failed, or that were still going when the run ended."""
+    failed = {rank for each in violations for rank in each.ranks} | {rank for rank, _ in failures(outcome)}
+    if any(isinstance(each, Stopped) for each in outcome.results):
+        failed |= {*range(outcome.world.ranks)[:_MOST]}
+    ends: dict[int, int] = {}
+    reads: dict[int, int] = {}
+    for index, event in enumerate(outcome.trace):
+        if isinstance(event, Op) and event.rank in failed and event.places and event.call != "close":
+            ends[event.rank] = index
+            if event.call in _READS:
+                reads[event.rank] = index
+    raised = {rank for rank, each in enumerate(outcome.results) if isinstance(each, Raised)}
+    last = {reads.get(rank, index) if rank in raised else index for rank, index in ends.items()}
+    return dict.fromkeys(sorted(last)[-_MOST:], "last")

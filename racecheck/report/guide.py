@@ -1,0 +1,40 @@
+"""The pages of the guide as the package ships them, and their sections about the names that a report prints."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+
+from racecheck.model.errors import UsageError
+
+_PAGES = resources.files("racecheck") / "guide"
+_SECTION = re.compile(r"^###? `(.+?)`\n(.*?)(?=^##|\Z)", re.MULTILINE | re.DOTALL)
+"""A section about one name has it as its title, in backquotes."""
+_BOLD = re.compile(r"\*\*(.+?)\*\*")
+_REPAIR = re.compile(r"^\* \**Repair:\** (.*?)(?=^\* |\Z)", re.MULTILINE | re.DOTALL)
+INDEX = "README"
+
+
+def pages() -> list[str]:
+    """Return the names of all pages but the index."""
+    found = (each.name.removesuffix(".md") for each in _PAGES.iterdir() if each.name.endswith(".md"))
+    return sorted(each for each in found if each != INDEX)
+
+
+def page(name: str = INDEX) -> str:
+    """Return the text of a page in Markdown.  Raise `UsageError` if there is no such page."""
+    if name != INDEX and name not in pages():
+        raise UsageError(f"unknown page {name!r}; pages: {', '.join(pages())}")
+    return (_PAGES / f"{name}.md").read_text("utf-8")
+
+
+def written() -> dict[str, str]:
+    """Return what the guide says about each name that has a section: Markdown without its bold marks."""
+    found = (match for each in pages() for match in _SECTION.finditer(page(each)))
+    return {match[1]: _BOLD.sub(r"\1", match[2].strip()) for match in found}
+
+
+def repair(invariant: str) -> str:
+    """Return how the guide says to repair what breaks an invariant, in one paragraph; "" if it says nothing."""
+    match = _REPAIR.search(written().get(invariant, ""))
+    return " ".join(match[1].split()) if match else ""

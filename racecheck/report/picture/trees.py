@@ -1,0 +1,171 @@
+"""The watched directory between the ops of a run, derived from them: a run records only the tree that it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from racecheck.model.nouns import DiskEntry, Event, Op, Outcome, World
+from racecheck.report.changes import above, is_at_or_below, succeeded
+from racecheck.report.words import makes
+
+_KINDS = {"mkdir": "directory", "symlink": "symlink", "mknod": "other"}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Something in the tree: its ``kind`` and ``size`` as in `DiskEntry`, and the event that changed it last.
+
+    ``text`` is a link's target, or what was written where that is short.  ``by`` is -1 for what was there before.
+    """
+
+    kind: str
+    size: int = 0
+    text: str = ""
+    by: int = -1
+
+
+Tree = dict[str, Entry]
+Change = tuple[str, Entry | None]
+"""A path, and what is there from now on; None for nothing."""
+
+
+@dataclass(slots=True)
+class Trees:
+    """The tree before a run, the changes that each of its events made, and the tree after it.
+
+    ``agrees`` says whether that has the same names and kinds as the tree that the run left.
+    """
+
+    first: Tree
+    changes: list[list[Change]]
+    last: Tree
+    agrees: bool = True
+
+
+def trees(outcome: Outcome, start: Tree | None = None, without: frozenset[int] = frozenset()) -> Trees:
+    """Return the trees of a run.
+
+    ``start`` is the tree before it; None if that is unknown: then what ops met without having made it was there before.
+    Events ``without`` left nothing (a crash took them).
+    """
+    work = _Derivation(outcome.trace, outcome.disk, outcome.world, start)
+    for index, event in enumerate(outcome.trace):
+        if isinstance(event, Op) and event.places:
+            work.meet(event)
+            if index not in without:
+                work.apply(index, event)
+    if start is None and outcome.crash is None:
+        work.add_untouched()
+    left = {path: entry.kind for path, entry in work.tree.items()}
+    agrees = outcome.crash is not None or left == {path: entry.kind for path, entry in outcome.disk.items()}
+    return Trees(work.first, work.changes, work.tree, agrees)
+
+
+def recorded(disk: Mapping[str, DiskEntry]) -> Tree:
+    """Return a disk as a tree that nothing has changed yet."""
+    return {path: Entry(each.kind, each.size, each.target) for path, each in disk.items()}
+
+
+@dataclass(slots=True)
+class _Derivation:
+    trace: Sequence[Event]
+    disk: Mapping[str, DiskEntry]
+    world: World
+    start: Tree | None
+    first: Tree = field(default_factory=dict)
+    tree: Tree = field(default_factory=dict)
+    changes: list[list[Change]] = field(default_factory=list)
+    known: set[str] = field(default_factory=set)
+    sizes: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.first, self.tree = dict(self.start or {}), dict(self.start or {})
+        self.changes = [[] for _ in self.trace]
+        later: dict[int, int] = {}
+        for index in reversed(range(len(self.trace))):
+            event = self.trace[index]
+            for place in event.places if isinstance(event, Op) else ():
+                if place.inode in later:
+                    self.sizes[index, place.inode] = later[place.inode]
+                later[place.inode] = place.size
+
+    def paths(self, op: Op) -> list[str]:
+        """Return the op's paths as the disk has them: with the node, where each has its own."""
+        prefix = f"node{self.world.node(op.rank)}/" if self.world.storage.startswith("node-local") else ""
+        return [prefix + place.path for place in op.places]
+
+    def meet(self, op: Op) -> None:
+        """Add what the op found and nothing had made: it was there before the run."""
+        for place, path in zip(op.places, self.paths(op), strict=True):
+            is_new = place.inode and place.kind and place.path != "." and not place.open_file
+            if is_new and path not in self.tree and path not in self.known and self.start is None:
+                self._was_there(above(path), Entry("directory"))
+                self._was_there(path, Entry(place.kind, place.size))
+
+    def _was_there(self, path: str, entry: Entry) -> None:
+        if path == "." or path in self.tree or path in self.known:
+            return
+        self._was_there(above(path), Entry("directory"))
+        self.first[path] = self.tree[path] = entry
+
+    def apply(self, index: int, op: Op) -> None:
+        """Carry out the op on the tree."""
+        if not succeeded(op):
+            return
+        found = self._changes(index, op, self.paths(op))
+        for path, entry in found:
+            self.known.add(path)
+            if entry is None:
+                self.tree.pop(path, None)
+            else:
+                self.tree[path] = entry
+        self.changes[index] = found
+
+    def _changes(self, index: int, op: Op, paths: Sequence[str]) -> list[Change]:
+        path, place = paths[-1], op.places[-1]
+        if op.call in _KINDS:
+            target = self.disk[path].target if op.call == "symlink" and path in self.disk else ""
+            return [(path, Entry(_KINDS[op.call], 0, target, index))]
+        if op.call == "open" and (makes(op) or "O_TRUNC" in op.flags) and place.kind != "directory":
+            return [(path, Entry("file", 0, "", index))]
+        if op.call in {"write", "copy", "truncate"} and path in self.tree:
+            return [(path, self._written(index, op, path))]
+        if op.call in {"unlink", "rmdir"}:
+            return [(path, None)]
+        if op.call in {"rename", "link"} and len(paths) > 1:
+            return self._moved(index, op, paths[0], path)
+        return []
+
+    def _written(self, index: int, op: Op, path: str) -> Entry:
+        place, done = op.places[-1], op.result
+        assert done is not None
+        size = self.sizes.get((index, place.inode))
+        if size is None:
+            size = self.disk[path].size if path in self.disk else place.size + done.size
+        if op.call == "truncate":
+            size = op.args.get("length", size)
+        return Entry("file", size, "" if place.size else done.text, index)
+
+    def _moved(self, index: int, op: Op, source: str, target: str) -> list[Change]:
+        """Return the changes of a rename or link, with what is below; its children keep who wrote them."""
+        moved = [(path, entry) for path, entry in self.tree.items() if is_at_or_below(path, source)]
+        there = [(path, entry) for path, entry in self.tree.items() if is_at_or_below(path, target)]
+        found: list[Change] = []
+        if op.call == "rename":
+            found += [(path, None) for path, _ in moved]
+            if "RENAME_EXCHANGE" in op.flags:
+                found += [(source + path[len(target) :], _by(entry, index, path == target)) for path, entry in there]
+            found += [(path, None) for path, _ in there if path != target]
+        found += [(target + path[len(source) :], _by(entry, index, path == source)) for path, entry in moved]
+        return found
+
+    def add_untouched(self) -> None:
+        """Add what the run left, and no op ever named: it was there before."""
+        for path, entry in recorded(self.disk).items():
+            if path not in self.tree and path not in self.known:
+                self.first[path] = self.tree[path] = entry
+
+
+def _by(entry: Entry, index: int, is_own: bool) -> Entry:
+    return Entry(entry.kind, entry.size, entry.text, index) if is_own else entry

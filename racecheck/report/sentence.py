@@ -1,0 +1,156 @@
+"""What happened in a failing run, in one sentence: only facts of that run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from racecheck.model.nouns import Crash, Event, Op, Outcome, Violation
+from racecheck.report import words
+from racecheck.report.decisive import Decisive
+
+_LONGEST = 130
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a sentence; ``is_code``: a call with its paths, to be set as code."""
+
+    text: str
+    is_code: bool = False
+
+
+def plain(parts: Sequence[Part]) -> str:
+    """Return a sentence as plain text."""
+    return "".join(part.text for part in parts)
+
+
+def sentence(outcome: Outcome, violations: Sequence[Violation], found: Decisive) -> list[Part]:
+    """Return what happened; of a run whose events do not say it, the message of its first violation.
+
+    The parts are escaped: they hold printable characters only.
+    """
+    said = message(violations)
+    if outcome.crash is not None:
+        return _crash(outcome.crash, outcome.trace, said)
+    injected = _kill(outcome, found, said) or _fault(outcome, found, said)
+    ordered = injected or _stale(outcome, found) or _mismatch(outcome, found) or _order(outcome, found)
+    return ordered or _pair(outcome, found, said) or [Part(_capital(said))]
+
+
+def message(violations: Sequence[Violation]) -> str:
+    """Return the message that says most: of a violation that names events, else of the last one's invariant."""
+    if not violations:
+        return "no violation"
+    own = [each for each in violations if each.invariant == violations[-1].invariant]
+    text = words.escape(next((each for each in violations if each.events), own[0]).message)
+    short = text[: _LONGEST - 4].rpartition(" ")[0] or text[: _LONGEST - 4]
+    return text if len(text) <= _LONGEST else f"{short} ..."
+
+
+def _crash(crash: Crash, trace: Sequence[Event], said: str) -> list[Part]:
+    hit = _hit(crash, trace)
+    event = "The processes are killed" if crash.model == "kill" else "Power is lost"
+    if hit is None:
+        return [Part(f"{event}, and then {said}")]
+    verb = "did not reach the disk" if crash.lost else "reached the disk only in part"
+    return [Part(f"{event}, and "), _call(hit), Part(f" {verb}: {said}")]
+
+
+def _hit(crash: Crash, trace: Sequence[Event]) -> Op | None:
+    """Return the op that the crash took, the last of several."""
+    ops = [trace[index] for index in (*crash.torn, *crash.lost) if index < len(trace)]
+    return next((each for each in reversed(ops) if isinstance(each, Op)), None)
+
+
+def _kill(outcome: Outcome, found: Decisive, said: str) -> list[Part] | None:
+    op = _op(outcome, found.first("kill"))
+    if op is None:
+        return None
+    who = "The job is" if op.fault.startswith("kill-job") else f"Rank {op.rank} is"
+    when = words.escape(" the ".join(next(iter(op.flags), "at its call").split(" ", 1)))
+    place = [Part(" of "), Part(words.escape(op.path), is_code=True)] if op.path else []
+    return [Part(f"{who} killed {when}"), *place, Part(f", and then {said}")]
+
+
+def _fault(outcome: Outcome, found: Decisive, said: str) -> list[Part] | None:
+    op = _op(outcome, found.first("fault"))
+    if op is None:
+        return None
+    what = f"{words.escape(op.fault)} is injected into rank {op.rank}'s "
+    return [Part(what), _call(op), Part(f": {said}")]
+
+
+def _stale(outcome: Outcome, found: Decisive) -> list[Part] | None:
+    ops = [_op(outcome, index) for index in found.arrow]
+    if len(ops) < 2 or ops[0] is None or ops[1] is None or not ops[1].fault.startswith("stale"):
+        return None
+    cause, victim = ops[0], ops[1]
+    errno = victim.result.errno if victim.result is not None else ""
+    answer = words.escape(errno) or words.result(victim).removesuffix(" (stale)")
+    where = "on another node " if outcome.world.node(cause.rank) != outcome.world.node(victim.rank) else ""
+    return [
+        Part(f"{_who(cause)} had done "), _call(cause),
+        Part(f", and {_who(victim, low=True)} {where}was still answered {answer} to "), _call(victim),
+    ]  # fmt: skip
+
+
+def _mismatch(outcome: Outcome, found: Decisive) -> list[Part] | None:
+    ops = [_op(outcome, index) for index in found.arrow]
+    if outcome.mismatch is None or len(ops) < 2 or ops[0] is None or ops[1] is None:
+        return None
+    calls = [f"rank {rank} in {each.partition('(')[0]}" for rank, each in sorted(outcome.mismatch.calls.items())]
+    waits = words.escape(" and ".join(calls)) if len(calls) == 2 else f"{len(calls)} ranks in different collectives"
+    return [*_sequence(ops[0], ops[1]), Part(f", and now {waits} wait for each other")]
+
+
+def _order(outcome: Outcome, found: Decisive) -> list[Part] | None:
+    """Say which op failed, and what another rank had done before, or did only afterwards."""
+    first, second = (_op(outcome, index) for index in found.arrow) if len(found.arrow) == 2 else (None, None)
+    if first is None or second is None:
+        return None
+    errno = second.result.errno if second.result is not None else ""
+    if found.roles.get(found.arrow[1]) != "victim" or not errno:
+        return None
+    if found.arrow[0] > found.arrow[1]:
+        return [
+            Part(f"{_who(second)}'s "), _call(second),
+            Part(f" failed with {words.escape(errno)}: {_who(first, low=True)} did "), _call(first),
+            Part(" only afterwards"),
+        ]  # fmt: skip
+    return [
+        Part(f"{_who(first)} did "), _call(first), Part(f", and then {_who(second, low=True)}'s "), _call(second),
+        Part(f" failed with {words.escape(errno)}"),
+    ]  # fmt: skip
+
+
+def _pair(outcome: Outcome, found: Decisive, said: str) -> list[Part] | None:
+    """Say in which order the pair went that decides."""
+    ops = [_op(outcome, index) for index in found.arrow]
+    if len(ops) < 2 or ops[0] is None or ops[1] is None or found.roles.get(found.arrow[0]) != "pair":
+        return None
+    return [*_sequence(ops[0], ops[1]), Part(f": {said}")]
+
+
+def _sequence(first: Op, second: Op) -> list[Part]:
+    return [
+        Part(f"{_who(first)} did "), _call(first), Part(f" before {_who(second, low=True)} did "), _call(second),
+    ]  # fmt: skip
+
+
+def _who(op: Op, *, low: bool = False) -> str:
+    name = f"rank {op.rank}" if op.thread == str(op.rank) else f"thread {op.thread} of rank {op.rank}"
+    return words.escape(name if low else _capital(name))
+
+
+def _call(op: Op) -> Part:
+    return Part(f"{words.call_name(op)} {words.subject(op)}".strip(), is_code=True)
+
+
+def _op(outcome: Outcome, index: int | None) -> Op | None:
+    event = outcome.trace[index] if index is not None and index < len(outcome.trace) else None
+    return event if isinstance(event, Op) else None
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,140 @@
+"""Which events of a run decide, what its sentence says, and the trees between its ops."""
+
+from __future__ import annotations
+
+import pytest
+
+from racecheck.model.nouns import DiskEntry, Event, Result
+from racecheck.report.decisive import cause_of, decisive, failing
+from racecheck.report.folding import unfolded
+from racecheck.report.picture.trees import Entry, trees
+from racecheck.report.sentence import plain, sentence
+from tests.support import pictures
+from tests.support.builders import op, outcome, returned
+
+SAID = {
+    "race": "Rank 1 did rmdir ckpt, and then rank 0's rmdir ckpt failed with ENOENT",
+    "power-loss": "Power is lost, and rename new.pt -> model.pt did not reach the disk: "
+    "step 2 was saved on all ranks, but then rank 0 loaded step 1",
+    "stale": "Rank 0 had done rename latest.tmp -> latest, and rank 1 on another node "
+    "was still answered ENOENT to stat latest",
+    "deadlock": "Rank 1 did stat ckpt before rank 0 did mkdir ckpt, and now rank 0 in broadcast and rank 1 in barrier "
+    "wait for each other",
+    "mixed": "The job is killed before the open of ckpt/1.pt, "
+    "and then rank 0 loaded a mix of step 1 (b) and step 2 (a)",
+    "node-local": "The recovery failed: FileNotFoundError on rank 1",
+    "injected": "ENOSPC is injected into rank 1's write ckpt/1: rank 1's write failed, but the save returned",
+    "without-trace": "FileNotFoundError on rank 0",
+    "earlier": "Rank 1 did rmdir ckpt, and then rank 0's rmdir ckpt failed with ENOENT",
+}
+
+ROLES = {
+    "race": {12: "cause", 13: "victim", 14: "pair"},
+    "power-loss": {1: "shown", 2: "lost"},
+    "stale": {0: "pair", 1: "cause", 3: "stale"},
+    "deadlock": {0: "pair", 1: "pair"},
+    "mixed": {3: "cause", 6: "cause", 7: "kill"},
+    "node-local": {},
+    "injected": {2: "fault"},
+    "without-trace": {},
+    "earlier": {12: "cause", 13: "victim", 14: "pair"},
+}
+
+
+@pytest.mark.parametrize("name", pictures.ALL)
+def test_the_sentence_says_what_happened(name: str) -> None:
+    made = pictures.ALL[name]()
+    found = decisive(made.outcome, made.judgement.violations, made.pair)
+    assert plain(sentence(made.outcome, made.judgement.violations, found)) == SAID[name]
+    assert dict(found.roles) == ROLES[name]
+
+
+def test_a_recovery_shows_the_op_that_failed() -> None:
+    after = pictures.node_local().outcome.recovery
+    assert after is not None
+    assert dict(failing(after).roles) == {0: "victim"}
+
+
+CAUSES: list[tuple[list[Event], int, int | None]] = [
+    ([op("1 rename a -> b"), op("0 open a/f", errno="ENOENT")], 1, 0),
+    ([op("1 rename a -> b"), op("1 mkdir c"), op("0 mkdir b", errno="EEXIST")], 2, 0),
+    ([op("1 mkdir a/b"), op("0 rmdir a", errno="ENOTEMPTY")], 1, 0),
+    ([op("0 open a", errno="ENOENT"), op("1 mkdir a")], 0, 1),
+    ([op("0 mkdir a"), op("0 mkdir a", errno="EEXIST")], 1, None),
+    ([op("1 rmdir ab"), op("0 open a", errno="ENOENT")], 1, None),
+    ([op("1 rmdir a", errno="ENOTEMPTY"), op("0 open a", errno="ENOENT")], 1, None),
+    ([op("1 write a", inode=3), op("0 read a", inode=3)], 1, 0),
+    ([op("1 read a", inode=3), op("0 read a", inode=3)], 1, None),
+]
+
+
+@pytest.mark.parametrize(("trace", "victim", "cause"), CAUSES)
+def test_the_cause_is_what_changed_the_name(trace: list[Event], victim: int, cause: int | None) -> None:
+    assert cause_of(trace, victim) == cause
+
+
+def test_a_name_that_comes_too_late_is_said_to() -> None:
+    run = outcome(returned(), returned(), trace=[op("0 open a", errno="ENOENT"), op("1 mkdir a")])
+    violation = pictures.Violation("no-file-errors", "FileNotFoundError on rank 0: a", (0,), (0,))
+    found = decisive(run, [violation])
+    said = plain(sentence(run, [violation], found))
+    assert said == "Rank 0's open a failed with ENOENT: rank 1 did mkdir a only afterwards"
+
+
+@pytest.mark.parametrize("name", pictures.ALL)
+def test_nothing_decisive_is_folded(name: str) -> None:
+    made = pictures.ALL[name]()
+    roles = decisive(made.outcome, made.judgement.violations, made.pair).roles
+    assert set(roles) <= unfolded(made.outcome.trace, roles)
+
+
+def test_of_a_large_run_little_stays_in_sight() -> None:
+    made = pictures.large(16, 2000)
+    roles = decisive(made.outcome, made.judgement.violations, made.pair).roles
+    assert len(roles) == 2
+    assert set(roles) <= unfolded(made.outcome.trace, roles)
+    assert len(unfolded(made.outcome.trace, roles)) < 40
+
+
+# Trees.
+
+
+def test_a_tree_follows_the_ops() -> None:
+    trace = [
+        op("0 mkdir new"),
+        op("0 open new/f", flags=("O_CREAT",)),
+        op("0 write new/f", inode=3, result=Result(size=5, text="hello")),
+        op("0 rename new -> old"),
+        pictures.holding(op("0 unlink old/f", inode=3), size=5),
+    ]
+    found = trees(outcome(returned(), trace=trace, disk={"old": DiskEntry("directory")}))
+    assert found.first == {}
+    assert found.changes[2] == [("new/f", Entry("file", 5, "hello", 2))]
+    assert found.changes[3] == [
+        ("new", None),
+        ("new/f", None),
+        ("old", Entry("directory", 0, "", 3)),
+        ("old/f", Entry("file", 5, "hello", 2)),
+    ]
+    assert found.last == {"old": Entry("directory", 0, "", 3)}
+    assert found.agrees
+
+
+def test_what_is_met_and_what_is_left_untouched_were_there_before() -> None:
+    trace = [op("0 unlink a/b", inode=3)]
+    found = trees(outcome(returned(), trace=trace, disk={"a": DiskEntry("directory"), "c": DiskEntry("file", 7)}))
+    assert found.first == {"a": Entry("directory"), "a/b": Entry("file"), "c": Entry("file", 7)}
+    assert found.agrees
+
+
+def test_a_tree_that_differs_from_the_recorded_one_is_said_to() -> None:
+    assert not trees(outcome(returned(), trace=[op("0 mkdir a")])).agrees
+
+
+def test_each_node_has_a_tree_of_its_own() -> None:
+    made = pictures.node_local().outcome
+    assert sorted(trees(made).last) == ["node0/ckpt/.metadata", "node1/ckpt/1"]
+
+
+def test_a_failed_op_changes_nothing() -> None:
+    assert trees(outcome(returned(), trace=[op("0 mkdir a", errno="EEXIST")])).changes == [[]]
