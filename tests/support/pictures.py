@@ -80,7 +80,7 @@ def power_loss() -> Finding:
     trace = [
         op("0 open new.pt", **at(8), flags=("O_CREAT", "O_WRONLY")),
         op("0 write new.pt", inode=3, **at(9), result=Result(size=1500)),
-        holding(op("0 rename new.pt -> model.pt", **at(10)), inode=3),
+        holding(op("0 rename new.pt -> model.pt", **at(10)), inode=3, size=1500),
         op("0 stat model.pt", inode=3, **at(11)),
     ]
     after = outcome(returned(), weights=(loaded(0, 1),))

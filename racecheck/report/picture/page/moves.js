@@ -77,7 +77,7 @@ function search(jumps = true) {
 
 function nextHit(by) {
   if (!hits.length) return;
-  const row = rows[at], order = (world, index) => run.worlds.indexOf(world) * 1e9 + index, here = row.number * 1e9 + row.index;
+  const row = rows[at], order = (world, index) => run.worlds.indexOf(world) * 1e9 + index, here = row.number * 1e9 + (row.type === "fold" && !row.open ? row.first - .5 : row.index);
   const list = by > 0 ? hits : [...hits].reverse();
   go(reveal(...(list.find(([world, index]) => by * (order(world, index) - here) > 0) || list[0])));
 }
