@@ -122,6 +122,11 @@ class Report:
         return self.claim.exhaustive
 
     @property
+    def finding(self) -> Path | None:
+        """The file of the first finding, None if there is none."""
+        return next((each.finding for each in self.violations if each.finding is not None), None)
+
+    @property
     def is_cut_short(self) -> bool:
         """Whether Ctrl-C ended the explanation."""
         return self.left_out.endswith(f"({INTERRUPTED})")

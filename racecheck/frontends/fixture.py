@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from racecheck.invariants import name_of
 from racecheck.model import config
 from racecheck.model.errors import CannotRun, InternalError, UsageError
 from racecheck.model.nouns import Fault, Invariant, Outcome, World
+from racecheck.report.picture.document import write
 from racecheck.report.progress import as_interrupt
 from racecheck.report.results import Page, search_text, verdict_text
 from racecheck.scheduling import strategies
@@ -63,12 +65,13 @@ class Racecheck:
         collectives: str | None = None,
         schedule: Strategy | None = None,
         world: World | None = None,
+        html: Path | None = None,
     ) -> Report:
         """Explore a scenario, or run it once under a ``schedule`` that hypothesis has drawn.
 
         ``faults`` are what goes wrong, as on the command line (`racecheck.faults`), ``sizes`` some of the scenario's by
         name; ``collectives="weakest"`` lets ranks continue as early as MPI and NCCL allow.  The test fails unless it is
-        a PASS, with the interleaving or the reasons.
+        a PASS, with the interleaving or the reasons; the picture of a FAIL goes to the file ``html``, if one is named.
         """
         given: dict[str, Any] = {"ranks": ranks, "schedules": schedules, "strategy": strategy, "seed": seed}
         given |= {"faults": faults, "sizes": sizes, "collectives": collectives, "world": world}
@@ -76,13 +79,15 @@ class Racecheck:
             search = self._single(scenario, invariants, given)
             return racecheck.check(
                 scenario, schedule=schedule, world=search.world, invariants=search.invariants, seed=search.seed,
-                findings=search.findings,
+                findings=search.findings, html=html,
             )  # fmt: skip
         explain = self._config.getoption("racecheck_explain")
         if not explain >= 0:
             pytest.fail(f"racecheck: --racecheck-explain must be at least 0 seconds, not {explain}", pytrace=False)
         report, text = self._explore(scenario, invariants, given, explain=explain)
         if report.verdict.name != "PASS":
+            if html is not None and report.finding is not None:
+                write(report.finding, html)
             pytest.fail(text, pytrace=False)
         return self._passed(report, text)
 

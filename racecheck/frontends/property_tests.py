@@ -36,6 +36,7 @@ from racecheck.invariants import judge, name_of, wants_contents
 from racecheck.model import config
 from racecheck.model.errors import CannotRun, InternalError, UsageError
 from racecheck.model.nouns import Fault, Invariant, Judgement, Outcome, Verdict, World
+from racecheck.report.picture.document import write
 from racecheck.report.results import Page, search_text
 from racecheck.scheduling.strategies import Strategy
 from racecheck.scheduling.strategies.following.switches import Switches
@@ -186,17 +187,18 @@ def check(
     invariants: Sequence[Invariant] | None = None,
     seed: int | str = "0",
     findings: Path | None = None,
+    html: Path | None = None,
 ) -> Report:
     """Run a scenario once, and raise `AssertionError` with the interleaving if an invariant is violated.
 
     Takes the arguments of `run`, and ``invariants`` (default: the scenario's).  The finding goes below ``findings``
-    (default: the directory of all findings).
+    (default: the directory of all findings), and its picture to the file ``html``, if one is named.
     """
     with _told():
         _check_deadline()
         asked = _asked(scenario, invariants)
         trial = _try(scenario, schedule, world, seed, contents=wants_contents(asked))
-        return _judge(trial, asked, findings or config.read().findings)
+        return _judge(trial, asked, findings or config.read().findings, html)
 
 
 class Phases(stateful.RuleBasedStateMachine):
@@ -311,13 +313,15 @@ def _choices(outcome: Outcome) -> str:
     )
 
 
-def _judge(trial: Trial, invariants: Sequence[Invariant], findings: Path | None) -> Report:
+def _judge(trial: Trial, invariants: Sequence[Invariant], findings: Path | None, html: Path | None = None) -> Report:
     """Return the outcome of a run; raises the error that stands for its verdict, unless it is a PASS."""
     judgement = judge(_with_saved(trial), invariants)
     path = None
     if judgement.violations and findings and (trial.is_asked_again or not currently_in_test_context()):
         with suppress(UsageError):  # a FAIL must not get lost because its finding cannot be stored
             path = record.save(_finding(trial, invariants, judgement), findings)
+    if path is not None and html is not None:
+        write(path, html)
     report = _report(trial, judgement, path)
     if report.verdict is Verdict.PASS:
         return report

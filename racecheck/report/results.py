@@ -389,6 +389,7 @@ def _meaning(
 def _replay(report: Report) -> Iterator[str]:
     for path in dict.fromkeys(each.finding for each in report.violations if each.finding):
         yield f"Replay:  racecheck replay {shown_path(path)}"
+        yield f"Picture: racecheck report {shown_path(path)}"
 
 
 def _world_data(world: World) -> dict[str, Any]:

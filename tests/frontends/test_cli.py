@@ -59,9 +59,10 @@ def test_a_failure_shows_the_interleaving_and_how_to_replay_it(cli: Cli) -> None
     assert any(re.search(r"mkdir ckpt +EEXIST .*<--- +.*savers.py:\d+ racing", line) for line in lines)
     assert any(line.startswith("rank 0  raised FileExistsError") for line in lines)
     assert any(line.startswith("coverage: 4 ops controlled") for line in lines)
-    how, explain = lines[-2:]
+    how, picture, explain = lines[-3:]
     assert explain == "Explain: racecheck explain no-file-errors"
     assert how.split() == ["Replay:", "racecheck", "replay", where.split()[1]]
+    assert picture.split() == ["Picture:", "racecheck", "report", where.split()[1]]
     assert findings.load(Path(where.split()[1])).seed == "7"
 
 
@@ -579,4 +580,7 @@ def test_colour_is_on_the_verdict_alone() -> None:
 def test_a_finding_elsewhere_is_shown_with_its_whole_path(tmp_path: Path) -> None:
     found = SimpleNamespace(violation=Violation("i", "m"), outcome=None, finding=Path("/elsewhere/f.json"))
     text = search_text(report(violations=[found]), 9, Page())
-    assert text.endswith("Finding: /elsewhere/f.json\nReplay:  racecheck replay /elsewhere/f.json")
+    assert text.endswith(
+        "Finding: /elsewhere/f.json\nReplay:  racecheck replay /elsewhere/f.json\n"
+        "Picture: racecheck report /elsewhere/f.json"
+    )

@@ -116,6 +116,7 @@ SAID = [
     "The pair that decides: *",
     "coverage: 4 ops controlled*",
     "Replay:  racecheck replay .racecheck/racing/*.json",
+    "Picture: racecheck report .racecheck/racing/*.json",
     "*_ test_invariants _*",
     "FAIL  nothing-made: made something *",
     "*_ test_nothing_to_judge_is_unknown _*",

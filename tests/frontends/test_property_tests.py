@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -128,10 +129,11 @@ def test_a_race_is_found_and_shrunk_to_one_switch() -> None:
     assert switched(racecheck.run(phase("overwrite"), schedule=least)) == 1
 
 
-def test_what_fails_shows_the_interleaving() -> None:
+def test_what_fails_shows_the_interleaving_and_is_drawn_if_asked_to(tmp_path: Path) -> None:
     with pytest.raises(AssertionError) as failed:
-        racecheck.check(phase("overwrite"), schedule=Switches([(0, 1)]))
+        racecheck.check(phase("overwrite"), schedule=Switches([(0, 1)]), html=tmp_path / "race.html")
     text = str(failed.value)
+    assert "</html>" in (tmp_path / "race.html").read_text("utf-8")
     assert text.startswith("FAIL  no-file-errors: FileNotFoundError on rank ")
     assert re.search(r"rmdir ckpt +ENOENT .*<---", text)
     assert "Replay:  racecheck replay " in text

@@ -1,6 +1,6 @@
 """Small pictures of pages, to compare: they show layout and colours, not fonts.
 
-``python -m tests.support.thumbnails`` draws them anew; look at each before you keep it.
+``python -m tests.support.thumbnails`` draws them again; look at each before you keep it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SHOTS = [
     ("race", "dark", 1280), ("mixed", "dark", 1280), ("race", "light", 390), ("power-loss", "dark", 390),
 ]  # fmt: skip
 _SMALLER = 16
-"""A pixel of a thumbnail is as wide and high as so many of the page."""
+"""The width of a thumbnail's pixel, in pixels of the page."""
 MOST = 4.0
 """How far a thumbnail may be from the golden one, as a mean over its pixels, of 255."""
 

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from racecheck.frontends.cli.options import COLLECTIVES_, JSON, OUTPUT, SEARCH, SEED, WHAT, Command, option
+from racecheck.frontends.cli.options import (
+    COLLECTIVES_,
+    JSON,
+    OUTPUT,
+    SEARCH,
+    SEED,
+    WHAT,
+    Command,
+    check_output,
+    option,
+)
 from racecheck.gate import baseline, junit, layouts, pages
 from racecheck.gate.baseline import Baseline
 from racecheck.gate.judging import Terms
@@ -116,7 +125,8 @@ def gate(
     make_world(World(), collectives=collectives)
     findings = config.read().findings
     for file in (known if update else None, junit_, markdown, html_, findings / "gate.json"):
-        _check_writable(file)
+        if file is not None and file != _STDOUT:
+            check_output(file)
     before = baseline.load(known) if known is not None and (known.exists() or not update) else Baseline()
     asked = Asked([*NAMES] if checkpointer is None else [checkpointer], checks, storages, goes_on=every, fresh=fresh)
     with display("starting") as show:
@@ -149,16 +159,6 @@ def _write(result: Result, junit_: Path | None, markdown: Path | None, html_: Pa
                 path.write_text(text(), encoding="utf-8")
             except OSError as error:
                 raise UsageError(f"cannot write {path}: {error.strerror}") from None
-
-
-def _check_writable(file: Path | None) -> None:
-    """Check the options before time is spent; raises `UsageError`."""
-    if file is None or file == _STDOUT:
-        return
-    folder = file.absolute().parent
-    nearest = next(each for each in (folder, *folder.parents) if each.exists())
-    if file.is_dir() or not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        raise UsageError(f"cannot write {file}: name a file in a writable directory")
 
 
 def _tell(line: str) -> None:

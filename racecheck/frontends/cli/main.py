@@ -44,6 +44,7 @@ from racecheck.frontends.cli.options import (
     SEED,
     WHAT,
     Command,
+    check_output,
     option,
 )
 from racecheck.frontends.cli.report import report as report_
@@ -54,6 +55,7 @@ from racecheck.model.nouns import Invariant, Verdict, World
 from racecheck.model.package import VERSION
 from racecheck.processes.doctor import examination
 from racecheck.report import results
+from racecheck.report.picture.document import write
 from racecheck.report.progress import Counter, Interrupted, Teller, as_interrupt, display, printable, say, with_session
 from racecheck.report.results import EXIT, Page
 from racecheck.scheduling import strategies
@@ -340,6 +342,14 @@ def _table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
 @option("--skew", group=GOES_WRONG, multiple=True, metavar="RANK=SECONDS", help="Set a rank's clock ahead; repeatable.")
 @COLLECTIVES_
 @option("--full", group=OUTPUT, is_flag=True, help="Do not shorten the interleaving.")
+@option(
+    "--html",
+    "html_",
+    group=OUTPUT,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="If it fails, draw the finding as one HTML file.",
+)
 @JSON
 def run(
     *,
@@ -365,6 +375,7 @@ def run(
     faults_: tuple[str, ...],
     timeout: float | None,
     full: bool,
+    html_: Path | None,
     as_json: bool,
 ) -> int:
     """Explore the scenario TARGET (path/to/file.py::name, package.module:name or CHECKPOINTER[check]), or a COMMAND."""
@@ -391,15 +402,19 @@ def run(
     earlier = _earlier(resume, scenario, world, seed)
     strategies.make(chooses, world, earlier.progress if earlier is not None else None)
     _check_writable(settings.findings)
+    if html_ is not None:
+        check_output(html_)
     asked = Search(
         scenario, world, scenario.invariants, chooses, schedules, seed, free=free, seconds=seconds or 0.0,
         keep_going=keep_going, earlier=earlier, explain=0.0 if keep_going else explain,
         findings=settings.findings,
     )  # fmt: skip
-    return _search(asked, settings, _page(full=full), slot, as_json=as_json)
+    return _search(asked, settings, _page(full=full), slot, html_, as_json=as_json)
 
 
-def _search(asked: Search, settings: Config, page: Page, slot: Slot | None = None, *, as_json: bool) -> int:
+def _search(
+    asked: Search, settings: Config, page: Page, slot: Slot | None, drawing: Path | None, *, as_json: bool
+) -> int:
     """Make a search and print its result: a FAIL at once, and the explanation when it is there.
 
     Returns the exit status.
@@ -425,7 +440,21 @@ def _search(asked: Search, settings: Config, page: Page, slot: Slot | None = Non
     cut = _keep_cut(report, settings.findings)
     text = results.grounds_text(report, page, cut) if announced else results.search_text(report, budget, page, cut)
     say(json.dumps(results.search_data(report, cut)) if as_json else text)
+    _draw(report, drawing)
     return INTERRUPTED if report.interrupted else EXIT[report.verdict]
+
+
+def _draw(report: Report, file: Path | None) -> None:
+    """Draw the first finding of a search, if one is asked for; what goes wrong does not change the verdict."""
+    if file is None:
+        return
+    if report.finding is None:
+        _complain(f"nothing failed: {file} is not written", 0)
+        return
+    try:
+        write(report.finding, file)
+    except UsageError as error:
+        _complain(str(error), 0)
 
 
 def _check_options(useless: str | None, **limits: float | None) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from racecheck.model.errors import UsageError
 from racecheck.targets.scenarios import COLLECTIVES
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -58,3 +61,11 @@ COLLECTIVES_ = option(
     help=f"When collectives return: {' or '.join(COLLECTIVES)}; weakest is as early as MPI and NCCL allow.",
 )
 SEED = option("--seed", group=SEARCH, default="0", show_default=True, help="Random seed.")
+
+
+def check_output(file: Path) -> None:
+    """Raise `UsageError` before time is spent, if a file that is asked for cannot be written."""
+    folder = file.absolute().parent
+    nearest = next(each for each in (folder, *folder.parents) if each.exists())
+    if file.is_dir() or not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        raise UsageError(f"cannot write {file}: name a file in a writable directory")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 import click
 
-from racecheck.explore import findings
 from racecheck.frontends.cli.options import OUTPUT, Command, option
-from racecheck.model.errors import UsageError
-from racecheck.report.picture.document import page
+from racecheck.report.picture.document import write
 from racecheck.report.progress import display, say
 from racecheck.report.results import shown_path
 
@@ -37,18 +34,3 @@ def report(finding: Path, output: Path | None) -> None:
     with display("drawing the finding"):
         path = write(finding, output)
     say(str(shown_path(path)))
-
-
-def write(finding: Path, output: Path | None = None) -> Path:
-    """Write the page of a finding, beside it if no ``output`` is named; returns its path.  Raises `UsageError`."""
-    found = findings.load(finding)
-    path = output or finding.with_suffix(".html")
-    if path.absolute() == finding.absolute():
-        raise UsageError(f"{path} is the finding: name another file with -o")
-    text = page(found, f"racecheck replay {shlex.quote(shown_path(finding))}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}; name another file with -o") from None
-    return path

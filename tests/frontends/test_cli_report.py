@@ -1,0 +1,86 @@
+"""The command line that draws findings."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from racecheck.explore.findings import encode
+from tests.support import pictures
+from tests.support.command_line import FILE, Cli
+
+pytestmark = pytest.mark.usefixtures("project", "shared")
+
+
+def stored(name: str = "race") -> Path:
+    file = Path("finding.json")
+    file.write_text(encode(pictures.ALL[name]()))
+    return file
+
+
+def test_a_page_lies_beside_its_finding(cli: Cli) -> None:
+    assert cli("report", stored()) == 0
+    assert cli.out == "finding.html\n"
+    assert '"racecheck replay finding.json"' in Path("finding.html").read_text()
+
+
+def test_a_page_goes_where_it_is_asked_for(cli: Cli) -> None:
+    assert cli("report", stored(), "-o", "new/race.html") == 0
+    assert cli.out == "new/race.html\n"
+    assert not Path("finding.html").exists()
+
+
+@pytest.mark.parametrize("name", pictures.ALL)
+def test_every_kind_of_finding_has_a_page(cli: Cli, name: str) -> None:
+    assert cli("report", stored(name)) == 0
+    assert Path("finding.html").read_text().rstrip().endswith("</html>")
+
+
+def test_a_page_is_the_same_each_time(cli: Cli) -> None:
+    cli("report", stored())
+    once = Path("finding.html").read_bytes()
+    cli("report", stored())
+    assert Path("finding.html").read_bytes() == once
+
+
+def test_what_is_no_finding_is_one_line(cli: Cli) -> None:
+    text = encode(pictures.race())
+    for content in ("", "{}", text[: len(text) // 2], "\x00" * 100):
+        Path("bad.json").write_text(content)
+        assert cli("report", "bad.json") == 2
+        assert re.fullmatch(r"racecheck: bad\.json: not a finding: .*\n", cli.err)
+        assert not Path("bad.html").exists()
+    assert cli("report", "gone.json") == 2
+    assert cli.err == "racecheck: gone.json: no such file: use the path that racecheck run printed\n"
+
+
+def test_a_page_never_replaces_its_finding(cli: Cli) -> None:
+    file = stored().rename("finding.html")
+    before = file.read_text()
+    assert cli("report", file) == 2
+    assert cli.err == "racecheck: finding.html is the finding: name another file with -o\n"
+    assert file.read_text() == before
+
+
+def test_what_cannot_be_written_is_one_line(cli: Cli) -> None:
+    Path("file").write_text("")
+    assert cli("report", stored(), "-o", "file/race.html") == 2
+    assert re.fullmatch(r"racecheck: cannot write file/race\.html: .*; name another file with -o\n", cli.err)
+
+
+def test_a_search_draws_what_it_finds_if_asked_to(cli: Cli) -> None:
+    assert cli("run", f"{FILE}::racing", "--html", "race.html", "--explain", 0) == 1
+    found = re.findall(r"^Picture: racecheck report (\S+)", cli.out, re.MULTILINE)[0]
+    assert f'"racecheck replay {found}"' in Path("race.html").read_text()
+    assert cli("report", found) == 0
+
+
+def test_a_search_that_finds_nothing_draws_nothing(cli: Cli) -> None:
+    assert cli("run", f"{FILE}::guarded", "--html", "race.html", "--schedules", 2) == 0
+    assert "racecheck: nothing failed: race.html is not written\n" in cli.err
+    assert not Path("race.html").exists()
+    Path("file").write_text("")
+    assert cli("run", f"{FILE}::guarded", "--html", "file/race.html") == 2
+    assert cli.err.startswith("racecheck: cannot write file/race.html: ")
