@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -84,3 +85,11 @@ def test_a_search_that_finds_nothing_draws_nothing(cli: Cli) -> None:
     Path("file").write_text("")
     assert cli("run", f"{FILE}::guarded", "--html", "file/race.html") == 2
     assert cli.err.startswith("racecheck: cannot write file/race.html: ")
+
+
+def test_a_trace_lies_beside_its_finding(cli: Cli) -> None:
+    assert cli("trace", stored()) == 0
+    assert cli.out == "finding.trace.json\n"
+    assert json.loads(Path("finding.trace.json").read_text())["otherData"]["verdict"] == "FAIL"
+    assert cli("trace", stored(), "-o", "finding.json") == 2
+    assert cli.err == "racecheck: finding.json is the finding: name another file with -o\n"

@@ -48,6 +48,7 @@ from racecheck.frontends.cli.options import (
     option,
 )
 from racecheck.frontends.cli.report import report as report_
+from racecheck.frontends.cli.report import trace
 from racecheck.model import config
 from racecheck.model.config import Config
 from racecheck.model.errors import CannotRun, InternalError, UsageError
@@ -133,6 +134,7 @@ commands.add_command(explain_)
 commands.add_command(gate)
 commands.add_command(guide)
 commands.add_command(report_)
+commands.add_command(trace)
 
 
 @commands.command(

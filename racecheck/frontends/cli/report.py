@@ -1,4 +1,4 @@
-"""``racecheck report``: findings as pages for the browser."""
+"""``racecheck report`` and ``racecheck trace``: findings for the browser and for Perfetto."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from pathlib import Path
 
 import click
 
+from racecheck.explore.findings import load
 from racecheck.frontends.cli.options import OUTPUT, Command, option
+from racecheck.report.files import write_text
 from racecheck.report.picture.document import write
 from racecheck.report.progress import display, say
 from racecheck.report.results import shown_path
+from racecheck.report.trace_events import trace_json
 
 
 @click.command(
@@ -33,4 +36,25 @@ def report(finding: Path, output: Path | None) -> None:
     """Draw FINDING as one HTML file: what failed, in which order, and the directory at each step."""
     with display("drawing the finding"):
         path = write(finding, output)
-    say(str(shown_path(path)))
+    say(shown_path(path))
+
+
+@click.command(
+    "trace",
+    cls=Command,
+    examples=("racecheck trace .racecheck/overwrite/c811243b72.json -o trace.json  # open it in ui.perfetto.dev",),
+)
+@click.argument("finding", type=click.Path(path_type=Path))
+@option(
+    "-o",
+    "output",
+    group=OUTPUT,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the trace to this file (default: beside the finding).",
+)
+def trace(finding: Path, output: Path | None) -> None:
+    """Write the run of FINDING as a trace that Perfetto and chrome://tracing open."""
+    path = output or finding.with_suffix(".trace.json")
+    write_text(trace_json(load(finding)), path, finding)
+    say(shown_path(path))

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from racecheck.explore.findings import Finding, load
-from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Event, Op, Outcome
 from racecheck.report import words
 from racecheck.report.decisive import Decisive, Role, decisive, failing
+from racecheck.report.files import write_text
 from racecheck.report.picture import about
 from racecheck.report.picture.trees import Tree, recorded
 from racecheck.report.picture.worlds import Data, Tables, world
@@ -33,16 +33,8 @@ _SCRIPTS = ("data.js", "rows.js", "lanes.js", "tree.js", "side.js", "cards.js", 
 
 def write(finding: Path, output: Path | None = None) -> Path:
     """Write the page of a finding, beside it if no ``output`` is named; returns its path.  Raises `UsageError`."""
-    found = load(finding)
     path = output or finding.with_suffix(".html")
-    if path.absolute() == finding.absolute():
-        raise UsageError(f"{path} is the finding: name another file with -o")
-    text = page(found, f"racecheck replay {shlex.quote(shown_path(finding))}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}; name another file with -o") from None
+    write_text(page(load(finding), f"racecheck replay {shlex.quote(shown_path(finding))}"), path, finding)
     return path
 
 

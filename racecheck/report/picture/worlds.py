@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
 from typing import Any
 
 from racecheck.explore.evidence import Source
@@ -19,6 +18,7 @@ from racecheck.report import words
 from racecheck.report.changes import changes
 from racecheck.report.crash import NAMES
 from racecheck.report.decisive import Decisive
+from racecheck.report.files import short
 from racecheck.report.folding import unfolded
 from racecheck.report.picture.trees import Change, Entry, Tree, recorded, trees
 
@@ -65,14 +65,6 @@ class Tables:
         text = [words.escape(lines[number]) for number in near]
         place = [words.escape(short(frame.file)), frame.line, words.escape(frame.function), int(is_user)]
         return [*place, near[0] if near else 0, text]
-
-
-def short(file: str) -> str:
-    """Return a file as it is shown: below the installed packages, else its last two parts, never a home directory."""
-    for mark in ("site-packages/", "dist-packages/"):
-        if mark in file:
-            return file.rpartition(mark)[2]
-    return "/".join(PurePosixPath(file).parts[-2:]).removeprefix("/")
 
 
 def world(outcome: Outcome, found: Decisive, tables: Tables, start: Tree | None = None) -> Data:
