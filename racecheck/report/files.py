@@ -1,10 +1,46 @@
-"""Files that people pass on: how they are written, and how source files are named in them."""
+"""Findings to show and the files that show them: what is read, how source files are named, how a file is written."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
+from racecheck.explore import findings
+from racecheck.explore.findings import Finding
 from racecheck.model.errors import UsageError
+from racecheck.model.nouns import Event, Op, Outcome
+
+
+def load(path: Path) -> Finding:
+    """Return a finding that can be shown.  Raises `UsageError` for one that contradicts itself, or is none."""
+    found = findings.load(path)
+    passing = found.evidence.passing if found.evidence is not None else None
+    for outcome in (found.outcome, found.outcome.recovery, passing, passing.recovery if passing is not None else None):
+        wrong = _contradiction(outcome) if outcome is not None else ""
+        if wrong:
+            raise UsageError(f"{path}: damaged finding: {wrong}; create it again with racecheck run")
+    return found
+
+
+def _contradiction(outcome: Outcome) -> str:
+    """Return what is wrong with a world and its trace, "" for nothing: a finding may come from anywhere."""
+    world, ranks, size = outcome.world, range(outcome.world.ranks), len(outcome.trace)
+    if world.ranks != len(outcome.results) or not ranks:
+        return f"it has results of {len(outcome.results)} of {world.ranks} ranks"
+    if not 0 < world.nodes <= world.ranks or world.ranks % world.nodes:
+        return f"{world.ranks} ranks cannot share {world.nodes} nodes"
+    taking = {rank for each in outcome.trace for rank in _ranks(each)}
+    mismatched = outcome.mismatch.calls if outcome.mismatch is not None else ()
+    strange = next((each for each in (*taking, *mismatched) if each not in ranks), None)
+    if strange is not None:
+        return f"its trace has rank {strange} of {world.ranks}"
+    crash = outcome.crash
+    beyond = (*crash.happened, *crash.lost, *crash.torn) if crash is not None else ()
+    return next((f"its crash has event {each} of {size}" for each in beyond if not 0 <= each < size), "")
+
+
+def _ranks(event: Event) -> Sequence[int]:
+    return (event.rank,) if isinstance(event, Op) else event.ranks
 
 
 def short(file: str) -> str:

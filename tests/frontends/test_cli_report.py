@@ -93,3 +93,13 @@ def test_a_trace_lies_beside_its_finding(cli: Cli) -> None:
     assert json.loads(Path("finding.trace.json").read_text())["otherData"]["verdict"] == "FAIL"
     assert cli("trace", stored(), "-o", "finding.json") == 2
     assert cli.err == "racecheck: finding.json is the finding: name another file with -o\n"
+
+
+def test_markdown_is_printed_or_written(cli: Cli) -> None:
+    assert cli("report", stored(), "--markdown") == 0
+    text = cli.out
+    assert text.startswith("**FAIL** `scenarios/train.py::save`")
+    assert "`racecheck replay finding.json`" in text
+    assert cli("report", stored(), "--markdown", "-o", "issue.md") == 0
+    assert cli.out == "issue.md\n"
+    assert Path("issue.md").read_text() == text

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
 
-from racecheck.explore.findings import load
 from racecheck.frontends.cli.options import OUTPUT, Command, option
-from racecheck.report.files import write_text
+from racecheck.report.files import load, write_text
+from racecheck.report.markdown import markdown
 from racecheck.report.picture.document import write
 from racecheck.report.progress import display, say
 from racecheck.report.results import shown_path
@@ -21,6 +22,7 @@ from racecheck.report.trace_events import trace_json
     examples=(
         "racecheck report .racecheck/overwrite/c811243b72.json",
         "racecheck report .racecheck/overwrite/c811243b72.json -o race.html",
+        "racecheck report .racecheck/overwrite/c811243b72.json --markdown",
     ),
 )
 @click.argument("finding", type=click.Path(path_type=Path))
@@ -30,13 +32,21 @@ from racecheck.report.trace_events import trace_json
     group=OUTPUT,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write the page to this file (default: beside the finding).",
+    help="Write to this file (default: the page beside the finding, Markdown to standard output).",
 )
-def report(finding: Path, output: Path | None) -> None:
+@option("--markdown", "as_markdown", group=OUTPUT, is_flag=True, help="Write Markdown for an issue or a pull request.")
+def report(finding: Path, output: Path | None, as_markdown: bool) -> None:
     """Draw FINDING as one HTML file: what failed, in which order, and the directory at each step."""
-    with display("drawing the finding"):
-        path = write(finding, output)
-    say(shown_path(path))
+    if as_markdown:
+        text = markdown(load(finding), f"racecheck replay {shlex.quote(shown_path(finding))}")
+        if output is None:
+            say(text.rstrip())
+            return
+        write_text(text, output, finding)
+    else:
+        with display("drawing the finding"):
+            output = write(finding, output)
+    say(shown_path(output))
 
 
 @click.command(

@@ -14,11 +14,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from racecheck.explore.findings import Finding, load
+from racecheck.explore.findings import Finding
 from racecheck.model.nouns import Event, Op, Outcome
 from racecheck.report import words
 from racecheck.report.decisive import Decisive, Role, decisive, failing
-from racecheck.report.files import write_text
+from racecheck.report.files import load, write_text
 from racecheck.report.picture import about
 from racecheck.report.picture.trees import Tree, recorded
 from racecheck.report.picture.worlds import Data, Tables, world
