@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from racecheck.gate.pages import Block, Grid, Heading, Item, Line, Listing
+from racecheck.report.picture.lists import list_page
 from racecheck.report.words import escape
 
 _MANY = 6
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 90rem; padding: 0 1rem; color: #222; }
-table { border-collapse: collapse; margin: 1rem 0; display: block; overflow-x: auto; }
-th, td { border: 1px solid #ccc; padding: .25rem .5rem; text-align: left; vertical-align: top; }
-.fail { background: #f6c7c3; font-weight: bold; } .unknown { background: #fbe7b0; }
-.exhausted { background: #b7e3bd; } .budget { background: #dff2df; } .not-held, .not-asked { color: #777; }
-pre { background: #f5f5f5; padding: 1rem; overflow-x: auto; } code { background: #f5f5f5; }
-.l1 { margin-left: 2rem; } .l2 { margin-left: 4rem; } p { margin: .2rem 0; }
-@media (prefers-color-scheme: dark) {
-  body { background: #1b1b1b; color: #ddd; } pre, code { background: #2a2a2a; } th, td { border-color: #555; }
-  .fail { background: #7c2a24; } .unknown { background: #6b5410; } .exhausted { background: #1f5a2a; }
-  .budget { background: #2c4a31; }
-}
-"""
+
+Href = Callable[[str], str]
+"""Returns the address of the picture of a finding, "" if there is none."""
 
 
 def text(blocks: Iterable[Block], width: int = 120) -> str:
@@ -35,11 +25,14 @@ def markdown(blocks: Iterable[Block]) -> str:
     return "\n".join(line for each in blocks for line in _markdown(each)).strip() + "\n"
 
 
-def page(blocks: Iterable[Block]) -> str:
-    """Return one HTML file that needs no other."""
-    body = "\n".join(map(_html, blocks))
-    head = f'<meta charset="utf-8"><title>racecheck gate</title><style>{_STYLE}</style>'
-    return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
+def page(blocks: Iterable[Block], href: Href = lambda _: "") -> str:
+    """Return one HTML file that needs no other; what failed links to the pictures of its findings."""
+    return list_page("racecheck gate", section(blocks, href))
+
+
+def section(blocks: Iterable[Block], href: Href = lambda _: "") -> str:
+    """Return the blocks as HTML."""
+    return "\n".join(_html(each, href) for each in blocks)
 
 
 def _text(block: Block, width: int) -> Iterator[str]:
@@ -96,20 +89,25 @@ def _plain(given: str) -> str:
     return found
 
 
-def _html(block: Block) -> str:
+def _html(block: Block, href: Href) -> str:
     if isinstance(block, Heading):
         return f"<h2>{html.escape(block.text)}</h2>"
     if isinstance(block, Line):
         code = f"<code>{html.escape(block.code)}</code>" if block.code else ""
-        return f'<p class="l{block.level}">{html.escape(escape(block.text))}{code}</p>'
+        address = href(block.finding) if block.finding else ""
+        link = f' <a href="{address}">picture</a>' if address else ""
+        return f'<p class="l{block.level}">{html.escape(escape(block.text))}{code}{link}</p>'
     if isinstance(block, Listing):
         return f"<details><summary>the run</summary><pre>{html.escape(block.text)}</pre></details>"
     header = "".join(f"<th>{html.escape(each)}</th>" for each in block.header)
-    rows = "\n".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in block.rows)
+    rows = "\n".join(f"<tr>{''.join(_cell(each, href) for each in row)}</tr>" for row in block.rows)
     return f"<table>\n<tr>{header}</tr>\n{rows}\n</table>"
 
 
-def _cell(item: Item) -> str:
+def _cell(item: Item, href: Href) -> str:
     kind = f' class="{item.kind.replace(" ", "-")}"' if item.kind else ""
     about = f' title="{html.escape(item.about)}"' if item.about else ""
-    return f"<td{kind}{about}>{html.escape(escape(item.text))}</td>"
+    text = html.escape(escape(item.text))
+    address = href(item.finding) if item.finding else ""
+    linked = f'<a href="{address}">{text}</a>' if address else text
+    return f"<td{kind}{about}>{linked}</td>"

@@ -32,13 +32,14 @@ LEGEND: dict[Kind, str] = {
 class Entry:
     """The knowledge of a checkpointer, an invariant and a storage, and its grounds.
 
-    ``is_part``: some of the faults, stale reads or crash states were left out.
+    ``is_part``: some of the faults, stale reads or crash states were left out.  ``finding`` is the file of what failed.
     """
 
     kind: Kind
     about: str = ""
     schedules: int = 0
     is_part: bool = False
+    finding: str = ""
 
     @property
     def text(self) -> str:
@@ -83,7 +84,8 @@ def entry(cells: Sequence[Cell], invariant: str) -> Entry:
         return Entry("not held", "; ".join(dict.fromkeys(each.against for each in asked)))
     broken = [each for each in held if any(one.invariant == invariant for one in each.broken)]
     if broken:
-        return Entry("fail", ", ".join(each.check for each in broken))
+        files = (one.finding for each in broken for one in each.broken if one.invariant == invariant)
+        return Entry("fail", ", ".join(each.check for each in broken), finding=next(filter(None, files), ""))
     doubts = [(each.check, why) for each in held for why in _doubts(each, invariant)]
     if doubts:
         return Entry("unknown", "; ".join(f"{check}: {why}" for check, why in doubts))

@@ -26,20 +26,25 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of text; ``code`` is a command that ends it, and ``level`` is how far it is indented."""
+    """A line of text; ``code`` is a command that ends it, and ``level`` is how far it is indented.
+
+    ``finding`` is the file of the finding that it is about.
+    """
 
     text: str
     code: str = ""
     level: int = 0
+    finding: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A column of a grid; ``about`` is what to say of it where there is room."""
+    """A column of a grid; ``about`` is what to say of it where there is room, ``finding`` the file of its finding."""
 
     text: str
     kind: Kind | None = None
     about: str = ""
+    finding: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +106,11 @@ def _single(tables: Sequence[Table]) -> Iterator[Block]:
     yield Grid(("invariant", *(table.storage for table in tables)), tuple(rows))
 
 
+def overview(cells: Sequence[Cell]) -> Iterator[Block]:
+    """Return the matrix alone."""
+    yield from _several([*matrix.tables(cells)])
+
+
 def _several(tables: Sequence[Table]) -> Iterator[Block]:
     """Return checkpointers by invariants, for each storage."""
     for table in tables:
@@ -110,7 +120,7 @@ def _several(tables: Sequence[Table]) -> Iterator[Block]:
 
 
 def _item(entry: Entry) -> Item:
-    return Item(entry.text, entry.kind, entry.about)
+    return Item(entry.text, entry.kind, entry.about, entry.finding)
 
 
 def _headline(result: Result) -> str:
@@ -191,7 +201,7 @@ def _broken(cell: Cell, broken: Broken, result: Result) -> Iterator[Block]:
     yield Line(f"{known}{broken.invariant}: {matrix.expected(broken.invariant)}", level=1)
     yield Line(f"seen: {broken.message}", level=2)
     if broken.finding:
-        yield Line("replay: ", f"racecheck replay {broken.finding}", level=2)
+        yield Line("replay: ", f"racecheck replay {broken.finding}", level=2, finding=broken.finding)
 
 
 def _doubted(result: Result) -> Iterator[Block]:

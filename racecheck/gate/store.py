@@ -110,6 +110,14 @@ class Store:
         return self._fingerprints.setdefault(subject.name, fingerprint(subject))
 
 
+def kept(directory: Path) -> list[Cell]:
+    """Return the cells of the gate of all below a directory, none if there is no such file or it cannot be read."""
+    try:
+        return [each.cell for each in cast("_File", FORMAT.load(directory / _ALL, _File)).cells]
+    except UsageError:
+        return []
+
+
 def _one(terms: Terms, named: str, checks: Sequence[str], storages: Sequence[str]) -> str:
     """Return the file of a gate of one: its name for people, and ten digits that stand for all that is asked."""
     asked = [named, sorted({*checks}), sorted({*storages}), terms.seed, float(terms.seconds), terms.ranks]

@@ -51,9 +51,9 @@ def short(file: str) -> str:
     return "/".join(PurePosixPath(file).parts[-2:]).removeprefix("/")
 
 
-def write_text(text: str, path: Path, finding: Path) -> None:
-    """Write a file about a finding, which it must not replace.  Raises `UsageError`."""
-    if path.absolute() == finding.absolute():
+def write_text(text: str, path: Path, finding: Path | None = None) -> None:
+    """Write a file about findings; the ``finding`` itself it must not replace.  Raises `UsageError`."""
+    if finding is not None and path.absolute() == finding.absolute():
         raise UsageError(f"{path} is the finding: name another file with -o")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

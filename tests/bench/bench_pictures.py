@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from racecheck.report.picture.document import page
 from tests.support import pictures
-from tests.support.browser import browser, showing
+from tests.support.browser import browser, showing, wait_for
 
 SCROLL = """() => new Promise(done => {
   const frames = [], end = document.documentElement.scrollHeight - innerHeight;
@@ -48,7 +48,7 @@ def main() -> None:
             paints, readies, frames = [], [], []
             for _ in range(times):
                 with showing(opened, file) as shown:
-                    shown.wait_for_function("performance.getEntriesByName('first-contentful-paint').length === 1")
+                    wait_for(shown, "performance.getEntriesByName('first-contentful-paint').length === 1")
                     paints.append(shown.evaluate(PAINT))
                     readies.append(shown.evaluate(READY))
                     shown.keyboard.press("e")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import html
 import json
+import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from racecheck.explore.findings import encode
+from racecheck.explore.findings import Finding, encode
 from tests.support import pictures
 from tests.support.command_line import FILE, Cli
 
@@ -103,3 +106,61 @@ def test_markdown_is_printed_or_written(cli: Cli) -> None:
     assert cli("report", stored(), "--markdown", "-o", "issue.md") == 0
     assert cli.out == "issue.md\n"
     assert Path("issue.md").read_text() == text
+
+
+def below(name: str, finding: Finding) -> Path:
+    file = Path(".racecheck") / name / "1234567890.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(encode(finding))
+    return file
+
+
+def test_all_findings_are_listed_and_drawn(cli: Cli) -> None:
+    race = below("race", pictures.race())
+    stale = pictures.stale()
+    assert stale.evidence is not None
+    below("stale", replace(stale, evidence=replace(stale.evidence, made="2026-11-27T00:00:00+00:00")))
+    below("earlier", pictures.earlier())
+    below("damaged", pictures.race()).write_text("{")
+    below("other", pictures.race()).write_text('{"format": "racecheck-search"}')
+    assert cli("report", "--all") == 0
+    assert cli.out == ".racecheck/index.html\n"
+    page = Path(".racecheck/index.html").read_text()
+    assert "<h1>3 findings</h1>" in page
+    links = re.findall(r'<a href="([^"]*)">([^<]*)</a>', page)
+    assert [each[0] for each in links] == [f"{name}/1234567890.html" for name in ("stale", "race", "earlier")]
+    assert links[1][1] == html.escape("Rank 1 did rmdir ckpt, and then rank 0's rmdir ckpt failed with ENOENT")
+    assert all((Path(".racecheck") / each[0]).is_file() for each in links)
+    assert ".racecheck/damaged/1234567890.json: not a finding: not JSON" in page
+    assert "racecheck-search" not in page
+    assert "<script" not in page
+    drawn = race.with_suffix(".html")
+    drawn.write_text("as it was")
+    assert cli("report", "--all") == 0
+    assert drawn.read_text() == "as it was", "a page that is newer than its finding stays"
+    os.utime(race, ns=(2**62, 2**62))
+    assert cli("report", "--all", "-o", "out/list.html") == 0
+    assert "</html>" in drawn.read_text()
+    assert 'href="../.racecheck/race/1234567890.html"' in Path("out/list.html").read_text()
+
+
+def test_a_list_shows_hostile_text_as_text(cli: Cli) -> None:
+    below("hostile", pictures.hostile())
+    assert cli("report", "--all") == 0
+    page = Path(".racecheck/index.html").read_text()
+    assert "<script" not in page
+    assert "<img" not in page
+    assert not re.search("[\\x00-\\x09\\x0b-\\x1f\\x7f\u202e]", page)
+
+
+def test_an_empty_directory_has_an_empty_list(cli: Cli) -> None:
+    assert cli("report", "--all") == 0
+    assert "No finding is here yet." in Path(".racecheck/index.html").read_text()
+
+
+def test_one_finding_or_all_of_them(cli: Cli) -> None:
+    assert cli("report") == 2
+    assert cli.err == "racecheck: name one finding or use --all, not both\n"
+    assert cli("report", stored(), "--all") == 2
+    assert cli("report", "--all", "--markdown") == 2
+    assert cli.err == "racecheck: --markdown takes one finding: leave out --all\n"

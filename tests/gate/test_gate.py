@@ -17,7 +17,7 @@ from racecheck.gate.baseline import Baseline, Comparison
 from racecheck.gate.cells import Broken, Cell
 from racecheck.gate.judging import Judging, Terms
 from racecheck.gate.result import Result, data
-from racecheck.gate.store import Store
+from racecheck.gate.store import Store, kept
 from racecheck.gate.subjects import Subject
 from racecheck.invariants import name_of
 from racecheck.model.errors import UsageError
@@ -338,6 +338,8 @@ class TestStore:
         Store(tmp_path, Terms()).keep(self.MINE, cell("kill", FAIL, "recovers", versions=versions))
         Store(tmp_path, Terms()).keep(self.MINE, cell("save", versions=versions))
         assert [*Store(tmp_path, Terms()).good(self.MINE)] == ["kill", "save"]
+        assert [each.check for each in kept(tmp_path)] == ["kill", "save"]
+        assert kept(tmp_path / "elsewhere") == []
         assert not Store(tmp_path, Terms(seconds=60)).good(self.MINE)
         assert not Store(tmp_path, Terms(seed="1")).good(self.MINE)
         assert not Store(tmp_path, Terms()).good(Subject("mine", suite.checks.Check)), "of another file"
@@ -466,6 +468,15 @@ class TestPages:
         assert "racecheck run &#x27;mine[kill]&#x27;" in page
         assert "kill &lt;&amp;&gt;" in page
         assert "| recovers | FAIL |" in layouts.markdown(blocks)
+
+    def test_what_failed_links_to_its_picture(self) -> None:
+        blocks = [*pages.blocks(result(*self.CELLS))]
+        assert "<a href" not in layouts.page(blocks)
+        page = layouts.page(blocks, lambda finding: f"{finding}.html")
+        assert '<td class="fail" title="kill"><a href="f.json.html">FAIL</a></td>' in page
+        assert '<code>racecheck replay f.json</code> <a href="f.json.html">picture</a></p>' in page
+        several = [*pages.overview([*self.CELLS, replace(self.CELLS[0], checkpointer="other")])]
+        assert '<a href="f.json.html">FAIL</a>' in layouts.section(several, lambda finding: f"{finding}.html")
 
     def test_each_page_says_how_much_was_tried(self) -> None:
         part = cell("kill", tried=(Tried("fault", 3, 41),), schedules=4)

@@ -110,7 +110,9 @@ class TestGate:
             assert [main(["replay", finding, "--times", "1"]) for finding in dict.fromkeys(replays)] == [1] * len(
                 {*replays}
             )
-        assert "<table>" in Path("h.html").read_text()
+        links = re.findall(r'<a href="([^"]*)">', Path("h.html").read_text())
+        assert links, "each cell that failed has a picture"
+        assert all("</html>" in Path(each).read_text() for each in links)
 
     def test_what_is_known_does_not_fail_and_what_is_fixed_is_said(self, cli: Cli) -> None:
         ask = ["gate", f"{FILE}::InPlace", *only("kill"), "--baseline", "known.json"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,9 +47,17 @@ def showing(
     address = f"{file.as_uri()}#{theme}"
     try:
         page.goto(address)
-        page.wait_for_function("performance.getEntriesByName('ready').length === 1")
+        wait_for(page, "performance.getEntriesByName('ready').length === 1")
         yield page
         assert not wrong
         assert [each.partition("#")[0] for each in asked] == [file.as_uri()]
     finally:
         page.close()
+
+
+def wait_for(page: Page, condition: str) -> None:
+    """Wait until a condition holds.  Playwright's own wait evaluates text in the page, whose policy forbids that."""
+    end = time.monotonic() + 20
+    while not page.evaluate(condition):
+        assert time.monotonic() < end, condition
+        page.wait_for_timeout(10)

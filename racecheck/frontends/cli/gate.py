@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
@@ -28,6 +30,8 @@ from racecheck.gate.running import Asked, Gate
 from racecheck.model import config
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import World
+from racecheck.report.picture.document import write
+from racecheck.report.picture.lists import href
 from racecheck.report.progress import display, say
 from racecheck.report.results import EXIT
 from racecheck.targets.scenarios import make_world
@@ -148,7 +152,7 @@ def _write(result: Result, junit_: Path | None, markdown: Path | None, html_: Pa
     files: Sequence[tuple[Path | None, Callable[[], str]]] = (
         (junit_, lambda: junit.xml(result.cells, result.comparison)),
         (markdown, lambda: layouts.markdown(blocks)),
-        (html_, lambda: layouts.page(blocks)),
+        (html_, lambda: layouts.page(blocks, partial(_picture, start=(html_ or _STDOUT).parent))),
     )
     for path, text in files:
         if path == _STDOUT:
@@ -159,6 +163,13 @@ def _write(result: Result, junit_: Path | None, markdown: Path | None, html_: Pa
                 path.write_text(text(), encoding="utf-8")
             except OSError as error:
                 raise UsageError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _picture(finding: str, start: Path) -> str:
+    """Draw a finding and return the address of its page; "" if it is gone or cannot be drawn."""
+    with suppress(UsageError):
+        return href(write(Path(finding)), start)
+    return ""
 
 
 def _tell(line: str) -> None:

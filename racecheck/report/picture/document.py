@@ -43,7 +43,7 @@ def page(finding: Finding, replay: str) -> str:
     data = picture(finding, replay)
     packed = json.dumps(data, separators=(",", ":"))
     packed = packed.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-    script, style = _joined(_SCRIPTS), _joined(("page.css",))
+    script, style = joined(_SCRIPTS), joined(("common.css", "page.css"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     found = (_FILES / "page.html").read_text("utf-8")
     parts = {"HASH": digest, "TITLE": html.escape(data["name"]), "STYLE": style, "DATA": packed, "SCRIPT": script}
@@ -52,7 +52,7 @@ def page(finding: Finding, replay: str) -> str:
 
 
 @cache
-def _joined(names: Sequence[str]) -> str:
+def joined(names: Sequence[str]) -> str:
     """Return files of the page as one, without indentation, empty lines and lines that are comments."""
     lines = (line.strip() for name in names for line in (_FILES / name).read_text("utf-8").splitlines())
     return "\n".join(line for line in lines if line and not line.startswith("// "))
