@@ -143,8 +143,9 @@ def _checks(cells: Sequence[Cell]) -> Grid:
         kind = "fail" if cell.verdict is Verdict.FAIL and not cell.against else kind
         broken = ", ".join(each.invariant for each in cell.broken) or cell.why
         part = PART * (kind == "budget" and cell.is_part)
+        finding = next(filter(None, (each.finding for each in cell.broken)), "")
         return (
-            Item(cell.check), Item(MARKS[kind] + part, kind, cell.against), Item(cell.extent),
+            Item(cell.check), Item(MARKS[kind] + part, kind, cell.against, finding), Item(cell.extent),
             Item(broken or CHECKS[cell.check].about),
         )  # fmt: skip
 
