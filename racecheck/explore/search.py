@@ -245,7 +245,8 @@ class _Exploration:
             self._learn_parts(outcome)
             self._crash(outcome, progress)
             if progress is not None:
-                progress(self.done, len(self.seen), self.seconds, str(self.strategy.claim()))
+                outcomes = f"{len(self.endings)} outcome{'s' * (len(self.endings) != 1)}"
+                progress(self.done, len(self.seen), self.seconds, f"{outcomes}, {self.strategy.claim()}")
             if not outcome.schedule and not self.search.free:
                 return  # without a choice, every further run would be the same
 

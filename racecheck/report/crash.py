@@ -39,14 +39,17 @@ def crash_text(group: Group, crashes: Crashes, *, width: int = 120, cut: bool = 
     witness, run = group.witnesses[0], crashes.run
     lines = [words.escape(f"{group.violation.invariant}: {_first(group.violation.message)}")]
     lines += _labelled("crash", _moment(witness.state.crash, run))
-    lines += _labelled("lost", _ops(witness.state.crash.lost, run, root))
-    lines += _labelled("torn", _ops(witness.state.crash.torn, run, root))
+    room = width - _LABEL - len(_INDENT) if cut else 0
+    lines += _labelled("lost", _ops(witness.state.crash.lost, run, root, room))
+    lines += _labelled("torn", _ops(witness.state.crash.torn, run, root, room))
     lines += _labelled("on disk", _disk(witness))
     if witness.outcome.recovery is not None:
         lines += _labelled(
             "recovery", summary(witness.outcome.recovery, width=width - _LABEL - 2, root=root).splitlines()
         )
-    lines += _labelled("shows on", _models(group, crashes.counts))
+    models = _models(group, crashes.counts)
+    is_short = sum(map(len, models)) + 2 * len(models) <= width - _LABEL - len(_INDENT)
+    lines += _labelled("shows on", ["; ".join(models)] if is_short else models)
     return "\n".join(words.fit(line.rstrip(), width) if cut else line.rstrip() for line in lines)
 
 
@@ -119,22 +122,23 @@ def _short(event: Event) -> str:
     return f"{words.call(event)} {words.subject(event)}".strip() if isinstance(event, Op) else event.kind
 
 
-def _ops(events: Sequence[int], run: Outcome, root: Path) -> list[str]:
-    found = [_op(run.trace[index], index, root) for index in events[:_SHOWN]]
+def _ops(events: Sequence[int], run: Outcome, root: Path, room: int) -> list[str]:
+    found = [_op(run.trace[index], index, root, room) for index in events[:_SHOWN]]
     rest = len(events) - _SHOWN
     return [*found, *([f"and {words.count(rest, 'more op')}"] if rest > 0 else [])]
 
 
-def _op(event: Event, index: int, root: Path) -> str:
-    """Return an op with the line that made it, and the user's line that led there."""
+def _op(event: Event, index: int, root: Path, room: int) -> str:
+    """Return an op with the line that made it, and the user's line that led there; in ``room`` cells (0: any)."""
     if not isinstance(event, Op):
         return event.kind
     there = words.frame_line(event.stack[0], root) if event.stack else ""
     user = words.where(event, root)
+    text = f"{index + 1:>4}  rank {event.rank} {_short(event)} {words.result(event)}".rstrip()
     line = there if user in {"", there} else f"{there}, from {user}"
-    return f"{index + 1:>4}  rank {event.rank} {_short(event)} {words.result(event)}".rstrip() + (
-        f"  {line}" if line else ""
-    )
+    if room and len(text) + len(line) + 2 > room:
+        line = words.fit_line(user or there, max(0, room - len(text) - 2))
+    return f"{text}  {line}" if line else text
 
 
 def _disk(witness: Witness) -> list[str]:

@@ -13,8 +13,9 @@ from rich.style import Style
 
 from racecheck.model.nouns import Collective, Event, Op, Outcome, Violation
 from racecheck.report import words
+from racecheck.report.decisive import decisive
+from racecheck.report.folding import shown
 from racecheck.report.layout import GAP, MARK, NARROWEST, Layout, Row, measure
-from racecheck.report.shorten import kept
 from racecheck.report.summary import coverage_text, summary
 
 __all__ = ["coverage_text", "render", "summary"]
@@ -34,20 +35,23 @@ def render(
     full: bool = False,
     cut: bool = True,
     root: Path | None = None,
+    pair: Sequence[int] = (),
 ) -> str:
     """Return the interleaving as lines of at most ``width`` cells (of 40, if less is asked for).
 
     Without ``cut``, the lines of code are complete, and only the columns before them fit into ``width``.
 
-    Events that violations name are marked.  A long trace is shortened unless ``full``.  Files are shown
-    relative to ``root`` (default: the current directory).  With ``colour``, there are ANSI escape sequences.
+    Events that violations name are marked.  Unless ``full``, a long trace is folded as in the picture: never a decisive
+    event, for which ``pair`` may name the two whose order decides.  Files are shown relative to ``root`` (default: the
+    current directory).  With ``colour``, there are ANSI escape sequences, on decisive events alone.
     """
     trace = outcome.trace
     if not trace:
         return "no ops were recorded"
     marked = {index for each in violations for index in each.events if 0 <= index < len(trace)}
-    shown = range(len(trace)) if full else kept(trace, marked)
-    rows = list(_rows(trace, shown, marked, root or Path.cwd()))
+    roles = decisive(outcome, violations, pair).roles
+    events = range(len(trace)) if full else shown(trace, {*roles, *marked})
+    rows = [replace(row, role=roles.get(row.step - 1)) for row in _rows(trace, events, marked, root or Path.cwd())]
     acting = [rank for row in rows for rank in row.ranks]
     layout = measure(rows, max([outcome.world.ranks - 1, *acting]) + 1, max(width, NARROWEST))
     if not cut:
@@ -56,9 +60,9 @@ def render(
     return "\n".join(_paint(line, colour=colour) for line in lines)
 
 
-def _rows(trace: Sequence[Event], shown: Iterable[int], marked: set[int], root: Path) -> Iterator[Row]:
+def _rows(trace: Sequence[Event], events: Iterable[int], marked: set[int], root: Path) -> Iterator[Row]:
     groups = {event.group for event in trace if isinstance(event, Collective)}
-    for index in shown:
+    for index in events:
         event = trace[index]
         text = _text(event, several=len(groups) > 1)
         yield Row(index + 1, event, text, index in marked, words.where(event, root))
@@ -97,7 +101,7 @@ def _line(row: Row, layout: Layout) -> list[Part]:
     text = _columns(row, layout) if layout.lanes is None else _lanes(row, layout, layout.lanes)
     mark = words.pad(MARK if row.marked else "", layout.mark)
     where = words.fit_line(row.where, layout.where)
-    return [(f"{row.step:>{layout.step}}{_BLANK}", "dim"), *text, (mark, row.style), (where, "cyan")]
+    return [(f"{row.step:>{layout.step}}{_BLANK}", "dim"), *text, (mark, row.style), (where, row.style)]
 
 
 def _columns(row: Row, layout: Layout) -> list[Part]:

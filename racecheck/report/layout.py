@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from rich.cells import cell_len
 
 from racecheck.model.nouns import Event, Op
+from racecheck.report.decisive import Role
 
 GAP = 2
 MARK = "<---"
@@ -31,13 +32,17 @@ _WHOLE_LINE = 30
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An event in words: what happened, to what, with what result; and the line of code that made it."""
+    """An event in words: what happened, to what, with what result; and the line of code that made it.
+
+    ``role`` says why it is decisive, None if it is not.
+    """
 
     step: int
     event: Event
     text: tuple[str, str, str]
     marked: bool
     where: str
+    role: Role | None = None
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -47,12 +52,9 @@ class Row:
     @property
     def style(self) -> str:
         """The style that it is painted in."""
-        if self.marked:
+        if self.marked or self.role == "victim":
             return "bold red"
-        if not isinstance(self.event, Op):
-            return "blue"
-        failed = self.event.result is not None and self.event.result.errno
-        return "yellow" if failed else ""
+        return "bold" if self.role is not None else ""
 
     def cells(self, *, columns: bool) -> int:
         """Return the width that a column needs for the text uncut in it, or in the columns of all its ranks."""

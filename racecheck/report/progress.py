@@ -21,7 +21,7 @@ from rich.text import Text
 
 from racecheck.model.errors import CannotRun, InternalError, RacecheckError, is_interrupt
 from racecheck.processes.doctor import examination
-from racecheck.report.words import count
+from racecheck.report.words import count, fit
 
 if TYPE_CHECKING:
     from racecheck.processes.session import Session, Slot
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+_SPINNER = 3
+"""The width of what stands before the line."""
 _EVERY = 15.0
 """Seconds between lines of progress in a log."""
 
@@ -39,7 +41,10 @@ class Interrupted(BaseException):
 
 @dataclass(slots=True)
 class Counter:
-    """How far it got: runs done of ``total``, and of those the ones that count as ``what``."""
+    """How far it got: runs done of ``total``, and of those the ones that count as ``what``.
+
+    ``limit`` is the time in seconds after which it ends anyway, 0 for none.
+    """
 
     unit: str
     what: str
@@ -47,14 +52,18 @@ class Counter:
     done: int = 0
     counted: int = 0
     seconds: float = 0.0
+    limit: float = 0.0
 
     def __str__(self) -> str:
         return f"{self.done} of {count(self.total, self.unit)}, {self.counted} {self.what}"
 
     @property
-    def rate(self) -> str:
-        """Return how many per second, as text."""
-        return f"{self.done / self.seconds:.1f} a second" if self.seconds else ""
+    def left(self) -> str:
+        """Return how much longer it takes at most, as text; "" while that cannot be said."""
+        found = [self.limit - self.seconds] if self.limit else []
+        if self.done and self.seconds and self.total > self.done:
+            found.append((self.total - self.done) * self.seconds / self.done)
+        return f"{max(0.0, min(found)):.0f} s left" if found else ""
 
 
 class Teller:
@@ -66,7 +75,7 @@ class Teller:
     def __call__(self, done: int, counted: int, seconds: float, note: str) -> None:
         counter = self._counter
         counter.done, counter.counted, counter.seconds = done, counted, seconds
-        self._show(", ".join(filter(None, [str(counter), counter.rate, note])))
+        self._show(", ".join(filter(None, [str(counter), counter.left, note])))
 
     def say(self, text: str) -> None:
         """Print and flush a text."""
@@ -152,13 +161,13 @@ class Display(Protocol):
 
 
 class _Live:
-    """Show the text in place."""
+    """Show the text in place, in one line."""
 
     def __init__(self, status: Status) -> None:
         self._status = status
 
     def __call__(self, text: str) -> None:
-        self._status.update(Text(text))
+        self._status.update(Text(fit(text, self._status.console.width - _SPINNER)))
 
     @contextmanager
     def paused(self) -> Iterator[None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -18,8 +19,10 @@ from racecheck.explore.findings import Finding
 from racecheck.model.nouns import Outcome, Verdict, Violation, World
 from racecheck.report import prediction
 from racecheck.report.crash import counts_text, crash_text, repairs_text
+from racecheck.report.decisive import decisive
 from racecheck.report.interleaving import coverage_text, render, summary
 from racecheck.report.prediction import render as render_prediction
+from racecheck.report.sentence import plain, sentence
 from racecheck.report.words import count, escape
 from racecheck.scheduling.minimise.critical import op_at
 from racecheck.scheduling.minimise.shrinking import switches
@@ -87,19 +90,41 @@ def verdict_text(report: Report, budget: int, page: Page) -> str:
 
 def grounds_text(report: Report, page: Page, cut: Path | None = None) -> str:
     """Return the rest of it, "" if there is nothing more to say."""
-    lines = [*_least(report)]
+    lines = [*_least(report), *_said(report, page)]
     if report.outcome is not None:
-        shown = [] if report.verdict is Verdict.PASS else _run(report.outcome, _bare(report), page)
-        shown += _crashes(report, page)
-        lines += [*shown, *_explanation(report.explanation)]
+        pair = _pair_of(report)
+        lines += [] if report.verdict is Verdict.PASS else _run(report.outcome, _bare(report), page, pair)
+        lines += [*_crash(report, page), *_pair(report.explanation)]
+    next_ = [*_replay(report), *_resume(report, cut), *_meaning_of(report)]
+    is_fail = report.verdict is Verdict.FAIL
+    lines += ["", *next_] if is_fail and next_ else []
+    lines += [*_crashes(report, page), *_orderings(report.explanation)]
     if report.left_out:
         lines += ["", f"Left out of the explanation: {escape(report.left_out)}."]
     if report.outcome is not None or report.coverage.ops:
         lines += ["", coverage_text(report.coverage), *_observed(report)]
-    resume = (
-        [f"Resume:  racecheck run {report.target} --resume {shown_path(cut)}  (with the same options)"] if cut else []
-    )
-    return "\n".join([*lines, *_endings(report), *_replay(report), *resume, *_meaning_of(report)])
+    return "\n".join([*lines, *_endings(report), *([] if is_fail else next_)])
+
+
+def _said(report: Report, page: Page) -> Iterator[str]:
+    """Yield what happened in the failing run, where the message does not say it already."""
+    if report.verdict is not Verdict.FAIL or report.outcome is None:
+        return
+    violations = _bare(report)
+    found = decisive(report.outcome, violations, _pair_of(report))
+    text = plain(sentence(report.outcome, violations, found))
+    if text.lower() not in {each.message.lower() for each in violations}:
+        yield textwrap.fill(f"{text}.", page.width, initial_indent=_INDENT, subsequent_indent=_INDENT)
+
+
+def _pair_of(report: Report) -> tuple[int, ...]:
+    pair = report.explanation.pair if report.explanation is not None else None
+    return pair.events if pair is not None else ()
+
+
+def _resume(report: Report, cut: Path | None) -> Iterator[str]:
+    if cut is not None:
+        yield f"Resume:  racecheck run {report.target} --resume {shown_path(cut)}  (with the same options)"
 
 
 def _observed(report: Report) -> Iterator[str]:
@@ -281,18 +306,21 @@ def _minimised(explanation: Explanation) -> str:
     return f"minimised: {', '.join(sizes)}"
 
 
-def _explanation(explanation: Explanation | None) -> Iterator[str]:
-    """Return what the failure depends on."""
-    if explanation is None:
-        return
-    if explanation.pair is not None:
+def _pair(explanation: Explanation | None) -> Iterator[str]:
+    """Yield the pair that decides."""
+    if explanation is not None and explanation.pair is not None:
         first, second = (escape(op_at(explanation.outcome, each).label) for each in explanation.pair.events)
         other = explanation.pair.other
         end = f"In the other order: {escape(other.message)}." if other is not None else "In the other order it passes."
         yield f"\nThe pair that decides: rank {first}, then rank {second}. {end}"
-    orderings = explanation.orderings
+
+
+def _orderings(explanation: Explanation | None) -> Iterator[str]:
+    """Yield the orderings that the failure depends on."""
+    orderings = explanation.orderings if explanation is not None else None
     if orderings is None or orderings.why:
         return
+    yield ""
     tried = f"{orderings.failed} of {orderings.completions} random schedules"
     if not orderings.constraints:
         yield f"No ordering is needed: {tried} failed."
@@ -311,12 +339,19 @@ def _schedules(done: int, budget: int) -> str:
     return f"{done} of {count(budget, 'schedule')}"
 
 
+def _crash(report: Report, page: Page) -> Iterator[str]:
+    """Yield the first way in which a crash hurts."""
+    hurt = next((each for each in report.crashes if each.groups), None)
+    if hurt is not None and report.outcome is not None and report.outcome.crash is not None:
+        yield f"\n{crash_text(hurt.groups[0], hurt, width=page.width, cut=page.cut)}"
+
+
 def _crashes(report: Report, page: Page) -> Iterator[str]:
-    """Return what crashes left: one way in which that hurts, what would help, and how many states were judged."""
+    """Return the other ways in which crashes hurt, what would help, and how many states were judged."""
     hurt = next((each for each in report.crashes if each.groups), None)
     if hurt is not None and report.outcome is not None and report.outcome.crash is not None:
         shown = hurt.groups if page.full else hurt.groups[:_WAYS]
-        for group in shown:
+        for group in shown[1:]:
             yield f"\n{crash_text(group, hurt, width=page.width, cut=page.cut)}"
         if len(shown) < len(hurt.groups):
             yield f"\nand {count(len(hurt.groups) - len(shown), 'more distinct failure')} (--full shows all)"
@@ -358,9 +393,9 @@ def _bare(report: Report) -> list[Violation]:
     return [each.violation for each in report.violations if each.outcome is not None]
 
 
-def _run(outcome: Outcome, violations: Sequence[Violation], page: Page) -> list[str]:
+def _run(outcome: Outcome, violations: Sequence[Violation], page: Page, pair: Sequence[int] = ()) -> list[str]:
     """Return the interleaving, and how each rank ended (except those that a crash has ended)."""
-    drawn = render(outcome, violations, width=page.width, colour=page.colour, full=page.full, cut=page.cut)
+    drawn = render(outcome, violations, width=page.width, colour=page.colour, full=page.full, cut=page.cut, pair=pair)
     return ["", drawn] if outcome.crash is not None else ["", drawn, "", summary(outcome, width=page.width)]
 
 

@@ -10,12 +10,12 @@ from rich.cells import cell_len
 
 from racecheck.invariants.failures import is_echo
 from racecheck.model.frames import user_frames
-from racecheck.model.nouns import Coverage, Died, Frame, Mismatch, Outcome, Raised, RankResult, Returned, Stopped
+from racecheck.model.nouns import Coverage, Died, Frame, Mismatch, Op, Outcome, Raised, RankResult, Returned, Stopped
 from racecheck.report import words
 from racecheck.report.layout import NARROWEST
 
 _SMALL = 60
-_MESSAGE = 240
+_MESSAGE, _ECHO = 240, 60
 _FRAMES = 6
 _INDENT = "    "
 
@@ -37,7 +37,7 @@ def _ranks(outcome: Outcome, name: str, width: int, root: Path) -> Iterator[str]
     for rank, result in enumerate(outcome.results):
         label = words.pad(f"{name} {rank}", len(f"{name} {len(outcome.results) - 1}"))
         yield from _wrap(f"{label}  {_how(result, root)}{_echo(rank, outcome)}", width)
-        yield from (words.fit(2 * _INDENT + line, width) for line in _below(result, root))
+        yield from (words.fit(2 * _INDENT + line, width) for line in _below(rank, outcome, root))
     if outcome.mismatch is not None:
         yield from _mismatch(outcome.mismatch, width, root)
 
@@ -56,7 +56,7 @@ def _how(result: RankResult, root: Path) -> str:
 def _raised(result: Raised, root: Path) -> str:
     """Return ``Type: first line of the message (file:line function)``."""
     first = next((line for line in result.message.splitlines() if line.strip()), "")
-    message = words.fit(words.escape(first), _MESSAGE)
+    message = words.fit(words.escape(first), _ECHO if result.echo else _MESSAGE)
     line = words.line_of(result.stack, root)
     return words.escape(result.type) + (f": {message}" if message else "") + (f" ({line})" if line else "")
 
@@ -70,10 +70,15 @@ def _echo(rank: int, outcome: Outcome) -> str:
     return f", caused by {words.ranks(causes)}" if causes else ""
 
 
-def _below(result: RankResult, root: Path) -> list[str]:
+def _below(rank: int, outcome: Outcome, root: Path) -> list[str]:
+    """Return the stack of a rank that was stopped, the last output of one that died, unless racecheck killed it.
+
+    The stacks of a mismatch stand there.
+    """
+    result, mismatch = outcome.results[rank], outcome.mismatch
     if isinstance(result, Stopped):
-        return _stack(result.stack, root)
-    if isinstance(result, Died):
+        return _stack(result.stack, root) if mismatch is None or rank not in mismatch.stacks else []
+    if isinstance(result, Died) and not any(isinstance(each, Op) and each.call == "kill" for each in outcome.trace):
         return [f"| {words.escape(line)}" for line in result.output.splitlines() if line.strip()][-_FRAMES:]
     return []
 

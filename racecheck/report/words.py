@@ -193,5 +193,19 @@ def frame_line(frame: Frame, root: Path) -> str:
 
 
 def fit_line(line: str, width: int) -> str:
-    """Return a line of `frame_line`, without the file's directory where it would not fit."""
-    return line if cell_len(line) <= width else fit(line.rpartition("/")[2], width)
+    """Return a line of `frame_line` in ``width`` cells: it loses its directory, then its function, never its number."""
+    place, _, function = line.partition(" ")
+    name, _, number = place.rpartition("/")[2].rpartition(":")
+    for shorter in (line, f"{name}:{number} {function}".rstrip(), f"{name}:{number}"):
+        if cell_len(shorter) <= width:
+            return shorter
+    room = width - len(number) - 1
+    return f"{_middle(name, room)}:{number}" if number and room > 0 else fit(number or line, width)
+
+
+def _middle(text: str, width: int) -> str:
+    """Return a text, cut in its middle: the two ends differ most."""
+    if width <= len(_CUT) + 1:
+        return _CUT[:width]
+    tail = (width - len(_CUT)) // 2
+    return fit(text, width - tail) + text[len(text) - tail :] if cell_len(text) == len(text) else fit(text, width)

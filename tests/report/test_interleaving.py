@@ -37,8 +37,8 @@ from racecheck.model.nouns import (  # fmt: skip
 )
 from racecheck.model.package import PLACE
 from racecheck.report import words
+from racecheck.report.folding import shown
 from racecheck.report.interleaving import coverage_text, render, summary
-from racecheck.report.shorten import kept
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 ROOT = Path("/home/user/project")
@@ -174,11 +174,11 @@ def sixteen() -> Outcome:
 
 
 INTERLEAVINGS: dict[str, Callable[[], str]] = {
-    "two-ranks": lambda: render(outcome(*overwrite()), [violation(6, 7)], root=ROOT),
-    "two-ranks-80": lambda: render(outcome(*overwrite()), [violation(6, 7)], width=80, root=ROOT),
-    "eight-ranks": lambda: render(eight(), [violation(9, 10)], root=ROOT),
-    "sixteen-ranks-80": lambda: render(sixteen(), [violation(8)], width=80, root=ROOT),
-    "names": lambda: render(outcome(*foreign()), [violation(2)], root=ROOT),
+    "two-ranks": lambda: render(outcome(*overwrite()), [violation(6, 7)], full=True, root=ROOT),
+    "two-ranks-80": lambda: render(outcome(*overwrite()), [violation(6, 7)], width=80, full=True, root=ROOT),
+    "eight-ranks": lambda: render(eight(), [violation(9, 10)], full=True, root=ROOT),
+    "sixteen-ranks-80": lambda: render(sixteen(), [violation(8)], width=80, full=True, root=ROOT),
+    "names": lambda: render(outcome(*foreign()), [violation(2)], full=True, root=ROOT),
     "shortened": lambda: render(outcome(*long_run()), [violation(111)], root=ROOT),
     "shortened-no-violation": lambda: render(outcome(*long_run()), [], root=ROOT),
 }
@@ -296,65 +296,48 @@ def test_any_summary_can_be_printed_and_fits(results: list[RankResult], width: i
         assert len(re.findall(rf"(?m)^rank {rank} ", text)) == 1
 
 
-# Which events of a long trace are kept.
+# Which events of a long trace are shown.
 
 
 def quiet(count: int, rank: int = 0) -> list[Event]:
     return [op(rank, "write", f"other/{index}") for index in range(count)]
 
 
-def test_a_short_trace_is_shown_whole_and_so_is_a_long_one_in_full() -> None:
-    assert kept(quiet(40), set()) == list(range(40))
-    assert len(kept(quiet(41), set())) < 41
+def test_without_a_decisive_event_a_short_trace_is_shown_whole_and_so_is_a_long_one_in_full() -> None:
+    assert shown(quiet(40), ()) == list(range(40))
+    assert shown([*quiet(30, 0), *quiet(30, 1)], ()) == [29, 59]
     lines = render(outcome(*quiet(500)), [], full=True).split("\n")
     assert len(lines) == 501
 
 
-def test_what_is_kept_stands_at_the_violation_above_it_or_is_the_same_object_under_another_name() -> None:
+def test_changes_of_the_same_names_stay_in_sight() -> None:
     trace = quiet(100)
     trace[10] = op(0, "mkdir", "a")
     trace[20] = op(0, "mkdir", "a/b")
     trace[30] = op(0, "rename", "tmp", "a/b")
     trace[40] = op(0, "mkdir", "a/bb")
-    trace[50] = op(0, "open", "elsewhere", inode=77)
-    trace[60] = op(0, "list", ".")
-    trace[70] = op(0, "stat", "a/b/c/d")
-    trace[80] = op(0, "unlink", "a/b/c", inode=77)
-    assert kept(trace, {80}) == [10, 20, 30, 50, 60, 80]
+    trace[50] = op(0, "stat", "a/b")
+    trace[80] = op(0, "unlink", "a/b", inode=77)
+    assert shown(trace, {80}) == [20, 30, 80]
 
 
-def test_the_switches_between_ranks_around_a_violation_are_kept() -> None:
-    trace = [*quiet(30, 0), *quiet(30, 1), *quiet(30, 2), *quiet(30, 3)]
-    trace[45] = op(1, "unlink", "a")
-    assert kept(trace, {45}) == [29, 30, 45, 59, 60]
-
-
-def test_a_polling_loop_on_the_same_path_is_left_out() -> None:
-    """100 looks at a path, of which one changed it: all would be kept if they were few."""
-    trace: list[Event] = [op(0, "stat", "a", errno="ENOENT") for _ in range(100)]
-    trace[30] = op(0, "mkdir", "a")
-    trace[99] = op(0, "rmdir", "a")
-    assert kept(trace, {99}) == [30, 99]
-
-
-def test_what_filled_a_directory_that_could_not_be_removed_is_kept() -> None:
+def test_one_or_two_events_are_not_folded() -> None:
     trace = quiet(100)
-    trace[50] = op(0, "open", "a/new", flags=("O_CREAT",))
-    trace[60] = op(0, "open", "a/old", flags=("O_CREAT",), inode=3)
-    trace[70] = op(0, "mkdir", "a/failed", errno="EEXIST")
-    trace[90] = op(0, "rmdir", "a", errno="ENOTEMPTY")
-    assert kept(trace, {90}) == [50, 90]
-
-
-def test_no_single_event_is_left_out() -> None:
-    trace = quiet(100)
-    for index in (50, 52, 55):
+    for index in (50, 53, 57):
         trace[index] = collective("barrier", 0, 0)
-    assert kept(trace, {98}) == [50, 51, 52, 55, 98, 99]
+    assert shown(trace, {97}) == [50, 51, 52, 53, 57, 97, 98, 99]
 
 
-def test_without_a_violation_the_last_op_of_each_rank_is_kept() -> None:
-    assert kept([*quiet(30, 0), *quiet(30, 1)], set()) == [29, 30, 59]
+def test_of_more_than_a_screen_the_decisive_events_stay() -> None:
+    trace = quiet(100)
+    for index in range(0, 100, 12):
+        trace[index] = op(0, "mkdir", "a")
+    assert shown(trace, {40, 42, 60}) == [40, 41, 42, 60]
+
+
+def test_of_many_collectives_the_nearest_stay() -> None:
+    trace: list[Event] = [collective("barrier", index, 0) if index % 5 else op(0, "stat", "a") for index in range(100)]
+    assert shown(trace, {50}) == [49, 50]
 
 
 # Words.
@@ -430,12 +413,16 @@ def test_files_are_shown_from_the_root_or_by_their_last_two_parts(file: str, sho
     assert words.frame_line(Frame(file, 7, "f"), ROOT) == f"{shown}:7 f"
 
 
-def test_a_line_of_code_loses_its_directory_first_and_its_function_next() -> None:
+def test_a_line_of_code_never_loses_its_number() -> None:
     line = "tests/deep/train.py:42 prepare_directory"
     assert words.fit_line(line, 40) == line
     assert words.fit_line(line, 29) == "train.py:42 prepare_directory"
-    assert words.fit_line(line, 16) == "train.py:42 p..."
+    assert words.fit_line(line, 16) == "train.py:42"
+    assert words.fit_line(line, 10) == "tr...py:42"
+    assert words.fit_line(line, 4) == ".:42"
+    assert words.fit_line(line, 2) == "42"
     assert words.fit_line(line, 0) == ""
+    assert words.fit_line("", 10) == ""
 
 
 def test_collectives_made_from_several_lines_say_so() -> None:
@@ -525,12 +512,12 @@ def test_a_marked_path_that_columns_would_cut_gets_lanes() -> None:
     assert path in marked
 
 
-def test_violations_are_red_and_failures_yellow() -> None:
-    trace = [op(0, "unlink", "a", errno="ENOENT"), op(0, "rmdir", "b", errno="ENOENT"), op(0, "mkdir", "c")]
-    _, red, yellow, plain = render(outcome(*trace), [violation(0)], colour=True).split("\n")
+def test_only_decisive_events_are_painted() -> None:
+    trace = [op(1, "unlink", "a"), op(0, "unlink", "a", errno="ENOENT"), op(0, "rmdir", "b", errno="ENOENT")]
+    _, bold, red, plain = render(outcome(*trace), [violation(1)], colour=True).split("\n")
+    assert re.search(r"\x1b\[1m[^\x1b]*unlink a", bold), "its cause"
     assert re.search(r"\x1b\[1;31m[^\x1b]*unlink a", red)
-    assert re.search(r"\x1b\[33m[^\x1b]*rmdir b", yellow)
-    assert "\x1b[0mmkdir c" in plain
+    assert re.search(r"\x1b\[0m *rmdir b", plain)
 
 
 def test_large_values_are_not_printed() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from racecheck.report import progress
+from racecheck.report.progress import Counter
 
 
 def test_a_log_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -21,3 +22,12 @@ def test_what_is_soon_over_says_nothing(capsys: pytest.CaptureFixture[str]) -> N
     with progress.display("starting") as show:
         show("done")
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_count_says_how_long_it_takes_at_most() -> None:
+    assert Counter("schedule", "distinct", 100).left == ""
+    assert Counter("schedule", "distinct", 100, done=10, seconds=5.0).left == "45 s left"
+    assert Counter("schedule", "distinct", 100, done=10, seconds=5.0, limit=20.0).left == "15 s left"
+    assert Counter("schedule", "distinct", 100, done=99, seconds=99.0, limit=200.0).left == "1 s left"
+    assert Counter("race", "tried", 0, done=3, seconds=1.0).left == ""
+    assert Counter("schedule", "distinct", 100, done=100, seconds=9.0, limit=5.0).left == "0 s left"

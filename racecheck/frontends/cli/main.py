@@ -421,7 +421,7 @@ def _search(
 
     Returns the exit status.
     """
-    counter = Counter("schedule", "distinct", asked.schedules)
+    counter = Counter("schedule", "distinct", asked.schedules, limit=asked.seconds)
     budget = asked.schedules + (asked.earlier.past.runs if asked.earlier is not None else 0)
     announced = []
 

@@ -77,8 +77,8 @@ def critical_pair(outcome: Outcome, attempt: Attempt, failure: Failure, *, budge
     try:
         for pair in _Races(outcome, violation).tries():
             neighbour = _other_way(outcome, pair, counted)
-            if neighbour is None:
-                continue
+            if neighbour is None or neighbour.fired != outcome.fired:
+                continue  # what other faults do says nothing about the order
             change, other = _compare(neighbour, failure, violation)
             if change < best[0]:
                 first, second = (op_at(outcome, index) for index in pair)
