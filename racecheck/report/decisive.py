@@ -5,13 +5,13 @@ Everything here follows from the run alone, and from what the finding says of it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from racecheck.invariants.failures import failures, source
 from racecheck.model.nouns import Crash, Event, Op, Outcome, Place, Raised, Stopped, Violation
-from racecheck.report.changes import above, added, changes, is_at_or_below, removed, succeeded
+from racecheck.report.changes import above, added, adds, changes, is_at_or_below, removed, succeeded
 
 Role = Literal["pair", "cause", "victim", "shown", "last", "kill", "stale", "fault", "lost", "torn"]
 """Why an event is shown.
@@ -158,30 +158,47 @@ def cause_of(trace: Sequence[Event], index: int) -> int | None:
     """Return the op of another thread that changed what this op met; None if there is none.
 
     Of an op that found nothing: the removal before it, or else the op that made the name too late.  Of one that found
-    something in its way: what put it there.
+    something in its way: what put it there.  What its own thread did last is no cause.
     """
     victim = trace[index]
     if not isinstance(victim, Op) or not victim.places:
         return None
     errno = victim.result.errno if victim.result is not None else ""
-    before = _others(trace, reversed(range(index)), victim)
     if errno == "ENOENT" and not victim.fault:
-        gone = next((each for each, op in before if _took_away(op, victim.places)), None)
-        after = _others(trace, range(index + 1, len(trace)), victim)
-        return gone if gone is not None else next((each for each, op in after if _brought(op, victim.places)), None)
+        gone = _last(trace, index, lambda op: _took_away(op, victim.places))
+        if gone is not None:
+            return gone if _is_of_other(trace[gone], victim) else None
+        after = (each for each in range(index + 1, len(trace)) if _is_of_other(trace[each], victim))
+        return next((each for each in after if _brought(trace[each], victim.places)), None)
+    found = _last(trace, index, lambda op: _is_in_the_way(op, victim, errno))
+    return found if found is not None and _is_of_other(trace[found], victim) else None
+
+
+def _is_in_the_way(op: Op, victim: Op, errno: str) -> bool:
+    """Return whether an op put there what the victim met."""
     if errno == "EEXIST":
-        return next((each for each, op in before if added(op) == victim.path), None)
+        return added(op) == victim.path
     if errno == "ENOTEMPTY":
-        return next((each for each, op in before if added(op) and above(added(op)) == victim.path), None)
-    return next((each for each, op in before if _changed(op, victim.places)), None)
+        return bool(added(op)) and above(added(op)) == victim.path
+    return _changed(op, victim.places)
 
 
-def _others(trace: Sequence[Event], order: Iterable[int], victim: Op) -> Iterator[tuple[int, Op]]:
-    """Yield the ops of other threads, with their indices."""
-    for index in order:
-        event = trace[index]
-        if isinstance(event, Op) and event.thread != victim.thread:
-            yield index, event
+def _last(trace: Sequence[Event], index: int, is_cause: Callable[[Op], bool]) -> int | None:
+    """Return the last op before an event that is a cause; a removal is none if the name was made again after it."""
+    made: set[str] = set()
+    for each in reversed(range(index)):
+        event = trace[each]
+        if not isinstance(event, Op):
+            continue
+        if is_cause(event) and removed(event) not in made:
+            return each
+        if adds(event):
+            made.add(added(event))
+    return None
+
+
+def _is_of_other(event: Event, victim: Op) -> bool:
+    return isinstance(event, Op) and event.thread != victim.thread
 
 
 def _took_away(op: Op, places: Sequence[Place]) -> bool:
@@ -189,8 +206,8 @@ def _took_away(op: Op, places: Sequence[Place]) -> bool:
     return bool(gone) and any(is_at_or_below(place.path, gone) for place in places)
 
 
-def _brought(op: Op, places: Sequence[Place]) -> bool:
-    made = added(op)
+def _brought(event: Event, places: Sequence[Place]) -> bool:
+    made = added(event) if isinstance(event, Op) else ""
     return bool(made) and any(is_at_or_below(place.path, made) for place in places)
 
 

@@ -65,6 +65,10 @@ CAUSES: list[tuple[list[Event], int, int | None]] = [
     ([op("1 rmdir a", errno="ENOTEMPTY"), op("0 open a", errno="ENOENT")], 1, None),
     ([op("1 write a", inode=3), op("0 read a", inode=3)], 1, 0),
     ([op("1 read a", inode=3), op("0 read a", inode=3)], 1, None),
+    ([op("1 rmdir a"), op("0 mkdir a"), op("1 rename b -> c"), op("0 open a/f", errno="ENOENT")], 3, None),
+    ([op("1 rmdir a"), op("0 rmdir a"), op("0 open a", errno="ENOENT")], 2, None),
+    ([op("1 mkdir a"), op("0 rmdir a"), op("0 mkdir a"), op("0 mkdir a", errno="EEXIST")], 3, None),
+    ([op("1 rmdir a"), op("2 mkdir a"), op("3 rmdir a"), op("0 open a", errno="ENOENT")], 3, 2),
 ]
 
 
