@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from racecheck.invariants import judge
 from racecheck.model.frames import user_frames
-from racecheck.model.nouns import Collective, Frame, Invariant, Outcome, Raised, Stopped, Verdict
+from racecheck.model.nouns import Collective, Frame, Invariant, Outcome, Raised, Returned, Stopped, Verdict
 
 if TYPE_CHECKING:
     from racecheck.crash.recovery.judge import Crashes
@@ -59,9 +59,10 @@ class Evidence:
     """What a search knew of a finding beside the run itself.
 
     ``made`` is the time in UTC (ISO 8601) and ``schedules`` how many runs there had been.  ``claim`` is what the search
-    showed until then.  ``passing`` is the run with the pair the other way round, if every invariant holds in it and the
-    same faults happened.  With the finding's constraints ``failed`` of ``completions`` random schedules failed.
-    ``judged`` counts the crash states by model.  ``sources`` maps files to the lines around the user's.
+    showed until then.  ``passing`` is the run with the pair the other way round, if every rank returns and every
+    invariant holds in it, and the same faults happened.  With the finding's constraints ``failed`` of ``completions``
+    random schedules failed.  ``judged`` counts the crash states by model.  ``sources`` maps files to the lines around
+    the user's.
     """
 
     made: str
@@ -103,11 +104,18 @@ def gather(
 
 
 def _passing(outcome: Outcome, invariants: Sequence[Invariant], explanation: Explanation | None) -> Outcome | None:
-    """Return the run in which the pair goes the other way, unless something else goes wrong there, or less does."""
+    """Return the run in which the pair goes the other way, if every rank returns there and every invariant holds."""
     pair = explanation.pair if explanation is not None else None
-    if pair is None or not pair.passes or pair.neighbour.fired != outcome.fired:
+    if pair is None or not pair.passes or pair.neighbour.fired != outcome.fired or not _is_whole(pair.neighbour):
         return None
     return pair.neighbour if judge(pair.neighbour, invariants).verdict is Verdict.PASS else None
+
+
+def _is_whole(outcome: Outcome) -> bool:
+    """Return whether every rank returned, also in the recovery."""
+    after = outcome.recovery
+    own = all(isinstance(each, Returned) for each in outcome.results)
+    return own and (after is None or _is_whole(after))
 
 
 def _before(explanation: Explanation | None) -> Before | None:

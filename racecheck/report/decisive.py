@@ -60,9 +60,9 @@ def decisive(outcome: Outcome, violations: Sequence[Violation], pair: Sequence[i
         roles |= {index: "pair" for index in both if roles.get(index, "shown") == "shown"}
         arrow = arrow or (both[0], both[1])
     after = outcome.recovery
-    if not roles and after is not None and not failing(after).roles:
+    if not roles and after is not None and not failing(after).roles and not failures(outcome):
         roles |= dict.fromkeys(_left_behind(outcome, len(trace)), "cause")
-    if not roles and (after is None or not failing(after).roles):
+    if not roles and (after is None or not failing(after).roles or failures(outcome)):
         roles |= _standing(outcome, violations)
         arrow = _mark_causes(trace, roles, of="last")
     return Decisive(_in_order(roles), arrow)

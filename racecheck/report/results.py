@@ -16,6 +16,7 @@ from rich.style import Style
 
 from racecheck import faults, invariants
 from racecheck.explore.findings import Finding
+from racecheck.invariants.failures import failures
 from racecheck.model.nouns import Outcome, Verdict, Violation, World
 from racecheck.report import prediction
 from racecheck.report.crash import counts_text, crash_text, repairs_text
@@ -23,7 +24,7 @@ from racecheck.report.decisive import decisive
 from racecheck.report.interleaving import coverage_text, render, summary
 from racecheck.report.prediction import render as render_prediction
 from racecheck.report.sentence import plain, sentence
-from racecheck.report.words import count, escape
+from racecheck.report.words import count, escape, ranks
 from racecheck.scheduling.minimise.critical import op_at
 from racecheck.scheduling.minimise.shrinking import switches
 
@@ -311,7 +312,9 @@ def _pair(explanation: Explanation | None) -> Iterator[str]:
     if explanation is not None and explanation.pair is not None:
         first, second = (escape(op_at(explanation.outcome, each).label) for each in explanation.pair.events)
         other = explanation.pair.other
-        end = f"In the other order: {escape(other.message)}." if other is not None else "In the other order it passes."
+        failed = [rank for rank, _ in failures(explanation.pair.neighbour)]
+        end = "it passes" if not failed else f"the invariant holds, but {ranks(failed)} did not return"
+        end = f"In the other order: {escape(other.message)}." if other is not None else f"In the other order {end}."
         yield f"\nThe pair that decides: rank {first}, then rank {second}. {end}"
 
 

@@ -52,7 +52,7 @@ def _crash(crash: Crash, trace: Sequence[Event], said: str) -> list[Part]:
     hit = _hit(crash, trace)
     event = "The processes are killed" if crash.model == "kill" else "Power is lost"
     if hit is None:
-        return [Part(f"{event}, and then {said}")]
+        return [Part(f"{event}: {said}")]
     verb = "did not reach the disk" if crash.lost else "reached the disk only in part"
     return [Part(f"{event}, and "), _call(hit), Part(f" {verb}: {said}")]
 
@@ -70,7 +70,7 @@ def _kill(outcome: Outcome, found: Decisive, said: str) -> list[Part] | None:
     who = "The job is" if op.fault.startswith("kill-job") else f"Rank {op.rank} is"
     when = words.escape(" the ".join(next(iter(op.flags), "at its call").split(" ", 1)))
     place = [Part(" of "), Part(words.escape(op.path), is_code=True)] if op.path else []
-    return [Part(f"{who} killed {when}"), *place, Part(f", and then {said}")]
+    return [Part(f"{who} killed {when}"), *place, Part(f": {said}")]
 
 
 def _fault(outcome: Outcome, found: Decisive, said: str) -> list[Part] | None:
@@ -96,11 +96,14 @@ def _stale(outcome: Outcome, found: Decisive) -> list[Part] | None:
 
 
 def _mismatch(outcome: Outcome, found: Decisive) -> list[Part] | None:
-    ops = [_op(outcome, index) for index in found.arrow]
-    if outcome.mismatch is None or len(ops) < 2 or ops[0] is None or ops[1] is None:
+    """Say which collectives wait for each other, and which order led there if a pair decides."""
+    if outcome.mismatch is None:
         return None
     calls = [f"rank {rank} in {each.partition('(')[0]}" for rank, each in sorted(outcome.mismatch.calls.items())]
     waits = words.escape(" and ".join(calls)) if len(calls) == 2 else f"{len(calls)} ranks in different collectives"
+    ops = [_op(outcome, index) for index in found.arrow]
+    if len(ops) < 2 or ops[0] is None or ops[1] is None:
+        return [Part(_capital(f"{waits} wait for each other"))]
     return [*_sequence(ops[0], ops[1]), Part(f", and now {waits} wait for each other")]
 
 

@@ -26,6 +26,21 @@ def racing(rank):
         (rank.path / "ckpt").mkdir()  # only one rank may
 """
 
+EMPTY = """
+import racecheck
+
+def nothing_empty_is_read(outcome):
+    read = [each.value for each in outcome.results if isinstance(each, racecheck.Returned)]
+    if "" in read:
+        yield racecheck.Violation("nothing-empty-is-read", "a rank read nothing")
+
+@racecheck.scenario(ranks=2, invariants=[nothing_empty_is_read])
+def reading(rank):
+    if rank.rank == 1:
+        return (rank.path / "latest").read_text()
+    (rank.path / "latest").touch()
+"""
+
 CRASH = """
 import os, racecheck
 
@@ -65,8 +80,15 @@ def test_the_finding_of_a_race_has_the_order_that_passes_and_the_lines(cli: Cli)
     assert set(source.lines) == {4, 5, 6, 7}, "only what is around the lines of the run"
 
 
+def test_an_order_in_which_a_rank_fails_does_not_pass(cli: Cli) -> None:
+    found, evidence = evidence_of(cli, "reading.py", EMPTY, "reading")
+    assert found.pair
+    assert "In the other order the invariant holds, but rank 1 did not return." in cli.out
+    assert evidence.passing is None
+
+
 def test_a_finding_that_was_not_explained_has_no_order_that_passes(cli: Cli) -> None:
-    _, evidence = evidence_of(cli, "racing.py", RACE, "racing", "--explain", "0")
+    _, evidence = evidence_of(cli, "unexplained.py", RACE, "racing", "--explain", "0")
     assert (evidence.passing, evidence.before, evidence.completions) == (None, None, 0)
     assert evidence.sources
 

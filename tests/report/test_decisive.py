@@ -20,8 +20,7 @@ SAID = {
     "was still answered ENOENT to stat latest",
     "deadlock": "Rank 1 did stat ckpt before rank 0 did mkdir ckpt, and now rank 0 in broadcast and rank 1 in barrier "
     "wait for each other",
-    "mixed": "The job is killed before the open of ckpt/1.pt, "
-    "and then rank 0 loaded a mix of step 1 (b) and step 2 (a)",
+    "mixed": "The job is killed before the open of ckpt/1.pt: rank 0 loaded a mix of step 1 (b) and step 2 (a)",
     "node-local": "The recovery failed: FileNotFoundError on rank 1",
     "injected": "ENOSPC is injected into rank 1's write ckpt/1: rank 1's write failed, but the save returned",
     "without-trace": "FileNotFoundError on rank 0",
