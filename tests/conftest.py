@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from racecheck.model import config
+from racecheck.processes.doctor import examination
 from racecheck.processes.session import Session
 from tests.support.command_line import Cli
 
@@ -46,3 +48,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
     return Cli(capsys)
+
+
+@pytest.fixture
+def shared(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands use the session of the tests."""
+    monkeypatch.setattr(examination, "start", lambda base, slot=None: nullcontext(session))

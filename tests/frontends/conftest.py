@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from racecheck.processes.doctor import examination
-from racecheck.processes.session import Session
 from tests.support.launching import LAUNCHED, Racecheck, racecheck_in
-
-
-@pytest.fixture
-def shared(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(examination, "start", lambda base, slot=None: nullcontext(session))
 
 
 @pytest.fixture
