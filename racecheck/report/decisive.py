@@ -5,6 +5,7 @@ Everything here follows from the run alone, and from what the finding says of it
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -17,12 +18,13 @@ Role = Literal["pair", "cause", "victim", "shown", "last", "kill", "stale", "fau
 """Why an event is shown.
 
 pair: one of the two whose order decides.  cause: it changed what the victim met.  victim: it failed, or met the wrong
-thing.  shown: a violation names it.  last: where a failed rank stood last.  kill, stale, fault: injected.  lost, torn:
-what a crash took.
+thing.  shown: a violation is about it.  last: where a failed rank stood last.  kill, stale, fault: injected.  lost,
+torn: what a crash took.
 """
 
 _MOST = 3
-_WRITES = frozenset({"write", "fsync"})
+_WRITES = frozenset({"write", "fsync", "copy"})
+_BETWEEN = re.compile(r"[\s,;:'\"()]+")
 _READS = frozenset({"open", "read", "stat", "list", "readlink"})
 
 
@@ -62,6 +64,8 @@ def decisive(outcome: Outcome, violations: Sequence[Violation], pair: Sequence[i
     after = outcome.recovery
     if not roles and after is not None and not failing(after).roles and not failures(outcome):
         roles |= dict.fromkeys(_left_behind(outcome, len(trace)), "cause")
+    if not roles and (after is None or not failing(after).roles or failures(outcome)):
+        roles |= _written(trace, violations)
     if not roles and (after is None or not failing(after).roles or failures(outcome)):
         roles |= _standing(outcome, violations)
         arrow = _mark_causes(trace, roles, of="last")
@@ -216,6 +220,22 @@ def _changed(op: Op, places: Sequence[Place]) -> bool:
     if not written and not changes(op):
         return False
     return any(is_at_or_below(place.path, mine.path) for place in places for mine in op.places if mine.path != ".")
+
+
+def _written(trace: Sequence[Event], violations: Sequence[Violation]) -> dict[int, Role]:
+    """Return the last change of a file that a message names, and the one before it by another thread."""
+    said = {word for each in violations for word in _BETWEEN.split(each.message)}
+    found = [
+        index
+        for index, event in enumerate(trace)
+        if isinstance(event, Op) and (changes(event) or (event.call in _WRITES and succeeded(event)))
+        if any(place.path in said or place.name in said for place in event.places)
+    ]
+    if not found:
+        return {}
+    last = trace[found[-1]]
+    others = [each for each in found if isinstance(last, Op) and _is_of_other(trace[each], last)]
+    return dict.fromkeys([*others[-1:], found[-1]], "shown")
 
 
 def _standing(outcome: Outcome, violations: Sequence[Violation]) -> dict[int, Role]:

@@ -35,7 +35,7 @@ def sentence(outcome: Outcome, violations: Sequence[Violation], found: Decisive)
         return _crash(outcome.crash, outcome.trace, said)
     injected = _kill(outcome, found, said) or _fault(outcome, found, said)
     ordered = injected or _stale(outcome, found) or _mismatch(outcome, found) or _order(outcome, found)
-    return ordered or _pair(outcome, found, said) or [Part(_capital(said))]
+    return ordered or _pair(outcome, found, said) or _alone(outcome, found) or [Part(_capital(said))]
 
 
 def message(violations: Sequence[Violation]) -> str:
@@ -125,6 +125,14 @@ def _order(outcome: Outcome, found: Decisive) -> list[Part] | None:
         Part(f"{_who(first)} did "), _call(first), Part(f", and then {_who(second, low=True)}'s "), _call(second),
         Part(f" failed with {words.escape(errno)}"),
     ]  # fmt: skip
+
+
+def _alone(outcome: Outcome, found: Decisive) -> list[Part] | None:
+    """Say which op failed, where no other rank is the cause."""
+    victim = _op(outcome, found.first("victim"))
+    if victim is None or victim.result is None:
+        return None
+    return [Part(f"{_who(victim)}'s "), _call(victim), Part(f" failed with {words.escape(victim.result.errno)}")]
 
 
 def _pair(outcome: Outcome, found: Decisive, said: str) -> list[Part] | None:

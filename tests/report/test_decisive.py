@@ -76,6 +76,23 @@ def test_the_cause_is_what_changed_the_name(trace: list[Event], victim: int, cau
     assert cause_of(trace, victim) == cause
 
 
+def test_a_failure_without_another_rank_is_said_alone() -> None:
+    run = outcome(returned(), trace=[op("0 rename a -> b", errno="EPERM")])
+    violation = pictures.Violation("no-file-errors", "PermissionError on rank 0: a", (0,), (0,))
+    found = decisive(run, [violation])
+    assert plain(sentence(run, [violation], found)) == "Rank 0's rename a -> b failed with EPERM"
+
+
+def test_who_wrote_what_a_message_names_is_shown() -> None:
+    trace = [op("1 write d/f.pt", inode=3), op("0 open d/f.pt", flags=("O_TRUNC",), inode=3), op("0 chmod d")]
+    run = outcome(returned(), returned(), trace=trace)
+    assert dict(decisive(run, [pictures.Violation("mine", "lost: f.pt of rank 1", (1,))]).roles) == {
+        0: "shown",
+        1: "shown",
+    }
+    assert dict(decisive(run, [pictures.Violation("mine", "lost: g.pt", (1,))]).roles) == {0: "last"}
+
+
 def test_a_name_that_comes_too_late_is_said_to() -> None:
     run = outcome(returned(), returned(), trace=[op("0 open a", errno="ENOENT"), op("1 mkdir a")])
     violation = pictures.Violation("no-file-errors", "FileNotFoundError on rank 0: a", (0,), (0,))

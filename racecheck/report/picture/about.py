@@ -10,6 +10,7 @@ from racecheck.explore.evidence import Evidence
 from racecheck.explore.findings import Finding
 from racecheck.report import guide, words
 from racecheck.report.crash import NAMES
+from racecheck.report.decisive import Decisive
 from racecheck.report.picture.worlds import Data
 
 
@@ -61,8 +62,13 @@ def repairs(evidence: Evidence | None) -> Data | None:
     }
 
 
-def advice(finding: Finding) -> list[str] | None:
-    """Return the name of the first invariant that the guide says how to repair, and that."""
+def advice(finding: Finding, found: Decisive) -> list[str] | None:
+    """Return the name of the first invariant that the guide says how to repair, and that.
+
+    It says it of races: of an op that failed without another rank nothing is said.
+    """
+    if found.first("victim") is not None and not found.arrow:
+        return None
     known = {invariants.name_of(each) for each in invariants.ALL}
     for each in finding.judgement.violations:
         text = guide.repair(each.invariant) if each.invariant in known else ""

@@ -81,7 +81,7 @@ def picture(finding: Finding, replay: str) -> Data:
         "facts": [[name, words.escape(text)] for name, text in about.facts(finding) if text],
         "orderings": about.orderings(finding, evidence),
         "repairs": about.repairs(evidence),
-        "advice": about.advice(finding),
+        "advice": about.advice(finding, found),
         "replay": words.escape(replay),
         "gaps": [words.escape(each) for each in about.gaps(finding, worlds)],
     }

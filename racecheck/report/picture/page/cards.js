@@ -7,7 +7,7 @@ function showCards() {
   const explains = isAftermath ? metCard(world, after) : D.runs[1] ? storyCard(D.runs[1], "The other order passes", true)
     : isLocal ? nodesCard(world, after || world)
     : `<article class="card"><h2>How the ranks end <span class="quiet">no passing order is known</span></h2>${endsList(after || world, 8)}</article>`;
-  $("cards").innerHTML = storyCard(first, isAftermath ? "What happens" : "This order fails", false) + explains;
+  $("cards").innerHTML = storyCard(first, isAftermath || !world.arrow.length ? "What happens" : "This order fails", false) + explains;
   showRepair();
 }
 

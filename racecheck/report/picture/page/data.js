@@ -24,7 +24,7 @@ function clipWhat(event, room) {
 
 const ROLES = {
   pair: "one of the pair whose order decides", cause: "this changed what the other op met", victim: "this fails",
-  shown: "the invariant names it", last: "where this rank stood last", kill: "killed here", stale: "a stale answer",
+  shown: "the violation is about this", last: "where this rank stood last", kill: "killed here", stale: "a stale answer",
   fault: "an injected fault", lost: "lost in the crash", torn: "only in part on the disk",
 };
 const ODD = new Set(["kill", "stale", "fault", "lost", "torn"]);

@@ -8,7 +8,7 @@ const laneX = lane => GUTTER + (isWide ? lane * laneWidth + 8 : lane * laneWidth
 function layout() {
   const box = $("rows"), width = box.clientWidth || 800, lanes = Math.max(...run.worlds.map(world => world.lanes.length));
   isWide = (width - GUTTER) / lanes >= WIDE;
-  laneWidth = isWide ? (width - GUTTER) / lanes : Math.max(5.5, Math.min(lanes < 13 ? 30 : 22, (width - GUTTER - 340) / lanes));
+  laneWidth = isWide ? (width - GUTTER) / lanes : Math.max(lanes <= 6 ? 16 : 5.5, Math.min(lanes < 13 ? 30 : 22, (width - GUTTER - 340) / lanes));
   textLeft = isWide ? GUTTER : GUTTER + lanes * laneWidth + 14;
   nameLength = Math.min(16, Math.max(...run.worlds.flatMap(world => world.lanes.map(lane => lane[1].length))) + 2.2);
   box.style.height = rows.length * ROW + "px";
