@@ -48,8 +48,8 @@ def crash_text(group: Group, crashes: Crashes, *, width: int = 120, cut: bool = 
             "recovery", summary(witness.outcome.recovery, width=width - _LABEL - 2, root=root).splitlines()
         )
     models = _models(group, crashes.counts)
-    is_short = sum(map(len, models)) + 2 * len(models) <= width - _LABEL - len(_INDENT)
-    lines += _labelled("shows on", ["; ".join(models)] if is_short else models)
+    line = "; ".join(models).replace(" states;", ";")
+    lines += _labelled("shows on", [line] if len(line) <= width - _LABEL - len(_INDENT) else models)
     return "\n".join(words.fit(line.rstrip(), width) if cut else line.rstrip() for line in lines)
 
 

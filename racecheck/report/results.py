@@ -346,7 +346,9 @@ def _crash(report: Report, page: Page) -> Iterator[str]:
     """Yield the first way in which a crash hurts."""
     hurt = next((each for each in report.crashes if each.groups), None)
     if hurt is not None and report.outcome is not None and report.outcome.crash is not None:
-        yield f"\n{crash_text(hurt.groups[0], hurt, width=page.width, cut=page.cut)}"
+        title, _, text = crash_text(hurt.groups[0], hurt, width=page.width, cut=page.cut).partition("\n")
+        known = {_line(each.violation) for each in _announced(report)}
+        yield f"\n{text}" if _line(hurt.groups[0].violation) in known else f"\n{title}\n{text}"
 
 
 def _crashes(report: Report, page: Page) -> Iterator[str]:

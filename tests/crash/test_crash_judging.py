@@ -340,6 +340,6 @@ def test_a_finding_as_text(session: Session) -> None:
     assert lines["on disk"] == "state.pt  0 bytes"
     assert "EOFError" in lines["recovery"]
     assert lines["shows on"].startswith("killed processes: never; ")
-    assert f"ext4: {group.models['ext4']} of {crashes.counts['ext4'].judged} states" in text
+    assert f"ext4: {group.models['ext4']} of {crashes.counts['ext4'].judged}; btrfs: " in text
     assert all(len(line) <= 120 for line in text.splitlines())
     assert f"killed processes: {crashes.counts['kill'].judged} crash states at " in counts_text(crashes)

@@ -83,7 +83,7 @@ def test_a_failure_without_another_rank_is_said_alone() -> None:
     assert plain(sentence(run, [violation], found)) == "Rank 0's rename a -> b failed with EPERM"
 
 
-def test_who_wrote_what_a_message_names_is_shown() -> None:
+def test_writers_of_a_file_that_a_message_names_are_shown() -> None:
     trace = [op("1 write d/f.pt", inode=3), op("0 open d/f.pt", flags=("O_TRUNC",), inode=3), op("0 chmod d")]
     run = outcome(returned(), returned(), trace=trace)
     assert dict(decisive(run, [pictures.Violation("mine", "lost: f.pt of rank 1", (1,))]).roles) == {
