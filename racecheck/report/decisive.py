@@ -57,19 +57,24 @@ def decisive(outcome: Outcome, violations: Sequence[Violation], pair: Sequence[i
         return Decisive(_in_order(roles), (found[0], kill) if found else ())
     roles |= _errors(outcome, roles)
     arrow = _mark_causes(trace, roles)
-    both = [index for index in pair if index < len(trace)]
+    both = [index for index in pair if 0 <= index < len(trace)]
     if len(both) == 2 and "fault" not in roles.values():
         roles |= {index: "pair" for index in both if roles.get(index, "shown") == "shown"}
         arrow = arrow or (both[0], both[1])
-    after = outcome.recovery
-    if not roles and after is not None and not failing(after).roles and not failures(outcome):
-        roles |= dict.fromkeys(_left_behind(outcome, len(trace)), "cause")
-    if not roles and (after is None or not failing(after).roles or failures(outcome)):
-        roles |= _written(trace, violations)
-    if not roles and (after is None or not failing(after).roles or failures(outcome)):
-        roles |= _standing(outcome, violations)
-        arrow = _mark_causes(trace, roles, of="last")
+    if not roles and not _is_of_recovery(outcome):
+        left = outcome.recovery is not None and not failures(outcome)
+        roles |= dict.fromkeys(_left_behind(outcome, len(trace)) if left else (), "cause")
+        roles |= roles or _written(trace, violations)
+        if not roles:
+            roles |= _standing(outcome, violations)
+            arrow = _mark_causes(trace, roles, of="last")
     return Decisive(_in_order(roles), arrow)
+
+
+def _is_of_recovery(outcome: Outcome) -> bool:
+    """Return whether the run itself went well, and an op of its recovery failed."""
+    after = outcome.recovery
+    return after is not None and bool(failing(after).roles) and not failures(outcome)
 
 
 def failing(recovery: Outcome) -> Decisive:

@@ -207,7 +207,7 @@ def _where(finding: Finding, outcome: Outcome, found: Decisive) -> str:
 
 def _pair(finding: Finding) -> str:
     evidence, trace = finding.evidence, finding.outcome.trace
-    if evidence is None or evidence.passing is None or any(index >= len(trace) for index in finding.pair):
+    if evidence is None or evidence.passing is None or not all(0 <= index < len(trace) for index in finding.pair):
         return ""
     ops = [each for index in finding.pair if isinstance(each := trace[index], Op)]
     if len(ops) != 2:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from racecheck.explore.findings import encode
 from racecheck.model.errors import UsageError
 from racecheck.report.files import load
 from racecheck.report.markdown import markdown
-from racecheck.report.picture.document import page
+from racecheck.report.picture.document import page, picture
 from racecheck.report.trace_events import trace_json
 from tests.support import pictures
 
@@ -43,6 +44,10 @@ def shown(file: Path) -> bool:
     except UsageError:
         return False
     assert page(found, "").rstrip().endswith("</html>")
+    for world in (world for run in picture(found, "")["runs"] for world in run["worlds"]):
+        events, lanes = range(len(world["events"])), range(len(world["lanes"]))
+        assert all(index in events for index in (*world["story"], *world["arrow"]))
+        assert all(each.get("lane", 0) in lanes for each in world["events"])
     assert markdown(found, "").endswith("\n")
     assert json.loads(trace_json(found))
     return True
@@ -82,6 +87,13 @@ def test_a_world_that_cannot_be_is_refused(tmp_path: Path, change: dict[str, int
     file.write_text(json.dumps(data))
     with pytest.raises(UsageError, match=f"damaged finding: {wrong}; create it again with racecheck run"):
         load(file)
+
+
+@pytest.mark.parametrize("pair", [(-1, 0), (0, -2), (13, 10**9), (0, 0), (1,)])
+def test_a_pair_that_cannot_be_is_left_out(tmp_path: Path, pair: tuple[int, ...]) -> None:
+    file = tmp_path / "finding.json"
+    file.write_text(encode(replace(pictures.race(), pair=pair)))
+    assert shown(file)
 
 
 @pytest.mark.parametrize("name", pictures.ALL)

@@ -91,7 +91,7 @@ def gaps(finding: Finding, worlds: Sequence[Mapping[str, Any]]) -> list[str]:
     if evidence is None:
         found.append("an earlier racecheck made this finding: it has no source lines, claim, repairs and passing order")
     elif evidence.passing is None and outcome.crash is None:
-        found.append(f"no run with another order passed every invariant: {_why(finding)}")
+        found.append(f"no run in another order is known to pass: {_why(finding)}")
     if outcome.recovery is not None and not outcome.recovery.trace:
         found.append("the ops of the recovery are not recorded, only how it ended")
     if outcome.pending:
@@ -102,4 +102,4 @@ def gaps(finding: Finding, worlds: Sequence[Mapping[str, Any]]) -> list[str]:
 def _why(finding: Finding) -> str:
     if finding.evidence is None or finding.evidence.before is None:
         return "the failure was not explained"
-    return "the explanation found none" if not finding.pair else "the other order of the pair breaks an invariant too"
+    return "the explanation found none" if not finding.pair else "in the other order something fails too"

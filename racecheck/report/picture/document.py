@@ -109,7 +109,7 @@ def _passing(finding: Finding, passing: Outcome, found: Decisive, tables: Tables
     mine, theirs = _names(finding.outcome.trace), _names(passing.trace)
     there = {name: index for index, name in enumerate(theirs)}
     shown: dict[int, Role] = {there[mine[each]]: "shown" for each in found.roles if mine[each] in there}
-    pair = sorted(there[mine[each]] for each in finding.pair if each < len(mine) and mine[each] in there)
+    pair = sorted(there[mine[each]] for each in finding.pair if 0 <= each < len(mine) and mine[each] in there)
     worlds = _worlds(
         passing, Decisive(dict(sorted(shown.items())), tuple(pair) if len(pair) == 2 else ()), tables, None
     )
