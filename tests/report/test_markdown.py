@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from markdown_it import MarkdownIt
@@ -109,6 +110,13 @@ def test_a_large_run_is_a_table() -> None:
     assert len(rows) < 45
     assert rows[-1].startswith("| **2000** | `15` | `open checkpoints/step-")
     assert "| `ENOENT` | `project/train.py:11` |" in rows[-1]
+
+
+def test_a_message_mentions_no_one_and_refers_to_nothing() -> None:
+    made = pictures.without_trace()
+    said = replace(made.judgement.violations[0], message="@someone broke owner/name#12 with *stars*")
+    text = markdown(replace(made, judgement=replace(made.judgement, violations=(said,))), REPLAY)
+    assert "@<!-- -->someone broke owner/name#<!-- -->12 with \\*stars\\*." in text
 
 
 @pytest.mark.parametrize("text", ["", "`", "``a`", "a`b``c", "a|b", "[x](y)", "@someone", "a\nb", *pictures.HOSTILE])

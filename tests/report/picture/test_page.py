@@ -62,6 +62,9 @@ def test_the_order_that_passes_stands_beside_the_one_that_fails(opened: Browser,
         assert fails.locator(".call").all_inner_texts() == ["rmdir ckpt\nok", "rmdir ckpt\n✕ ENOENT", "mkdir ckpt\nok"]
         assert passes.locator(".call").all_inner_texts() == ["rmdir ckpt\nok", "mkdir ckpt\nok", "rmdir ckpt\nok"]
         assert page.locator(".story svg path.tip").count() == 2, "an arrow each"
+        colour = "getComputedStyle(document.querySelector('.beat .what.is-{}')).borderLeftColor"
+        assert page.evaluate(colour.format("bad")) == "rgb(179, 64, 10)", "what fails"
+        assert page.evaluate(colour.format("key")) == "rgb(11, 98, 176)", "what decides"
         said = page.locator("#repair").inner_text()
         assert "With rank 1's mkdir ckpt (train.py:11) before rank 0's rmdir ckpt (train.py:10)" in said
         page.get_by_role("button", name="Passing").click()
@@ -87,6 +90,7 @@ def test_the_tree_changes_with_the_step(opened: Browser, tmp_path: Path) -> None
         page.locator(".row", has_text="open new.pt").click()
         assert tree(page).split() == ["+", "new.pt", "0", "B", "rank", "0,", "step", "2"]
         page.keyboard.press("j")
+        assert page.locator(".tree .changed .name").all_inner_texts() == ["new.pt"]
         assert "1.5 kB" in tree(page)
         page.keyboard.press("j")
         assert page.locator(".tree .gone .name").all_inner_texts() == ["new.pt"]
