@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from io import StringIO
+
 import pytest
+from rich.console import Console
+from rich.status import Status
 
 from racecheck.report import progress
 from racecheck.report.progress import Counter
@@ -31,3 +35,9 @@ def test_a_count_says_how_long_it_takes_at_most() -> None:
     assert Counter("schedule", "distinct", 100, done=99, seconds=99.0, limit=200.0).left == "1 s left"
     assert Counter("race", "tried", 0, done=3, seconds=1.0).left == ""
     assert Counter("schedule", "distinct", 100, done=100, seconds=9.0, limit=5.0).left == "0 s left"
+
+
+def test_a_live_line_is_one_line() -> None:
+    status = Status("", console=Console(file=StringIO(), width=30, force_terminal=True))
+    progress._Live(status)("5 of 100 schedules, 3 distinct, 20 s left, 2 outcomes, INCOMPLETE")
+    assert str(status.status) == "5 of 100 schedules, 3 di..."
