@@ -187,7 +187,7 @@ def _cell(text: str) -> str:
     return code(text).replace("|", "\\|")
 
 
-# What else there is to say.
+# The lines of code, the pair, and how to run it again.
 
 
 def _where(finding: Finding, outcome: Outcome, found: Decisive) -> str:

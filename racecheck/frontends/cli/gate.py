@@ -14,13 +14,13 @@ import click
 from racecheck.frontends.cli.options import (
     COLLECTIVES_,
     JSON,
-    OUTPUT,
     SEARCH,
     SEED,
     WHAT,
     Command,
     check_output,
     option,
+    output_file,
 )
 from racecheck.gate import baseline, junit, layouts, pages
 from racecheck.gate.baseline import Baseline
@@ -95,9 +95,9 @@ _CHECKS = "\n".join(["\b", "The checks:", *(f"  {name:<32} {check.about}" for na
     help="Findings that do not fail the gate (default: none).",
 )
 @option("--update-baseline", "update", group=_KNOWN, is_flag=True, help="Write the findings to the baseline file.")
-@option("--junit", "junit_", group=OUTPUT, type=_FILE, metavar="FILE", help="Write JUnit XML.")
-@option("--markdown", group=OUTPUT, type=_FILE, metavar="FILE", help="Write Markdown; - for standard output.")
-@option("--html", "html_", group=OUTPUT, type=_FILE, metavar="FILE", help="Write one HTML file.")
+@output_file("--junit", "junit_", does="Write JUnit XML.")
+@output_file("--markdown", does="Write Markdown; - for standard output.")
+@output_file("--html", "html_", does="Write one HTML file.")
 @JSON
 def gate(
     *,

@@ -46,6 +46,7 @@ from racecheck.frontends.cli.options import (
     Command,
     check_output,
     option,
+    output_file,
 )
 from racecheck.frontends.cli.report import report as report_
 from racecheck.frontends.cli.report import trace
@@ -344,14 +345,7 @@ def _table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
 @option("--skew", group=GOES_WRONG, multiple=True, metavar="RANK=SECONDS", help="Set a rank's clock ahead; repeatable.")
 @COLLECTIVES_
 @option("--full", group=OUTPUT, is_flag=True, help="Do not shorten the interleaving.")
-@option(
-    "--html",
-    "html_",
-    group=OUTPUT,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="If it fails, draw the finding as one HTML file.",
-)
+@output_file("--html", "html_", does="If it fails, draw the finding as one HTML file.")
 @JSON
 def run(
     *,

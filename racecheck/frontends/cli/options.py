@@ -63,6 +63,11 @@ COLLECTIVES_ = option(
 SEED = option("--seed", group=SEARCH, default="0", show_default=True, help="Random seed.")
 
 
+def output_file(*names: str, does: str) -> Callable[[F], F]:
+    """Return the option that names a file to write; ``does`` is its help text."""
+    return option(*names, group=OUTPUT, type=click.Path(path_type=Path), metavar="FILE", help=does)
+
+
 def check_output(file: Path) -> None:
     """Raise `UsageError` before time is spent, if a file that is asked for cannot be written."""
     folder = file.absolute().parent

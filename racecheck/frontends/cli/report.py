@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from racecheck.frontends.cli.options import OUTPUT, WHAT, Command, option
+from racecheck.frontends.cli.options import OUTPUT, WHAT, Command, option, output_file
 from racecheck.gate import layouts, pages, store
 from racecheck.model import config
 from racecheck.model.errors import UsageError
@@ -32,13 +32,8 @@ from racecheck.report.trace_events import trace_json
 )
 @click.argument("finding", type=click.Path(path_type=Path), required=False)
 @option("--all", "every", group=WHAT, is_flag=True, help="List and draw all findings, beside the matrix of a gate.")
-@option(
-    "-o",
-    "output",
-    group=OUTPUT,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write to this file (default: the page beside the finding, Markdown to standard output).",
+@output_file(
+    "-o", "output", does="Write to this file (default: the page beside the finding, Markdown to standard output)."
 )
 @option("--markdown", "as_markdown", group=OUTPUT, is_flag=True, help="Write Markdown for an issue or a pull request.")
 def report(finding: Path | None, *, every: bool, output: Path | None, as_markdown: bool) -> None:
@@ -87,14 +82,7 @@ def _write_index(directory: Path, output: Path | None) -> Path:
     examples=("racecheck trace .racecheck/overwrite/c811243b72.json -o trace.json  # open it in ui.perfetto.dev",),
 )
 @click.argument("finding", type=click.Path(path_type=Path))
-@option(
-    "-o",
-    "output",
-    group=OUTPUT,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write the trace to this file (default: beside the finding).",
-)
+@output_file("-o", "output", does="Write the trace to this file (default: beside the finding).")
 def trace(finding: Path, output: Path | None) -> None:
     """Write the run of FINDING as a trace that Perfetto and chrome://tracing open."""
     path = output or finding.with_suffix(".trace.json")
