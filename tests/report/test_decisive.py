@@ -156,5 +156,21 @@ def test_each_node_has_a_tree_of_its_own() -> None:
     assert sorted(trees(made).last) == ["node0/ckpt/.metadata", "node1/ckpt/1"]
 
 
+def test_a_write_to_a_file_without_a_name_is_in_no_tree() -> None:
+    trace = [
+        op("0 open a", flags=("O_CREAT",)),
+        op("0 unlink a", inode=3),
+        op("0 open a", flags=("O_CREAT",)),
+        pictures.holding(op("0 write a", inode=3, result=Result(size=7)), size=7),
+    ]
+    found = trees(outcome(returned(), trace=trace, disk=["a"]))
+    assert found.changes[3] == []
+    linked = [trace[0], op("0 link a -> b"), *trace[1:2], op("0 write b", inode=3, result=Result(size=7))]
+    linked[1] = pictures.holding(op("0 link a -> b"), inode=3)
+    assert trees(outcome(returned(), trace=linked, disk={"b": DiskEntry("file", 7)})).last == {
+        "b": Entry("file", 7, "", 3)
+    }
+
+
 def test_a_failed_op_changes_nothing() -> None:
     assert trees(outcome(returned(), trace=[op("0 mkdir a", errno="EEXIST")])).changes == [[]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -78,6 +79,8 @@ class _Derivation:
     changes: list[list[Change]] = field(default_factory=list)
     known: set[str] = field(default_factory=set)
     sizes: dict[tuple[int, int], int] = field(default_factory=dict)
+    links: Counter[int] = field(default_factory=Counter)
+    nameless: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.first, self.tree = dict(self.start or {}), dict(self.start or {})
@@ -114,6 +117,7 @@ class _Derivation:
         if not succeeded(op):
             return
         found = self._changes(index, op, self.paths(op))
+        self._count_names(op)
         for path, entry in found:
             self.known.add(path)
             if entry is None:
@@ -122,6 +126,16 @@ class _Derivation:
                 self.tree[path] = entry
         self.changes[index] = found
 
+    def _count_names(self, op: Op) -> None:
+        """Note which files have lost their last name: what is written to them later is in no tree."""
+        if op.call == "link":
+            self.links[op.places[0].inode] += 1
+        elif op.call == "unlink" or (op.call == "rename" and "RENAME_EXCHANGE" not in op.flags):
+            lost = op.places[-1].inode
+            self.links[lost] -= 1
+            if self.links[lost] < 0 < lost:
+                self.nameless.add(lost)
+
     def _changes(self, index: int, op: Op, paths: Sequence[str]) -> list[Change]:
         path, place = paths[-1], op.places[-1]
         if op.call in _KINDS:
@@ -129,7 +143,7 @@ class _Derivation:
             return [(path, Entry(_KINDS[op.call], 0, target, index))]
         if op.call == "open" and (makes(op) or "O_TRUNC" in op.flags) and place.kind != "directory":
             return [(path, Entry("file", 0, "", index))]
-        if op.call in {"write", "copy", "truncate"} and path in self.tree:
+        if op.call in {"write", "copy", "truncate"} and path in self.tree and place.inode not in self.nameless:
             return [(path, self._written(index, op, path))]
         if op.call in {"unlink", "rmdir"}:
             return [(path, None)]
