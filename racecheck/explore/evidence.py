@@ -46,7 +46,7 @@ class Before:
 class Repair:
     """A change that was tried on the run: how many of its crash states are still bad under each model.
 
-    ``is_whole`` says that all states were judged.  The first repair is none.
+    ``is_whole`` says that all states were judged.  The first entry is the run as it is.
     """
 
     name: str

@@ -115,7 +115,8 @@ def _said(report: Report, page: Page) -> Iterator[str]:
     found = decisive(report.outcome, violations, _pair_of(report))
     text = plain(sentence(report.outcome, violations, found))
     if text.lower() not in {each.message.lower() for each in violations}:
-        yield textwrap.fill(f"{text}.", page.width, initial_indent=_INDENT, subsequent_indent=_INDENT)
+        wrapper = textwrap.TextWrapper(page.width, _INDENT, _INDENT, break_on_hyphens=False, break_long_words=False)
+        yield wrapper.fill(f"{text}.")
 
 
 def _pair_of(report: Report) -> tuple[int, ...]:

@@ -155,7 +155,7 @@ def test_a_list_shows_hostile_text_as_text(cli: Cli) -> None:
 
 def test_an_empty_directory_has_an_empty_list(cli: Cli) -> None:
     assert cli("report", "--all") == 0
-    assert "No finding is here yet." in Path(".racecheck/index.html").read_text()
+    assert "No findings yet." in Path(".racecheck/index.html").read_text()
 
 
 def test_one_finding_or_all_of_them(cli: Cli) -> None:

@@ -85,7 +85,7 @@ def index(listed: Sequence[Listed], start: Path, more: str = "") -> str:
     """
     rows = "\n".join(_row(each, start) for each in listed if not each.wrong)
     header = "".join(f"<th>{name}</th>" for name in ("found (UTC)", "scenario", "violated", "what happened", "claim"))
-    shown = f"<table>\n<tr>{header}</tr>\n{rows}\n</table>" if rows else "<p>No finding is here yet.</p>"
+    shown = f"<table>\n<tr>{header}</tr>\n{rows}\n</table>" if rows else "<p>No findings yet.</p>"
     wrong = "".join(f"<p>{_text(each.wrong)}</p>" for each in listed if each.wrong)
     number = words.count(sum(not each.wrong for each in listed), "finding")
     damaged = f"<h2>Not shown</h2>{wrong}" if wrong else ""

@@ -1,6 +1,6 @@
 """One world of a run as data of the page: its lanes, its events, the trees between them, and how its ranks ended.
 
-Keys are short because they recur for every event.  `Tables` has what recurs: strings and stacks, each once.
+Texts and stacks recur in many events: `Tables` holds each once, and events refer to them by number.
 """
 
 from __future__ import annotations

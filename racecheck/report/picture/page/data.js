@@ -23,7 +23,7 @@ function clipWhat(event, room) {
 }
 
 const ROLES = {
-  pair: "one of the pair whose order decides", cause: "this changed what the other op met", victim: "this fails",
+  pair: "one of the pair whose order decides", cause: "this changed what the other op found", victim: "this fails",
   shown: "the violation is about this", last: "where this rank stood last", kill: "killed here", stale: "a stale answer",
   fault: "an injected fault", lost: "lost in the crash", torn: "only in part on the disk",
 };
