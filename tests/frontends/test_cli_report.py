@@ -83,7 +83,7 @@ def test_a_search_draws_what_it_finds_if_asked_to(cli: Cli) -> None:
 
 def test_a_search_that_finds_nothing_draws_nothing(cli: Cli) -> None:
     assert cli("run", f"{FILE}::guarded", "--html", "race.html", "--schedules", 2) == 0
-    assert "racecheck: nothing failed: race.html is not written\n" in cli.err
+    assert "racecheck: no finding to draw: race.html is not written\n" in cli.err
     assert not Path("race.html").exists()
     Path("file").write_text("")
     assert cli("run", f"{FILE}::guarded", "--html", "file/race.html") == 2

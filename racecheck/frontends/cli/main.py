@@ -445,7 +445,7 @@ def _draw(report: Report, file: Path | None) -> None:
     if file is None:
         return
     if report.finding is None:
-        _complain(f"nothing failed: {file} is not written", 0)
+        _complain(f"no finding to draw: {file} is not written", 0)
         return
     try:
         write(report.finding, file)
