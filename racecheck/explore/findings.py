@@ -23,6 +23,7 @@ import os
 import platform
 import re
 import reprlib
+import shlex
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -100,6 +101,11 @@ class Finding:
     launch: Launch | None = None
     resumed: Launch | None = None
     evidence: Evidence | None = None
+
+    @property
+    def subject(self) -> str:
+        """Return what was run, for people: the launch command, or the scenario's target."""
+        return shlex.join(self.launch.command) if self.launch is not None else self.scenario.target
 
     @property
     def address(self) -> str:

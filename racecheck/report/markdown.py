@@ -46,7 +46,7 @@ def markdown(finding: Finding, replay: str) -> str:
     shown = outcome.recovery if is_aftermath and outcome.recovery is not None else outcome
     found_there = failing(shown) if is_aftermath else found
     blocks = [
-        f"**{finding.judgement.verdict.name}** {code(finding.scenario.target)}",
+        f"**{finding.judgement.verdict.name}** {code(finding.subject)}",
         "".join(map(_part, sentence(outcome, violations, found))) + ".",
         "\n".join(f"* {code(each.invariant)}: {code(each.message[:_MESSAGE])}" for each in violations),
         "The recovery:" if is_aftermath else "",

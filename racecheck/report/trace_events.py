@@ -29,7 +29,7 @@ def trace_json(finding: Finding) -> str:
     found = decisive(outcome, violations, finding.pair)
     events = [*_events(outcome, found)]
     about = {
-        "target": words.escape(finding.scenario.target),
+        "target": words.escape(finding.subject),
         "verdict": finding.judgement.verdict.name,
         "sentence": plain(sentence(outcome, violations, found)),
         "racecheck": words.escape(finding.versions.racecheck),

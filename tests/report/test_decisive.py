@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from racecheck.model.nouns import DiskEntry, Event, Result
 from racecheck.report.decisive import cause_of, decisive, failing
 from racecheck.report.folding import unfolded
+from racecheck.report.picture.document import picture
 from racecheck.report.picture.trees import Entry, trees
 from racecheck.report.sentence import plain, sentence
+from racecheck.targets.programs import Launch
 from tests.support import pictures
 from tests.support.builders import op, outcome, returned
 
@@ -114,6 +118,14 @@ def test_of_a_large_run_little_stays_in_sight() -> None:
     assert len(roles) == 2
     assert set(roles) <= unfolded(made.outcome.trace, roles)
     assert len(unfolded(made.outcome.trace, roles)) < 40
+
+
+def test_a_program_is_called_by_its_command() -> None:
+    command = ("torchrun", "--nproc-per-node=2", "my train.py")
+    launch = Launch(command, "my train.py", "", (), "/", {}, 2, "/out")
+    made = replace(pictures.race(), launch=launch)
+    assert picture(made, "")["target"] == "torchrun --nproc-per-node=2 'my train.py'"
+    assert picture(pictures.race(), "")["target"] == "scenarios/train.py::save"
 
 
 # Trees.

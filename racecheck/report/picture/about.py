@@ -26,7 +26,7 @@ def facts(finding: Finding) -> list[tuple[str, str]]:
     seen = (f"{words.count(coverage.ops, 'op')} controlled", f"{words.count(coverage.passed, 'call')} outside the")
     using = (f"racecheck {made.racecheck}", f"Python {made.python}", f"torch {made.torch or 'none'}")
     return [
-        ("Scenario", finding.scenario.target),
+        ("Scenario" if finding.launch is None else "Command", finding.subject),
         ("Found", evidence.made.replace("T", " ").replace("+00:00", " UTC") if evidence is not None else ""),
         ("World", ", ".join([*size, world_.backend])),
         ("Run", ", ".join(run)),

@@ -70,7 +70,7 @@ def picture(finding: Finding, replay: str) -> Data:
     if passing is not None:
         runs.append(_passing(finding, passing, found, tables, worlds))
     return {
-        "target": words.escape(finding.scenario.target),
+        "target": words.escape(finding.subject),
         "name": words.escape(finding.scenario.name),
         "verdict": finding.judgement.verdict.name,
         "sentence": [[int(part.is_code), part.text] for part in sentence(outcome, violations, found)],

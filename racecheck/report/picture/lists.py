@@ -72,7 +72,7 @@ def _listed(file: Path) -> Iterator[Listed]:
     evidence, violations = finding.evidence, finding.judgement.violations
     found = decisive(finding.outcome, violations, finding.pair)
     yield Listed(
-        file, page, evidence.made if evidence is not None else "", finding.scenario.target,
+        file, page, evidence.made if evidence is not None else "", finding.subject,
         tuple(dict.fromkeys(each.invariant for each in violations)),
         plain(sentence(finding.outcome, violations, found)), evidence.claim if evidence is not None else "",
     )  # fmt: skip
