@@ -11,7 +11,7 @@ _PAGES = resources.files("racecheck") / "guide"
 _SECTION = re.compile(r"^###? `(.+?)`\n(.*?)(?=^##|\Z)", re.MULTILINE | re.DOTALL)
 """A section about one name has it as its title, in backquotes."""
 _BOLD = re.compile(r"\*\*(.+?)\*\*")
-_REPAIR = re.compile(r"^\* \**Repair:\** (.*?)(?=^\* |\Z)", re.MULTILINE | re.DOTALL)
+_REPAIR = re.compile(r"^\* Repair(?: on (.+?))?: (.*?)(?=^\* |\Z)", re.MULTILINE | re.DOTALL)
 INDEX = "README"
 
 
@@ -34,7 +34,10 @@ def written() -> dict[str, str]:
     return {match[1]: _BOLD.sub(r"\1", match[2].strip()) for match in found}
 
 
-def repair(invariant: str) -> str:
-    """Return how the guide says to repair what breaks an invariant, in one paragraph; "" if it says nothing."""
-    match = _REPAIR.search(written().get(invariant, ""))
-    return " ".join(match[1].split()) if match else ""
+def repair(invariant: str, storage: str = "") -> str:
+    """Return how the guide says to repair what breaks an invariant, in one paragraph; "" if it says nothing.
+
+    What it says of this storage comes before what it says of any.
+    """
+    found = {match[1] or "": match[2] for match in _REPAIR.finditer(written().get(invariant, ""))}
+    return " ".join(found.get(storage, found.get("", "")).split())

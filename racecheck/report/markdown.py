@@ -175,7 +175,7 @@ def _row(index: int, event: Event, *, is_decisive: bool) -> str:
     step = f"**{index + 1}**" if is_decisive else str(index + 1)
     if isinstance(event, Collective):
         return f"| {step} | all | {_cell(words.collective(event, group=True))} | | |"
-    op = f"{words.call_name(event)} {' -> '.join(_cut(each) for each in words.subject(event).split(' -> '))}".strip()
+    op = f"{words.call_name(event)} {_subject(event)}".strip()
     result = words.result(event)
     frames = user_frames(event.stack or ())
     line = f"{short(frames[0].file)}:{frames[0].line}" if frames else ""

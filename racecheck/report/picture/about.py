@@ -8,6 +8,7 @@ from typing import Any
 from racecheck import invariants
 from racecheck.explore.evidence import Evidence
 from racecheck.explore.findings import Finding
+from racecheck.invariants.events import has_own_disks
 from racecheck.report import guide, words
 from racecheck.report.crash import NAMES
 from racecheck.report.decisive import Decisive
@@ -65,13 +66,13 @@ def repairs(evidence: Evidence | None) -> Data | None:
 def advice(finding: Finding, found: Decisive) -> list[str] | None:
     """Return the name of the first invariant that the guide says how to repair, and that.
 
-    It says it of races: of an op that failed without another rank nothing is said.
+    It says it of races, and of disks that nodes do not share: of another op that failed alone nothing is said.
     """
-    if found.first("victim") is not None and not found.arrow:
+    if found.first("victim") is not None and not found.arrow and not has_own_disks(finding.outcome):
         return None
     known = {invariants.name_of(each) for each in invariants.ALL}
     for each in finding.judgement.violations:
-        text = guide.repair(each.invariant) if each.invariant in known else ""
+        text = guide.repair(each.invariant, finding.outcome.world.storage) if each.invariant in known else ""
         if text:
             return [words.escape(each.invariant), words.escape(text)]
     return None

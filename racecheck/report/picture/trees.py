@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from racecheck.model.nouns import DiskEntry, Event, Op, Outcome, World
+from racecheck.invariants.events import on_disk
+from racecheck.model.nouns import DiskEntry, Op, Outcome
 from racecheck.report.changes import above, is_at_or_below, succeeded
 from racecheck.report.words import makes
 
@@ -50,7 +51,7 @@ def trees(outcome: Outcome, start: Tree | None = None, without: frozenset[int] =
     ``start`` is the tree before it; None if that is unknown: then what ops met without having made it was there before.
     Events ``without`` left nothing (a crash took them).
     """
-    work = _Derivation(outcome.trace, outcome.disk, outcome.world, start)
+    work = _Derivation(outcome, start)
     for index, event in enumerate(outcome.trace):
         if isinstance(event, Op) and event.places:
             work.meet(event)
@@ -70,9 +71,7 @@ def recorded(disk: Mapping[str, DiskEntry]) -> Tree:
 
 @dataclass(slots=True)
 class _Derivation:
-    trace: Sequence[Event]
-    disk: Mapping[str, DiskEntry]
-    world: World
+    outcome: Outcome
     start: Tree | None
     first: Tree = field(default_factory=dict)
     tree: Tree = field(default_factory=dict)
@@ -84,10 +83,10 @@ class _Derivation:
 
     def __post_init__(self) -> None:
         self.first, self.tree = dict(self.start or {}), dict(self.start or {})
-        self.changes = [[] for _ in self.trace]
+        self.changes = [[] for _ in self.outcome.trace]
         later: dict[int, int] = {}
-        for index in reversed(range(len(self.trace))):
-            event = self.trace[index]
+        for index in reversed(range(len(self.outcome.trace))):
+            event = self.outcome.trace[index]
             for place in event.places if isinstance(event, Op) else ():
                 if place.inode in later:
                     self.sizes[index, place.inode] = later[place.inode]
@@ -95,8 +94,7 @@ class _Derivation:
 
     def paths(self, op: Op) -> list[str]:
         """Return the op's paths as the disk has them: with the node, where each has its own."""
-        prefix = f"node{self.world.node(op.rank)}/" if self.world.storage.startswith("node-local") else ""
-        return [prefix + place.path for place in op.places]
+        return [on_disk(self.outcome, op, place.path) for place in op.places]
 
     def meet(self, op: Op) -> None:
         """Add what the op found and nothing had made: it was there before the run."""
@@ -139,7 +137,7 @@ class _Derivation:
     def _changes(self, index: int, op: Op, paths: Sequence[str]) -> list[Change]:
         path, place = paths[-1], op.places[-1]
         if op.call in _KINDS:
-            target = self.disk[path].target if op.call == "symlink" and path in self.disk else ""
+            target = self.outcome.disk[path].target if op.call == "symlink" and path in self.outcome.disk else ""
             return [(path, Entry(_KINDS[op.call], 0, target, index))]
         if op.call == "open" and (makes(op) or "O_TRUNC" in op.flags) and place.kind != "directory":
             return [(path, Entry("file", 0, "", index))]
@@ -156,7 +154,7 @@ class _Derivation:
         assert done is not None
         size = self.sizes.get((index, place.inode))
         if size is None:
-            size = self.disk[path].size if path in self.disk else place.size + done.size
+            size = self.outcome.disk[path].size if path in self.outcome.disk else place.size + done.size
         if op.call == "truncate":
             size = op.args.get("length", size)
         return Entry("file", size, "" if place.size else done.text, index)
@@ -176,7 +174,7 @@ class _Derivation:
 
     def add_untouched(self) -> None:
         """Add what the run left, and no op ever named: it was there before."""
-        for path, entry in recorded(self.disk).items():
+        for path, entry in recorded(self.outcome.disk).items():
             if path not in self.tree and path not in self.known:
                 self.first[path] = self.tree[path] = entry
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -13,7 +14,9 @@ from PIL import Image
 from playwright.sync_api import Browser, Page
 
 from racecheck.explore.findings import Finding
+from racecheck.model.nouns import World
 from racecheck.report.picture.document import page as drawn
+from racecheck.report.picture.document import picture
 from tests.support import pictures
 from tests.support.browser import browser, showing
 from tests.support.thumbnails import MOST, SHOTS, difference, path_of, thumbnail
@@ -148,6 +151,14 @@ def test_what_a_recovery_meets_is_a_table(opened: Browser, tmp_path: Path) -> No
 def test_each_node_has_a_column(opened: Browser, tmp_path: Path) -> None:
     with showing(opened, write(pictures.node_local(), tmp_path)) as page:
         assert page.locator(".cards tbody tr").first.inner_text().split() == ["ckpt/.metadata", "✓", "✕", "none"]
+
+
+def test_the_advice_fits_the_storage() -> None:
+    apart = pictures.node_local()
+    shared = replace(apart, outcome=replace(apart.outcome, world=World(ranks=2, nodes=2)))
+    said = [picture(each, "")["advice"][1] for each in (apart, shared)]
+    assert said[0].startswith("save to storage that all nodes share")
+    assert said[1].startswith("write to a new name")
 
 
 def test_repairs_that_were_tried_are_a_table(opened: Browser, tmp_path: Path) -> None:
