@@ -11,9 +11,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from racecheck.invariants import judge
 from racecheck.model.frames import user_frames
-from racecheck.model.nouns import Collective, Frame, Invariant, Outcome, Raised, Returned, Stopped, Verdict
+from racecheck.model.nouns import Collective, Frame, Outcome, Raised, Stopped
 
 if TYPE_CHECKING:
     from racecheck.crash.recovery.judge import Crashes
@@ -59,10 +58,10 @@ class Evidence:
     """What a search knew of a finding beside the run itself.
 
     ``made`` is the time in UTC (ISO 8601) and ``schedules`` how many runs there had been.  ``claim`` is what the search
-    showed until then.  ``passing`` is the run with the pair the other way round, if every rank returns and every
-    invariant holds in it, and the same faults happened.  With the finding's constraints ``failed`` of ``completions``
-    random schedules failed.  ``judged`` counts the crash states by model.  ``sources`` maps files to the lines around
-    the user's.
+    showed until then.  ``passing`` is the run with the pair the other way round: every rank returns and every invariant
+    holds in it, and the same faults happened.  With the finding's constraints ``failed`` of ``completions`` random
+    schedules failed; ``proof`` says if that holds of all interleavings.  ``judged`` counts the crash states by model.
+     ``sources`` maps files to the lines around the user's.
     """
 
     made: str
@@ -72,6 +71,7 @@ class Evidence:
     passing: Outcome | None = None
     failed: int = 0
     completions: int = 0
+    proof: str = ""
     judged: Mapping[str, int] = field(default_factory=dict)
     repairs: tuple[Repair, ...] = ()
     sources: Mapping[str, Source] = field(default_factory=dict)
@@ -79,14 +79,14 @@ class Evidence:
 
 def gather(
     outcome: Outcome,
-    invariants: Sequence[Invariant],
     schedules: int,
     claim: str = "",
     explanation: Explanation | None = None,
     repaired: Mapping[str, Crashes] | None = None,
 ) -> Evidence:
     """Return the evidence of a failing run, from what is known of it."""
-    passing = _passing(outcome, invariants, explanation)
+    pair = explanation.pair if explanation is not None else None
+    passing = pair.neighbour if pair is not None else None
     orderings = explanation.orderings if explanation is not None else None
     tables = repaired or {}
     return Evidence(
@@ -97,25 +97,11 @@ def gather(
         passing=passing,
         failed=orderings.failed if orderings is not None else 0,
         completions=orderings.completions if orderings is not None else 0,
+        proof=orderings.proof if orderings is not None else "",
         judged={model: each.judged for crashes in [*tables.values()][:1] for model, each in crashes.counts.items()},
         repairs=tuple(_repair(name, crashes) for name, crashes in tables.items()),
         sources=sources(each for run in (outcome, passing) if run is not None for each in _stacks(run)),
     )
-
-
-def _passing(outcome: Outcome, invariants: Sequence[Invariant], explanation: Explanation | None) -> Outcome | None:
-    """Return the run in which the pair goes the other way, if every rank returns there and every invariant holds."""
-    pair = explanation.pair if explanation is not None else None
-    if pair is None or not pair.passes or pair.neighbour.fired != outcome.fired or not _is_whole(pair.neighbour):
-        return None
-    return pair.neighbour if judge(pair.neighbour, invariants).verdict is Verdict.PASS else None
-
-
-def _is_whole(outcome: Outcome) -> bool:
-    """Return whether every rank returned, also in the recovery."""
-    after = outcome.recovery
-    own = all(isinstance(each, Returned) for each in outcome.results)
-    return own and (after is None or _is_whole(after))
 
 
 def _before(explanation: Explanation | None) -> Before | None:

@@ -84,7 +84,7 @@ class Finding:
 
     ``run`` is the number of the run under ``seed``, ``strategy`` the name of what chose its schedule, and
     ``invariants`` the names of all that were asked.  ``pair`` are the events of the trace whose order decides (one
-    beyond its end is a pending op), and with ``constraints`` every run fails.  ``launch`` and
+    beyond its end is a pending op), and with ``constraints`` all runs that were tried fail.  ``launch`` and
     ``resumed`` are of a program.  Files of version 7 have no ``evidence``.
     """
 
@@ -264,7 +264,7 @@ class Format:
             raise UsageError(f"unknown version {shown} of {self._plain} files; {self.hint}")
 
 
-_ADDED: Mapping[type, Mapping[str, Any]] = {Weights: {"series": ""}, World: {"parts": []}}
+_ADDED: Mapping[type, Mapping[str, Any]] = {Weights: {"series": ""}, World: {"parts": []}, Evidence: {"proof": ""}}
 """Fields that files of an earlier racecheck lack, with their values there; they are left out where they have these."""
 
 FINDING = Format(

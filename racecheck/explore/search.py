@@ -651,9 +651,10 @@ def _explained(
     """Return the report of the smallest run found that fails like the first failing one."""
     search, first = exploration.search, _first(report)
     assert first is not None, "a search without a failing run has nothing to explain"
+    passed = [each.outcome for each in report.endings if not each.violations]
     found = explain(
         first.outcome, first.violations[0].violation, search.invariants, exploration.attempt,
-        seconds=seconds, seed=search.seed, most=most, tell=_tell(exploration, report, progress),
+        seconds=seconds, seed=search.seed, passed=passed, most=most, tell=_tell(exploration, report, progress),
     )  # fmt: skip
     judgement = judge(found.outcome, search.invariants)
     broken = {each.invariant for each in judgement.violations}
@@ -744,7 +745,7 @@ def _keep(
     if search.findings is not None:
         with suppress(UsageError):  # a FAIL must not get lost because its finding cannot be stored
             finding = _finding(search, outcome, judgement, number, explanation)
-            evidence = gather(outcome, search.invariants, number + 1, claim, explanation, repaired)
+            evidence = gather(outcome, number + 1, claim, explanation, repaired)
             path = save(replace(finding, evidence=evidence), search.findings, path)
     return tuple(Found(violation, outcome, path) for violation in judgement.violations)
 

@@ -367,5 +367,5 @@ def _finding(trial: Trial, invariants: Sequence[Invariant], judgement: Judgement
         outcome=trial.outcome,
         judgement=judgement,
         versions=record.versions(),
-        evidence=gather(trial.outcome, invariants, 1),
+        evidence=gather(trial.outcome, 1),
     )

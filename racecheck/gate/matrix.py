@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from racecheck.gate.cells import Cell
-from racecheck.invariants import name_of
+from racecheck.invariants import UNJUDGED, name_of
 from racecheck.report.words import count
 from racecheck.targets.suite import CHECKS
 
@@ -16,7 +16,6 @@ MARKS: dict[Kind, str] = {
     "fail": "FAIL", "unknown": "?", "exhausted": "PASS", "budget": "pass", "not held": "n/a", "not asked": "-",
 }  # fmt: skip
 PART = "*"
-_UNJUDGED = " could not judge the run: "
 """Marks a pass for which only some of the single cases were tried."""
 LEGEND: dict[Kind, str] = {
     "exhausted": "held in every interleaving of every check that asks for it",
@@ -104,5 +103,5 @@ def expected(invariant: str) -> str:
 
 def _doubts(cell: Cell, invariant: str) -> list[str]:
     """Return the reasons for doubt about an invariant: its own, and those of no particular invariant."""
-    judging = {each: each.partition(_UNJUDGED)[0] for each in cell.reasons if _UNJUDGED in each}
+    judging = {each: each.partition(UNJUDGED)[0] for each in cell.reasons if UNJUDGED in each}
     return [each for each in cell.reasons if judging.get(each, invariant) == invariant]

@@ -12,6 +12,7 @@ from racecheck.invariants.disk import nothing_left_over, nothing_outside
 from racecheck.invariants.durability import durable_after_ack, old_survives
 from racecheck.invariants.honesty import error_honesty
 from racecheck.invariants.judging import (
+    UNJUDGED,
     after_crash,
     doubts_of,
     judge,
@@ -31,6 +32,7 @@ from racecheck.model.nouns import Invariant
 __all__ = [
     "ALL",
     "DEFAULT",
+    "UNJUDGED",
     "after_crash",
     "all_shards_present",
     "atomic_publish",

@@ -12,6 +12,8 @@ from typing import TypeVar
 
 from racecheck.model.nouns import Invariant, Judgement, Outcome, Stopped, Verdict, Violation
 
+UNJUDGED = " could not judge the run: "
+"""Between an invariant's name and what it raised, in a reason for doubt."""
 _READERS: set[Invariant] = set()
 _OF_CRASHES: set[Invariant] = set()
 _Asking = TypeVar("_Asking", bound=Callable[..., Iterator[Violation]])
@@ -101,7 +103,7 @@ def _ask(invariant: Invariant, outcome: Outcome, found: list[Violation]) -> list
     try:
         found.extend(map(_checked, invariant(outcome)))
     except Exception as error:  # noqa: BLE001
-        return [f"{name_of(invariant)} could not judge the run: {type(error).__name__}: {error}"]
+        return [f"{name_of(invariant)}{UNJUDGED}{type(error).__name__}: {error}"]
     return []
 
 

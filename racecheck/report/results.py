@@ -16,7 +16,6 @@ from rich.style import Style
 
 from racecheck import faults, invariants
 from racecheck.explore.findings import Finding
-from racecheck.invariants.failures import failures
 from racecheck.model.nouns import Outcome, Verdict, Violation, World
 from racecheck.report import prediction
 from racecheck.report.crash import counts_text, crash_text, repairs_text
@@ -24,8 +23,9 @@ from racecheck.report.decisive import decisive
 from racecheck.report.interleaving import coverage_text, render, summary
 from racecheck.report.prediction import render as render_prediction
 from racecheck.report.sentence import plain, sentence
-from racecheck.report.words import count, escape, ranks
-from racecheck.scheduling.minimise.critical import op_at
+from racecheck.report.words import count, escape
+from racecheck.scheduling.explain import PAIR
+from racecheck.scheduling.minimise.critical import Change, op_at
 from racecheck.scheduling.minimise.shrinking import switches
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def grounds_text(report: Report, page: Page, cut: Path | None = None) -> str:
     if report.outcome is not None:
         pair = _pair_of(report)
         lines += [] if report.verdict is Verdict.PASS else _run(report.outcome, _bare(report), page, pair)
-        lines += [*_crash(report, page), *_pair(report.explanation)]
+        lines += [*_crash(report, page), *_pair(report.explanation, page)]
     next_ = [*_replay(report), *_resume(report, cut), *_meaning_of(report)]
     is_fail = report.verdict is Verdict.FAIL
     lines += ["", *next_] if is_fail and next_ else []
@@ -115,8 +115,11 @@ def _said(report: Report, page: Page) -> Iterator[str]:
     found = decisive(report.outcome, violations, _pair_of(report))
     text = plain(sentence(report.outcome, violations, found))
     if text.lower() not in {each.message.lower() for each in violations}:
-        wrapper = textwrap.TextWrapper(page.width, _INDENT, _INDENT, break_on_hyphens=False, break_long_words=False)
-        yield wrapper.fill(f"{text}.")
+        yield _wrapper(page, _INDENT).fill(f"{text}.")
+
+
+def _wrapper(page: Page, indent: str = "") -> textwrap.TextWrapper:
+    return textwrap.TextWrapper(page.width, indent, indent, break_on_hyphens=False, break_long_words=False)
 
 
 def _pair_of(report: Report) -> tuple[int, ...]:
@@ -308,15 +311,39 @@ def _minimised(explanation: Explanation) -> str:
     return f"minimised: {', '.join(sizes)}"
 
 
-def _pair(explanation: Explanation | None) -> Iterator[str]:
-    """Yield the pair that decides."""
-    if explanation is not None and explanation.pair is not None:
-        first, second = (escape(op_at(explanation.outcome, each).label) for each in explanation.pair.events)
-        other = explanation.pair.other
-        failed = [rank for rank, _ in failures(explanation.pair.neighbour)]
-        end = "it passes" if not failed else f"the invariant holds, but {ranks(failed)} did not return"
-        end = f"In the other order: {escape(other.message)}." if other is not None else f"In the other order {end}."
-        yield f"\nThe pair that decides: rank {first}, then rank {second}. {end}"
+def _pair(explanation: Explanation | None, page: Page) -> Iterator[str]:
+    """Yield the pair that decides, or why there is none."""
+    if explanation is None:
+        return
+    pair, wrapper = explanation.pair, _wrapper(page)
+    if pair is not None:
+        first, second = (
+            f"rank {escape(op_at(explanation.outcome, each).label)} (step {each + 1})" for each in pair.events
+        )
+        yield "\n" + wrapper.fill(f"The pair that decides: {first}, then {second}.")
+        yield "In the other order every rank returned and every invariant held (one run)."
+    elif explanation.is_killed:
+        yield "\nNo pair was looked for: ranks were killed, so where they were killed decides."
+    elif PAIR not in explanation.left_out:
+        yield "\n" + wrapper.fill(f"No pair decides: {_in_vain(explanation.others)}.")
+
+
+_IN_VAIN: dict[Change, str] = {
+    "same": "failed in the same way",
+    "another rank": "failed in the same way on another rank",
+    "another failure": "failed in another way",
+    "other faults": "had other faults",
+    "impossible": "could not go that way",
+}
+
+
+def _in_vain(others: Sequence[Change]) -> str:
+    """Return what the runs of pairs in the other order were."""
+    if not others:
+        return "no two ops that lead to the failure could go the other way"
+    tried = Counter(others)
+    said = ", ".join(f"{tried[each]} {text}" for each, text in _IN_VAIN.items() if tried[each])
+    return f"of {count(len(others), 'pair')} in the other order (one run each) {said}"
 
 
 def _orderings(explanation: Explanation | None) -> Iterator[str]:
@@ -324,12 +351,10 @@ def _orderings(explanation: Explanation | None) -> Iterator[str]:
     orderings = explanation.orderings if explanation is not None else None
     if orderings is None or orderings.why:
         return
+    tried = f"{orderings.failed} of {orderings.completions} random schedules failed"
+    tried += f"; {orderings.proof}" if orderings.proof else ""
     yield ""
-    tried = f"{orderings.failed} of {orderings.completions} random schedules"
-    if not orderings.constraints:
-        yield f"No ordering is needed: {tried} failed."
-        return
-    yield f"With these orderings {tried} failed:"
+    yield f"With these orderings {tried}:" if orderings.constraints else f"No ordering is needed: {tried}."
     for each in orderings.constraints:
         yield f"{_INDENT}rank {escape(str(each.before))} comes before rank {escape(str(each.after))}"
 
@@ -460,9 +485,10 @@ def _explanation_data(explanation: Explanation | None) -> dict[str, Any] | None:
         "switches": switches(explanation.outcome.schedule),
         "found": _found_data(explanation.found),
         "pair": [op_at(explanation.outcome, each).label for each in pair.events] if pair is not None else None,
-        "pair_passes": pair.passes if pair is not None else None,
+        "pairs_in_vain": dict(Counter(explanation.others)),
         "constraints": [str(each) for each in orderings.constraints] if orderings is not None else None,
         "fails_with_them": [orderings.failed, orderings.completions] if orderings is not None else None,
+        "proof": orderings.proof if orderings is not None else "",
     }
 
 

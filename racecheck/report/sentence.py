@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 
+from racecheck.model.frames import user_frames
 from racecheck.model.nouns import Crash, Event, Op, Outcome, Violation
 from racecheck.report import words
 from racecheck.report.decisive import Decisive
@@ -115,15 +117,16 @@ def _order(outcome: Outcome, found: Decisive) -> list[Part] | None:
     errno = second.result.errno if second.result is not None else ""
     if found.roles.get(found.arrow[1]) != "victim" or not errno:
         return None
+    here, there = _lines(first, second)
     if found.arrow[0] > found.arrow[1]:
         return [
             Part(f"{_who(second)}'s "), _call(second),
-            Part(f" failed with {words.escape(errno)}: {_who(first, low=True)} did "), _call(first),
-            Part(" only afterwards"),
+            Part(f"{there} failed with {words.escape(errno)}: {_who(first, low=True)} did "), _call(first),
+            Part(f"{here} only afterwards"),
         ]  # fmt: skip
     return [
-        Part(f"{_who(first)} did "), _call(first), Part(f", and then {_who(second, low=True)}'s "), _call(second),
-        Part(f" failed with {words.escape(errno)}"),
+        Part(f"{_who(first)} did "), _call(first), Part(f"{here}, and then {_who(second, low=True)}'s "),
+        _call(second), Part(f"{there} failed with {words.escape(errno)}"),
     ]  # fmt: skip
 
 
@@ -144,9 +147,21 @@ def _pair(outcome: Outcome, found: Decisive, said: str) -> list[Part] | None:
 
 
 def _sequence(first: Op, second: Op) -> list[Part]:
+    here, there = _lines(first, second)
     return [
-        Part(f"{_who(first)} did "), _call(first), Part(f" before {_who(second, low=True)} did "), _call(second),
+        Part(f"{_who(first)} did "), _call(first), Part(f"{here} before {_who(second, low=True)} did "), _call(second),
+        Part(there),
     ]  # fmt: skip
+
+
+def _lines(*ops: Op) -> list[str]:
+    """Return the lines of the user's code that made the ops, " (line 10)" in one file, "" where one is not known."""
+    frames = [user_frames(op.stack or ())[:1] for op in ops]
+    places = [(PurePath(each[0].file).name, each[0].line) for each in frames if each]
+    if len(places) < len(ops):
+        return [""] * len(ops)
+    is_one = len({each[0].file for each in frames}) == 1
+    return [f" (line {line})" if is_one else f" ({words.escape(name)}:{line})" for name, line in places]
 
 
 def _who(op: Op, *, low: bool = False) -> str:

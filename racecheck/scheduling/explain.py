@@ -14,6 +14,7 @@ from racecheck.model.nouns import Invariant, Outcome, Violation, World
 from racecheck.scheduling import strategies
 from racecheck.scheduling.minimise import (
     Attempt,
+    Change,
     Critical,
     CriticalPair,
     Fails,
@@ -32,11 +33,13 @@ _PER_WORLD = 20
 MOST = 400
 """The most runs of each other step."""
 _COMPLETIONS = 20
+_EVERY = 100
+"""The most runs for a proof that orderings make every interleaving fail."""
 INTERRUPTED = "interrupted"
 
 _WORLD, _SWITCHES = "a smaller world", "fewer switches"
-_PAIR, _ORDERINGS = "the critical pair", "the fewest orderings"
-_ENDS = {_WORLD: 0.25, _SWITCHES: 0.6, _PAIR: 0.8, _ORDERINGS: 1.0}
+PAIR, _ORDERINGS = "the critical pair", "the fewest orderings"
+_ENDS = {_WORLD: 0.25, _SWITCHES: 0.6, PAIR: 0.8, _ORDERINGS: 1.0}
 """The steps in their order, and when each has to end, as a part of the whole time: the first must not take all."""
 
 
@@ -46,7 +49,7 @@ class Explanation:
 
     ``runs`` is how many it took to find all this, those of other worlds left out.  ``left_out`` are the steps that were
     not finished, and ``why`` says what ended them.  ``pair`` and ``orderings`` are None if there are none, or if they
-    were left out.
+    were left out; ``others`` are the runs of the pairs that were tried in vain, and ``is_killed`` says that none was.
     """
 
     found: Outcome
@@ -57,6 +60,8 @@ class Explanation:
     runs: int
     left_out: tuple[str, ...] = ()
     why: str = ""
+    others: tuple[Change, ...] = ()
+    is_killed: bool = False
 
 
 def explain(
@@ -67,17 +72,18 @@ def explain(
     *,
     seconds: float,
     seed: str,
+    passed: Sequence[Outcome] = (),
     most: int = MOST,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Explanation:
     """Minimise a failing run, and find what the failure depends on.
 
     No run begins after ``seconds``, and none after Ctrl-C: what was found until then counts.  Each step makes
-    ``most`` runs at most.  ``tell`` hears what is being done.
+    ``most`` runs at most.  ``passed`` are runs that are known to pass.  ``tell`` hears what is being done.
 
     Raises `CannotRun` if the run does not fail a second time.
     """
-    steps = _Steps(outcome, violation, invariants, Timed(attempt, 0.0), seconds, seed, most, tell)
+    steps = _Steps(outcome, violation, invariants, Timed(attempt, 0.0), seconds, seed, passed, most, tell)
     try:
         steps.take()
     except KeyboardInterrupt:  # between two runs
@@ -95,6 +101,7 @@ class _Steps:
     attempt: Timed
     seconds: float
     seed: str
+    passed: Sequence[Outcome]
     most: int
     tell: Callable[[str], None]
     begun: float = field(default_factory=time.perf_counter)
@@ -116,15 +123,20 @@ class _Steps:
         self.violation, self.shrinking = shrunk.violation, shrunk.runs
         self._end(_SWITCHES, cut=shrunk.cut)
         again = same_failure(least, self.violation, self.invariants)
-        self._begin(_PAIR)
+        self._begin(PAIR)
         self.critical = critical_pair(least, self.attempt, again, budget=self.most)
-        self._end(_PAIR, cut=self.critical.cut)
+        self._end(PAIR, cut=self.critical.cut)
         self._begin(_ORDERINGS)
         self.orderings = fewest_orderings(
-            least, self.attempt, again, pair=self.critical.pair, seed=self.seed, completions=_COMPLETIONS,
-            budget=self.most,
+            least, self.attempt, again, passed=self._passing(least), seed=self.seed, completions=_COMPLETIONS,
+            budget=self.most, every=min(self.most, _EVERY),
         )  # fmt: skip
         self._end(_ORDERINGS, cut=self.orderings.cut)
+
+    def _passing(self, least: Outcome) -> list[Outcome]:
+        """Return the runs of its world that are known to pass."""
+        pair = self.critical.pair
+        return [*(each for each in self.passed if each.world == least.world), *([pair.neighbour] if pair else [])]
 
     def explanation(self) -> Explanation:
         """Return what has been found so far."""
@@ -135,6 +147,8 @@ class _Steps:
             outcome=self.least or self.found,
             violation=self.violation,
             pair=self.critical.pair,
+            others=self.critical.others,
+            is_killed=self.critical.is_killed,
             orderings=self.orderings,
             runs=self.shrinking + self.critical.runs + ordering,
             left_out=left_out,

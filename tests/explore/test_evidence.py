@@ -41,6 +41,57 @@ def reading(rank):
     (rank.path / "latest").touch()
 """
 
+STALE = """
+import racecheck, torch.distributed as dist
+
+@racecheck.scenario(ranks=2, nodes=2, storage="nfs", invariants=[racecheck.latest_consistency])
+def looking(rank):
+    latest = rank.path / "latest"
+    if rank.rank == 1:
+        latest.exists()
+    else:
+        (rank.path / "latest.tmp").write_text("step-1")
+        (rank.path / "latest.tmp").replace(latest)
+    dist.barrier()
+    if rank.rank == 0:
+        (rank.path / "log").mkdir()
+    else:
+        (rank.path / "log").exists()
+        latest.exists()
+"""
+
+KILLED = """
+import racecheck
+
+def resumes(outcome):
+    if any("half" in each for each in outcome.disk):
+        yield racecheck.Violation("resumes", "a part is left")
+
+@racecheck.scenario(ranks=2, faults=["kill on rename"], invariants=[resumes])
+def saving(rank):
+    (rank.path / f"half{rank.rank}").touch()
+    (rank.path / "shared").exists()
+    (rank.path / f"half{rank.rank}").rename(rank.path / f"whole{rank.rank}")
+    (rank.path / "shared").mkdir(exist_ok=True)
+"""
+
+HIT = """
+import racecheck
+
+def every_rank_returns(outcome):
+    for rank, each in enumerate(outcome.results):
+        if not isinstance(each, racecheck.Returned):
+            yield racecheck.Violation("every-rank-returns", "a rank failed", (rank,))
+
+@racecheck.scenario(ranks=2, faults=["EIO on write nth=each"], invariants=[every_rank_returns])
+def writing(rank):
+    if rank.rank == 1:
+        (rank.path / "other").mkdir()
+    else:
+        (rank.path / "other").exists()
+        (rank.path / "file").write_text("1")
+"""
+
 CRASH = """
 import os, racecheck
 
@@ -82,9 +133,33 @@ def test_the_finding_of_a_race_has_the_order_that_passes_and_the_lines(cli: Cli)
 
 def test_an_order_in_which_a_rank_fails_does_not_pass(cli: Cli) -> None:
     found, evidence = evidence_of(cli, "reading.py", EMPTY, "reading")
-    assert found.pair
-    assert "In the other order the invariant holds, but rank 1 did not return." in cli.out
-    assert evidence.passing is None
+    assert (found.pair, evidence.passing) == ((), None)
+    assert "No pair decides: of 1 pair in the other order (one run each) 1 failed in another way." in cli.out
+
+
+def test_a_stale_answer_stays_stale_in_the_other_order(cli: Cli) -> None:
+    found, _ = evidence_of(cli, "stale.py", STALE, "looking")
+    assert [found.outcome.ops[each].label for each in found.pair] != ["0 mkdir log", "1 stat log"]
+    said = "The pair that decides: rank 1 stat latest (step 1), then rank 0 rename latest.tmp -> latest"
+    assert said in " ".join(cli.out.split())
+
+
+def test_a_fault_stays_with_its_op_in_the_other_order(cli: Cli) -> None:
+    found, _ = evidence_of(cli, "hit.py", HIT, "writing")
+    assert (found.pair, sum(found.outcome.fired)) == ((), 1)
+    assert "No pair decides: of 1 pair in the other order (one run each) 1 failed in the same way." in cli.out
+
+
+def test_of_killed_ranks_no_pair_is_looked_for(cli: Cli) -> None:
+    found, _ = evidence_of(cli, "killed.py", KILLED, "saving")
+    assert found.pair == ()
+    assert "No pair was looked for: ranks were killed, so where they were killed decides." in cli.out
+
+
+def test_a_proof_of_orderings_is_said_and_kept(cli: Cli) -> None:
+    _, evidence = evidence_of(cli, "proven.py", RACE, "racing")
+    assert evidence.proof == "1 of all 4 interleavings keeps them, and it fails"
+    assert f"With these orderings 20 of 20 random schedules failed; {evidence.proof}:" in cli.out
 
 
 def test_a_finding_that_was_not_explained_has_no_order_that_passes(cli: Cli) -> None:

@@ -23,7 +23,9 @@ def test_a_failure_is_made_small_and_explained(cli: Cli) -> None:
     assert cli.out.startswith("FAIL  no-file-errors: FileExistsError on rank ")
     assert "\n      minimised: 6 -> 4 ops, 4 -> 2 ranks, 1 switch\n" in cli.out
     assert "Left out of the explanation" not in cli.out
-    assert re.search(r"The pair that decides: rank \d (stat|mkdir) ckpt, then rank \d mkdir ckpt\.", cli.out)
+    assert re.search(
+        r"The pair that decides: rank \d stat ckpt \(step \d\), then rank \d mkdir ckpt \(step \d\)\.", cli.out
+    )
     finding = findings.load(Path(re.findall(r"Finding: (\S+)", cli.out)[0]))
     assert len([*Path(".racecheck/racing").iterdir()]) == 1, "the path that was announced holds the least run now"
     assert finding.outcome.world.ranks == 2

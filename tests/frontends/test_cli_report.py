@@ -129,7 +129,9 @@ def test_all_findings_are_listed_and_drawn(cli: Cli) -> None:
     assert "<h1>3 findings</h1>" in page
     links = re.findall(r'<a href="([^"]*)">([^<]*)</a>', page)
     assert [each[0] for each in links] == [f"{name}/1234567890.html" for name in ("stale", "race", "earlier")]
-    assert links[1][1] == html.escape("Rank 1 did rmdir ckpt, and then rank 0's rmdir ckpt failed with ENOENT")
+    assert links[1][1] == html.escape(
+        "Rank 1 did rmdir ckpt (line 10), and then rank 0's rmdir ckpt (line 10) failed with ENOENT"
+    )
     assert all((Path(".racecheck") / each[0]).is_file() for each in links)
     assert ".racecheck/damaged/1234567890.json: not a finding: not JSON" in page
     assert "racecheck-search" not in page

@@ -17,18 +17,18 @@ from tests.support import pictures
 from tests.support.builders import op, outcome, returned
 
 SAID = {
-    "race": "Rank 1 did rmdir ckpt, and then rank 0's rmdir ckpt failed with ENOENT",
+    "race": "Rank 1 did rmdir ckpt (line 10), and then rank 0's rmdir ckpt (line 10) failed with ENOENT",
     "power-loss": "Power is lost, and rename new.pt -> model.pt did not reach the disk: "
     "step 2 was saved on all ranks, but then rank 0 loaded step 1",
     "stale": "Rank 0 had done rename latest.tmp -> latest, and rank 1 on another node "
     "was still answered ENOENT to stat latest",
-    "deadlock": "Rank 1 did stat ckpt before rank 0 did mkdir ckpt, and now rank 0 in broadcast and rank 1 in barrier "
-    "wait for each other",
+    "deadlock": "Rank 1 did stat ckpt (line 9) before rank 0 did mkdir ckpt (line 11), and now rank 0 in broadcast "
+    "and rank 1 in barrier wait for each other",
     "mixed": "The job is killed before the open of ckpt/1.pt: rank 0 loaded a mix of step 1 (b) and step 2 (a)",
     "node-local": "The recovery failed: FileNotFoundError on rank 1",
     "injected": "ENOSPC is injected into rank 1's write ckpt/1: rank 1's write failed, but the save returned",
     "without-trace": "FileNotFoundError on rank 0",
-    "earlier": "Rank 1 did rmdir ckpt, and then rank 0's rmdir ckpt failed with ENOENT",
+    "earlier": "Rank 1 did rmdir ckpt (line 10), and then rank 0's rmdir ckpt (line 10) failed with ENOENT",
 }
 
 ROLES = {

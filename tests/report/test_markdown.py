@@ -36,7 +36,7 @@ def test_a_race_can_be_pasted() -> None:
         == """\
 **FAIL** `scenarios/train.py::save`
 
-Rank 1 did `rmdir ckpt`, and then rank 0's `rmdir ckpt` failed with ENOENT.
+Rank 1 did `rmdir ckpt` (line 10), and then rank 0's `rmdir ckpt` (line 10) failed with ENOENT.
 
 * `no-file-errors`: `FileNotFoundError on rank 0: ckpt`
 

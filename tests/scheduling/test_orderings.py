@@ -11,11 +11,12 @@ import pytest
 
 from racecheck import Op, Outcome, Violation, World
 from racecheck.invariants import no_deadlock
-from racecheck.model.nouns import Constraint, Invariant, OpName, Point
-from racecheck.scheduling.minimise import Failure, critical_pair, fewest_orderings, same_failure, shrink
+from racecheck.model.nouns import Constraint, Invariant, OpName, Point, Returned
+from racecheck.scheduling.minimise import Change, Failure, critical_pair, fewest_orderings, same_failure, shrink
 from racecheck.scheduling.minimise.hitting_set import smallest_hitting_set
 from racecheck.scheduling.strategies import RandomWalk, Strategy, check_strategy
 from racecheck.scheduling.strategies.following.constrained import Constrained
+from racecheck.scheduling.strategies.following.guided import Guided
 from racecheck.scheduling.strategies.following.indices import Tape
 from tests.support.builders import op
 from tests.support.toy_failures import ENSURE, attempts, failing, no_errors, noise, run
@@ -31,14 +32,14 @@ def published_complete(outcome: Outcome) -> Iterator[Violation]:
 
 
 class Race(NamedTuple):
-    """``pair`` is critical; ``other`` is the op that fails if it goes the other way, "" if none does.
+    """``pair`` is critical; empty if no pair is, and then ``others`` are the runs of those that were tried.
 
     With ``orderings`` every run fails.
     """
 
     program: Program
-    pair: tuple[str, str]
-    other: str
+    pair: tuple[str, ...]
+    others: tuple[Change, ...]
     orderings: tuple[str, ...]
     invariant: Invariant = no_errors
 
@@ -51,45 +52,45 @@ RACES = {
     "exists, mkdir": Race(
         Program(((ENSURE,),) * 2),
         ("0 stat d", "1 mkdir d"),
-        "",
+        (),
         ("0 stat d before 1 mkdir d", "1 mkdir d before 0 mkdir d"),
     ),
     "unlink, unlink": Race(
         Program(((Do("unlink", "a"),),) * 2, files=(("a", ""),)),
-        ("0 unlink a", "1 unlink a"),
-        "0 unlink a",
+        (),
+        ("another rank",),
         (),
     ),
     "rename, read": Race(
         Program(((*noise("x", 2), PUBLISH), (Do("read", "tmp"),)), files=(("tmp", "1"),)),
         ("0 rename tmp -> latest", "1 open tmp"),
-        "",
+        (),
         ("0 rename tmp -> latest before 1 open tmp",),
     ),
     "list, unlink": Race(
         Program((CLEAR, CLEAR), directories=("d",), files=(("d/x", ""),)),
         ("0 list d", "1 unlink d/x"),
-        "",
+        (),
         ("0 list d before 1 unlink d/x", "1 unlink d/x before 0 unlink d/x"),
     ),
     "locks in other orders": Race(
         Program((ONE, OTHER), inherited=("l", "m")),
         ("0 flock l", "1 flock l"),
-        "",
+        (),
         ("0 flock l before 1 flock l", "1 flock m before 0 flock m"),
         no_deadlock,
     ),
     "no barrier before publishing": Race(
         Program(((Do("mkdir", "shard0"), PUBLISH), (Do("mkdir", "shard1"),)), files=(("tmp", ""),)),
         ("0 rename tmp -> latest", "1 mkdir shard1"),
-        "",
+        (),
         ("0 rename tmp -> latest before 1 mkdir shard#",),
         published_complete,
     ),
     "two renames": Race(
         Program(((Do("rename", "a", "b"),), (Do("rename", "a", "c"),)), files=(("a", ""),)),
-        ("1 rename a -> c", "0 rename a -> b"),
-        "1 rename a -> c",
+        (),
+        ("another failure",),
         ("1 rename a -> c before 0 rename a -> b",),
     ),
     "hidden by what comes after it": Race(
@@ -97,7 +98,7 @@ RACES = {
             ((Do("unlink", "d/x"), Do("rmdir", "d"), Do("mkdir", "d")), (Do("read", "d/x"),)), ("d",), (("d/x", ""),)
         ),
         ("0 unlink d/x", "1 open d/x"),
-        "",
+        (),
         ("0 unlink d/x before 1 open d/x",),
     ),
 }
@@ -113,6 +114,11 @@ def minimal(race: Race) -> tuple[Outcome, Failure]:
     return shrink(found, attempts(race.program), fails).outcome, fails
 
 
+def passing(least: Outcome, program: Program, fails: Failure) -> list[Outcome]:
+    pair = critical_pair(least, attempts(program), fails).pair
+    return [pair.neighbour] if pair is not None else []
+
+
 def test_the_critical_pair(race: Race) -> None:
     least, fails = minimal(race)
     made: list[Outcome] = []
@@ -122,23 +128,25 @@ def test_the_critical_pair(race: Race) -> None:
         return made[-1]
 
     critical = critical_pair(least, attempt, fails)
+    assert (critical.runs, critical.cut) == (len(made), False)
     pair = critical.pair
-    assert pair is not None
+    if pair is None:
+        assert (race.pair, critical.others) == ((), race.others)
+        return
     assert (pair.first.label, pair.second.label) == race.pair
     assert [*least.trace, *least.pending][pair.events[0]] == pair.first
     assert [*least.trace, *least.pending][pair.events[1]] == pair.second
-    assert pair.passes == (not race.other)
-    assert (pair.other.message if pair.other else "") == race.other
     labels = [each.label for each in pair.neighbour.ops]
     assert labels.index(pair.second.label) < labels.index(pair.first.label)
-    assert (critical.runs, critical.cut) == (len(made), False)
-    assert made.index(pair.neighbour) == len(made) - 1 or not pair.passes, "one that passes is enough"
+    assert not [*race.invariant(pair.neighbour)]
+    assert all(isinstance(each, Returned) for each in pair.neighbour.results)
+    assert pair.neighbour == made[-1], "one that passes is enough"
 
 
 def test_the_fewest_orderings(race: Race) -> None:
     least, fails = minimal(race)
-    pair = critical_pair(least, attempts(race.program), fails).pair
-    orderings = fewest_orderings(least, attempts(race.program), fails, pair=pair)
+    passed = passing(least, race.program, fails)
+    orderings = fewest_orderings(least, attempts(race.program), fails, passed=passed)
     assert (orderings.failed, orderings.completions, orderings.why) == (50, 50, "")
     assert sorted(map(str, orderings.constraints)) == sorted(race.orderings)
 
@@ -166,7 +174,7 @@ def test_what_fails_in_every_order_has_no_pair_and_needs_no_orderings() -> None:
     program = Program(((Do("unlink", "b"), Do("mkdir", "x")), (Do("stat", "x"),)))
     found, fails = failing(program, no_errors)
     critical = critical_pair(found, attempts(program), fails)
-    assert (critical.pair, critical.runs) == (None, 1)
+    assert (critical.pair, critical.runs) == (None, 0), "nothing leads from the other race to the failure"
     orderings = fewest_orderings(found, attempts(program), fails)
     assert (orderings.constraints, orderings.failed, orderings.why) == ((), 50, "")
 
@@ -230,6 +238,64 @@ def test_what_is_needed_is_not_always_among_the_races() -> None:
     assert orderings.failed == orderings.completions - 1
 
 
+def test_an_order_in_which_something_else_fails_is_no_pair() -> None:
+    """In the other order no file is missing, but a rank finds an empty one."""
+    program = Program(((Do("open", "latest"),), (Do("read", "latest"),)))
+
+    def nothing_is_empty(outcome: Outcome) -> Iterator[Violation]:
+        if any(each.call == "read" and each.result is not None and not each.result.size for each in outcome.ops):
+            yield Violation("nothing-is-empty", "an empty file was read", (1,))
+
+    found = run(program, Tape([1]))
+    fails = same_failure(found, next(no_errors(found)), [no_errors, nothing_is_empty])
+    critical = critical_pair(found, attempts(program), fails)
+    assert (critical.pair, {*critical.others}) == (None, {"another failure"})
+    alone = same_failure(found, next(no_errors(found)), [no_errors])
+    assert critical_pair(found, attempts(program), alone).pair is not None
+
+
+WINDOW = Program(
+    (
+        (*noise("x", 8), Do("mkdir", "w"), Do("rmdir", "w"), *noise("y", 8)),
+        *((Do("stat", "w"),) for _ in range(3)),
+    )
+)
+
+
+def all_look_in_the_window(outcome: Outcome) -> Iterator[Violation]:
+    """It holds in 1 of 27 interleavings, which random schedules rarely meet."""
+    looks = [each for each in outcome.ops if (each.call, each.path) == ("stat", "w")]
+    if any(each.result is None or each.result.errno for each in looks):
+        yield Violation("all-look-in-the-window", "one came too early or too late")
+
+
+def test_dpor_sees_what_random_schedules_miss() -> None:
+    found, fails = failing(WINDOW, all_look_in_the_window)
+    sampled = fewest_orderings(found, attempts(WINDOW), fails)
+    assert (sampled.constraints, sampled.failed, sampled.proof) == ((), 50, "")
+    proven = fewest_orderings(found, attempts(WINDOW), fails, every=100)
+    assert len(proven.constraints) == 1
+    assert proven.proof == "9 of all 27 interleavings keep them, and each of these fails"
+    cut = fewest_orderings(found, attempts(WINDOW), fails, every=3)
+    assert (cut.constraints, cut.proof) == ((), ""), "so few runs are no proof"
+
+
+def test_orderings_do_not_contradict_a_run_that_is_known_to_pass() -> None:
+    found, fails = failing(WINDOW, all_look_in_the_window)
+    window = [("0", number) for number in range(1, 10)]
+    looks = [(str(rank), 1) for rank in (1, 2, 3)]
+    passes = run(WINDOW, Guided([*window, *looks]))
+    assert not [*all_look_in_the_window(passes)]
+    assert fewest_orderings(found, attempts(WINDOW), fails, passed=[passes]).constraints
+
+
+def test_orderings_of_ops_that_do_not_depend_are_not_proven() -> None:
+    race = RACES["no barrier before publishing"]
+    least, fails = minimal(race)
+    found = fewest_orderings(least, attempts(race.program), fails, every=100)
+    assert (len(found.constraints), found.proof) == (1, "")
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_hitting_sets_are_as_small_as_brute_force_finds(seed: int) -> None:
     rng = Random(seed)
@@ -262,8 +328,8 @@ def test_budgets_are_kept() -> None:
 def test_the_run_that_passed_already_saves_runs() -> None:
     race = RACES["list, unlink"]
     least, fails = minimal(race)
-    pair = critical_pair(least, attempts(race.program), fails).pair
-    helped = fewest_orderings(least, attempts(race.program), fails, pair=pair)
+    passed = passing(least, race.program, fails)
+    helped = fewest_orderings(least, attempts(race.program), fails, passed=passed)
     alone = fewest_orderings(least, attempts(race.program), fails)
     assert {*helped.constraints} == {*alone.constraints}
     assert helped.runs < alone.runs

@@ -5,7 +5,7 @@
 1. `smaller_world`: a failing run of the smallest world that has one;
 2. `shrink`: a run with as few switches between threads as the failure takes;
 3. `critical_pair`: the two ops whose order separates it from a run that passes;
-4. `fewest_orderings`: constraints with which every run fails, for people and for replays of code that has changed.
+4. `fewest_orderings`: constraints with which all runs that were tried fail, for people and for replays of changed code.
 
 All of them run the world through an `Attempt`, take a budget in runs, and keep what they have when it ends by `Spent`;
 `Timed` ends it by the clock, or by Ctrl-C.
@@ -14,7 +14,7 @@ All of them run the world through an `Attempt`, take a budget in runs, and keep 
 from __future__ import annotations
 
 from racecheck.scheduling.minimise.attempts import Attempt, Spent, Timed
-from racecheck.scheduling.minimise.critical import Critical, CriticalPair, critical_pair
+from racecheck.scheduling.minimise.critical import Change, Critical, CriticalPair, critical_pair
 from racecheck.scheduling.minimise.failure import Fails, Failure, same_failure
 from racecheck.scheduling.minimise.orderings import Orderings, fewest_orderings
 from racecheck.scheduling.minimise.shrinking import Shrunk, repeated, shrink, switches
@@ -22,6 +22,7 @@ from racecheck.scheduling.minimise.world_size import Search, Smaller, smaller_wo
 
 __all__ = [
     "Attempt",
+    "Change",
     "Critical",
     "CriticalPair",
     "Fails",

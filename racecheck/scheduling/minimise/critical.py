@@ -6,11 +6,11 @@ passing run differ, but by the last step on the way from one to the other.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, combinations
 from random import Random
+from typing import Literal
 
 from racecheck.model.nouns import Event, Op, Outcome, Violation
 from racecheck.model.ops.footprint import depends
@@ -25,69 +25,66 @@ Pair = tuple[int, int]
 """Two ops in the order in which they went, by their indices in the trace; indices after its end are pending ops."""
 
 
+Change = Literal["same", "another rank", "another failure", "other faults", "impossible"]
+"""What a run with two ops in the other order was, if it did not pass.
+
+same: it fails in the same way.  another rank: in the same way, but other ranks fail.  another failure: it breaks
+something else, or a rank does not return.  other faults: a fault of the failing run does not happen, or a new one does.
+impossible: the ops cannot go the other way.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class CriticalPair:
     """In the failing run ``first`` went before ``second``; ``neighbour`` is a run in which they went the other way.
 
-    ``events`` are indices in the failing run's trace; one beyond its end is of a pending op, which waited for a lock
-    there and never went.  ``other`` is how the neighbour breaks the invariant (that another rank fails in the same way,
-    or the same rank elsewhere); None if it does not.
+    In the neighbour the same faults happened, every invariant holds and every rank returned.  ``events`` are indices in
+    the failing run's trace; one beyond its end is of a pending op, which waited for a lock there and never went.
     """
 
     first: Op
     second: Op
     events: Pair
-    other: Violation | None
     neighbour: Outcome
-
-    @property
-    def passes(self) -> bool:
-        """Whether the invariant holds in the other order."""
-        return self.other is None
 
 
 @dataclass(frozen=True, slots=True)
 class Critical:
-    """The result of the search; ``pair`` is None if no order of two ops made a difference."""
+    """The result of the search; ``pair`` is None if no order of two ops made a run pass.
+
+    ``others`` says of the pairs that were tried in vain what their runs were; ``is_killed`` that none was tried, since
+    ranks of the failing run were killed.
+    """
 
     pair: CriticalPair | None
     runs: int
     cut: bool
-
-
-class _Change(enum.IntEnum):
-    """The differences that the other order of two ops made, the more telling first."""
-
-    PASSES = 0
-    OTHER_RANKS = 1
-    ELSEWHERE = 2
-    NOTHING = 3
+    others: tuple[Change, ...] = ()
+    is_killed: bool = False
 
 
 def critical_pair(outcome: Outcome, attempt: Attempt, failure: Failure, *, budget: int = 100) -> Critical:
     """Reverse pairs of a failing run, one at a time, until a run passes.
 
-    If none does, it is the first of the pairs after which other ranks fail in the same way (the last one loses);
-    else the first after which the invariant is broken in another way.
+    Of a run in which ranks were killed no pair is critical: where they were killed decides.
     """
     violation = failure(outcome)
     assert violation is not None, "a run that has not the failure has no pair that is critical for it"
-    best: tuple[_Change, CriticalPair | None] = (_Change.NOTHING, None)
-    counted = Counted(attempt, budget)
+    if any(op.call == "kill" for op in outcome.ops):
+        return Critical(None, 0, cut=False, is_killed=True)
+    counted, others = Counted(attempt, budget), list[Change]()
     try:
         for pair in _Races(outcome, violation).tries():
             neighbour = _other_way(outcome, pair, counted)
-            if neighbour is None or neighbour.fired != outcome.fired:
-                continue  # what other faults do says nothing about the order
-            change, other = _compare(neighbour, failure, violation)
-            if change < best[0]:
+            change = _change(neighbour, outcome, failure, violation)
+            if change is not None:
+                others.append(change)
+            elif neighbour is not None:
                 first, second = (op_at(outcome, index) for index in pair)
-                best = change, CriticalPair(first, second, pair, other, neighbour)
-            if change is _Change.PASSES:
-                break
+                return Critical(CriticalPair(first, second, pair, neighbour), counted.runs, False, tuple(others))
     except Spent:
-        return Critical(best[1], counted.runs, cut=True)
-    return Critical(best[1], counted.runs, cut=False)
+        return Critical(None, counted.runs, True, tuple(others))
+    return Critical(None, counted.runs, False, tuple(others))
 
 
 def races(outcome: Outcome, violation: Violation) -> list[Pair]:
@@ -99,7 +96,7 @@ def races(outcome: Outcome, violation: Violation) -> list[Pair]:
 
 
 class _Races:
-    """Return the pairs of a failing run, by the numbers of their steps."""
+    """The pairs of a failing run, by the numbers of their steps."""
 
     def __init__(self, outcome: Outcome, violation: Violation) -> None:
         model, events = file_times.relation_of(outcome), (*outcome.trace, *outcome.pending)
@@ -109,17 +106,26 @@ class _Races:
         pending = [self._order.imagine(op) for op in outcome.pending if is_step(op, model)]
         self._steps: list[Step] = [*self._order.steps, *pending]
         self._shown = [self._at.index(each) for each in sorted(violation.events) if each in self._at]
+        ends = {step.op.rank: number for number, step in enumerate(self._order.steps)}
+        self._concerned = self._shown or [ends[rank] for rank in violation.ranks if rank in ends]
 
     def tries(self) -> Iterator[Pair]:
         """Yield the pairs that are next to each other, the last ones first, and then those behind them.
 
         Two ops that show the failure need not depend on each other: something was written after it had been published.
         Where a pair hides another (a directory is made, its mode is set, and then another rank cannot make it), one of
-        its ops has to be moved past more than one op of the other thread.
+        its ops has to be moved past more than one op of the other thread.  Pairs that nothing leads from to what shows
+        the failure, or to the last ops of the ranks that failed, are left out.
         """
         near = self._immediate()
         behind = (each for pair in near for each in self._behind(*pair))
-        return (self._pair(*each) for each in dict.fromkeys(chain(self._direct(), near, behind)))
+        every = dict.fromkeys(chain(self._direct(), near, behind))
+        return (self._pair(*each) for each in every if self._matters(*each))
+
+    def _matters(self, first: int, second: int) -> bool:
+        recorded = [each for each in (first, second) if each < len(self._order.steps)]
+        reached = (self._order.before(each, end) for each in recorded for end in self._concerned if each <= end)
+        return not self._concerned or any(reached)
 
     def weakest_first(self) -> list[Pair]:
         found = self._direct()
@@ -159,7 +165,7 @@ def _other_way(outcome: Outcome, pair: Pair, attempt: Attempt) -> Outcome | None
     trace: tuple[Event, ...] = outcome.trace
     if second >= len(trace):
         trace, second = (*trace, op_at(outcome, second)), len(trace)
-    strategy = Forcing(file_times.relation_of(outcome), trace, first, second)
+    strategy = Forcing(file_times.relation_of(outcome), trace, first, second, outcome.schedule)
     strategy.begin(Random(0))
     try:
         neighbour = attempt(outcome.world, strategy)
@@ -168,14 +174,18 @@ def _other_way(outcome: Outcome, pair: Pair, attempt: Attempt) -> Outcome | None
     return None if strategy.problem else neighbour
 
 
-def _compare(neighbour: Outcome, failure: Failure, violation: Violation) -> tuple[_Change, Violation | None]:
+def _change(neighbour: Outcome | None, outcome: Outcome, failure: Failure, violation: Violation) -> Change | None:
+    """Return what a run in the other order is, None for one that passes."""
+    if neighbour is None:
+        return "impossible"
+    if neighbour.fired != outcome.fired:
+        return "other faults"
     if failure.is_gone(neighbour):
-        return _Change.PASSES, None
+        return None
     same = failure(neighbour)
-    if same is not None:
-        return (_Change.NOTHING if {*same.ranks} == {*violation.ranks} else _Change.OTHER_RANKS), same
-    broken = failure.broken(neighbour)
-    return (_Change.ELSEWHERE, broken[0]) if broken else (_Change.NOTHING, None)
+    if same is None:
+        return "another failure"
+    return "same" if {*same.ranks} == {*violation.ranks} else "another rank"
 
 
 def op_at(outcome: Outcome, index: int) -> Op:

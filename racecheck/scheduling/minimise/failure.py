@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from racecheck.invariants import judge
-from racecheck.model.nouns import Invariant, Op, Outcome, Violation
+from racecheck.invariants import UNJUDGED, judge
+from racecheck.model.nouns import Invariant, Op, Outcome, Returned, Violation
 from racecheck.model.ops.op_names import paths, pattern
 
 Fails = Callable[[Outcome], Violation | None]
@@ -36,11 +36,21 @@ class Failure:
         return [each for each in found if each.invariant == self.invariant]
 
     def is_gone(self, outcome: Outcome) -> bool:
-        """Return whether the invariant holds: it is not violated, and has no new reason for doubt."""
-        return not self.broken(outcome) and self.reasons.issuperset(judge(outcome, self.invariants).reasons)
+        """Return whether every invariant holds, without a new reason for doubt, and every rank returns."""
+        judgement = judge(outcome, self.invariants)
+        unjudged = any(UNJUDGED in each for each in judgement.reasons)
+        is_good = not judgement.violations and not unjudged and self.reasons.issuperset(judgement.reasons)
+        return is_good and _is_whole(outcome)
 
     def _is_like(self, violation: Violation, outcome: Outcome) -> bool:
         return frozenset(_about(violation, outcome)) == self.about
+
+
+def _is_whole(outcome: Outcome) -> bool:
+    """Return whether every rank returned, also in the recovery."""
+    after = outcome.recovery
+    own = all(isinstance(each, Returned) for each in outcome.results)
+    return own and (after is None or _is_whole(after))
 
 
 def same_failure(outcome: Outcome, violation: Violation, invariants: Sequence[Invariant]) -> Failure:

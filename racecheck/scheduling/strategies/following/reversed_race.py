@@ -2,7 +2,7 @@
 
 First comes what came before the earlier op, then all of what came between the two that does not follow from it, and
 then the later op: so does DPOR reverse a race.  The earlier op goes next: races are about a thread that has
-looked and not yet acted.  Then comes the rest, in the old order.
+looked and not yet acted.  Then comes the rest, in the old order.  Faults and stale reads stay with their ops.
 """
 
 from __future__ import annotations
@@ -11,21 +11,25 @@ from collections import Counter
 from collections.abc import Sequence
 from random import Random
 
-from racecheck.model.nouns import Event, Op, Outcome, Point
+from racecheck.model.nouns import Event, Op, Outcome, Point, Schedule
 from racecheck.model.ops.footprint import Dependence
 from racecheck.scheduling.happens_before import Order, Step, is_step, yields
+from racecheck.scheduling.strategies.following.answers import Answers
 from racecheck.scheduling.strategies.protocol import Diverged, Strategy
 
 
 class Forcing(Strategy):
     """``first`` and ``second`` are the indices in ``trace`` of two ops that race with each other.
 
+    ``schedule`` is that of the run.
     ``problem`` says after the run why they did not go the other way, "" if they did; a run that comes to nothing is cut
     short with it.
     """
 
-    def __init__(self, relation: Dependence, trace: Sequence[Event], first: int, second: int) -> None:
-        self._relation = relation
+    def __init__(
+        self, relation: Dependence, trace: Sequence[Event], first: int, second: int, schedule: Schedule = ()
+    ) -> None:
+        self._relation, self._schedule = relation, schedule
         steps = [index for index, event in enumerate(trace) if isinstance(event, Op) and is_step(event, relation)]
         order = Order(relation)
         order.extend(trace)
@@ -42,6 +46,7 @@ class Forcing(Strategy):
         del rng
         self._order, self._seen, self._next = Order(self._relation), 0, 0
         self._counts: Counter[str] = Counter()
+        self._answers = Answers(self._schedule)
         self._decided, self.problem = False, f"{self._later.op.label} did not happen"
         return True
 
@@ -49,6 +54,8 @@ class Forcing(Strategy):
         self._follow(point.trace)
         if self._decided and self.problem:
             raise Diverged(self.problem)
+        if point.kind != "next":
+            return self._answers.take(point)
         while self._next < len(self._script) and self._has_gone(self._script[self._next]):
             self._next += 1
         able = [option.thread for option in point.options]
