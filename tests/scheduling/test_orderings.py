@@ -12,6 +12,7 @@ import pytest
 from racecheck import Op, Outcome, Violation, World
 from racecheck.invariants import no_deadlock
 from racecheck.model.nouns import Constraint, Invariant, OpName, Point, Returned
+from racecheck.scheduling.explain import explain
 from racecheck.scheduling.minimise import Change, Failure, critical_pair, fewest_orderings, same_failure, shrink
 from racecheck.scheduling.minimise.hitting_set import smallest_hitting_set
 from racecheck.scheduling.strategies import RandomWalk, Strategy, check_strategy
@@ -287,6 +288,25 @@ def test_orderings_do_not_contradict_a_run_that_is_known_to_pass() -> None:
     passes = run(WINDOW, Guided([*window, *looks]))
     assert not [*all_look_in_the_window(passes)]
     assert fewest_orderings(found, attempts(WINDOW), fails, passed=[passes]).constraints
+
+
+def test_an_explanation_does_not_contradict_a_run_that_the_search_saw_pass() -> None:
+    """Of 729 interleavings one passes, and DPOR may not run them all."""
+    program = Program((*WINDOW.actors, *WINDOW.actors[1:]))
+
+    def all_six_look(outcome: Outcome) -> Iterator[Violation]:
+        return all_look_in_the_window(outcome) if outcome.world.ranks == 7 else iter(())
+
+    window, looks = [("0", number) for number in range(1, 10)], [(str(rank), 1) for rank in range(1, 7)]
+    passes = run(program, Guided([*window, *looks]))
+    found, _ = failing(program, all_six_look)
+    (violation,) = all_six_look(found)
+    wanted = {"attempt": attempts(program), "seconds": 100.0, "seed": "0", "most": 25}
+    alone = explain(found, violation, [all_six_look], **wanted).orderings
+    assert (alone and alone.constraints, alone and alone.why) == ((), ""), "all 20 random runs failed"
+    knowing = explain(found, violation, [all_six_look], **wanted, passed=[passes]).orderings
+    assert knowing is not None
+    assert len(knowing.constraints) == 1
 
 
 def test_orderings_of_ops_that_do_not_depend_are_not_proven() -> None:
