@@ -73,8 +73,13 @@ def decisive(outcome: Outcome, violations: Sequence[Violation], pair: Sequence[i
 
 def _is_of_recovery(outcome: Outcome) -> bool:
     """Return whether the run itself went well, and an op of its recovery failed."""
+    return aftermath(outcome) is not None and not failures(outcome)
+
+
+def aftermath(outcome: Outcome) -> Outcome | None:
+    """Return the recovery if an op made a rank of it fail, else None."""
     after = outcome.recovery
-    return after is not None and bool(failing(after).roles) and not failures(outcome)
+    return after if after is not None and failing(after).roles else None
 
 
 def failing(recovery: Outcome) -> Decisive:

@@ -11,9 +11,9 @@ from rich.cells import cell_len
 from rich.color import ColorSystem
 from rich.style import Style
 
-from racecheck.model.nouns import Collective, Event, Op, Outcome, Violation
+from racecheck.model.nouns import Collective, Event, Op, Outcome, Violation, World
 from racecheck.report import words
-from racecheck.report.decisive import decisive
+from racecheck.report.decisive import Decisive, decisive
 from racecheck.report.folding import shown
 from racecheck.report.layout import GAP, MARK, NARROWEST, Layout, Row, measure
 from racecheck.report.summary import coverage_text, summary
@@ -24,6 +24,8 @@ Part = tuple[str, str]
 """A piece of a line, and the style that it is painted in."""
 
 _BLANK = " " * GAP
+_PATHS = 200
+"""Of more paths it would take too long to see that they are cut where none is like another."""
 
 
 def render(
@@ -36,27 +38,31 @@ def render(
     cut: bool = True,
     root: Path | None = None,
     pair: Sequence[int] = (),
+    found: Decisive | None = None,
 ) -> str:
     """Return the interleaving as lines of at most ``width`` cells (of 40, if less is asked for).
 
     Without ``cut``, the lines of code are complete, and only the columns before them fit into ``width``.
 
     Events that violations name are marked.  Unless ``full``, a long trace is folded as in the picture: never a decisive
-    event, for which ``pair`` may name the two whose order decides.  Files are shown relative to ``root`` (default: the
-    current directory).  With ``colour``, there are ANSI escape sequences, on decisive events alone.
+    event.  ``found`` are these, by default those of a run whose ``pair`` decides.  Files are shown relative to ``root``
+    (default: the current directory).  With ``colour``, there are ANSI escape sequences, on decisive events alone.
     """
     trace = outcome.trace
     if not trace:
         return "no ops were recorded"
     marked = {index for each in violations for index in each.events if 0 <= index < len(trace)}
-    roles = decisive(outcome, violations, pair).roles
+    roles = (found or decisive(outcome, violations, pair)).roles
     events = range(len(trace)) if full else shown(trace, {*roles, *marked})
-    rows = [replace(row, role=roles.get(row.step - 1)) for row in _rows(trace, events, marked, root or Path.cwd())]
+    rows = [*_rows(trace, events, marked, root or Path.cwd())]
+    paths = {each for row in rows for each in words.paths(row.text[1])}
+    others = frozenset(paths if len(paths) <= _PATHS else ())
+    rows = [replace(row, role=roles.get(row.step - 1), others=others) for row in rows]
     acting = [rank for row in rows for rank in row.ranks]
     layout = measure(rows, max([outcome.world.ranks - 1, *acting]) + 1, max(width, NARROWEST))
     if not cut:
         layout = replace(layout, where=max(cell_len(row.where) for row in rows))
-    lines = [_header(layout), *_body(rows, layout, len(trace))]
+    lines = [*_header(layout, outcome.world), *_body(rows, layout, len(trace))]
     return "\n".join(_paint(line, colour=colour) for line in lines)
 
 
@@ -75,12 +81,25 @@ def _text(event: Event, *, several: bool) -> tuple[str, str, str]:
     return words.collective(event, group=several), "", ""
 
 
-def _header(layout: Layout) -> list[Part]:
+def _header(layout: Layout, world: World) -> Iterator[list[Part]]:
+    """Yield the titles of the columns, or the last digits of the ranks above their lanes, with the nodes if several."""
     blank = " " * (layout.step + GAP)
-    if layout.lanes is not None:
-        return [(blank + "".join(str(lane % 10) for lane in range(layout.lanes)), "bold")]
-    names = [words.pad(f"rank {rank}", layout.cell + GAP) for rank in range(layout.ranks)]
-    return [(blank + "".join(names), "bold")]
+    if layout.lanes is None:
+        titles = (_title(rank, world, layout.cell) for rank in range(layout.ranks))
+        yield [(blank + "".join(words.pad(each, layout.cell + GAP) for each in titles), "bold")]
+        return
+    ranks = range(layout.lanes)
+    if world.nodes > 1 and ranks:
+        nodes = "".join(str(world.node(min(rank, world.ranks - 1)) % 10) for rank in ranks)
+        yield [(f"{'node':>{layout.step}}{_BLANK}{nodes}", "bold")]
+    yield [(blank + "".join(str(rank % 10) for rank in ranks), "bold")]
+
+
+def _title(rank: int, world: World, width: int) -> str:
+    """Return the title of a column, with the node where there are several and it fits."""
+    title = f"rank {rank}"
+    longer = f"{title} (node {world.node(rank)})" if world.nodes > 1 and rank < world.ranks else title
+    return longer if len(longer) <= width else title
 
 
 def _body(rows: Iterable[Row], layout: Layout, total: int) -> Iterator[list[Part]]:
@@ -117,7 +136,7 @@ def _op(row: Row, width: int) -> str:
     """Return the op in ``width`` cells: its result at the right, its path cut if necessary."""
     call, subject, result = row.text
     room = width - (cell_len(result) + GAP if result else 0)
-    subject = words.fit_subject(subject, room - cell_len(call) - 1)
+    subject = words.fit_subject(subject, room - cell_len(call) - 1, row.others)
     text = words.pad(words.fit(f"{call} {subject}", room), room + GAP)
     return words.fit(f"{text}{result}".rstrip(), width)
 

@@ -34,7 +34,8 @@ _WHOLE_LINE = 30
 class Row:
     """An event in words: what happened, to what, with what result; and the line of code that made it.
 
-    ``role`` says why it is decisive, None if it is not.
+    ``role`` says why it is decisive, None if it is not.  ``others`` are the paths of all rows: where a path has to be
+    cut, it must not look like another one.
     """
 
     step: int
@@ -43,6 +44,7 @@ class Row:
     marked: bool
     where: str
     role: Role | None = None
+    others: frozenset[str] = frozenset()
 
     @property
     def ranks(self) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from racecheck.explore.findings import Finding
 from racecheck.model.frames import user_frames
 from racecheck.model.nouns import Collective, Event, Op, Outcome
 from racecheck.report import words
-from racecheck.report.decisive import Decisive, decisive, failing
+from racecheck.report.decisive import Decisive, aftermath, decisive, failing
 from racecheck.report.files import short
 from racecheck.report.folding import unfolded
 from racecheck.report.sentence import Part, sentence
@@ -42,14 +42,13 @@ def markdown(finding: Finding, replay: str) -> str:
     """Return a finding as Markdown; ``replay`` is the command that runs it again."""
     outcome, violations = finding.outcome, finding.judgement.violations
     found = decisive(outcome, violations, finding.pair)
-    is_aftermath = not found.roles and outcome.recovery is not None and bool(failing(outcome.recovery).roles)
-    shown = outcome.recovery if is_aftermath and outcome.recovery is not None else outcome
-    found_there = failing(shown) if is_aftermath else found
+    after = aftermath(outcome) if not found.roles else None
+    shown, found_there = (after, failing(after)) if after is not None else (outcome, found)
     blocks = [
         f"**{finding.judgement.verdict.name}** {code(finding.subject)}",
         "".join(map(_part, sentence(outcome, violations, found))) + ".",
         "\n".join(f"* {code(each.invariant)}: {code(each.message[:_MESSAGE])}" for each in violations),
-        "The recovery:" if is_aftermath else "",
+        "The recovery:" if after is not None else "",
         _interleaving(shown, found_there),
         _where(finding, shown, found_there),
         _pair(finding),

@@ -19,12 +19,12 @@ from racecheck.explore.findings import Finding
 from racecheck.model.nouns import Outcome, Verdict, Violation, World
 from racecheck.report import prediction
 from racecheck.report.crash import counts_text, crash_text, repairs_text
-from racecheck.report.decisive import decisive
+from racecheck.report.decisive import Decisive, aftermath, decisive, failing
 from racecheck.report.interleaving import coverage_text, render, summary
 from racecheck.report.prediction import render as render_prediction
 from racecheck.report.sentence import plain, sentence
 from racecheck.report.words import count, escape
-from racecheck.scheduling.explain import PAIR
+from racecheck.scheduling.explain import PAIR, SWITCHES, WORLD
 from racecheck.scheduling.minimise.critical import Change, op_at
 from racecheck.scheduling.minimise.shrinking import switches
 
@@ -58,13 +58,15 @@ _HINTS = {
 class Page:
     """How text is laid out.
 
-    These are its width in cells, whether in colour, whether all ops are shown, and whether longer lines are cut.
+    These are its width in cells, whether in colour, whether all ops are shown, whether longer lines are cut, and
+    whether a run that passed is shown too.
     """
 
     width: int = 120
     colour: bool = False
     full: bool = False
     cut: bool = False
+    passing: bool = False
 
 
 def search_text(report: Report, budget: int, page: Page, cut: Path | None = None) -> str:
@@ -96,6 +98,7 @@ def grounds_text(report: Report, page: Page, cut: Path | None = None) -> str:
         pair = _pair_of(report)
         lines += [] if report.verdict is Verdict.PASS else _run(report.outcome, _bare(report), page, pair)
         lines += [*_crash(report, page), *_pair(report.explanation, page)]
+    lines += _passing(report, page) if page.passing else []
     next_ = [*_replay(report), *_resume(report, cut), *_meaning_of(report)]
     is_fail = report.verdict is Verdict.FAIL
     lines += ["", *next_] if is_fail and next_ else []
@@ -105,6 +108,16 @@ def grounds_text(report: Report, page: Page, cut: Path | None = None) -> str:
     if report.outcome is not None or report.coverage.ops:
         lines += ["", coverage_text(report.coverage), *_observed(report)]
     return "\n".join([*lines, *_endings(report), *([] if is_fail else next_)])
+
+
+def _passing(report: Report, page: Page) -> list[str]:
+    """Return the run in the other order of the pair; else the largest run of a PASS, or the first that passed."""
+    pair = report.explanation.pair if report.explanation is not None else None
+    first = next((each.outcome for each in report.endings if not each.violations), None)
+    outcome = pair.neighbour if pair is not None else report.outcome if report.verdict is Verdict.PASS else first
+    if outcome is None:
+        return ["", "No run passed."]
+    return ["", "A run that passed:", *_run(outcome, (), page)[1:]]
 
 
 def _said(report: Report, page: Page) -> Iterator[str]:
@@ -225,13 +238,11 @@ def replay_data(done: Replayed) -> dict[str, Any]:
 
 
 def _headline(verdict: Verdict, text: str, trailer: str, page: Page) -> str:
-    """Return ``FAIL  text       trailer``; the trailer has a line of its own where it does not fit."""
+    """Return ``FAIL  text``, and the trailer in a line of its own."""
     name = verdict.name
     if page.colour:
         name = Style.parse(_STYLES[verdict]).render(name, color_system=ColorSystem.STANDARD)
-    fits = len(verdict.name) + 2 + len(text) + 7 + len(trailer) <= page.width
-    gap = "" if not trailer else " " * 7 if fits else f"\n{_INDENT}"
-    return f"{name}  {text}{gap}{trailer}"
+    return f"{name}  {text}" + (f"\n{_INDENT}{trailer}" if trailer else "")
 
 
 def _violations(found: Sequence[Found], trailer: str, page: Page) -> Iterator[str]:
@@ -299,7 +310,10 @@ def _least(report: Report) -> Iterator[str]:
 
 
 def _minimised(explanation: Explanation) -> str:
-    """Return ``minimised: 69 -> 9 ops, 8 -> 2 ranks, 2 switches``; what has stayed the same is said once."""
+    """Return ``minimised: 69 -> 9 ops, 8 -> 2 ranks, 2 switches``; what has stayed the same is said once.
+
+    A run of which not all smaller ones were tried is said to be minimised in part.
+    """
     before, after = explanation.found, explanation.outcome
     pairs = [(len(before.ops), len(after.ops), "op"), (before.world.ranks, after.world.ranks, "rank")]
     sizes = [f"{one} -> {count(other, what)}" if one != other else count(other, what) for one, other, what in pairs]
@@ -308,7 +322,8 @@ def _minimised(explanation: Explanation) -> str:
     fired = sum(choice.kind == "fault" and choice.index > 0 for choice in after.schedule)
     sizes += [count(switches(after.schedule), "switch", "switches"), *([count(fired, "fault")] if fired else [])]
     sizes += [f"without {faults.text(each)}" for each in before.world.faults if each not in after.world.faults]
-    return f"minimised: {', '.join(sizes)}"
+    is_part = {WORLD, SWITCHES} & {*explanation.left_out}
+    return f"{'minimised in part' if is_part else 'minimised'}: {', '.join(sizes)}"
 
 
 def _pair(explanation: Explanation | None, page: Page) -> Iterator[str]:
@@ -425,9 +440,24 @@ def _bare(report: Report) -> list[Violation]:
 
 
 def _run(outcome: Outcome, violations: Sequence[Violation], page: Page, pair: Sequence[int] = ()) -> list[str]:
-    """Return the interleaving, and how each rank ended (except those that a crash has ended)."""
-    drawn = render(outcome, violations, width=page.width, colour=page.colour, full=page.full, cut=page.cut, pair=pair)
-    return ["", drawn] if outcome.crash is not None else ["", drawn, "", summary(outcome, width=page.width)]
+    """Return the interleaving, that of a recovery that failed, and how each rank ended.
+
+    Where the run itself went well, only its recovery is shown, unless all ops are asked for.  After a crash it is not
+    said how ranks ended: the crash has ended them.
+    """
+    found, after = decisive(outcome, violations, pair), aftermath(outcome)
+    lines = []
+    if after is None or found.roles or page.full:
+        lines += ["", _drawn(outcome, violations, page, found)]
+    if after is not None:
+        lines += ["", "The recovery:", _drawn(after, (), page, failing(after))]
+    return lines if outcome.crash is not None else [*lines, "", summary(outcome, width=page.width)]
+
+
+def _drawn(outcome: Outcome, violations: Sequence[Violation], page: Page, found: Decisive) -> str:
+    return render(
+        outcome, violations, width=page.width, colour=page.colour, full=page.full, cut=page.cut, found=found
+    )  # fmt: skip
 
 
 def _meaning_of(report: Report) -> Iterator[str]:

@@ -5,7 +5,7 @@ All of it is text that can be printed on one line and whose width on a terminal 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path, PurePath
 
@@ -53,26 +53,58 @@ def fit(text: str, width: int) -> str:
     return set_cell_size(text, max(0, width) - len(mark)) + mark
 
 
-def fit_end(text: str, width: int) -> str:
-    """Return ``text``, cut on the left where it is wider than ``width`` cells: the end of a path matters most."""
+def fit_path(text: str, width: int, others: Collection[str] = ()) -> str:
+    """Return ``text``, cut in its middle where it is wider than ``width`` cells.
+
+    The cut is not where it differs from the ``others``, as far as that is possible.
+    """
     if cell_len(text) <= width:
         return text
-    if width <= len(_CUT):
+    if width <= len(_CUT) + 1:
         return _CUT[: max(0, width)]
-    start, room = len(text), width - len(_CUT)
-    while (room := room - cell_len(text[start - 1])) >= 0:
-        start -= 1
-    return _CUT + text[start:]
+    cuts = [*_cuts(text, width - len(_CUT))]
+    unlike = (cut for cut in cuts if not any(_could_be(each, *cut) for each in others if each != text))
+    head, tail = next(unlike, cuts[0])
+    return head + _CUT + tail
 
 
-def fit_subject(text: str, width: int) -> str:
-    """Return what `subject` returns, with each of its paths cut where necessary."""
+def _cuts(text: str, room: int) -> Iterator[tuple[str, str]]:
+    """Yield how a text can keep ``room`` cells of its two ends, first with a third of them at its start.
+
+    It is less where the last name would not fit otherwise.
+    """
+    name = cell_len(text) - cell_len(text.rpartition("/")[0])
+    best = min(room // 3, room - name if name <= room else room)
+    for start in sorted(range(room + 1), key=lambda start: abs(start - best)):
+        head = _start(text, start)
+        yield head, _start(text[::-1], room - cell_len(head))[::-1]
+
+
+def _start(text: str, width: int) -> str:
+    end = 0
+    while end < len(text) and (width := width - cell_len(text[end])) >= 0:
+        end += 1
+    return text[:end]
+
+
+def _could_be(text: str, head: str, tail: str) -> bool:
+    """Return whether a cut text could be this one."""
+    return len(text) >= len(head) + len(tail) and text.startswith(head) and text.endswith(tail)
+
+
+def fit_subject(text: str, width: int, others: Collection[str] = ()) -> str:
+    """Return what `subject` returns, with each of its paths cut where necessary, and unlike the ``others``."""
     source, arrow, target = text.rpartition(_ARROW)
     if not arrow or width < 4 * len(_ARROW):
-        return fit_end(text, width)
+        return fit_path(text, width, others)
     room = width - len(arrow)
-    source = fit_end(source, max(room // 2, room - cell_len(target)))
-    return source + arrow + fit_end(target, room - cell_len(source))
+    source = fit_path(source, max(room // 2, room - cell_len(target)), others)
+    return source + arrow + fit_path(target, room - cell_len(source), others)
+
+
+def paths(subject: str) -> list[str]:
+    """Return the paths of what `subject` returns."""
+    return subject.split(_ARROW)
 
 
 def pad(text: str, width: int) -> str:
@@ -200,12 +232,4 @@ def fit_line(line: str, width: int) -> str:
         if cell_len(shorter) <= width:
             return shorter
     room = width - len(number) - 1
-    return f"{_middle(name, room)}:{number}" if number and room > 0 else fit(number or line, width)
-
-
-def _middle(text: str, width: int) -> str:
-    """Return a text, cut in its middle: the two ends differ most."""
-    if width <= len(_CUT) + 1:
-        return _CUT[:width]
-    tail = (width - len(_CUT)) // 2
-    return fit(text, width - tail) + text[len(text) - tail :] if cell_len(text) == len(text) else fit(text, width)
+    return f"{fit_path(name, room)}:{number}" if number and room > 0 else fit(number or line, width)

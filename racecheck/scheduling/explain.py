@@ -37,9 +37,9 @@ _EVERY = 100
 """The most runs for a proof that orderings make every interleaving fail."""
 INTERRUPTED = "interrupted"
 
-_WORLD, _SWITCHES = "a smaller world", "fewer switches"
+WORLD, SWITCHES = "a smaller world", "fewer switches"
 PAIR, _ORDERINGS = "the critical pair", "the fewest orderings"
-_ENDS = {_WORLD: 0.25, _SWITCHES: 0.6, PAIR: 0.8, _ORDERINGS: 1.0}
+_ENDS = {WORLD: 0.25, SWITCHES: 0.6, PAIR: 0.8, _ORDERINGS: 1.0}
 """The steps in their order, and when each has to end, as a part of the whole time: the first must not take all."""
 
 
@@ -114,14 +114,14 @@ class _Steps:
     def take(self) -> None:
         """Do one step after the other."""
         fails = same_failure(self.found, self.violation, self.invariants)
-        self._begin(_WORLD)
+        self._begin(WORLD)
         smaller = smaller_world(self.found, self._look(fails), fails, budget=min(_PER_WORLD, self.most // 3))
-        self._end(_WORLD, cut=smaller.cut)
-        self._begin(_SWITCHES)
+        self._end(WORLD, cut=smaller.cut)
+        self._begin(SWITCHES)
         shrunk = shrink(smaller.outcome or self.found, self.attempt, fails, budget=self.most)
         self.least = least = shrunk.outcome
         self.violation, self.shrinking = shrunk.violation, shrunk.runs
-        self._end(_SWITCHES, cut=shrunk.cut)
+        self._end(SWITCHES, cut=shrunk.cut)
         again = same_failure(least, self.violation, self.invariants)
         self._begin(PAIR)
         self.critical = critical_pair(least, self.attempt, again, budget=self.most)

@@ -25,7 +25,9 @@ from racecheck.processes import session
 from racecheck.processes.doctor import examination
 from racecheck.processes.session import Session
 from racecheck.report.results import Page, search_text
+from racecheck.scheduling.explain import PAIR, SWITCHES, Explanation
 from racecheck.targets import resolve
+from tests.support import pictures
 from tests.support.command_line import FILE, RACECHECK, Cli, finding_of
 from tests.support.waiting import wait
 
@@ -46,16 +48,17 @@ sys.exit(main(sys.argv[1:]))
 @pytest.mark.usefixtures("shared")
 def test_a_failure_shows_the_interleaving_and_how_to_replay_it(cli: Cli) -> None:
     assert cli("run", f"{FILE}::racing", "--seed", "7", "--strategy", "round-robin") == 1
-    first, where, least, *lines = cli.out.splitlines()
-    said = re.match(r"FAIL  (no-file-errors: FileExistsError on rank \d: ckpt) {7}(.*)", first)
+    first, run, where, least, *lines = cli.out.splitlines()
+    said = re.match(r"FAIL  (no-file-errors: FileExistsError on rank \d: ckpt)$", first)
     assert said is not None
-    assert said[2] == "seed 7, schedule 1 of 100; 2 ranks, 4 ops"
+    assert run == "      seed 7, schedule 1 of 100; 2 ranks, 4 ops"
     assert where.startswith("      Finding: .racecheck/racing/")
     assert least == "      minimised: 4 ops, 2 ranks, 1 switch"
     now = "no-file-errors: FileExistsError on rank 0: ckpt"
     if said[1] != now:
         assert lines.pop(0).strip() == now, "what is shown below is the least run"
-    assert lines.pop(0) == "      Rank 1 did mkdir ckpt, and then rank 0's mkdir ckpt failed with EEXIST."
+    happened = r"Rank 1 did mkdir ckpt \(line (\d+)\), and then rank 0's mkdir ckpt \(line \1\) failed with EEXIST\."
+    assert re.fullmatch(happened, lines.pop(0).strip())
     assert [lines.pop(0), *lines.pop(0).split()] == ["", "rank", "0", "rank", "1"]
     assert any(re.search(r"mkdir ckpt +EEXIST .*<--- +.*savers.py:\d+ racing", line) for line in lines)
     assert any(line.startswith("rank 0  raised FileExistsError") for line in lines)
@@ -177,7 +180,7 @@ def test_a_replay_reproduces(cli: Cli) -> None:
     finding = finding_of(cli)
     assert cli("replay", finding, "--times", 3) == 1
     assert cli.out.splitlines()[-1] == "Explain: racecheck explain no-file-errors"
-    assert re.match(r"FAIL  reproduced 3 of 3 +seed 0, schedule \d+; 2 ranks, 4 ops\n", cli.out)
+    assert re.match(r"FAIL  reproduced 3 of 3\n      seed 0, schedule \d+; 2 ranks, 4 ops\n", cli.out)
     assert re.search(r"mkdir ckpt +EEXIST .*<---", cli.out)
     assert cli("replay", finding, "--times", 2, "--json") == 1
     expected = {"times": 2, "reproduced": 2, "diverged": 0, "verdict": "FAIL", "divergence": ""}
@@ -432,7 +435,7 @@ def test_interrupted_in_its_explanation_it_shows_what_it_has(tmp_path: Path, num
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     assert process.stdout is not None
-    first = "" if as_json else process.stdout.readline() + process.stdout.readline() + process.stdout.readline()
+    first = "" if as_json else "".join(process.stdout.readline() for _ in range(4))
     wait(process, seen.exists)
     os.kill(process.pid, number)
     out, err = process.communicate(timeout=60)
@@ -442,7 +445,7 @@ def test_interrupted_in_its_explanation_it_shows_what_it_has(tmp_path: Path, num
         assert (data["verdict"], data["explained"]) == ("FAIL", False)
         finding = data["violations"][0]["finding"]
     else:
-        head, _, where = first.splitlines()
+        head, _, _, where = first.splitlines()
         assert head.startswith("FAIL  no-file-errors: FileExistsError on rank "), "at once"
         finding = where.split()[1]
         assert "\nLeft out of the explanation: a smaller world, fewer switches, " in out
@@ -523,10 +526,28 @@ def report(**fields: Any) -> Report:
     return replace(plain, **fields)
 
 
-def test_a_headline_that_is_too_long_puts_the_run_on_a_line_of_its_own() -> None:
-    lines = search_text(report(message="x" * 70), 9, Page(width=80)).splitlines()
-    assert lines[0] == f"FAIL  no-file-errors: {'x' * 70}"
-    assert lines[1] == "      seed 0, schedule 1 of 9; 2 ranks, 0 ops"
+def test_the_run_is_on_a_line_after_the_headline() -> None:
+    lines = search_text(report(), 9, Page(width=80)).splitlines()
+    assert lines[:2] == ["FAIL  no-file-errors: x", "      seed 0, schedule 1 of 9; 2 ranks, 0 ops"]
+
+
+def test_a_run_of_which_not_all_smaller_ones_were_tried_is_minimised_in_part() -> None:
+    (found,) = report().violations
+    assert found.outcome is not None
+    explained = Explanation(found.outcome, found.outcome, found.violation, None, None, 3)
+    for left_out, said in (((SWITCHES, PAIR), "minimised in part: "), ((PAIR,), "minimised: ")):
+        text = search_text(report(explanation=replace(explained, left_out=left_out)), 9, Page())
+        assert f"\n      {said}0 ops, 2 ranks, 0 switches\n" in text
+
+
+def test_the_ops_of_a_recovery_that_failed_are_shown() -> None:
+    apart = pictures.node_local()
+    found = [Found(each, apart.outcome) for each in apart.judgement.violations]
+    text = search_text(report(violations=found, outcome=apart.outcome), 9, Page())
+    assert "\n\nThe recovery:\n      rank 0" in text
+    assert re.search(r"\n   1  \. +open ckpt/.metadata +ENOENT +project/train.py:10 save\n", text)
+    assert "open ckpt/1" not in text, "the run itself went well"
+    assert "open ckpt/1" in search_text(report(violations=found, outcome=apart.outcome), 9, Page(full=True))
 
 
 def test_names_that_are_no_text_can_be_printed() -> None:
@@ -539,8 +560,8 @@ def test_reasons_of_a_failure_are_shown_too() -> None:
     """What was not under control may bear on how to read it."""
     doubtful = report(reasons=["not controlled: a second thread of rank 0 made calls (3 times)"])
     lines = search_text(doubtful, 9, Page()).splitlines()
-    assert lines[1] == "      not controlled: a second thread of rank 0 made calls (3 times)"
-    assert lines[2] == "      -> keep these calls out of the scenario, or out of the watched directory"
+    assert lines[2] == "      not controlled: a second thread of rank 0 made calls (3 times)"
+    assert lines[3] == "      -> keep these calls out of the scenario, or out of the watched directory"
 
 
 @pytest.mark.parametrize(("verdict", "advised"), [(Verdict.FAIL, False), (Verdict.UNKNOWN, True)])

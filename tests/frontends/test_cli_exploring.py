@@ -33,6 +33,16 @@ def test_a_failure_is_made_small_and_explained(cli: Cli) -> None:
     assert 1 <= len(finding.constraints) <= 2
 
 
+def test_a_run_that_passed_is_shown_too(cli: Cli) -> None:
+    assert cli("run", f"{FILE}::racing", "--show-passing") == 1
+    fails, passes = cli.out.split("\nA run that passed:\n")
+    assert "EEXIST" in fails
+    assert "EEXIST" not in passes.partition("Replay:")[0]
+    assert len(re.findall(r"(?m)^rank \d  returned$", passes)) == 2
+    assert cli("run", f"{FILE}::guarded", "--show-passing", "--schedules", 20) == 0
+    assert re.search(r"\nA run that passed:\n      rank 0 .*\n   1  ", cli.out)
+
+
 def test_a_failure_is_made_small_in_sizes_and_faults_too(cli: Cli) -> None:
     """It takes a second step; that is the first of two."""
     assert cli("run", f"{FILE}::sized", "--schedules", 300, "--explain", 600) == 1
@@ -121,7 +131,7 @@ def test_a_failure_before_the_op_of_a_constraint_counts(cli: Cli) -> None:
     source.write_text(source.read_text().replace(looks, makes))
     done = subprocess.run(replay, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
-    assert done.stdout.startswith("FAIL  reproduced 3 of 3 ")
+    assert done.stdout.startswith("FAIL  reproduced 3 of 3\n")
     source.write_text(source.read_text().replace(makes, '    (rank.path / "other").touch()\n'))
     done = subprocess.run(replay, capture_output=True, text=True, check=False)
     assert done.returncode == 2

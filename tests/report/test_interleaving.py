@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -418,7 +419,7 @@ def test_a_line_of_code_never_loses_its_number() -> None:
     assert words.fit_line(line, 40) == line
     assert words.fit_line(line, 29) == "train.py:42 prepare_directory"
     assert words.fit_line(line, 16) == "train.py:42"
-    assert words.fit_line(line, 10) == "tr...py:42"
+    assert words.fit_line(line, 10) == "t....py:42"
     assert words.fit_line(line, 4) == ".:42"
     assert words.fit_line(line, 2) == "42"
     assert words.fit_line(line, 0) == ""
@@ -455,17 +456,38 @@ def test_what_is_cut_fits(text: str, width: int) -> None:
     text = words.escape(text)
     for cut in (
         words.fit(text, width),
-        words.fit_end(text, width),
+        words.fit_path(text, width),
         words.fit_subject(f"{text} -> {text}", width),
     ):
         assert cell_len(cut) <= width
     if cell_len(text) <= width:
-        assert words.fit(text, width) == words.fit_end(text, width) == text
+        assert words.fit(text, width) == words.fit_path(text, width) == text
 
 
 def test_both_paths_of_a_rename_are_cut() -> None:
-    assert words.fit_subject("checkpoints/step2.tmp -> checkpoints/step2", 24) == "...ep2.tmp -> ...s/step2"
-    assert words.fit_subject("a -> checkpoints/step2", 16) == "a -> ...ts/step2"
+    assert words.fit_subject("checkpoints/step2.tmp -> checkpoints/step2", 24) == "ch...2.tmp -> c.../step2"
+    assert words.fit_subject("a -> checkpoints/step2", 16) == "a -> ch.../step2"
+
+
+def test_titles_name_the_nodes() -> None:
+    ops = [op(rank, "mkdir", f"a-directory-{rank}", line=9) for rank in range(4)]
+    on = [replace(outcome(*ops), world=World(ranks=4, nodes=nodes)) for nodes in (1, 2)]
+    titles = [render(each, [], width=200).split("\n")[0].split("  ") for each in on]
+    assert [*filter(None, (each.strip() for each in titles[0]))] == [f"rank {rank}" for rank in range(4)]
+    assert [*filter(None, (each.strip() for each in titles[1]))] == [
+        f"rank {rank} (node {rank // 2})" for rank in range(4)
+    ]
+    narrow = render(on[1], [], width=60).split("\n")
+    assert narrow[:2] == ["node  0011", "      0123"]
+
+
+def test_a_path_is_not_cut_where_another_one_differs() -> None:
+    one, other = (f"runs/{name}/checkpoints/step-2/model.pt" for name in ("first", "final"))
+    assert words.fit_path(one, 20) == words.fit_path(other, 20) == "runs/...p-2/model.pt"
+    paths = [one, other]
+    assert words.fit_path(one, 20, paths) == "runs/fir.../model.pt"
+    assert words.fit_path(other, 20, paths) == "runs/fin.../model.pt"
+    assert words.fit_path(one, 6, paths) == "r...pt", "no cut of so few cells tells them apart"
 
 
 def test_ranks_in_words() -> None:

@@ -201,7 +201,7 @@ def test_the_smallest_world_that_fails_is_found(ranks: int) -> None:
     smaller = smaller_world(found, first_failing(program, fails), fails)
     assert smaller.outcome is not None
     assert smaller.outcome.world.ranks == ranks
-    assert [world.ranks for world in smaller.tried] == [*range(2, ranks)]
+    assert [world.ranks for world in smaller.tried] == [*range(1, ranks)]
     assert fails(smaller.outcome)
 
 
@@ -211,8 +211,8 @@ def test_nodes_fit_the_ranks_and_an_impossible_world_is_reported() -> None:
     found = replace(found, world=World(ranks=6, nodes=2, skew=(1.0,) * 6))
     smaller = smaller_world(found, first_failing(program, fails), fails)
     assert smaller.impossible == ["not on two nodes"]
-    assert [(world.ranks, world.nodes) for world in smaller.tried] == [(2, 1), (3, 1)]
-    assert smaller.tried[1].skew == (1.0,) * 3
+    assert [(world.ranks, world.nodes) for world in smaller.tried] == [(1, 1), (2, 1), (3, 1)]
+    assert smaller.tried[2].skew == (1.0,) * 3
 
 
 def test_what_the_search_takes_for_the_failure_has_to_be_it() -> None:
@@ -228,7 +228,7 @@ def test_what_needs_all_ranks_has_no_smaller_world() -> None:
     found, fails = failing(program, no_errors)
     smaller = smaller_world(found, first_failing(program, fails), fails)
     assert smaller.outcome is None
-    assert [world.ranks for world in smaller.tried] == [2, 3]
+    assert [world.ranks for world in smaller.tried] == [1, 2, 3]
 
 
 def test_sizes_come_after_the_ranks_and_faults_last() -> None:
@@ -239,13 +239,14 @@ def test_sizes_come_after_the_ranks_and_faults_last() -> None:
 
     def search(world: World, budget: int) -> Outcome | None:
         steps = next(each.value for each in world.sizes if each.name == "steps")
-        return replace(found, world=world) if steps >= 3 and told in world.faults else None
+        fails = world.ranks == 2 and steps >= 3 and told in world.faults
+        return replace(found, world=world) if fails else None
 
     smaller = smaller_world(replace(found, world=world), search, fails)
     assert smaller.outcome is not None
     assert smaller.outcome.world == World(ranks=2, sizes=(Size("shards", 1), Size("steps", 4)), faults=(told,))
-    tried = [([each.value for each in world.sizes], len(world.faults)) for world in smaller.tried]
-    assert tried == [([1, 1], 2), ([1, 2], 2), ([1, 4], 0)]
+    tried = [(world.ranks, [each.value for each in world.sizes], len(world.faults)) for world in smaller.tried]
+    assert tried == [(1, [5, 9], 2), (2, [1, 1], 2), (2, [1, 2], 2), (2, [1, 4], 0)]
 
 
 # The same failure.

@@ -345,6 +345,7 @@ def _table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
 @option("--skew", group=GOES_WRONG, multiple=True, metavar="RANK=SECONDS", help="Set a rank's clock ahead; repeatable.")
 @COLLECTIVES_
 @option("--full", group=OUTPUT, is_flag=True, help="Do not shorten the interleaving.")
+@option("--show-passing", group=OUTPUT, is_flag=True, help="Show the interleaving of a run that passed, too.")
 @output_file("--html", "html_", does="If it fails, draw the finding as one HTML file.")
 @JSON
 def run(
@@ -371,6 +372,7 @@ def run(
     faults_: tuple[str, ...],
     timeout: float | None,
     full: bool,
+    show_passing: bool,
     html_: Path | None,
     as_json: bool,
 ) -> int:
@@ -405,7 +407,7 @@ def run(
         keep_going=keep_going, earlier=earlier, explain=0.0 if keep_going else explain,
         findings=settings.findings,
     )  # fmt: skip
-    return _search(asked, settings, _page(full=full), slot, html_, as_json=as_json)
+    return _search(asked, settings, _page(full=full, passing=show_passing), slot, html_, as_json=as_json)
 
 
 def _search(
@@ -514,11 +516,12 @@ def _unknown(data: dict[str, Any], *, as_json: bool) -> int:
     return EXIT[Verdict.UNKNOWN]
 
 
-def _page(*, full: bool = False) -> Page:
+def _page(*, full: bool = False, passing: bool = False) -> Page:
     console = Console()
     if not console.is_terminal:
-        return Page(full=full)
-    return Page(console.width, colour=not console.no_color and console.color_system is not None, full=full, cut=True)
+        return Page(full=full, passing=passing)
+    colour = not console.no_color and console.color_system is not None
+    return Page(console.width, colour=colour, full=full, cut=True, passing=passing)
 
 
 def _load(target: str) -> Scenario:

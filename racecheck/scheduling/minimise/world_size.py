@@ -70,8 +70,8 @@ def smaller_world(outcome: Outcome, search: Search, fails: Fails, *, budget: int
 
 
 def fewer_ranks(world: World) -> Iterator[World]:
-    """Return worlds of 2 ranks or more on as many nodes or fewer, in ascending order."""
-    for ranks in range(2, world.ranks + 1):
+    """Return worlds of fewer ranks on as many nodes or fewer, or of as many on fewer, in ascending order."""
+    for ranks in range(1, world.ranks + 1):
         for nodes in range(1, world.nodes + 1):
             if ranks % nodes == 0 and (ranks, nodes) != (world.ranks, world.nodes):
                 yield replace(world, ranks=ranks, nodes=nodes, skew=world.skew[:ranks])
