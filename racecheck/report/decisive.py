@@ -189,11 +189,12 @@ def cause_of(trace: Sequence[Event], index: int) -> int | None:
 
 
 def _is_in_the_way(op: Op, victim: Op, errno: str) -> bool:
-    """Return whether an op put there what the victim met."""
+    """Return whether an op put there what the victim met: at its path, or at the new one of a rename or link."""
+    target = victim.places[-1].path
     if errno == "EEXIST":
-        return added(op) == victim.path
+        return added(op) == target
     if errno == "ENOTEMPTY":
-        return bool(added(op)) and above(added(op)) == victim.path
+        return bool(added(op)) and target in {added(op), above(added(op))}
     return _changed(op, victim.places)
 
 

@@ -46,7 +46,7 @@ def markdown(finding: Finding, replay: str) -> str:
     shown, found_there = (after, failing(after)) if after is not None else (outcome, found)
     blocks = [
         f"**{finding.judgement.verdict.name}** {code(finding.subject)}",
-        "".join(map(_part, sentence(outcome, violations, found))) + ".",
+        "".join(map(_part, sentence(outcome, violations, found))).removesuffix(".") + ".",
         "\n".join(f"* {code(each.invariant)}: {code(each.message[:_MESSAGE])}" for each in violations),
         "The recovery:" if after is not None else "",
         _interleaving(shown, found_there),

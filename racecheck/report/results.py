@@ -128,7 +128,7 @@ def _said(report: Report, page: Page) -> Iterator[str]:
     found = decisive(report.outcome, violations, _pair_of(report))
     text = plain(sentence(report.outcome, violations, found))
     if text.lower() not in {each.message.lower() for each in violations}:
-        yield _wrapper(page, _INDENT).fill(f"{text}.")
+        yield _wrapper(page, _INDENT).fill(f"{text.removesuffix('.')}.")
 
 
 def _wrapper(page: Page, indent: str = "") -> textwrap.TextWrapper:
