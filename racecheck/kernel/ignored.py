@@ -45,7 +45,7 @@ _REASONS = {
         getrusage keyctl lsm_get_self_attr lsm_set_self_attr lsm_list_modules seccomp""",
     "clock and timer": """
         times settimeofday clock_settime clock_getres clock_adjtime adjtimex
-        getitimer timer_create timer_gettime timer_getoverrun timer_delete""",
+        timer_create timer_getoverrun timer_delete""",
     "tracing": """
         perf_event_open bpf uprobe uretprobe""",
     "the machine": """

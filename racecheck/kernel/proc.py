@@ -128,6 +128,11 @@ def is_ignored(pid: int, number: int) -> bool:
     return _has(pid, "SigIgn", number)
 
 
+def is_blocked(pid: int, number: int) -> bool:
+    """Return whether the main thread of a process blocks a signal."""
+    return _has(pid, "SigBlk", number)
+
+
 def _has(pid: int, mask: str, number: int) -> bool:
     return bool(int(status(pid).get(mask, "0"), 16) >> (number - 1) & 1)
 

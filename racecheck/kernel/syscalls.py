@@ -227,6 +227,8 @@ TABLE: Mapping[str, Call] = _table(
     _row("alarm", "timer", CONTINUE, ALWAYS, "int:seconds"),
     _row("setitimer", "timer", CONTINUE, ALWAYS, "- - -"),
     _row("timer_settime", "timer", CONTINUE, ALWAYS, "- - - -"),
+    _row("getitimer", "timer", CONTINUE, ALWAYS, "- -"),
+    _row("timer_gettime", "timer", CONTINUE, ALWAYS, "- -"),
     _row("timerfd_settime", "timer", CONTINUE, ALWAYS, "- - - -"),
     _row("nanosleep", "sleep", PERFORM, ALWAYS, "in:timespec out:timespec"),
     _row("clock_nanosleep", "sleep", PERFORM, ALWAYS, "int:clock int:flags in:timespec out:timespec"),

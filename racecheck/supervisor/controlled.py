@@ -35,6 +35,7 @@ from racecheck.supervisor.effects.caches import Viewer
 from racecheck.supervisor.effects.fault_injection import Injector
 from racecheck.supervisor.effects.halves import Halves
 from racecheck.supervisor.effects.launcher import Launcher
+from racecheck.supervisor.effects.timers import Timers
 from racecheck.supervisor.order import timed_waits
 from racecheck.supervisor.order.gil import Gil
 from racecheck.supervisor.order.intake import Intake
@@ -154,7 +155,8 @@ class Supervisor:
             self._recorder.begin(slot.disks(self._world), slot.scratch, self._state.identities, objects=objects)
         self._limits = Limits(self._state)
         gil = Gil(self._state, self._session.gil)
-        self._quiet = Quiet(self._session, self._state, Intake(self._state, self._limits, gil), gil)
+        self._timers = Timers(self._state)
+        self._quiet = Quiet(self._session, self._state, Intake(self._state, self._limits, gil, self._timers), gil)
         for rank in members.ranks:
             rank.names = self._names
             rank.background = frozenset(proc.threads(rank.pid)) - {rank.pid}
@@ -222,9 +224,10 @@ class Supervisor:
         return min(limits, default=math.inf)
 
     def _is_due(self, options: list[Task]) -> bool:
-        """Do what is due before an option continues: a signal of the launcher's, or the end of a wait."""
+        """Do what is due before an option continues: a signal of the launcher's or a timer's, or the end of a wait."""
         soonest = self._soonest(options)
-        if not self._all_exit() and self._launcher.act(soonest if options else math.inf):
+        idle = soonest if options else math.inf
+        if not self._all_exit() and (self._launcher.act(idle) or self._timers.act(idle)):
             return True
         return self._limits.run_out(soonest) or self._run_out(soonest)
 

@@ -289,7 +289,7 @@ class DPOR(Strategy):
         initials = order.initials(index, step)
         able = [each for each in initials if node is not None and each in node.options]
         if node is None or not able:
-            if not any(self._sleeps(each, index) for each in initials):
+            if not any(self._sleeps(each, index, step.op) for each in initials):
                 first = self._order.steps[index].op.label
                 raise InternalError(f"{step.op.label} was in a race with {first}, but can never come first")
             self.progress.bounds.add(_SLEEPS)
@@ -311,9 +311,10 @@ class DPOR(Strategy):
                 for begin in order.hidden(first, number, most):
                     node.enter([each for each in begin if each in node.options])
 
-    def _sleeps(self, thread: str, index: int) -> bool:
-        """Return whether the next step of a thread from there on is one that lets others go first."""
-        return any(yields(step.op) for step in self._order.steps[index:] if step.op.thread == thread)
+    def _sleeps(self, thread: str, index: int, last: Op) -> bool:
+        """Return whether the next op of a thread from there on, which may be the ``last``, lets others go first."""
+        ops = [*(step.op for step in self._order.steps[index:]), last]
+        return next((yields(op) for op in ops if op.thread == thread), False)
 
 
 def _labels(options: dict[str, Op]) -> dict[str, str]:

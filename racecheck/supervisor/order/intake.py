@@ -18,6 +18,7 @@ from racecheck.processes import stacks
 from racecheck.supervisor.calls import bookkeeping, tsc_frequency
 from racecheck.supervisor.calls.answers import answer, reply
 from racecheck.supervisor.calls.perform import CARRY_ON, Answer
+from racecheck.supervisor.effects.timers import Timers
 from racecheck.supervisor.files.open_files import OpenFile
 from racecheck.supervisor.order.gil import Gil
 from racecheck.supervisor.order.timed_waits import HELD, Limits, may_be_held
@@ -33,8 +34,8 @@ _SPIN = 100
 class Intake:
     """Receives the calls of a run's ranks.  ``asked`` counts how often one has asked for the time."""
 
-    def __init__(self, state: State, limits: Limits, gil: Gil) -> None:
-        self._state, self._limits, self._gil = state, limits, gil
+    def __init__(self, state: State, limits: Limits, gil: Gil, timers: Timers) -> None:
+        self._state, self._limits, self._gil, self._timers = state, limits, gil, timers
         self._calls = syscalls.calls(libc.MACHINE)
         self.asked = 0
 
@@ -170,7 +171,9 @@ class Intake:
         state, task = self._state, request.task
         task.inside = None
         state.unseen.ask(request)
-        result = bookkeeping.at_once(request, state.ledger, state.randomness(task.name))
+        result = self._timers.arm(request) if request.call.family == "timer" else None
+        if result is None:
+            result = bookkeeping.at_once(request, state.ledger, state.randomness(task.name))
         if result is None and request.call.treatment is Treatment.REFUSE:
             state.ledger.refused(request)
             result = Answer(errno=getattr(errno, request.call.errno))

@@ -1,0 +1,75 @@
+"""Timers end in virtual time, as they end without racecheck."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from typing import Any
+
+import pytest
+
+from racecheck.explore.search import Report, Search, explore
+from racecheck.model.nouns import Died, Verdict
+from racecheck.processes.session import Session
+from tests.programs import timers
+from tests.support.controlled_runs import controlled, run, values
+from tests.support.targets import target
+
+pytestmark = pytest.mark.usefixtures("shared")
+
+
+def _answer(name: str, pipe: Any) -> None:
+    pipe.send(getattr(timers, name)())
+
+
+@pytest.fixture(scope="module")
+def really() -> dict[str, Any]:
+    """What each program returns without racecheck, in a process of its own, all at once."""
+    fork, started = multiprocessing.get_context("fork"), []
+    for program in timers.ALL:
+        ours, theirs = fork.Pipe()
+        process = fork.Process(target=_answer, args=(program.__name__, theirs))
+        process.start()
+        started.append((program.__name__, ours, process))
+    found = {name: json.dumps(pipe.recv()) for name, pipe, _ in started if pipe.poll(60)}
+    for _, _, process in started:
+        process.join()
+    return found
+
+
+@pytest.mark.parametrize("name", [each.__name__ for each in timers.ALL])
+def test_a_program_returns_what_it_returns_without_racecheck(
+    session: Session, really: dict[str, Any], name: str
+) -> None:
+    outcome = controlled(session, "timers", f"{name}_on_ranks")
+    assert [json.dumps(each) for each in values(outcome)] == [really[name]] * 2
+    assert outcome.seconds < 5, "it takes no real time"
+
+
+def searched(session: Session, name: str, schedules: int = 20) -> Report:
+    scenario = target("timers", name)
+    return explore(session, Search(scenario, scenario.world, scenario.invariants, schedules=schedules))
+
+
+def test_a_signal_without_a_handler_ends_the_rank(session: Session) -> None:
+    outcome = run(session, "dies", file="timers")
+    assert outcome.results == (Died(signal="SIGALRM", output=""),)
+    assert not outcome.disk
+
+
+def test_timers_of_processor_time_are_named(session: Session) -> None:
+    report = searched(session, "of_processor_time")
+    assert (report.verdict, report.reasons) == (Verdict.UNKNOWN, ("not controlled: a kernel timer (real time)",))
+
+
+def test_a_timer_that_runs_out_for_ever_is_stopped(session: Session) -> None:
+    report = searched(session, "endless")
+    said = "rank 0 did not end: 500 timers ran out in a row and nothing else happened"
+    assert (report.verdict, report.reasons) == (Verdict.UNKNOWN, (said,))
+
+
+def test_a_watchdog_acts_in_virtual_time_and_other_moments_are_named(session: Session) -> None:
+    report = searched(session, "watchdog")
+    assert report.verdict is Verdict.FAIL
+    assert report.violations[0].violation.message.startswith("TimeoutError on rank 0")
+    assert "not tried: other moments for a timer's signal" in report.claim.against
