@@ -2,6 +2,6 @@
 
 import sys
 
-from racecheck.frontends.cli.main import main
+from racecheck.frontends.cli.main import entry
 
-sys.exit(main())
+sys.exit(entry())

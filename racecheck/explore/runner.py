@@ -9,7 +9,7 @@ from random import Random
 
 from racecheck.crash.recovery.judge import judge_crashes
 from racecheck.explore.findings import Finding
-from racecheck.invariants import judge, wants_contents
+from racecheck.invariants import UNJUDGED, judge, wants_contents
 from racecheck.model.compare import first_difference
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Judgement, Outcome, Point, Verdict, World
@@ -158,7 +158,10 @@ def run_crashed(session: Session, scenario: Scenario, finding: Finding, strategy
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """How a replay went: of ``times`` runs, how many broke the same invariants, and how many left the schedule."""
+    """How a replay went: of ``times`` runs, how many broke the same invariants, and how many left the schedule.
+
+    ``doubts`` are reasons for which a run that did not break them is no PASS, which the finding's run did not have.
+    """
 
     times: int
     reproduced: int
@@ -166,12 +169,13 @@ class Replayed:
     divergence: str = ""
     outcome: Outcome | None = None
     judgement: Judgement = field(default_factory=lambda: Judgement(Verdict.UNKNOWN))
+    doubts: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
         if self.reproduced == self.times:
             return Verdict.FAIL
-        return Verdict.UNKNOWN if self.diverged or self.reproduced else Verdict.PASS
+        return Verdict.UNKNOWN if self.diverged or self.reproduced or self.doubts else Verdict.PASS
 
 
 def replay(
@@ -210,10 +214,19 @@ def replay(
             divergence=done.divergence or divergence,
             outcome=outcome,
             judgement=judgement,
+            doubts=_doubts(done, finding, judgement),
         )
         if progress is not None:
             progress(number + 1, done.reproduced, time.perf_counter() - started, "")
     return done
+
+
+def _doubts(done: Replayed, finding: Finding, judgement: Judgement) -> tuple[str, ...]:
+    """Return the reasons for doubt of the runs so far and of one more; what broke in the finding may not be judged."""
+    broken = {each.invariant for each in finding.judgement.violations}
+    unjudged = [each for each in judgement.reasons if each.partition(UNJUDGED)[0] in broken]
+    fresh = [each for each in judgement.reasons if each not in finding.judgement.reasons]
+    return tuple(dict.fromkeys((*done.doubts, *unjudged, *fresh)))
 
 
 def replay_constraints(
@@ -239,7 +252,8 @@ def replay_constraints(
         judgement = judge(outcome, scenario.invariants)
         unmet.append({str(each): why for each, why in strategy.unmet.items()})
         same = broken <= {violation.invariant for violation in judgement.violations}
-        done = replace(done, reproduced=done.reproduced + same, outcome=outcome, judgement=judgement)
+        doubts = _doubts(done, finding, judgement)
+        done = replace(done, reproduced=done.reproduced + same, outcome=outcome, judgement=judgement, doubts=doubts)
         if progress is not None:
             progress(number + 1, done.reproduced, time.perf_counter() - started, "")
     own = Constrained(finding.constraints)

@@ -35,7 +35,7 @@ def crash_text(group: Group, crashes: Crashes, *, width: int = 120, cut: bool = 
     What breaks; where the crash comes; the ops that are lost or torn, each with its line; what is on the disk then;
     what the recovery says; under which models it shows.  Files are shown relative to ``root``.
     """
-    width, root = max(width, NARROWEST), root or Path.cwd()
+    width, root = max(width, NARROWEST), root or words.here()
     witness, run = group.witnesses[0], crashes.run
     lines = [words.escape(f"{group.violation.invariant}: {_first(group.violation.message)}")]
     lines += _labelled("crash", _moment(witness.state.crash, run))

@@ -54,7 +54,7 @@ def render(
     marked = {index for each in violations for index in each.events if 0 <= index < len(trace)}
     roles = (found or decisive(outcome, violations, pair)).roles
     events = range(len(trace)) if full else shown(trace, {*roles, *marked})
-    rows = [*_rows(trace, events, marked, root or Path.cwd())]
+    rows = [*_rows(trace, events, marked, root or words.here())]
     paths = {each for row in rows for each in words.paths(row.text[1])}
     others = frozenset(paths if len(paths) <= _PATHS else ())
     rows = [replace(row, role=roles.get(row.step - 1), others=others) for row in rows]

@@ -33,7 +33,7 @@ _MEANING = {
 
 def render(prediction: Prediction, *, width: int = 100, root: Path | None = None) -> str:
     """Lines of at most ``width`` cells; files are shown relative to ``root`` (default: the current directory)."""
-    shown = _Shown(prediction, root or Path.cwd(), width)
+    shown = _Shown(prediction, root or words.here(), width)
     lines = [_total(prediction.races)]
     for verdict in _MEANING:
         for race in prediction.races:
@@ -46,7 +46,7 @@ def render(prediction: Prediction, *, width: int = 100, root: Path | None = None
 
 def data(prediction: Prediction, *, root: Path | None = None) -> dict[str, Any]:
     """JSON data; an ``event`` is an index in the trace of the passing run."""
-    shown = _Shown(prediction, root or Path.cwd())
+    shown = _Shown(prediction, root or words.here())
     return {
         "races": [
             {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import threading
@@ -126,11 +125,8 @@ def as_interrupt(number: signal.Signals) -> Iterator[None]:
 
 
 def say(text: str) -> None:
-    """Print to standard output, if it is still read: the verdict is in the exit status too."""
-    try:
-        click.echo(printable(text))
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """Print to standard output."""
+    click.echo(printable(text))
 
 
 def printable(text: str) -> str:

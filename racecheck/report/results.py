@@ -221,6 +221,8 @@ def replay_text(finding: Finding, done: Replayed, page: Page) -> str:
     size = _size(finding.outcome.world, finding.outcome)
     lines = [_headline(done.verdict, said, f"seed {finding.seed}, schedule {finding.run + 1}; {size}", page)]
     lines += [f"{_INDENT}{_line(each)}" for each in done.judgement.violations]
+    if done.verdict is Verdict.UNKNOWN:
+        lines += _doubts(done.verdict, done.doubts)
     if done.outcome is not None:
         lines += _run(done.outcome, done.judgement.violations, page)
     return "\n".join([*lines, *_meaning(done.verdict, [each.invariant for each in done.judgement.violations])])
@@ -234,6 +236,7 @@ def replay_data(done: Replayed) -> dict[str, Any]:
         "diverged": done.diverged,
         "verdict": done.verdict.name,
         "divergence": done.divergence,
+        "doubts": list(done.doubts),
     }
 
 
@@ -563,5 +566,5 @@ def shown_path(path: Path) -> str:
     """Return a path as people read it: relative to the current directory where it is below that."""
     try:
         return str(path.absolute().relative_to(Path.cwd()))
-    except ValueError:
+    except (ValueError, FileNotFoundError):
         return str(path)

@@ -26,7 +26,7 @@ def summary(outcome: Outcome, *, width: int = 120, root: Path | None = None) -> 
     Longer lines are wrapped at ``width`` cells (at 40, if less is asked for).  Below a rank that was stopped
     stands its stack, below one that died the end of what it printed.  The ranks of the recovery come last.
     """
-    width, root = max(width, NARROWEST), root or Path.cwd()
+    width, root = max(width, NARROWEST), root or words.here()
     lines = list(_ranks(outcome, "rank", width, root))
     if outcome.recovery is not None:
         lines += _ranks(outcome.recovery, "recovery, rank", width, root)

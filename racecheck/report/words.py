@@ -215,6 +215,14 @@ def line_of(stack: Sequence[Frame], root: Path) -> str:
     return frame_line(found[0], root) if found else ""
 
 
+def here() -> Path:
+    """Return the current directory; the root if it no longer exists."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return Path("/")
+
+
 def frame_line(frame: Frame, root: Path) -> str:
     """Return ``file:line function``; the file relative to ``root`` if below it, else its last two parts."""
     path = PurePath(frame.file)

@@ -162,7 +162,7 @@ class Scenario:
         """How the command line names this scenario: ``path/to/file.py::name``."""
         try:
             shown = self.file.relative_to(Path.cwd())
-        except ValueError:
+        except (ValueError, FileNotFoundError):
             shown = self.file
         return f"{shown}::{self.name}"
 

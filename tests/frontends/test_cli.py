@@ -183,7 +183,7 @@ def test_a_replay_reproduces(cli: Cli) -> None:
     assert re.match(r"FAIL  reproduced 3 of 3\n      seed 0, schedule \d+; 2 ranks, 4 ops\n", cli.out)
     assert re.search(r"mkdir ckpt +EEXIST .*<---", cli.out)
     assert cli("replay", finding, "--times", 2, "--json") == 1
-    expected = {"times": 2, "reproduced": 2, "diverged": 0, "verdict": "FAIL", "divergence": ""}
+    expected = {"times": 2, "reproduced": 2, "diverged": 0, "verdict": "FAIL", "divergence": "", "doubts": []}
     assert cli.data == expected
 
 
@@ -548,6 +548,31 @@ def test_the_ops_of_a_recovery_that_failed_are_shown() -> None:
     assert re.search(r"\n   1  \. +open ckpt/.metadata +ENOENT +project/train.py:10 save\n", text)
     assert "open ckpt/1" not in text, "the run itself went well"
     assert "open ckpt/1" in search_text(report(violations=found, outcome=apart.outcome), 9, Page(full=True))
+
+
+UNJUDGED = """
+import os, racecheck
+
+def mine(outcome):
+    if "RAISES" in os.environ:
+        raise ValueError("cannot say")
+    yield racecheck.Violation("mine", "it is there", (0,))
+
+@racecheck.scenario(ranks=1, invariants=[mine])
+def made(rank):
+    (rank.path / "ckpt").mkdir()
+"""
+
+
+def test_a_replay_that_cannot_be_judged_is_no_pass(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("unjudged.py").write_text(UNJUDGED)
+    assert cli("run", "unjudged.py::made", "--explain", 0) == 1
+    finding = re.findall(r"Finding: (\S+)", cli.out)[0]
+    assert cli("replay", finding, "--times", 2) == 1
+    monkeypatch.setenv("RAISES", "1")
+    assert cli("replay", finding, "--times", 2) == 3
+    assert cli.out.startswith("UNKNOWN  reproduced 0 of 2\n")
+    assert "\n      mine could not judge the run: ValueError: cannot say\n" in cli.out
 
 
 def test_names_that_are_no_text_can_be_printed() -> None:

@@ -30,7 +30,7 @@ from racecheck.explore import resume as resume_
 from racecheck.explore.findings import Finding
 from racecheck.explore.search import Foreseen, Report, Search
 from racecheck.frontends import launching
-from racecheck.frontends.cli import program
+from racecheck.frontends.cli import program, streams
 from racecheck.frontends.cli.explain import explain as explain_
 from racecheck.frontends.cli.gate import gate
 from racecheck.frontends.cli.guide import guide
@@ -71,6 +71,12 @@ if TYPE_CHECKING:
 
 WRONG, INTERRUPTED = 2, 130
 _LONGEST = 1_000_000
+
+
+def entry() -> int:
+    """Run the command of this process and return the exit status, whatever state its standard streams are in."""
+    streams.secure()
+    return main()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -126,6 +132,10 @@ racecheck finds, explains and replays race conditions in distributed checkpoint 
 @click.pass_context
 def commands(context: click.Context) -> int:
     """Find, explain and replay race conditions in distributed checkpoint code."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        raise UsageError("the current directory no longer exists: change to another one") from None
     if context.invoked_subcommand is None:
         say(_START)
     return 0

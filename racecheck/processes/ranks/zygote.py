@@ -105,7 +105,8 @@ class Zygote:
         if not data:
             return False
         request = json.loads(data)
-        os.chdir(self._here)  # the directory may be another one since: a layer that was renewed
+        with suppress(FileNotFoundError):  # removed meanwhile, as it would be without racecheck
+            os.chdir(self._here)  # the directory may be another one since: a layer that was renewed
         if descriptors:
             request["sockets"] = descriptors
         try:
