@@ -27,7 +27,7 @@ import shlex
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
@@ -38,6 +38,7 @@ from racecheck.explore.evidence import Evidence
 from racecheck.model import package
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Constraint, Event, Judgement, Outcome, RankResult, Weights, World
+from racecheck.targets import definitions
 from racecheck.targets.programs import Launch
 from racecheck.targets.scenarios import Scenario
 
@@ -57,10 +58,15 @@ _Parser = Callable[[Any, Any, str], Any]
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A scenario: the target as the command line writes it, and the SHA-256 of its source file."""
+    """A scenario: the target as the command line writes it, and the SHA-256 of what it uses of its source file.
+
+    ``parts`` are those of each definition, by name; empty for a launch command, and in older files: then ``source`` is
+    that of the whole files.
+    """
 
     target: str
     source: str
+    parts: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -116,7 +122,7 @@ class Finding:
         """
         world, schedule = self.outcome.world, self.outcome.schedule
         launches = [each.command for each in (self.launch, self.resumed) if each is not None]
-        what: Any = (*launches, self.scenario.source) if launches else self.scenario
+        what: Any = (*(launches or (self.scenario.target,)), self.scenario.source)
         causes: list[Any] = [_IDENTITY, what, self.seed, self.run, self.invariants, world, schedule]
         causes += [self.outcome.crash] if self.outcome.crash is not None else []
         return hashlib.sha256(json.dumps(causes, default=_dump).encode()).hexdigest()[:10]
@@ -135,7 +141,34 @@ def _version(name: str) -> str:
 
 def reference(scenario: Scenario) -> Reference:
     """Return how a finding names a scenario; raises `UsageError` if its source cannot be read."""
-    return Reference(scenario.target, source_hash(*scenario.sources))
+    if getattr(scenario, "launch", None) is not None:
+        return Reference(scenario.target, source_hash(*scenario.sources))
+    parts = _parts(scenario.file, scenario.name)
+    return Reference(scenario.target, definitions.digest(parts), parts)
+
+
+def changes(scenario: Reference, file: Path) -> list[str]:
+    """Return the names of what a scenario uses in its file that has changed; raises `UsageError`.
+
+    Of a reference without parts it is the file.
+    """
+    if not scenario.parts:
+        return [] if source_hash(file) == scenario.source else [definitions.WHOLE]
+    now = _parts(file, scenario.name)
+    if definitions.WHOLE in now:
+        return [] if now == scenario.parts else [definitions.WHOLE]
+    return sorted(each for each in {*now, *scenario.parts} if now.get(each) != scenario.parts.get(each))
+
+
+def _parts(file: Path, name: str) -> dict[str, str]:
+    try:
+        return definitions.used(file, name.partition("[")[0])
+    except OSError as error:
+        raise _unreadable(file, error) from None
+
+
+def _unreadable(file: Path, error: OSError) -> UsageError:
+    return UsageError(f"cannot read {file}: {error.strerror}; a scenario must be defined in a file")
 
 
 def source_hash(*files: Path) -> str:
@@ -145,7 +178,7 @@ def source_hash(*files: Path) -> str:
         try:
             found.append(hashlib.sha256(file.read_bytes()).hexdigest())
         except OSError as error:
-            raise UsageError(f"cannot read {file}: {error.strerror}; a scenario must be defined in a file") from None
+            raise _unreadable(file, error) from None
     return found[0] if len(found) == 1 else hashlib.sha256(" ".join(found).encode()).hexdigest()
 
 
@@ -264,7 +297,12 @@ class Format:
             raise UsageError(f"unknown version {shown} of {self._plain} files; {self.hint}")
 
 
-_ADDED: Mapping[type, Mapping[str, Any]] = {Weights: {"series": ""}, World: {"parts": []}, Evidence: {"proof": ""}}
+_ADDED: Mapping[type, Mapping[str, Any]] = {
+    Weights: {"series": ""},
+    World: {"parts": []},
+    Evidence: {"proof": ""},
+    Reference: {"parts": {}},
+}
 """Fields that files of an earlier racecheck lack, with their values there; they are left out where they have these."""
 
 FINDING = Format(

@@ -62,6 +62,7 @@ from racecheck.report.progress import Counter, Interrupted, Teller, as_interrupt
 from racecheck.report.results import EXIT, Page
 from racecheck.scheduling import strategies
 from racecheck.targets import listing, programs, resolve
+from racecheck.targets.definitions import WHOLE
 from racecheck.targets.scenarios import Scenario, make_world
 
 if TYPE_CHECKING:
@@ -580,8 +581,8 @@ def predict(target: str, ranks: int | None, collectives: str | None, seed: str, 
 @commands.command(
     cls=Command,
     examples=(
-        "racecheck replay .racecheck/overwrite/c811243b72.json",
-        "racecheck replay .racecheck/overwrite/c811243b72.json --constraints",
+        "racecheck replay .racecheck/overwrite/b0e3dc349a.json",
+        "racecheck replay .racecheck/overwrite/b0e3dc349a.json --constraints",
     ),
 )
 @click.argument("finding", type=click.Path(path_type=Path))
@@ -625,15 +626,17 @@ def _scenario_of(finding: Finding, settings: Config, *, changed: bool = False) -
     target = finding.scenario.target
     if finding.launch is not None:
         made = programs.load(programs.save(finding.launch, settings.findings, finding.resumed))
-        file, again, files = f"{finding.launch.name}, or a file that it uses,", "the same command", made.sources
+        again, what = "the same command", f"{finding.launch.name}, or a file that it uses,"
+        is_changed = findings.source_hash(*made.sources) != finding.scenario.source
     else:
-        file, again = target.rpartition("::")[0], f"racecheck run {target}"
-        files = (Path(file),)
-        if not Path(file).is_file():
+        file, again = Path(target.rpartition("::")[0]), f"racecheck run {target}"
+        if not file.is_file():
             raise UsageError(f"no {target} here: change to the directory where the finding was created")
-    if not changed and findings.source_hash(*files) != finding.scenario.source:
+        names = findings.changes(finding.scenario, file)
+        is_changed, what = bool(names), f"{file} ({', '.join(names)})" if names != [WHOLE] else str(file)
+    if not changed and is_changed:
         instead = ", or replay its --constraints" if finding.constraints else ""
-        raise UsageError(f"{file} has changed since the finding was created: create a new one with {again}{instead}")
+        raise UsageError(f"{what} has changed since the finding was created: create a new one with {again}{instead}")
     make_world(finding.outcome.world)
     scenario = copy.copy(_load(target) if finding.launch is None else made)
     scenario.invariants = _asked(finding, scenario)

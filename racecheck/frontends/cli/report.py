@@ -24,9 +24,9 @@ from racecheck.report.trace_events import trace_json
     "report",
     cls=Command,
     examples=(
-        "racecheck report .racecheck/overwrite/c811243b72.json",
-        "racecheck report .racecheck/overwrite/c811243b72.json -o race.html",
-        "racecheck report .racecheck/overwrite/c811243b72.json --markdown",
+        "racecheck report .racecheck/overwrite/b0e3dc349a.json",
+        "racecheck report .racecheck/overwrite/b0e3dc349a.json -o race.html",
+        "racecheck report .racecheck/overwrite/b0e3dc349a.json --markdown",
         "racecheck report --all",
     ),
 )
@@ -79,7 +79,7 @@ def _write_index(directory: Path, output: Path | None) -> Path:
 @click.command(
     "trace",
     cls=Command,
-    examples=("racecheck trace .racecheck/overwrite/c811243b72.json -o trace.json  # open it in ui.perfetto.dev",),
+    examples=("racecheck trace .racecheck/overwrite/b0e3dc349a.json -o trace.json  # open it in ui.perfetto.dev",),
 )
 @click.argument("finding", type=click.Path(path_type=Path))
 @output_file("-o", "output", does="Write the trace to this file (default: beside the finding).")
