@@ -11,6 +11,8 @@
     term on write seconds=30                      SIGTERM, and SIGKILL 30 s later
     crash model=ext4                              what a crash at any moment of the run can leave (`racecheck.crash`)
 
+Words are split and quoted as in a shell.  A GLOB that begins like a field (``rank=1``) follows ``path=``.
+
 A fault that is to hit "each" op is a point: does this op go well, or not?  All others happen where they say.
 """
 
@@ -18,6 +20,8 @@ from __future__ import annotations
 
 import errno as errors
 import math
+import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -44,12 +48,19 @@ _AMOUNTS = {"short": "bytes", "torn": "bytes", "full": "bytes", "slow": "seconds
 """Which faults have an amount, and the amount of what."""
 _USUAL = {"slow": 10.0, "term": 30.0}
 _KINDS = (*_NEEDS_CALLS, "full", "slow", *KILLS, "term", "crash")
+_QUOTED = re.compile(r"[\s'\"\\]")
+"""What a shell takes for no part of a word, or for more than itself."""
 _MOST_SECONDS, _MOST_BYTES = 1e6, 1 << 50
 
 
 def parse(spec: str) -> Fault:
     """Return the fault that a text stands for; raises `UsageError`: one line, with the grammar or the known words."""
-    words = spec.split()
+    try:
+        words = shlex.split(spec)
+    except ValueError as error:
+        raise UsageError(
+            f"fault {spec!r}: {str(error).lower()}; write a quote within quotes of the other kind"
+        ) from None
     if not words:
         raise UsageError(f"empty fault; grammar: {GRAMMAR}")
     fault = Fault(_what(words.pop(0), spec))
@@ -70,7 +81,7 @@ def text(fault: Fault) -> str:
     """Return the fault as it is written."""
     parts = [fault.what]
     if fault.calls or fault.path != "**":
-        parts += ["on", "|".join(fault.calls) or "any", *([fault.path] if fault.path != "**" else [])]
+        parts += ["on", "|".join(fault.calls) or "any", *([_written(fault.path)] if fault.path != "**" else [])]
     parts += [f"{name}={value}" for name, value in (("rank", fault.rank), ("node", fault.node)) if value >= 0]
     parts += [f"nth={fault.nth or 'each'}"] * (fault.nth != 1)
     parts += [f"times={fault.times or 'all'}"] * (fault.times != 1)
@@ -79,6 +90,12 @@ def text(fault: Fault) -> str:
         parts.append(f"{amount}={fault.amount:g}" if amount == "seconds" else f"bytes={int(fault.amount)}")
     parts += [f"model={fault.model}"] * bool(fault.model) + ["when=after"] * fault.after
     return " ".join(parts)
+
+
+def _written(path: str) -> str:
+    """Return a glob as a word of the grammar."""
+    quoted = shlex.quote(path) if _QUOTED.search(path) or not path else path
+    return f"path={quoted}" if path.partition("=")[0] in _FIELDS else quoted
 
 
 def check(world: World) -> None:
@@ -104,7 +121,7 @@ def _on(fault: Fault, words: list[str], spec: str) -> tuple[Fault, list[str]]:
         if call not in CALLS:
             raise UsageError(f"fault {spec!r}: unknown call {call!r}; known: any, {', '.join(CALLS)}")
     fault, words = replace(fault, calls=calls), words[1:]
-    if words and "=" not in words[0]:
+    if words and words[0].partition("=")[0] not in _FIELDS:
         fault, words = replace(fault, path=words[0]), words[1:]
     return fault, words
 
@@ -151,9 +168,15 @@ def _when(fault: Fault, name: str, value: str, spec: str) -> Fault:
     return replace(fault, after=value == "after")
 
 
+def _path(fault: Fault, name: str, value: str, spec: str) -> Fault:
+    if fault.path != "**" or not value:
+        raise UsageError(f"fault {spec!r}: {name}= is empty, or a second path")
+    return replace(fault, path=value)
+
+
 _FIELDS = {
     **dict.fromkeys(("rank", "node", "nth", "times"), _number), "bytes": _amount, "seconds": _amount, "model": _model,
-    "when": _when,
+    "when": _when, "path": _path,
 }  # fmt: skip
 
 

@@ -69,12 +69,12 @@ def counts(world: World, number: int) -> bool:
 def _pattern(glob: str) -> re.Pattern[str]:
     """Return whether a path matches a pattern.
 
-    ``**`` is any number of directories, ``*`` and ``?`` stay within a name, and a pattern without a slash is a last
-    name.
+    ``**`` is any number of directories, ``*`` and ``?`` stay within a name, ``[*]`` and ``[?]`` are these characters,
+    and a pattern without a slash is a last name.
     """
     glob = glob if "/" in glob else f"**/{glob}"
-    parts = re.split(r"(\*\*/|\*\*|\*|\?)", posixpath.normpath(glob))
-    words = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    parts = re.split(r"(\[\*\]|\[\?\]|\*\*/|\*\*|\*|\?)", posixpath.normpath(glob))
+    words = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]", "[*]": r"\*", "[?]": r"\?"}
     return re.compile("".join(words.get(part) or re.escape(part) for part in parts), re.DOTALL)
 
 

@@ -40,7 +40,8 @@ placed = st.builds(
     Fault,
     st.sampled_from((*ERRNOS, "kill", "kill-node", "kill-job")),
     st.lists(st.sampled_from(CALLS), unique=True, max_size=3).map(tuple),
-    st.sampled_from(("**", "latest", "**/*.distcp", "ckpt/?")),
+    st.sampled_from(("**", "latest", "**/*.distcp", "ckpt/?"))
+    | st.text(st.characters(exclude_characters="\0"), min_size=1),
     st.integers(-1, 9),
     st.integers(-1, 9),
     numbers,
@@ -59,6 +60,23 @@ amounts = st.one_of(
 @given(st.one_of(placed, repeated, kills, amounts))
 def test_what_is_written_is_read_again(fault: Fault) -> None:
     assert faults.parse(faults.text(fault)) == fault
+
+
+@pytest.mark.parametrize(
+    ("glob", "path", "other"),
+    [
+        ("step=2.ckpt", "a/step=2.ckpt", "a/step"),
+        ("path=rank=1.pt", "rank=1.pt", "rank"),
+        ("'my file'", "my file", "my"),
+        ("[*]", "*", "a"),
+        ("a[?]/x", "a?/x", "ab/x"),
+        ("[ab]{c}#$!", "[ab]{c}#$!", "a"),
+    ],
+)
+def test_a_pattern_may_have_every_character_of_a_name(glob: str, path: str, other: str) -> None:
+    world = World(faults=(faults.parse(f"EIO on mkdir {glob} times=all"),))
+    hit = [bool(faults.Plan(world).due(op(f"0 mkdir {each}"))) for each in (path, other)]
+    assert hit == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -85,6 +103,9 @@ def test_what_is_written_is_read_again(fault: Fault) -> None:
         ("EIO on write model=ext4", "model= applies only to crash"),
         ("kill on write when=never", "when must be before or after, not 'never'"),
         ("EIO on write when=after", "when= applies only to kill, kill-node, kill-job"),
+        ("EIO on write 'a", "no closing quotation"),
+        ("EIO on write a path=b", "path= is empty, or a second path"),
+        ("EIO on write path=", "path= is empty, or a second path"),
     ],
 )
 def test_an_invalid_baseline_is_reported_in_one_line(spec: str, words: str) -> None:
