@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 
 from racecheck.invariants.disk import listed
 from racecheck.invariants.excuses import is_cut
@@ -228,8 +230,35 @@ def _strays(saved: _Saved, load: _Load) -> Iterator[str]:
     for owner in sorted(set(others.values()) - {-1}):
         names = [name for name, each in others.items() if each == owner]
         yield f"loaded rank {owner}'s {listed(names)} instead of its own"
-    if torn:
-        yield f"loaded {listed(torn)} with values of no saved step"
+    mixed = {name: text for name in torn if (text := _rows(saved, load, name))}
+    for name, text in mixed.items():
+        yield f"loaded {name} with {text}"
+    rest = [name for name in torn if name not in mixed]
+    if rest:
+        yield f"loaded {listed(rest)} with values of no saved step"
+
+
+def _rows(saved: _Saved, load: _Load, name: str) -> str:
+    """Return "rows 0-95 of step 2, 96-127 of step 1" for a tensor that mixes steps, "" if no row is of any."""
+    rows, blocks = _blocks(load.weights.tensors[name])
+    size, of = -(-rows // max(1, len(blocks))), list[str]()
+    every = [(each.step, *_blocks(each.tensors.get(name, ""))) for each in saved.records]
+    for number, block in enumerate(blocks):
+        known = [step for step, count, theirs in every if count == rows and theirs[number : number + 1] == [block]]
+        of.append(f"of step {max(known)}" if known else "of no saved step")
+    if not any("no saved" not in each for each in of):
+        return ""
+    runs = [(text, [number for number, _ in each]) for text, each in groupby(enumerate(of), key=itemgetter(1))]
+    said = (f"{each[0] * size}-{min(rows, (each[-1] + 1) * size) - 1} {text}" for text, each in runs)
+    return f"rows {', '.join(said)}"
+
+
+def _blocks(digest: str) -> tuple[int, list[str]]:
+    """Return the number of rows of a tensor and the digests of their blocks, from its digest."""
+    _, _, rest = digest.partition(":")
+    rows, _, blocks = rest.partition(":")
+    digits = range(0, len(blocks), 6)
+    return (int(rows), [blocks[start : start + 6] for start in digits]) if rows.isdecimal() else (0, [])
 
 
 def _apart(saved: _Saved, loads: Sequence[_Load]) -> Iterator[Violation]:

@@ -85,7 +85,7 @@ def every_rank_returns(outcome):
 
 @racecheck.scenario(ranks=2, faults=["EIO on write nth=each"], invariants=[every_rank_returns])
 def writing(rank):
-    if rank.rank == 1:
+    if rank.rank == 0:
         (rank.path / "other").mkdir()
     else:
         (rank.path / "other").exists()

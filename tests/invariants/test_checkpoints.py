@@ -283,6 +283,25 @@ def test_a_load_that_was_not_saved_is_reported(load: Any, message: str) -> None:
     assert (here.message, here.events) == (f"rank {rank} {message}", (1,))
 
 
+def rows(*blocks: str) -> str:
+    """The digest of a tensor of 128 rows in blocks of 16."""
+    return f"{'-'.join(blocks):0<16}:128:{''.join(f'{each:0<6}' for each in blocks)}"
+
+
+@pytest.mark.parametrize(
+    ("blocks", "said"),
+    [
+        ("22222211", "rows 0-95 of step 2, 96-127 of step 1"),
+        ("1xxx2222", "rows 0-15 of step 1, 16-63 of no saved step, 64-127 of step 2"),
+        ("xxxxxxxx", "values of no saved step"),
+    ],
+)
+def test_a_tensor_that_mixes_steps_is_described_by_its_rows(blocks: str, said: str) -> None:
+    before = tuple(saved(0, step, w=rows(*str(step) * 8)) for step in (1, 2))
+    found = messages(consistent_weights, recovering(loaded(0, w=rows(*blocks)), before=before, ranks=1))
+    assert found == [f"rank 0 loaded w with {said} (in the recovery)"]
+
+
 OWN = (saved(0, 1, own="x0"), saved(1, 1, own="x1"))
 
 

@@ -9,6 +9,7 @@ import io
 import json
 import os
 import pickle
+import re
 import shutil
 import struct
 import sys
@@ -156,6 +157,21 @@ def _digests_of_tensors() -> dict[str, dict[str, str]]:
     return {name: {str(number): digests(each)[""] for number, each in enumerate(row)} for name, row in rows.items()}
 
 
+def _mixed_rows() -> list[list[str]]:
+    """Digests of blocks of rows: of a tensor, and of one that has the last quarter of another one."""
+    import torch
+
+    from racecheck.processes.contents.weight_digests import digests
+
+    found = []
+    for shape in ((128, 3), (10,), (2, 2)):
+        one, other = torch.zeros(shape), torch.ones(shape)
+        mixed = one.clone()
+        mixed[-(shape[0] // 4 or 1) :] = other[-(shape[0] // 4 or 1) :]
+        found.append([digests(each)[""] for each in (one, other, mixed)])
+    return found
+
+
 class _Stateful:
     def state_dict(self) -> dict[str, Any]:
         import torch
@@ -228,6 +244,18 @@ def test_digests_are_equal_exactly_where_type_shape_and_bytes_are(ask: Ask) -> N
     rows = ask(_digests_of_tensors)
     assert all(len(set(row.values())) == 1 for row in rows.values())
     assert len({next(iter(row.values())) for row in rows.values()}) == len(rows)
+
+
+def test_rows_have_digests_of_their_own(ask: Ask) -> None:
+    sizes = []
+    for each in ask(_mixed_rows):
+        rows, one, other, mixed = each[0].split(":")[1], *([*re.findall(".{6}", text.split(":")[2])] for text in each)
+        assert {text.split(":")[1] for text in each} == {rows}
+        assert len({each_[:16] for each_ in each}) == 3
+        changed = [number for number, block in enumerate(mixed) if block != one[number]]
+        assert mixed[-1] == other[-1]
+        sizes.append((int(rows), len(one), changed))
+    assert sizes == [(128, 8, [6, 7]), (10, 5, [4]), (2, 2, [1])]
 
 
 def test_names_are_joined_with_dots(ask: Ask) -> None:
