@@ -91,14 +91,18 @@ def check(carried_out: tuple[Session, Scenario, Path], seeds: Iterable[int]) -> 
         report = search(carried_out, seed)
         said = [*report.reasons, *report.claim.against]
         program, _ = draw(Random(seed))
-        assert not any("bug in racecheck" in each or "differ" in each for each in said), f"{seed}: {said}\n{program}"
+        wrong = [each for each in said if any(words in each for words in ("bug in racecheck", "differ", "no progress"))]
+        assert not wrong, f"{seed}: {wrong}\n{program}"
         claims[str(report.claim).partition(":")[0]] += 1
     return str(dict(claims))
 
 
 def test_sleeps_daemons_and_ends(carried_out: tuple[Session, Scenario, Path]) -> None:
-    """A daemon that slept longer than its rank lived was a race of which neither could be reversed: the first four."""
-    print(check(carried_out, (0, 5, 26, 35, *range(40, 46))))
+    """In the first four a daemon sleeps longer than its rank lives: its sleep is in no race with the end.
+
+    In the fifth a child handles the SIGTERM that ends its rank.
+    """
+    print(check(carried_out, (0, 5, 26, 35, 101885, *range(40, 46))))
 
 
 @pytest.mark.slow

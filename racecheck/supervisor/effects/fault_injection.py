@@ -147,14 +147,23 @@ class Injector:
 
 
 def end(rank: Rank, number: int = signal.SIGKILL) -> None:
-    """Kill a rank with all that it has started; its end is noticed like any other end."""
+    """Kill a rank with all that it has started; its end is noticed like any other end.
+
+    A process that it has started, and that handles or ignores the signal, goes on.
+    """
     if rank.gone:
         return
     for pid in [*(proc.descendants(rank.pid) if rank.forked else ()), rank.pid]:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
     for task in rank.tasks.values():
+        if number != signal.SIGKILL and not task.process.is_main and _survives(task.process.pid, number):
+            continue
         if task.request is not None:
             task.request.close()
         task.request = task.announcement = None
     rank.running = True
+
+
+def _survives(pid: int, number: int) -> bool:
+    return proc.is_caught(pid, number) or proc.is_ignored(pid, number)
