@@ -115,7 +115,8 @@ class _Steps:
         """Do one step after the other."""
         fails = same_failure(self.found, self.violation, self.invariants)
         self._begin(WORLD)
-        smaller = smaller_world(self.found, self._look(fails), fails, budget=min(_PER_WORLD, self.most // 3))
+        budget, is_race = min(_PER_WORLD, self.most // 3), bool(self.passed)
+        smaller = smaller_world(self.found, self._look(fails), fails, budget=budget, is_race=is_race)
         self._end(WORLD, cut=smaller.cut)
         self._begin(SWITCHES)
         shrunk = shrink(smaller.outcome or self.found, self.attempt, fails, budget=self.most)

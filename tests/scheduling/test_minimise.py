@@ -205,6 +205,15 @@ def test_the_smallest_world_that_fails_is_found(ranks: int) -> None:
     assert fails(smaller.outcome)
 
 
+def test_a_race_needs_two_ranks() -> None:
+    program = needs(2)
+    found, fails = failing(program, no_errors)
+    smaller = smaller_world(found, first_failing(program, fails), fails, is_race=True)
+    assert 1 not in {world.ranks for world in smaller.tried}
+    assert smaller.outcome is not None
+    assert smaller.outcome.world.ranks == 2
+
+
 def test_nodes_fit_the_ranks_and_an_impossible_world_is_reported() -> None:
     program = needs(4)
     found, fails = failing(program, no_errors)

@@ -31,9 +31,13 @@ class Smaller:
     cut: bool = False
 
 
-def smaller_world(outcome: Outcome, search: Search, fails: Fails, *, budget: int = 50) -> Smaller:
+def smaller_world(
+    outcome: Outcome, search: Search, fails: Fails, *, budget: int = 50, is_race: bool = False
+) -> Smaller:
     """Look for the failure with whole calls, with fewer ranks, with smaller sizes, and without each of the faults.
 
+    ``is_race``: other runs of the world pass.  Then a single rank is not tried, which fails for another reason if it
+    does.
     Each time the smallest comes first, and each world gets ``budget`` runs at most; with smaller sizes and fewer faults
     no more than `_OTHERS` worlds are tried.
     """
@@ -58,7 +62,7 @@ def smaller_world(outcome: Outcome, search: Search, fails: Fails, *, budget: int
             world = take_first([replace(world, parts=())])
         for part in world.parts[: _OTHERS if len(world.parts) > 1 else 0]:
             world = take_first([replace(world, parts=tuple(each for each in world.parts if each != part))])
-        world = take_first(fewer_ranks(world))
+        world = take_first(fewer_ranks(world, 2 if is_race else 1))
         most = len(smaller.tried) + _OTHERS
         for size in world.sizes:
             world = take_first(islice(resized(world, size), max(0, most - len(smaller.tried))))
@@ -69,9 +73,9 @@ def smaller_world(outcome: Outcome, search: Search, fails: Fails, *, budget: int
     return smaller
 
 
-def fewer_ranks(world: World) -> Iterator[World]:
+def fewer_ranks(world: World, least: int = 1) -> Iterator[World]:
     """Return worlds of fewer ranks on as many nodes or fewer, or of as many on fewer, in ascending order."""
-    for ranks in range(1, world.ranks + 1):
+    for ranks in range(least, world.ranks + 1):
         for nodes in range(1, world.nodes + 1):
             if ranks % nodes == 0 and (ranks, nodes) != (world.ranks, world.nodes):
                 yield replace(world, ranks=ranks, nodes=nodes, skew=world.skew[:ranks])
