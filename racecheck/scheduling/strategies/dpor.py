@@ -312,9 +312,9 @@ class DPOR(Strategy):
                     node.enter([each for each in begin if each in node.options])
 
     def _sleeps(self, thread: str, index: int, last: Op) -> bool:
-        """Return whether the next op of a thread from there on, which may be the ``last``, lets others go first."""
+        """Return whether an op of a thread from there on, up to the ``last``, is one that lets others go first."""
         ops = [*(step.op for step in self._order.steps[index:]), last]
-        return next((yields(op) for op in ops if op.thread == thread), False)
+        return any(yields(op) for op in ops if op.thread == thread)
 
 
 def _labels(options: dict[str, Op]) -> dict[str, str]:

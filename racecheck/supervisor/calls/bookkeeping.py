@@ -223,8 +223,9 @@ def moves_alone(request: Request) -> bool:
 def describe(request: Request, now: VirtualTime) -> None:
     """Complete a pending op with what only its memory or its file says: the lock, the time to sleep."""
     if request.call.family == "sleep":
-        request.op = replace(request.op, args={"nanoseconds": _duration(request, now)})
-        request.until = now.elapsed + request.op.args["nanoseconds"]
+        with suppress(OSError):  # its process has been killed meanwhile
+            request.op = replace(request.op, args={"nanoseconds": _duration(request, now)})
+            request.until = now.elapsed + request.op.args["nanoseconds"]
     elif request.call.family == "dup":
         request.op = replace(request.op, call="close")
     elif request.call.family in {"flock", "fcntl"}:
