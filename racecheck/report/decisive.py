@@ -12,6 +12,7 @@ from typing import Literal
 
 from racecheck.invariants.failures import failures, source
 from racecheck.model.nouns import Crash, Event, Op, Outcome, Place, Raised, Stopped, Violation
+from racecheck.model.ops.launcher_ops import is_of_launcher
 from racecheck.report.changes import above, added, adds, changes, is_at_or_below, removed, succeeded
 
 Role = Literal["pair", "cause", "victim", "shown", "last", "kill", "stale", "fault", "lost", "torn"]
@@ -104,7 +105,7 @@ def _shown(violations: Sequence[Violation], trace: Sequence[Event]) -> Iterator[
 def _injected(trace: Sequence[Event]) -> dict[int, Role]:
     found: dict[int, Role] = {}
     for index, event in enumerate(trace):
-        if isinstance(event, Op) and event.fault:
+        if isinstance(event, Op) and event.fault and not is_of_launcher(event):
             stale = event.fault.startswith("stale")
             found[index] = "kill" if event.call == "kill" else "stale" if stale else "fault"
     return found

@@ -37,7 +37,7 @@ def written() -> dict[str, str]:
 def repair(invariant: str, storage: str = "") -> str:
     """Return how the guide says to repair what breaks an invariant, in one paragraph; "" if it says nothing.
 
-    What it says of this storage comes before what it says of any.
+    A repair for this storage takes precedence over the general one.
     """
     found = {match[1] or "": match[2] for match in _REPAIR.finditer(written().get(invariant, ""))}
     return " ".join(found.get(storage, found.get("", "")).split())

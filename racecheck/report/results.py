@@ -341,7 +341,7 @@ def _pair(explanation: Explanation | None, page: Page) -> Iterator[str]:
         yield "\n" + wrapper.fill(f"The pair that decides: {first}, then {second}.")
         yield "In the other order every rank returned and every invariant held (one run)."
     elif explanation.is_killed:
-        yield "\nNo pair was looked for: ranks were killed, so where they were killed decides."
+        yield "\nNo pair was looked for: a fault killed ranks."
     elif PAIR not in explanation.left_out:
         yield "\n" + wrapper.fill(f"No pair decides: {_in_vain(explanation.others)}.")
 

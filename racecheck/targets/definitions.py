@@ -76,7 +76,8 @@ def _bound(statement: ast.stmt) -> Iterator[str]:
     if isinstance(statement, _Definition):
         yield statement.name
     elif isinstance(statement, (ast.Import, ast.ImportFrom)):
-        yield from ((each.asname or each.name).partition(".")[0] for each in statement.names)
+        names = ((each.asname or each.name).partition(".")[0] for each in statement.names)
+        yield from (each for each in names if each != "*")
     else:
         yield from (
             each.id for each in ast.walk(statement) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)

@@ -153,7 +153,7 @@ def test_a_fault_stays_with_its_op_in_the_other_order(cli: Cli) -> None:
 def test_of_killed_ranks_no_pair_is_looked_for(cli: Cli) -> None:
     found, _ = evidence_of(cli, "killed.py", KILLED, "saving")
     assert found.pair == ()
-    assert "No pair was looked for: ranks were killed, so where they were killed decides." in cli.out
+    assert "No pair was looked for: a fault killed ranks." in cli.out
 
 
 def test_a_proof_of_orderings_is_said_and_kept(cli: Cli) -> None:

@@ -1,4 +1,7 @@
-"""Carries out a program of sleeps, daemons, children and ends that ``RACECHECK_PROGRAM`` names."""
+"""Carries out a program of sleeps, daemons, children and ends that ``RACECHECK_PROGRAM`` names.
+
+It runs under control only, where sleeps are ops and take virtual time: nothing here waits.
+"""
 
 from __future__ import annotations
 

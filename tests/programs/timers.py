@@ -1,4 +1,8 @@
-"""Programs that arm timers.  Not collected by pytest."""
+"""Programs that arm timers.  Not collected by pytest.
+
+Their sleeps are what is tested: a timer has to run out in the middle of one.  Under control they take virtual time.
+Each is also run once without racecheck, all at the same time, and then the longest takes 4 s.
+"""
 
 from __future__ import annotations
 
@@ -171,6 +175,15 @@ def dies(rank: Rank) -> None:
     signal.alarm(1)
     time.sleep(5)
     (rank.path / "alive").touch()
+
+
+@scenario(ranks=2)
+def child_dies(rank: Rank) -> int:
+    child = subprocess.run(["sleep", "5"], preexec_fn=lambda: signal.alarm(1), check=False)
+    (rank.path / "shared").exists()
+    if rank.rank == 0:
+        (rank.path / "shared").mkdir()
+    return child.returncode
 
 
 @scenario(ranks=1)

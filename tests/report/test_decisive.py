@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from racecheck.model.nouns import DiskEntry, Event, Result
+from racecheck.model.ops.launcher_ops import signal_op
 from racecheck.report.decisive import cause_of, decisive, failing
 from racecheck.report.folding import unfolded
 from racecheck.report.picture.document import picture
@@ -14,7 +15,7 @@ from racecheck.report.picture.trees import Entry, trees
 from racecheck.report.sentence import plain, sentence
 from racecheck.targets.programs import Launch
 from tests.support import pictures
-from tests.support.builders import op, outcome, returned
+from tests.support.builders import died, op, outcome, raised, returned
 
 SAID = {
     "race": "Rank 1 did rmdir ckpt (line 10), and then rank 0's rmdir ckpt (line 10) failed with ENOENT",
@@ -87,6 +88,17 @@ def test_a_failure_without_another_rank_is_said_alone() -> None:
     violation = pictures.Violation("no-file-errors", "PermissionError on rank 0: a", (0,), (0,))
     found = decisive(run, [violation])
     assert plain(sentence(run, [violation], found)) == "Rank 0's rename a -> b failed with EPERM"
+
+
+def test_the_launcher_s_signal_is_not_what_killed_the_run() -> None:
+    trace = [op("1 mkdir a"), op("0 mkdir a", errno="EEXIST"), signal_op(1, "1", "SIGTERM")]
+    run = outcome(raised("FileExistsError", "a", errno="EEXIST", path="a"), died(signal="SIGTERM"), trace=trace)
+    violation = pictures.Violation("no-file-errors", "FileExistsError on rank 0: a", (0,), (1,))
+    found = decisive(run, [violation])
+    assert dict(found.roles) == {0: "cause", 1: "victim"}
+    assert (
+        plain(sentence(run, [violation], found)) == "Rank 1 did mkdir a, and then rank 0's mkdir a failed with EEXIST"
+    )
 
 
 def test_writers_of_a_file_that_a_message_names_are_shown() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from dataclasses import replace
 from itertools import combinations
 from random import Random
 from typing import NamedTuple
@@ -12,6 +13,7 @@ import pytest
 from racecheck import Op, Outcome, Violation, World
 from racecheck.invariants import no_deadlock
 from racecheck.model.nouns import Constraint, Invariant, OpName, Point, Returned
+from racecheck.model.ops.launcher_ops import signal_op
 from racecheck.scheduling.explain import explain
 from racecheck.scheduling.minimise import Change, Failure, critical_pair, fewest_orderings, same_failure, shrink
 from racecheck.scheduling.minimise.hitting_set import smallest_hitting_set
@@ -253,6 +255,13 @@ def test_an_order_in_which_something_else_fails_is_no_pair() -> None:
     assert (critical.pair, {*critical.others}) == (None, {"another failure"})
     alone = same_failure(found, next(no_errors(found)), [no_errors])
     assert critical_pair(found, attempts(program), alone).pair is not None
+
+
+def test_the_launcher_s_signal_after_a_failure_is_no_fault() -> None:
+    race = RACES["exists, mkdir"]
+    least, fails = minimal(race)
+    ended = replace(least, trace=(*least.trace, signal_op(1, "1", "SIGTERM")))
+    assert critical_pair(ended, attempts(race.program), fails).pair is not None
 
 
 WINDOW = Program(

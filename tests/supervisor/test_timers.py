@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import signal
 from typing import Any
 
 import pytest
@@ -55,6 +56,14 @@ def test_a_signal_without_a_handler_ends_the_rank(session: Session) -> None:
     outcome = run(session, "dies", file="timers")
     assert outcome.results == (Died(signal="SIGALRM", output=""),)
     assert not outcome.disk
+
+
+def test_a_child_that_its_timer_ends_is_gone_before_the_run_goes_on(session: Session) -> None:
+    """Otherwise two runs of one schedule differ."""
+    report = searched(session, "child_dies")
+    assert (report.verdict, report.reasons) == (Verdict.PASS, ())
+    assert report.outcome is not None
+    assert values(report.outcome) == [-signal.SIGALRM] * 2
 
 
 def test_timers_of_processor_time_are_named(session: Session) -> None:

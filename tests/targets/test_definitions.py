@@ -94,6 +94,7 @@ def test_the_rest_does_not_count(tmp_path: Path, old: str, new: str) -> None:
         ("ranks=2, invariants", "ranks=3, invariants", {"racing"}),
         ("import os\n", "import os as os\n", {"os"}),
         ("import os\n", "import os\nos.umask(0)\n", {"what the file does when it is imported"}),
+        ("import os\n", "import os\nfrom os.path import *\n", {"what the file does when it is imported"}),
         ("import os\n", "import os\nLIMIT += 1\n", {"LIMIT", "what the file does when it is imported"}),
         ("def racing", "def renamed", {"the file", "racing"}),
     ],

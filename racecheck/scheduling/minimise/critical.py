@@ -14,6 +14,7 @@ from typing import Literal
 
 from racecheck.model.nouns import Event, Op, Outcome, Violation
 from racecheck.model.ops.footprint import depends
+from racecheck.model.ops.launcher_ops import is_of_launcher
 from racecheck.scheduling import file_times
 from racecheck.scheduling.happens_before import Order, Step, is_step
 from racecheck.scheduling.minimise.attempts import Attempt, Counted, Spent
@@ -66,11 +67,11 @@ class Critical:
 def critical_pair(outcome: Outcome, attempt: Attempt, failure: Failure, *, budget: int = 100) -> Critical:
     """Reverse pairs of a failing run, one at a time, until a run passes.
 
-    Of a run in which ranks were killed no pair is critical: where they were killed decides.
+    Of a run in which a fault killed ranks no pair is looked for: the other order would be killed elsewhere.
     """
     violation = failure(outcome)
     assert violation is not None, "a run that has not the failure has no pair that is critical for it"
-    if any(op.call == "kill" for op in outcome.ops):
+    if any(op.call == "kill" and op.fault and not is_of_launcher(op) for op in outcome.ops):
         return Critical(None, 0, cut=False, is_killed=True)
     counted, others = Counted(attempt, budget), list[Change]()
     try:

@@ -48,7 +48,7 @@ _LADDER = (10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100)
 _GIL_INTERVAL = 6 * _MILLISECOND
 _FUTEX_COMMAND, _FUTEX_REALTIME = 0x7F, 0x100
 _ABSOLUTE = 1
-_CLOCKS = frozenset({0, 1, 7, 8, 9, 11})
+REAL_CLOCKS = frozenset({0, 1, 7, 8, 9, 11})
 """Clocks that advance while nothing runs: clock_getres(2)."""
 _EITHER_POOL, _MOST_RANDOM = 0b110, 1 << 25
 _CLONE_THREAD = 0x10000
@@ -240,7 +240,7 @@ def _can_sleep(request: Request) -> bool:
         seconds, nanoseconds = _timespec(request)
     except OSError:
         return False
-    known = request.call.name == "nanosleep" or request.number("clock") in _CLOCKS
+    known = request.call.name == "nanosleep" or request.number("clock") in REAL_CLOCKS
     return known and seconds >= 0 and 0 <= nanoseconds < 1_000_000_000
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from racecheck.kernel import proc
 from racecheck.model.nouns import Op, Result
-from racecheck.supervisor.calls.bookkeeping import round_up
+from racecheck.supervisor.calls.bookkeeping import REAL_CLOCKS, round_up
 from racecheck.supervisor.calls.perform import Answer
 from racecheck.supervisor.effects.fault_injection import end
 from racecheck.supervisor.run.state import Over, State
@@ -171,7 +171,7 @@ class Timers:
             return
         with suppress(ProcessLookupError):
             os.kill(pid, timer.number)
-        rank.running, rank.asleep = True, False
+        rank.running, rank.asleep, rank.kills = True, False, True
         if task.request is not None and task.request.call.family == "sleep" and proc.is_caught(pid, timer.number):
             task.request.left = max(0, task.request.until - state.time.elapsed)
             task.request.until = state.time.elapsed
@@ -195,11 +195,7 @@ def _known(pid: int) -> dict[int, _Known]:
         int(id_): _Known(int(number), int(target) if kind == "tid" else 0, int(clock))
         for id_, number, kind, target, clock in re.findall(form, text)
     }
-    return {id_: each for id_, each in found.items() if each.number <= _LAST_STANDARD and each.clock in _CLOCKS}
-
-
-_CLOCKS = frozenset({0, 1, 7, 8, 9, 11})
-"""Those that advance while nothing runs: clock_getres(2)."""
+    return {id_: each for id_, each in found.items() if each.number <= _LAST_STANDARD and each.clock in REAL_CLOCKS}
 
 
 def _place(timer: Timer) -> tuple[int, int, str, int]:
