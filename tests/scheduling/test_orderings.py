@@ -260,7 +260,8 @@ def test_an_order_in_which_something_else_fails_is_no_pair() -> None:
 def test_the_launcher_s_signal_after_a_failure_is_no_fault() -> None:
     race = RACES["exists, mkdir"]
     least, fails = minimal(race)
-    ended = replace(least, trace=(*least.trace, signal_op(1, "1", "SIGTERM")))
+    signalled = replace(signal_op(1, "1", "SIGTERM"), clock={"1": 99})
+    ended = replace(least, trace=(*least.trace, signalled))
     assert critical_pair(ended, attempts(race.program), fails).pair is not None
 
 

@@ -58,7 +58,7 @@ def test_a_signal_without_a_handler_ends_the_rank(session: Session) -> None:
     assert not outcome.disk
 
 
-def test_a_child_that_its_timer_ends_is_gone_before_the_run_goes_on(session: Session) -> None:
+def test_the_run_waits_for_the_end_of_a_child_that_a_timer_ends(session: Session) -> None:
     """Otherwise two runs of one schedule differ."""
     report = searched(session, "child_dies")
     assert (report.verdict, report.reasons) == (Verdict.PASS, ())
