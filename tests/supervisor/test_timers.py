@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import multiprocessing
 import signal
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from racecheck.explore.search import Report, Search, explore
 from racecheck.model.nouns import Died, Verdict
 from racecheck.processes.session import Session
+from racecheck.supervisor.effects.timers import Timer
+from racecheck.supervisor.threads.tasks import Process
 from tests.programs import timers
 from tests.support.controlled_runs import controlled, run, values
 from tests.support.targets import target
@@ -45,6 +48,17 @@ def test_a_program_returns_what_it_returns_without_racecheck(
     outcome = controlled(session, "timers", f"{name}_on_ranks")
     assert [json.dumps(each) for each in values(outcome)] == [really[name]] * 2
     assert outcome.seconds < 5, "it takes no real time"
+
+
+def test_timers_due_at_once_come_in_the_order_of_ranks_whichever_was_armed_first() -> None:
+    def of(rank: int, pid: int, until: int) -> Timer:
+        names = {7: f"{rank}", 8: f"{rank}.1"}
+        owner = SimpleNamespace(number=rank, task=lambda each: SimpleNamespace(name=names[each]))
+        return Timer(cast("Process", SimpleNamespace(rank=owner, pid=pid)), until, 0)
+
+    armed = [of(1, 7, 5), of(0, 8, 5), of(0, 7, 5), of(1, 8, 4)]
+    ordered = sorted(armed, key=lambda each: each.place)
+    assert [armed.index(each) for each in ordered] == [3, 2, 1, 0]
 
 
 def searched(session: Session, name: str, schedules: int = 20) -> Report:

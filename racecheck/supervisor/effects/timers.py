@@ -51,6 +51,12 @@ class Timer:
     id: int = -1
     thread: int = 0
 
+    @property
+    def place(self) -> tuple[int, int, str, int]:
+        """Its place among timers: those due at the same time come in the order of ranks, then of processes."""
+        rank = self.process.rank
+        return self.until, rank.number, rank.task(self.process.pid).name, self.id
+
 
 class Timers:
     """The armed timers of a run."""
@@ -143,7 +149,7 @@ class Timers:
         Returns whether it was sent.  Raises `Over` where timers run out and nothing else happens any more.
         """
         self._armed = {key: each for key, each in self._armed.items() if _is_there(each)}
-        timer = min(self._armed.values(), key=_place, default=None)
+        timer = min(self._armed.values(), key=lambda each: each.place, default=None)
         if timer is None or max(self._state.time.elapsed, soonest) < timer.until:
             return False
         self._row = self._row + 1 if len(self._state.trace) == self._events else 1
@@ -196,12 +202,6 @@ def _known(pid: int) -> dict[int, _Known]:
         for id_, number, kind, target, clock in re.findall(form, text)
     }
     return {id_: each for id_, each in found.items() if each.number <= _LAST_STANDARD and each.clock in REAL_CLOCKS}
-
-
-def _place(timer: Timer) -> tuple[int, int, str, int]:
-    """Return the order of timers: those that are due at the same time come in the order of ranks, then of processes."""
-    rank = timer.process.rank
-    return timer.until, rank.number, rank.task(timer.process.pid).name, timer.id
 
 
 def _is_there(timer: Timer) -> bool:
