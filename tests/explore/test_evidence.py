@@ -92,6 +92,17 @@ def writing(rank):
         (rank.path / "file").write_text("1")
 """
 
+LONG = """
+import racecheck
+
+@racecheck.scenario(ranks=2)
+def writing(rank):
+    if rank.rank == 0:
+        (rank.path / "file").write_bytes(bytes(8192))
+    elif (rank.path / "file").exists():
+        assert len((rank.path / "file").read_bytes()) == 8192
+"""
+
 CRASH = """
 import os, racecheck
 
@@ -154,6 +165,11 @@ def test_of_killed_ranks_no_pair_is_looked_for(cli: Cli) -> None:
     found, _ = evidence_of(cli, "killed.py", KILLED, "saving")
     assert found.pair == ()
     assert "No pair was looked for: a fault killed ranks." in cli.out
+
+
+def test_a_proof_names_the_calls_that_it_took_for_one_step(cli: Cli) -> None:
+    _, evidence = evidence_of(cli, "long.py", LONG, "writing")
+    assert evidence.proof.endswith("(each call is one step)")
 
 
 def test_a_proof_of_orderings_is_said_and_kept(cli: Cli) -> None:

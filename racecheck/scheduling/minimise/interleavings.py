@@ -14,6 +14,7 @@ from racecheck.scheduling import file_times, strategies
 from racecheck.scheduling.claims import Claim, of_run
 from racecheck.scheduling.minimise.attempts import Attempt, Spent
 from racecheck.scheduling.minimise.failure import Fails
+from racecheck.scheduling.parts import CONDITION, Parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +48,18 @@ class Interleavings:
 def interleavings(world: World, attempt: Attempt, fails: Fails) -> Interleavings:
     """Run the world under DPOR until nothing is left to try, or the attempt is spent."""
     runs: list[tuple[Outcome, bool]] = []
-    claim = Claim(proves=True)
+    claim, parts, has_parts = Claim(proves=True), Parts(world), False
     try:
         strategy = strategies.make("dpor", world)
         while strategy.begin(Random(0)):
             outcome = attempt(world, strategy)
             runs.append((outcome, fails(outcome) is not None))
             claim = claim.join(of_run(outcome))
+            has_parts |= parts.learn(outcome) or parts.stay_whole
     except (Spent, UsageError, CannotRun, InternalError, strategies.Diverged):
         return Interleavings(runs, Claim())
+    if has_parts:
+        claim = claim.join(Claim(proves=True, conditions=(CONDITION,)))
     return Interleavings(runs, claim.join(strategy.claim()))
 
 
