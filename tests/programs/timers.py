@@ -33,29 +33,30 @@ def _count(number: int = signal.SIGALRM) -> list[int]:
 
 def alarms() -> Any:
     hits = _count()
-    before = signal.alarm(2)
+    before = signal.alarm(200)
     again = signal.alarm(1)
     time.sleep(3)
-    return [before, again, signal.alarm(0), len(hits)]
+    return [before, 190 < again <= 200, signal.alarm(0), len(hits)]
 
 
 def intervals() -> Any:
     hits = _count()
     before = signal.setitimer(signal.ITIMER_REAL, 0.3, 0.2)
-    end = time.monotonic() + 1
-    while time.monotonic() < end:
+    begun = time.monotonic()
+    while len(hits) < 4:
         time.sleep(0.05)
+    is_late = time.monotonic() - begun >= 0.9
     _, every = signal.setitimer(signal.ITIMER_REAL, 0)
-    return [before, len(hits), every, signal.getitimer(signal.ITIMER_REAL)]
+    return [before, is_late, every, signal.getitimer(signal.ITIMER_REAL)]
 
 
 def left() -> Any:
-    """What is left of a timer, in whole seconds."""
+    """What is left of a timer: a busy machine may take some seconds more."""
     signal.setitimer(signal.ITIMER_REAL, 100.5, 7)
     time.sleep(0.2)
     now, every = signal.getitimer(signal.ITIMER_REAL)
     rest = signal.alarm(0)
-    return [int(now), every, rest]
+    return [90 < now <= 100.3, every, 90 < rest <= 100]
 
 
 def interrupted() -> Any:
@@ -102,7 +103,7 @@ def posix() -> Any:
     _LIBC.timer_settime(id_.value, 0, ctypes.byref(_Spec(3, 0, 50, 0)), ctypes.byref(old))
     seen += [old.every_s, old.value_s, old.value_ns]
     _LIBC.timer_gettime(id_.value, ctypes.byref(old))
-    seen += [old.every_s, old.value_s in {49, 50}]
+    seen += [old.every_s, 40 <= old.value_s <= 50]
     _LIBC.timer_settime(id_.value, 0, ctypes.byref(_Spec(0, 0, 1, 0)), None)
     _LIBC.timer_delete(id_.value)
     time.sleep(2)
@@ -137,7 +138,7 @@ def not_inherited() -> Any:
     child = os.fork()
     if not child:
         os._exit(7 if signal.getitimer(signal.ITIMER_REAL) == (0, 0) else 8)
-    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), signal.alarm(0)]
+    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 20 < signal.alarm(0) <= 30]
 
 
 def kept_by_exec() -> Any:
