@@ -23,7 +23,7 @@ from racecheck.explore.evidence import gather
 from racecheck.explore.findings import Finding, reference, save, versions
 from racecheck.explore.resume import Cut, Known, Past, cut
 from racecheck.explore.runner import Progress, confirm, run_free, run_once, warm_up
-from racecheck.invariants import all_shards_present, judge, name_of, wants_contents
+from racecheck.invariants import UNJUDGED, all_shards_present, judge, name_of, wants_contents
 from racecheck.invariants.series import count
 from racecheck.model.compare import effect, fingerprint
 from racecheck.model.errors import CannotRun, InternalError, UsageError
@@ -169,7 +169,9 @@ class _Exploration:
         self.started = time.perf_counter()
         self.strategy = self._make()
         self.past = past = search.earlier.past if search.earlier is not None else Past()
-        self.judged = Judgement(past.verdict, [each.violation for each in past.violations], past.reasons)
+        self.judged = Judgement(past.verdict, [each.violation for each in past.violations])
+        self.unjudged: dict[str, str] = {}
+        self._add(Judgement(past.verdict, reasons=past.reasons))
         self.endings: dict[Effect, Ending] = {}
         self.seen: set[str] = {*past.seen}
         self.done, self.begun = 0, past.begun
@@ -336,7 +338,7 @@ class _Exploration:
             self.endings[way] = Ending(1, self.begun - 1, outcome, found)
         else:
             self.endings[way] = replace(known, runs=known.runs + 1)
-        self.judged = _merge(self.judged, judgement)
+        self._add(judgement)
         self.shown = self.shown.join(of_run(outcome))
         self.coverage = merged(self.coverage, outcome.coverage)
         self.seen.add(fingerprint(outcome))
@@ -372,17 +374,28 @@ class _Exploration:
             times + crashes.judged * (fault.what == "crash")
             for fault, times in zip(self.search.world.faults, self.fired, strict=True)
         ]
-        self.judged = _merge(
-            self.judged, Judgement(Verdict.UNKNOWN, reasons=[*crashes.reasons]) if crashes.reasons else _PASS
-        )
+        self._add(Judgement(Verdict.UNKNOWN, reasons=[*crashes.reasons]) if crashes.reasons else _PASS)
         for group in crashes.groups:
             broken = group.witnesses[0].outcome
             judgement = judge(broken, self.search.invariants)
             found = _keep(self.search, broken, judgement, self.begun - 1)
             way = (group.violation.invariant, group.violation.message, group.lines)
             self.endings.setdefault(way, Ending(group.states, self.begun - 1, broken, found))
-            self.judged = _merge(self.judged, judgement)
+            self._add(judgement)
         self.interrupted |= crashes.interrupted
+
+    def _add(self, judgement: Judgement) -> None:
+        """Add what was judged.
+
+        Invariants that could not judge a run are kept apart, each with its first reason: they end no search, since the
+        other invariants, and other runs, may still show a violation.
+        """
+        doubts = [each for each in judgement.reasons if UNJUDGED not in each]
+        for reason in judgement.reasons:
+            if UNJUDGED in reason:
+                self.unjudged.setdefault(reason.partition(UNJUDGED)[0], reason)
+        verdict = judgement.verdict if doubts or judgement.verdict is Verdict.FAIL else Verdict.PASS
+        self.judged = _merge(self.judged, Judgement(verdict, judgement.violations, doubts))
 
     def _judge(self, outcome: Outcome) -> Judgement:
         """Judge a run.  If it does not repeat, its violations are only a reason for doubt."""
@@ -404,7 +417,7 @@ class _Exploration:
 
     def _doubt(self, reason: str) -> None:
         self._lower(reason)
-        self.judged = _merge(self.judged, Judgement(Verdict.UNKNOWN, reasons=[reason]))
+        self._add(Judgement(Verdict.UNKNOWN, reasons=[reason]))
 
     def _check_determinism(self, first: Outcome) -> tuple[bool, Outcome]:
         """Run the first run twice; returns whether names were learned from that, and the run as it is then shown."""
@@ -450,7 +463,7 @@ class _Exploration:
             interrupted=self.interrupted,
             endings=tuple(self.endings.values()),
             violations=(*(failing.violations if failing is not None else ()), *_found_before(self.past)),
-            reasons=(*self.judged.reasons, *why),
+            reasons=(*self.judged.reasons, *self.unjudged.values(), *why),
             coverage=_sized(self.coverage, outcome),
             outcome=outcome if failing is not None or not self.past.violations else None,
             schedule_number=failing.number if failing is not None else self.begun - 1,
@@ -466,10 +479,10 @@ class _Exploration:
             why = [f"interrupted after {runs} of {most} schedules"]
         elif not runs:
             why = ["no schedule was run"]
-        else:
+        elif not self.judged.reasons:  # else the search may have ended before it came to where a fault hits
             counted = zip(self.search.world.faults, self.fired, strict=True)
             why = [f"never reached: {faults.text(each)}" for each, times in counted if not times]
-        return max(self.judged.verdict, Verdict.UNKNOWN if why else Verdict.PASS), why
+        return max(self.judged.verdict, Verdict.UNKNOWN if why or self.unjudged else Verdict.PASS), why
 
     def _cut(self) -> Cut | None:
         """Return where the search stands, if there is more to try."""
@@ -484,8 +497,9 @@ class _Exploration:
     def _past(self) -> Past:
         found = [one for ending in self.endings.values() for one in ending.violations]
         known = [Known(each.violation, str(each.finding) if each.finding else "") for each in found]
+        reasons = (*self.judged.reasons, *self.unjudged.values())
         return Past(
-            self.judged.verdict, _distinct((*self.past.violations, *known)), tuple(self.judged.reasons),
+            self.judged.verdict, _distinct((*self.past.violations, *known)), reasons,
             self.shown.join(lowered(self.crashing.claim().doubts)), self.coverage, self.begun,
             self.past.runs + self.done, tuple(sorted(self.seen)), tuple(self.fired), self.crashing.done,
         )  # fmt: skip

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from racecheck.invariants.disk import PATTERNS, listed, matches
+from racecheck.invariants.disk import is_temporary, listed, matches
 from racecheck.invariants.events import done, has_own_disks, is_below, on_disk, touched
 from racecheck.invariants.excuses import is_cut
 from racecheck.invariants.failures import describe, failures
@@ -47,13 +47,17 @@ def all_shards_present(outcome: Outcome) -> Iterator[Violation]:
 
     A checkpoint that lacks a shard is noticed only when it is needed, at the restart after a crash.  Where nodes have
     disks of their own, each node's part is judged for itself: a rank can read only its own node's disk.  What has a
-    temporary name is no checkpoint yet.  One violation for each checkpoint directory.
+    temporary name is no checkpoint yet, unless ranks name it.  One violation for each checkpoint directory.
 
     A file that holds other things than weights, or in a form that cannot be read here, leaves it open.  After a crash
     or a failed save, only the checkpoint of the last step whose save has returned on all ranks has to be whole: others
     may have been half written, or half deleted.
     """
-    flaws = [flaw for flaw in (*_content_flaws(outcome), *_orphans(outcome)) if _is_due(outcome, flaw)]
+    every = [
+        *_content_flaws(outcome, _lasting(outcome, outcome.contents)),
+        *_orphans(outcome, _lasting(outcome, outcome.disk)),
+    ]
+    flaws = [flaw for flaw in every if _is_due(outcome, flaw)]
     certain = [flaw for flaw in flaws if flaw.is_certain]
     for directory in sorted({flaw.directory for flaw in certain}):
         of_it = [flaw for flaw in certain if flaw.directory == directory]
@@ -129,18 +133,38 @@ def _check_judged(outcome: Outcome, open_: list[_Flaw]) -> None:
     if is_cut(outcome) and not open_:
         return
     if open_:
-        raise LookupError(f"not judged: {listed([f'{flaw.directory}: {flaw.text}'.lstrip(': ') for flaw in open_])}")
-    lasting = [path for path in outcome.disk if not _is_temporary(path)]
+        raise LookupError(f"not judged: {_listed(open_)}")
+    lasting = _lasting(outcome, outcome.disk)
     if not outcome.contents and any(_METADATA.fullmatch(_name(path)) for path in lasting):
         raise LookupError("the checkpoint's files were not read")
-    if all(map(_is_temporary, outcome.contents)) and not any(path.endswith(".distcp") for path in lasting):
+    if _lasting(outcome, outcome.contents) or any(path.endswith(".distcp") for path in lasting):
+        return
+    if not outcome.contents:
         raise LookupError("no checkpoint to judge: no DCP metadata and no torch.save file")
+    if staged := [*_content_flaws(outcome, outcome.contents), *_orphans(outcome, outcome.disk)]:
+        raise LookupError(f"not judged, since its name looks temporary: {_listed(staged)}")
 
 
-def _content_flaws(outcome: Outcome) -> Iterator[_Flaw]:
-    for path, content in sorted(outcome.contents.items()):
-        if _is_temporary(path):
-            continue
+def _listed(flaws: list[_Flaw]) -> str:
+    return listed([f"{flaw.directory}: {flaw.text}".lstrip(": ") for flaw in flaws])
+
+
+def _lasting(outcome: Outcome, paths: Iterable[str]) -> list[str]:
+    """Return the paths that do not lie in a temporary place, in order; a checkpoint that ranks name is none."""
+    worlds = [outcome, *([outcome.recovery] if outcome.recovery else [])]
+    named = {each.checkpoint for world in worlds for each in world.weights} - {""}
+
+    def is_lasting(path: str) -> bool:
+        inner = _split(outcome, path)[1]
+        owner = max((each for each in named if is_below(inner, each)), key=len, default="")
+        return not is_temporary(inner[len(owner) :])
+
+    return sorted(filter(is_lasting, paths))
+
+
+def _content_flaws(outcome: Outcome, paths: Iterable[str]) -> Iterator[_Flaw]:
+    for path in sorted(paths):
+        content = outcome.contents[path]
         node, inner = _split(outcome, path)
         directory, prefix = inner.rpartition("/")[0], f"on node {node} " if node else ""
         if content.problem:
@@ -153,19 +177,19 @@ def _content_flaws(outcome: Outcome) -> Iterator[_Flaw]:
             yield _Flaw(directory, file, f"{prefix}{problem} ({listed(names)})")
 
 
-def _orphans(outcome: Outcome) -> Iterator[_Flaw]:
+def _orphans(outcome: Outcome, paths: Iterable[str]) -> Iterator[_Flaw]:
     """Return directories with shards of DCP and without metadata."""
     shards: dict[str, list[str]] = {}
-    for path in sorted(outcome.disk):
-        if path.endswith(".distcp") and not _is_temporary(path):
+    for path in sorted(paths):
+        if path.endswith(".distcp"):
             shards.setdefault(path.rpartition("/")[0], []).append(path)
     described = {path.rpartition("/")[0] for path in outcome.disk if _METADATA.fullmatch(_name(path))}
-    for where, paths in shards.items():
+    for where, found in shards.items():
         if where not in described:
-            node, inner = _split(outcome, paths[0])
-            names = ", ".join(map(_name, paths[:_SHOWN_EVENTS]))
+            node, inner = _split(outcome, found[0])
+            names = ", ".join(map(_name, found[:_SHOWN_EVENTS]))
             text = f"{f'node {node}' if node else 'it'} has {names} but no .metadata"
-            yield _Flaw(inner.rpartition("/")[0], paths[0], text)
+            yield _Flaw(inner.rpartition("/")[0], found[0], text)
 
 
 def _split(outcome: Outcome, path: str) -> tuple[str, str]:
@@ -178,10 +202,6 @@ def _split(outcome: Outcome, path: str) -> tuple[str, str]:
 
 def _name(path: str) -> str:
     return path.rpartition("/")[2]
-
-
-def _is_temporary(path: str) -> bool:
-    return any(matches(part, PATTERNS) for part in path.split("/"))
 
 
 def _last_touch(outcome: Outcome, path: str) -> list[int]:

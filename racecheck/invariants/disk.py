@@ -49,6 +49,11 @@ def nothing_outside(outcome: Outcome) -> Iterator[Violation]:
         yield Violation("nothing-outside", f"written outside the watched directory: {listed(written)}")
 
 
+def is_temporary(path: str) -> bool:
+    """Return whether any part of a path looks temporary, or like a lock."""
+    return any(matches(part, PATTERNS) for part in path.split("/"))
+
+
 def matches(path: str, patterns: Sequence[str]) -> bool:
     """Return whether the name at the end of a path has one of these forms."""
     return any(fnmatchcase(path.rpartition("/")[2], pattern) for pattern in patterns)

@@ -61,3 +61,8 @@ def touched(op: Op) -> tuple[str, ...]:
 def is_below(path: str, directory: str) -> bool:
     """Return whether a path is a directory or in it."""
     return path == directory or path.startswith(f"{directory}/")
+
+
+def is_before(one: Op, other: Op) -> bool:
+    """Return whether an op comes before another by the order of threads and collectives, whatever the schedule."""
+    return 0 < one.clock.get(one.thread, 0) <= other.clock.get(one.thread, 0)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from racecheck.invariants.disk import is_temporary
 from racecheck.invariants.events import (
     changed,
     done,
@@ -40,8 +42,9 @@ def atomic_publish(
 
     After a crash, whatever survived of the pointer has to name something that survived, too.
 
-    ``pointer`` is the name of a file or of a symbolic link, in whatever directory.  ``named`` turns what it says into
-    the checkpoint's path, where that is not simply it.
+    ``pointer`` is the name of a file or of a symbolic link, in whatever directory; with a slash it is the one path from
+    the watched directory (``./latest``).  A pointer that a rank prepares elsewhere counts once it is moved into place.
+    ``named`` turns what it says into the checkpoint's path, where that is not simply it.
     """
     walk = _Walk(outcome, pointer, named or str)
     for index, op in done(outcome):
@@ -78,7 +81,7 @@ class _Walk:
     ``texts`` are what small files and links hold that were made on the way, by path on disk; ``whole`` the files that
     are to be written from the start; ``emptied`` says by which event and rank a pointer became empty; ``unknown``
     are the pointers of which the trace does not say what they came to name; ``said`` is all that pointers have named,
-    by path and digest.
+    by path and digest.  ``staged`` are paths with a pointer's name where one is only prepared.
     """
 
     outcome: Outcome
@@ -89,6 +92,7 @@ class _Walk:
     current: dict[str, Published] = field(default_factory=dict)
     emptied: dict[str, tuple[int, int]] = field(default_factory=dict)
     reported: set[tuple[str, int]] = field(default_factory=set)
+    staged: set[str] = field(default_factory=set)
     unknown: list[str] = field(default_factory=list)
     said: dict[tuple[str, str], Published] = field(default_factory=dict)
     known: frozenset[str] = frozenset()
@@ -100,9 +104,38 @@ class _Walk:
         for index, op in done(self.outcome):
             for path in touched(op):
                 self.last[on_disk(self.outcome, op, path)] = index
+        self.staged = self._staging()
 
     def is_pointer(self, path: str) -> bool:
-        return f"/{path}".endswith(f"/{self.pointer}")
+        return self._is_named(path) and path not in self.staged
+
+    def _is_named(self, path: str) -> bool:
+        if "/" not in self.pointer:
+            return posixpath.basename(path) == self.pointer
+        inner = path.partition("/")[2] if has_own_disks(self.outcome) else path
+        return inner == posixpath.normpath(self.pointer)
+
+    def _staging(self) -> set[str]:
+        """Return where pointers are prepared: what is moved to another's place, or lies in a temporary directory.
+
+        What a rank reads that another one writes is in use.
+        """
+        writers: dict[str, set[int]] = defaultdict(set)
+        readers: dict[str, set[int]] = defaultdict(set)
+        moved = set[str]()
+        for _, op in done(self.outcome):
+            paths = [on_disk(self.outcome, op, place.path) for place in op.places]
+            if op.call in {"rename", "link"} and all(map(self._is_named, paths)):
+                moved.add(paths[0])
+            for path in [on_disk(self.outcome, op, each) for each in touched(op)]:
+                writers[path].add(op.rank)
+            for path in paths if op.call in {*_READS, "readlink"} else ():
+                readers[path].add(op.rank)
+        every = set(filter(self._is_named, self.known))
+        temporary = {path for path in every if is_temporary(posixpath.dirname(path))}
+        is_all = not is_cut(self.outcome) and not every - moved - temporary
+        staged = moved if is_all else moved | temporary
+        return {path for path in staged if readers[path] <= writers[path]}
 
     def step(self, index: int, op: Op) -> Iterator[Violation]:
         yield from self._seen_empty(index, op)

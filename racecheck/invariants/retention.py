@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from racecheck.invariants.disk import PATTERNS, matches
-from racecheck.invariants.events import is_below, on_disk, opens_for_writing
+from racecheck.invariants.events import changed, done, is_before, is_below, on_disk, opens_for_writing
 from racecheck.invariants.excuses import is_cut
 from racecheck.invariants.publishing import Published, followed
 from racecheck.invariants.saves import Save, saves
@@ -16,12 +16,14 @@ from racecheck.model.nouns import Op, Outcome, Violation
 def gc_safety(outcome: Outcome, pointer: str = "latest") -> Iterator[Violation]:
     """No rank deletes the last checkpoint that all ranks saved, the one that ``latest`` names, or one in use.
 
-    An old checkpoint may go when the save of a newer one has returned on all ranks and, where there is a pointer, that
-    names it; until then a crash leaves none.  Which checkpoints there are is what ranks say with `Rank.acked` and
-    ``at``, also of those that were there before the run.  One is in use while another rank has a file of it open for
-    reading: over NFS, and in a checkpoint of several files, that reader fails.
+    An old checkpoint may go when a newer one is complete and, where there is a pointer, that names it; until then a
+    crash leaves none.  A checkpoint is complete when its save has returned on all ranks, or, within the save, after the
+    last change to it.  Which checkpoints there are is what ranks say with `Rank.acked` and ``at``, also of those that
+    were there before the run.  One is in use while another rank has a file of it open for reading: over NFS, and in a
+    checkpoint of several files, that reader fails.
 
     What overwrites a checkpoint in place deletes it, too, if it removes files.  Temporary names do not count.
+    ``pointer`` is as in `atomic_publish`.
     """
     walk, before = _Walk(outcome), dict[str, Published]()
     for index, op, pointers in followed(outcome, pointer):
@@ -43,9 +45,9 @@ class _Reader:
 class _Walk:
     """The state of all checkpoints while the trace goes by.
 
-    ``complete`` are those that all ranks have saved, by path (without the node); ``waiting`` are the saves that will
-    return later; ``readers`` are files open for reading, by open file, and ``opened`` those whose open file is not
-    known yet.
+    ``complete`` are those that all ranks have saved, by path (without the node); ``waiting`` are the saves that will be
+    complete later, each with the number of events until then; ``readers`` are files open for reading, by open file, and
+    ``opened`` those whose open file is not known yet.
     """
 
     outcome: Outcome
@@ -53,15 +55,16 @@ class _Walk:
     reported: set[str] = field(default_factory=set)
     readers: dict[int, _Reader] = field(default_factory=dict)
     opened: list[_Reader] = field(default_factory=list)
-    waiting: list[Save] = field(default_factory=list)
+    waiting: list[tuple[int, Save]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.waiting = [save for save in saves(self.outcome) if save.is_acked]
+        self.waiting = [(_completed(self.outcome, save), save) for save in saves(self.outcome) if save.is_acked]
 
     def step(self, index: int, op: Op, pointers: Mapping[str, Published]) -> Iterator[Violation]:
-        for save in [save for save in self.waiting if save.since <= index]:
-            self.waiting.remove(save)
-            self.complete |= dict.fromkeys(save.checkpoints, save)
+        for since, save in [*self.waiting]:
+            if since <= index:
+                self.waiting.remove((since, save))
+                self.complete |= dict.fromkeys(save.checkpoints, save)
         if op.call in {"unlink", "rmdir"}:
             yield from self._delete(index, op)
             yield from self._named(index, op, pointers)
@@ -75,9 +78,22 @@ class _Walk:
                 continue
             yield from self._in_use(index, op, path)
             del self.complete[path]
-            if not self.complete:
+            if not self.complete and not self._is_cut_after_another(index, op, path):
                 text = f"rank {op.rank} deletes {path}, the only checkpoint that all ranks had saved (step {save.step})"
                 yield Violation("gc-safety", text, (op.rank,), (index,))
+
+    def _is_cut_after_another(self, index: int, op: Op, path: str) -> bool:
+        """Return whether a kill may be why the save of another checkpoint did not return, which was written before."""
+        if not is_cut(self.outcome):
+            return False
+        for save in saves(self.outcome):
+            is_begun = len(save.begun) == save.ranks and max(save.begun.values()) <= index
+            if save.is_acked or not is_begun or path in save.checkpoints:
+                continue
+            written = [each for _, each in done(self.outcome) if _changes(each, save)]
+            if written and all(is_before(each, op) for each in written):
+                return True
+        return False
 
     def _named(self, index: int, op: Op, pointers: Mapping[str, Published]) -> Iterator[Violation]:
         gone = on_disk(self.outcome, op, op.path)
@@ -112,6 +128,22 @@ class _Walk:
                     self.readers[place.open_file] = reader
             if op.call == "close":
                 self.readers.pop(place.open_file, None)
+
+
+def _completed(outcome: Outcome, save: Save) -> int:
+    """Return after how many events a checkpoint was complete: all ranks had begun, and none changed it any more."""
+    written = [index + 1 for index, op in done(outcome) if index < save.since and _changes(op, save)]
+    if not written or len(save.begun) < save.ranks:
+        return save.since
+    return max(*save.begun.values(), *written)
+
+
+def _changes(op: Op, save: Save) -> bool:
+    """Return whether a successful op changed the save's checkpoint, other than by removing; a rename may move it."""
+    if op.call == "rename":
+        moved = [(place.path, each) for place in op.places for each in save.checkpoints]
+        return any(is_below(path, each) or is_below(each, path) for path, each in moved)
+    return any(is_below(path, each) for path in changed(op) for each in save.checkpoints)
 
 
 def _is_temporary(path: str, checkpoint: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from racecheck.invariants.events import on_disk
+from racecheck.invariants.events import is_before, on_disk
 from racecheck.invariants.excuses import is_cut
 from racecheck.invariants.publishing import Published, followed
 from racecheck.model.nouns import Op, Outcome, Violation, Weights
@@ -71,7 +71,7 @@ def latest_consistency(outcome: Outcome, pointer: str = "latest") -> Iterator[Vi
     """
     walk = _Looks(outcome)
     for index, op, pointers in followed(outcome, pointer):
-        yield from walk.step(index, op, pointers, f"/{on_disk(outcome, op, op.path)}".endswith(f"/{pointer}"))
+        yield from walk.step(index, op, pointers)
     if not walk.versions and not is_cut(outcome):
         raise LookupError(f"no rank published {pointer}")
 
@@ -89,13 +89,13 @@ class _Looks:
     seen: dict[tuple[int, str], int] = field(default_factory=dict)
     reported: set[tuple[int, str, int]] = field(default_factory=set)
 
-    def step(self, index: int, op: Op, pointers: Mapping[str, Published], is_pointer: bool) -> Iterator[Violation]:
+    def step(self, index: int, op: Op, pointers: Mapping[str, Published]) -> Iterator[Violation]:
         for path, now in pointers.items():
             known = self.versions.setdefault(path, [])
             if not known or known[-1][0] is not now:
                 known.append((now, op))
         path = on_disk(self.outcome, op, op.path)
-        if is_pointer and op.call in _LOOKS and path in pointers:
+        if op.call in _LOOKS and path in pointers:
             yield from self._look(index, op, path, pointers[path])
 
     def _look(self, index: int, op: Op, path: str, now: Published) -> Iterator[Violation]:
@@ -109,7 +109,7 @@ class _Looks:
         self.seen[node, path] = max(before, version)
         if text == now.text or (node, path, now.index) in self.reported:
             return
-        due = [each for each, made in self.versions[path] if each.index > version and _is_before(made, op)]
+        due = [each for each, made in self.versions[path] if each.index > version and is_before(made, op)]
         what = f"rank {op.rank} saw {f'{path} name {text}' if text else f'no {path}'}"
         if due:
             text_ = f"{what}, although rank {due[-1].rank} had already made it name {due[-1].text}"
@@ -131,8 +131,3 @@ def _seen(op: Op) -> str | None:
     if op.result.errno == "ENOENT":
         return ""
     return op.result.text.strip() or None if op.call in {"read", "readlink"} else None
-
-
-def _is_before(one: Op, other: Op) -> bool:
-    """Return whether an op comes before another by the order of threads and collectives, whatever the schedule."""
-    return 0 < one.clock.get(one.thread, 0) <= other.clock.get(one.thread, 0)

@@ -575,6 +575,58 @@ def test_a_replay_that_cannot_be_judged_is_no_pass(cli: Cli, monkeypatch: pytest
     assert "\n      mine could not judge the run: ValueError: cannot say\n" in cli.out
 
 
+SELDOM_JUDGED = """
+import racecheck
+
+def seldom(outcome):
+    if outcome.ops[0].rank == 0:
+        raise LookupError("rank 0 was first")
+    return iter(())
+
+@racecheck.scenario(invariants=[seldom, racecheck.no_file_errors])
+def race(rank):
+    if rank.rank == 0:
+        (rank.path / "ckpt").mkdir()
+    else:
+        (rank.path / "ckpt" / "shard").{how}
+
+@racecheck.scenario(invariants=[seldom, racecheck.no_file_errors], faults=["EIO on unlink"])
+def faulty(rank):
+    race(rank)
+"""
+
+
+def test_an_invariant_that_cannot_judge_a_run_does_not_end_the_search(cli: Cli) -> None:
+    Path("seldom.py").write_text(SELDOM_JUDGED.replace("{how}", "exists()"))
+    assert cli("run", "seldom.py::race", "--json") == 3
+    report = json.loads(cli.out)
+    assert report["schedules"] == 2, "both orders"
+    assert report["reasons"] == ["seldom could not judge the run: LookupError: rank 0 was first"]
+    Path("often.py").write_text(SELDOM_JUDGED.replace("{how}", "mkdir()"))
+    assert cli("run", "often.py::race", "--json", "--strategy", "random") == 1
+    report = json.loads(cli.out)
+    assert report["schedules"] > 1, "the first run could not be judged by all, and did not fail"
+    assert [each["invariant"] for each in report["violations"]] == ["no-file-errors"]
+
+
+UNCONTROLLED = """
+import racecheck
+
+@racecheck.scenario(faults=["EIO on unlink"])
+def outside(rank):
+    import mmap
+    (rank.path / "f").write_bytes(bytes(4096))
+    with open(rank.path / "f", "r+b") as file, mmap.mmap(file.fileno(), 4096) as mapped:
+        mapped[0] = 1
+"""
+
+
+def test_a_search_that_could_not_continue_says_nothing_of_faults_that_were_not_reached(cli: Cli) -> None:
+    Path("cut_search.py").write_text(UNCONTROLLED)
+    assert cli("run", "cut_search.py::outside", "--json") == 3
+    assert not [each for each in json.loads(cli.out)["reasons"] if "never reached" in each]
+
+
 def test_names_that_are_no_text_can_be_printed() -> None:
     text = search_text(report(message="ckpt/\udcff\x1b[31m\n"), 9, Page())
     assert r"ckpt/\xff\x1b[31m\n" in text

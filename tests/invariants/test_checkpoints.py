@@ -24,7 +24,19 @@ from racecheck.invariants import (
     wants_contents,
 )
 from racecheck.invariants.checkpoints import FOREIGN, TOO_LARGE, UNSUPPORTED
-from racecheck.model.nouns import Content, DiskEntry, Event, Invariant, Mismatch, Op, Outcome, Verdict, Violation, World
+from racecheck.model.nouns import (
+    Content,
+    Crash,
+    DiskEntry,
+    Event,
+    Invariant,
+    Mismatch,
+    Op,
+    Outcome,
+    Verdict,
+    Violation,
+    World,
+)
 from tests.support.builders import (
     loaded,
     metadata,
@@ -162,7 +174,22 @@ def test_what_has_a_temporary_name_is_no_checkpoint_yet() -> None:
     )
     assert messages(all_shards_present, judged) == []
     alone = two(contents={"model.pt.tmp": torn}, disk=["model.pt.tmp"])
-    assert "no checkpoint to judge" in reason(all_shards_present, alone)
+    assert "not judged, since its name looks temporary: model.pt.tmp: it is empty" in reason(all_shards_present, alone)
+    nothing = two(disk=["model.tmp"])
+    assert "no checkpoint to judge" in reason(all_shards_present, nothing)
+
+
+def test_a_checkpoint_that_ranks_name_is_judged_whatever_its_name() -> None:
+    torn, at = Content("torch", "it is empty"), "tmp_run/step_2"
+    for weights in ((saved(0, 2, at, w="w2"),), (loaded(0, 2, at=at, w="w2"),)):
+        judged = two(contents={f"{at}/model.pt": torn, f"{at}/a.tmp": torn}, disk=[f"{at}/model.pt"], weights=weights)
+        assert messages(all_shards_present, judged) == [f"{at}: model.pt: it is empty"]
+
+
+def test_a_whole_checkpoint_with_a_temporary_name_is_whole() -> None:
+    there = metadata(piece("w", "tmp_run/__0_0.distcp"))
+    judged = two(contents={"tmp_run/.metadata": there}, disk=["tmp_run/.metadata", "tmp_run/__0_0.distcp"])
+    assert messages(all_shards_present, judged) == []
 
 
 @pytest.mark.parametrize("why", [f"holds a.B, {FOREIGN}", f"it has 9 bytes, {TOO_LARGE}", f"by a; {UNSUPPORTED}"])
@@ -565,6 +592,54 @@ def test_a_pointer_whose_text_is_not_known_is_not_judged() -> None:
     told = replace(op("0 symlink latest"), result=use("0 read f", 1, inode=1, text="step_1").result)
     assert messages(atomic_publish, two([told, *publish(0, "step_2")], disk=DISK)) == []
     assert len(messages(atomic_publish, two([told, *shard(1, "step_1/w"), *publish(0, "step_2")], disk=DISK))) == 1
+
+
+def staged(where: str, rank: int = 0) -> list[Event]:
+    """Write a pointer elsewhere, with its name."""
+    return [opens(f"{rank} open {where}/latest", "w"), use(f"{rank} write {where}/latest", 2, inode=7, text="step_2")]
+
+
+def test_a_pointer_that_is_only_prepared_names_nothing_yet() -> None:
+    for where in ("stage", "step_2.tmp", ".tmp/a"):
+        early = [*staged(where), *shard(1)]
+        moved = op(f"0 rename {where}/latest -> latest", inode=7)
+        assert messages(atomic_publish, two([*early, moved], disk=DISK)) == []
+        assert len(messages(atomic_publish, two([*early, moved, *shard(1)], disk=DISK))) == 1
+        read = use(f"1 read {where}/latest", 3, inode=7, text="step_2")
+        assert len(messages(atomic_publish, two([*early, read, moved], disk=DISK))) == 1, "it is in use"
+    linked = [*staged("stage"), *shard(1), op("0 link stage/latest -> latest", inode=7)]
+    assert messages(atomic_publish, two(linked, disk=DISK)) == []
+
+
+def test_what_a_crash_leaves_in_a_temporary_directory_is_no_pointer() -> None:
+    disk = {path: entry for path, entry in DISK.items() if not path.startswith("step_2")}
+    left = {**disk, "step_2.tmp/latest": DiskEntry("symlink", target="step_2")}
+    for before in (left, {path: entry for path, entry in left.items() if path != "latest"}):
+        assert messages(atomic_publish, two(staged("step_2.tmp"), disk=before, crash=Crash("ext4", ()))) == []
+
+
+def test_a_pointer_in_a_directory_that_only_looks_temporary_counts() -> None:
+    disk = {f"tmp_run/{path}": entry for path, entry in DISK.items()}
+    assert messages(atomic_publish, two([*staged("tmp_run"), *shard(1, "tmp_run/step_2/w")], disk=disk)) == [
+        "tmp_run/latest named tmp_run/step_2 while rank 1 was still writing tmp_run/step_2/w"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pointer", "violations"), [("latest", 2), ("./latest", 1), ("a/latest", 1), ("other/latest", 0)]
+)
+def test_a_pointer_with_a_slash_is_one_path(pointer: str, violations: int) -> None:
+    disk = {**DISK, "other/latest": DiskEntry("file", 6)}
+    trace = [*staged("a"), *publish(1, "step_2"), *shard(1)]
+    assert len(messages(partial(atomic_publish, pointer=pointer), two(trace, disk=disk))) == violations
+
+
+def test_a_path_to_a_pointer_is_the_same_on_each_node() -> None:
+    disk = {f"node{node}/{path}": entry for node in (0, 1) for path, entry in DISK.items()}
+    judged = outcome(*[returned()] * 4, trace=[*publish(2, "step_2"), *shard(3)], disk=disk, world=TWO_NODES)
+    assert messages(partial(atomic_publish, pointer="./latest"), judged) == [
+        "node1/latest named node1/step_2 while rank 3 was still writing node1/step_2/w"
+    ]
 
 
 def test_without_a_pointer_nothing_is_judged_unless_a_rank_failed() -> None:

@@ -330,6 +330,31 @@ def test_an_old_one_may_go_when_all_have_a_newer_one() -> None:
         assert messages(gc_safety, two(*weights, trace=trace)) == []
 
 
+WRITE_B = [opens("1 open b/f1", "w"), use("1 write b/f1", 3, inode=8, size=4)]
+
+
+def test_a_save_may_delete_the_old_one_after_the_last_change_to_its_own() -> None:
+    weights = (*OLD, *both(2, "b"), *acked(2, 0, 1, at="b", event=9))
+    removed = [RM_A, op("0 rmdir a", inode=4)]
+    for last in ([], [op("1 rename b.tmp -> b", inode=9)], [op("0 rename b/f.tmp -> b/f", inode=9)]):
+        assert messages(gc_safety, two(*weights, trace=[*WRITE_B, *last, *removed])) == []
+        assert len(messages(gc_safety, two(*weights, trace=[*WRITE_B, *removed, *last]))) == bool(last)
+    assert len(messages(gc_safety, two(*weights, trace=[*removed, *WRITE_B]))) == 1
+    late = (*OLD, saved(0, 2, "b", w="w2"), saved(1, 2, "b", event=5, w="w2"), *acked(2, 0, 1, at="b", event=9))
+    assert len(messages(gc_safety, two(*late, trace=[*WRITE_B, *removed]))) == 1, "rank 1 has not begun"
+
+
+def test_a_kill_after_the_deletion_leaves_the_new_one_complete_if_it_was_written_before() -> None:
+    weights, (first, write) = (*OLD, *both(2, "b")), WRITE_B
+    assert isinstance(write, Op)
+    written = [first, replace(write, clock={write.thread: 2})]
+    written[0] = replace(first, clock={write.thread: 1})  # type: ignore[type-var]
+    for seen, violations in ((2, 0), (1, 1)):
+        removed = replace(RM_A, clock={RM_A.thread: 1, write.thread: seen})
+        assert len(messages(gc_safety, two(*weights, trace=[*written, removed, KILL]))) == violations
+        assert len(messages(gc_safety, two(*weights, trace=[*written, removed]))) == 1, "nothing was killed"
+
+
 def test_what_the_pointer_names_is_deleted() -> None:
     newer = (*OLD, *both(2, "b"), *acked(2, 0, 1, at="b"))
     broken = only(gc_safety, two(*newer, trace=[*pointer_to("a"), RM_A, op("0 rmdir a", inode=4)]))
