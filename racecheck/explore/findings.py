@@ -147,14 +147,14 @@ def reference(scenario: Scenario) -> Reference:
     return Reference(scenario.target, definitions.digest(parts), parts)
 
 
-def changes(scenario: Reference, file: Path) -> list[str]:
-    """Return the names of what a scenario uses in its file that has changed; raises `UsageError`.
+def changes(scenario: Reference, file: Path, name: str) -> list[str]:
+    """Return the names of what a scenario of this ``name`` uses in its file that has changed; raises `UsageError`.
 
     Of a reference without parts it is the file.
     """
     if not scenario.parts:
         return [] if source_hash(file) == scenario.source else [definitions.WHOLE]
-    now = _parts(file, scenario.name)
+    now = _parts(file, name)
     if definitions.WHOLE in now:
         return [] if now == scenario.parts else [definitions.WHOLE]
     return sorted(each for each in {*now, *scenario.parts} if now.get(each) != scenario.parts.get(each))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import threading
@@ -20,7 +21,7 @@ from rich.text import Text
 
 from racecheck.model.errors import CannotRun, InternalError, RacecheckError, is_interrupt
 from racecheck.processes.doctor import examination
-from racecheck.report.words import count, fit
+from racecheck.report.words import count, escape, fit
 
 if TYPE_CHECKING:
     from racecheck.processes.session import Session, Slot
@@ -103,7 +104,7 @@ def with_session(base: Path, work: Callable[[Session, Teller], T], counter: Coun
             raise CannotRun(str(error)) from error
         if isinstance(error, RacecheckError) or not isinstance(error, Exception):
             raise
-        traceback.print_exc()
+        click.echo(printable(traceback.format_exc()), err=True)
         raise CannotRun(str(InternalError(f"{type(error).__name__}: {error}"))) from error
 
 
@@ -124,15 +125,21 @@ def as_interrupt(number: signal.Signals) -> Iterator[None]:
         signal.signal(number, before)
 
 
+_KEPT = re.compile(r"(\n|\x1b\[[\d;]*m)")
+"""Line breaks and the sequences that set a colour."""
+
+
 def say(text: str) -> None:
     """Print to standard output."""
     click.echo(printable(text))
 
 
 def printable(text: str) -> str:
-    """Return a text as standard output can show it."""
+    """Return a text as standard output can show it: with line breaks and colours, but no other control characters."""
     encoding = sys.stdout.encoding or "utf-8"
-    return text.encode(encoding, "backslashreplace").decode(encoding)
+    pieces = _KEPT.split(text)
+    pieces[::2] = (each if each.isascii() and each.isprintable() else escape(each) for each in pieces[::2])
+    return "".join(pieces).encode(encoding, "backslashreplace").decode(encoding)
 
 
 @contextmanager
@@ -163,7 +170,7 @@ class _Live:
         self._status = status
 
     def __call__(self, text: str) -> None:
-        self._status.update(Text(fit(text, self._status.console.width - _SPINNER)))
+        self._status.update(Text(fit(escape(text), self._status.console.width - _SPINNER)))
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -184,7 +191,7 @@ class _Lines:
         if time.monotonic() - self._said >= _EVERY:
             self._said = time.monotonic()
             with suppress(OSError):
-                print(text, file=self._log, flush=True)
+                print(escape(text), file=self._log, flush=True)
 
     def paused(self) -> AbstractContextManager[None]:
         return nullcontext()

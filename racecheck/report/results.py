@@ -190,7 +190,7 @@ def prediction_text(found: Foreseen, page: Page) -> str:
     lines = [_headline(found.verdict, said, "", page), "", render_prediction(found.prediction, width=page.width)]
     lines += ["", coverage_text(found.coverage)]
     for path in dict.fromkeys(found.findings.values()):
-        lines.append(f"Replay:  racecheck replay {shown_path(path)}")
+        lines.append(_replay_line(path, found.target))
     broken = [each.invariant for race in found.prediction.confirmed for each in race.violations]
     return "\n".join([*lines, *_meaning(found.verdict, broken, found.reasons)])
 
@@ -487,8 +487,14 @@ def _meaning(
 
 def _replay(report: Report) -> Iterator[str]:
     for path in dict.fromkeys(each.finding for each in report.violations if each.finding):
-        yield f"Replay:  racecheck replay {shown_path(path)}"
+        yield _replay_line(path, report.target)
         yield f"Picture: racecheck report {shown_path(path)}"
+
+
+def _replay_line(path: Path, target: str) -> str:
+    """Return the command that runs a finding again; a scenario outside the current directory needs permission."""
+    allowed = " --trust" if Path(target.partition("::")[0]).is_absolute() else ""
+    return f"Replay:  racecheck replay {shown_path(path)}{allowed}"
 
 
 def _world_data(world: World) -> dict[str, Any]:

@@ -104,8 +104,7 @@ class Program(Scenario):
     @property
     def sources(self) -> tuple[Path, ...]:
         """Return the files that decide what it does: the script and the modules of its own that it imports."""
-        launches = [self.launch] if self.resumed is None else [self.launch, self.resumed]
-        return tuple(sorted({file for each in launches for file in sources(each)}))
+        return sources_of(self.launch, self.resumed)
 
     def _start(self, path: Path) -> None:
         unpack(self.launch.start, path)
@@ -256,6 +255,11 @@ def unpack(start: str, directory: Path) -> None:
 # What the program consists of.
 
 
+def sources_of(*launches: Launch | None) -> tuple[Path, ...]:
+    """Return the files that decide what launches do, each once."""
+    return tuple(sorted({file for each in launches if each is not None for file in sources(each)}))
+
+
 def sources(launch: Launch) -> list[Path]:
     """Return the files that decide what a program does, in order.
 
@@ -268,17 +272,19 @@ def code(launch: Launch) -> list[Path]:
     """Return the script, or the module, and the modules beside it that it imports, also indirectly."""
     roots = [Path(launch.file).parent] if launch.script else [Path(launch.directory)]
     found: dict[Path, None] = {}
-    todo = (
-        [Path(launch.file)]
-        if launch.script
-        else [*_files_of(launch.module, roots), *_files_of(f"{launch.module}.__main__", roots)]
-    )
+    todo = [Path(launch.file)] if launch.script else files_of_module(launch)
     while todo:
         file = todo.pop()
         if file not in found and file.is_file():
             found[file] = None
             todo += [each for name, level in _imported(file) for each in _files_of(name, _bases(file, level) or roots)]
     return sorted(found)
+
+
+def files_of_module(launch: Launch) -> list[Path]:
+    """Return the files of a launch's module in its working directory, none for a module that is installed."""
+    roots = [Path(launch.directory)]
+    return [*_files_of(launch.module, roots), *_files_of(f"{launch.module}.__main__", roots)]
 
 
 def _named(launch: Launch) -> Iterator[Path]:

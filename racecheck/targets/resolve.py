@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 import traceback
 from dataclasses import dataclass, replace
@@ -18,6 +19,8 @@ from racecheck.targets.suite import protocol
 
 _IMPORTING = (__file__, importlib.__file__)
 _INSTALLED = (sys.prefix + os.sep, sys.base_prefix + os.sep)
+_CHECK = re.compile(r"(?P<kind>.+)\[(?P<check>[^][]*)\]", re.DOTALL)
+"""A check of a checkpointer: ``CHECKPOINTER[check]``."""
 _SHOWN = 5
 """The most names in a hint."""
 
@@ -26,7 +29,7 @@ _SHOWN = 5
 class Place:
     """Where a ``target`` is: an attribute of a module, and the check of the suite that is meant, "" for none.
 
-    ``file`` is the module's, where the target names one.
+    ``file`` is the module's, where the target names one, and ``root`` the directory that it is imported from.
     """
 
     target: str
@@ -34,6 +37,7 @@ class Place:
     name: str
     check: str = ""
     file: str = ""
+    root: str = ""
 
 
 def load(target: str) -> Scenario:
@@ -52,11 +56,17 @@ def is_program(target: str) -> bool:
 
 
 def place(target: str) -> Place:
-    """Return where a target is, without an import; the module can then be imported.  Raises `UsageError`."""
-    name, bracket, check = target.rstrip("]").partition("[")
-    if bracket:
-        return replace(_place_of_class(name), check=check)
+    """Return where a target is, without an import.  Raises `UsageError`."""
+    found = _CHECK.fullmatch(target)
+    if found is not None:
+        return replace(_place_of_class(found["kind"]), check=found["check"])
     return _place(suite.NAMES.get(target, target), target)
+
+
+def reach(at: Place) -> None:
+    """Let the module of a target be imported the way pytest does: from the first directory without ``__init__.py``."""
+    if at.root and at.root not in sys.path:
+        sys.path.insert(0, at.root)
 
 
 def find(at: Place) -> Scenario:
@@ -111,8 +121,9 @@ def _place(meant: str, target: str) -> Place:
     """Return the place of a target that is ``meant`` by this text, without a check."""
     if "::" in meant:
         where, _, name = meant.partition("::")
-        return Place(target, *_in_file(Path(where), name))
-    if ":" in meant:
+        if name.isidentifier():
+            return _in_file(target, Path(where), name)
+    elif ":" in meant:
         where, _, name = meant.partition(":")
         return Place(target, where, name)
     if Path(meant).suffix == ".py":
@@ -121,6 +132,7 @@ def _place(meant: str, target: str) -> Place:
 
 
 def _import(at: Place) -> ModuleType:
+    reach(at)
     module = import_name(at.module)
     file = module.__file__ or ""
     if at.file and file != at.file and Path(file).resolve() != Path(at.file):
@@ -136,15 +148,11 @@ def scenarios_in(module: ModuleType) -> list[Scenario]:
 
 def load_file(path: Path) -> ModuleType:
     """Import a file; raises `UsageError`."""
-    module, _, _, file = _in_file(path, "")
-    return _import(Place(str(path), module, "", file=file))
+    return _import(_in_file(str(path), path, ""))
 
 
-def _in_file(path: Path, name: str) -> tuple[str, str, str, str]:
-    """Return module, name, check and file of a name in a file; it can be imported the way pytest does.
-
-    The first directory above without ``__init__.py`` goes on ``sys.path``.  Raises `UsageError`.
-    """
+def _in_file(target: str, path: Path, name: str) -> Place:
+    """Return the place of a name in a file; raises `UsageError`."""
     if not path.is_file():
         raise UsageError(f"no such file: {path}")
     path = path.resolve()
@@ -152,9 +160,7 @@ def _in_file(path: Path, name: str) -> tuple[str, str, str, str]:
     while (root / "__init__.py").is_file():
         parts.insert(0, root.name)
         root = root.parent
-    if str(root) not in sys.path:
-        sys.path.insert(0, str(root))
-    return ".".join(parts), name, "", str(path)
+    return Place(target, ".".join(parts), name, file=str(path), root=str(root))
 
 
 def import_name(name: str) -> ModuleType:

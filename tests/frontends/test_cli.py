@@ -65,7 +65,7 @@ def test_a_failure_shows_the_interleaving_and_how_to_replay_it(cli: Cli) -> None
     assert any(line.startswith("coverage: 4 ops controlled") for line in lines)
     how, picture, explain = (line for line in lines if line.startswith(("Replay:", "Picture:", "Explain:")))
     assert explain == "Explain: racecheck explain no-file-errors"
-    assert how.split() == ["Replay:", "racecheck", "replay", where.split()[1]]
+    assert how.split() == ["Replay:", "racecheck", "replay", where.split()[1], "--trust"], "its file is elsewhere"
     assert picture.split() == ["Picture:", "racecheck", "report", where.split()[1]]
     assert findings.load(Path(where.split()[1])).seed == "7"
 
@@ -116,7 +116,7 @@ def test_unknown_has_a_reason_and_a_hint(cli: Cli) -> None:
 def test_a_finding_of_free_mode_is_tried_again_in_free_mode(cli: Cli) -> None:
     assert cli("run", f"{FILE}::raising", "--mode", "free", "--json") == 1
     assert cli.data["strategy"] == "free"
-    assert cli("replay", cli.data["violations"][0]["finding"], "--times", "2", "--json") == 1
+    assert cli("replay", cli.data["violations"][0]["finding"], "--times", "2", "--json", "--trust") == 1
     assert (cli.data["reproduced"], cli.data["diverged"]) == (2, 0)
 
 
@@ -178,11 +178,11 @@ def test_our_own_bug_is_never_a_fail(cli: Cli, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.usefixtures("shared")
 def test_a_replay_reproduces(cli: Cli) -> None:
     finding = finding_of(cli)
-    assert cli("replay", finding, "--times", 3) == 1
+    assert cli("replay", finding, "--times", 3, "--trust") == 1
     assert cli.out.splitlines()[-1] == "Explain: racecheck explain no-file-errors"
     assert re.match(r"FAIL  reproduced 3 of 3\n      seed 0, schedule \d+; 2 ranks, 4 ops\n", cli.out)
     assert re.search(r"mkdir ckpt +EEXIST .*<---", cli.out)
-    assert cli("replay", finding, "--times", 2, "--json") == 1
+    assert cli("replay", finding, "--times", 2, "--json", "--trust") == 1
     expected = {"times": 2, "reproduced": 2, "diverged": 0, "verdict": "FAIL", "divergence": "", "doubts": []}
     assert cli.data == expected
 
@@ -193,9 +193,9 @@ def test_a_replay_that_leaves_the_schedule_says_where(cli: Cli) -> None:
     choices = finding.outcome.schedule
     other = (*choices[:1], replace(choices[1], label="0 rmdir ckpt"), *choices[2:])
     path = findings.save(replace(finding, outcome=replace(finding.outcome, schedule=other)), Path("other"))
-    assert cli("replay", path, "--times", 2) == 3
+    assert cli("replay", path, "--times", 2, "--trust") == 3
     assert cli.out.startswith("UNKNOWN  reproduced 0 of 2; 2 diverged: at choice 1 the schedule takes '0 rmdir ")
-    assert cli("replay", path, "--times", 2, "--json") == 3
+    assert cli("replay", path, "--times", 2, "--json", "--trust") == 3
     assert (cli.data["verdict"], cli.data["diverged"]) == ("UNKNOWN", 2)
 
 
@@ -207,11 +207,11 @@ def test_a_replay_judges_as_the_finding_was_judged(cli: Cli, session: Session) -
     asked = Search(scenario, scenario.world, [invariant], schedules=1, findings=Path("found"))
     finding = search.explore(session, asked).violations[0].finding
     assert finding is not None
-    assert cli("replay", finding, "--times", 1) == 1
+    assert cli("replay", finding, "--times", 1, "--trust") == 1
     assert "nothing-made: made ckpt" in cli.out
 
     unknown = findings.save(replace(findings.load(finding), invariants=("no-such-thing",)), Path("found"))
-    assert cli("replay", unknown) == 2
+    assert cli("replay", unknown, "--trust") == 2
     assert "the finding was judged by no-such-thing" in cli.err
 
 
@@ -227,7 +227,7 @@ def test_a_finding_of_a_scenario_that_has_changed(cli: Cli, tmp_path: Path) -> N
     assert cli("replay", finding) == 2
     assert cli.err == (
         "racecheck: changing.py has changed since the finding was created: create a new one with "
-        "racecheck run changing.py::racing, or replay its --constraints\n"
+        "racecheck run changing.py::racing, or replay its --constraints with --trust\n"
     )
     file.unlink()
     assert cli("replay", finding) == 2

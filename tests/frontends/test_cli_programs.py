@@ -34,6 +34,16 @@ def test_a_race_is_found_and_replays_and_no_file_of_the_user_changes(programs: P
         launch.unlink()
     status, text = racecheck("replay", finding, "--times", 5, "--json")
     assert (status, json.loads(text)["reproduced"]) == (1, 5), "the finding carries all that it takes"
+    outside, forged = f"{programs}/train.py", json.loads((programs / finding).read_text())
+    for changes, doubt in (
+        ({"script": "", "module": "timeit"}, f"timeit in {programs} is not below the current directory"),
+        ({"environment": {"LD_PRELOAD": "x.so"}}, "it sets LD_PRELOAD"),
+        ({"directory": "/", "script": outside}, f"{outside} in / is not below the current directory"),
+    ):
+        (programs / "forged.json").write_text(json.dumps({**forged, "launch": {**forged["launch"], **changes}}))
+        status, text = racecheck("replay", "forged.json", "--constraints")
+        assert status == 2, text
+        assert f"{doubt}: read what it is, then add --trust" in text
     (programs / "train.py").write_text((programs / "train.py").read_text() + "# changed\n")
     status, text = racecheck("replay", finding)
     assert status == 2

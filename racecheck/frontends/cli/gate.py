@@ -34,6 +34,7 @@ from racecheck.report.picture.document import write
 from racecheck.report.picture.lists import href
 from racecheck.report.progress import display, say
 from racecheck.report.results import EXIT
+from racecheck.report.words import escape
 from racecheck.targets.scenarios import make_world
 from racecheck.targets.suite import CHECKS, NAMES
 
@@ -174,4 +175,4 @@ def _picture(finding: str, start: Path) -> str:
 
 def _tell(line: str) -> None:
     """Print lines to standard error, above the live line."""
-    click.echo(" ".join(line.split()), err=True)
+    click.echo(escape(" ".join(line.split())), err=True)

@@ -7,6 +7,7 @@ The verdict goes to standard output, with ``--json`` as one object; everything e
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 import os
 import re
@@ -31,6 +32,7 @@ from racecheck.explore.findings import Finding
 from racecheck.explore.search import Foreseen, Report, Search
 from racecheck.frontends import launching
 from racecheck.frontends.cli import program, streams
+from racecheck.frontends.cli import trust as trusting
 from racecheck.frontends.cli.explain import explain as explain_
 from racecheck.frontends.cli.gate import gate
 from racecheck.frontends.cli.guide import guide
@@ -60,9 +62,10 @@ from racecheck.report import results
 from racecheck.report.picture.document import write
 from racecheck.report.progress import Counter, Interrupted, Teller, as_interrupt, display, printable, say, with_session
 from racecheck.report.results import EXIT, Page
+from racecheck.report.words import escape
 from racecheck.scheduling import strategies
-from racecheck.targets import listing, programs, resolve
-from racecheck.targets.definitions import WHOLE
+from racecheck.targets import listing, resolve
+from racecheck.targets.resolve import Place
 from racecheck.targets.scenarios import Scenario, make_world
 
 if TYPE_CHECKING:
@@ -98,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return _complain("interrupted", INTERRUPTED)
     except Exception as error:  # noqa: BLE001
-        traceback.print_exc()
+        click.echo(printable(traceback.format_exc()), err=True)
         return _complain(str(InternalError(f"{type(error).__name__}: {error}")), EXIT[Verdict.UNKNOWN])
 
 
@@ -112,7 +115,7 @@ def _message(error: UsageError | click.ClickException) -> str:
 
 def _complain(text: str, status: int) -> int:
     """Print one line to standard error."""
-    click.echo(f"racecheck: {printable(' '.join(text.split()))}", err=True)
+    click.echo(f"racecheck: {escape(' '.join(text.split()))}", err=True)
     return status
 
 
@@ -543,6 +546,11 @@ def _load(target: str) -> Scenario:
         return resolve.load(target)
 
 
+def _imported(at: Place) -> Scenario:
+    with listing.importing(at.target), redirect_stdout(sys.stderr):
+        return resolve.find(at)
+
+
 def _check_writable(directory: Path) -> None:
     """Raise `UsageError` before a search is spent on a finding that cannot be kept."""
     directory = directory.absolute()
@@ -582,7 +590,7 @@ def predict(target: str, ranks: int | None, collectives: str | None, seed: str, 
     cls=Command,
     examples=(
         "racecheck replay .racecheck/overwrite/b0e3dc349a.json",
-        "racecheck replay .racecheck/overwrite/b0e3dc349a.json --constraints",
+        "racecheck replay .racecheck/overwrite/b0e3dc349a.json --constraints --trust",
     ),
 )
 @click.argument("finding", type=click.Path(path_type=Path))
@@ -592,15 +600,16 @@ def predict(target: str, ranks: int | None, collectives: str | None, seed: str, 
     is_flag=True,
     help="Replay only the finding's orderings, with random schedules: works after the code has changed.",
 )
+@option("--trust", is_flag=True, help="Run code that has changed, or that is not below the current directory.")
 @JSON
-def replay(finding: Path, times: int, constraints: bool, as_json: bool) -> int:
+def replay(finding: Path, times: int, constraints: bool, trust: bool, as_json: bool) -> int:
     """Run the schedule of FINDING again and count how often it reproduces."""
     found = findings.load(finding)
     if constraints and not found.constraints:
         again = f"racecheck run {found.scenario.target}"
         raise UsageError(f"{finding} has no constraints: create a new finding with {again}")
     settings = config.read()
-    scenario = _scenario_of(found, settings, changed=constraints)
+    scenario = _scenario_of(found, settings, changed=constraints, trust=trust)
     slot = launching.slot_of(scenario, settings)
 
     def work(session: Session, progress: Progress) -> Replayed:
@@ -618,38 +627,34 @@ def replay(finding: Path, times: int, constraints: bool, as_json: bool) -> int:
     return EXIT[done.verdict]
 
 
-def _scenario_of(finding: Finding, settings: Config, *, changed: bool = False) -> Scenario:
-    """Return the scenario of a finding, as it was or as it is now (``changed``); raises `UsageError` if it is gone.
+def _scenario_of(finding: Finding, settings: Config, *, changed: bool, trust: bool) -> Scenario:
+    """Return the scenario of a finding, as it was or as it is now (``changed``), once it may be run.
 
-    Unless ``changed`` is asked for, its file is compared before it is imported: a finding may come from anywhere.
+    Raises `UsageError` if it is gone.
     """
-    target = finding.scenario.target
-    if finding.launch is not None:
-        made = programs.load(programs.save(finding.launch, settings.findings, finding.resumed))
-        again, what = "the same command", f"{finding.launch.name}, or a file that it uses,"
-        is_changed = findings.source_hash(*made.sources) != finding.scenario.source
-    else:
-        file, again = Path(target.rpartition("::")[0]), f"racecheck run {target}"
-        if not file.is_file():
-            raise UsageError(f"no {target} here: change to the directory where the finding was created")
-        names = findings.changes(finding.scenario, file)
-        is_changed, what = bool(names), f"{file} ({', '.join(names)})" if names != [WHOLE] else str(file)
-    if not changed and is_changed:
-        instead = ", or replay its --constraints" if finding.constraints else ""
-        raise UsageError(f"{what} has changed since the finding was created: create a new one with {again}{instead}")
     make_world(finding.outcome.world)
-    scenario = copy.copy(_load(target) if finding.launch is None else made)
+    if finding.launch is not None:
+        made: Scenario = trusting.program_of(finding, finding.launch, settings.findings, changed=changed, trust=trust)
+    else:
+        made = _imported(trusting.place_of(finding, changed=changed, trust=trust))
+    scenario = copy.copy(made)
     scenario.invariants = _asked(finding, scenario)
     return scenario
 
 
 def _asked(finding: Finding, scenario: Scenario) -> tuple[Invariant, ...]:
-    """Return the invariants that the finding was judged by: the scenario's, its module's, or racecheck's own."""
-    around = {**vars(invariants), **vars(sys.modules[scenario.module])}
-    known = {invariants.name_of(each): each for each in around.values() if callable(each)}
-    known |= {invariants.name_of(each): each for each in scenario.invariants}
+    """Return the invariants that the finding was judged by: the scenario's, its module's, or racecheck's own.
+
+    Of the module only functions of one argument that it defines itself count: a finding calls nothing else.
+    """
+    own = [each for each in vars(sys.modules[scenario.module]).values() if _could_judge(each, scenario.module)]
+    known = {invariants.name_of(each): each for each in (*invariants.ALL, *own, *scenario.invariants)}
     missing = [name for name in finding.invariants if name not in known]
     if missing:
         names = ", ".join(missing)
         raise UsageError(f"the finding was judged by {names}, not found now: define the function in {scenario.file}")
     return tuple(known[name] for name in finding.invariants)
+
+
+def _could_judge(each: object, module: str) -> bool:
+    return inspect.isfunction(each) and each.__module__ == module and len(inspect.signature(each).parameters) == 1

@@ -158,6 +158,7 @@ class Zygote:
 
     def _scenario(self, target: str) -> _Target:
         at = resolve.place(target)
+        resolve.reach(at)
         seen = own_modules.look(at)
         with own_modules.environment(seen.environment):
             if seen.threads == 1:

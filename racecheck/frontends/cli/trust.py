@@ -1,0 +1,102 @@
+"""What a replay runs on behalf of a finding: a finding comes from strangers, so a person allows it first."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import click
+
+import racecheck
+from racecheck.explore import findings
+from racecheck.explore.findings import Finding
+from racecheck.model.errors import UsageError
+from racecheck.report.words import escape, here
+from racecheck.targets import programs, resolve
+from racecheck.targets.definitions import WHOLE
+from racecheck.targets.programs import Launch, Program
+from racecheck.targets.resolve import Place
+
+_OURS = Path(racecheck.__file__).resolve().parent
+_DECISIVE = ("LD_", "PYTHON", "PATH")
+"""How variables begin that decide which code is loaded."""
+
+
+def place_of(finding: Finding, *, changed: bool, trust: bool) -> Place:
+    """Return where the scenario of a finding is, once it may be imported; nothing has been imported yet.
+
+    ``changed``: it may have changed since.  Raises `UsageError` if it is gone, has changed, or may not be imported.
+    """
+    target = finding.scenario.target
+    if "::" not in target or not Path(target.partition("::")[0]).is_file():
+        raise UsageError(f"no {target} here: change to the directory where the finding was created")
+    at = resolve.place(target)
+    file, names = Path(at.file), findings.changes(finding.scenario, Path(at.file), at.name)
+    shown = target.partition("::")[0]
+    which = f"{shown} ({', '.join(names)})" if names not in ([], [WHOLE]) else shown
+    if names and not changed:
+        raise _changed(finding, which, f"racecheck run {target}")
+    doubts = [f"{which} has changed since the finding was created"] if names else []
+    doubts += [] if _is_near(file) else [f"{shown} is not below the current directory"]
+    _allow(f"import {shown}", doubts, trust=trust)
+    return at
+
+
+def program_of(finding: Finding, launch: Launch, directory: Path, *, changed: bool, trust: bool) -> Program:
+    """Return the program of a finding, once it may be run; ``directory`` is where findings are kept.
+
+    Raises `UsageError` as `place_of` does.
+    """
+    launches = [each for each in (launch, finding.resumed) if each is not None]
+    is_changed = findings.source_hash(*programs.sources_of(*launches)) != finding.scenario.source
+    if is_changed and not changed:
+        raise _changed(finding, f"{launch.name}, or a file that it uses,", "the same command")
+    doubts = [f"{launch.name}, or a file that it uses, has changed"] if is_changed else []
+    doubts += [doubt for each in launches for doubt in _doubts(each)]
+    _allow(" and ".join(dict.fromkeys(map(_shown, launches))), [*dict.fromkeys(doubts)], trust=trust)
+    return programs.load(programs.save(launch, directory, finding.resumed))
+
+
+def _doubts(launch: Launch) -> Iterator[str]:
+    """Yield why a launch may run other code than the user's own below the current directory."""
+    own = [Path(launch.file)] if launch.script else programs.files_of_module(launch)
+    if not own or not all(map(_is_near, (*own, Path(launch.directory)))):
+        yield f"{launch.script or launch.module} in {launch.directory} is not below the current directory"
+    yield from (f"it sets {name}" for name, _ in _decisive(launch.environment))
+
+
+def _is_near(file: Path) -> bool:
+    """Return whether a file is below the current directory, or comes with racecheck."""
+    real = file.resolve()
+    return real.is_relative_to(here().resolve()) or real.is_relative_to(_OURS)
+
+
+def _changed(finding: Finding, what: str, again: str) -> UsageError:
+    instead = ", or replay its --constraints with --trust" if finding.constraints else ""
+    return UsageError(f"{what} has changed since the finding was created: create a new one with {again}{instead}")
+
+
+def _shown(launch: Launch) -> str:
+    """Return what running a launch does, as part of a sentence."""
+    settings = [f"{name}={value}" for name, value in _decisive(launch.environment)]
+    code = ("python", launch.script) if launch.script else ("python", "-m", launch.module)
+    return f"run {shlex.join([*settings, *code, *launch.arguments])} in {launch.directory}"
+
+
+def _decisive(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    return ((name, value) for name, value in sorted(environment.items()) if name.startswith(_DECISIVE))
+
+
+def _allow(what: str, doubts: Sequence[str], *, trust: bool) -> None:
+    """Print what is about to happen; where there are doubts, ask.  Raises `UsageError` unless it is allowed."""
+    click.echo(escape(f"racecheck: replay will {what}"), err=True)
+    if not doubts or trust:
+        return
+    why = escape("; ".join(doubts))
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        if click.confirm(f"racecheck: {why}. Continue?", err=True):
+            return
+        raise UsageError("not allowed: nothing was run")
+    raise UsageError(f"{why}: read what it is, then add --trust")

@@ -1,0 +1,152 @@
+"""A finding from elsewhere is data: what its replay would run, a person allows first."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from racecheck.report.progress import printable
+from tests.support.command_line import RACECHECK, Cli
+
+pytestmark = pytest.mark.usefixtures("project")
+
+MINE = """
+from pathlib import Path
+import racecheck
+Path({mark!r}).touch()
+
+@racecheck.scenario()
+def racing(rank):
+    if not (rank.path / "ckpt").exists():
+        (rank.path / "ckpt").mkdir()
+"""
+
+
+def written(file: Path, mark: Path) -> None:
+    """Write a scenario whose import can be seen."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(MINE.replace("{mark!r}", repr(str(mark))))
+
+
+def forged(finding: str, **changes: Any) -> Path:
+    """A copy of a finding with another target or source."""
+    data = json.loads(Path(finding).read_text())
+    data["scenario"] |= changes
+    path = Path("forged.json")
+    path.write_text(json.dumps(data))
+    return path
+
+
+def found(cli: Cli, target: str, mark: Path) -> str:
+    assert cli("run", target, "--json", "--explain", 0) == 1
+    mark.unlink()
+    sys.modules.pop(Path(target.partition("::")[0]).stem)
+    return str(cli.data["violations"][0]["finding"])
+
+
+def test_a_replay_says_what_it_imports(cli: Cli, tmp_path: Path) -> None:
+    mark = tmp_path / "imported"
+    written(Path("trusted_mine.py"), mark)
+    finding = found(cli, "trusted_mine.py::racing", mark)
+    assert cli("replay", finding, "--times", 1) == 1
+    assert "racecheck: replay will import trusted_mine.py\n" in cli.err
+    assert mark.exists()
+
+
+def test_a_file_elsewhere_is_not_imported_unless_that_is_allowed(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark, elsewhere = tmp_path / "imported", tmp_path / "elsewhere/trusted_far.py"
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    written(elsewhere, mark)
+    finding = found(cli, f"{elsewhere}::racing", mark)
+    Path("trusted_far.py").symlink_to(elsewhere)
+    linked = forged(finding, target="trusted_far.py::racing")
+    for each, shown in ((finding, str(elsewhere)), (str(linked), "trusted_far.py")):
+        assert cli("replay", each) == 2
+        wrong = f"racecheck: {shown} is not below the current directory: read what it is, then add --trust"
+        assert cli.err.splitlines() == [f"racecheck: replay will import {shown}", wrong]
+        assert not mark.exists()
+    assert cli("replay", finding, "--times", 1, "--trust") == 1
+    assert mark.exists()
+
+
+def test_a_file_that_has_changed_is_not_imported_for_its_orderings_unless_that_is_allowed(
+    cli: Cli, tmp_path: Path
+) -> None:
+    mark, file = tmp_path / "imported", Path("trusted_later.py")
+    written(file, mark)
+    assert cli("run", f"{file}::racing", "--json") == 1
+    finding = cli.data["violations"][0]["finding"]
+    mark.unlink()
+    del sys.modules["trusted_later"]
+    file.write_text(file.read_text() + '    (rank.path / "other").touch()\n')
+    assert cli("replay", finding, "--constraints") == 2
+    assert "trusted_later.py (racing) has changed since the finding was created: read what it is" in cli.err
+    assert not mark.exists()
+    assert cli("replay", finding, "--constraints", "--trust", "--times", 1) == 1
+    assert mark.exists()
+
+
+@pytest.mark.parametrize("target", ["trusted_a.py::d/trusted_b.py::racing", "trusted_a.py::racing;x", "d/::racing"])
+def test_what_is_compared_is_what_would_be_imported(cli: Cli, tmp_path: Path, target: str) -> None:
+    mark, other = tmp_path / "imported", tmp_path / "imported too"
+    written(Path("d/trusted_b.py"), mark)
+    finding = found(cli, "d/trusted_b.py::racing", mark)
+    written(Path("trusted_a.py"), other)
+    assert cli("replay", forged(finding, target=target), "--trust") == 2
+    assert not mark.exists()
+    assert not other.exists()
+
+
+def test_control_characters_of_a_finding_do_not_reach_the_terminal(cli: Cli, tmp_path: Path) -> None:
+    mark = tmp_path / "imported"
+    written(Path("trusted_plain.py"), mark)
+    finding = found(cli, "trusted_plain.py::racing", mark)
+    nasty = "\x1b[2J\x07\x9b31m\u202e"
+    assert cli("replay", forged(finding, target=f"{nasty}.py::racing")) == 2
+    assert r"no \x1b[2J\x07\x9b31m\u202e.py::racing here" in cli.err
+    data = json.loads(Path(finding).read_text())
+    data["judgement"]["violations"][0]["message"] = nasty
+    data["versions"]["torch"] = nasty
+    Path("nasty.json").write_text(json.dumps(data))
+    assert cli("replay", "nasty.json", "--times", 1) == 1
+    assert cli("report", "nasty.json", "--markdown") == 0
+    assert not any(each in cli.out for each in "\x1b\x07\x9b\u202e")
+
+
+def test_only_line_breaks_and_colours_are_printed_as_they_are() -> None:
+    assert printable("\x1b[1;31mFAIL\x1b[0m\n\x1b]0;title\x07\x1b[2J") == (
+        "\x1b[1;31mFAIL\x1b[0m\n" + r"\x1b]0;title\x07\x1b[2J"
+    )
+
+
+@pytest.mark.parametrize(("answer", "status"), [("y", 1), ("n", 2)])
+def test_at_a_terminal_it_asks(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, status: int
+) -> None:
+    mark, elsewhere = tmp_path / "imported", tmp_path / "elsewhere/trusted_asked.py"
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    written(elsewhere, mark)
+    finding = found(cli, f"{elsewhere}::racing", mark)
+    ours, theirs = pty.openpty()
+    os.write(ours, f"{answer}\n".encode())
+    done = subprocess.run(
+        [*RACECHECK, "replay", finding, "--times", "1"],
+        stdin=theirs, stderr=theirs, stdout=subprocess.PIPE, check=False, timeout=100,
+    )  # fmt: skip
+    os.close(theirs)
+    said = os.read(ours, 100_000).decode()
+    os.close(ours)
+    assert f"{elsewhere} is not below the current directory. Continue? [y/N]" in said
+    assert done.returncode == status
+    assert mark.exists() == (status == 1)
