@@ -91,7 +91,8 @@ class Finding:
     ``run`` is the number of the run under ``seed``, ``strategy`` the name of what chose its schedule, and
     ``invariants`` the names of all that were asked.  ``pair`` are the events of the trace whose order decides (one
     beyond its end is a pending op), and with ``constraints`` all runs that were tried fail.  ``launch`` and
-    ``resumed`` are of a program.  Files of version 7 have no ``evidence``.
+    ``resumed`` are of a program.  ``slot`` is the number in the path of the watched directory, which checkpointers may
+    write into files.  Files of version 7 have no ``evidence``.
     """
 
     scenario: Reference
@@ -106,6 +107,7 @@ class Finding:
     constraints: tuple[Constraint, ...] = ()
     launch: Launch | None = None
     resumed: Launch | None = None
+    slot: int = 0
     evidence: Evidence | None = None
 
     @property
@@ -302,6 +304,7 @@ _ADDED: Mapping[type, Mapping[str, Any]] = {
     World: {"parts": []},
     Evidence: {"proof": ""},
     Reference: {"parts": {}},
+    Finding: {"slot": 0},
 }
 """Fields that files of an earlier racecheck lack, with their values there; they are left out where they have these."""
 

@@ -138,8 +138,9 @@ class Search:
 
     Runs before a cut do not count.  ``keep_going``: also after a violation; ``earlier`` is a search that was cut short,
     to go on with.  ``findings`` is where findings go; None keeps none.  ``names`` are patterns of names that are known
-    to differ from run to run.  ``explain`` is the time in seconds for an explanation, which also ends with
-    ``seconds``: the first failing run is repeated, and the smallest run that fails like it becomes the finding.
+    to differ from run to run, ``slot`` is the number of the session's.  ``explain`` is the time in seconds for an
+    explanation, which also ends with ``seconds``: the first failing run is repeated, and the smallest run that fails
+    like it becomes the finding.
     """
 
     scenario: Scenario
@@ -152,6 +153,7 @@ class Search:
     stacks: bool = True
     findings: Path | None = None
     names: tuple[str, ...] = ()
+    slot: int = 0
     seconds: float = 0.0
     keep_going: bool = False
     earlier: Cut | None = None
@@ -162,7 +164,7 @@ class _Exploration:
     """A search under way."""
 
     def __init__(self, session: Session, search: Search) -> None:
-        search = replace(search, world=search.scenario.fitted(search.world))
+        search = replace(search, world=search.scenario.fitted(search.world), slot=session.slot.number)
         if search.earlier is not None:
             search = replace(search, world=search.earlier.world)
         self.session, self.search = session, search
@@ -782,4 +784,5 @@ def _finding(
         constraints=orderings.constraints if orderings is not None and not orderings.why else (),
         launch=getattr(search.scenario, "launch", None),
         resumed=getattr(search.scenario, "resumed", None),
+        slot=search.slot,
     )

@@ -47,12 +47,14 @@ class What:
 class Trial:
     """A run, the run whose disk it began on (None: a fresh one), and the runs that began on its own.
 
+    ``slot`` is the number of the session's.
     ``asked`` are the switches that were asked for and lead to it.
     """
 
     what: What
     before: Trial | None
     outcome: Outcome
+    slot: int = 0
     schedule: Switches | None = None
     asked: set[tuple[Switch, ...]] = field(default_factory=set)
     is_sure: bool = False
@@ -123,9 +125,8 @@ class Trials:
     def _carry_out(self, session: Session, what: What, strategy: Strategy, before: Trial | None) -> Trial:
         self._warm_up(session, what)
         strategy.begin(Random(what.seed))
-        trial = Trial(
-            what, before, self._once(session, what, strategy, before, self._names.get(what.scenario.reference, ()))
-        )
+        names = self._names.get(what.scenario.reference, ())
+        trial = Trial(what, before, self._once(session, what, strategy, before, names), session.slot.number)
         if what.shape not in self._tried:
             self._learn(session, trial)
             self._tried.add(what.shape)

@@ -99,8 +99,12 @@ def _written(path: str) -> str:
 
 
 def check(world: World) -> None:
-    """Raise `UsageError` for a fault of a rank or a node that the world does not have."""
+    """Raise `UsageError` for what is no fault, or one of a rank or a node that the world does not have."""
     for fault in world.faults:
+        try:
+            parse(text(fault))
+        except (OverflowError, ValueError):
+            raise UsageError(f"{fault} is no fault: write it as text, such as 'EIO on write'") from None
         for name, number, there_are in (("rank", fault.rank, world.ranks), ("node", fault.node, world.nodes)):
             if number >= there_are:
                 last = f"only {name} 0" if there_are == 1 else f"{name}s 0 to {there_are - 1}"

@@ -27,7 +27,7 @@ from racecheck.report.results import Page, search_text, verdict_text
 from racecheck.scheduling import strategies
 from racecheck.scheduling.strategies import Strategy
 from racecheck.targets.launched import Launched
-from racecheck.targets.scenarios import Scenario, make_world
+from racecheck.targets.scenarios import Scenario, checked_seed, make_world
 
 
 class Racecheck:
@@ -254,7 +254,7 @@ class Racecheck:
             scenario.invariants if invariants is None else tuple(invariants),
             strategy=chosen["strategy"],
             schedules=chosen["schedules"],
-            seed=str(chosen["seed"]),
+            seed=checked_seed(chosen["seed"]),
             findings=self._config.rootpath / config.read().findings,
         )
 

@@ -367,5 +367,6 @@ def _finding(trial: Trial, invariants: Sequence[Invariant], judgement: Judgement
         outcome=trial.outcome,
         judgement=judgement,
         versions=record.versions(),
+        slot=trial.slot,
         evidence=gather(trial.outcome, 1),
     )

@@ -1,8 +1,8 @@
 """Digests of files' bytes, the same in every session.
 
 Sessions that run at once have numbered directories of their own (`racecheck.processes.session.Slot`), and checkpointers
-write the path of the watched one into files: as text, or as a ``Path``, which pickle takes to pieces.  Numbers have one
-length, and count as 0 here.
+write the path of the watched one into files.  Numbers have one length, and count as 0 here.  That is no help where the
+bytes are compressed, or a checksum stands beside them: hence a replay takes the slot that the finding was made in.
 """
 
 from __future__ import annotations
@@ -11,13 +11,10 @@ import hashlib
 import re
 from typing import Any
 
-SLOT = "{:04d}"
-"""A slot's number in its path."""
+SLOT = "racecheck-{:04d}"
+"""The name of a slot's directory."""
 _HOME = b"racecheck-"
-_STRING = rb"(?:\x8c\x04|X\x04\0{3})"
-"""A string of 4 characters in a pickle: SHORT_BINUNICODE and BINUNICODE, after the opcode that memoizes the one before.
-"""
-_NUMBER = re.compile(rb"/racecheck-\d+/\d{4}(?=[/\W]|$)|racecheck-\d+.{0,6}?" + _STRING + rb"\d{4}", re.DOTALL)
+_NUMBER = re.compile(rb"racecheck-\d{4}(?!\d)")
 
 
 class Digest:

@@ -32,6 +32,7 @@ from racecheck.processes.trees import age, wipe
 _GUARDIAN = Path(__file__).with_name("guardian.py")
 _SERVE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from racecheck.processes.ranks.zygote import main; "
 _MESSAGE = 1 << 20
+_SLOTS = 4096
 _NO_RDRAND = "~0x4000000000000000"
 """Clears bit 30 of cpuid(1)'s ECX (OPENSSL_ia32cap(3))."""
 _OURS = frozenset({"disk", "nodes", "tmp", "output", "setup", "record", "crash", "layer"})
@@ -41,30 +42,22 @@ _OURS = frozenset({"disk", "nodes", "tmp", "output", "setup", "record", "crash",
 class Slot:
     """A directory of our own below ``base``, locked for as long as the session or its guardian lives.
 
-    The slots of a user are numbered and the first free one is taken, so that paths are the same in every
-    session that runs alone.  What a killed session left in a slot goes when the slot is taken again.
+    Slots are numbered.  The first free one is taken, or the one with the ``number`` that is asked for, so that paths
+    are the same in every session that runs alone, whoever runs it.  What a killed session left in a slot goes when the
+    slot is taken again.
     """
 
-    def __init__(self, base: Path) -> None:
-        home = base / f"racecheck-{os.getuid()}"
-        try:
-            home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise CannotRun(f"cannot make {home}: {error.strerror}; set RACECHECK_RUNS to a directory") from None
-        found = home.lstat()
-        if found.st_uid != os.getuid() or found.st_mode & 0o170077 != 0o040000:
-            raise CannotRun(f"{home} is not private to this user: remove it or set RACECHECK_RUNS")
-        for number in range(4096):
-            self.path = (home / SLOT.format(number)).resolve()
-            self.path.mkdir(mode=0o700, exist_ok=True)
-            self.lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    def __init__(self, base: Path, number: int = 0) -> None:
+        base = base.resolve()
+        asked = [number] if 0 <= number < _SLOTS else []
+        for self.number in dict.fromkeys([*asked, *range(_SLOTS)]):
+            self.path = base / SLOT.format(self.number)
+            lock = _taken(self.path)
+            if lock is not None:
                 break
-            except BlockingIOError:
-                os.close(self.lock)
         else:
-            raise CannotRun(f"all workspaces in {home} are in use")
+            raise CannotRun(f"all workspaces in {base} are in use, or belong to others; set RACECHECK_RUNS")
+        self.lock = lock
         self.watched, self.scratch, self.output = (self.path / name for name in ("disk", "tmp", "output"))
         self.nodes = self.path / "nodes"
         self._template, self._kept = self.path / "setup", ""
@@ -79,7 +72,7 @@ class Slot:
         (`racecheck.kernel.layer`).  Raises `CannotRun` where the kernel does not allow it.
         """
         try:
-            self._layer = Layer(self.path / "layer", [self.path.parent, *real], used)
+            self._layer = Layer(self.path / "layer", [self.path, *real], used)
         except OSError as error:
             raise CannotRun(
                 f"cannot cover this machine's files: {error.strerror}; racecheck doctor says what launch commands need"
@@ -166,6 +159,26 @@ class Slot:
     def close(self) -> None:
         self._empty()
         os.close(self.lock)
+
+
+def _taken(path: Path) -> int | None:
+    """Return a descriptor that locks a slot, None for one that is in use, or is not private to this user."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError as error:
+        if os.path.lexists(path):
+            return None
+        raise CannotRun(f"cannot make {path}: {error.strerror}; set RACECHECK_RUNS to a directory") from None
+    status = os.fstat(lock)
+    try:
+        if status.st_uid == os.getuid() and not status.st_mode & 0o077:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+    except BlockingIOError:
+        pass
+    os.close(lock)
+    return None
 
 
 def _copies_well(tree: Path) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
+from racecheck.crash.states import MODELS
 from racecheck.explore import findings
 from racecheck.explore.findings import Finding
 from racecheck.model.errors import UsageError
@@ -35,6 +36,8 @@ def _contradiction(outcome: Outcome) -> str:
     if strange is not None:
         return f"its trace has rank {strange} of {world.ranks}"
     crash = outcome.crash
+    if crash is not None and crash.model not in MODELS:
+        return f"there is no crash model {crash.model!r}"
     beyond = (*crash.happened, *crash.lost, *crash.torn) if crash is not None else ()
     return next((f"its crash has event {each} of {size}" for each in beyond if not 0 <= each < size), "")
 

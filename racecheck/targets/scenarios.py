@@ -18,6 +18,9 @@ BACKENDS = ("gloo", "nccl", "auto")
 COLLECTIVES = ("gloo", "weakest")
 _MOST_SKEW = 10 * 365 * 86400.0
 _LARGEST_SIZE = 1_000_000
+_MOST_RANKS = 1024
+LONGEST = 1_000_000
+"""The largest time limit in seconds."""
 
 Tell = Callable[[Literal["saved", "loaded", "acked"], Any, int, "str | Path"], None]
 """Takes what was done, the state, its step and the checkpoint's path."""
@@ -216,8 +219,8 @@ def make_world(base: World, **changes: Any) -> World:
         raise UsageError(f"unknown backend {world.backend!r}; known: {', '.join(BACKENDS)}")
     if world.collectives not in COLLECTIVES:
         raise UsageError(f"unknown collectives {world.collectives!r}; known: {', '.join(COLLECTIVES)}")
-    if world.ranks < 1:
-        raise UsageError(f"ranks must be at least 1, not {world.ranks}")
+    if not 1 <= world.ranks <= _MOST_RANKS:
+        raise UsageError(f"ranks must be from 1 to {_MOST_RANKS}, not {world.ranks}")
     _sizes({each.name: each.value for each in world.sizes})
     if world.nodes < 1 or world.ranks % world.nodes:
         raise UsageError(f"{world.ranks} ranks do not divide evenly among {world.nodes} nodes")
@@ -225,11 +228,19 @@ def make_world(base: World, **changes: Any) -> World:
     if "skew" not in changes:
         world = replace(world, skew=world.skew[: world.ranks])
     _check_skew(world)
-    if not 0 < world.timeout < float("inf"):
-        raise UsageError(f"timeout must be more than 0 seconds, not {world.timeout}")
+    if not 0 < world.timeout <= LONGEST:
+        raise UsageError(f"timeout must be more than 0 and at most {LONGEST} seconds, not {world.timeout}")
     if world.max_ops < 1:
         raise UsageError(f"max_ops must be at least 1, not {world.max_ops}")
     return world
+
+
+def checked_seed(seed: int | str) -> str:
+    """Return a seed as text; raises `UsageError` for text that is no text: bytes that are not UTF-8."""
+    try:
+        return str(seed).encode().decode()
+    except UnicodeEncodeError:
+        raise UsageError(f"the seed {seed!r} is not UTF-8: use a number or a word") from None
 
 
 def _check_names(changes: Iterable[str]) -> None:

@@ -7,11 +7,13 @@ import os
 import pty
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from racecheck.model.nouns import Crash, Fault
 from racecheck.report.progress import printable
 from tests.support.command_line import RACECHECK, Cli
 
@@ -150,3 +152,27 @@ def test_at_a_terminal_it_asks(
     assert f"{elsewhere} is not below the current directory. Continue? [y/N]" in said
     assert done.returncode == status
     assert mark.exists() == (status == 1)
+
+
+WRONG = (
+    ('"index": 0', '"index": 1000000', 3, "at choice"),
+    ('"ranks": 2,', '"ranks": 1000000000000,', 2, "it has results of 2 of 1000000000000 ranks"),
+    ('"seed": "0"', r'"seed": "\ud800"', 2, "the seed"),
+    ('"timeout": 30.0', '"timeout": 1e300', 2, "timeout must be more than 0 and at most 1000000 seconds"),
+    ('"faults": []', '"faults": [{FAULT}]', 2, "is no fault: write it as text"),
+    ('"crash": null', '"crash": {CRASH}', 2, "no crash model"),
+)
+
+
+def test_a_value_that_no_command_line_takes_is_refused(cli: Cli, tmp_path: Path) -> None:
+    mark = tmp_path / "imported"
+    written(Path("trusted_value.py"), mark)
+    text = Path(found(cli, "trusted_value.py::racing", mark)).read_text()
+    fault = json.dumps(asdict(Fault("enospc", ("write",))) | {"what": "full", "amount": float("inf")})
+    crash = json.dumps(asdict(Crash("../x", ())))
+    for old, new, status, said in WRONG:
+        assert old in text, old
+        Path("wrong.json").write_text(text.replace(old, new.replace("{FAULT}", fault).replace("{CRASH}", crash), 1))
+        assert cli("replay", "wrong.json", "--times", 1) == status, new
+        assert said in cli.out + cli.err
+        assert "Traceback" not in cli.err

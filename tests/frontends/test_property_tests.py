@@ -279,7 +279,7 @@ ANYTHING: dict[str, Any] = {"len": len, "list": [(0, 1)], "int": 2}
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (lambda: racecheck.worlds(ranks=(0,)), r"ranks must be at least 1, not 0"),
+        (lambda: racecheck.worlds(ranks=(0,)), r"ranks must be from 1 to 1024, not 0"),
         (
             lambda: racecheck.worlds(ranks=(3,), nodes=(2, 4)),
             r"no number of ranks in .3. divides evenly among .2, 4. nodes",

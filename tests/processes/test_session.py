@@ -26,7 +26,7 @@ from tests.support.targets import target
 
 def test_slots_are_numbered_and_exclusive(tmp_path: Path) -> None:
     first, second = Slot(tmp_path), Slot(tmp_path)
-    assert (first.path.name, second.path.name) == ("0000", "0001")
+    assert (first.path.name, second.path.name) == ("racecheck-0000", "racecheck-0001")
     first.close()
     third = Slot(tmp_path)
     assert third.path == first.path
@@ -41,14 +41,23 @@ def test_a_slot_is_emptied_when_it_is_taken(tmp_path: Path) -> None:
     assert not (Slot(tmp_path).path / "disk").exists()
 
 
-def test_a_directory_of_another_user_is_not_used(tmp_path: Path) -> None:
-    (tmp_path / f"racecheck-{os.getuid()}").mkdir(mode=0o755)
-    with pytest.raises(CannotRun, match="is not private to this user"):
-        Slot(tmp_path)
-    (tmp_path / f"racecheck-{os.getuid()}").rmdir()
-    (tmp_path / f"racecheck-{os.getuid()}").symlink_to("/tmp")
-    with pytest.raises(CannotRun, match="is not private to this user"):
-        Slot(tmp_path)
+def test_a_directory_that_others_can_use_is_not_taken(tmp_path: Path) -> None:
+    (tmp_path / "racecheck-0000").mkdir(mode=0o755)
+    (tmp_path / "racecheck-0001").symlink_to("/tmp")
+    (tmp_path / "racecheck-0002").touch()
+    slot = Slot(tmp_path)
+    assert slot.path.name == "racecheck-0003"
+    slot.close()
+
+
+def test_a_slot_can_be_asked_for(tmp_path: Path) -> None:
+    asked = Slot(tmp_path, 7)
+    assert (asked.number, asked.path.name) == (7, "racecheck-0007")
+    for number in (7, -1, 10**9):
+        other = Slot(tmp_path, number)
+        assert other.number == 0, "it is in use, or there is none"
+        other.close()
+    asked.close()
 
 
 def test_a_place_that_cannot_be_written_is_named() -> None:
@@ -204,7 +213,7 @@ def test_a_full_disk_is_not_a_finding(tmp_path: Path) -> None:
             strategy.begin(Random(0))
             with pytest.raises(CannotRun, match="ENOSPC"):
                 runner.run_once(session, scenario, scenario.world, strategy, seed="0")
-        assert not list((small / f"racecheck-{os.getuid()}" / "0000").iterdir())
+        assert not list((small / "racecheck-0000").iterdir())
     finally:
         subprocess.run(["umount", str(small)], check=True)
 
@@ -221,12 +230,9 @@ def test_sessions_that_run_at_once_come_to_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("written", "expected"),
     [
-        (b"/dev/shm/racecheck-0/0012/disk/a", b"/dev/shm/racecheck-0/0000/disk/a"),
-        (b"x/racecheck-1000/4095/disk\0/racecheck-1000/0001", b"x/racecheck-1000/0000/disk\0/racecheck-1000/0000"),
-        (
-            b"/racecheck-0/12/disk /racecheck-0/00123 racecheck-0/0012",
-            b"/racecheck-0/12/disk /racecheck-0/00123 racecheck-0/0012",
-        ),
+        (b"/dev/shm/racecheck-0012/disk/a", b"/dev/shm/racecheck-0000/disk/a"),
+        (b"x/racecheck-4095/disk\0/racecheck-0001", b"x/racecheck-0000/disk\0/racecheck-0000"),
+        (b"/racecheck-12/disk /racecheck-00123 racecheck-0", b"/racecheck-12/disk /racecheck-00123 racecheck-0"),
     ],
 )
 def test_the_number_of_a_slot_counts_as_0(written: bytes, expected: bytes) -> None:
@@ -235,7 +241,7 @@ def test_the_number_of_a_slot_counts_as_0(written: bytes, expected: bytes) -> No
 
 @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
 def test_in_a_pickled_path_too(protocol: int) -> None:
-    places = [Path(f"/dev/shm/racecheck-1000/{slot}/disk/0001") for slot in ("0000", "0012")]
+    places = [Path(f"/dev/shm/racecheck-{slot}/disk/0001") for slot in ("0000", "0012")]
     first, other = (pickle.dumps({"at": place, "step": "0003"}, protocol) for place in places)
     assert first != other
     assert plain(first) == plain(other) == first

@@ -58,7 +58,9 @@ from racecheck.model.errors import CannotRun, InternalError, UsageError
 from racecheck.model.nouns import Invariant, Verdict, World
 from racecheck.model.package import VERSION
 from racecheck.processes.doctor import examination
+from racecheck.processes.session import Slot
 from racecheck.report import results
+from racecheck.report.files import load
 from racecheck.report.picture.document import write
 from racecheck.report.progress import Counter, Interrupted, Teller, as_interrupt, display, printable, say, with_session
 from racecheck.report.results import EXIT, Page
@@ -66,15 +68,14 @@ from racecheck.report.words import escape
 from racecheck.scheduling import strategies
 from racecheck.targets import listing, resolve
 from racecheck.targets.resolve import Place
-from racecheck.targets.scenarios import Scenario, make_world
+from racecheck.targets.scenarios import LONGEST, Scenario, checked_seed, make_world
 
 if TYPE_CHECKING:
     from racecheck.explore.resume import Cut
     from racecheck.explore.runner import Progress, Replayed
-    from racecheck.processes.session import Session, Slot
+    from racecheck.processes.session import Session
 
 WRONG, INTERRUPTED = 2, 130
-_LONGEST = 1_000_000
 
 
 def entry() -> int:
@@ -393,8 +394,8 @@ def run(
     """Explore the scenario TARGET (path/to/file.py::name, package.module:name or CHECKPOINTER[check]), or a COMMAND."""
     free, chooses = mode == "free", strategy or strategies.DEFAULT
     _check_options(strategy if free else None, timeout=timeout, seconds=seconds)
-    if not 0 <= explain <= _LONGEST:
-        raise UsageError(f"--explain must be at least 0 and at most {_LONGEST} seconds, not {explain}")
+    if not 0 <= explain <= LONGEST:
+        raise UsageError(f"--explain must be at least 0 and at most {LONGEST} seconds, not {explain}")
     settings = config.read()
     scenario: Scenario
     slot: Slot | None
@@ -474,8 +475,8 @@ def _check_options(useless: str | None, **limits: float | None) -> None:
     if useless:
         raise UsageError("--strategy has no effect in free mode: leave it out")
     for name, limit in limits.items():
-        if limit is not None and not 0 < limit <= _LONGEST:
-            raise UsageError(f"--{name} must be more than 0 and at most {_LONGEST} seconds, not {limit}")
+        if limit is not None and not 0 < limit <= LONGEST:
+            raise UsageError(f"--{name} must be more than 0 and at most {LONGEST} seconds, not {limit}")
 
 
 def _earlier(path: Path | None, scenario: Scenario, world: World, seed: str) -> Cut | None:
@@ -604,13 +605,13 @@ def predict(target: str, ranks: int | None, collectives: str | None, seed: str, 
 @JSON
 def replay(finding: Path, times: int, constraints: bool, trust: bool, as_json: bool) -> int:
     """Run the schedule of FINDING again and count how often it reproduces."""
-    found = findings.load(finding)
+    found = load(finding)
     if constraints and not found.constraints:
         again = f"racecheck run {found.scenario.target}"
         raise UsageError(f"{finding} has no constraints: create a new finding with {again}")
     settings = config.read()
     scenario = _scenario_of(found, settings, changed=constraints, trust=trust)
-    slot = launching.slot_of(scenario, settings)
+    slot = launching.slot_of(scenario, settings) or Slot(settings.runs, found.slot)
 
     def work(session: Session, progress: Progress) -> Replayed:
         again = runner.replay_constraints if constraints else runner.replay
@@ -622,6 +623,8 @@ def replay(finding: Path, times: int, constraints: bool, trust: bool, as_json: b
     except CannotRun as error:
         data = {"times": times, "reproduced": counter.counted, "diverged": 0, "verdict": "UNKNOWN"}
         return _unknown({**data, "divergence": "", "reasons": [str(error)]}, as_json=as_json)
+    if done.diverged and found.launch is None and slot.number != found.slot:
+        _complain(f"the path of the finding has the number {found.slot:04d}, which was in use: try again later", 0)
     text = results.replay_text(found, done, _page())
     say(json.dumps(results.replay_data(done)) if as_json else text)
     return EXIT[done.verdict]
@@ -633,6 +636,7 @@ def _scenario_of(finding: Finding, settings: Config, *, changed: bool, trust: bo
     Raises `UsageError` if it is gone.
     """
     make_world(finding.outcome.world)
+    checked_seed(finding.seed)
     if finding.launch is not None:
         made: Scenario = trusting.program_of(finding, finding.launch, settings.findings, changed=changed, trust=trust)
     else:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from racecheck.model.errors import UsageError
-from racecheck.targets.scenarios import COLLECTIVES
+from racecheck.targets.scenarios import COLLECTIVES, checked_seed
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -60,7 +60,10 @@ COLLECTIVES_ = option(
     metavar="KIND",
     help=f"When collectives return: {' or '.join(COLLECTIVES)}; weakest is as early as MPI and NCCL allow.",
 )
-SEED = option("--seed", group=SEARCH, default="0", show_default=True, help="Random seed.")
+SEED = option(
+    "--seed", group=SEARCH, default="0", show_default=True, help="Random seed.",
+    callback=lambda _context, _option, seed: checked_seed(seed),
+)  # fmt: skip
 
 
 def output_file(*names: str, does: str) -> Callable[[F], F]:

@@ -444,7 +444,7 @@ def _run_one_by_one(place: int) -> None:
     """
     ask = os.sched_getaffinity
     allowed = sorted(ask(0))
-    chosen = {allowed[(int(Path(os.environ["RACECHECK_SLOT"]).name) + place) % len(allowed)]}
+    chosen = {allowed[(int(os.environ["RACECHECK_SLOT"][-4:]) + place) % len(allowed)]}
 
     def affinity(pid: int, /) -> set[int]:
         """Return processors as the program would find them; a choice of its own counts."""

@@ -34,8 +34,8 @@ class Replay(Strategy):
             return 0
         recorded = self._schedule[step]
         labels = [option.label for option in point.options]
-        same = not self._labels or labels[min(recorded.index, len(labels) - 1)] == recorded.label
-        if recorded.count != len(labels) or not same:
+        is_one = recorded.count == len(labels) and 0 <= recorded.index < len(labels)
+        if not is_one or (self._labels and labels[recorded.index] != recorded.label):
             self.divergence = (
                 f"at choice {step} the schedule takes {recorded.label!r} (option {recorded.index} of "
                 f"{recorded.count}), but the options are: {', '.join(labels)}"
