@@ -42,6 +42,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The test runs in a directory of its own, where a scenario file may be imported."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(config, "_root", Path())
     monkeypatch.delenv("RACECHECK_FINDINGS", raising=False)
 
 

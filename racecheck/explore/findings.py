@@ -49,6 +49,7 @@ _IDENTITY = 7
 """The version in which the inputs of a run were last written otherwise: a newer format does not change an address."""
 _LARGEST = 256 << 20
 _TAGGED = frozenset({*get_args(Event), *get_args(RankResult)})
+_LONGEST_NAME = 200
 _EXPANDED = 3
 """Objects and lists nested less deeply take a line for each item; so each event of the trace is one line."""
 
@@ -195,8 +196,13 @@ def save(finding: Finding, directory: Path, path: Path | None = None) -> Path:
 
 
 def folder_of(scenario: Reference, directory: Path) -> Path:
-    """Return where below ``directory`` the files of a scenario are kept."""
-    return directory / re.sub(r"\W", "_", scenario.name or "_")
+    """Return where below ``directory`` the files of a scenario are kept: a folder for each file and name.
+
+    A program's folder has the program's name.
+    """
+    file, _, name = scenario.target.rpartition("::")
+    digits = f"-{hashlib.sha256(file.encode(errors='surrogatepass')).hexdigest()[:4]}" if file.endswith(".py") else ""
+    return directory / f"{re.sub(r'[^A-Za-z0-9_]', '_', name or '_')[:_LONGEST_NAME]}{digits}"
 
 
 def write(text: str, folder: Path, name: str) -> Path:

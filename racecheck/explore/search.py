@@ -136,7 +136,8 @@ class Report:
 class Search:
     """The scenario to explore, and how far: ``schedules`` runs, and no new run after ``seconds`` (0: no limit).
 
-    Runs before a cut do not count.  ``keep_going``: also after a violation; ``earlier`` is a search that was cut short,
+    Runs before a cut do not count.  ``keep_going``: also after a violation, and ``until``: but for
+    one of this invariant, by its name; ``earlier`` is a search that was cut short,
     to go on with.  ``findings`` is where findings go; None keeps none.  ``names`` are patterns of names that are known
     to differ from run to run, ``slot`` is the number of the session's.  ``explain`` is the time in seconds for an
     explanation, which also ends with ``seconds``: the first failing run is repeated, and the smallest run that fails
@@ -156,6 +157,7 @@ class Search:
     slot: int = 0
     seconds: float = 0.0
     keep_going: bool = False
+    until: str = ""
     earlier: Cut | None = None
     explain: float = 0.0
 
@@ -277,6 +279,8 @@ class _Exploration:
         """Return whether there is a verdict that no further run is asked to change."""
         if self.judged.verdict is Verdict.PASS:
             return False
+        if self.search.until and self.judged.violations:
+            return self.search.until in {each.invariant for each in self.judged.violations}
         return not (self.search.keep_going and self.judged.violations)
 
     def _learn_parts(self, outcome: Outcome) -> None:
@@ -442,7 +446,7 @@ class _Exploration:
 
     def report(self) -> Report:
         search = self.search
-        failing = next((each for each in self.endings.values() if each.violations), None)
+        failing = _first([*self.endings.values()], search.until)
         verdict, why = self._verdict()
         outcome = failing.outcome if failing is not None else self.largest
         claim = self.strategy.claim().join(self.shown).join(self.crashing.claim()).join(pending(why))
@@ -553,7 +557,7 @@ def explore(
     try:
         _carry_out(exploration, progress)
         report = exploration.report()
-        if search.explain <= 0 or search.free or report.interrupted or _first(report) is None:
+        if search.explain <= 0 or search.free or report.interrupted or _first(report.endings, search.until) is None:
             return report
         try:
             report = _repeated(exploration, report)
@@ -598,9 +602,14 @@ def explained(session: Session, search: Search, report: Report, progress: Progre
         exploration.crashing.close()
 
 
-def _first(report: Report) -> Ending | None:
-    """Return the first failing run."""
-    return next((each for each in report.endings if each.violations), None)
+def _first(endings: Sequence[Ending], until: str) -> Ending | None:
+    """Return the first failing run: of those that break the invariant that ended the search, if any does, it first."""
+    failing = [each for each in endings if each.violations]
+    for each in failing:
+        wanted = [found for found in each.violations if found.violation.invariant == until]
+        if wanted:
+            return replace(each, violations=(*wanted, *(found for found in each.violations if found not in wanted)))
+    return failing[0] if failing else None
 
 
 def _is_of_crash(report: Report) -> bool:
@@ -609,7 +618,7 @@ def _is_of_crash(report: Report) -> bool:
 
 def _repeated(exploration: _Exploration, report: Report) -> Report:
     """Run the failing run again; return the report, with UNKNOWN if that run does not fail a second time."""
-    first = _first(report)
+    first = _first(report.endings, exploration.search.until)
     if first is None or _is_of_crash(report):
         return report
     fails = same_failure(first.outcome, first.violations[0].violation, exploration.search.invariants)
@@ -642,7 +651,8 @@ def _repaired(exploration: _Exploration, report: Report, progress: Progress | No
     end = exploration.seconds + seconds
     repaired = exploration.crashing.repaired(crashes, _tell(exploration, report, progress), seconds=seconds)
     left_out = f"{_REPAIRS} ({seconds:.3g} seconds were too few)" if exploration.seconds >= end else ""
-    if (first := _first(report)) is not None and first.outcome.crash is not None:
+    first = _first(report.endings, exploration.search.until)
+    if first is not None and first.outcome.crash is not None:
         found, judgement = first.violations[0], judge(first.outcome, exploration.search.invariants)
         _keep(
             exploration.search, first.outcome, judgement, first.number, path=found.finding, repaired=repaired,
@@ -665,7 +675,8 @@ def _explained(
     exploration: _Exploration, report: Report, progress: Progress | None, seconds: float, most: int
 ) -> Report:
     """Return the report of the smallest run found that fails like the first failing one."""
-    search, first = exploration.search, _first(report)
+    search = exploration.search
+    first = _first(report.endings, search.until)
     assert first is not None, "a search without a failing run has nothing to explain"
     passed = [each.outcome for each in report.endings if not each.violations]
     found = explain(

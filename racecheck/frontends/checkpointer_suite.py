@@ -43,14 +43,14 @@ def check_checkpointer(
 
     ``checks`` and ``storages`` are names (default: all); ``seconds`` is the time budget, which is approximate.
     ``baseline`` is a file that ``racecheck gate --update-baseline`` wrote: its findings do not fail, and a finding that
-    is fixed is a warning.  Paths in it are relative to the current directory.
+    is fixed is a warning.  It, and paths in it, begin in pytest's root directory, without pytest in the current one.
 
     Returns the result of each check.  Raises `AssertionError`, with the matrix and the interleaving, unless all are
     PASS, and `UsageError` for what is not a checkpointer or not a baseline.
     """
     __tracebackhide__ = True  # tells pytest to show the matrix, not this frame
     subject = Subject(_name(checkpointer), checkpointer)
-    known = _known(subject, baseline, Path())
+    known = _known(subject, baseline)
     terms = Terms(ranks, str(seed), seconds, config.read().findings)
     asked = subjects.checks(subject, checks, storages)
     if not asked:
@@ -97,7 +97,7 @@ class CheckpointerSuite:
             racecheck.check(made, **given)
             return
         subject = Subject(_name(self.checkpointer), self.checkpointer)
-        known = self._baseline(subject, request.config.rootpath)
+        known = self._baseline(subject)
         report, text = racecheck.explored(made, **given)
         cells = [judging.cell(subject, CHECKS[check], report)]
         compared = _compared(cells, known)
@@ -107,10 +107,10 @@ class CheckpointerSuite:
         for line in compared.fixed:
             warnings.warn(baselines.fixed(line), stacklevel=1)
 
-    def _baseline(self, subject: Subject, root: Path) -> Mapping[str, str]:
+    def _baseline(self, subject: Subject) -> Mapping[str, str]:
         """Return the known findings; the test fails where they cannot be read."""
         try:
-            return _known(subject, self.baseline, root)
+            return _known(subject, self.baseline)
         except UsageError as error:
             wrong = f"racecheck: {error}"
         pytest.fail(wrong, pytrace=False)
@@ -129,14 +129,15 @@ class CheckpointerSuite:
         return pytest.param(name, id=name, marks=marks)
 
 
-def _known(subject: Subject, path: str | Path | None, root: Path) -> Mapping[str, str]:
+def _known(subject: Subject, path: str | Path | None) -> Mapping[str, str]:
     """Return the lines of a baseline, each with the name of the checkpointer here: by its module.
 
-    A line may also name it by its file, as the command line does.  The path and those in the lines begin in ``root``.
-    Raises `UsageError`.
+    A line may also name it by its file, as the command line does.  The path and those in the lines begin in pytest's
+    root directory, without pytest in the current one.  Raises `UsageError`.
     """
     if path is None:
         return {}
+    root = config.root()
     own = Path(inspect.getfile(subject.kind)).resolve()
     known = {}
     for line in baselines.load(root / path).known:

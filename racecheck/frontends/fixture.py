@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import shutil
 import signal
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +29,9 @@ from racecheck.scheduling import strategies
 from racecheck.scheduling.strategies import Strategy
 from racecheck.targets.launched import Launched
 from racecheck.targets.scenarios import Scenario, checked_seed, make_world
+
+_OF_WORLDS = ("ranks", "nodes", "storage")
+"""Settings that a world has already."""
 
 
 class Racecheck:
@@ -57,6 +61,8 @@ class Racecheck:
         *,
         invariants: Sequence[Invariant] | None = None,
         ranks: int | None = None,
+        nodes: int | None = None,
+        storage: str | None = None,
         schedules: int | None = None,
         strategy: str | None = None,
         seed: int | str | None = None,
@@ -65,26 +71,30 @@ class Racecheck:
         collectives: str | None = None,
         schedule: Strategy | None = None,
         world: World | None = None,
+        explain: float | None = None,
         html: Path | None = None,
+        **unknown: object,
     ) -> Report:
         """Explore a scenario, or run it once under a ``schedule`` that hypothesis has drawn.
 
         ``faults`` are what goes wrong, as on the command line (`racecheck.faults`), ``sizes`` some of the scenario's by
-        name; ``collectives="weakest"`` lets ranks continue as early as MPI and NCCL allow.  The test fails unless it is
-        a PASS, with the interleaving or the reasons; the picture of a FAIL goes to the file ``html``, if one is named.
+        name; ``collectives="weakest"`` lets ranks continue as early as MPI and NCCL allow; ``explain`` is the time for
+        an explanation in seconds.  The test fails unless it is a PASS, with the interleaving or the reasons; the
+        picture of a FAIL goes to the file ``html``, if one is named.
         """
-        given: dict[str, Any] = {"ranks": ranks, "schedules": schedules, "strategy": strategy, "seed": seed}
-        given |= {"faults": faults, "sizes": sizes, "collectives": collectives, "world": world}
+        given: dict[str, Any] = {
+            "ranks": ranks, "nodes": nodes, "storage": storage, "schedules": schedules, "strategy": strategy,
+            "seed": seed, "faults": faults, "sizes": sizes, "collectives": collectives, "world": world,
+            "invariants": invariants,
+        }  # fmt: skip
+        _check_known(unknown, [*given, "schedule", "explain", "html"])
         if schedule is not None:
-            search = self._single(scenario, invariants, given)
+            search = self._single(scenario, given)
             return racecheck.check(
                 scenario, schedule=schedule, world=search.world, invariants=search.invariants, seed=search.seed,
                 findings=search.findings, html=html,
             )  # fmt: skip
-        explain = self._config.getoption("racecheck_explain")
-        if not explain >= 0:
-            pytest.fail(f"racecheck: --racecheck-explain must be at least 0 seconds, not {explain}", pytrace=False)
-        report, text = self._explore(scenario, invariants, given, explain=explain)
+        report, text = self._explore(scenario, given, explain=self._seconds(explain))
         if report.verdict.name != "PASS":
             if html is not None and report.finding is not None:
                 write(report.finding, html)
@@ -97,22 +107,34 @@ class Racecheck:
         invariant: str | Invariant | None = None,
         within: int = 20,
         *,
+        invariants: Sequence[Invariant] | None = None,
         ranks: int | None = None,
+        nodes: int | None = None,
+        storage: str | None = None,
         strategy: str | None = None,
         seed: int | str | None = None,
         faults: Sequence[str | Fault] | None = None,
         sizes: Mapping[str, int] | None = None,
         collectives: str | None = None,
+        world: World | None = None,
+        explain: float = 0.0,
+        **unknown: object,
     ) -> Report:
-        """Explore a scenario that documents a bug.
+        """Explore a scenario that documents a bug, until that is found.
 
         The test fails unless ``invariant`` (a name or the function; default: what the scenario ``breaks``) is
-        violated within ``within`` schedules.
+        violated within ``within`` schedules; violations of other invariants do not end the search.  The rest is as in
+        `check`.
         """
-        given: dict[str, Any] = {"ranks": ranks, "schedules": within, "strategy": strategy, "seed": seed}
-        given |= {"faults": faults, "sizes": sizes, "collectives": collectives}
-        wanted, invariants = _wanted(scenario, invariant)
-        report, text = self._explore(scenario, invariants, given)
+        given: dict[str, Any] = {
+            "ranks": ranks, "nodes": nodes, "storage": storage, "schedules": within, "strategy": strategy,
+            "seed": seed, "faults": faults, "sizes": sizes, "collectives": collectives, "world": world,
+        }  # fmt: skip
+        _check_known(unknown, [*given, "invariants", "explain"])
+        _check_scenario(scenario)
+        asked = scenario.invariants if invariants is None else invariants
+        wanted, given["invariants"] = _wanted(scenario, invariant, tuple(asked))
+        report, text = self._explore(scenario, given, until=wanted, explain=self._seconds(explain))
         if wanted not in [each.violation.invariant for each in report.violations]:
             pytest.fail(
                 f"expected a violation of {wanted} within {within} schedules; found none\n\n{text}", pytrace=False
@@ -130,21 +152,29 @@ class Racecheck:
         contents: bool = False,
     ) -> Outcome:
         """Return the outcome of a scenario under one schedule (default: the default), for a test's own properties."""
-        search = self._single(scenario, None, {"ranks": ranks, "seed": seed, "world": world})
+        search = self._single(scenario, {"ranks": ranks, "seed": seed, "world": world})
         return racecheck.run(scenario, schedule=schedule, world=search.world, seed=search.seed, contents=contents)
 
     def explored(
         self, scenario: Scenario, *, schedules: int | None = None, strategy: str | None = None
     ) -> tuple[Report, str]:
         """Return the outcome of a scenario, all that it breaks, and that as text."""
-        return self._explore(scenario, None, {"schedules": schedules, "strategy": strategy}, keep_going=True)
+        return self._explore(scenario, {"schedules": schedules, "strategy": strategy}, keep_going=True)
 
-    def _single(self, scenario: Scenario, invariants: Sequence[Invariant] | None, given: dict[str, Any]) -> Search:
+    def _seconds(self, explain: float | None) -> float:
+        """Return the time for an explanation; the test fails if it is none."""
+        seconds: float = self._config.getoption("racecheck_explain") if explain is None else explain
+        if not seconds >= 0:
+            name = "--racecheck-explain" if explain is None else "explain="
+            pytest.fail(f"racecheck: {name} must be at least 0 seconds, not {seconds}", pytrace=False)
+        return seconds
+
+    def _single(self, scenario: Scenario, given: dict[str, Any]) -> Search:
         """Return the world, invariants and seed of one run."""
         try:
             if _set(given).keys() & {"schedules", "strategy"}:
                 raise UsageError("a schedule means one run: leave out schedules= and strategy=")
-            return self._search(scenario, invariants, self._chosen(scenario, given))
+            return self._search(scenario, self._chosen(scenario, given))
         except UsageError as error:
             wrong = f"racecheck: {error}"
         pytest.fail(wrong, pytrace=False)
@@ -157,10 +187,10 @@ class Racecheck:
     def _explore(
         self,
         scenario: Scenario,
-        invariants: Sequence[Invariant] | None,
         given: dict[str, Any],
         *,
         keep_going: bool = False,
+        until: str = "",
         explain: float = 0.0,
     ) -> tuple[Report, str]:
         """Return the report and its text; where there is none, the test fails.
@@ -177,12 +207,12 @@ class Racecheck:
             chosen = self._chosen(scenario, given)
             budget = chosen["schedules"]
             if isinstance(scenario, Launched):
-                asked = self._launched(scenario, invariants, chosen, keep_going=keep_going, explain=explain)
+                asked = self._launched(scenario, chosen, keep_going=keep_going, until=until, explain=explain)
                 report = explore_apart(asked, self._config.rootpath, announce)
             else:
-                found = self._search(scenario, invariants, chosen)
+                found = self._search(scenario, chosen)
                 with as_interrupt(signal.SIGTERM), HERE.use() as session:
-                    search = replace(found, keep_going=keep_going, explain=explain)
+                    search = replace(found, keep_going=keep_going, until=until, explain=explain)
                     report = explore(session, search, announce=announce)
         except UsageError as error:
             wrong = f"racecheck: {error}"
@@ -210,44 +240,44 @@ class Racecheck:
     def _chosen(self, scenario: Scenario, given: dict[str, Any]) -> dict[str, Any]:
         """Return the settings of a search; raises `UsageError`."""
         _check_scenario(scenario)
-        if given.get("world") is not None and given.get("ranks") is not None:
-            raise UsageError("a world sets its own number of ranks: leave out ranks= or world=")
-        option = self._config.getoption
+        marked, given, option = self._marked(), _set(given), self._config.getoption
+        for said in (marked, given):
+            for name in _OF_WORLDS if "world" in said else ():
+                if name in said:
+                    raise UsageError(f"a world sets its own {name}: leave out {name}= or world=")
+        if "world" in given:
+            marked = {name: value for name, value in marked.items() if name not in _OF_WORLDS}
         return {
+            **dict.fromkeys(self._settings),
             "schedules": 100,
             "strategy": strategies.DEFAULT,
             "seed": "0",
-            "ranks": None,
-            "faults": None,
-            "sizes": None,
-            "collectives": None,
-            "world": None,
             **_set({each: option(f"racecheck_{each}") for each in ("schedules", "seed", "collectives")}),
-            **self._marked(),
+            **marked,
             "timeout": option("racecheck_timeout"),
-            **_set(given),
+            **given,
         }
 
-    def _launched(
-        self, scenario: Launched, invariants: Sequence[Invariant] | None, chosen: dict[str, Any], **search: Any
-    ) -> Asked:
+    def _launched(self, scenario: Launched, chosen: dict[str, Any], **search: Any) -> Asked:
         """Return the search of a launch command; raises `UsageError`."""
         for name in ("ranks", "sizes", "world"):
             if chosen[name] is not None:
                 raise UsageError(f"{name} is decided by the launch command: leave it out")
-        changes = _set({name: chosen[name] for name in ("faults", "collectives", "timeout")})
+        changes = _set({name: chosen[name] for name in ("nodes", "storage", "faults", "collectives", "timeout")})
+        invariants = chosen["invariants"]
         given = {name: chosen[name] for name in ("strategy", "schedules")} | {"seed": str(chosen["seed"])}
         return ask(scenario, changes, scenario.invariants if invariants is None else invariants, **given, **search)
 
-    def _search(self, scenario: Scenario, invariants: Sequence[Invariant] | None, chosen: dict[str, Any]) -> Search:
+    def _search(self, scenario: Scenario, chosen: dict[str, Any]) -> Search:
         """Return the search that the settings ask for; raises `UsageError`."""
         if isinstance(scenario, Launched):
             raise UsageError("a launch command runs in a process of its own: use racecheck.check without schedule=")
-        ranks = None if chosen["world"] is not None else chosen["ranks"]
-        world = make_world(
-            scenario.fitted(chosen["world"] or scenario.world), ranks=ranks, faults=chosen["faults"],
-            sizes=chosen["sizes"], collectives=chosen["collectives"], timeout=chosen["timeout"],
-        )  # fmt: skip
+        world = chosen["world"] or scenario.world
+        if not isinstance(world, World):
+            raise UsageError(f"{world!r} is not a world: use racecheck.World, or draw one from racecheck.worlds()")
+        names = ("ranks", "nodes", "storage", "faults", "sizes", "collectives", "timeout")
+        world = make_world(scenario.fitted(world), **{name: chosen[name] for name in names})
+        invariants = chosen["invariants"]
         return Search(
             scenario,
             world,
@@ -278,9 +308,18 @@ def _check_scenario(given: object) -> None:
         raise UsageError(f"{given!r} is not a scenario: decorate the function with @racecheck.scenario()")
 
 
-def _wanted(scenario: Scenario, invariant: str | Invariant | None) -> tuple[str, tuple[Invariant, ...]]:
-    """Return the name of the invariant that must be broken, and all that are asked."""
-    asked = tuple(scenario.invariants)
+def _check_known(unknown: Mapping[str, object], known: Sequence[str]) -> None:
+    """Fail the test for a keyword that does not exist."""
+    for name in unknown:
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]}=?" if close else f"known: {', '.join(known)}"
+        pytest.fail(f"racecheck: unknown keyword {name}=; {hint}", pytrace=False)
+
+
+def _wanted(
+    scenario: Scenario, invariant: str | Invariant | None, asked: tuple[Invariant, ...]
+) -> tuple[str, tuple[Invariant, ...]]:
+    """Return the name of the invariant that must be broken, and all that are ``asked``."""
     if callable(invariant) and name_of(invariant) not in map(name_of, asked):
         asked = (*asked, invariant)
     wanted = name_of(invariant) if callable(invariant) else invariant or scenario.breaks

@@ -8,15 +8,22 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from racecheck.model import config as paths
+
 if TYPE_CHECKING:
     from racecheck.frontends.fixture import Racecheck
 
-_SETTINGS = ("ranks", "schedules", "strategy", "seed", "faults", "sizes", "collectives")
+_SETTINGS = (
+    "ranks", "nodes", "storage", "schedules", "strategy", "seed", "faults", "sizes", "collectives", "invariants",
+    "world",
+)  # fmt: skip
 _CURRENT = pytest.StashKey[pytest.Item]()
+_BEFORE = pytest.StashKey[Path]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,9 +44,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker."""
+    """Register the marker, and let relative paths begin in pytest's root directory."""
+    config.stash[_BEFORE] = paths.begin_in(config.rootpath)
     settings = ", ".join(f"{name}=..." for name in _SETTINGS)
     config.addinivalue_line("markers", f"racecheck({settings}): world and budget of the racecheck fixture")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Let relative paths begin where they did before."""
+    paths.begin_in(config.stash[_BEFORE])
 
 
 @pytest.hookimpl(tryfirst=True)

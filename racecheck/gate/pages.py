@@ -11,7 +11,7 @@ from racecheck.gate.matrix import LEGEND, MARKS, PART, Entry, Kind, Table
 from racecheck.gate.result import Result
 from racecheck.model.nouns import Verdict
 from racecheck.model.package import VERSION
-from racecheck.report.words import count
+from racecheck.report.words import count, replay_command
 from racecheck.targets.suite import CHECKS, Check, applicable, controls, reason_against
 
 _KINDS: dict[Verdict, Kind] = {Verdict.PASS: "budget", Verdict.UNKNOWN: "unknown", Verdict.FAIL: "fail"}
@@ -202,7 +202,7 @@ def _broken(cell: Cell, broken: Broken, result: Result) -> Iterator[Block]:
     yield Line(f"{known}{broken.invariant}: {matrix.expected(broken.invariant)}", level=1)
     yield Line(f"seen: {broken.message}", level=2)
     if broken.finding:
-        yield Line("replay: ", f"racecheck replay {broken.finding}", level=2, finding=broken.finding)
+        yield Line("replay: ", replay_command(broken.finding, cell.target), level=2, finding=broken.finding)
 
 
 def _doubted(result: Result) -> Iterator[Block]:

@@ -7,6 +7,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+_root = Path()
+
 
 @dataclass(frozen=True, slots=True)
 class Config:
@@ -27,3 +29,15 @@ def read() -> Config:
         runs=Path(os.environ.get("RACECHECK_RUNS") or fallback),
         findings=Path(os.environ.get("RACECHECK_FINDINGS") or ".racecheck"),
     )
+
+
+def begin_in(directory: Path) -> Path:
+    """Let relative paths of an API begin in a directory; returns where they began before."""
+    global _root
+    before, _root = _root, directory
+    return before
+
+
+def root() -> Path:
+    """Return where relative paths of an API begin: pytest's root directory, else the current one."""
+    return _root

@@ -23,7 +23,7 @@ from racecheck.report.decisive import Decisive, aftermath, decisive, failing
 from racecheck.report.interleaving import coverage_text, render, summary
 from racecheck.report.prediction import render as render_prediction
 from racecheck.report.sentence import plain, sentence
-from racecheck.report.words import count, escape
+from racecheck.report.words import count, escape, replay_command
 from racecheck.scheduling.explain import PAIR, SWITCHES, WORLD
 from racecheck.scheduling.minimise.critical import Change, op_at
 from racecheck.scheduling.minimise.shrinking import switches
@@ -492,9 +492,7 @@ def _replay(report: Report) -> Iterator[str]:
 
 
 def _replay_line(path: Path, target: str) -> str:
-    """Return the command that runs a finding again; a scenario outside the current directory needs permission."""
-    allowed = " --trust" if Path(target.partition("::")[0]).is_absolute() else ""
-    return f"Replay:  racecheck replay {shown_path(path)}{allowed}"
+    return f"Replay:  {replay_command(shown_path(path), target)}"
 
 
 def _world_data(world: World) -> dict[str, Any]:

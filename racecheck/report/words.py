@@ -215,6 +215,11 @@ def line_of(stack: Sequence[Frame], root: Path) -> str:
     return frame_line(found[0], root) if found else ""
 
 
+def replay_command(finding: str, target: str) -> str:
+    """Return the command that runs a finding again; a scenario outside the current directory needs permission."""
+    return f"racecheck replay {finding}{' --trust' if PurePath(target.partition('::')[0]).is_absolute() else ''}"
+
+
 def here() -> Path:
     """Return the current directory; the root if it no longer exists."""
     try:

@@ -348,7 +348,7 @@ def test_a_recovery_of_a_recovery_and_so_on_is_refused(depth: int) -> None:
 
 def test_a_finding_is_found_again(tmp_path: Path) -> None:
     path = save(FULL, tmp_path / "findings")
-    assert re.fullmatch("findings/unguarded/[0-9a-f]{10}[.]json", str(path.relative_to(tmp_path)))
+    assert re.fullmatch("findings/unguarded-[0-9a-f]{4}/[0-9a-f]{10}[.]json", str(path.relative_to(tmp_path)))
     assert load(path) == FULL
     assert [each.name for each in path.parent.iterdir()] == [path.name]
 

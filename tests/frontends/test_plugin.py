@@ -35,6 +35,7 @@ sys.exit(pytest.main(sys.argv[1:]))
 SCENARIOS = """
 import racecheck as package
 from racecheck import Violation, scenario
+from racecheck.explore.findings import load
 import pytest
 
 @scenario(ranks=2, breaks="no-file-errors")
@@ -82,6 +83,25 @@ def test_marker(racecheck):
     report = racecheck.check(guarded, ranks=1, strategy="random")
     assert (report.world.ranks, report.schedules, report.exhaustive) == (1, 1, False), 'samples prove nothing'
 
+@pytest.mark.racecheck(ranks=4, nodes=2, storage="node-local", invariants=[package.no_deadlock])
+def test_marker_of_a_world(racecheck):
+    world = racecheck.check(racing, schedules=1).world
+    assert (world.ranks, world.nodes, world.storage) == (4, 2, "node-local"), 'another invariant would have failed'
+    whole = package.World(ranks=2, timeout=9.0)
+    assert racecheck.check(guarded, schedules=1, world=whole).world.ranks == 2, 'the call goes before the marker'
+    assert racecheck.check(guarded, schedules=1, nodes=1, storage="nfs").world.storage == "nfs"
+
+@pytest.mark.racecheck(world=package.World(ranks=4))
+def test_marker_with_a_world(racecheck):
+    assert racecheck.check(guarded, schedules=1).world.ranks == 4
+    assert racecheck.check(guarded, schedules=1, ranks=3).world.ranks == 3
+
+def test_two_worlds(racecheck):
+    racecheck.check(guarded, world=package.World(), storage="nfs")
+
+def test_unknown_keyword(racecheck):
+    racecheck.check(guarded, node=3)
+
 @pytest.mark.racecheck(rank=3)
 def test_wrong_marker(racecheck):
     racecheck.check(guarded)
@@ -109,22 +129,26 @@ SAID = [
     "*_ test_fail _*",
     "FAIL  no-file-errors: FileExistsError on rank ?: ckpt",
     "      seed nine, schedule ? of 6; * ops",
-    "      Finding: .racecheck/racing/*.json",
+    "      Finding: .racecheck/racing-*/*.json",
     "      minimised: 4 ops, 2 ranks, 1 switch",
     "      rank 0  * rank 1",
     "*mkdir ckpt*EEXIST*<---*test_check.py:* racing",
     "rank ?  raised FileExistsError*",
     "The pair that decides: *",
-    "Replay:  racecheck replay .racecheck/racing/*.json",
-    "Picture: racecheck report .racecheck/racing/*.json",
+    "Replay:  racecheck replay .racecheck/racing-*/*.json",
+    "Picture: racecheck report .racecheck/racing-*/*.json",
     "coverage: 4 ops controlled*",
     "*_ test_invariants _*",
     "FAIL  nothing-made: made something",
     "*_ test_nothing_to_judge_is_unknown _*",
     "UNKNOWN  after 1 of 2 schedules",
     "      nothing was judged: no invariant was given*",
+    "*_ test_two_worlds _*",
+    "racecheck: a world sets its own storage: leave out storage= or world=",
+    "*_ test_unknown_keyword _*",
+    "racecheck: unknown keyword node=; did you mean nodes=?",
     "*_ test_wrong_marker _*",
-    "racecheck: the racecheck marker takes the keywords ranks, schedules, *, sizes, collectives, not rank",
+    "racecheck: the racecheck marker takes the keywords ranks, nodes, *, invariants, world, not rank",
     "*_ test_no_scenario _*",
     "racecheck: <function nothing_made at *> is not a scenario: *",
     "*_ test_impossible_world _*",
@@ -141,7 +165,7 @@ def test_check(pytester: pytest.Pytester) -> None:
     """Everything about `check` in one process, since each starts torch."""
     pytester.makepyfile(SCENARIOS + CHECKS)
     done = run(pytester, "-rP", "--racecheck-schedules=6", "--racecheck-seed=nine", "--racecheck-timeout=7.5")
-    done.assert_outcomes(passed=5, failed=6)
+    done.assert_outcomes(passed=7, failed=8)
     done.stdout.fnmatch_lines(SAID)
     assert "Traceback" not in done.stdout.str()
     assert "During handling" not in done.stdout.str()
@@ -157,6 +181,21 @@ def test_found(racecheck):
     assert report.violations[0].violation.invariant == "no-file-errors"
     assert report.violations[0].finding.is_file()
 
+def test_others_do_not_end_the_search(racecheck):
+    asked = (package.no_file_errors, two_made)
+    report = racecheck.finds(marking, two_made, strategy="random", invariants=asked, explain=5)
+    assert report.schedules > 1
+    assert [each.violation.invariant for each in report.violations] == ["two-made"]
+    assert report.explanation is not None
+    assert load(report.violations[0].finding).constraints
+
+def test_found_in_a_world(racecheck):
+    racecheck.finds(racing, world=package.World(ranks=4, nodes=2))
+    racecheck.finds(racing, ranks=2, nodes=1, storage="nfs")
+
+def test_not_known(racecheck):
+    racecheck.finds(racing, depth=3)
+
 def test_found_by_a_function_that_the_scenario_does_not_name(racecheck):
     racecheck.finds(guarded, nothing_made, within=1)
 
@@ -171,12 +210,27 @@ def test_none_named(racecheck):
 
 def test_unknown_name(racecheck):
     racecheck.finds(guarded, "no-such-thing")
+
+@scenario(ranks=2)
+def marking(rank):
+    if rank.rank == 1 and (rank.path / "0").exists():
+        (rank.path / "two").touch()
+    elif rank.rank == 1:
+        (rank.path / "none" / "file").touch()
+    else:
+        (rank.path / "0").touch()
+
+def two_made(outcome):
+    if "two" in outcome.disk:
+        yield Violation("two-made", "two is there")
 """
     )
     done = run(pytester)
-    done.assert_outcomes(passed=2, failed=4)
+    done.assert_outcomes(passed=4, failed=5)
     done.stdout.fnmatch_lines(
         [
+            "*_ test_not_known _*",
+            "racecheck: unknown keyword depth=; known: ranks, *",
             "*_ test_not_found _*",
             "expected a violation of no-file-errors within 3 schedules; found none",
             "PASS  EXHAUSTED: 2 traces, 0 redundant; every interleaving of 2 ranks, 3 ops; *",
@@ -198,7 +252,7 @@ def test_under_xdist_and_then_replayed(pytester: pytest.Pytester) -> None:
     done = run(pytester, "-n2", "--racecheck-explain=0", "inner")
     done.assert_outcomes(failed=2)
     (line,) = set(re.findall(r"racecheck replay (\S+)", done.stdout.str()))
-    assert (pytester.path / line).parent == pytester.path / ".racecheck" / "racing"
+    assert re.fullmatch(r"\.racecheck/racing-[0-9a-f]{4}/\w+\.json", line)
     replay = (sys.executable, "-m", "racecheck", "replay", line)
     replayed = pytester.run(*replay, "--times=2", "--json", timeout=120)
     assert json.loads(replayed.stdout.str())["reproduced"] == 2
@@ -256,7 +310,8 @@ def test_nothing_is_imported():
 
 
 def test_the_marker_and_the_options_are_documented(pytester: pytest.Pytester) -> None:
-    run(pytester, "--markers").stdout.fnmatch_lines(["@pytest.mark.racecheck(ranks=..., schedules=..., *"])
+    marker = "@pytest.mark.racecheck(ranks=..., nodes=..., storage=..., schedules=..., *"
+    run(pytester, "--markers").stdout.fnmatch_lines([marker])
     options = set(re.findall(r"--racecheck-[a-z]+", run(pytester, "--help").stdout.str()))
     assert options == {f"--racecheck-{each}" for each in ("collectives", "explain", "schedules", "seed", "timeout")}
 

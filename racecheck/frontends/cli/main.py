@@ -590,8 +590,8 @@ def predict(target: str, ranks: int | None, collectives: str | None, seed: str, 
 @commands.command(
     cls=Command,
     examples=(
-        "racecheck replay .racecheck/overwrite/b0e3dc349a.json",
-        "racecheck replay .racecheck/overwrite/b0e3dc349a.json --constraints --trust",
+        "racecheck replay .racecheck/overwrite-8e53/b0e3dc349a.json",
+        "racecheck replay .racecheck/overwrite-8e53/b0e3dc349a.json --constraints --trust",
     ),
 )
 @click.argument("finding", type=click.Path(path_type=Path))

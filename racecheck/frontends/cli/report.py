@@ -24,9 +24,9 @@ from racecheck.report.trace_events import trace_json
     "report",
     cls=Command,
     examples=(
-        "racecheck report .racecheck/overwrite/b0e3dc349a.json",
-        "racecheck report .racecheck/overwrite/b0e3dc349a.json -o race.html",
-        "racecheck report .racecheck/overwrite/b0e3dc349a.json --markdown",
+        "racecheck report .racecheck/overwrite-8e53/b0e3dc349a.json",
+        "racecheck report .racecheck/overwrite-8e53/b0e3dc349a.json -o race.html",
+        "racecheck report .racecheck/overwrite-8e53/b0e3dc349a.json --markdown",
         "racecheck report --all",
     ),
 )
@@ -79,12 +79,12 @@ def _write_index(directory: Path, output: Path | None) -> Path:
 @click.command(
     "trace",
     cls=Command,
-    examples=("racecheck trace .racecheck/overwrite/b0e3dc349a.json -o trace.json  # open it in ui.perfetto.dev",),
+    examples=("racecheck trace .racecheck/overwrite-8e53/b0e3dc349a.json -o trace.json",),
 )
 @click.argument("finding", type=click.Path(path_type=Path))
 @output_file("-o", "output", does="Write the trace to this file (default: beside the finding).")
 def trace(finding: Path, output: Path | None) -> None:
-    """Write the run of FINDING as a trace that Perfetto and chrome://tracing open."""
+    """Write the run of FINDING as a trace that Perfetto (ui.perfetto.dev) and chrome://tracing open."""
     path = output or finding.with_suffix(".trace.json")
     write_text(trace_json(load(finding)), path, finding)
     say(shown_path(path))

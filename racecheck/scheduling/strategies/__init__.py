@@ -30,7 +30,7 @@ __all__ = [
 
 DEFAULT = "auto"
 _DEPTH, _DEEPEST = 3, 9
-_NO_PROOF = "dpor cannot cover nth=each, kill, term, slow, or storage with client caches: use auto"
+_SAMPLED = "dpor does not cover nth=each, kill, term, slow or storage with client caches: schedules are sampled"
 _PROVING: dict[str, Callable[[Relation, Progress | None], Strategy]] = {"auto": Auto, "dpor": Staged}
 _BY_NAME: dict[str, Callable[[Relation], Strategy]] = {
     "portfolio": lambda relation: Portfolio(relation.footprint),
@@ -47,17 +47,20 @@ def make(name: str, world: World, progress: Progress | None = None) -> Strategy:
     """Return the strategy of this name for a world; a depth may follow PCT's: "pct:2".
 
     ``progress`` is an earlier search's, to continue.  Where there is more to choose than which op goes next, that is
-    swept first; and what proves something takes part only if the dependence relation knows all that the faults do.
-    Raises `UsageError` for a strategy that does not exist, that has no such progress, or that could not prove anything.
+    swept first; and what proves something takes part only if the dependence relation knows all that the faults do: else
+    the portfolio stands in, and the claim of ``dpor`` says so.  Raises `UsageError` for a strategy that does not exist,
+    or that has no such progress.
     """
     relation = Relation(world)
     swept = any(not fault.nth for fault in world.faults) or relation.storage.has_views
-    if name in _PROVING and (swept or not all(map(is_modelled, world.faults))):
-        if name == "dpor" or progress is not None:
-            raise UsageError(_NO_PROOF)
-        name = "portfolio"
-    made = _make(name, relation, progress)
-    return Sweep(made) if swept else made
+    if name not in _PROVING or (not swept and all(map(is_modelled, world.faults))):
+        made, remark = _make(name, relation, progress), ""
+    elif progress is not None:
+        raise UsageError(f"{_SAMPLED}, so there is nothing to resume")
+    else:
+        remark = _SAMPLED if name == "dpor" else ""
+        made = Portfolio(relation.footprint, remark)
+    return Sweep(made, remark) if swept else made
 
 
 def _make(name: str, relation: Relation, progress: Progress | None) -> Strategy:

@@ -21,10 +21,13 @@ _NOUNS = {"fault": "fault", "view": "stale read"}
 
 
 class Sweep(Strategy):
-    """``inner`` answers the points of kind "next" once every single failure of the default schedule has been tried."""
+    """``inner`` answers the points of kind "next" once every single failure of the default schedule has been tried.
 
-    def __init__(self, inner: Strategy) -> None:
-        self._inner = inner
+    ``remark`` is what the claim says beside that.
+    """
+
+    def __init__(self, inner: Strategy, remark: str = "") -> None:
+        self._inner, self._remark = inner, remark
         self._place, self._option = -1, 0
         self._is_first = True
         self._points = self._hunted = self._met = self._options = 0
@@ -77,7 +80,7 @@ class Sweep(Strategy):
         self._inner.abandon()
 
     def claim(self) -> Claim:
-        return Claim(remarks=(self._extent(),))
+        return Claim(remarks=(self._extent(), *filter(None, [self._remark])))
 
     def _extent(self) -> str:
         """Return how many of the single faults and stale reads were tried."""

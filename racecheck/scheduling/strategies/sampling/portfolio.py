@@ -18,10 +18,12 @@ from racecheck.scheduling.strategies.sampling.urw import URW
 class Portfolio(Strategy):
     """URW, PCT, POS and a random walk as 2 : 1 : 1 : 1, PCT with depths 2 and 3 in equal parts.
 
-    All of them learn from every run.  ``footprint`` says what ops touch.
+    All of them learn from every run.  ``footprint`` says what ops touch; ``remark`` is what the claim says beside what
+    they do.
     """
 
-    def __init__(self, footprint: Callable[[Op], Footprint]) -> None:
+    def __init__(self, footprint: Callable[[Op], Footprint], remark: str = "") -> None:
+        self._remark = remark
         self._members: tuple[Strategy, ...] = (URW(), PCT(2), PCT(3), POS(footprint), RandomWalk())
         self._member: Strategy = self._members[0]
 
@@ -37,4 +39,5 @@ class Portfolio(Strategy):
             member.end(outcome)
 
     def claim(self) -> Claim:
-        return Claim(remarks=tuple(each for member in self._members for each in member.claim().remarks))
+        found = (each for member in self._members for each in member.claim().remarks)
+        return Claim(remarks=(*found, *filter(None, [self._remark])))
