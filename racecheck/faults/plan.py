@@ -13,6 +13,8 @@ _NOT_AN_OP = frozenset({"full", "crash"})
 """Faults that do not happen to one op."""
 _ANYWHERE = frozenset({"kill", "kill-node", "kill-job", "term"})
 """Faults that happen to processes, also at ops that touch no file."""
+_NO_ROOM = frozenset({"ENOSPC", "EDQUOT"})
+"""Errors that an ``open`` meets only where it creates a file (open(2))."""
 _MODELLED = frozenset({"short", "torn", "full", "crash"})
 
 
@@ -21,9 +23,14 @@ _USING_ROOM = frozenset({"write", "copy", "allocate", "truncate", "unlink", "ren
 
 def hits(fault: Fault, op: Op, node: int) -> bool:
     """Return whether an op is one that a fault is about: its call, its rank and node, and one of its paths."""
-    if not may_hit(fault, op, node):
+    if not may_hit(fault, op, node) or (fault.what in _NO_ROOM and op.call == "open" and not _creates(op)):
         return False
     return fault.path == "**" or any(_pattern(fault.path).fullmatch(place.path) for place in op.places)
+
+
+def _creates(op: Op) -> bool:
+    is_new = bool(op.places) and not op.places[-1].inode and ("O_CREAT" in op.flags or op.syscall == "creat")
+    return is_new or "O_TMPFILE" in op.flags
 
 
 def may_hit(fault: Fault, op: Op, node: int) -> bool:

@@ -30,13 +30,10 @@ def awaits_its_child(pid: int, thread: int) -> bool:
     call = stopped_call(pid, thread)
     if call is None or not starts_one(call[0]):
         return False
-    memory = Memory(pid)
     try:
-        return bool(clone_flags(_FORKS[call[0]], call[1], memory) & _CLONE_VFORK)
+        return bool(clone_flags(_FORKS[call[0]], call[1], Memory(pid)) & _CLONE_VFORK)
     except OSError:
         return False
-    finally:
-        memory.forget()
 
 
 def starts_one(call: int) -> bool:
@@ -80,6 +77,16 @@ def status(pid: int) -> dict[str, str]:
     except _GONE:
         return {}
     return dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
+
+
+def ignores(pid: int, signal: int) -> bool:
+    """Return whether a process ignores a signal."""
+    return bool(int(status(pid).get("SigIgn", "0"), 16) >> (signal - 1) & 1)
+
+
+def is_stopped(pid: int) -> bool:
+    """Return whether a process is stopped by a signal or a tracer."""
+    return status(pid).get("State", "")[:1] in {"T", "t"}
 
 
 def name(thread: int) -> str:

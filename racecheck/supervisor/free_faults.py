@@ -81,7 +81,6 @@ class Rules:
         self._late = [each for each in self._late if each.task.rank is not rank]
         for process in rank.processes.values():
             process.descriptors.drop_all()
-            process.memory.forget()
 
     def _tell(self) -> int:
         """Return the time since the run began, in nanoseconds."""
@@ -94,8 +93,6 @@ class Rules:
         if row is None or row.treatment is Treatment.REFUSE:
             return None
         task = rank.task(notification.thread)
-        if row.family in {"exec", "clone"}:
-            task.process.memory.forget()
         try:
             request = self.state.decoder.decode(task, row, notification.arguments)
         except (OSError, Unreachable):

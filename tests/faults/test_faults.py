@@ -23,6 +23,7 @@ from racecheck.explore.findings import load
 from racecheck.explore.runner import replay
 from racecheck.explore.search import Report, Search, explore
 from racecheck.faults.grammar import CALLS, MODELS
+from racecheck.faults.plan import hits
 from racecheck.frontends.cli import main
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Fault, Op, Outcome, Point, Returned, Verdict, World
@@ -30,7 +31,7 @@ from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import RoundRobin, Sweep
 from racecheck.targets.scenarios import make_world
 from tests.programs import crashing
-from tests.support.builders import op
+from tests.support.builders import op, opens
 from tests.support.targets import TARGETS, target
 
 # How faults are written.
@@ -619,3 +620,18 @@ def test_interrupted_it_keeps_what_was_found(session: Session, monkeypatch: pyte
     assert report.verdict is Verdict.FAIL
     assert report.crashes[0].groups
     assert not [each for each in report.reasons if "not triggered" in each]
+
+
+@pytest.mark.parametrize("what", ["ENOSPC", "EDQUOT"])
+def test_only_an_open_that_creates_a_file_finds_no_room(what: str) -> None:
+    fault = faults.parse(f"{what} on open")
+    for label, how, inode, is_hit in (
+        ("0 open f", "r", 5, False),
+        ("0 open f", "w", 5, False),
+        ("0 open f", "a", 5, False),
+        ("0 open f", "w", 0, True),
+        ("0 open f", "a", 0, True),
+        ("0 open f", "r", 0, False),
+    ):
+        assert hits(fault, opens(label, how, inode=inode), 0) is is_hit
+        assert hits(faults.parse("EIO on open"), opens(label, how, inode=inode), 0)

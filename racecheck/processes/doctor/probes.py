@@ -131,7 +131,7 @@ def _memory() -> str:
             expect(memory.read(received.arguments[0], 8) == b"question", "something else was read")
             memory.write(received.arguments[0], b"answered")
         except OSError as error:
-            raise LackingError(f"/proc/{subject.pid}/mem: {error.strerror}; {_scope()}") from None
+            raise LackingError(f"process_vm_readv: {error.strerror}; {_scope()}") from None
         subject.listener.answer(received.id, 8)
         expect(subject.status() == 0, "what was written did not arrive")
     return f"read and wrote another process's memory; {_scope()}"

@@ -142,7 +142,6 @@ def _execute(request: Request, ledger: Ledger) -> Answer | None:
     if any(task.started for task in others):
         ledger.untried("other moments for an exec that ends its process's other threads")
     process.has_executed = True
-    process.memory.forget()
     process.rank.replaced |= process.is_main
     return None if request.touches else CARRY_ON
 
@@ -425,7 +424,6 @@ def perform(request: Request, held: Locks) -> Answer | None:
     if family in {"flock", "fcntl"}:
         return _set_lock(request, held)
     if family == "exec":
-        request.task.process.memory.forget()
         return CARRY_ON
     if family == "exit":
         end(request.task.process, held)

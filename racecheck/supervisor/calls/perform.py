@@ -11,6 +11,8 @@ import errno
 import fcntl
 import mmap
 import os
+import resource
+import signal
 import stat
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +22,7 @@ from dataclasses import dataclass, replace
 from racecheck.kernel import libc, proc, syscalls
 from racecheck.kernel.memory import Memory
 from racecheck.kernel.signature import Arg, Role
+from racecheck.model.errors import CannotRun
 from racecheck.model.ops.unstable_names import Names
 from racecheck.processes.file_digests import Digest, plain
 from racecheck.supervisor.files.open_files import OpenFile
@@ -58,6 +61,8 @@ class Answer:
 
 
 CARRY_ON = Answer(carry_on=True)
+_GROWS = frozenset({"allocate", "copy", "truncate", "write"})
+"""The calls that may make a file larger, by family."""
 
 
 def perform(request: Request) -> Answer:
@@ -69,7 +74,31 @@ def perform(request: Request) -> Answer:
         for located in request.located.values():
             if located.has_failed:
                 return Answer(errno=located.error)
-    return _PERFORMERS.get(request.call.family, _generic)(request)
+    performer = _PERFORMERS.get(request.call.family, _generic)
+    if request.call.family not in _GROWS:
+        return performer(request)
+    with _file_size(request.task.process.pid) as is_limited:
+        answer = performer(request)
+    if is_limited and answer.errno == errno.EFBIG and not proc.ignores(request.task.process.pid, signal.SIGXFSZ):
+        raise CannotRun(
+            f"rank {request.task.rank.number} reaches RLIMIT_FSIZE, and SIGXFSZ is not controlled: ignore the signal, "
+            "as Python does"
+        )
+    return answer
+
+
+@contextmanager
+def _file_size(pid: int) -> Iterator[bool]:
+    """Take over the limit of a process for the sizes of files; yields whether there is one."""
+    theirs, ours = resource.prlimit(pid, resource.RLIMIT_FSIZE)[0], resource.getrlimit(resource.RLIMIT_FSIZE)
+    if theirs in {resource.RLIM_INFINITY, ours[0]}:
+        yield theirs != resource.RLIM_INFINITY
+        return
+    resource.setrlimit(resource.RLIMIT_FSIZE, (theirs if ours[1] < 0 else min(theirs, ours[1]), ours[1]))
+    try:
+        yield True
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, ours)
 
 
 def _symlink(request: Request) -> Answer:

@@ -19,8 +19,11 @@ from dataclasses import dataclass, field
 from racecheck.kernel import libc, syscalls
 from racecheck.kernel.path_walk import undeleted
 from racecheck.kernel.seccomp import FIRST_DESCRIPTOR
+from racecheck.model.errors import CannotRun
 from racecheck.supervisor.files.paths import Watched, check_ours
 
+_STANDARD = 3
+"""The number of descriptors for standard input, output and errors."""
 _KCMP_FILE = 0
 
 
@@ -109,14 +112,27 @@ class Descriptors:
 
     def free_number(self, minimum: int = 0) -> int:
         """Return the lowest unused number of the process that the filter sees and that is not below ``minimum``."""
+        for number in range(minimum, _STANDARD):
+            if number not in self._table and not self.is_open(number):
+                return number
         number = max(FIRST_DESCRIPTOR, minimum)
         while number in self._table or self.is_open(number):
             number += 1
         return number
 
     def has_room(self) -> bool:
-        """Return whether the process may have another one."""
-        return self.free_number() < self.limit
+        """Return whether the process may have another one.
+
+        Raises `CannotRun` where that is only because of the numbers that watched files get.
+        """
+        if self.free_number() < self.limit:
+            return True
+        if len(os.listdir(f"/proc/{self._pid}/fd")) < self.limit:
+            raise CannotRun(
+                f"a rank may have {self.limit} open files; watched files get numbers from {FIRST_DESCRIPTOR} on: "
+                "raise RLIMIT_NOFILE"
+            )
+        return False
 
     @property
     def limit(self) -> int:
@@ -211,7 +227,7 @@ class Descriptors:
 
 def _is_seen(number: int) -> bool:
     """Return whether the filter stops what happens to a descriptor; if not, it may refer to another file each time."""
-    return number >= FIRST_DESCRIPTOR or number <= 2
+    return number >= FIRST_DESCRIPTOR or number < _STANDARD
 
 
 def _is_channel(mode: int) -> bool:

@@ -80,9 +80,16 @@ class Quiet:
                 patience = min(2 * patience, _LOOK_AGAIN) or _LOOK_AFTER
             if time.monotonic() - last > computes:
                 computes += _COMPUTES
+                self._check_stopped()
                 self._gil.ask()
             if time.monotonic() - last > timeout:
                 raise Over(f"no progress for {timeout:g} s: no op, no exit")
+
+    def _check_stopped(self) -> None:
+        """Raise `Over` for a process that only a signal can continue: nobody could send that before it stops."""
+        for rank in self._state.ranks:
+            if rank.running and any(map(proc.is_stopped, rank.processes)):
+                raise Over(f"a process of rank {rank.number} is stopped, by SIGSTOP or a tracer: not controlled")
 
     def close(self) -> None:
         self._sleepers.close()
@@ -323,7 +330,6 @@ class Quiet:
         locks.release(process)
         for file in process.descriptors.drop_all():
             locks.release(file)
-        process.memory.forget()
 
 
 def _is_timed(task: Task) -> bool:

@@ -402,8 +402,6 @@ class Rank:
             self.listener.close()
         if self.stack_pipe >= 0:
             os.close(self.stack_pipe)
-        for process in self.processes.values():
-            process.memory.forget()
         for request in [*self.ahead.values(), *(task.request for task in self.tasks.values() if task.request)]:
             request.close()
 
