@@ -131,9 +131,7 @@ class Racecheck:
             "seed": seed, "faults": faults, "sizes": sizes, "collectives": collectives, "world": world,
         }  # fmt: skip
         _check_known(unknown, [*given, "invariants", "explain"])
-        _check_scenario(scenario)
-        asked = scenario.invariants if invariants is None else invariants
-        wanted, given["invariants"] = _wanted(scenario, invariant, tuple(asked))
+        wanted, given["invariants"] = _wanted(scenario, invariant, self._asked(scenario, invariants))
         report, text = self._explore(scenario, given, until=wanted, explain=self._seconds(explain))
         if wanted not in [each.violation.invariant for each in report.violations]:
             pytest.fail(
@@ -160,6 +158,16 @@ class Racecheck:
     ) -> tuple[Report, str]:
         """Return the outcome of a scenario, all that it breaks, and that as text."""
         return self._explore(scenario, {"schedules": schedules, "strategy": strategy}, keep_going=True)
+
+    def _asked(self, scenario: Scenario, invariants: Sequence[Invariant] | None) -> tuple[Invariant, ...]:
+        """Return the invariants of a call, else of the marker, else of the scenario; the test fails for no scenario."""
+        try:
+            _check_scenario(scenario)
+            given = (invariants, self._marked().get("invariants"), scenario.invariants)
+            return tuple(next(each for each in given if each is not None))
+        except UsageError as error:
+            wrong = f"racecheck: {error}"
+        pytest.fail(wrong, pytrace=False)
 
     def _seconds(self, explain: float | None) -> float:
         """Return the time for an explanation; the test fails if it is none."""

@@ -78,11 +78,14 @@ def _words(command: str) -> list[str]:
 
 
 def slot_of(scenario: Scenario, settings: Config) -> Slot | None:
-    """Return the slot that a program needs, None for any other scenario.  Raises `CannotRun`."""
+    """Return the slot that a program needs, None for any other scenario.
+
+    Raises `UsageError` for a directory that cannot be watched, and `CannotRun`.
+    """
     if not isinstance(scenario, Program):
         return None
     launch = scenario.launch
-    return _covered(Path(launch.watched), settings, _used(launch))
+    return _covered(_checked(Path(launch.watched)), settings, _used(launch))
 
 
 def _used(launch: Launch) -> list[Path]:
@@ -124,6 +127,8 @@ def _checked(watched: Path) -> Path:
     real, here = Path(os.path.realpath(watched)), Path.cwd()
     if real == Path("/"):
         raise UsageError("--watch /: name the directory that the checkpoints go to")
+    if real.parent == Path("/") or os.path.ismount(real):
+        raise UsageError(f"--watch {watched}: name a directory below it, such as {watched}/run")
     if here == real or here.is_relative_to(real):
         raise UsageError(f"--watch {watched}: the working directory is in it; name the directory of the checkpoints")
     if Path(sys.prefix).is_relative_to(real):

@@ -267,6 +267,9 @@ def _end(walk: _Walk) -> Iterator[Violation]:
             yield Violation("atomic-publish", text, ranks, events)
     if walk.unknown:
         raise LookupError(f"the trace does not show what was written to {walk.unknown[0]}")
+    left = sorted(walk.staged.intersection(outcome.disk))
+    if left and not pointers and is_cut(outcome):
+        raise LookupError(f"{left[0]} may be a pointer, or one that was being prepared: name the path with pointer=")
     everyone = all(isinstance(result, Returned) for result in outcome.results)
     if not pointers and not walk.current and everyone and not is_cut(outcome):
         raise LookupError(f"no rank published {walk.pointer}, and it does not exist")

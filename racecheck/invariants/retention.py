@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from racecheck.invariants.disk import PATTERNS, matches
 from racecheck.invariants.events import changed, done, is_before, is_below, on_disk, opens_for_writing
-from racecheck.invariants.excuses import is_cut
+from racecheck.invariants.excuses import faults, is_cut
 from racecheck.invariants.publishing import Published, followed
 from racecheck.invariants.saves import Save, saves
 from racecheck.model.nouns import Op, Outcome, Violation
@@ -84,7 +84,8 @@ class _Walk:
 
     def _is_cut_after_another(self, index: int, op: Op, path: str) -> bool:
         """Return whether a kill may be why the save of another checkpoint did not return, which was written before."""
-        if not is_cut(self.outcome):
+        met = faults(self.outcome)
+        if not met or any(each.call != "kill" or at < index for at, each in met):
             return False
         for save in saves(self.outcome):
             is_begun = len(save.begun) == save.ranks and max(save.begun.values()) <= index

@@ -44,6 +44,15 @@ def test_a_race_is_found_and_replays_and_no_file_of_the_user_changes(programs: P
         status, text = racecheck("replay", "forged.json", "--constraints")
         assert status == 2, text
         assert f"{doubt}: read what it is, then add --trust" in text
+    for changes, wrong in (
+        ({"script": "nothing.py"}, f"no nothing.py in {programs}: replay it where it was run"),
+        ({"directory": "/nowhere"}, "no train.py in /nowhere: replay it where it was run"),
+        ({"watched": "/etc"}, "--watch /etc: name a directory below it, such as /etc/run"),
+    ):
+        (programs / "forged.json").write_text(json.dumps({**forged, "launch": {**forged["launch"], **changes}}))
+        status, text = racecheck("replay", "forged.json", "--constraints", "--trust")
+        assert status == 2, text
+        assert wrong in text
     (programs / "train.py").write_text((programs / "train.py").read_text() + "# changed\n")
     status, text = racecheck("replay", finding)
     assert status == 2
@@ -182,6 +191,11 @@ def test_a_program_that_does_something_else_here_is_named(programs: Path, racech
     ("words", "message"),
     [
         (["--watch", "/", "--", "torchrun", "train.py"], "name the directory that the checkpoints go to"),
+        (
+            ["--watch", "/checkpoints", "--", "torchrun", "train.py"],
+            "name a directory below it, such as /checkpoints/run",
+        ),
+        (["--watch", "/proc/self/../../dev/shm", "--", "torchrun", "train.py"], "name a directory below it"),
         (["--watch", ".", "--", "torchrun", "train.py"], "the working directory is in it"),
         (["--watch", "no/such/dir", "--", "torchrun", "train.py"], "no/such does not exist"),
         (["--watch", "notes.txt", "--", "torchrun", "train.py"], "notes.txt is no directory"),

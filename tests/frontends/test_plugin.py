@@ -193,6 +193,13 @@ def test_found_in_a_world(racecheck):
     racecheck.finds(racing, world=package.World(ranks=4, nodes=2))
     racecheck.finds(racing, ranks=2, nodes=1, storage="nfs")
 
+@pytest.mark.racecheck(invariants=[nothing_made])
+def test_found_by_the_marker(racecheck):
+    racecheck.finds(guarded, "nothing-made", within=1)
+
+def test_no_scenario(racecheck):
+    racecheck.finds(nothing_made)
+
 def test_not_known(racecheck):
     racecheck.finds(racing, depth=3)
 
@@ -226,9 +233,11 @@ def two_made(outcome):
 """
     )
     done = run(pytester)
-    done.assert_outcomes(passed=4, failed=5)
+    done.assert_outcomes(passed=5, failed=6)
     done.stdout.fnmatch_lines(
         [
+            "*_ test_no_scenario _*",
+            "racecheck: <function nothing_made at *> is not a scenario: *",
             "*_ test_not_known _*",
             "racecheck: unknown keyword depth=; known: ranks, *",
             "*_ test_not_found _*",

@@ -614,8 +614,11 @@ def test_a_pointer_that_is_only_prepared_names_nothing_yet() -> None:
 def test_what_a_crash_leaves_in_a_temporary_directory_is_no_pointer() -> None:
     disk = {path: entry for path, entry in DISK.items() if not path.startswith("step_2")}
     left = {**disk, "step_2.tmp/latest": DiskEntry("symlink", target="step_2")}
-    for before in (left, {path: entry for path, entry in left.items() if path != "latest"}):
-        assert messages(atomic_publish, two(staged("step_2.tmp"), disk=before, crash=Crash("ext4", ()))) == []
+    crashed = two(staged("step_2.tmp"), disk=left, crash=Crash("ext4", ()))
+    assert messages(atomic_publish, crashed) == []
+    alone = replace(crashed, disk={path: entry for path, entry in left.items() if path != "latest"})
+    assert "step_2.tmp/latest may be a pointer, or one that was being prepared" in reason(atomic_publish, alone)
+    assert messages(partial(atomic_publish, pointer="./latest"), alone) == []
 
 
 def test_a_pointer_in_a_directory_that_only_looks_temporary_counts() -> None:

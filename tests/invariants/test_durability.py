@@ -352,7 +352,9 @@ def test_a_kill_after_the_deletion_leaves_the_new_one_complete_if_it_was_written
     for seen, violations in ((2, 0), (1, 1)):
         removed = replace(RM_A, clock={RM_A.thread: 1, write.thread: seen})
         assert len(messages(gc_safety, two(*weights, trace=[*written, removed, KILL]))) == violations
-        assert len(messages(gc_safety, two(*weights, trace=[*written, removed]))) == 1, "nothing was killed"
+        for other in ([], [replace(KILL, fault="EIO", call="write")]):
+            assert len(messages(gc_safety, two(*weights, trace=[*written, removed, *other]))) == 1, "nothing was killed"
+        assert len(messages(gc_safety, two(*weights, trace=[*written, KILL, removed]))) == 1, "killed while it wrote"
 
 
 def test_what_the_pointer_names_is_deleted() -> None:

@@ -50,6 +50,9 @@ def program_of(finding: Finding, launch: Launch, directory: Path, *, changed: bo
     Raises `UsageError` as `place_of` does.
     """
     launches = [each for each in (launch, finding.resumed) if each is not None]
+    for each in launches:
+        if not Path(each.directory).is_dir() or (each.script and not Path(each.file).is_file()):
+            raise UsageError(f"no {each.script or each.module} in {each.directory}: replay it where it was run")
     is_changed = findings.source_hash(*programs.sources_of(*launches)) != finding.scenario.source
     if is_changed and not changed:
         raise _changed(finding, f"{launch.name}, or a file that it uses,", "the same command")
