@@ -105,8 +105,7 @@ class Hand:
     def close(self) -> None:
         self._channel.close()
         self._files.close()
-        for process, opened in zip(self._processes, self._opened, strict=True):
-            process.memory.forget()
+        for opened in self._opened:
             for number in [*opened["file"], *opened["directory"]]:
                 os.close(number)
 
