@@ -54,7 +54,7 @@ class Ran:
 def plain(session: Session) -> Iterator[Ran]:
     """In an ordinary process, in a directory whose path is as long as the watched one's, on the same file system."""
     watched = str(session.slot.watched)
-    base = session.slot.path.parents[1]
+    base = session.slot.path.parent
     directory = base / str(os.getpid()).rjust(len(watched) - len(str(base)) - 1, "_")
     directory.mkdir()
     try:
