@@ -118,7 +118,7 @@ class _Walk:
     def _staging(self) -> set[str]:
         """Return where pointers are prepared: what is moved to another's place, or lies in a temporary directory.
 
-        What a rank reads that another one writes is in use.
+        A path that one rank writes and another one reads is in use, so it is none of these.
         """
         writers: dict[str, set[int]] = defaultdict(set)
         readers: dict[str, set[int]] = defaultdict(set)

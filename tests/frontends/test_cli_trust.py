@@ -53,6 +53,15 @@ def found(cli: Cli, target: str, mark: Path) -> str:
     return str(cli.data["violations"][0]["finding"])
 
 
+def found_elsewhere(cli: Cli, file: Path, mark: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The finding of a scenario in ``file``, with another directory as the current one."""
+    written(file, mark)
+    here = file.parents[1] / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    return found(cli, f"{file}::racing", mark)
+
+
 def test_a_replay_says_what_it_imports(cli: Cli, tmp_path: Path) -> None:
     mark = tmp_path / "imported"
     written(Path("trusted_mine.py"), mark)
@@ -65,11 +74,8 @@ def test_a_replay_says_what_it_imports(cli: Cli, tmp_path: Path) -> None:
 def test_a_file_elsewhere_is_not_imported_unless_that_is_allowed(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mark, elsewhere = tmp_path / "imported", tmp_path / "elsewhere/trusted_far.py"
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    written(elsewhere, mark)
-    finding = found(cli, f"{elsewhere}::racing", mark)
+    elsewhere, mark = tmp_path / "elsewhere/trusted_far.py", tmp_path / "imported"
+    finding = found_elsewhere(cli, elsewhere, mark, monkeypatch)
     Path("trusted_far.py").symlink_to(elsewhere)
     linked = forged(finding, target="trusted_far.py::racing")
     for each, shown in ((finding, str(elsewhere)), (str(linked), "trusted_far.py")):
@@ -135,11 +141,8 @@ def test_only_line_breaks_and_colours_are_printed_as_they_are() -> None:
 def test_at_a_terminal_it_asks(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, status: int
 ) -> None:
-    mark, elsewhere = tmp_path / "imported", tmp_path / "elsewhere/trusted_asked.py"
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    written(elsewhere, mark)
-    finding = found(cli, f"{elsewhere}::racing", mark)
+    elsewhere, mark = tmp_path / "elsewhere/trusted_asked.py", tmp_path / "imported"
+    finding = found_elsewhere(cli, elsewhere, mark, monkeypatch)
     ours, theirs = pty.openpty()
     os.write(ours, f"{answer}\n".encode())
     done = subprocess.run(

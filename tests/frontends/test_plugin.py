@@ -171,10 +171,7 @@ def test_check(pytester: pytest.Pytester) -> None:
     assert "During handling" not in done.stdout.str()
 
 
-def test_finds(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(
-        SCENARIOS
-        + """
+FINDS = """
 def test_found(racecheck):
     report = racecheck.finds(racing, within=20)
     assert report.verdict is package.Verdict.FAIL
@@ -231,27 +228,32 @@ def two_made(outcome):
     if "two" in outcome.disk:
         yield Violation("two-made", "two is there")
 """
-    )
+
+FOUND = [
+    "*_ test_no_scenario _*",
+    "racecheck: <function nothing_made at *> is not a scenario: *",
+    "*_ test_not_known _*",
+    "racecheck: unknown keyword depth=; known: ranks, *",
+    "*_ test_not_found _*",
+    "expected a violation of no-file-errors within 3 schedules; found none",
+    "PASS  EXHAUSTED: 2 traces, 0 redundant; every interleaving of 2 ranks, 3 ops; *",
+    "*_ test_another_one_found _*",
+    "expected a violation of no-deadlock within 20 schedules; found none",
+    "FAIL  no-file-errors: *",
+    "*_ test_none_named _*",
+    "racecheck: test_finds.py::guarded does not say which invariant it `breaks`: name one of *",
+    "*_ test_unknown_name _*",
+    "racecheck: test_finds.py::guarded is not judged by 'no-such-thing': name one of *",
+]
+"""What these print, in order."""
+
+
+def test_finds(pytester: pytest.Pytester) -> None:
+    """Everything about `finds` in one process, since each starts torch."""
+    pytester.makepyfile(SCENARIOS + FINDS)
     done = run(pytester)
     done.assert_outcomes(passed=5, failed=6)
-    done.stdout.fnmatch_lines(
-        [
-            "*_ test_no_scenario _*",
-            "racecheck: <function nothing_made at *> is not a scenario: *",
-            "*_ test_not_known _*",
-            "racecheck: unknown keyword depth=; known: ranks, *",
-            "*_ test_not_found _*",
-            "expected a violation of no-file-errors within 3 schedules; found none",
-            "PASS  EXHAUSTED: 2 traces, 0 redundant; every interleaving of 2 ranks, 3 ops; *",
-            "*_ test_another_one_found _*",
-            "expected a violation of no-deadlock within 20 schedules; found none",
-            "FAIL  no-file-errors: *",
-            "*_ test_none_named _*",
-            "racecheck: test_finds.py::guarded does not say which invariant it `breaks`: name one of *",
-            "*_ test_unknown_name _*",
-            "racecheck: test_finds.py::guarded is not judged by 'no-such-thing': name one of *",
-        ]
-    )
+    done.stdout.fnmatch_lines(FOUND)
 
 
 def test_under_xdist_and_then_replayed(pytester: pytest.Pytester) -> None:

@@ -330,7 +330,7 @@ def test_an_old_one_may_go_when_all_have_a_newer_one() -> None:
         assert messages(gc_safety, two(*weights, trace=trace)) == []
 
 
-WRITE_B = [opens("1 open b/f1", "w"), use("1 write b/f1", 3, inode=8, size=4)]
+WRITE_B: list[Op] = [opens("1 open b/f1", "w"), use("1 write b/f1", 3, inode=8, size=4)]
 
 
 def test_a_save_may_delete_the_old_one_after_the_last_change_to_its_own() -> None:
@@ -345,12 +345,10 @@ def test_a_save_may_delete_the_old_one_after_the_last_change_to_its_own() -> Non
 
 
 def test_a_kill_after_the_deletion_leaves_the_new_one_complete_if_it_was_written_before() -> None:
-    weights, (first, write) = (*OLD, *both(2, "b")), WRITE_B
-    assert isinstance(write, Op)
-    written = [first, replace(write, clock={write.thread: 2})]
-    written[0] = replace(first, clock={write.thread: 1})  # type: ignore[type-var]
+    weights = (*OLD, *both(2, "b"))
+    written = [replace(each, clock={each.thread: number}) for number, each in enumerate(WRITE_B, 1)]
     for seen, violations in ((2, 0), (1, 1)):
-        removed = replace(RM_A, clock={RM_A.thread: 1, write.thread: seen})
+        removed = replace(RM_A, clock={RM_A.thread: 1, WRITE_B[0].thread: seen})
         assert len(messages(gc_safety, two(*weights, trace=[*written, removed, KILL]))) == violations
         for other in ([], [replace(KILL, fault="EIO", call="write")]):
             assert len(messages(gc_safety, two(*weights, trace=[*written, removed, *other]))) == 1, "nothing was killed"

@@ -1,4 +1,4 @@
-"""What a rank changes of its own environment acts as it does without racecheck, or is UNKNOWN by its name."""
+"""A rank's changes to its environment act as they do without racecheck, or the verdict is UNKNOWN and names them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a replay runs on behalf of a finding: a finding comes from strangers, so a person allows it first."""
+"""Permission to run the code of a finding, which may come from strangers: a replay prints it, and asks if in doubt."""
 
 from __future__ import annotations
 
