@@ -169,24 +169,19 @@ def _block(call: Call, runtime: range) -> Iterator[_Code]:
         yield (_EQUAL, 0, 1, _HANDS_OVER)
         yield (_RETURN, 0, 0, _ALLOW)
         yield (_RETURN, 0, 0, _NOTIFY)
-    elif call.notify is Notify.LIMIT:
-        yield from _limited_wait(runtime)
+    elif call.notify is Notify.WAIT:
+        yield from _memory_wait(runtime)
     else:
         yield (_RETURN, 0, 0, _NOTIFY)
 
 
-def _limited_wait(runtime: range) -> Iterator[_Code]:
-    """Return the instructions that stop a futex wait with a time limit, unless its word is in ``runtime``."""
-    word, operation, limit = (_OFFSET_ARGUMENTS + 8 * index for index in (0, 1, 3))
+def _memory_wait(runtime: range) -> Iterator[_Code]:
+    """Return the instructions that stop a futex wait, unless its word is in ``runtime``."""
+    word, operation = (_OFFSET_ARGUMENTS + 8 * index for index in (0, 1))
     yield (_LOAD, 0, 0, operation)
     yield (_AND, 0, 0, FUTEX_COMMAND)
     yield (_EQUAL, 2, 0, FUTEX_WAIT)
     yield (_EQUAL, 1, 0, FUTEX_WAIT_BITSET)
-    yield (_RETURN, 0, 0, _ALLOW)
-    yield (_LOAD, 0, 0, limit)
-    yield (_EQUAL, 0, 3, 0)
-    yield (_LOAD, 0, 0, limit + 4)
-    yield (_EQUAL, 0, 1, 0)
     yield (_RETURN, 0, 0, _ALLOW)
     (high, first), (last_high, last) = divmod(runtime.start, 1 << 32), divmod(runtime.stop - 1, 1 << 32)
     if runtime and high == last_high:

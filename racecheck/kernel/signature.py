@@ -155,7 +155,7 @@ class Notify(enum.Enum):
     LOCK = "the same, and one of fcntl(2) that is about a lock, on any descriptor"
     MESSAGE = "one of sendmsg(2), but not the one by which a rank hands its listener over"
     CLOCK = "one of a clock that tells the time of day"
-    LIMIT = "one of futex(2) that may wait, but not forever; those for the GIL aside"
+    WAIT = "one of futex(2) that may wait; those for the GIL aside where that is not known"
 
 
 _STAY = frozenset({"O_NOFOLLOW", "AT_SYMLINK_NOFOLLOW"})

@@ -58,8 +58,8 @@ def _table(*rows: Call) -> Mapping[str, Call]:
 
 
 PERFORM, CONTINUE, REFUSE = Treatment.PERFORM, Treatment.CONTINUE, Treatment.REFUSE
-ALWAYS, DESCRIPTOR, CLOCK, LIMIT, LOCK, MESSAGE = (
-    Notify.ALWAYS, Notify.DESCRIPTOR, Notify.CLOCK, Notify.LIMIT, Notify.LOCK, Notify.MESSAGE,
+ALWAYS, DESCRIPTOR, CLOCK, LOCK, MESSAGE, WAIT = (
+    Notify.ALWAYS, Notify.DESCRIPTOR, Notify.CLOCK, Notify.LOCK, Notify.MESSAGE, Notify.WAIT,
 )  # fmt: skip
 
 TABLE: Mapping[str, Call] = _table(
@@ -233,7 +233,7 @@ TABLE: Mapping[str, Call] = _table(
     _row("nanosleep", "sleep", PERFORM, ALWAYS, "in:timespec out:timespec"),
     _row("clock_nanosleep", "sleep", PERFORM, ALWAYS, "int:clock int:flags in:timespec out:timespec"),
     _row("connect", "connect", CONTINUE, ALWAYS, "- - int:length"),
-    _row("futex", "wait", CONTINUE, LIMIT, "long:word int:operation int:expected in:timespec - -"),
+    _row("futex", "wait", CONTINUE, WAIT, "long:word int:operation int:expected in:timespec - -"),
     _row("clock_gettime", "clock", PERFORM, CLOCK, "int:clock out:timespec"),
     _row("gettimeofday", "clock", PERFORM, ALWAYS, "out:timeval out:timezone"),
     _row("time", "clock", PERFORM, ALWAYS, "out:seconds"),

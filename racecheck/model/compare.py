@@ -6,7 +6,9 @@ import hashlib
 from collections.abc import Iterator
 from itertools import zip_longest
 
-from racecheck.model.nouns import Died, Event, Op, Outcome, Raised, RankResult, Returned, Stopped
+from racecheck.model.nouns import Died, DiskEntry, Event, Op, Outcome, Raised, RankResult, Returned, Stopped, Weights
+
+_LONGEST = 60
 
 
 def first_difference(recorded: Outcome, now: Outcome) -> str:
@@ -27,15 +29,52 @@ def _differences(recorded: Outcome, now: Outcome) -> Iterator[str]:
     for step, (one, other) in enumerate(zip_longest(recorded.trace, now.trace)):
         if one is None or other is None or _key(one) != _key(other):
             yield f"step {step}: {_say(one)}, now {_say(other)}{_detail(one, other)}"
-    for rank, (before, after) in enumerate(zip_longest(recorded.results, now.results)):
+    for rank, (before, after) in enumerate(zip(recorded.results, now.results, strict=False)):
         if _result_key(before) != _result_key(after):
-            yield f"rank {rank} ended with {before}, now with {after}"
-    for path in sorted({*recorded.disk, *now.disk}):
-        if recorded.disk.get(path) != now.disk.get(path):
-            yield f"on disk {path} was {recorded.disk.get(path)}, now {now.disk.get(path)}"
+            yield f"rank {rank} {ending(after)}; before, it {ending(before)}"
+    yield from differences_on_disk(recorded, now)
     for said, says in zip_longest(recorded.weights, now.weights):
         if said != says:
-            yield f"a rank declared {said}, now {says}"
+            yield f"{_declared(says)} now; before, {_declared(said)}"
+
+
+def ending(result: RankResult) -> str:
+    """Return how a rank ended, in words that follow its number."""
+    if isinstance(result, Returned):
+        value = repr(result.value)
+        return f"returned {value if len(value) <= _LONGEST else value[:_LONGEST] + '…'}"
+    if isinstance(result, Raised):
+        return f"raised {result.type}" + (f" ({result.errno})" if result.errno else "")
+    if isinstance(result, Died):
+        return f"died by {result.signal}" if result.signal else f"ended with exit status {result.status}"
+    return f"was stopped: {result.why}"
+
+
+def differences_on_disk(before: Outcome, now: Outcome) -> Iterator[str]:
+    """Yield in what two disks differ, in words, by path."""
+    for path in sorted({*before.disk, *now.disk}):
+        was, is_ = before.disk.get(path), now.disk.get(path)
+        if was is None:
+            yield f"{path} exists now"
+        elif is_ is None:
+            yield f"{path} no longer exists"
+        elif was != is_:
+            yield f"{path} {_instead(was, is_)}"
+
+
+def _instead(was: DiskEntry, is_: DiskEntry) -> str:
+    if was.kind != is_.kind:
+        return f"is a {is_.kind}; it was a {was.kind}"
+    if was.size != is_.size:
+        return f"has {is_.size} bytes; before, it had {was.size}"
+    return "has different content" if is_.kind == "file" else "is another one"
+
+
+def _declared(weights: Weights | None) -> str:
+    if weights is None:
+        return "no rank declared any"
+    tensors = hashlib.sha256(repr(sorted(weights.tensors.items())).encode()).hexdigest()[:6]
+    return f"rank {weights.rank} {weights.kind} step {weights.step} after {weights.event} events (weights {tensors})"
 
 
 def fingerprint(outcome: Outcome) -> str:

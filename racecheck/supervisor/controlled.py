@@ -39,6 +39,7 @@ from racecheck.supervisor.effects.timers import Timers
 from racecheck.supervisor.order import timed_waits
 from racecheck.supervisor.order.gil import Gil
 from racecheck.supervisor.order.intake import Intake
+from racecheck.supervisor.order.memory_waits import MemoryWaits
 from racecheck.supervisor.order.quiescence import Quiet
 from racecheck.supervisor.order.timed_waits import Limits
 from racecheck.supervisor.recorder import Recorder
@@ -102,7 +103,9 @@ class Supervisor:
             members.boot()
             self._begin(members)
             with closing(self._quiet):
-                results = conclude(self._state, self._explore())
+                why = self._explore()
+                self._memory_waits.release()
+                results = conclude(self._state, why)
             self._viewer.finish()
             self._session.imported.update(module for rank in members.ranks for module in rank.modules)
         finally:
@@ -154,9 +157,10 @@ class Supervisor:
             slot, objects = self._session.slot, self._state.storage.mirrored
             self._recorder.begin(slot.disks(self._world), slot.scratch, self._state.identities, objects=objects)
         self._limits = Limits(self._state)
-        gil = Gil(self._state, self._session.gil)
+        gil, self._memory_waits = Gil(self._state, self._session.gil), MemoryWaits(members.ranks)
         self._timers = Timers(self._state)
-        self._quiet = Quiet(self._session, self._state, Intake(self._state, self._limits, gil, self._timers), gil)
+        intake = Intake(self._state, self._limits, gil, self._memory_waits, self._timers)
+        self._quiet = Quiet(self._session, self._state, intake, gil, self._memory_waits)
         for rank in members.ranks:
             rank.names = self._names
             rank.background = frozenset(proc.threads(rank.pid)) - {rank.pid}

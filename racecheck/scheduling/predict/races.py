@@ -9,17 +9,12 @@ from random import Random
 from typing import Literal
 
 from racecheck.invariants import judge
-from racecheck.model.compare import effect
+from racecheck.model.compare import differences_on_disk, effect, ending
 from racecheck.model.nouns import (
-    Died,
-    DiskEntry,
     Event,
     Invariant,
     Op,
     Outcome,
-    Raised,
-    RankResult,
-    Returned,
     Violation,
 )
 from racecheck.model.ops.footprint import Dependence
@@ -92,7 +87,7 @@ def _differences(before: Outcome, now: Outcome) -> Iterator[str]:
     one, other = effect(before), effect(now)
     if one != other:
         yield from _in_results(before, now)
-        yield from _on_disk(before, now)
+        yield from differences_on_disk(before, now)
     if before.recovery is not None and now.recovery is not None:
         yield from (f"in the recovery, {each}" for each in _differences(before.recovery, now.recovery))
 
@@ -101,37 +96,8 @@ def _in_results(before: Outcome, now: Outcome) -> Iterator[str]:
     """Yield differences by `effect`, one rank at a time: it knows what does not count."""
     for rank, (was, is_) in enumerate(zip_longest(_alone(before), _alone(now))):
         if was != is_:
-            yield f"rank {rank} {_ending(now.results[rank])}; before, it {_ending(before.results[rank])}"
+            yield f"rank {rank} {ending(now.results[rank])}; before, it {ending(before.results[rank])}"
 
 
 def _alone(outcome: Outcome) -> list[object]:
     return [effect(Outcome(outcome.world, (), (), (each,))) for each in outcome.results]
-
-
-def _on_disk(before: Outcome, now: Outcome) -> Iterator[str]:
-    for path in sorted({*before.disk, *now.disk}):
-        was, is_ = before.disk.get(path), now.disk.get(path)
-        if was is None:
-            yield f"{path} exists now"
-        elif is_ is None:
-            yield f"{path} no longer exists"
-        elif was != is_:
-            yield f"{path} {_instead(was, is_)}"
-
-
-def _instead(was: DiskEntry, is_: DiskEntry) -> str:
-    if was.kind != is_.kind:
-        return f"is a {is_.kind}; it was a {was.kind}"
-    if was.size != is_.size:
-        return f"has {is_.size} bytes; before, it had {was.size}"
-    return "has different content" if is_.kind == "file" else "is another one"
-
-
-def _ending(result: RankResult) -> str:
-    if isinstance(result, Returned):
-        return f"returned {result.value!r}"
-    if isinstance(result, Raised):
-        return f"raised {result.type}"
-    if isinstance(result, Died):
-        return f"died by {result.signal}" if result.signal else f"ended with exit status {result.status}"
-    return f"was stopped: {result.why}"

@@ -19,9 +19,9 @@ from racecheck.kernel import interpreter
 from racecheck.kernel.seccomp import Notification
 from racecheck.kernel.signature import Call
 from racecheck.supervisor.run.state import State
-from racecheck.supervisor.threads.tasks import GilWait, Rank
+from racecheck.supervisor.threads.tasks import MemoryWait, Rank
 
-COMPUTES = "a thread computed for a second while others waited for the GIL: when it lets them in is luck"
+COMPUTES = "a thread computed for a second while others waited: when they continue depends on this machine"
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class Gil:
         if not self.is_wanted(row, notification.arguments) or rank.process(notification.thread).is_another_program:
             return False
         word, _, expected = notification.arguments[:3]
-        rank.gil[notification.thread] = GilWait(notification.id, word, expected & 0xFFFFFFFF)
+        rank.gil[notification.thread] = MemoryWait(notification.id, word, expected & 0xFFFFFFFF)
         return True
 
     def pass_on(self) -> bool:
@@ -53,12 +53,15 @@ class Gil:
                     return True
         return False
 
-    def ask(self) -> None:
-        """Let waiters ask the holder for the GIL: it computes, perhaps until another thread has done something."""
-        for rank in self.state.ranks:
-            for tid in [*rank.gil]:
-                self.state.ledger.note(COMPUTES)
-                self._end(rank, tid, errno.ETIMEDOUT)
+    def ask(self) -> bool:
+        """Let waiters ask the holder for the GIL: it computes, perhaps until another thread has done something.
+
+        Returns whether there was one.
+        """
+        waiting = [(rank, tid) for rank in self.state.ranks for tid in rank.gil]
+        for rank, tid in waiting:
+            self._end(rank, tid, errno.ETIMEDOUT)
+        return bool(waiting)
 
     def _may_go_on(self, rank: Rank, tid: int) -> bool:
         memory, wait = rank.process(tid).memory, rank.gil[tid]

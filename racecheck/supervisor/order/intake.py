@@ -21,6 +21,7 @@ from racecheck.supervisor.calls.perform import CARRY_ON, Answer
 from racecheck.supervisor.effects.timers import Timers
 from racecheck.supervisor.files.open_files import OpenFile
 from racecheck.supervisor.order.gil import Gil
+from racecheck.supervisor.order.memory_waits import MemoryWaits, is_unlimited
 from racecheck.supervisor.order.timed_waits import HELD, Limits, may_be_held
 from racecheck.supervisor.run.boot import announcement
 from racecheck.supervisor.run.state import State
@@ -34,8 +35,9 @@ _SPIN = 100
 class Intake:
     """Receives the calls of a run's ranks.  ``asked`` counts how often one has asked for the time."""
 
-    def __init__(self, state: State, limits: Limits, gil: Gil, timers: Timers) -> None:
-        self._state, self._limits, self._gil, self._timers = state, limits, gil, timers
+    def __init__(self, state: State, limits: Limits, gil: Gil, memory_waits: MemoryWaits, timers: Timers) -> None:
+        self._state, self._limits, self._timers = state, limits, timers
+        self._gil, self._memory_waits = gil, memory_waits
         self._calls = syscalls.calls(libc.MACHINE)
         self.asked = 0
 
@@ -70,7 +72,9 @@ class Intake:
         for task, call in found:
             row = self._calls.get(call[0])
             known = rank.ahead.get(task.tid)
-            if row is None or row.family in bookkeeping.NEVER_OPS or self._gil.is_wanted(row, call[1]):
+            if row is None or row.family in bookkeeping.NEVER_OPS:
+                continue
+            if self._gil.is_wanted(row, call[1]) or is_unlimited(row, call[1]):
                 continue
             if known is not None:
                 if (known.call, known.arguments) == (row, call[1]):
@@ -103,6 +107,10 @@ class Intake:
             rank.listener.carry_on(notification.id)
             return
         if self._gil.stop(rank, row, notification):
+            return
+        if is_unlimited(row, notification.arguments):
+            if not self._memory_waits.stop(rank, notification):
+                rank.listener.carry_on(notification.id)
             return
         if row.family in HELD and not may_be_held(rank, notification.thread, row.family):
             rank.listener.carry_on(notification.id)

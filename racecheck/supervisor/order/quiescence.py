@@ -18,8 +18,9 @@ from racecheck.processes import disk
 from racecheck.processes.session import Session
 from racecheck.supervisor.calls import bookkeeping
 from racecheck.supervisor.files.paths import check_ours
-from racecheck.supervisor.order.gil import Gil
+from racecheck.supervisor.order.gil import COMPUTES, Gil
 from racecheck.supervisor.order.intake import Intake
+from racecheck.supervisor.order.memory_waits import MemoryWaits
 from racecheck.supervisor.order.outside_services import Outside
 from racecheck.supervisor.order.timed_waits import HELD
 from racecheck.supervisor.run.ending import hear
@@ -34,21 +35,21 @@ _ON_ITS_WAY = 2 * 10**9
 _FUTEX = syscalls.number("futex", libc.MACHINE)
 _EPOLL_WAIT, _TICK = syscalls.number("epoll_wait", libc.MACHINE), 100
 _COMPUTES = 1
-"""Seconds that a thread may compute before those that wait for the GIL ask for it."""
+"""Seconds that a thread may compute before those that wait for it, or for the GIL, continue."""
 _UNEXPLAINED = "unexplained waits (in-memory locks, sockets, or collectives that no hook sees)"
 
 
 class Quiet:
     """Waits for events."""
 
-    def __init__(self, session: Session, state: State, intake: Intake, gil: Gil) -> None:
+    def __init__(self, session: Session, state: State, intake: Intake, gil: Gil, memory_waits: MemoryWaits) -> None:
         self._session, self._state, self._intake = session, state, intake
         self._poll = select.poll()
         self._poll.register(session.socket, select.POLLIN)
         self._ranks = {rank.listener.descriptor: rank for rank in state.ranks if rank.listener is not None}
         for descriptor in self._ranks:
             self._poll.register(descriptor, select.POLLIN)
-        self._sleepers, self._gil = Sleepers(), gil
+        self._sleepers, self._gil, self._memory_waits = Sleepers(), gil, memory_waits
         self._children: dict[int, list[int]] = {}
         self._timed, self._now, self._events = 0, 0, -1
         self._outside = Outside(state.ranks, state.world.timeout)
@@ -56,13 +57,17 @@ class Quiet:
         self._since: dict[int, tuple[bytes, dict[int, bytes]]] = {}
 
     def wait(self) -> None:
-        """Wait until nothing runs.  Threads that wait for a free GIL then get it, one after the other.
+        """Wait until nothing runs.  Threads whose wait for memory or a free GIL is over then continue one by one.
 
         Raises `Over` when a rank neither stops nor sleeps for as long as the world's timeout.
         """
         self._wait()
-        while self._gil.pass_on():
+        while self._gil.pass_on() or self._memory_waits.pass_on():
             self._wait()
+        for rank in self._state.ranks:
+            is_explained = any(task.inside is not None or task.is_held for task in rank.tasks.values())
+            if rank.asleep and not rank.gone and not rank.gil and not is_explained:
+                self._state.ledger.note(_UNEXPLAINED)
 
     def _wait(self) -> None:
         ranks, timeout = self._state.ranks, self._state.world.timeout
@@ -81,7 +86,8 @@ class Quiet:
             if time.monotonic() - last > computes:
                 computes += _COMPUTES
                 self._check_stopped()
-                self._gil.ask()
+                if self._gil.ask() or self._memory_waits.pass_on():
+                    self._state.ledger.note(COMPUTES)
             if time.monotonic() - last > timeout:
                 raise Over(f"no progress for {timeout:g} s: no op, no exit")
 
@@ -174,7 +180,7 @@ class Quiet:
             return False
         waiting = any(rank.asleep or not rank.has_stopped for rank in ranks if not rank.gone)
         stopped = frozenset(task.tid for task in [*self._state.stopped_tasks(), *self._state.held_tasks()])
-        stopped = stopped.union(*(rank.gil for rank in ranks))
+        stopped = stopped.union(*(rank.gil for rank in ranks), *(rank.waiting_for_memory for rank in ranks))
         if not waiting:
             stopped = stopped.union(*(rank.background for rank in ranks))
         sleep = self._asleep([rank for rank in ranks if waiting or rank.running], stopped)
@@ -186,9 +192,6 @@ class Quiet:
                 task.sleeps = task.tid in asleep
             if rank.running:
                 rank.running, rank.asleep = False, not any(task.stands for task in rank.tasks.values())
-                is_explained = any(task.inside is not None or task.is_held for task in rank.tasks.values())
-                if rank.asleep and not rank.gil and not is_explained:
-                    self._state.ledger.note(_UNEXPLAINED)
             if not rank.single and not rank.gone:
                 self._forget_ended(rank)
             if not rank.gone:
@@ -275,6 +278,7 @@ class Quiet:
         asleep = [sleep[tid] for tid in sorted(set(own)) if tid in sleep]
         waits = [each for task in rank.tasks.values() for each in (task.request, task.wait) if each is not None]
         held = [str(each.id).encode() for each in waits if each.call.family in HELD]
+        held += [str(task.memory_wait.id).encode() for task in rank.tasks.values() if task.memory_wait is not None]
         return b" ".join([*asleep, *held]) + self._arriving(rank)
 
     def _looking(self, rank: Rank, sleep: dict[int, bytes]) -> list[int]:

@@ -113,8 +113,8 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class GilWait:
-    """A call that waits for the GIL, until the ``word`` in memory is not ``expected`` any more."""
+class MemoryWait:
+    """A call that waits until a ``word`` in memory is not ``expected`` any more."""
 
     id: int
     word: int
@@ -165,7 +165,8 @@ class Task:
     ``fresh``: it has just stopped.  ``inside`` is the collective that it was let into and has not been seen to leave.
     ``deadline`` is when the wait that it was seen in would end by itself (CLOCK_MONOTONIC, 0 for never), ``released``
     when a call of its was last answered; ``wait`` is the connect that it is held before (`timed_waits`), ``limit`` how
-    many nanoseconds it has announced for the next.  ``started``: it has shown itself as one of the program's own, by a
+    many nanoseconds it has announced for the next, ``memory_wait`` the wait that it is held before (`memory_waits`).
+    ``started``: it has shown itself as one of the program's own, by a
     call or an announcement.  ``hiring``: a thread that it starts now is a worker of a pool.  ``leaves``: it has been
     let into a collective, and will announce that it has left it.  ``makes_group``: it makes a process group.
     ``sleeps``: it slept when all threads of its rank were last looked at, and has not been released since.
@@ -185,6 +186,7 @@ class Task:
     released: int = 0
     limit: int = 0
     wait: Request | None = None
+    memory_wait: MemoryWait | None = None
     request: Request | None = None
     announcement: Announcement | None = None
     inside: Instance | None = None
@@ -277,7 +279,7 @@ class Rank:
     leaving: bool = False
     kills: bool = False
     dropped: set[int] = field(default_factory=set)
-    gil: dict[int, GilWait] = field(default_factory=dict)
+    gil: dict[int, MemoryWait] = field(default_factory=dict)
     names: Names = field(default_factory=Names)
     replaced: bool = False
     status: int = 0
@@ -345,6 +347,11 @@ class Rank:
     def stopped_tasks(self) -> list[Task]:
         return [task for task in self.tasks.values() if task.stopped]
 
+    @property
+    def waiting_for_memory(self) -> list[int]:
+        """The threads that are stopped before a wait for memory."""
+        return [tid for tid, task in self.tasks.items() if task.memory_wait is not None]
+
     def drop(self, tasks: Iterable[Task]) -> None:
         """Drop threads that do nothing any more: their last stop is never answered."""
         for task in tasks:
@@ -374,7 +381,9 @@ class Rank:
     def is_still(self) -> bool:
         """Whether every thread of the program has stopped, or slept when it was last looked at."""
         own = [task for task in self.tasks.values() if task.started]
-        return self.gone or all(task.stands or task.sleeps or task.tid in self.gil for task in own)
+        return self.gone or all(
+            task.stands or task.sleeps or task.memory_wait is not None or task.tid in self.gil for task in own
+        )
 
     @property
     def failed(self) -> bool:

@@ -1,0 +1,82 @@
+"""Waits without a time limit for something in memory: a lock, an event, a queue, another thread's end.
+
+Like those with a limit (`timed_waits`) they come down to futex(2): wait until a word in memory is no longer what it
+was.  A thread that the kernel wakes there needs no further call to take the GIL, if that happens to be free: whether
+the thread that has woken it continues first would be luck.  So a thread of the program's own stops before such a wait.
+When nothing runs any more and its word has changed, the call ends with EAGAIN, as one that comes late does; of several
+such threads of a rank the first by name continues first.
+
+Threads inside a collective, those of gloo, and programs that a rank has started wait in the kernel.
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+from dataclasses import dataclass
+
+from racecheck.kernel import proc
+from racecheck.kernel.seccomp import Notification
+from racecheck.kernel.signature import Call
+from racecheck.supervisor.threads.tasks import MemoryWait, Rank, Task
+
+_LIMIT = 3
+"""The argument of futex(2) that points to the time limit."""
+
+
+def is_unlimited(row: Call, arguments: tuple[int, ...]) -> bool:
+    """Return whether a call waits for a word in memory for as long as it takes."""
+    return row.family == "wait" and not arguments[_LIMIT]
+
+
+@dataclass(slots=True)
+class MemoryWaits:
+    """The threads of a run's ranks that are stopped before such a wait."""
+
+    ranks: list[Rank]
+
+    def stop(self, rank: Rank, notification: Notification) -> bool:
+        """Stop a thread before its wait; returns whether it is one that stops there."""
+        task = rank.tasks.get(notification.thread)
+        if task is None or not task.started or task.inside is not None or task.makes_group:
+            return False
+        if task.process.is_another_program:
+            return False
+        word, _, expected = notification.arguments[:3]
+        task.memory_wait = MemoryWait(notification.id, word, expected & 0xFFFFFFFF)
+        return True
+
+    def pass_on(self) -> bool:
+        """Let one thread of each rank continue whose wait is over; returns whether there was one."""
+        ended = [self._pass_on(rank) for rank in self.ranks]
+        return any(ended)
+
+    def release(self) -> None:
+        """Let all of them wait in the kernel, where a signal that asks for their stack reaches them."""
+        for rank in self.ranks:
+            for task in rank.tasks.values():
+                if task.memory_wait is not None and rank.listener is not None:
+                    rank.listener.carry_on(task.memory_wait.id)
+                    task.memory_wait = None
+
+    def _pass_on(self, rank: Rank) -> bool:
+        for task in sorted(rank.tasks.values(), key=lambda task: task.name):
+            error = _news(task) if task.memory_wait is not None else 0
+            if error and task.memory_wait is not None and rank.listener is not None:
+                rank.listener.answer(task.memory_wait.id, error=error)
+                task.memory_wait = None
+                rank.running, rank.asleep = True, False
+                return True
+        return False
+
+
+def _news(task: Task) -> int:
+    """Return the errno with which a wait ends now, 0 if it continues."""
+    assert task.memory_wait is not None
+    try:
+        now = int.from_bytes(task.process.memory.read(task.memory_wait.word, 4), sys.byteorder)
+    except OSError:  # the process has ended
+        return 0
+    if now != task.memory_wait.expected:
+        return errno.EAGAIN
+    return errno.EINTR if proc.has_signal(task.process.pid, task.tid) else 0
