@@ -40,8 +40,7 @@ _REASONS = {
         sched_get_priority_max sched_get_priority_min sched_rr_get_interval sched_setaffinity
         sched_getaffinity sched_setattr sched_getattr getpriority setpriority ioprio_set ioprio_get getcpu""",
     "credentials and limits": """
-        getuid geteuid getgid getegid setuid setgid setreuid setregid getresuid setresuid getresgid
-        setresgid setfsuid setfsgid getgroups setgroups capget capset getrlimit setrlimit prlimit64
+        getuid geteuid getgid getegid getresuid getresgid getgroups setgroups capget getrlimit setrlimit prlimit64
         getrusage keyctl lsm_get_self_attr lsm_set_self_attr lsm_list_modules seccomp""",
     "clock and timer": """
         times settimeofday clock_settime clock_getres clock_adjtime adjtimex

@@ -79,6 +79,12 @@ def status(pid: int) -> dict[str, str]:
     return dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
 
 
+def credentials(thread: int) -> tuple[str, ...]:
+    """Return the user and group ids of a thread, and its capabilities, as text; empty ones once it is gone."""
+    known = status(thread)
+    return tuple(known.get(each, "") for each in ("Uid", "Gid", "CapEff"))
+
+
 def ignores(pid: int, signal: int) -> bool:
     """Return whether a process ignores a signal."""
     return bool(int(status(pid).get("SigIgn", "0"), 16) >> (signal - 1) & 1)

@@ -25,9 +25,8 @@ REFUSE   is only for what would take a rank out of control, and with an errno th
          Privileged calls that do none of this (swapon, acct, quotactl) continue.
 
 What the table cannot see: a descriptor of a watched file that arrives from another process (SCM_RIGHTS,
-pidfd_getfd) has a number below the supervisor's range, and after a change of credentials (setuid) calls are
-still performed with the supervisor's.  The numbers of aarch64 are those of the kernel's header, but no rank
-has run there: it is untested.
+pidfd_getfd) has a number below the supervisor's range.  The numbers of aarch64 are those of the kernel's header, but
+no rank has run there: it is untested.
 """
 
 from __future__ import annotations
@@ -238,6 +237,16 @@ TABLE: Mapping[str, Call] = _table(
     _row("gettimeofday", "clock", PERFORM, ALWAYS, "out:timeval out:timezone"),
     _row("time", "clock", PERFORM, ALWAYS, "out:seconds"),
     _row("getrandom", "random", PERFORM, ALWAYS, "outbuf:1 long:length int:flags"),
+    # A change of credentials: racecheck performs calls with its own.
+    _row("setuid", "credentials", CONTINUE, ALWAYS, "-"),
+    _row("setgid", "credentials", CONTINUE, ALWAYS, "-"),
+    _row("setreuid", "credentials", CONTINUE, ALWAYS, "- -"),
+    _row("setregid", "credentials", CONTINUE, ALWAYS, "- -"),
+    _row("setresuid", "credentials", CONTINUE, ALWAYS, "- - -"),
+    _row("setresgid", "credentials", CONTINUE, ALWAYS, "- - -"),
+    _row("setfsuid", "credentials", CONTINUE, ALWAYS, "-"),
+    _row("setfsgid", "credentials", CONTINUE, ALWAYS, "-"),
+    _row("capset", "credentials", CONTINUE, ALWAYS, "- -"),
     # Other ways to another process, which are named where several ranks use them.
     _row("msgget", "channel", CONTINUE, ALWAYS, "int:key int:flags"),
     _row("msgsnd", "channel", CONTINUE, ALWAYS, "int:id - long:size int:flags"),

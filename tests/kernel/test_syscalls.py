@@ -66,7 +66,7 @@ FAMILIES = """
     open close read write fsync sync stat statfs access list mkdir rmdir unlink rename link symlink
     readlink mknod truncate allocate chmod chown utime getxattr setxattr listxattr removexattr copy mmap
     flock fcntl dup seek chdir exec watch clone clock sleep wait connect reap exit kill getcwd timer random bind mount
-    submit handle ioctl advise admin landlock channel"""
+    submit handle ioctl advise admin landlock channel credentials"""
 
 RELATIVES = """
     open openat, mkdir mkdirat, mknod mknodat, unlink unlinkat, rename renameat renameat2, link linkat,

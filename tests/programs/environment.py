@@ -116,3 +116,24 @@ def stops_itself(rank: Rank) -> None:
     if rank.rank == 0:
         os.kill(os.getpid(), signal.SIGSTOP)
     (rank.path / f"after{rank.rank}").touch()
+
+
+@scenario(ranks=1)
+def changes_its_user(rank: Rank) -> object:
+    (rank.path / "directory").mkdir(mode=0o700)
+    os.seteuid(65534)
+    found = attempt((rank.path / "directory/file").mkdir)
+    os.seteuid(0)
+    return found
+
+
+@scenario(ranks=1)
+def starts_a_program_of_another_user(rank: Rank) -> int:
+    return subprocess.run(["mkdir", rank.path / "directory"], user=65534, check=False).returncode
+
+
+@scenario(ranks=1)
+def asks_for_the_user_that_it_has(rank: Rank) -> None:
+    os.setgid(os.getgid())
+    os.seteuid(os.geteuid())
+    (rank.path / "directory").mkdir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from racecheck.model.errors import CannotRun
 from racecheck.model.nouns import Verdict
 from racecheck.processes.session import Session
 from tests.programs import environment
-from tests.support.controlled_runs import controlled, values
+from tests.support.controlled_runs import controlled, run, values
 from tests.support.targets import target
 
 pytestmark = pytest.mark.usefixtures("shared")
@@ -62,3 +63,17 @@ def test_a_stopped_process_is_named_without_a_wait_for_the_timeout(session: Sess
     assert report.verdict is Verdict.UNKNOWN
     assert any("a process of rank 0 is stopped, by SIGSTOP or a tracer" in each for each in report.reasons)
     assert report.seconds < scenario.world.timeout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user's credentials are root's to take")
+@pytest.mark.parametrize(
+    ("name", "is_named"),
+    [
+        ("changes_its_user", True),
+        ("starts_a_program_of_another_user", True),
+        ("asks_for_the_user_that_it_has", False),
+    ],
+)
+def test_an_op_with_other_credentials_is_named(session: Session, name: str, is_named: bool) -> None:
+    coverage = run(session, name, file="environment").coverage
+    assert ("an op after a change of user, group or capabilities" in coverage.holes) is is_named

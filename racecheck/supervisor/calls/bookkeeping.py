@@ -29,7 +29,9 @@ from racecheck.supervisor.threads.decoder import Decoder, closing_range, signed
 from racecheck.supervisor.threads.tasks import Process, Request, Task
 from racecheck.supervisor.threads.virtual_time import VirtualTime
 
-NEVER_OPS = frozenset({"clock", "clone", "timer", "random", "dup", "ioctl", "advise", "getcwd", "channel"})
+NEVER_OPS = frozenset(
+    {"clock", "clone", "timer", "random", "dup", "ioctl", "advise", "getcwd", "channel", "credentials"}
+)
 """Families that concern only the calling process."""
 
 WITHOUT_PLACE = frozenset({"sleep", "sync", "reap", "exit", "kill"})

@@ -179,6 +179,7 @@ class Intake:
         state, task = self._state, request.task
         task.inside = None
         state.unseen.ask(request)
+        self._check_credentials(request)
         result = self._timers.arm(request) if request.call.family == "timer" else None
         if result is None:
             result = bookkeeping.at_once(request, state.ledger, state.randomness(task.name))
@@ -197,6 +198,14 @@ class Intake:
         state.ledger.kept(request)
         task.request = request
         task.started = task.fresh = True
+
+    def _check_credentials(self, request: Request) -> None:
+        """Note an op of a thread whose credentials are not those that its rank began with."""
+        task, rank = request.task, request.task.rank
+        if request.call.family == "credentials":
+            rank.credentials = rank.credentials or proc.credentials(task.tid)
+        elif request.touches and rank.credentials and proc.credentials(task.tid) != rank.credentials:
+            self._state.ledger.hole("an op after a change of user, group or capabilities")
 
     def _check_deadline(self, task: Task) -> None:
         """Note how a thread's wait ended: by time or not."""

@@ -252,6 +252,7 @@ class Rank:
     ``last`` is the thread that was released last.  ``shared``: it has, or has had, several threads or processes, which
     share its memory.  ``dropped`` are threads that the end of their interpreter has cut.
     ``gil``: the threads that are stopped before they wait for the GIL, with their waits.
+    ``credentials`` are those that it had before the first call that changes some; empty without such a call.
     ``leaving``: its main process has been told to end.  ``kills``: it has just sent a signal to a process.
     ``status`` and ``clock`` are its exit status (negative for a signal) and its main thread's clock when it has ended.
     """
@@ -280,6 +281,7 @@ class Rank:
     kills: bool = False
     dropped: set[int] = field(default_factory=set)
     gil: dict[int, MemoryWait] = field(default_factory=dict)
+    credentials: tuple[str, ...] = ()
     names: Names = field(default_factory=Names)
     replaced: bool = False
     status: int = 0
