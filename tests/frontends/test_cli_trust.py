@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
+from racecheck.frontends.cli import trust
 from racecheck.model.nouns import Crash, Fault
 from racecheck.report.progress import printable
+from racecheck.targets.programs import Launch
 from tests.support.command_line import RACECHECK, Cli
 
 pytestmark = pytest.mark.usefixtures("project")
@@ -135,6 +137,22 @@ def test_only_line_breaks_and_colours_are_printed_as_they_are() -> None:
     assert printable("\x1b[1;31mFAIL\x1b[0m\n\x1b]0;title\x07\x1b[2J") == (
         "\x1b[1;31mFAIL\x1b[0m\n" + r"\x1b]0;title\x07\x1b[2J"
     )
+
+
+@pytest.mark.parametrize(
+    ("environment", "doubts"),
+    [
+        ({"RANK": "0", "MASTER_ADDR": "localhost", "TORCHELASTIC_RUN_ID": "none"}, []),
+        ({"PYTHONPATH": "."}, ["it sets PYTHONPATH"]),
+        ({"LD_PRELOAD": "a.so", "HOME": "/elsewhere"}, ["it sets HOME", "it sets LD_PRELOAD"]),
+    ],
+)
+def test_a_launch_that_sets_what_decides_which_code_is_loaded_is_in_doubt(
+    environment: dict[str, str], doubts: list[str]
+) -> None:
+    Path("train.py").touch()
+    launch = Launch(("torchrun", "train.py"), "train.py", "", (), str(Path.cwd()), environment, 2, "checkpoints")
+    assert [*trust._doubts(launch)] == doubts
 
 
 @pytest.mark.parametrize(("answer", "status"), [("y", 1), ("n", 2)])

@@ -21,7 +21,7 @@ from racecheck.targets.resolve import Place
 
 _OURS = Path(racecheck.__file__).resolve().parent
 _DECISIVE = ("LD_", "PYTHON", "PATH")
-"""How variables begin that decide which code is loaded."""
+"""How variables begin that decide which code is loaded; one that names a path may do so, too."""
 
 
 def place_of(finding: Finding, *, changed: bool, trust: bool) -> Place:
@@ -89,7 +89,7 @@ def _shown(launch: Launch) -> str:
 
 
 def _decisive(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    return ((name, value) for name, value in sorted(environment.items()) if name.startswith(_DECISIVE))
+    return ((name, value) for name, value in sorted(environment.items()) if name.startswith(_DECISIVE) or "/" in value)
 
 
 def _allow(what: str, doubts: Sequence[str], *, trust: bool) -> None:
