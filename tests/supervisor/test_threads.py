@@ -19,6 +19,7 @@ from racecheck.scheduling.strategies import RandomWalk, Replay
 from racecheck.supervisor.order import gil, quiescence
 from racecheck.supervisor.order.gil import Gil
 from racecheck.supervisor.threads import announced_ops
+from racecheck.supervisor.threads.tasks import Rank
 from tests.support.controlled_runs import run
 from tests.support.targets import target
 
@@ -173,8 +174,8 @@ def test_a_thread_that_waits_for_the_gil_stops_and_gets_it_when_nothing_runs(
     """The world is quiet while the holder is stopped in an op, although other threads want the GIL."""
     passed = []
 
-    def pass_on(self: Gil, original: Callable[[Gil], bool] = Gil.pass_on) -> bool:
-        passed.append(original(self))
+    def pass_on(self: Gil, rank: Rank, original: Callable[[Gil, Rank], bool] = Gil.pass_on) -> bool:
+        passed.append(original(self, rank))
         return passed[-1]
 
     monkeypatch.setattr(Gil, "pass_on", pass_on)

@@ -43,14 +43,13 @@ class Gil:
         rank.gil[notification.thread] = MemoryWait(notification.id, word, expected & 0xFFFFFFFF)
         return True
 
-    def pass_on(self) -> bool:
-        """Let one thread have a free GIL that it waits for; returns whether there was one."""
-        for rank in self.state.ranks:
-            names = {tid: rank.tasks[tid].name if tid in rank.tasks else "" for tid in rank.gil}
-            for tid in sorted(rank.gil, key=lambda tid: (not names[tid], names[tid], tid)):
-                if self._may_go_on(rank, tid):
-                    self._end(rank, tid, errno.EAGAIN)
-                    return True
+    def pass_on(self, rank: Rank) -> bool:
+        """Let one thread of a rank have a free GIL that it waits for; returns whether there was one."""
+        names = {tid: rank.tasks[tid].name if tid in rank.tasks else "" for tid in rank.gil}
+        for tid in sorted(rank.gil, key=lambda tid: (not names[tid], names[tid], tid)):
+            if self._may_go_on(rank, tid):
+                self._end(rank, tid, errno.EAGAIN)
+                return True
         return False
 
     def ask(self) -> bool:

@@ -46,20 +46,8 @@ class MemoryWaits:
         task.memory_wait = MemoryWait(notification.id, word, expected & 0xFFFFFFFF)
         return True
 
-    def pass_on(self) -> bool:
-        """Let one thread of each rank continue whose wait is over; returns whether there was one."""
-        ended = [self._pass_on(rank) for rank in self.ranks]
-        return any(ended)
-
-    def release(self) -> None:
-        """Let all of them wait in the kernel, where a signal that asks for their stack reaches them."""
-        for rank in self.ranks:
-            for task in rank.tasks.values():
-                if task.memory_wait is not None and rank.listener is not None:
-                    rank.listener.carry_on(task.memory_wait.id)
-                    task.memory_wait = None
-
-    def _pass_on(self, rank: Rank) -> bool:
+    def pass_on(self, rank: Rank) -> bool:
+        """Let one thread of a rank continue whose wait is over; returns whether there was one."""
         for task in sorted(rank.tasks.values(), key=lambda task: task.name):
             error = _news(task) if task.memory_wait is not None else 0
             if error and task.memory_wait is not None and rank.listener is not None:
@@ -68,6 +56,14 @@ class MemoryWaits:
                 rank.running, rank.asleep = True, False
                 return True
         return False
+
+    def release(self) -> None:
+        """Let all of them wait in the kernel, where a signal that asks for their stack reaches them."""
+        for rank in self.ranks:
+            for task in rank.tasks.values():
+                if task.memory_wait is not None and rank.listener is not None:
+                    rank.listener.carry_on(task.memory_wait.id)
+                    task.memory_wait = None
 
 
 def _news(task: Task) -> int:

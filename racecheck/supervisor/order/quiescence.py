@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import select
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 
 from racecheck.kernel import libc, proc, syscalls
@@ -62,7 +63,7 @@ class Quiet:
         Raises `Over` when a rank neither stops nor sleeps for as long as the world's timeout.
         """
         self._wait()
-        while self._gil.pass_on() or self._memory_waits.pass_on():
+        while self._pass_on(self._state.ranks):
             self._wait()
         for rank in self._state.ranks:
             is_explained = any(task.inside is not None or task.is_held for task in rank.tasks.values())
@@ -77,6 +78,7 @@ class Quiet:
         asked, computes = self._intake.asked, _COMPUTES
         while any(rank.running for rank in ranks):
             if self._pump(patience):
+                self._pass_on([rank for rank in ranks if rank.running and self._is_waiting(rank)])
                 patience = self._patience()
                 if self._intake.asked == asked:  # a thread that keeps asking for the time makes no progress
                     last, computes = time.monotonic(), _COMPUTES
@@ -86,10 +88,23 @@ class Quiet:
             if time.monotonic() - last > computes:
                 computes += _COMPUTES
                 self._check_stopped()
-                if self._gil.ask() or self._memory_waits.pass_on():
+                passed = [self._memory_waits.pass_on(rank) for rank in ranks]
+                if self._gil.ask() or any(passed):
                     self._state.ledger.note(COMPUTES)
             if time.monotonic() - last > timeout:
                 raise Over(f"no progress for {timeout:g} s: no op, no exit")
+
+    def _pass_on(self, ranks: Iterable[Rank]) -> bool:
+        """Let one thread of each rank continue that waits for a free GIL, or for memory that has changed.
+
+        Returns whether there was one.
+        """
+        passed = [self._gil.pass_on(rank) or self._memory_waits.pass_on(rank) for rank in ranks]
+        return any(passed)
+
+    def _is_waiting(self, rank: Rank) -> bool:
+        """Return whether all threads of a rank are known to have stopped, and none of them can wait for gloo's."""
+        return rank.has_only_waiting and not self._state.collectives.is_open(rank.number)
 
     def _check_stopped(self) -> None:
         """Raise `Over` for a process that only a signal can continue: nobody could send that before it stops."""

@@ -380,6 +380,17 @@ class Rank:
         return self.gone or all(task.stands or task.tid in self.gil for task in self.tasks.values() if task.started)
 
     @property
+    def has_only_waiting(self) -> bool:
+        """Whether each of its threads is known to have stopped, none in a collective, and one before a wait."""
+        if self.forked or self.gone or not (self.gil or self.waiting_for_memory):
+            return False
+        if any(task.inside is not None for task in self.tasks.values()):
+            return False
+        threads = {*proc.threads(self.pid)} - self.background
+        held = {tid for tid, task in self.tasks.items() if task.stands or task.memory_wait is not None}
+        return threads <= held | {*self.gil}
+
+    @property
     def is_still(self) -> bool:
         """Whether every thread of the program has stopped, or slept when it was last looked at."""
         own = [task for task in self.tasks.values() if task.started]
