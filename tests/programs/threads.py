@@ -1,6 +1,7 @@
 """Scenarios whose ranks have threads and child processes.  Not collected by pytest."""
 
 import ctypes
+import hashlib
 import multiprocessing
 import os
 import random
@@ -254,6 +255,26 @@ def three_savers(rank: Rank) -> None:
     with ThreadPoolExecutor(3) as workers:
         paths = [rank.path / f"{rank.rank}{name}.pt" for name in "abc"]
         list(workers.map(lambda path: torch.save({"w": torch.ones(2)}, path), paths))
+
+
+@scenario(ranks=2)
+def changes_after_waking(rank: Rank) -> None:
+    """The main thread wakes another, works without the GIL for a while, and then changes what the other reads."""
+    told, begun, value = threading.Event(), threading.Event(), [0]
+
+    def save() -> None:
+        begun.set()
+        told.wait()
+        (rank.path / f"{rank.rank}-{value[0]}").touch()
+
+    thread = threading.Thread(target=save)
+    thread.start()
+    begun.wait()
+    told.set()
+    hashlib.sha256(bytes(1 << 25))
+    value[0] = 1
+    (rank.path / f"main{rank.rank}").touch()
+    thread.join()
 
 
 @scenario(ranks=1)

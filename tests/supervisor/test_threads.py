@@ -186,6 +186,12 @@ def test_a_thread_that_waits_for_the_gil_stops_and_gets_it_when_nothing_runs(
     assert median(outcome.seconds for outcome in outcomes) < 1, "where waiters wake all the time it takes ten"
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_thread_that_is_woken_continues_when_the_other_has_stopped(session: Session, seed: int) -> None:
+    outcome = run(session, "changes_after_waking", file="threads", seed=seed)
+    assert {"0-1", "1-1"} <= {*outcome.disk}
+
+
 def test_several_threads_may_want_the_gil(session: Session) -> None:
     outcome = run(session, "three_savers", file="threads")
     assert outcome.results == (Returned(None), Returned(None))
