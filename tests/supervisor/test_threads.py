@@ -111,6 +111,7 @@ def test_threads_that_wait_for_each_other(session: Session) -> None:
     (result,) = outcome.results
     assert isinstance(result, Stopped)
     assert result.kind == "asleep"
+    assert result.stack[-1].function == "deadlock_in_threads"
 
 
 def test_ops_of_threads_carry_their_stacks(session: Session) -> None:

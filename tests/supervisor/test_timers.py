@@ -14,6 +14,7 @@ from racecheck.explore.search import Report, Search, explore
 from racecheck.model.nouns import Died, Verdict
 from racecheck.processes.session import Session
 from racecheck.supervisor.effects.timers import Timer
+from racecheck.supervisor.order import gil
 from racecheck.supervisor.threads.tasks import Process
 from tests.programs import timers
 from tests.support.controlled_runs import controlled, run, values
@@ -48,6 +49,7 @@ def test_a_program_returns_what_it_returns_without_racecheck(
     outcome = controlled(session, "timers", f"{name}_on_ranks")
     assert [json.dumps(each) for each in values(outcome)] == [really[name]] * 2
     assert outcome.seconds < 5, "it takes no real time"
+    assert gil.COMPUTES not in outcome.coverage.notes
 
 
 def test_timers_due_at_once_come_in_the_order_of_ranks_whichever_was_armed_first() -> None:
