@@ -346,7 +346,9 @@ FAMILIES: Mapping[str, _Family] = {
     **_each(("issue", "store"), _KEYS),
     **_each(("readlink", "walk", "fsync", "sync", "statfs", "advise", "sleep", "reap", "test"), _NOBODY),
     **_each(("begin", "end", "start", "poll", "leave", "tell", "shutdown", "finalise", "kill"), _NOBODY),
-    **_each(("clone", "clock", "timer", "random", "ioctl", "wait", "connect", "getcwd", "channel"), _NOBODY),
+    **_each(
+        ("clone", "clock", "timer", "random", "ioctl", "wait", "connect", "getcwd", "channel", "credentials"), _NOBODY
+    ),
     **_each(("watch", "handle", "submit", "mount", "landlock", "admin"), _UNKNOWN),
 }
 """By family; what the table of system calls has, and what ranks announce."""

@@ -157,6 +157,7 @@ _OF_PROCESSES: Mapping[str, Callable[[Request, Ledger, random.Random], Answer | 
     "exit": lambda request, *_: _exit(request),
     "getcwd": lambda *_: CARRY_ON,
     "channel": lambda *_: CARRY_ON,
+    "credentials": lambda *_: CARRY_ON,
     "kill": lambda *_: None,
     "sleep": lambda request, *_: None if _can_sleep(request) else CARRY_ON,
 }
