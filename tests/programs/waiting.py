@@ -153,6 +153,8 @@ def _sockets(_: Path) -> Way:
 
 
 def _file(path: Path) -> Way:
+    """A poll: its sleep is an op, which ends when nothing else can continue, and takes no real time."""
+
     def wait() -> None:
         while not path.exists():
             time.sleep(60)

@@ -65,12 +65,11 @@ def test_a_stopped_process_is_named_without_a_wait_for_the_timeout(session: Sess
     assert report.seconds < scenario.world.timeout
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="another user's credentials are root's to take")
 @pytest.mark.parametrize(
     ("name", "is_named"),
     [
-        ("changes_its_user", True),
-        ("starts_a_program_of_another_user", True),
+        ("changes_its_user", os.geteuid() == 0),  # the kernel refuses an ordinary user the change
+        ("starts_a_program_of_another_user", os.geteuid() == 0),
         ("asks_for_the_user_that_it_has", False),
     ],
 )

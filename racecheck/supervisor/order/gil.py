@@ -2,8 +2,8 @@
 
 A thread that finds the GIL taken waits for it by futex(2), and stops there: which of several waiters the kernel would
 wake, and whether that one is faster than the thread that has just released the GIL, is luck.  Each thread keeps the GIL
-until it waits for something else.  When nothing runs any more and the GIL is free, the waiter that comes first by name
-among those that were signalled continues.
+until it waits for something else.  When no thread of its rank runs any more and the GIL is free, the waiter that comes
+first by name among those that were signalled continues.
 
 In CPython a release signals a condition variable, which changes the word that its waiters look at (pthread_cond_signal
 of glibc); a call that comes late finds that, and ends with EAGAIN.
@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from racecheck.kernel import interpreter
 from racecheck.kernel.seccomp import Notification
 from racecheck.kernel.signature import Call
+from racecheck.supervisor.order import memory_waits
 from racecheck.supervisor.run.state import State
-from racecheck.supervisor.threads.tasks import MemoryWait, Rank
+from racecheck.supervisor.threads.tasks import Rank
 
 COMPUTES = "a thread computed for a second while others waited: when they continue depends on this machine"
 
@@ -39,8 +40,7 @@ class Gil:
         """Return whether a call waits for the GIL; if so, its thread stops."""
         if not self.is_wanted(row, notification.arguments) or rank.process(notification.thread).is_another_program:
             return False
-        word, _, expected = notification.arguments[:3]
-        rank.gil[notification.thread] = MemoryWait(notification.id, word, expected & 0xFFFFFFFF)
+        rank.gil[notification.thread] = memory_waits.of(notification)
         return True
 
     def pass_on(self, rank: Rank) -> bool:

@@ -109,8 +109,7 @@ class Intake:
         if self._gil.stop(rank, row, notification):
             return
         if is_unlimited(row, notification.arguments):
-            if not self._memory_waits.stop(rank, notification):
-                rank.listener.carry_on(notification.id)
+            self._wait_for_memory(rank, notification)
             return
         if row.family in HELD and not may_be_held(rank, notification.thread, row.family):
             rank.listener.carry_on(notification.id)
@@ -133,6 +132,13 @@ class Intake:
             self._hold(request)
         else:
             self._dispatch(request)
+
+    def _wait_for_memory(self, rank: Rank, notification: Notification) -> None:
+        assert rank.listener is not None
+        if notification.thread in rank.tasks:
+            self._check_deadline(rank.tasks[notification.thread])
+        if not self._memory_waits.stop(rank, notification):
+            rank.listener.carry_on(notification.id)
 
     def _give_back(self, files: list[OpenFile]) -> None:
         """Close the files that an exec has closed; their locks are free, and no op shows it."""

@@ -3,8 +3,8 @@
 Like those with a limit (`timed_waits`) they come down to futex(2): wait until a word in memory is no longer what it
 was.  A thread that the kernel wakes there needs no further call to take the GIL, if that happens to be free: whether
 the thread that has woken it continues first would be luck.  So a thread of the program's own stops before such a wait.
-When nothing runs any more and its word has changed, the call ends with EAGAIN, as one that comes late does; of several
-such threads of a rank the first by name continues first.
+When no thread of its rank runs any more and its word has changed, the call ends with EAGAIN, as one that comes late
+does; of several such threads of a rank the first by name continues first.
 
 Threads inside a collective, those of gloo, and programs that a rank has started wait in the kernel.
 """
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from racecheck.kernel import proc
 from racecheck.kernel.seccomp import Notification
 from racecheck.kernel.signature import Call
-from racecheck.supervisor.threads.tasks import MemoryWait, Rank, Task
+from racecheck.supervisor.threads.tasks import MemoryWait, Rank, Request, Task
 
 _LIMIT = 3
 """The argument of futex(2) that points to the time limit."""
@@ -27,6 +27,12 @@ _LIMIT = 3
 def is_unlimited(row: Call, arguments: tuple[int, ...]) -> bool:
     """Return whether a call waits for a word in memory for as long as it takes."""
     return row.family == "wait" and not arguments[_LIMIT]
+
+
+def of(call: Notification | Request) -> MemoryWait:
+    """Return the wait that a call of futex(2) makes."""
+    word, _, expected = call.arguments[:3]
+    return MemoryWait(call.id, word, expected & 0xFFFFFFFF)
 
 
 @dataclass(slots=True)
@@ -42,14 +48,13 @@ class MemoryWaits:
             return False
         if task.process.is_another_program:
             return False
-        word, _, expected = notification.arguments[:3]
-        task.memory_wait = MemoryWait(notification.id, word, expected & 0xFFFFFFFF)
+        task.memory_wait = of(notification)
         return True
 
     def pass_on(self, rank: Rank) -> bool:
         """Let one thread of a rank continue whose wait is over; returns whether there was one."""
         for task in sorted(rank.tasks.values(), key=lambda task: task.name):
-            error = _news(task) if task.memory_wait is not None else 0
+            error = news(task, task.memory_wait) if task.memory_wait is not None else 0
             if error and task.memory_wait is not None and rank.listener is not None:
                 rank.listener.answer(task.memory_wait.id, error=error)
                 task.memory_wait = None
@@ -66,13 +71,12 @@ class MemoryWaits:
                     task.memory_wait = None
 
 
-def _news(task: Task) -> int:
-    """Return the errno with which a wait ends now, 0 if it continues."""
-    assert task.memory_wait is not None
+def news(task: Task, wait: MemoryWait) -> int:
+    """Return the errno with which a wait of a thread ends now, 0 if it continues."""
     try:
-        now = int.from_bytes(task.process.memory.read(task.memory_wait.word, 4), sys.byteorder)
-    except OSError:  # the process has ended
-        return 0
-    if now != task.memory_wait.expected:
+        now = int.from_bytes(task.process.memory.read(wait.word, 4), sys.byteorder)
+    except OSError:  # the program has freed it, or its process has ended
+        return errno.EFAULT
+    if now != wait.expected:
         return errno.EAGAIN
     return errno.EINTR if proc.has_signal(task.process.pid, task.tid) else 0

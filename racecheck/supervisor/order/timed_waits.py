@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import errno
 import struct
-import sys
 from contextlib import suppress
 from dataclasses import replace
 
@@ -27,6 +26,7 @@ from racecheck.supervisor.calls import connections
 from racecheck.supervisor.calls.answers import answer
 from racecheck.supervisor.calls.bookkeeping import round_up
 from racecheck.supervisor.calls.perform import CARRY_ON, Answer
+from racecheck.supervisor.order import memory_waits
 from racecheck.supervisor.run.state import Over, State
 from racecheck.supervisor.threads.tasks import Rank, Request, Task
 
@@ -178,14 +178,7 @@ def has_news(request: Request) -> bool:
 
 def _news(request: Request) -> Answer | None:
     """Return how a wait ends now; None if it continues."""
-    task = request.task
     if _connects(request):
         return CARRY_ON if connections.is_awaited(request) else None
-    word, _, expected = request.arguments[:3]
-    try:
-        now = int.from_bytes(task.process.memory.read(word, 4), sys.byteorder)
-    except OSError:
-        return Answer(errno=errno.EFAULT)
-    if now != expected & 0xFFFFFFFF:
-        return Answer(errno=errno.EAGAIN)
-    return Answer(errno=errno.EINTR) if proc.has_signal(task.process.pid, task.tid) else None
+    error = memory_waits.news(request.task, memory_waits.of(request))
+    return Answer(errno=error) if error else None
