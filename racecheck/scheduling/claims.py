@@ -19,6 +19,7 @@ Kind = Literal["EXHAUSTED", "INCOMPLETE", ""]
 
 _CONDITIONS = {
     "threads and processes of a rank": "threads and processes of a rank are switched only at their ops",
+    "a thread computed for a second": "threads that wait for one that computes continue as in these schedules",
     "collectives return as in gloo": "for gloo",
     "collectives overlap with ops": "no rank changes a collective's tensor before its wait",
     "listings are sorted": "listings are sorted",

@@ -15,6 +15,7 @@ from racecheck.kernel import proc
 from racecheck.model.compare import first_difference
 from racecheck.model.nouns import Outcome, Returned, Stopped, Verdict
 from racecheck.processes.session import Session
+from racecheck.scheduling import claims
 from racecheck.scheduling.strategies import RandomWalk, Replay
 from racecheck.supervisor.order import gil, quiescence
 from racecheck.supervisor.order.gil import Gil
@@ -204,6 +205,7 @@ def test_a_thread_that_computes_lets_others_in_after_a_while(session: Session, m
     outcome = run(session, "computes", file="threads", seed=1)
     assert outcome.results == (Returned(None),)
     assert gil.COMPUTES in outcome.coverage.notes
+    assert any("one that computes" in each for each in claims.of_run(outcome).conditions)
 
 
 def test_a_program_does_not_see_how_its_threads_are_run(session: Session) -> None:
