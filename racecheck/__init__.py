@@ -23,60 +23,60 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from racecheck.invariants import (
-    DEFAULT,
-    all_shards_present,
-    atomic_publish,
-    consistent_weights,
-    durable_after_ack,
-    equal_collectives,
-    error_honesty,
-    gc_safety,
-    judges_crashes,
-    latest_consistency,
-    liveness,
-    monotonic_step,
-    no_deadlock,
-    no_file_errors,
-    no_stale_shards,
-    no_torn_files,
-    no_unexpected_errors,
-    nothing_left_over,
-    nothing_outside,
-    old_survives,
-    reads_contents,
-    recovers,
-    same_checkpoint,
-    snapshot_isolation,
-)
-from racecheck.model.errors import CannotRun, InternalError, RacecheckError, UsageError
-from racecheck.model.nouns import (
-    Collective,
-    Content,
-    Died,
-    DiskEntry,
-    Fault,
-    Op,
-    Outcome,
-    Piece,
-    Raised,
-    Returned,
-    Size,
-    Stopped,
-    Verdict,
-    Violation,
-    Weights,
-    World,
-)
 from racecheck.model.package import VERSION
-from racecheck.targets.launched import launch
-from racecheck.targets.programs import acked
-from racecheck.targets.scenarios import Rank, Scenario, scenario
 
 if TYPE_CHECKING:
     from racecheck.frontends.checkpointer_suite import CheckpointerSuite, check_checkpointer
     from racecheck.frontends.property_tests import Phases, check, run, schedules, worlds
+    from racecheck.invariants import (
+        DEFAULT,
+        all_shards_present,
+        atomic_publish,
+        consistent_weights,
+        durable_after_ack,
+        equal_collectives,
+        error_honesty,
+        gc_safety,
+        judges_crashes,
+        latest_consistency,
+        liveness,
+        monotonic_step,
+        no_deadlock,
+        no_file_errors,
+        no_stale_shards,
+        no_torn_files,
+        no_unexpected_errors,
+        nothing_left_over,
+        nothing_outside,
+        old_survives,
+        reads_contents,
+        recovers,
+        same_checkpoint,
+        snapshot_isolation,
+    )
+    from racecheck.model.errors import CannotRun, InternalError, RacecheckError, UsageError
+    from racecheck.model.nouns import (
+        Collective,
+        Content,
+        Died,
+        DiskEntry,
+        Fault,
+        Op,
+        Outcome,
+        Piece,
+        Raised,
+        Returned,
+        Size,
+        Stopped,
+        Verdict,
+        Violation,
+        Weights,
+        World,
+    )
     from racecheck.scheduling.strategies.following.switches import Switches
+    from racecheck.targets.launched import launch
+    from racecheck.targets.programs import acked
+    from racecheck.targets.scenarios import Rank, Scenario, scenario
 
 __version__ = VERSION
 
@@ -140,15 +140,36 @@ __all__ = [
     "worlds",
 ]
 
-_LATE = {
-    **dict.fromkeys(("Phases", "check", "run", "schedules", "worlds"), "racecheck.frontends.property_tests"),
-    **dict.fromkeys(("CheckpointerSuite", "check_checkpointer"), "racecheck.frontends.checkpointer_suite"),
-    "Switches": "racecheck.scheduling.strategies.following.switches",
+_NAMES = {
+    "racecheck.invariants": (
+        "DEFAULT all_shards_present atomic_publish consistent_weights durable_after_ack equal_collectives "
+        "error_honesty gc_safety judges_crashes latest_consistency liveness monotonic_step no_deadlock "
+        "no_file_errors no_stale_shards no_torn_files no_unexpected_errors nothing_left_over nothing_outside "
+        "old_survives reads_contents recovers same_checkpoint snapshot_isolation"
+    ),
+    "racecheck.model.errors": "CannotRun InternalError RacecheckError UsageError",
+    "racecheck.model.nouns": (
+        "Collective Content Died DiskEntry Fault Op Outcome Piece Raised Returned Size Stopped Verdict "
+        "Violation Weights World"
+    ),
+    "racecheck.targets.launched": "launch",
+    "racecheck.targets.programs": "acked",
+    "racecheck.targets.scenarios": "Rank Scenario scenario",
+    "racecheck.frontends.property_tests": "Phases check run schedules worlds",
+    "racecheck.frontends.checkpointer_suite": "CheckpointerSuite check_checkpointer",
+    "racecheck.scheduling.strategies.following.switches": "Switches",
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
+"""The module of each public name."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import what needs hypothesis or pytest only on request."""
-    if name in _LATE:
-        return getattr(importlib.import_module(_LATE[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    """Import the module of a public name when the name is first used: most programs and commands use a few."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -54,4 +54,4 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
 @pytest.fixture
 def shared(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands use the session of the tests."""
-    monkeypatch.setattr(examination, "start", lambda base, slot=None: nullcontext(session))
+    monkeypatch.setattr(examination, "ready", lambda _starting: nullcontext(session))

@@ -16,12 +16,12 @@ from typing import IO, Any
 
 from racecheck.explore.search import Report, Search, explore
 from racecheck.frontends import launching
+from racecheck.frontends.interrupts import as_interrupt
 from racecheck.kernel import libc
 from racecheck.model import config
 from racecheck.model.errors import CannotRun, InternalError, UsageError
 from racecheck.model.nouns import Invariant
 from racecheck.processes.doctor import examination
-from racecheck.report.progress import as_interrupt
 from racecheck.scheduling import strategies
 from racecheck.targets.launched import Launched
 from racecheck.targets.scenarios import make_world
@@ -129,14 +129,11 @@ def main() -> None:
 
 def _explore(asked: Asked, announce: Callable[[Report], None]) -> Report:
     settings = config.read()
-    program, slot = launching.prepare(asked.command, asked.watch, asked.start, asked.resume_with, settings)
-    try:
+    program, starting = launching.prepare(asked.command, asked.watch, asked.start, asked.resume_with, settings)
+    with starting:
         world = make_world(program.world, **asked.changes)
         launching.check(program, world, free=False)
         search = Search(program, world, asked.invariants, findings=Path.cwd() / settings.findings, **asked.search)
         strategies.make(search.strategy, world, None)
-    except BaseException:
-        slot.close()
-        raise
-    with examination.start(settings.runs, slot) as session:
-        return explore(session, search, announce=announce)
+        with examination.ready(starting) as session:
+            return explore(session, search, announce=announce)

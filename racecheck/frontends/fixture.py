@@ -18,12 +18,12 @@ from racecheck.explore.current_session import HERE
 from racecheck.explore.observed_saves import FOR_OBSERVED
 from racecheck.explore.search import Report, Search, explore
 from racecheck.frontends.apart import Asked, ask, explore_apart
+from racecheck.frontends.interrupts import as_interrupt
 from racecheck.invariants import name_of
 from racecheck.model import config
 from racecheck.model.errors import CannotRun, InternalError, UsageError
 from racecheck.model.nouns import Fault, Invariant, Outcome, World
 from racecheck.report.picture.document import write
-from racecheck.report.progress import as_interrupt
 from racecheck.report.results import Page, search_text, verdict_text
 from racecheck.scheduling import strategies
 from racecheck.scheduling.strategies import Strategy

@@ -11,12 +11,13 @@ from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
+from racecheck.frontends.working import display
 from racecheck.model.config import Config
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import World
+from racecheck.processes.doctor.examination import Starting
 from racecheck.processes.launchers import capture
 from racecheck.processes.session import Slot
-from racecheck.report.progress import display
 from racecheck.targets import programs
 from racecheck.targets.launched import Launched
 from racecheck.targets.programs import ABSENT, Launch, Program
@@ -25,9 +26,10 @@ from racecheck.targets.scenarios import Scenario, make_world
 
 def prepare(
     command: Sequence[str], watched: Path, start: Path | None, resume_with: str | None, settings: Config
-) -> tuple[Program, Slot]:
-    """Run the launcher of a command; return its program, and a slot in which nothing but racecheck's files is real.
+) -> tuple[Program, Starting]:
+    """Run the launcher of a command; return its program, and a session in which nothing but racecheck's files is real.
 
+    The session starts meanwhile: both import torch, which takes most of their time.
     ``resume_with`` is the command of the recovery, which the launcher of that starts, "" for the same one, None if
     there is no recovery.  Raises `UsageError`, and `CannotRun` where this machine cannot cover its files.
     """
@@ -37,8 +39,9 @@ def prepare(
     if start is not None and not start.is_dir():
         raise UsageError(f"--from {start}: no such directory")
     archive = programs.pack(start or watched)
-    slot = _covered(watched, settings, [Path.cwd(), watched.parent])
-    with _closing_on_error(slot):
+    starting = Starting(settings.runs, _covered(watched, settings, [Path.cwd(), watched.parent]))
+    with _closing_on_error(starting):
+        starting.begin()
         with display("starting the launcher"):
             launch = capture.launch(command, watched, archive)
             resumed = None if resume_with is None else launch
@@ -46,20 +49,20 @@ def prepare(
                 resumed = capture.launch(again, watched, ABSENT)
         resumed = replace(resumed, start=ABSENT) if resumed is not None else None
         program = programs.load(programs.save(launch, settings.findings, resumed))
-    return program, slot
+    return program, starting
 
 
-def started(scenario: Scenario, settings: Config, faults: object = ()) -> tuple[Scenario, Slot | None]:
-    """Return a scenario that can be run, and the slot that it needs: a launch command is started for that.
+def started(scenario: Scenario, settings: Config, faults: object = ()) -> tuple[Scenario, Starting]:
+    """Return a scenario that can be run, and its session to be: a launch command is started for that.
 
     ``faults``: beside those of its own world.
     """
     if not isinstance(scenario, Launched):
-        return scenario, slot_of(scenario, settings)
-    found, slot = prepare(scenario.command, scenario.watch, scenario.start, scenario.resumed_by(faults), settings)
+        return scenario, Starting(settings.runs, slot_of(scenario, settings))
+    found, starting = prepare(scenario.command, scenario.watch, scenario.start, scenario.resumed_by(faults), settings)
     program = copy(found)
     program.invariants, program.world = scenario.invariants, make_world(found.world, **scenario.changes)
-    return program, slot
+    return program, starting
 
 
 def _words(command: str) -> list[str]:
@@ -114,11 +117,11 @@ def check(scenario: Scenario, world: World, *, free: bool) -> None:
 
 
 @contextmanager
-def _closing_on_error(slot: Slot) -> Iterator[None]:
+def _closing_on_error(opened: Slot | Starting) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        slot.close()
+        opened.close()
         raise
 
 

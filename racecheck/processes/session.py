@@ -193,9 +193,10 @@ def _copies_well(tree: Path) -> bool:
 
 
 class Session:
-    """A guardian and a zygote, started on first use and kept until `close`; ``slot``: in that one.
+    """A guardian and a zygote, kept until `close`; ``slot``: in that one.
 
-    ``imported``: what ranks have had to import so far.  ``gil``: the address of the GIL in ranks, 0 if unknown.
+    The constructor returns at once, while the zygote imports torch; `wait` returns when it is ready.
+    ``imported``: what ranks have had to import so far.
     """
 
     def __init__(self, base: Path, slot: Slot | None = None) -> None:
@@ -217,17 +218,22 @@ class Session:
             env={**os.environ, **environment(), "RACECHECK_SLOT": str(self.slot.path)},
         )
         theirs.close()
-        try:
-            self.gil: int = self._receive()["gil"]
-        except BaseException:
-            self.close()
-            raise
+
+    def wait(self) -> None:
+        """Return when the zygote is ready; raises `CannotRun` if it never will be."""
+        assert self.gil >= 0
+
+    @cached_property
+    def gil(self) -> int:
+        """Return the address of the GIL in ranks, 0 if unknown: the first message of the zygote."""
+        return int(self._receive()["gil"])
 
     def request(self, do: str, **arguments: Any) -> dict[str, Any]:
         """Send a request to the zygote; returns its answer.
 
         Raises `UsageError` or `CannotRun` for what the zygote could not do and why.
         """
+        self.wait()
         self._send({"do": do, **arguments}, ())
         return self._receive()
 

@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from racecheck.explore.search import Ending, Foreseen, Found, Report
     from racecheck.scheduling.explain import Explanation
 
-EXIT = {Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.UNKNOWN: 3}
-"""The exit status that goes with a verdict."""
-
 _STYLES = {Verdict.PASS: "bold green", Verdict.FAIL: "bold red", Verdict.UNKNOWN: "bold yellow"}
 _INDENT = " " * 6
 _WAYS = 3

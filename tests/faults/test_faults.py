@@ -24,7 +24,7 @@ from racecheck.explore.runner import replay
 from racecheck.explore.search import Report, Search, explore
 from racecheck.faults.grammar import CALLS, MODELS
 from racecheck.faults.plan import hits
-from racecheck.frontends.cli import main
+from racecheck.frontends.cli.main import main
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Fault, Op, Outcome, Point, Returned, Verdict, World
 from racecheck.processes.session import Session
@@ -427,7 +427,7 @@ def test_what_was_never_reached_is_not_known(session: Session, capsys: pytest.Ca
     assert report.verdict is Verdict.UNKNOWN
     assert [*report.reasons] == ["never reached: EIO on write nth=9"]
     where = f"{TARGETS / 'faulty'}.py::renamed"
-    assert main.main(["run", where, "--fault", "EIO on symlink", "--json"]) == 3
+    assert main(["run", where, "--fault", "EIO on symlink", "--json"]) == 3
     assert json.loads(capsys.readouterr().out)["reasons"] == ["never reached: EIO on symlink"]
 
 

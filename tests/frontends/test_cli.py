@@ -302,7 +302,7 @@ WRONG = [
 def test_wrong_usage_is_one_line_with_the_hint(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, command: str, said: str, as_json: bool
 ) -> None:
-    monkeypatch.setattr(examination, "start", lambda *_: pytest.fail("this needs no session"))
+    monkeypatch.setattr(examination, "ready", lambda *_: pytest.fail("this needs no session"))
     resolve.load(f"{FILE}::racing")
     cli._capsys.readouterr()  # it says that it is imported
     Path("directory").mkdir()
@@ -328,7 +328,7 @@ def test_an_unwritable_place_for_findings_is_reported_before_the_search(
 ) -> None:
     Path("file").write_text("")
     monkeypatch.setenv("RACECHECK_FINDINGS", "file/findings")
-    monkeypatch.setattr(examination, "start", lambda *_: pytest.fail("this needs no session"))
+    monkeypatch.setattr(examination, "ready", lambda *_: pytest.fail("this needs no session"))
     assert cli("run", f"{FILE}::racing") == 2
     assert re.search(r"cannot write findings to .*/file/findings: set RACECHECK_FINDINGS", cli.err)
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from racecheck.frontends.cli import trust
+from racecheck.frontends.printing import printable
 from racecheck.model.nouns import Crash, Fault
-from racecheck.report.progress import printable
 from racecheck.targets.programs import Launch
 from tests.support.command_line import RACECHECK, Cli
 

@@ -107,7 +107,7 @@ class TestGate:
         assert len({*replays}) > 1
         assert f"racecheck replay {replays[0]} --trust" in Path("m.md").read_text(), "the file is elsewhere"
         with lasting.use() as session:
-            monkeypatch.setattr(examination, "start", lambda *_: nullcontext(session))
+            monkeypatch.setattr(examination, "ready", lambda *_: nullcontext(session))
             assert [main(["replay", finding, "--times", "1", "--trust"]) for finding in dict.fromkeys(replays)] == [
                 1
             ] * len({*replays})

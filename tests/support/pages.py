@@ -87,15 +87,20 @@ def is_shown(page: str, printed: str) -> bool:
     return re.fullmatch(pattern, alike(printed) + "\n") is not None
 
 
+def every_command() -> dict[str, click.Command]:
+    """The commands of racecheck by name, all imported."""
+    found = {name: commands.get_command(click.Context(commands), name) for name in commands.known}
+    return {name: command for name, command in found.items() if command is not None}
+
+
 def tables() -> dict[str, str]:
     """The tables that come from the code, by the name in their marker."""
-    assert isinstance(commands, click.Group)
-    known = sorted(commands.commands.items())
-    by_command = [(f"`racecheck {name}`", command.get_short_help_str(200)) for name, command in known]
+    known = every_command()
+    by_command = [(f"`racecheck {name}`", command.get_short_help_str(200)) for name, command in known.items()]
     found = {"rooms": _table(("room", "what it does"), _rooms()), "commands": _table(("command", "does"), by_command)}
     found["invariants"] = _table(("invariant", "holds if"), [_invariant(each) for each in invariants.ALL])
     found["checks"] = _table(("check", "what happens"), [(f"`{name}`", each.about) for name, each in CHECKS.items()])
-    for name, command in known:
+    for name, command in known.items():
         rows = [_option(each) for each in command.params if isinstance(each, click.Option) and not each.hidden]
         if rows:
             found[f"options-{name}"] = _table((f"option of `{name}`", "meaning"), rows)

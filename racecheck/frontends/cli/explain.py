@@ -10,11 +10,11 @@ import click
 
 from racecheck import invariants
 from racecheck.frontends.cli.options import Command
+from racecheck.frontends.printing import say
 from racecheck.invariants import name_of
 from racecheck.invariants.failures import first_line
 from racecheck.model.errors import UsageError
 from racecheck.report.guide import written
-from racecheck.report.progress import say
 from racecheck.targets.suite import CHECKS
 
 

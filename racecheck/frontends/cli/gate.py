@@ -22,6 +22,9 @@ from racecheck.frontends.cli.options import (
     option,
     output_file,
 )
+from racecheck.frontends.cli.output import EXIT, INTERRUPTED
+from racecheck.frontends.printing import say
+from racecheck.frontends.working import display
 from racecheck.gate import baseline, junit, layouts, pages
 from racecheck.gate.baseline import Baseline
 from racecheck.gate.judging import Terms
@@ -32,13 +35,10 @@ from racecheck.model.errors import UsageError
 from racecheck.model.nouns import World
 from racecheck.report.picture.document import write
 from racecheck.report.picture.lists import href
-from racecheck.report.progress import display, say
-from racecheck.report.results import EXIT
 from racecheck.report.words import escape
 from racecheck.targets.scenarios import make_world
 from racecheck.targets.suite import CHECKS, NAMES
 
-INTERRUPTED = 130
 _SHORTEST, _LONGEST = 1, 1_000_000
 _STDOUT = Path("-")
 _FILE = click.Path(path_type=Path)

@@ -7,8 +7,8 @@ import sys
 import click
 
 from racecheck.frontends.cli.options import Command
+from racecheck.frontends.printing import printable, say
 from racecheck.report.guide import INDEX, page
-from racecheck.report.progress import printable, say
 
 
 @click.command("guide", cls=Command, examples=("racecheck guide", "racecheck guide faults"))

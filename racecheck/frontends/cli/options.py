@@ -77,3 +77,11 @@ def check_output(file: Path) -> None:
     nearest = next(each for each in (folder, *folder.parents) if each.exists())
     if file.is_dir() or not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         raise UsageError(f"cannot write {file}: name a file in a writable directory")
+
+
+def check_findings(directory: Path) -> None:
+    """Raise `UsageError` before a search is spent on a finding that cannot be kept."""
+    directory = directory.absolute()
+    nearest = next(each for each in (directory, *directory.parents) if each.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        raise UsageError(f"cannot write findings to {directory}: set RACECHECK_FINDINGS")

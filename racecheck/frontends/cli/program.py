@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from racecheck.explore.launcher_check import check_launcher
-from racecheck.model.config import Config
+from racecheck.frontends.cli.output import EXIT
+from racecheck.frontends.printing import say
+from racecheck.frontends.working import display
 from racecheck.model.errors import CannotRun, UsageError
 from racecheck.model.nouns import Verdict
-from racecheck.processes.session import Session, Slot
+from racecheck.processes.doctor import examination
+from racecheck.processes.doctor.examination import Starting
 from racecheck.report import comparison
-from racecheck.report.progress import display, say
-from racecheck.report.results import EXIT
 from racecheck.targets.programs import Program
 from racecheck.targets.scenarios import Scenario
 
@@ -28,14 +29,14 @@ def only_target(words: Sequence[str], start: Path | None, resume_with: str | Non
     return words[0]
 
 
-def compare(scenario: Scenario, slot: Slot | None, settings: Config, *, seed: str, as_json: bool) -> int:
+def compare(scenario: Scenario, starting: Starting, *, seed: str, as_json: bool) -> int:
     """Compare one run by the real launcher with one by racecheck, and print the result; returns the exit status."""
     if not isinstance(scenario, Program):
         raise UsageError("--check-launcher is for a launch command: add --watch DIR -- COMMAND")
     if scenario.launch.spawns:
         raise UsageError("--check-launcher is for a launcher; a script starts its ranks itself")
     launcher = Path(scenario.launch.command[0]).name
-    with display(f"running {launcher}, then racecheck"), Session(settings.runs, slot) as session:
+    with display(f"running {launcher}, then racecheck"), examination.ready(starting) as session:
         try:
             found = check_launcher(session, scenario, seed=seed)
         except CannotRun as error:

@@ -1,4 +1,4 @@
-"""``racecheck report`` and ``racecheck trace``: findings for the browser and for Perfetto."""
+"""``racecheck report``: findings for the browser, and for an issue."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 import click
 
 from racecheck.frontends.cli.options import OUTPUT, WHAT, Command, option, output_file
+from racecheck.frontends.printing import say
+from racecheck.frontends.working import display
 from racecheck.gate import layouts, pages, store
 from racecheck.model import config
 from racecheck.model.errors import UsageError
@@ -15,9 +17,7 @@ from racecheck.report.files import load, write_text
 from racecheck.report.markdown import markdown
 from racecheck.report.picture.document import write
 from racecheck.report.picture.lists import findings_below, href, index
-from racecheck.report.progress import display, say
 from racecheck.report.results import shown_path
-from racecheck.report.trace_events import trace_json
 
 
 @click.command(
@@ -74,17 +74,3 @@ def _write_index(directory: Path, output: Path | None) -> Path:
     matrix = f"<h1>The last gate</h1>{layouts.section(pages.overview(cells), address)}" if cells else ""
     write_text(index(listed, path.parent, matrix), path)
     return path
-
-
-@click.command(
-    "trace",
-    cls=Command,
-    examples=("racecheck trace .racecheck/overwrite-8e53/b0e3dc349a.json -o trace.json",),
-)
-@click.argument("finding", type=click.Path(path_type=Path))
-@output_file("-o", "output", does="Write the trace to this file (default: beside the finding).")
-def trace(finding: Path, output: Path | None) -> None:
-    """Write the run of FINDING as a trace that Perfetto (ui.perfetto.dev) and chrome://tracing open."""
-    path = output or finding.with_suffix(".trace.json")
-    write_text(trace_json(load(finding)), path, finding)
-    say(shown_path(path))

@@ -82,29 +82,72 @@ def check() -> list[Check]:
     return [_linux(), *_Probe([*_OTHERS, _TORCH, *_OPTIONAL]).results()]
 
 
-def start(base: Path, slot: Slot | None = None) -> Session:
-    """Return a session below ``base``, or in a slot; raises `CannotRun`, which names what this machine lacks.
+class Starting:
+    """A session that starts below ``base``, or in a slot, while its client does something else.
 
     The primitives are tried while the session imports torch.
     """
-    if sys.platform != "linux":
-        raise CannotRun(_said([_linux()]))
-    from racecheck.processes.session import Session
 
-    probe = _Probe([each for each in _OTHERS if each is not _RUNS])  # the session itself takes a place there
-    session, error = None, ""
-    try:
-        session = Session(base, slot)
-    except (CannotRun, OSError) as failed:
-        error = str(failed)
-    finally:
-        missing = [each for each in probe.results() if not each.ok]
-    if session is not None and not missing:
-        return session
-    if session is not None:
-        session.close()
-    missing = missing or [each for each in _Probe([_RUNS, _TORCH]).results() if not each.ok]
-    raise CannotRun(_said(missing) if missing else error)
+    def __init__(self, base: Path, slot: Slot | None = None) -> None:
+        self._base, self._slot = base, slot
+        self._session: Session | None = None
+        self._probe: _Probe | None = None
+        self._error = ""
+
+    def begin(self) -> None:
+        """Start the processes and return at once; a failure is raised by `session`."""
+        if self._probe is not None:
+            return
+        if sys.platform != "linux":
+            raise CannotRun(_said([_linux()]))
+        from racecheck.processes.session import Session
+
+        self._probe = _Probe([each for each in _OTHERS if each is not _RUNS])  # the session itself takes a place there
+        try:
+            self._session = Session(self._base, self._slot)
+        except (CannotRun, OSError) as failed:
+            self._error = str(failed)
+
+    def session(self) -> Session:
+        """Return the session when it is ready; raises `CannotRun`, which names what this machine lacks."""
+        self.begin()
+        assert self._probe is not None
+        try:
+            if self._session is not None:
+                self._session.wait()
+        except CannotRun as failed:
+            self._error = str(failed)
+        missing = [each for each in self._probe.results() if not each.ok]
+        if not self._error and not missing and self._session is not None:
+            session, self._session = self._session, None
+            return session
+        self.close()
+        missing = missing or [each for each in _Probe([_RUNS, _TORCH]).results() if not each.ok]
+        raise CannotRun(_said(missing) if missing else self._error)
+
+    def close(self) -> None:
+        """End a session that nobody has asked for, and give its slot back."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+        elif self._probe is None and self._slot is not None:
+            self._slot.close()
+
+    def __enter__(self) -> Starting:  # noqa: PYI034  (Self is not there in Python 3.10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def start(base: Path, slot: Slot | None = None) -> Session:
+    """Return a session below ``base``, or in a slot; raises `CannotRun`, which names what this machine lacks."""
+    return ready(Starting(base, slot))
+
+
+def ready(starting: Starting) -> Session:
+    """Return a session when it has started; raises `CannotRun`, which names what this machine lacks."""
+    return starting.session()
 
 
 def _said(missing: Sequence[Check]) -> str:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
-import signal
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO, TypeVar
 
 import click
@@ -19,12 +15,15 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
+from racecheck.frontends.interrupts import Interrupted
+from racecheck.frontends.printing import printable, say
 from racecheck.model.errors import CannotRun, InternalError, RacecheckError, is_interrupt
 from racecheck.processes.doctor import examination
 from racecheck.report.words import count, escape, fit
 
 if TYPE_CHECKING:
-    from racecheck.processes.session import Session, Slot
+    from racecheck.processes.doctor.examination import Starting
+    from racecheck.processes.session import Session
 
 T = TypeVar("T")
 
@@ -33,10 +32,6 @@ _SPINNER = 3
 """The width of what stands before the line."""
 _EVERY = 15.0
 """Seconds between lines of progress in a log."""
-
-
-class Interrupted(BaseException):
-    """Ctrl-C; the text says how far it got."""
 
 
 @dataclass(slots=True)
@@ -83,8 +78,8 @@ class Teller:
             say(text)
 
 
-def with_session(base: Path, work: Callable[[Session, Teller], T], counter: Counter, slot: Slot | None = None) -> T:
-    """Return what ``work`` returns, given a session of its own (in ``slot``) and a way to report progress.
+def with_session(starting: Starting, work: Callable[[Session, Teller], T], counter: Counter) -> T:
+    """Return what ``work`` returns, given the session when it has started, and a way to report progress.
 
     Everything that ``work`` prints goes to standard error.  Raises `UsageError`; `CannotRun`, also for an internal
     error, after its traceback has gone to standard error; and `Interrupted`.
@@ -94,7 +89,7 @@ def with_session(base: Path, work: Callable[[Session, Teller], T], counter: Coun
         with (
             redirect_stdout(sys.stderr),
             display("starting torch") as show,
-            examination.start(base, slot) as session,
+            examination.ready(starting) as session,
         ):
             return work(session, Teller(counter, show, out))
     except BaseException as error:
@@ -106,40 +101,6 @@ def with_session(base: Path, work: Callable[[Session, Teller], T], counter: Coun
             raise
         click.echo(printable(traceback.format_exc()), err=True)
         raise CannotRun(str(InternalError(f"{type(error).__name__}: {error}"))) from error
-
-
-@contextmanager
-def as_interrupt(number: signal.Signals) -> Iterator[None]:
-    """Let a signal end the work as Ctrl-C does.  Only the main thread can ask for that."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(number, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(number, before)
-
-
-_KEPT = re.compile(r"(\n|\x1b\[[\d;]*m)")
-"""Line breaks and the sequences that set a colour."""
-
-
-def say(text: str) -> None:
-    """Print to standard output."""
-    click.echo(printable(text))
-
-
-def printable(text: str) -> str:
-    """Return a text as standard output can show it: with line breaks and colours, but no other control characters."""
-    encoding = sys.stdout.encoding or "utf-8"
-    pieces = _KEPT.split(text)
-    pieces[::2] = (each if each.isascii() and each.isprintable() else escape(each) for each in pieces[::2])
-    return "".join(pieces).encode(encoding, "backslashreplace").decode(encoding)
 
 
 @contextmanager

@@ -8,14 +8,14 @@ import pytest
 from rich.console import Console
 from rich.status import Status
 
-from racecheck.report import progress
-from racecheck.report.progress import Counter
+from racecheck.frontends import working
+from racecheck.frontends.working import Counter
 
 
 def test_a_log_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     now = 0.0
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
-    with progress.display("starting") as show:
+    monkeypatch.setattr(working.time, "monotonic", lambda: now)
+    with working.display("starting") as show:
         for second in range(40):
             now = float(second)
             show(f"second {second}")
@@ -23,7 +23,7 @@ def test_a_log_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys:
 
 
 def test_what_is_soon_over_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress.display("starting") as show:
+    with working.display("starting") as show:
         show("done")
     assert capsys.readouterr() == ("", "")
 
@@ -39,5 +39,5 @@ def test_a_count_says_how_long_it_takes_at_most() -> None:
 
 def test_a_live_line_is_one_line() -> None:
     status = Status("", console=Console(file=StringIO(), width=30, force_terminal=True))
-    progress._Live(status)("5 of 100 schedules, 3 distinct, 20 s left, 2 outcomes, INCOMPLETE")
+    working._Live(status)("5 of 100 schedules, 3 distinct, 20 s left, 2 outcomes, INCOMPLETE")
     assert str(status.status) == "5 of 100 schedules, 3 di..."

@@ -1,0 +1,344 @@
+"""``racecheck run``: explore a scenario or a launch command."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from racecheck import faults, storage
+from racecheck.explore import findings, search
+from racecheck.explore import resume as saved
+from racecheck.explore.search import Report, Search
+from racecheck.frontends import launching
+from racecheck.frontends.cli import program
+from racecheck.frontends.cli.options import (
+    COLLECTIVES_,
+    GOES_WRONG,
+    JSON,
+    OUTPUT,
+    RANKS,
+    SEARCH,
+    SEED,
+    WHAT,
+    Command,
+    check_findings,
+    check_output,
+    option,
+    output_file,
+)
+from racecheck.frontends.cli.output import EXIT, INTERRUPTED, complain, unknown
+from racecheck.frontends.cli.targets import load_target
+from racecheck.frontends.cli.terminal import terminal_page
+from racecheck.frontends.printing import say
+from racecheck.frontends.working import Counter, Teller, with_session
+from racecheck.model import config
+from racecheck.model.errors import CannotRun, UsageError
+from racecheck.model.nouns import Verdict, World
+from racecheck.processes.doctor.examination import Starting
+from racecheck.report import results
+from racecheck.report.picture.document import write
+from racecheck.report.results import Page
+from racecheck.scheduling import strategies
+from racecheck.targets.scenarios import LONGEST, Scenario, make_world
+
+if TYPE_CHECKING:
+    from racecheck.explore.resume import Cut
+    from racecheck.processes.session import Session
+
+
+@click.command(
+    "run",
+    cls=Command,
+    examples=(
+        "racecheck run scenarios/test_readme.py::overwrite",
+        "racecheck run mine.py::saves --ranks 4 --fault 'ENOSPC on write nth=each'",
+        "racecheck run 'mypkg.saver:Mine[power-loss]' --seconds 60",
+        "racecheck run --watch checkpoints/my_run -- torchrun --nproc-per-node=4 train.py --overwrite",
+    ),
+)
+@click.argument("target", nargs=-1, required=True, metavar="TARGET")
+@option(
+    "--watch",
+    group=WHAT,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Run a launch command (torchrun, python train.py) unchanged; control its ranks in DIR. No real file changes.",
+)
+@option(
+    "--from",
+    "from_",
+    group=WHAT,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="What the watched directory holds at the start of a run (default: what it holds now).",
+)
+@option(
+    "--resume-with",
+    group=WHAT,
+    metavar="COMMAND",
+    help="Launch this on what each run, kill and crash leaves: the recovery (default with --fault: the same command).",
+)
+@option(
+    "--check-launcher",
+    "compares",
+    group=WHAT,
+    is_flag=True,
+    help="Explore nothing: compare one run by the real launcher with one by racecheck, op by op.",
+)
+@RANKS
+@option("--nodes", group=WHAT, type=int, help="Number of nodes that share the ranks (default: the scenario's).")
+@option(
+    "--size",
+    "sizes",
+    group=WHAT,
+    multiple=True,
+    metavar="NAME=NUMBER",
+    help="Set one of the scenario's sizes; repeatable.",
+)
+@option(
+    "--storage",
+    "storage_",
+    group=WHAT,
+    metavar="NAME",
+    help=f"Storage model: {', '.join(storage.NAMES)}, optionally with (OPTIONS) (default: the scenario's).",
+)
+@option(
+    "--mode",
+    group=WHAT,
+    type=click.Choice(["controlled", "free"]),
+    default="controlled",
+    show_default=True,
+    help="controlled: racecheck orders every op; free: full speed, only faults are injected.",
+)
+@option(
+    "--timeout",
+    group=WHAT,
+    type=float,
+    metavar="SECONDS",
+    help="Stop a run after this time without a next op, or of real-time waits in total (default: the scenario's).",
+)
+@option(
+    "--strategy",
+    group=SEARCH,
+    metavar="NAME",
+    help=f"Strategy: {', '.join(strategies.NAMES)} (default: auto). pct:N sets the depth.",
+)
+@option(
+    "--schedules",
+    group=SEARCH,
+    type=click.IntRange(1),
+    metavar="N",
+    default=100,
+    show_default=True,
+    help="Maximum number of schedules.",
+)
+@option(
+    "--seconds",
+    group=SEARCH,
+    type=float,
+    metavar="SECONDS",
+    help="Time budget: start no schedule after this time (default: none).",
+)
+@option(
+    "--explain",
+    group=SEARCH,
+    type=float,
+    default=search.EXPLAIN,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time budget of the explanation of a failure, within --seconds; 0 turns it off.",
+)
+@option(
+    "--keep-going",
+    group=SEARCH,
+    is_flag=True,
+    help="Do not stop at a violation; list the distinct results of the runs. Explains none.",
+)
+@option(
+    "--resume",
+    group=SEARCH,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Continue a saved search (auto and dpor only).",
+)
+@SEED
+@option(
+    "--fault",
+    "faults_",
+    group=GOES_WRONG,
+    multiple=True,
+    metavar="SPEC",
+    help=f"Inject a fault, such as 'EIO on fsync nth=each'; repeatable. Grammar: {faults.GRAMMAR}",
+)
+@option("--skew", group=GOES_WRONG, multiple=True, metavar="RANK=SECONDS", help="Set a rank's clock ahead; repeatable.")
+@COLLECTIVES_
+@option("--full", group=OUTPUT, is_flag=True, help="Do not shorten the interleaving.")
+@option("--show-passing", group=OUTPUT, is_flag=True, help="Show the interleaving of a run that passed, too.")
+@output_file("--html", "html_", does="If it fails, draw the finding as one HTML file.")
+@JSON
+def run(
+    *,
+    target: tuple[str, ...],
+    watch: Path | None,
+    from_: Path | None,
+    resume_with: str | None,
+    compares: bool,
+    ranks: int | None,
+    nodes: int | None,
+    skew: tuple[str, ...],
+    collectives: str | None,
+    sizes: tuple[str, ...],
+    strategy: str | None,
+    schedules: int,
+    seconds: float | None,
+    explain: float,
+    keep_going: bool,
+    resume: Path | None,
+    seed: str,
+    mode: str,
+    storage_: str | None,
+    faults_: tuple[str, ...],
+    timeout: float | None,
+    full: bool,
+    show_passing: bool,
+    html_: Path | None,
+    as_json: bool,
+) -> int:
+    """Explore the scenario TARGET (path/to/file.py::name, package.module:name or CHECKPOINTER[check]), or a COMMAND."""
+    free, chooses = mode == "free", strategy or strategies.DEFAULT
+    _check_options(strategy if free else None, timeout=timeout, seconds=seconds)
+    if not 0 <= explain <= LONGEST:
+        raise UsageError(f"--explain must be at least 0 and at most {LONGEST} seconds, not {explain}")
+    settings = config.read()
+    scenario: Scenario
+    if watch is not None:
+        again = "" if resume_with is None and faults_ and not compares else resume_with
+        scenario, starting = launching.prepare(target, watch, from_, again, settings)
+    else:
+        scenario, starting = launching.started(
+            load_target(program.only_target(target, from_, resume_with)), settings, faults_
+        )
+    with starting:
+        if compares:
+            return program.compare(scenario, starting, seed=seed, as_json=as_json)
+        world = make_world(
+            scenario.world, ranks=ranks, nodes=nodes, storage=storage_, timeout=timeout, collectives=collectives,
+            **({"skew": _skews(skew)} if skew else {}), **({"sizes": _numbers(sizes)} if sizes else {}),
+            **({"faults": faults_} if faults_ else {}),
+        )  # fmt: skip
+        launching.check(scenario, world, free=free)
+        earlier = _earlier(resume, scenario, world, seed)
+        strategies.make(chooses, world, earlier.progress if earlier is not None else None)
+        check_findings(settings.findings)
+        if html_ is not None:
+            check_output(html_)
+        asked = Search(
+            scenario, world, scenario.invariants, chooses, schedules, seed, free=free, seconds=seconds or 0.0,
+            keep_going=keep_going, earlier=earlier, explain=0.0 if keep_going else explain,
+            findings=settings.findings,
+        )  # fmt: skip
+        return _search(asked, starting, terminal_page(full=full, passing=show_passing), html_, as_json=as_json)
+
+
+def _search(asked: Search, starting: Starting, page: Page, drawing: Path | None, *, as_json: bool) -> int:
+    """Make a search and print its result: a FAIL at once, and the explanation when it is there.
+
+    Returns the exit status.
+    """
+    counter = Counter("schedule", "distinct", asked.schedules, limit=asked.seconds)
+    budget = asked.schedules + (asked.earlier.past.runs if asked.earlier is not None else 0)
+    announced = []
+
+    def work(session: Session, tell: Teller) -> Report:
+        def announce(report: Report) -> None:
+            if not as_json:
+                announced.append(report)
+                tell.say(results.verdict_text(report, budget, page))
+
+        return search.explore(session, asked, tell, announce)
+
+    try:
+        report = with_session(starting, work, counter)
+    except CannotRun as error:
+        report = search.unrun(asked, (counter.done, counter.counted, counter.seconds), error)
+        if report.verdict is Verdict.UNKNOWN:
+            return unknown(results.search_data(report), as_json=as_json)
+    cut = _keep_cut(report, asked.findings)
+    text = results.grounds_text(report, page, cut) if announced else results.search_text(report, budget, page, cut)
+    say(json.dumps(results.search_data(report, cut)) if as_json else text)
+    _draw(report, drawing)
+    return INTERRUPTED if report.interrupted else EXIT[report.verdict]
+
+
+def _draw(report: Report, file: Path | None) -> None:
+    """Draw the first finding of a search, if one is asked for; what goes wrong does not change the verdict."""
+    if file is None:
+        return
+    if report.finding is None:
+        complain(f"no finding to draw: {file} is not written", 0)
+        return
+    try:
+        write(report.finding, file)
+    except UsageError as error:
+        complain(str(error), 0)
+
+
+def _check_options(useless: str | None, **limits: float | None) -> None:
+    """Raise `UsageError` for nan, which `float` accepts as a limit."""
+    if useless:
+        raise UsageError("--strategy has no effect in free mode: leave it out")
+    for name, limit in limits.items():
+        if limit is not None and not 0 < limit <= LONGEST:
+            raise UsageError(f"--{name} must be more than 0 and at most {LONGEST} seconds, not {limit}")
+
+
+def _earlier(path: Path | None, scenario: Scenario, world: World, seed: str) -> Cut | None:
+    """Return the search to continue; raises `UsageError`."""
+    if path is None:
+        return None
+    return saved.load(path, findings.reference(scenario), world, seed)
+
+
+def _keep_cut(report: Report, directory: Path | None) -> Path | None:
+    """Keep a search that has more to try."""
+    if report.cut is None or directory is None:
+        return None
+    with suppress(UsageError):
+        return saved.save(report.cut, directory)
+    return None
+
+
+def _skews(given: Sequence[str]) -> tuple[float, ...]:
+    """Return seconds by rank; raises `UsageError` for text that is no RANK=SECONDS."""
+    found: dict[int, float] = {}
+    for each in given:
+        match = re.fullmatch(r"(\d{1,6})=([+-]?[\d.]+)", each)
+        try:
+            rank, seconds = (int(match[1]), float(match[2])) if match else (-1, 0.0)
+        except ValueError:
+            rank = -1
+        if rank < 0:
+            raise UsageError(f"--skew takes RANK=SECONDS, such as 1=0.5, not {each!r}")
+        if rank in found:
+            raise UsageError(f"--skew is given twice for rank {rank}: leave one out")
+        found[rank] = seconds
+    return tuple(found.get(rank, 0.0) for rank in range(max(found) + 1))
+
+
+def _numbers(given: Sequence[str]) -> dict[str, int]:
+    """Return sizes by name; raises `UsageError` for text that is no NAME=NUMBER."""
+    found: dict[str, int] = {}
+    for each in given:
+        match = re.fullmatch(r"(\w+)=(\d{1,9})", each, re.ASCII)
+        if match is None:
+            raise UsageError(f"--size takes NAME=NUMBER, such as steps=3, not {each!r}")
+        if match[1] in found:
+            raise UsageError(f"--size is given twice for {match[1]}: leave one out")
+        found[match[1]] = int(match[2])
+    return found
