@@ -11,7 +11,7 @@ import pytest
 from hypothesis import settings
 
 from racecheck.model import config
-from racecheck.processes.doctor import examination
+from racecheck.processes.doctor.examination import Starting
 from racecheck.processes.session import Session
 from tests.support.command_line import Cli
 
@@ -54,4 +54,4 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
 @pytest.fixture
 def shared(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands use the session of the tests."""
-    monkeypatch.setattr(examination, "ready", lambda _starting: nullcontext(session))
+    monkeypatch.setattr(Starting, "lent", lambda _: nullcontext(session))

@@ -1,4 +1,4 @@
-"""Explore a launch command in a process of its own: covering this machine's files covers those of a whole process."""
+"""Explore launch commands in a process of their own: covering this machine's files covers those of a whole process."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -17,17 +18,18 @@ from typing import IO, Any
 from racecheck.explore.search import Report, Search, explore
 from racecheck.frontends import launching
 from racecheck.frontends.interrupts import as_interrupt
+from racecheck.frontends.launching import LastingCover
 from racecheck.kernel import libc
 from racecheck.model import config
 from racecheck.model.errors import CannotRun, InternalError, UsageError
 from racecheck.model.nouns import Invariant
-from racecheck.processes.doctor import examination
 from racecheck.scheduling import strategies
 from racecheck.targets.launched import Launched
 from racecheck.targets.scenarios import make_world
 
 _MAIN = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from racecheck.frontends.apart import main; main()"
 _PR_SET_PDEATHSIG = 1
+_CURRENT_TEST = "PYTEST_CURRENT_TEST"
 _ERRORS = {"UsageError": UsageError, "CannotRun": CannotRun}
 
 
@@ -51,39 +53,79 @@ def ask(scenario: Launched, changes: dict[str, Any], invariants: Sequence[Invari
     return Asked(scenario.command, scenario.watch, scenario.start, again, every, tuple(invariants), search)
 
 
-def explore_apart(asked: Asked, directory: Path, announce: Callable[[Report], None]) -> Report:
-    """Return the report of a search, made by a process that runs in a directory; ``announce`` gets a FAIL at once.
+class Apart:
+    """A process that runs in a directory and explores one launch command after another; it starts at first use.
 
-    Ctrl-C ends the search, and what was found is kept.  Raises `UsageError`; `CannotRun`, also for an internal error.
+    It shares this process's environment and import path; if they have changed, another one starts.
     """
-    process = subprocess.Popen(
-        [sys.executable, "-c", _MAIN, json.dumps([each or os.getcwd() for each in sys.path])],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd=directory,
-        start_new_session=True,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    with process, process.stdin as questions, process.stdout as answers:
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._process: subprocess.Popen[bytes] | None = None
+        self._surroundings: tuple[list[str], dict[str, str]] = ([], {})
+
+    def explore(self, asked: Asked, announce: Callable[[Report], None]) -> Report:
+        """Return the report of a search; ``announce`` gets a FAIL at once.
+
+        Ctrl-C ends the search, and what was found is kept.  Raises `UsageError`; `CannotRun`, also for an internal
+        error.
+        """
         try:
-            pickle.dump(asked, questions)
-            questions.flush()
-            while True:
-                try:
-                    what, value = _next(answers)
-                except KeyboardInterrupt:
-                    process.terminate()
-                    what, value = _last(answers)
-                if what in _ERRORS:
-                    raise _ERRORS[what](value)
-                if what == "report":
-                    report: Report = value
-                    return report
-                announce(value)
-        except BaseException:
-            process.terminate()
+            return self._explore(self._started(), asked, announce)
+        except UsageError:
             raise
+        except BaseException:
+            self.close()
+            raise
+
+    def _explore(self, process: subprocess.Popen[bytes], asked: Asked, announce: Callable[[Report], None]) -> Report:
+        questions, answers = process.stdin, process.stdout
+        assert questions is not None
+        assert answers is not None
+        with suppress(BrokenPipeError):  # the answer says why
+            questions.write(pickle.dumps(asked))
+            questions.flush()
+        while True:
+            try:
+                what, value = _next(answers)
+            except KeyboardInterrupt:
+                process.terminate()
+                what, value = _last(answers)
+            if what in _ERRORS:
+                raise _ERRORS[what](value)
+            if what == "report":
+                report: Report = value
+                if report.interrupted or report.is_cut_short:
+                    self.close()
+                return report
+            announce(value)
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        path = [each or os.getcwd() for each in sys.path]
+        surroundings = path, {name: each for name, each in os.environ.items() if name != _CURRENT_TEST}
+        if self._process is not None and (self._surroundings != surroundings or self._process.poll() is not None):
+            self.close()
+        if self._process is None:
+            self._surroundings = surroundings
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _MAIN, json.dumps(path)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                cwd=self._directory,
+                start_new_session=True,
+            )
+        return self._process
+
+    def close(self) -> None:
+        """End the process, and what it has started."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.terminate()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    with suppress(BrokenPipeError):
+                        pipe.close()
+            process.wait()
 
 
 def _next(answers: IO[bytes]) -> tuple[str, Any]:
@@ -104,36 +146,52 @@ def _last(answers: IO[bytes]) -> tuple[str, Any]:
 
 
 def main() -> None:
-    """Answer the search on standard input; what it prints goes to standard error."""
+    """Answer the searches on standard input; what it prints goes to standard error."""
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    with os.fdopen(os.dup(1), "wb") as answers:
+    with os.fdopen(os.dup(1), "wb") as answers, suppress(KeyboardInterrupt), as_interrupt(signal.SIGTERM):
         os.dup2(2, 1)
 
         def answer(what: str, value: Any) -> None:
             pickle.dump((what, value), answers)
             answers.flush()
 
-        asked: Asked = pickle.load(sys.stdin.buffer)  # noqa: S301  (standard input is the pipe of `explore_apart`)
-        try:
-            with as_interrupt(signal.SIGTERM):
-                answer("report", _explore(asked, lambda report: answer("announced", report)))
-        except KeyboardInterrupt:
-            return
-        except (UsageError, CannotRun) as error:
-            answer(type(error).__name__, str(error))
-        except Exception as error:  # noqa: BLE001  (the process that asked reports it, whatever it is)
-            traceback.print_exc()
-            is_known = isinstance(error, InternalError)
-            answer("CannotRun", str(error if is_known else InternalError(f"{type(error).__name__}: {error}")))
+        with closing(LastingCover(config.read())) as cover:
+            while (asked := _asked()) is not None and _answer(asked, cover, answer):
+                pass
 
 
-def _explore(asked: Asked, announce: Callable[[Report], None]) -> Report:
-    settings = config.read()
-    program, starting = launching.prepare(asked.command, asked.watch, asked.start, asked.resume_with, settings)
+def _asked() -> Asked | None:
+    """Return the next search, None when there will be no more."""
+    try:
+        asked: Asked = pickle.load(sys.stdin.buffer)  # noqa: S301  (standard input is the pipe of `Apart`)
+    except EOFError:
+        return None
+    return asked
+
+
+def _answer(asked: Asked, cover: LastingCover, answer: Callable[[str, Any], None]) -> bool:
+    """Make a search; return whether this process can make another one."""
+    try:
+        answer("report", _explore(asked, cover, lambda report: answer("announced", report)))
+    except UsageError as error:
+        answer(type(error).__name__, str(error))
+    except CannotRun as error:
+        answer(type(error).__name__, str(error))
+        return False
+    except Exception as error:  # noqa: BLE001  (the process that asked reports it, whatever it is)
+        traceback.print_exc()
+        is_known = isinstance(error, InternalError)
+        answer("CannotRun", str(error if is_known else InternalError(f"{type(error).__name__}: {error}")))
+        return False
+    return True
+
+
+def _explore(asked: Asked, cover: LastingCover, announce: Callable[[Report], None]) -> Report:
+    program, starting = launching.prepare(asked.command, asked.watch, asked.start, asked.resume_with, cover)
     with starting:
         world = make_world(program.world, **asked.changes)
         launching.check(program, world, free=False)
-        search = Search(program, world, asked.invariants, findings=Path.cwd() / settings.findings, **asked.search)
+        search = Search(program, world, asked.invariants, findings=cover.findings, **asked.search)
         strategies.make(search.strategy, world, None)
-        with examination.ready(starting) as session:
+        with starting.lent() as session:
             return explore(session, search, announce=announce)

@@ -17,7 +17,7 @@ import racecheck
 from racecheck.explore.current_session import HERE
 from racecheck.explore.observed_saves import FOR_OBSERVED
 from racecheck.explore.search import Report, Search, explore
-from racecheck.frontends.apart import Asked, ask, explore_apart
+from racecheck.frontends.apart import Apart, Asked, ask
 from racecheck.frontends.interrupts import as_interrupt
 from racecheck.invariants import name_of
 from racecheck.model import config
@@ -43,10 +43,12 @@ class Racecheck:
     def __init__(self, config: pytest.Config, current: Callable[[], pytest.Item], settings: Sequence[str]) -> None:
         """Set the test that runs now (``current``) and the ``settings`` of its marker."""
         self._config, self._current, self._settings = config, current, settings
+        self._apart = Apart(config.rootpath)
 
     def close(self) -> None:
-        """End the session that it used."""
+        """End the sessions that it used."""
         HERE.close()
+        self._apart.close()
 
     def __repr__(self) -> str:
         """Return the argument as hypothesis shows it in a failing example."""
@@ -216,7 +218,7 @@ class Racecheck:
             budget = chosen["schedules"]
             if isinstance(scenario, Launched):
                 asked = self._launched(scenario, chosen, keep_going=keep_going, until=until, explain=explain)
-                report = explore_apart(asked, self._config.rootpath, announce)
+                report = self._apart.explore(asked, announce)
             else:
                 found = self._search(scenario, chosen)
                 with as_interrupt(signal.SIGTERM), HERE.use() as session:

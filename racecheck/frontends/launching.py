@@ -17,15 +17,15 @@ from racecheck.model.errors import UsageError
 from racecheck.model.nouns import World
 from racecheck.processes.doctor.examination import Starting
 from racecheck.processes.launchers import capture
-from racecheck.processes.session import Slot
+from racecheck.processes.session import Session, Slot
 from racecheck.targets import programs
 from racecheck.targets.launched import Launched
-from racecheck.targets.programs import ABSENT, Launch, Program
+from racecheck.targets.programs import ABSENT, Program
 from racecheck.targets.scenarios import Scenario, make_world
 
 
 def prepare(
-    command: Sequence[str], watched: Path, start: Path | None, resume_with: str | None, settings: Config
+    command: Sequence[str], watched: Path, start: Path | None, resume_with: str | None, cover: Cover
 ) -> tuple[Program, Starting]:
     """Run the launcher of a command; return its program, and a session in which nothing but racecheck's files is real.
 
@@ -39,7 +39,7 @@ def prepare(
     if start is not None and not start.is_dir():
         raise UsageError(f"--from {start}: no such directory")
     archive = programs.pack(start or watched)
-    starting = Starting(settings.runs, _covered(watched, settings, [Path.cwd(), watched.parent]))
+    starting = cover.start(watched, [Path.cwd(), watched.parent])
     with _closing_on_error(starting):
         starting.begin()
         with display("starting the launcher"):
@@ -48,7 +48,7 @@ def prepare(
             if again:
                 resumed = capture.launch(again, watched, ABSENT)
         resumed = replace(resumed, start=ABSENT) if resumed is not None else None
-        program = programs.load(programs.save(launch, settings.findings, resumed))
+        program = programs.load(programs.save(launch, cover.findings, resumed))
     return program, starting
 
 
@@ -58,10 +58,13 @@ def started(scenario: Scenario, settings: Config, faults: object = ()) -> tuple[
     ``faults``: beside those of its own world.
     """
     if not isinstance(scenario, Launched):
-        return scenario, Starting(settings.runs, slot_of(scenario, settings))
-    found, starting = prepare(scenario.command, scenario.watch, scenario.start, scenario.resumed_by(faults), settings)
+        return scenario, starting_of(scenario, settings)
+    found, starting = prepare(
+        scenario.command, scenario.watch, scenario.start, scenario.resumed_by(faults), Cover(settings)
+    )
     program = copy(found)
-    program.invariants, program.world = scenario.invariants, make_world(found.world, **scenario.changes)
+    with _closing_on_error(starting):
+        program.invariants, program.world = scenario.invariants, make_world(found.world, **scenario.changes)
     return program, starting
 
 
@@ -80,31 +83,81 @@ def _words(command: str) -> list[str]:
     return words
 
 
-def slot_of(scenario: Scenario, settings: Config) -> Slot | None:
-    """Return the slot that a program needs, None for any other scenario.
+def starting_of(scenario: Scenario, settings: Config, number: int | None = None) -> Starting:
+    """Return the session to be of a scenario; ``number``: in the slot with this number, if it is free.
 
-    Raises `UsageError` for a directory that cannot be watched, and `CannotRun`.
+    A program is watched at its own paths.  Raises `UsageError` for a directory that cannot be watched, and `CannotRun`.
     """
     if not isinstance(scenario, Program):
-        return None
+        return Starting(settings.runs, None if number is None else Slot(settings.runs, number))
     launch = scenario.launch
-    return _covered(_checked(Path(launch.watched)), settings, _used(launch))
+    watched = _checked(Path(launch.watched))
+    return Cover(settings).start(watched, [Path(launch.directory), watched.parent])
 
 
-def _used(launch: Launch) -> list[Path]:
-    return [Path(launch.directory), Path(launch.watched).parent]
+class Cover:
+    """The layer in which this process runs launch commands: no file that they change is real, but racecheck's own."""
+
+    def __init__(self, settings: Config) -> None:
+        self.findings, self._runs = settings.findings.absolute(), settings.runs
+
+    def start(self, watched: Path, used: Sequence[Path]) -> Starting:
+        """Return a session to be that watches a directory at its own path; programs write in ``used`` directories.
+
+        Raises `UsageError`, and `CannotRun` if this machine cannot cover its files.
+        """
+        return Starting(self._runs, self._slot(watched, used))
+
+    def _slot(self, watched: Path, used: Sequence[Path]) -> Slot:
+        findings = self.findings
+        try:
+            findings.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"cannot write findings to {findings}: {error.strerror}; set RACECHECK_FINDINGS") from None
+        slot = Slot(self._runs)
+        with _closing_on_error(slot):
+            slot.cover(watched, [findings], used)
+        return slot
 
 
-def _covered(watched: Path, settings: Config, used: Sequence[Path]) -> Slot:
-    findings = settings.findings.absolute()
-    try:
-        findings.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot write findings to {findings}: {error.strerror}; set RACECHECK_FINDINGS") from None
-    slot = Slot(settings.runs)
-    with _closing_on_error(slot):
-        slot.cover(watched, [findings], used)
-    return slot
+class LastingCover(Cover):
+    """A cover for one command after another: each finds the real files as they are then, and all share a session."""
+
+    def __init__(self, settings: Config) -> None:
+        super().__init__(settings)
+        self._session: Session | None = None
+
+    def start(self, watched: Path, used: Sequence[Path]) -> Starting:
+        if self._session is None:
+            self._session = super().start(watched, used).finish()
+        else:
+            self._session.slot.cover_again(watched, used)
+            self._session.forget()
+        return _Lent(self._session)
+
+    def close(self) -> None:
+        """End the session."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+
+class _Lent(Starting):
+    """A session that has started, and outlives the command."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session.slot.path.parent, session.slot)
+        self._lasting = session
+
+    def begin(self) -> None:
+        pass
+
+    @contextmanager
+    def lent(self) -> Iterator[Session]:
+        yield self._lasting
+
+    def close(self) -> None:
+        self._lasting.slot.lift()
 
 
 def check(scenario: Scenario, world: World, *, free: bool) -> None:

@@ -18,7 +18,6 @@ from rich.text import Text
 from racecheck.frontends.interrupts import Interrupted
 from racecheck.frontends.printing import printable, say
 from racecheck.model.errors import CannotRun, InternalError, RacecheckError, is_interrupt
-from racecheck.processes.doctor import examination
 from racecheck.report.words import count, escape, fit
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ def with_session(starting: Starting, work: Callable[[Session, Teller], T], count
         with (
             redirect_stdout(sys.stderr),
             display("starting torch") as show,
-            examination.ready(starting) as session,
+            starting.lent() as session,
         ):
             return work(session, Teller(counter, show, out))
     except BaseException as error:

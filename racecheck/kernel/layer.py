@@ -72,12 +72,13 @@ class Layer:
 
     def __init__(self, place: Path, real: Sequence[Path], used: Sequence[Path] = ()) -> None:
         self._place, self._real = place.resolve(), [each.resolve() for each in real]
-        self._used = [each.resolve() for each in (*used, Path.home(), _TEMPORARY)]
+        self._use(used)
         self._times, self._here = 0, Path.cwd()
         self._is_root = os.geteuid() == 0
         namespace.enter()
         every = mounts()
         self._covered = writable(every)
+        self._seals_root = self._is_root and not any(each.path == Path("/") and each.read_only for each in every)
         below = [each for each in every if any(each.path.is_relative_to(path) for path in self._covered)]
         kept = [each.path for each in below if each.path not in self._covered]
         self._below = {path: _handle(path) for path in sorted({*self._covered, *kept, *self._real})}
@@ -109,7 +110,7 @@ class Layer:
                 if self._is_root and path in self._real:  # its source may be below the root directory
                     namespace.mount("none", path, namespace.BIND | _REMOUNT)
             self._mounted.append(path)
-        if self._is_root:  # for any other user the root directory is read-only anyway
+        if self._seals_root:  # for any other user the root directory is read-only anyway
             namespace.mount("none", Path("/"), namespace.BIND | _REMOUNT | _READ_ONLY)
         os.chdir(self._here)  # not in what is below the layer
 
@@ -152,14 +153,33 @@ class Layer:
     def _leads_to_real(self, path: Path) -> bool:
         return any(each.is_relative_to(path) for each in self._real)
 
+    def _use(self, directories: Sequence[Path]) -> None:
+        self._used = [each.resolve() for each in (*directories, Path.home(), _TEMPORARY)]
+
     def renew(self) -> None:
         """Forget what has been written.  No process may write meanwhile."""
+        self._unmount()
+        self._cover()
+
+    def lift(self) -> None:
+        """Forget what has been written, and show the real files until `cover`.  No process may write until then."""
+        self._unmount()
+        if self._seals_root:
+            namespace.mount("none", Path("/"), namespace.BIND | _REMOUNT)
+        os.chdir(self._here)
+
+    def cover(self, used: Sequence[Path]) -> None:
+        """Cover the files again, as they are now, for a program that is likely to write in ``used`` directories."""
+        self._use(used)
+        self._here = Path.cwd()
+        self._cover()
+
+    def _unmount(self) -> None:
         old = self._place / str(self._times)
         for path in reversed(self._mounted):
             namespace.unmount(path, _DETACH)
         self._mounted.clear()
         self._times += 1
-        self._cover()
         shutil.rmtree(old, ignore_errors=True)
 
 

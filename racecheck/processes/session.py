@@ -80,6 +80,18 @@ class Slot:
             ) from None
         self.watched = watched
 
+    def lift(self) -> None:
+        """Show this process the real files, of which none is watched, until `cover_again`."""
+        assert self._layer is not None
+        self.watched = self.path / "disk"
+        self._layer.lift()
+
+    def cover_again(self, watched: Path, used: Sequence[Path]) -> None:
+        """Watch another directory at its own path, after `lift`; files may have changed meanwhile."""
+        assert self._layer is not None
+        self._layer.cover(used)
+        self.watched = watched
+
     @property
     def is_covered(self) -> bool:
         """Return whether a program is watched at the path of its own directory."""
@@ -324,6 +336,10 @@ class Session:
         """Return whether this is the first time that a target is named here."""
         known, self._known = self._known, self._known | {target}
         return target not in known
+
+    def forget(self) -> None:
+        """Have the zygote load programs again, whose files may have changed."""
+        self.request("forget")
 
     def learn(self) -> bool:
         """Have the zygote import what ranks had to import; returns whether there was anything new.

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.support.covered import Covered
 from tests.support.launching import LAUNCHED, Racecheck, racecheck_in
 
 
@@ -24,5 +29,34 @@ def programs(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def racecheck(programs: Path) -> Racecheck:
-    return racecheck_in(programs)
+def findings(found: Path, request: pytest.FixtureRequest) -> Path:
+    """Where the findings of a test are kept: nothing else that a launch command writes is real."""
+    return found / hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:10]
+
+
+@pytest.fixture
+def racecheck(programs: Path, findings: Path, covered: Covered) -> Racecheck:
+    """Run a command of racecheck in the directory of programs, in a process that other tests use, too."""
+
+    def run(*words: Any) -> tuple[int, str]:
+        return covered.run(words, programs, findings)
+
+    return run
+
+
+@pytest.fixture
+def command(programs: Path, findings: Path) -> Racecheck:
+    """Run a command of racecheck in the directory of programs, as a user does."""
+    return racecheck_in(programs, findings)
+
+
+@pytest.fixture(scope="session")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of all findings of launch commands."""
+    return tmp_path_factory.mktemp("findings")
+
+
+@pytest.fixture(scope="session")
+def covered(found: Path) -> Iterator[Covered]:
+    with closing(Covered(found)) as made:
+        yield made

@@ -22,7 +22,7 @@ from racecheck.explore import findings, search
 from racecheck.explore.search import Found, Report, Search
 from racecheck.model.nouns import Outcome, Verdict, Violation, World
 from racecheck.processes import session
-from racecheck.processes.doctor import examination
+from racecheck.processes.doctor.examination import Starting
 from racecheck.processes.session import Session, Slot
 from racecheck.report.results import Page, search_text
 from racecheck.scheduling.explain import PAIR, SWITCHES, Explanation
@@ -302,7 +302,7 @@ WRONG = [
 def test_wrong_usage_is_one_line_with_the_hint(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, command: str, said: str, as_json: bool
 ) -> None:
-    monkeypatch.setattr(examination, "ready", lambda *_: pytest.fail("this needs no session"))
+    monkeypatch.setattr(Starting, "lent", lambda *_: pytest.fail("this needs no session"))
     resolve.load(f"{FILE}::racing")
     cli._capsys.readouterr()  # it says that it is imported
     Path("directory").mkdir()
@@ -328,7 +328,7 @@ def test_an_unwritable_place_for_findings_is_reported_before_the_search(
 ) -> None:
     Path("file").write_text("")
     monkeypatch.setenv("RACECHECK_FINDINGS", "file/findings")
-    monkeypatch.setattr(examination, "ready", lambda *_: pytest.fail("this needs no session"))
+    monkeypatch.setattr(Starting, "lent", lambda *_: pytest.fail("this needs no session"))
     assert cli("run", f"{FILE}::racing") == 2
     assert re.search(r"cannot write findings to .*/file/findings: set RACECHECK_FINDINGS", cli.err)
 

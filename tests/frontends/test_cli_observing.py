@@ -9,7 +9,6 @@ import pytest
 
 from tests.support.launching import TORCHRUN, Racecheck
 
-pytestmark = pytest.mark.xdist_group("programs")
 KILLS = ["--explain", "0", "--fault", "kill-job on any nth=each", "--schedules", "30"]
 
 

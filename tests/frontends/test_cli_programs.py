@@ -1,6 +1,6 @@
 """``racecheck run --watch DIR -- torchrun ...``: programs that know nothing of racecheck, launched as they are.
 
-Each command is a process of its own: it covers the machine's files for itself.
+``command`` runs a command as a user does, ``racecheck`` in a process that covers the machine's files for many tests.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ import pytest
 from racecheck.kernel import proc
 from tests.support.launching import TORCHRUN, Racecheck, environment
 from tests.support.outside import eventually, snapshot
-
-pytestmark = pytest.mark.xdist_group("programs")
 
 
 def test_a_race_is_found_and_replays_and_no_file_of_the_user_changes(programs: Path, racecheck: Racecheck) -> None:
@@ -92,7 +90,7 @@ def test_a_module_with_a_race_in_what_it_imports(programs: Path, racecheck: Race
 
 @pytest.mark.parametrize(("how", "end"), [("loop", "exit status 143"), ("stubborn", "died by SIGKILL")])
 def test_the_launcher_ends_the_others_when_a_rank_has_failed(
-    programs: Path, racecheck: Racecheck, how: str, end: str
+    findings: Path, racecheck: Racecheck, how: str, end: str
 ) -> None:
     words = ["run", "--watch", "out", "--explain", 0, "--full", "--", *TORCHRUN, "emergency.py", how]
     status, text = racecheck(*words)
@@ -106,7 +104,7 @@ def test_the_launcher_ends_the_others_when_a_rank_has_failed(
     expected = {"loop": ["SIGTERM", "sleep 8", "open emergency"], "stubborn": ["SIGTERM", *["sleep 8"] * 3, "SIGKILL"]}
     assert rank1[-len(expected[how]) :] == expected[how], text
     assert "the launcher's SIGTERM to the others was tried at one moment" in text
-    (finding,) = (programs.parent / "findings" / "emergency").glob("??????????.json")
+    (finding,) = (findings / "emergency").glob("??????????.json")
     trace = json.loads(finding.read_text())["outcome"]["trace"]
     tenths = [
         (each["syscall"], round(each["time"] / 1e8, 1))
@@ -119,11 +117,11 @@ def test_the_launcher_ends_the_others_when_a_rank_has_failed(
 
 @pytest.mark.parametrize("how", ["rest", "nanosleep"])
 def test_a_sleep_that_the_signal_interrupts_continues_for_what_is_left(
-    programs: Path, racecheck: Racecheck, how: str
+    findings: Path, racecheck: Racecheck, how: str
 ) -> None:
     status, text = racecheck("run", "--watch", "out", "--explain", 0, "--", *TORCHRUN, "emergency.py", how)
     assert status == 1, text
-    (finding,) = (programs.parent / "findings" / "emergency").glob("??????????.json")
+    (finding,) = (findings / "emergency").glob("??????????.json")
     trace = json.loads(finding.read_text())["outcome"]["trace"]
     created = [round(each["time"] / 1e8) for each in trace if each.get("call") == "open" and each["rank"] == 1]
     assert created[-2:] == [1, 80], "the handler's file after a tenth of a second, the other one after the sleep"
@@ -240,14 +238,14 @@ def test_a_strange_program_gets_a_plain_answer(
 
 
 @pytest.mark.slow
-def test_racecheck_killed_half_way_changes_nothing_and_leaves_no_process(programs: Path) -> None:
+def test_racecheck_killed_half_way_changes_nothing_and_leaves_no_process(programs: Path, findings: Path) -> None:
     before = snapshot(programs)
     words = ["run", "--watch", "checkpoints/my_run", "--keep-going", "--schedules", "9999"]
     command = [sys.executable, "-m", "racecheck", *words, "--", *TORCHRUN, "train.py", "--overwrite"]
     process = subprocess.Popen(
-        command, cwd=programs, env=environment(programs), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        command, cwd=programs, env=environment(findings), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    assert eventually(lambda: any((programs.parent / "findings").rglob("[0-9a-f]*.json"))), "it has found the race"
+    assert eventually(lambda: any(findings.rglob("[0-9a-f]*.json"))), "it has found the race"
     started = proc.descendants(process.pid)
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -258,7 +256,7 @@ def test_racecheck_killed_half_way_changes_nothing_and_leaves_no_process(program
 
 @pytest.mark.slow
 def test_a_module_that_asks_for_its_rank_when_imported_is_imported_in_each_rank(
-    programs: Path, racecheck: Racecheck
+    programs: Path, command: Racecheck
 ) -> None:
     """A rank that believes that it is rank 0 would be a finding that racecheck made up."""
     installed = programs / "site-packages"
@@ -268,5 +266,5 @@ def test_a_module_that_asks_for_its_rank_when_imported_is_imported_in_each_rank(
         "import os, sys\nsys.path.append('site-packages')\nimport asks\n"
         "open(f'out/{asks.RANK}', 'x').close()\nassert str(asks.RANK) == os.environ['RANK']\n"
     )
-    status, text = racecheck("run", "--watch", "out", "--", *TORCHRUN, "asking.py", path=installed)
+    status, text = command("run", "--watch", "out", "--", *TORCHRUN, "asking.py", path=installed)
     assert status == 0, text

@@ -10,7 +10,6 @@ import pytest
 from tests.support.launching import TORCHRUN, Racecheck
 from tests.support.outside import snapshot
 
-pytestmark = pytest.mark.xdist_group("programs")
 KILLS = ["--fault", "kill-job on any nth=each", "--schedules", "10"]
 RESUMABLE = [*TORCHRUN, "resumable.py"]
 

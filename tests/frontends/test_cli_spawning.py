@@ -18,8 +18,6 @@ from racecheck.targets.scenarios import make_world
 from tests.support.launching import Racecheck
 from tests.support.outside import snapshot
 
-pytestmark = pytest.mark.xdist_group("programs")
-
 
 @pytest.fixture
 def run(programs: Path, racecheck: Racecheck) -> Any:

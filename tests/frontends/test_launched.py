@@ -21,7 +21,6 @@ from racecheck.targets.scenarios import Scenario
 from tests.support.launching import ROOT, Racecheck
 from tests.support.outside import snapshot
 
-pytestmark = pytest.mark.xdist_group("programs")
 TEST = """
 import racecheck as package
 race = package.launch("torchrun --nproc-per-node=2 train.py --overwrite", watch="checkpoints", breaks="no-file-errors")

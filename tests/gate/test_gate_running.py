@@ -24,7 +24,7 @@ from racecheck.gate.judging import Judging
 from racecheck.gate.subjects import Subject
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Verdict
-from racecheck.processes.doctor import examination
+from racecheck.processes.doctor.examination import Starting
 from racecheck.targets import suite
 from racecheck.targets.scenarios import make_world
 from racecheck.targets.suite import CHECKS
@@ -107,7 +107,7 @@ class TestGate:
         assert len({*replays}) > 1
         assert f"racecheck replay {replays[0]} --trust" in Path("m.md").read_text(), "the file is elsewhere"
         with lasting.use() as session:
-            monkeypatch.setattr(examination, "ready", lambda *_: nullcontext(session))
+            monkeypatch.setattr(Starting, "lent", lambda *_: nullcontext(session))
             assert [main(["replay", finding, "--times", "1", "--trust"]) for finding in dict.fromkeys(replays)] == [
                 1
             ] * len({*replays})

@@ -56,6 +56,19 @@ def test_the_real_files_stay_as_they_are(tree: Path, tmp_path: Path, end: str) -
         assert seen["marks"] == seen["then"] == []
 
 
+def test_a_layer_that_is_lifted_shows_the_real_files_and_covers_them_as_they_are_then(
+    tree: Path, tmp_path: Path
+) -> None:
+    before = snapshot(tree)
+    status, seen = run(tree, tmp_path, "lifted")
+    assert status == 0
+    assert seen["again"] == seen["lifted"] == ["a", "b", "link", "real"]
+    assert (tree / "real").read_text() == "real", "written while it was lifted"
+    (tree / "real").unlink()
+    assert snapshot(tree) == before
+    assert not [each for each in PLACES if Path(each, f"mark of layer {os.getpid()} lifted").exists()]
+
+
 def test_changes_outside_are_named(tree: Path, tmp_path: Path) -> None:
     _, seen = run(tree, tmp_path, "renewed")
     assert f"/tmp/mark of layer {os.getpid()} renewed" in seen["changed"]

@@ -52,6 +52,15 @@ def main(place: Path, real: Path, tree: Path, end: str) -> None:
     seen["renewed"] = sorted(os.listdir(tree))
     seen["marks"] = [each for each in PLACES if Path(each, f"mark of {place.name}").exists()]
     seen["then"] = layer.changed(tree)
+    if end == "lifted":
+        layer.lift()
+        (tree / "real").write_text("real")
+        layer.cover([tree])
+        seen["again"] = sorted(os.listdir(tree))
+        change(tree, f"mark of {place.name}")
+        os.unlink(tree / "real")
+        layer.lift()
+        seen["lifted"] = sorted(os.listdir(tree))
     print(json.dumps(seen))
 
 

@@ -19,17 +19,17 @@ Racecheck = Callable[..., tuple[int, str]]
 """Runs a command of racecheck; returns its status, and what it printed."""
 
 
-def environment(directory: Path) -> dict[str, str]:
-    """Return an environment in which findings go beside a directory of programs."""
-    return {**os.environ, "PYTHONPATH": str(ROOT), "RACECHECK_FINDINGS": str(directory.parent / "findings")}
+def environment(findings: Path) -> dict[str, str]:
+    """Return an environment with a directory for findings."""
+    return {**os.environ, "PYTHONPATH": str(ROOT), "RACECHECK_FINDINGS": str(findings)}
 
 
-def racecheck_in(directory: Path) -> Racecheck:
-    """Return what runs commands in a directory; ``path`` is one more to import from."""
+def racecheck_in(directory: Path, findings: Path) -> Racecheck:
+    """Return a function that runs commands in a directory; ``path`` is one more to import from."""
 
     def run(*words: Any, path: Path = ROOT) -> tuple[int, str]:
         command = [sys.executable, "-m", "racecheck", *map(str, words)]
-        given = environment(directory)
+        given = environment(findings)
         given["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([given["PYTHONPATH"], str(path)]))
         done = subprocess.run(command, cwd=directory, env=given, capture_output=True, text=True, check=False)
         return done.returncode, done.stdout or done.stderr

@@ -12,7 +12,6 @@ from racecheck.frontends.printing import say
 from racecheck.frontends.working import display
 from racecheck.model.errors import CannotRun, UsageError
 from racecheck.model.nouns import Verdict
-from racecheck.processes.doctor import examination
 from racecheck.processes.doctor.examination import Starting
 from racecheck.report import comparison
 from racecheck.targets.programs import Program
@@ -36,7 +35,7 @@ def compare(scenario: Scenario, starting: Starting, *, seed: str, as_json: bool)
     if scenario.launch.spawns:
         raise UsageError("--check-launcher is for a launcher; a script starts its ranks itself")
     launcher = Path(scenario.launch.command[0]).name
-    with display(f"running {launcher}, then racecheck"), examination.ready(starting) as session:
+    with display(f"running {launcher}, then racecheck"), starting.lent() as session:
         try:
             found = check_launcher(session, scenario, seed=seed)
         except CannotRun as error:

@@ -26,8 +26,6 @@ from racecheck.model import config
 from racecheck.model.config import Config
 from racecheck.model.errors import CannotRun, UsageError
 from racecheck.model.nouns import Invariant
-from racecheck.processes.doctor.examination import Starting
-from racecheck.processes.session import Slot
 from racecheck.report import results
 from racecheck.report.files import load
 from racecheck.targets.scenarios import Scenario, checked_seed, make_world
@@ -62,7 +60,7 @@ def replay(finding: Path, times: int, constraints: bool, trust: bool, as_json: b
         raise UsageError(f"{finding} has no constraints: create a new finding with {again}")
     settings = config.read()
     scenario = _scenario_of(found, settings, changed=constraints, trust=trust)
-    slot = launching.slot_of(scenario, settings) or Slot(settings.runs, found.slot)
+    starting = launching.starting_of(scenario, settings, found.slot)
 
     def work(session: Session, progress: Progress) -> Replayed:
         again = runner.replay_constraints if constraints else runner.replay
@@ -70,12 +68,13 @@ def replay(finding: Path, times: int, constraints: bool, trust: bool, as_json: b
 
     counter = Counter("time", "reproduced", times)
     try:
-        with Starting(settings.runs, slot) as starting:
+        with starting:
             done = with_session(starting, work, counter)
     except CannotRun as error:
         data = {"times": times, "reproduced": counter.counted, "diverged": 0, "verdict": "UNKNOWN"}
         return unknown({**data, "divergence": "", "reasons": [str(error)]}, as_json=as_json)
-    if done.diverged and found.launch is None and slot.number != found.slot:
+    moved = found.launch is None and starting.slot is not None and starting.slot.number != found.slot
+    if done.diverged and moved:
         complain(f"the path of the finding has the number {found.slot:04d}, which was in use: try again later", 0)
     text = results.replay_text(found, done, terminal_page())
     say(json.dumps(results.replay_data(done)) if as_json else text)

@@ -219,7 +219,7 @@ def run(
     scenario: Scenario
     if watch is not None:
         again = "" if resume_with is None and faults_ and not compares else resume_with
-        scenario, starting = launching.prepare(target, watch, from_, again, settings)
+        scenario, starting = launching.prepare(target, watch, from_, again, launching.Cover(settings))
     else:
         scenario, starting = launching.started(
             load_target(program.only_target(target, from_, resume_with)), settings, faults_

@@ -9,7 +9,8 @@ import json
 import platform
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -89,13 +90,13 @@ class Starting:
     """
 
     def __init__(self, base: Path, slot: Slot | None = None) -> None:
-        self._base, self._slot = base, slot
+        self._base, self.slot = base, slot
         self._session: Session | None = None
         self._probe: _Probe | None = None
         self._error = ""
 
     def begin(self) -> None:
-        """Start the processes and return at once; a failure is raised by `session`."""
+        """Start the processes and return at once; `finish` raises what goes wrong."""
         if self._probe is not None:
             return
         if sys.platform != "linux":
@@ -104,11 +105,11 @@ class Starting:
 
         self._probe = _Probe([each for each in _OTHERS if each is not _RUNS])  # the session itself takes a place there
         try:
-            self._session = Session(self._base, self._slot)
+            self._session = Session(self._base, self.slot)
         except (CannotRun, OSError) as failed:
             self._error = str(failed)
 
-    def session(self) -> Session:
+    def finish(self) -> Session:
         """Return the session when it is ready; raises `CannotRun`, which names what this machine lacks."""
         self.begin()
         assert self._probe is not None
@@ -125,13 +126,19 @@ class Starting:
         missing = missing or [each for each in _Probe([_RUNS, _TORCH]).results() if not each.ok]
         raise CannotRun(_said(missing) if missing else self._error)
 
+    @contextmanager
+    def lent(self) -> Iterator[Session]:
+        """Lend the session, and end it afterwards; raises `CannotRun` as `finish` does."""
+        with self.finish() as session:
+            yield session
+
     def close(self) -> None:
-        """End a session that nobody has asked for, and give its slot back."""
+        """End a session that nobody has got, and give its slot back."""
         session, self._session = self._session, None
         if session is not None:
             session.close()
-        elif self._probe is None and self._slot is not None:
-            self._slot.close()
+        elif self._probe is None and self.slot is not None:
+            self.slot.close()
 
     def __enter__(self) -> Starting:  # noqa: PYI034  (Self is not there in Python 3.10)
         return self
@@ -142,12 +149,7 @@ class Starting:
 
 def start(base: Path, slot: Slot | None = None) -> Session:
     """Return a session below ``base``, or in a slot; raises `CannotRun`, which names what this machine lacks."""
-    return ready(Starting(base, slot))
-
-
-def ready(starting: Starting) -> Session:
-    """Return a session when it has started; raises `CannotRun`, which names what this machine lacks."""
-    return starting.session()
+    return Starting(base, slot).finish()
 
 
 def _said(missing: Sequence[Check]) -> str:

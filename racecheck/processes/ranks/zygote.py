@@ -81,6 +81,7 @@ class Zygote:
         self._poll.register(client, select.POLLIN)
         self._requests: dict[str, Callable[..., dict[str, Any]]] = {
             "import": self._import,
+            "forget": self._forget,
             "learn": self._learn,
             "setup": self._setup,
             "contents": self._contents,
@@ -193,6 +194,14 @@ class Zygote:
             importlib.import_module("racecheck.processes.ranks.observation").install()
             _settle()
         return {"learnt": learnt}
+
+    def _forget(self) -> dict[str, Any]:
+        """Forget the programs, whose files may have changed."""
+        for target in _apart:
+            self._targets.pop(target, None)
+        _apart.clear()
+        importlib.import_module("racecheck.processes.ranks.program").compiled.cache_clear()
+        return {}
 
     def _setup(self, target: str, path: str, output: str, timeout: float) -> dict[str, Any]:
         """Run a scenario's setup in a process of its own; the answer has the traceback if it failed."""

@@ -1,0 +1,129 @@
+"""A process that runs the command line on launch commands, one after another, below one cover and in one session.
+
+Starting Python, the layer, the session and the launcher takes longer than most searches; so the tests of a module
+share them.  What a launcher starts is captured once for each command: it depends on nothing that a test changes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+
+
+class Covered:
+    """The process, seen from a test; findings are real below one directory."""
+
+    def __init__(self, findings: Path) -> None:
+        self._findings = findings
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "RACECHECK_FINDINGS": str(findings)}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.covered"],
+            cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+
+    def run(self, words: Sequence[Any], directory: Path, findings: Path) -> tuple[int, str]:
+        """Run a command in a directory; returns its status, and what it printed."""
+        assert findings.is_relative_to(self._findings)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        asked = {"words": [*map(str, words)], "directory": str(directory), "findings": str(findings)}
+        self._process.stdin.write(json.dumps(asked) + "\n")
+        self._process.stdin.flush()
+        answer = json.loads(self._process.stdout.readline())
+        return answer["status"], answer["out"] or answer["err"]
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+def serve() -> None:
+    """Answer the commands on standard input."""
+    from racecheck.frontends import launching
+    from racecheck.frontends.cli.main import main
+    from racecheck.model import config
+    from racecheck.processes.launchers import capture, scripts
+    from racecheck.processes.session import Slot
+
+    answers = os.fdopen(os.dup(1), "w")
+    captured: dict[tuple[str, ...], str] = {}
+    really = capture.capture
+
+    def once(command: Sequence[str]) -> list[capture.Started]:
+        if scripts.is_it(command):
+            return really(command)  # the script itself runs
+        here, words = os.getcwd(), (*command,)
+        if words not in captured:
+            added = [_added(each) for each in really(command)]
+            captured[words] = json.dumps(added).replace(here, "{here}")
+        return [_started(each) for each in json.loads(captured[words].replace("{here}", here))]
+
+    def _added(one: capture.Started) -> dict[str, Any]:
+        """What the launcher set, without what it found."""
+        own = {name: value for name, value in one.environment.items() if os.environ.get(name) != value}
+        return {**asdict(one), "environment": own}
+
+    def _started(raw: dict[str, Any]) -> capture.Started:
+        environment = {**os.environ, **raw["environment"]}
+        return capture.Started(**{**raw, "arguments": tuple(raw["arguments"]), "environment": environment})
+
+    class Shared(launching.LastingCover):
+        """All findings are real, not only those of the first command."""
+
+        def _slot(self, watched: Path, used: Sequence[Path]) -> Slot:
+            here, self.findings = self.findings, every
+            try:
+                return super()._slot(watched, used)
+            finally:
+                self.findings = here
+
+    every = config.read().findings
+    with contextlib.closing(Shared(config.read())) as cover:
+
+        def covered(settings: config.Config) -> launching.Cover:
+            cover.findings = settings.findings.absolute()
+            return cover
+
+        launching.Cover, capture.capture = covered, once  # type: ignore[assignment, misc]
+        for line in sys.stdin:
+            asked = json.loads(line)
+            os.chdir(asked["directory"])
+            os.environ["RACECHECK_FINDINGS"] = asked["findings"]
+            status, out, err = _caught(partial(main, asked["words"]))
+            answers.write(json.dumps({"status": status, "out": out, "err": err}) + "\n")
+            answers.flush()
+            os.chdir("/")
+
+
+def _caught(run: Callable[[], int]) -> tuple[int, str, str]:
+    """Return the status of a command, and what it printed."""
+    before = os.dup(1), os.dup(2)
+    with open(os.memfd_create("out"), "w+") as out, open(os.memfd_create("err"), "w+") as err:
+        os.dup2(out.fileno(), 1)
+        os.dup2(err.fileno(), 2)
+        try:
+            status = run()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            for number, saved in enumerate(before, 1):
+                os.dup2(saved, number)
+                os.close(saved)
+        texts = []
+        for each in (out, err):
+            each.seek(0)
+            texts.append(each.read())
+    return status, texts[0], texts[1]
+
+
+if __name__ == "__main__":
+    serve()
