@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from racecheck.processes.session import Session
 from tests.support.command_line import Cli
 
 pytest_plugins = ["pytester"]
+LENT = Starting.lent
 
 settings.register_profile("fixed", derandomize=True, database=None, deadline=None)
 settings.load_profile("fixed")
@@ -47,11 +48,19 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Cli:
+    """The command line in this process; commands share the session of the tests."""
+
+    @contextmanager
+    def lent(_: Starting) -> Iterator[Session]:
+        yield request.getfixturevalue("session")
+
+    monkeypatch.setattr(Starting, "lent", lent)
     return Cli(capsys)
 
 
 @pytest.fixture
-def shared(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands use the session of the tests."""
-    monkeypatch.setattr(Starting, "lent", lambda _: nullcontext(session))
+def alone(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """The command line in this process; each command has a session of its own, as it has elsewhere."""
+    monkeypatch.setattr(Starting, "lent", LENT)
+    return cli

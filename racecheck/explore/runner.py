@@ -17,6 +17,7 @@ from racecheck.model.ops.unstable_names import learn
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Replay, Strategy
 from racecheck.scheduling.strategies.following.constrained import Constrained
+from racecheck.scheduling.strategies.following.default import Default
 from racecheck.supervisor import free
 from racecheck.supervisor.controlled import Supervisor
 from racecheck.supervisor.recorder import Recorder
@@ -102,7 +103,7 @@ def warm_up(
         return None
     world = replace(world, faults=())
     for _ in range(_WARM_UPS):
-        default = Replay(())
+        default = Default()
         default.begin(Random(0))
         outcome = run_once(
             session, scenario, world, default, seed=seed, stacks=False, contents=contents, names=names

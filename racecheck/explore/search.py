@@ -37,6 +37,7 @@ from racecheck.scheduling.parts import Parts
 from racecheck.scheduling.predict import Prediction, Race, predict
 from racecheck.scheduling.relation import Relation
 from racecheck.scheduling.strategies import Auto, Diverged, Replay, Staged, Strategy, Sweep
+from racecheck.scheduling.strategies.following.default import Default
 from racecheck.supervisor.recorder import Recorder
 from racecheck.targets.programs import Program
 from racecheck.targets.scenarios import Scenario
@@ -206,7 +207,7 @@ class _Exploration:
 
     def _undisturbed(self) -> Outcome:
         """Run the default schedule without faults."""
-        default = Replay(())
+        default = Default()
         default.begin(Random(0))
         return self.attempt(replace(self.search.world, faults=()), default)
 

@@ -13,6 +13,9 @@ from racecheck.model.nouns import Event, Op
 _IN_VAIN = 10
 """The number of equal answers, with no change in between, after which a thread counts as polling."""
 
+TURN = 300
+"""After this many ops in a row another thread goes: this one may wait for it, although it changes something."""
+
 _PAUSE = 1_000_000
 """Nanoseconds of a sleep that lets time pass for the others too."""
 

@@ -15,7 +15,7 @@ from racecheck.invariants import DEFAULT, judge
 from racecheck.model.nouns import Frame, Verdict
 from tests.support.command_line import Cli
 
-pytestmark = pytest.mark.usefixtures("project", "shared")
+pytestmark = pytest.mark.usefixtures("project")
 
 RACE = """
 import racecheck

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -86,7 +87,33 @@ def explored(session: Session, scenario: Scenario, world: World) -> Iterator[Out
         yield runner.run_once(session, scenario, world, strategy, seed="0", stacks=False)
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+MECHANISMS = {
+    "unguarded": "two ranks make and remove one directory",
+    "check_then_make": "a check before a mkdir",
+    "exist_ok": "makedirs that may find it",
+    "errors_passed_over": "a removal that ignores errors",
+    "one_temporary_name": "a rename into place",
+    "staged": "files by several ranks, then a rename",
+    "wait_for_file": "a poll",
+    "all_lock": "file locks",
+    "broadcast": "a collective that decides",
+    "own_groups": "threads with groups of their own",
+    "live_tensors": "a thread that writes what the rank changes",
+    "loaded_at_once": "a reader beside the writers",
+}
+"""A scenario for each; the others are ``slow``."""
+
+
+def parameter(scenario: Scenario) -> Any:
+    """A scenario as the parameter of a test."""
+    return pytest.param(scenario, marks=() if scenario.name in MECHANISMS else pytest.mark.slow, id=scenario.name)
+
+
+def test_each_mechanism_has_a_scenario() -> None:
+    assert MECHANISMS.keys() <= {each.name for each in SCENARIOS}
+
+
+@pytest.mark.parametrize("scenario", [*map(parameter, SCENARIOS)])
 def test_a_free_run_is_among_the_explored(session: Session, scenario: Scenario) -> None:
     world = make_world(scenario.world, ranks=2, timeout=10)
     session.request("import", target=scenario.reference)

@@ -20,7 +20,7 @@ import pytest
 
 from racecheck.explore import findings, search
 from racecheck.explore.search import Found, Report, Search
-from racecheck.model.nouns import Outcome, Verdict, Violation, World
+from racecheck.model.nouns import Verdict, Violation
 from racecheck.processes import session
 from racecheck.processes.doctor.examination import Starting
 from racecheck.processes.session import Session, Slot
@@ -29,6 +29,7 @@ from racecheck.scheduling.explain import PAIR, SWITCHES, Explanation
 from racecheck.targets import resolve
 from tests.support import pictures
 from tests.support.command_line import FILE, RACECHECK, Cli, finding_of
+from tests.support.reports import report
 from tests.support.waiting import wait
 
 pytestmark = pytest.mark.usefixtures("project")
@@ -45,7 +46,6 @@ sys.exit(main(sys.argv[1:]))
 # run
 
 
-@pytest.mark.usefixtures("shared")
 def test_a_failure_shows_the_interleaving_and_how_to_replay_it(cli: Cli) -> None:
     assert cli("run", f"{FILE}::racing", "--seed", "7", "--strategy", "round-robin") == 1
     first, run, where, least, *lines = cli.out.splitlines()
@@ -70,7 +70,6 @@ def test_a_failure_shows_the_interleaving_and_how_to_replay_it(cli: Cli) -> None
     assert findings.load(Path(where.split()[1])).seed == "7"
 
 
-@pytest.mark.usefixtures("shared")
 def test_a_failure_as_json(cli: Cli) -> None:
     assert (
         cli("run", f"{FILE}::racing", "--ranks", 3, "--schedules", 50, "--seed", "text", "--explain", 600, "--json")
@@ -87,13 +86,11 @@ def test_a_failure_as_json(cli: Cli) -> None:
     assert findings.load(Path(violation["finding"])).outcome.world.ranks == 2
 
 
-@pytest.mark.usefixtures("shared")
 def test_a_pass_says_what_it_covered(cli: Cli) -> None:
     assert cli("run", f"{FILE}::guarded") == 0
     assert re.match(r"PASS  EXHAUSTED: \d traces?, 0 redundant; every interleaving of 2 ranks, \d ops; ", cli.out)
 
 
-@pytest.mark.usefixtures("shared")
 def test_a_pass_by_sampling_says_that_it_is_no_proof(cli: Cli) -> None:
     assert cli("run", f"{FILE}::guarded", "--schedules", 8, "--strategy", "random") == 0
     first, _, coverage = cli.out.splitlines()
@@ -103,7 +100,6 @@ def test_a_pass_by_sampling_says_that_it_is_no_proof(cli: Cli) -> None:
     assert not Path(".racecheck").exists()
 
 
-@pytest.mark.usefixtures("shared")
 def test_unknown_has_a_reason_and_a_hint(cli: Cli) -> None:
     assert cli("run", f"{FILE}::differing") == 3
     first, reason, hint, *_ = cli.out.splitlines()
@@ -112,7 +108,6 @@ def test_unknown_has_a_reason_and_a_hint(cli: Cli) -> None:
     assert hint.strip().startswith("-> make the scenario deterministic")
 
 
-@pytest.mark.usefixtures("shared")
 def test_a_finding_of_free_mode_is_tried_again_in_free_mode(cli: Cli) -> None:
     assert cli("run", f"{FILE}::raising", "--mode", "free", "--json") == 1
     assert cli.data["strategy"] == "free"
@@ -120,7 +115,6 @@ def test_a_finding_of_free_mode_is_tried_again_in_free_mode(cli: Cli) -> None:
     assert (cli.data["reproduced"], cli.data["diverged"]) == (2, 0)
 
 
-@pytest.mark.usefixtures("shared")
 def test_what_a_scenario_prints_does_not_get_into_the_result(cli: Cli, tmp_path: Path) -> None:
     """savers.py prints when it is imported, which happens here once."""
     (tmp_path / "printing.py").write_text(FILE.read_text())
@@ -129,14 +123,12 @@ def test_what_a_scenario_prints_does_not_get_into_the_result(cli: Cli, tmp_path:
     assert "imported" in cli.err
 
 
-@pytest.mark.usefixtures("shared")
 def test_a_setup_that_fails(cli: Cli) -> None:
     assert cli("run", f"{FILE}::broken_setup") == 2
     assert cli.out == ""
     assert cli.err.splitlines()[-1].endswith("failed: ValueError: no such checkpoint")
 
 
-@pytest.mark.usefixtures("shared")
 def test_a_machine_that_cannot_cover_its_files_is_unknown(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -152,7 +144,6 @@ def test_a_machine_that_cannot_cover_its_files_is_unknown(
     assert json.loads(cli.out)["reasons"] == [f"{why}; a scenario runs without it"]
 
 
-@pytest.mark.usefixtures("shared")
 def test_our_own_bug_is_never_a_fail(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python itself would exit with status 1."""
 
@@ -175,7 +166,6 @@ def test_our_own_bug_is_never_a_fail(cli: Cli, monkeypatch: pytest.MonkeyPatch) 
 # replay
 
 
-@pytest.mark.usefixtures("shared")
 def test_a_replay_reproduces(cli: Cli) -> None:
     finding = finding_of(cli)
     assert cli("replay", finding, "--times", 3, "--trust") == 1
@@ -187,7 +177,6 @@ def test_a_replay_reproduces(cli: Cli) -> None:
     assert cli.data == expected
 
 
-@pytest.mark.usefixtures("shared")
 def test_a_replay_that_leaves_the_schedule_says_where(cli: Cli) -> None:
     finding = findings.load(finding_of(cli))
     choices = finding.outcome.schedule
@@ -199,7 +188,6 @@ def test_a_replay_that_leaves_the_schedule_says_where(cli: Cli) -> None:
     assert (cli.data["verdict"], cli.data["diverged"]) == ("UNKNOWN", 2)
 
 
-@pytest.mark.usefixtures("shared")
 def test_a_replay_judges_as_the_finding_was_judged(cli: Cli, session: Session) -> None:
     """A test may ask for other invariants than its scenario: here for a function of the module."""
     scenario = resolve.load(f"{FILE}::guarded")
@@ -215,7 +203,6 @@ def test_a_replay_judges_as_the_finding_was_judged(cli: Cli, session: Session) -
     assert "the finding was judged by no-such-thing" in cli.err
 
 
-@pytest.mark.usefixtures("shared")
 def test_a_finding_of_a_scenario_that_has_changed(cli: Cli, tmp_path: Path) -> None:
     """It is compared before it is imported: here it could not even be."""
     file = tmp_path / "changing.py"
@@ -520,12 +507,6 @@ def test_a_reader_that_has_gone_does_not_change_the_status() -> None:
 # Text
 
 
-def report(**fields: Any) -> Report:
-    found = Found(Violation("no-file-errors", fields.pop("message", "x"), (1,)), Outcome(World(), (), (), ()))
-    plain = Report("t.py::x", Verdict.FAIL, World(), "0", "random", 3, 2, 1.0, 0, violations=[found])
-    return replace(plain, **fields)
-
-
 def test_the_run_is_on_a_line_after_the_headline() -> None:
     lines = search_text(report(), 9, Page(width=80)).splitlines()
     assert lines[:2] == ["FAIL  no-file-errors: x", "      seed 0, schedule 1 of 9; 2 ranks, 0 ops"]
@@ -562,20 +543,20 @@ def named(rank):
 
 
 def test_a_path_that_is_compressed_is_the_same_in_a_replay(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    alone: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RACECHECK_RUNS", str(tmp_path))
     Path("compressed.py").write_text(COMPRESSED)
     beside = Slot(tmp_path)
-    assert cli("run", "compressed.py::named", "--explain", 0, "--json") == 1
-    finding = cli.data["violations"][0]["finding"]
+    assert alone("run", "compressed.py::named", "--explain", 0, "--json") == 1
+    finding = alone.data["violations"][0]["finding"]
     beside.close()
-    assert cli("replay", finding, "--times", 2, "--json") == 1
-    assert cli.data["reproduced"] == 2
+    assert alone("replay", finding, "--times", 2, "--json") == 1
+    assert alone.data["reproduced"] == 2
     beside = Slot(tmp_path, 1)
-    assert cli("replay", finding, "--times", 2, "--json") == 3
-    assert (cli.data["reproduced"], cli.data["diverged"]) == (0, 2)
-    assert "the path of the finding has the number 0001, which was in use: try again later" in cli.err
+    assert alone("replay", finding, "--times", 2, "--json") == 3
+    assert (alone.data["reproduced"], alone.data["diverged"]) == (0, 2)
+    assert "the path of the finding has the number 0001, which was in use: try again later" in alone.err
     beside.close()
 
 

@@ -15,7 +15,7 @@ from racecheck.model.errors import CannotRun
 from racecheck.model.nouns import Size
 from tests.support.command_line import FILE, RACECHECK, Cli, finding_of
 
-pytestmark = pytest.mark.usefixtures("project", "shared")
+pytestmark = pytest.mark.usefixtures("project")
 
 
 def test_a_failure_is_made_small_and_explained(cli: Cli) -> None:

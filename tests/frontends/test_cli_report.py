@@ -15,7 +15,7 @@ from racecheck.explore.findings import Finding, encode
 from tests.support import pictures
 from tests.support.command_line import FILE, Cli
 
-pytestmark = pytest.mark.usefixtures("project", "shared")
+pytestmark = pytest.mark.usefixtures("project")
 
 
 def stored(name: str = "race") -> Path:

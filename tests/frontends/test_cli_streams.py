@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("project")
 
 SCENARIOS = """
@@ -23,19 +25,30 @@ def bad(rank):
         (rank.path / "ckpt").mkdir()
 """
 STREAMS = (">&-", "2>&-", "<&- >&- 2>&-", ">/dev/full 2>/dev/full", "| true")
+CANNED = "tests.programs.canned"
 
 
-def shell(line: str) -> tuple[int, str, str]:
+def shell(line: str, module: str = "racecheck") -> tuple[int, str, str]:
     """Run a line in which R is the command; returns its status, also before a pipe, and what it printed."""
-    script = f'R="{sys.executable} -m racecheck"; {line}; exit ${{PIPESTATUS[0]}}'
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False, timeout=120)
+    script = f'R="{sys.executable} -m {module}"; {line}; exit ${{PIPESTATUS[0]}}'
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        ["bash", "-c", script], env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
     return done.returncode, done.stdout, done.stderr
+
+
+def test_with_all_streams_closed_a_fail_exits_with_1() -> None:
+    Path("mine.py").write_text(SCENARIOS)
+    assert shell("$R run mine.py::bad --explain 0 <&- >&- 2>&-")[0] == 1
 
 
 @pytest.mark.parametrize("streams", STREAMS)
 def test_only_a_fail_exits_with_1(streams: str) -> None:
+    """The report is canned: what is printed is the same."""
     Path("mine.py").write_text(SCENARIOS)
-    found = {name: shell(f"$R run mine.py::{name} --explain 0 {streams}") for name in ("good", "bad", "missing")}
+    run = "$R run mine.py::{name} --explain 0 {streams}"
+    found = {name: shell(run.format(name=name, streams=streams), CANNED) for name in ("good", "bad", "missing")}
     assert {name: each[0] for name, each in found.items()} == {"good": 0, "bad": 1, "missing": 2}
     assert not any("Traceback" in text for each in found.values() for text in each[1:])
 

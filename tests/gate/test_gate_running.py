@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -17,14 +16,13 @@ import pytest
 import racecheck
 from racecheck.explore.current_session import Sessions
 from racecheck.frontends.cli import gate
-from racecheck.frontends.cli.main import main
 from racecheck.gate import baseline, plan, running
 from racecheck.gate.cells import Cell
 from racecheck.gate.judging import Judging
 from racecheck.gate.subjects import Subject
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Verdict
-from racecheck.processes.doctor.examination import Starting
+from racecheck.processes.session import Session
 from racecheck.targets import suite
 from racecheck.targets.scenarios import make_world
 from racecheck.targets.suite import CHECKS
@@ -38,19 +36,18 @@ FILE = Path(__file__).parents[1] / "programs" / "gated.py"
 
 
 class _Lasting(Sessions):
-    """One session for all checkpointers here: to start one takes longer than to judge."""
+    """The session of the tests for all checkpointers here: to start one takes longer than to judge."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self._session = session
 
     def close(self) -> None: ...
 
-    def end(self) -> None:
-        super().close()
 
-
-@pytest.fixture(scope="module")
-def lasting() -> Iterator[_Lasting]:
-    sessions = _Lasting()
-    yield sessions
-    sessions.end()
+@pytest.fixture
+def lasting(session: Session) -> _Lasting:
+    return _Lasting(session)
 
 
 @pytest.fixture
@@ -92,7 +89,7 @@ class TestGate:
         assert {each["kind"] for each in entries.values()} == {kind}
         assert all(said in each["about"] for each in entries.values())
 
-    def test_a_bad_one(self, cli: Cli, lasting: _Lasting, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_bad_one(self, cli: Cli) -> None:
         files = ["--junit", "j.xml", "--markdown", "m.md", "--html", "h.html"]
         assert cli("gate", f"{FILE}::InPlace", *only("kill", "power-loss"), *files) == 1
         assert cli.out.startswith(f"FAIL  {FILE}::InPlace")
@@ -106,11 +103,8 @@ class TestGate:
         replays = re.findall(r"racecheck replay (\S+json)", Path("m.md").read_text())
         assert len({*replays}) > 1
         assert f"racecheck replay {replays[0]} --trust" in Path("m.md").read_text(), "the file is elsewhere"
-        with lasting.use() as session:
-            monkeypatch.setattr(Starting, "lent", lambda *_: nullcontext(session))
-            assert [main(["replay", finding, "--times", "1", "--trust"]) for finding in dict.fromkeys(replays)] == [
-                1
-            ] * len({*replays})
+        replayed = [cli("replay", finding, "--times", "1", "--trust") for finding in dict.fromkeys(replays)]
+        assert replayed == [1] * len({*replays})
         links = re.findall(r'<a href="([^"]*)">', Path("h.html").read_text())
         assert links, "each cell that failed has a picture"
         assert all("</html>" in Path(each).read_text() for each in links)

@@ -127,16 +127,15 @@ def test_the_sources_are_the_script_and_what_it_imports_beside_it(tmp_path: Path
 
 def test_a_program_is_prepared_once_not_before_each_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     prepared: list[str] = []
-    monkeypatch.setattr(zygote, "_settle", lambda: prepared.append("settled"))
     monkeypatch.setattr(zygote, "_apart", [])
-    monkeypatch.setattr(zygote.Zygote, "_learn", lambda *_: {"learnt": []})
+    monkeypatch.setattr(zygote.Zygote, "_learn", lambda *_: prepared.append("learnt"))
     (tmp_path / "train.py").write_text("x = 1\n")
     target = f"{programs.save(launch(tmp_path), tmp_path)}::train"
     ours, theirs = socket.socketpair()
     with ours, theirs:
         made = zygote.Zygote(ours, lambda *_: None)
         assert [made._import(target) for _ in range(3)] == [{"name": "train"}] * 3
-    assert prepared == ["settled"]
+    assert prepared == ["learnt"]
 
 
 def test_the_start_comes_back(tmp_path: Path) -> None:

@@ -72,8 +72,8 @@ def children(rank: Rank) -> list[str]:
         (target / "forked").touch()
         os._exit(0)
     os.waitpid(pid, 0)
-    code = "import pathlib, sys; pathlib.Path(sys.argv[1], 'python').write_text('x')"
-    subprocess.run([sys.executable, "-c", code, target], check=True)
+    code = "import sys; open(sys.argv[1] + '/python', 'w').close()"
+    subprocess.run([sys.executable, "-I", "-S", "-c", code, target], check=True)
     return sorted(os.listdir(target))
 
 

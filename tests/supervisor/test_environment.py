@@ -19,8 +19,6 @@ from tests.programs import environment
 from tests.support.controlled_runs import controlled, run, values
 from tests.support.targets import target
 
-pytestmark = pytest.mark.usefixtures("shared")
-
 
 def really(name: str, path: Path) -> Any:
     """What a scenario returns without racecheck, in a process of its own."""

@@ -20,8 +20,6 @@ from tests.programs import timers
 from tests.support.controlled_runs import controlled, run, values
 from tests.support.targets import target
 
-pytestmark = pytest.mark.usefixtures("shared")
-
 
 def _answer(name: str, pipe: Any) -> None:
     pipe.send(getattr(timers, name)())

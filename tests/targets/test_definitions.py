@@ -110,7 +110,7 @@ def test_what_cannot_be_read_counts_as_a_whole(tmp_path: Path, text: str) -> Non
     assert [*parts(tmp_path, text)] == ["the file"]
 
 
-@pytest.mark.usefixtures("project", "shared")
+@pytest.mark.usefixtures("project")
 def test_a_replay_says_what_has_changed(cli: Cli) -> None:
     Path("mine.py").write_text(FILE)
     assert cli("run", "mine.py::racing", "--explain", 0) == 1

@@ -43,8 +43,8 @@ from racecheck.targets.scenarios import Scenario
 
 _TRAINING, _LATE = (b"torch.optim", b"torch.nn", b"fully_shard"), ("torch._dynamo",)
 _OF_THE_SUITE = ("torch.distributed.checkpoint", "racecheck.targets.suite.state")
-_HARMLESS = frozenset(_OF_THE_SUITE)
-"""These start no thread, in any version."""
+_HARMLESS = frozenset({*_OF_THE_SUITE, *_LATE})
+"""These start no thread, in any version, so they need no trial: it would take as long as the import itself."""
 _PR_SET_CHILD_SUBREAPER = 36
 _MADV_COLLAPSE = 25
 _HUGE = 2 << 20
@@ -76,6 +76,7 @@ class Zygote:
         self._finder = own_modules.Finder()
         sys.meta_path.insert(0, self._finder)
         self._spread = False
+        self._is_settled = False
         self._here = os.getcwd()
         self._poll = select.poll()
         self._poll.register(client, select.POLLIN)
@@ -177,8 +178,8 @@ class Zygote:
     def _import_late(self, target: str, files: Iterable[Path]) -> None:
         """Import what functions in these files import when they are called."""
         late = _OF_THE_SUITE if target.endswith("]") else ()
-        if not self._learn([*late, *_imported_below(*files)])["learnt"]:
-            _settle()
+        self._learn([*late, *_imported_below(*files)])
+        self._is_settled = False
 
     def _learn(self, modules: list[str]) -> dict[str, Any]:
         """Import modules that ranks imported on the way, so that the next ranks have them.
@@ -192,7 +193,7 @@ class Zygote:
             learnt = [*known, *_import_harmless([each for each in wanted if each not in _HARMLESS], [])]
         if learnt:
             importlib.import_module("racecheck.processes.ranks.observation").install()
-            _settle()
+            self._is_settled = False
         return {"learnt": learnt}
 
     def _forget(self) -> dict[str, Any]:
@@ -233,6 +234,9 @@ class Zygote:
                 "a module that the scenario imports started a thread, so ranks cannot be forked: "
                 "import it inside the scenario function"
             )
+        if not self._is_settled:  # it takes as long as 20 forks, so once for all imports
+            _settle()
+            self._is_settled = True
         work = replace(work, output=f"{work.output}/{world}", spread=self._spread)
         if prepared.program is not None:
             program = prepared.program
@@ -438,6 +442,7 @@ def _installed(name: str) -> bool:
 
 def _settle() -> None:
     """After imports: collect garbage, drop others' exit handlers, and use huge pages."""
+    gc.enable()
     gc.collect()
     gc.freeze()
     weakref.finalize._registry.clear()  # type: ignore[attr-defined]
@@ -460,6 +465,7 @@ def _room_for_descriptors() -> None:
 def main(client: int) -> None:
     """Import torch and serve the client on descriptor ``client``."""
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    gc.disable()  # until `_settle`: imports make much that lasts
     _room_for_descriptors()
     with socket.socket(fileno=client) as talk:
         try:
@@ -485,6 +491,5 @@ def main(client: int) -> None:
         hooks.install()
         time_reads.install()
         seccomp.assembled(stop_for_gil=True)
-        _settle()
         talk.send(json.dumps({"gil": interpreter.gil()}).encode())
         Zygote(talk, hooks.connect).serve()

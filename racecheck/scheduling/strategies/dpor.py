@@ -20,6 +20,7 @@ from racecheck.model.errors import InternalError
 from racecheck.model.nouns import Event, Op, Outcome, Point
 from racecheck.model.ops.footprint import Dependence, Footprint, depends
 from racecheck.scheduling.claims import Claim, of_run
+from racecheck.scheduling.fairness import TURN
 from racecheck.scheduling.file_times import Timed
 from racecheck.scheduling.happens_before import Order, Step, is_step, yields
 from racecheck.scheduling.strategies.protocol import Diverged, Strategy
@@ -30,8 +31,6 @@ _TIMES = "no two changes set the same file time"
 _ASKS = {
     "test": "a rank polled Work.is_completed(); the other answer was not tried",
 }
-_TURN = 300
-"""After this many steps in a row without a choice of ours another thread goes: it may be what this one waits for."""
 
 
 @dataclass(slots=True)
@@ -246,11 +245,11 @@ class DPOR(Strategy):
     def _prefer(self, options: dict[str, Op]) -> str:
         """Return the thread that continues: the one that went last, unless it only waits."""
         busy = [thread for thread, op in options.items() if not yields(op) and not self._order.is_vain(op)]
-        return (busy or [*options])[-1 if self._streak() >= _TURN else 0]
+        return (busy or [*options])[-1 if self._streak() >= TURN else 0]
 
     def _streak(self) -> int:
-        """Return for how many steps the thread that went last has continued, up to `_TURN`."""
-        last = [step.op.thread for step in self._order.steps[-_TURN:]]
+        """Return for how many steps the thread that went last has continued, up to `TURN`."""
+        last = [step.op.thread for step in self._order.steps[-TURN:]]
         return next((count for count, thread in enumerate(reversed(last)) if thread != last[-1]), len(last))
 
     def _look_back(self, pending: Iterable[Op]) -> None:
