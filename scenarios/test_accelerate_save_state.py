@@ -155,4 +155,4 @@ def test_killed(racecheck: Any) -> None:
 
 
 def test_kept(racecheck: Any) -> None:
-    racecheck.check(kept, schedules=12)
+    racecheck.check(kept, schedules=6)

@@ -119,16 +119,16 @@ def test_at_once_on_a_bucket(racecheck: Any) -> None:
 
 
 def test_one_looks(racecheck: Any) -> None:
-    racecheck.check(one_looks, schedules=12)
+    racecheck.check(one_looks, schedules=6)
 
 
 def test_one_looks_on_a_bucket(racecheck: Any) -> None:
-    racecheck.check(one_looks_on_a_bucket, schedules=12)
+    racecheck.check(one_looks_on_a_bucket, schedules=6)
 
 
 def test_lookupcache(racecheck: Any) -> None:
-    racecheck.check(lookupcache, schedules=12)
+    racecheck.check(lookupcache, schedules=6)
 
 
 def test_negative_ttl(racecheck: Any) -> None:
-    racecheck.check(negative_ttl, schedules=12)
+    racecheck.check(negative_ttl, schedules=6)

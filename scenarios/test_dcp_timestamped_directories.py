@@ -161,8 +161,8 @@ def test_barriers(racecheck: Any) -> None:
 
 
 def test_same_second(racecheck: Any) -> None:
-    racecheck.check(same_second, schedules=20)
+    racecheck.check(same_second, schedules=8)
 
 
 def test_one_name(racecheck: Any) -> None:
-    racecheck.check(one_name, schedules=20)
+    racecheck.check(one_name, schedules=8)

@@ -106,7 +106,7 @@ def test_sleeps_daemons_and_ends(carried_out: tuple[Session, Scenario, Path]) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chunk", range(4))
+@pytest.mark.parametrize("chunk", range(2))
 def test_many_sleeping_programs(carried_out: tuple[Session, Scenario, Path], chunk: int) -> None:
     print(check(carried_out, range(1000 * (chunk + 1), 1000 * (chunk + 1) + 50)))
 

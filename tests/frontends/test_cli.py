@@ -411,8 +411,7 @@ def endless(rank):
 """A failure whose explanation does not end."""
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize(("number", "as_json"), [(signal.SIGINT, False), (signal.SIGTERM, True)])
 def test_interrupted_in_its_explanation_it_shows_what_it_has(tmp_path: Path, number: int, as_json: bool) -> None:
     runs, seen = tmp_path / "runs", tmp_path / "seen"
     Path("labyrinth.py").write_text(LABYRINTH)

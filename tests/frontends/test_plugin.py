@@ -346,7 +346,7 @@ def test_never():
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_interrupted_in_an_explanation_it_fails_with_what_there_is(pytester: pytest.Pytester, number: int) -> None:
     pytester.makepyfile(ENDLESS)
     seen = pytester.path / "seen"

@@ -16,7 +16,7 @@ from tests.generated.relinearising import difference
 from tests.generated.tally import Tally, count, program_of, seeds
 from tests.support import soak
 
-FIRST, CHUNKS, CHUNK = 150, 4, 300
+FIRST, CHUNKS, CHUNK = 150, 2, 300
 
 
 def check(names: list[str], *, memory: bool = True) -> Tally:

@@ -17,7 +17,7 @@ from tests.generated.tally import seeds
 from tests.support import soak
 from tests.support.targets import target
 
-CHUNKS, CHUNK, SCHEDULES = 4, 12, 40
+CHUNKS, CHUNK, SCHEDULES = 2, 12, 40
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,7 @@ from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Died, Raised, Returned, Stopped, Verdict
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Replay
+from racecheck.supervisor.order.quiescence import Quiet
 from tests.support.controlled_runs import collectives, run
 from tests.support.targets import target
 
@@ -263,3 +266,15 @@ def test_the_name_that_is_taken_is_the_errors_path(session: Session) -> None:
 def test_an_errors_path_is_as_places_show_it(session: Session) -> None:
     failed = run(session, "fails_at_the_top").results
     assert [each.path for each in failed if isinstance(each, Raised)] == [".", "TMPDIR/0/none"]
+
+
+@pytest.mark.parametrize(("asleep", "news"), [(True, True), (False, False)])
+def test_a_rank_that_sleeps_is_looked_at_until_gloos_loop_has_looked_around(
+    monkeypatch: pytest.MonkeyPatch, asleep: bool, news: bool
+) -> None:
+    """On a busy machine that takes longer than the look that finds all asleep."""
+    later = iter([False, False, True])
+    monkeypatch.setattr(Quiet, "_pass_on", lambda *_: next(later))
+    monkeypatch.setattr(Quiet, "_pump", lambda *_: False)
+    rank: Any = SimpleNamespace(asleep=asleep, waiting_for_memory=frozenset(), gil=frozenset())
+    assert object.__new__(Quiet)._looks_again([rank]) is news

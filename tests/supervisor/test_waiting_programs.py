@@ -80,7 +80,7 @@ def test_threads_that_wait_for_each_other_repeat(carried_out: tuple[Session, Sce
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chunk", range(4))
+@pytest.mark.parametrize("chunk", range(2))
 def test_many_waiting_programs(carried_out: tuple[Session, Scenario, Path], chunk: int) -> None:
     check(carried_out, range(1000 * (chunk + 1), 1000 * (chunk + 1) + 30))
 

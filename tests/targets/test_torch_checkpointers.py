@@ -18,7 +18,7 @@ from racecheck.targets.scenarios import Scenario
 from tests.support import soak
 from tests.support.resharding import PATIENT, assert_resharded, explored, loaded
 
-REPLAYS = 5
+REPLAYS = 3
 PLAIN = ("torch-in-place", "torch-barrier", "torch-filelock", "torch-rename")
 DCP = (
     "dcp",

@@ -37,6 +37,8 @@ _FUTEX = syscalls.number("futex", libc.MACHINE)
 _EPOLL_WAIT, _TICK = syscalls.number("epoll_wait", libc.MACHINE), 100
 _COMPUTES = 1
 """Seconds that a thread may compute before those that wait for it, or for the GIL, continue."""
+_LOOPS = 0.3
+"""Seconds in which gloo's loop looks around by itself, also where the kernel is busy."""
 _UNEXPLAINED = "unexplained waits (in-memory locks, sockets, or collectives that no hook sees)"
 
 
@@ -133,12 +135,24 @@ class Quiet:
         timed = any(map(_is_timed, tasks)) or any(_sleeps_for_a_time(pid, pid) for pid in children)
         self._let_pass()
         if not timed and not any(rank.alarmed for rank in ranks):
-            return any(map(_is_awake, tasks)) or self._pump(0)
+            return any(map(_is_awake, tasks)) or self._looks_again(ranks)
         self._state.ledger.hole("a wait with a real-time limit")
         news = False
         while not news:
             news = self._pump(10)
             self._let_pass()
+        return True
+
+    def _looks_again(self, ranks: list[Rank]) -> bool:
+        """Return whether something happens yet, although all sleep.
+
+        Gloo's loop looks around every 10 ms: until it has, the word that a thread waits for in memory is what it was.
+        """
+        waits = any(rank.asleep or rank.waiting_for_memory or rank.gil for rank in ranks)
+        end = time.monotonic() + (_LOOPS if waits else 0.0)
+        while not (self._pass_on(ranks) or self._pump(10 if waits else 0)):
+            if time.monotonic() >= end:
+                return False
         return True
 
     def _let_pass(self) -> None:

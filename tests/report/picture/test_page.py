@@ -167,8 +167,7 @@ def test_repairs_that_were_tried_are_a_table(opened: Browser, tmp_path: Path) ->
         assert rows[1:] == [["fsync files", "none", "none"], ["as it is", "30", "none"]]
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 390)])
 @pytest.mark.parametrize("name", pictures.ALL)
 def test_nothing_sticks_out_and_nothing_decisive_is_hidden(
     opened: Browser, tmp_path: Path, name: str, theme: str, width: int
