@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from racecheck.frontends.working import display
+from racecheck.kernel import libc
 from racecheck.model.config import Config
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import World
@@ -22,6 +23,8 @@ from racecheck.targets import programs
 from racecheck.targets.launched import Launched
 from racecheck.targets.programs import ABSENT, Program
 from racecheck.targets.scenarios import Scenario, make_world
+
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 def prepare(
@@ -121,10 +124,14 @@ class Cover:
 
 
 class LastingCover(Cover):
-    """A cover for one command after another: each finds the real files as they are then, and all share a session."""
+    """A cover for one command after another: each finds the real files as they are then, and all share a session.
+
+    It takes this process for itself: when a command has ended, no other process that this one has started goes on.
+    """
 
     def __init__(self, settings: Config) -> None:
         super().__init__(settings)
+        libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
         self._session: Session | None = None
 
     def start(self, watched: Path, used: Sequence[Path]) -> Starting:
@@ -157,6 +164,8 @@ class _Lent(Starting):
         yield self._lasting
 
     def close(self) -> None:
+        """Show the real files, to which nothing must write any more."""
+        self._lasting.end_strays()
         self._lasting.slot.lift()
 
 

@@ -337,6 +337,21 @@ class Session:
         known, self._known = self._known, self._known | {target}
         return target not in known
 
+    def end_strays(self) -> None:
+        """Kill all that ranks have left running, and all else that descends from this process.
+
+        It must be a subreaper (prctl(2)), so that a daemon of a launcher descends from it.  Raises `CannotRun`.
+        """
+        self.request("end", world=self._worlds, thorough=True)
+        while left := {*proc.descendants(os.getpid())} - {
+            self._guardian.pid, *proc.descendants(self._guardian.pid),
+        }:  # fmt: skip
+            for pid in left:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                with suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
+
     def forget(self) -> None:
         """Have the zygote load programs again, whose files may have changed."""
         self.request("forget")

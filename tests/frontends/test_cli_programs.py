@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -268,3 +269,23 @@ def test_a_module_that_asks_for_its_rank_when_imported_is_imported_in_each_rank(
     )
     status, text = command("run", "--watch", "out", "--", *TORCHRUN, "asking.py", path=installed)
     assert status == 0, text
+
+
+DAEMON = """
+import os, subprocess, sys
+from pathlib import Path
+
+if "RACECHECK_SLOT" not in os.environ:  # when the script is its own launcher, and nobody controls it
+    subprocess.Popen(["sh", "-c", f"while :; do touch {sys.argv[1]}; sleep 0.01; done"], start_new_session=True)
+Path("out/a").touch()
+"""
+
+
+def test_a_daemon_of_a_launcher_ends_before_the_real_files_are_back(programs: Path, racecheck: Racecheck) -> None:
+    (programs / "daemon.py").write_text(DAEMON)
+    mark = programs / "mark"
+    status, text = racecheck("run", "--watch", "out", "--schedules", 1, "--", sys.executable, "daemon.py", mark)
+    assert status == 0, text
+    commands = (each.read_bytes() for each in Path("/proc").glob("[0-9]*/cmdline") if os.access(each, os.R_OK))
+    assert not [each for each in commands if f"touch {mark}".encode() in each]
+    assert not mark.exists()
