@@ -141,12 +141,11 @@ def test_a_handler_of_sigterm_does_under_torchrun_what_it_does_here(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", [["who.py", "a", "b c"], ["-m", "who", "-x"]])
-def test_a_rank_finds_what_torchrun_would_have_given_it(
-    programs: Path, racecheck: Racecheck, program: list[str]
-) -> None:
+def test_a_rank_finds_what_torchrun_would_have_given_it(programs: Path, command: Racecheck, program: list[str]) -> None:
+    """The environment, too: so the command has a process of its own."""
     (programs / "out").rmdir()
     (programs / "out").mkdir()
-    status, text = racecheck("run", "--check-launcher", "--watch", "out", "--", *TORCHRUN, *program)
+    status, text = command("run", "--check-launcher", "--watch", "out", "--", *TORCHRUN, *program)
     size = "2 ranks, 152 ops in the watched directory"
     expected = f"PASS  torchrun and racecheck run this program alike: {size}, their results, the exit statuses"
     assert (status, text.splitlines()) == (0, [expected])
