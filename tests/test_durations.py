@@ -1,4 +1,4 @@
-"""What the default tests cost is recorded, and the README shows it by room."""
+"""The README of the tests shows the recorded cost of the default tests."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Apart:
     def explore(self, asked: Asked, announce: Callable[[Report], None]) -> Report:
         """Return the report of a search; ``announce`` gets a FAIL at once.
 
-        Ctrl-C ends the search, and what was found is kept.  Raises `UsageError`; `CannotRun`, also for an internal
+        Ctrl-C ends the search and keeps its findings.  Raises `UsageError`; `CannotRun`, also for an internal
         error.
         """
         try:
@@ -117,7 +117,7 @@ class Apart:
         return self._process
 
     def close(self) -> None:
-        """End the process, and what it has started."""
+        """End the process and its descendants."""
         process, self._process = self._process, None
         if process is not None:
             process.terminate()
@@ -146,7 +146,7 @@ def _last(answers: IO[bytes]) -> tuple[str, Any]:
 
 
 def main() -> None:
-    """Answer the searches on standard input; what it prints goes to standard error."""
+    """Answer the searches on standard input; prints go to standard error."""
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     with os.fdopen(os.dup(1), "wb") as answers, suppress(KeyboardInterrupt), as_interrupt(signal.SIGTERM):
         os.dup2(2, 1)

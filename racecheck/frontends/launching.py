@@ -164,7 +164,7 @@ class _Lent(Starting):
         yield self._lasting
 
     def close(self) -> None:
-        """Show the real files, to which nothing must write any more."""
+        """Show the real files, when no process is left that could write to them."""
         self._lasting.end_strays()
         self._lasting.slot.lift()
 

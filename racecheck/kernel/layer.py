@@ -162,7 +162,7 @@ class Layer:
         self._cover()
 
     def lift(self) -> None:
-        """Forget what has been written, and show the real files until `cover`.  No process may write until then."""
+        """Drop the changes, and show the real files until `cover`.  No process may write until then."""
         self._unmount()
         if self._seals_root:
             namespace.mount("none", Path("/"), namespace.BIND | _REMOUNT)

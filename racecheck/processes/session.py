@@ -338,7 +338,7 @@ class Session:
         return target not in known
 
     def end_strays(self) -> None:
-        """Kill all that ranks have left running, and all else that descends from this process.
+        """Kill the processes that ranks have left running, and every other descendant of this process.
 
         It must be a subreaper (prctl(2)), so that a daemon of a launcher descends from it.  Raises `CannotRun`.
         """

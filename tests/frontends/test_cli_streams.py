@@ -45,7 +45,7 @@ def test_with_all_streams_closed_a_fail_exits_with_1() -> None:
 
 @pytest.mark.parametrize("streams", STREAMS)
 def test_only_a_fail_exits_with_1(streams: str) -> None:
-    """The report is canned: what is printed is the same."""
+    """The report is canned; the command prints it as it prints a real one."""
     Path("mine.py").write_text(SCENARIOS)
     run = "$R run mine.py::{name} --explain 0 {streams}"
     found = {name: shell(run.format(name=name, streams=streams), CANNED) for name in ("good", "bad", "missing")}

@@ -15,6 +15,7 @@ from random import Random
 import pytest
 
 from racecheck.explore import runner
+from racecheck.processes.doctor.examination import Starting
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import RandomWalk
 from tests.support import soak
@@ -104,6 +105,16 @@ def test_what_a_killed_pair_left_goes_with_the_next_session(tmp_path: Path) -> N
     with Session(tmp_path) as session:
         assert str(session.slot.path) == slot
         assert {path.name for path in session.slot.path.iterdir()} == {"output"}
+
+
+def test_a_session_ends_with_a_command_that_is_wrong(tmp_path: Path) -> None:
+    """As when a command is wrong in another way: torch is still being imported."""
+    with Starting(tmp_path) as starting:
+        starting.begin()
+        slot = str(tmp_path / "racecheck-0000")
+        assert processes_of(slot)
+    assert eventually(lambda: gone(slot))
+    assert is_free(slot)
 
 
 def resources() -> tuple[int, int]:

@@ -22,6 +22,6 @@ def explore(_session: object, asked: Search, _tell: object, announce: Callable[[
 
 
 if __name__ == "__main__":
-    Starting.lent = lambda _: nullcontext(None)  # type: ignore[assignment, method-assign, return-value]
-    search.explore = explore  # type: ignore[assignment]
+    Starting.lent = lambda _: nullcontext(None)
+    search.explore = explore
     sys.exit(entry())

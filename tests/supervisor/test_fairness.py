@@ -10,10 +10,11 @@ import pytest
 from racecheck.explore import runner
 from racecheck.explore.search import Search, explore
 from racecheck.model.compare import first_difference
-from racecheck.model.nouns import Collective, Op, Outcome, Result, Returned, Stopped, Verdict
+from racecheck.model.nouns import Collective, Op, Outcome, Point, Result, Returned, Stopped, Verdict
 from racecheck.processes.session import Session
-from racecheck.scheduling.fairness import Fairness
+from racecheck.scheduling.fairness import TURN, Fairness
 from racecheck.scheduling.strategies import Replay
+from racecheck.scheduling.strategies.following.default import Default
 from tests.support.targets import target
 
 ASKED = Op(0, "0", "stat", "newfstatat", (), result=Result(errno="ENOENT"))
@@ -99,3 +100,21 @@ def test_a_thread_that_changes_nothing_counts_as_asking(op: Op) -> None:
     fairness.note(op)
     assert fairness.is_vain(ASKED)
     assert asked(10, op).is_vain(op)
+
+
+def test_by_default_a_thread_lets_another_go_after_its_turn() -> None:
+    """A loop may poll and also write; without turns its run ends at the limit of ops."""
+    options = tuple(replace(ASKED, rank=rank, thread=str(rank)) for rank in range(2))
+    default = Default()
+    assert default.begin(Random(0))
+    chosen = [default.choose(Point("next", options)) for _ in range(TURN + 2)]
+    assert chosen == [*[0] * TURN, 1, 0]
+    assert default.choose(Point("fault", options)) == 0
+
+
+def test_a_warm_up_of_a_loop_that_polls_and_writes_ends(session: Session) -> None:
+    scenario = target("threads", "polled_child")
+    default = Default()
+    default.begin(Random(0))
+    outcome = runner.run_once(session, scenario, scenario.world, default, seed="0", stacks=False)
+    assert all(isinstance(each, Returned) for each in outcome.results), outcome.results

@@ -32,7 +32,7 @@ class Covered:
         )  # fmt: skip
 
     def run(self, words: Sequence[Any], directory: Path, findings: Path) -> tuple[int, str]:
-        """Run a command in a directory; returns its status, and what it printed."""
+        """Run a command in a directory; returns its status and its output."""
         assert findings.is_relative_to(self._findings)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -93,7 +93,7 @@ def serve() -> None:
             cover.findings = settings.findings.absolute()
             return cover
 
-        launching.Cover, capture.capture = covered, once  # type: ignore[assignment, misc]
+        launching.Cover, capture.capture = covered, once
         for line in sys.stdin:
             asked = json.loads(line)
             os.chdir(asked["directory"])
@@ -105,7 +105,7 @@ def serve() -> None:
 
 
 def _caught(run: Callable[[], int]) -> tuple[int, str, str]:
-    """Return the status of a command, and what it printed."""
+    """Return the status of a command, its standard output and its standard error."""
     before = os.dup(1), os.dup(2)
     with open(os.memfd_create("out"), "w+") as out, open(os.memfd_create("err"), "w+") as err:
         os.dup2(out.fileno(), 1)

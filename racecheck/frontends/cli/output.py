@@ -1,4 +1,4 @@
-"""What every command prints at its end, and the exit status that goes with it."""
+"""The last lines that commands print, and their exit statuses."""
 
 from __future__ import annotations
 

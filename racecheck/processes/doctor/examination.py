@@ -135,6 +135,8 @@ class Starting:
     def close(self) -> None:
         """End a session that nobody has got, and give its slot back."""
         session, self._session = self._session, None
+        if self._probe is not None:
+            self._probe.end()
         if session is not None:
             session.close()
         elif self._probe is None and self.slot is not None:
@@ -176,6 +178,12 @@ class _Probe:
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             start_new_session=True,
         )  # fmt: skip
+
+    def end(self) -> None:
+        """End the process, unless it has ended."""
+        if self._process.returncode is None:
+            self._process.kill()
+            self._process.communicate()
 
     def results(self) -> list[Check]:
         """Wait for the process and return a check for each primitive."""

@@ -146,7 +146,7 @@ class Quiet:
     def _looks_again(self, ranks: list[Rank]) -> bool:
         """Return whether something happens yet, although all sleep.
 
-        Gloo's loop looks around every 10 ms: until it has, the word that a thread waits for in memory is what it was.
+        Gloo's loop runs every 10 ms; the word that a thread waits for in memory may change only then.
         """
         waits = any(rank.asleep or rank.waiting_for_memory or rank.gil for rank in ranks)
         end = time.monotonic() + (_LOOPS if waits else 0.0)
