@@ -108,7 +108,7 @@ def test_a_finding_repeats_and_holds_its_parts(session: Session, tmp_path: Path,
     finding = load(path)
     assert finding.outcome.world.parts
     assert decode(encode(finding)) == finding
-    assert runner.replay(session, scenario, finding, times=5).reproduced == 5
+    assert runner.replay(session, scenario, finding, times=20).reproduced == 20
 
 
 def test_a_failure_that_needs_no_parts_is_shown_without(session: Session) -> None:
