@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from tests.support.durations import LONG, RECORD, ROOT, named, recorded, shown, table
+from tests.support.long_tests import REASONS
 
 JUNIT = """
 <testsuites><testsuite>
@@ -22,6 +23,15 @@ def test_the_record_names_tests_that_there_are() -> None:
         file, _, function = name.partition("::")
         assert f"def {function.rpartition('::')[2]}(" in (ROOT / file).read_text(), name
         assert took >= LONG
+
+
+def test_a_test_that_takes_long_has_a_reason() -> None:
+    """Make it quicker, or say in `tests.support.long_tests` what its seconds are for."""
+    given = [name for names in REASONS.values() for name in names]
+    assert len({*given}) == len(given)
+    assert [each for each in given if not (ROOT / each.partition("::")[0]).is_file()] == []
+    recorded_ = json.loads(RECORD.read_text())["long"]
+    assert [each for each in recorded_ if not any(f"{each}::".startswith(f"{name}::") for name in given)] == []
 
 
 def test_the_readme_shows_the_record() -> None:

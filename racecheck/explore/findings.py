@@ -35,6 +35,7 @@ from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hin
 
 from racecheck.explore import former_names
 from racecheck.explore.evidence import Evidence
+from racecheck.kernel.real_files import real
 from racecheck.model import package
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Constraint, Event, Judgement, Outcome, RankResult, Weights, World
@@ -207,19 +208,22 @@ def folder_of(scenario: Reference, directory: Path) -> Path:
 
 def write(text: str, folder: Path, name: str) -> Path:
     """Write a file, whole or not at all; returns the path.  Raises `UsageError` if the folder cannot be written."""
-    path, fresh = folder / name, folder / f".{uuid.uuid4().hex}"
+    fresh = None
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        there = real(folder)
+        there.mkdir(parents=True, exist_ok=True)
+        fresh = there / f".{uuid.uuid4().hex}"
         with fresh.open("x", encoding="ascii") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        fresh.replace(path)
+        fresh.replace(there / name)
     except OSError as error:
         with suppress(OSError):
-            fresh.unlink()
+            if fresh is not None:
+                fresh.unlink()
         raise UsageError(f"cannot write to {folder}: {error.strerror}; set RACECHECK_FINDINGS") from None
-    return path
+    return folder / name
 
 
 def load(path: Path) -> Finding:
@@ -261,11 +265,12 @@ class Format:
     def load(self, path: Path, kind: Any) -> Any:
         """Return the value of this ``kind`` in a file; raises `UsageError` with its path and what is wrong with it."""
         try:
-            if not path.is_file():
+            there = real(path)
+            if not there.is_file():
                 raise UsageError("no such file: use the path that racecheck run printed")
-            if path.stat().st_size > _LARGEST:
+            if there.stat().st_size > _LARGEST:
                 raise UsageError(f"not {self.noun}: it has more than {_LARGEST >> 20} MiB")
-            return self.decode(path.read_text("utf-8"), kind)
+            return self.decode(there.read_text("utf-8"), kind)
         except OSError as error:
             raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
         except UnicodeDecodeError:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from racecheck.frontends.working import display
 from racecheck.kernel import libc
+from racecheck.kernel.layer import mounts
 from racecheck.model.config import Config
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import World
@@ -38,7 +39,7 @@ def prepare(
     """
     capture.check(command)
     again = _words(resume_with) if resume_with else []
-    watched = _checked(watched)
+    watched = cover.checked(watched)
     if start is not None and not start.is_dir():
         raise UsageError(f"--from {start}: no such directory")
     archive = programs.pack(start or watched)
@@ -94,15 +95,49 @@ def starting_of(scenario: Scenario, settings: Config, number: int | None = None)
     if not isinstance(scenario, Program):
         return Starting(settings.runs, None if number is None else Slot(settings.runs, number))
     launch = scenario.launch
-    watched = _checked(Path(launch.watched))
-    return Cover(settings).start(watched, [Path(launch.directory), watched.parent])
+    cover = Cover(settings)
+    watched = cover.checked(Path(launch.watched))
+    return cover.start(watched, [Path(launch.directory), watched.parent])
 
 
 class Cover:
-    """The layer in which this process runs launch commands: no file that they change is real, but racecheck's own."""
+    """The layer in which this process runs launch commands: no file that they change is real."""
 
     def __init__(self, settings: Config) -> None:
         self.findings, self._runs = settings.findings.absolute(), settings.runs
+
+    def checked(self, watched: Path) -> Path:
+        """Return the real path of a directory to watch; raises `UsageError` for one that cannot be."""
+        real, here = Path(os.path.realpath(watched)), Path.cwd()
+        if real == Path("/"):
+            raise UsageError("--watch /: name the directory that the checkpoints go to")
+        if real.parent == Path("/") or os.path.ismount(real):
+            raise UsageError(f"--watch {watched}: name a directory below it, such as {watched}/run")
+        if here == real or here.is_relative_to(real):
+            raise UsageError(
+                f"--watch {watched}: the working directory is in it; name the directory of the checkpoints"
+            )
+        if Path(sys.prefix).is_relative_to(real):
+            raise UsageError(f"--watch {watched}: Python's environment is in it; name the directory of the checkpoints")
+        if not real.parent.is_dir():
+            raise UsageError(f"--watch {watched}: {real.parent} does not exist; create it, as the program finds it")
+        self._check_beside(watched, real)
+        return real
+
+    def _check_beside(self, watched: Path, real: Path) -> None:
+        """Raise `UsageError` for a watched directory with something in it that a run must not remove."""
+        if Path(os.path.realpath(self.findings)).is_relative_to(real):
+            raise UsageError(
+                f"--watch {watched}: racecheck's findings are kept in it, in {self.findings}; "
+                "set RACECHECK_FINDINGS to another directory"
+            )
+        if Path(os.path.realpath(self._runs)).is_relative_to(real):
+            raise UsageError(
+                f"--watch {watched}: racecheck works in it, in {self._runs}; set RACECHECK_RUNS to another directory"
+            )
+        inside = next((each.path for each in mounts() if each.path.is_relative_to(real)), None)
+        if inside is not None:
+            raise UsageError(f"--watch {watched}: something is mounted in it, at {inside}; unmount it")
 
     def start(self, watched: Path, used: Sequence[Path]) -> Starting:
         """Return a session to be that watches a directory at its own path; programs write in ``used`` directories.
@@ -119,7 +154,7 @@ class Cover:
             raise UsageError(f"cannot write findings to {findings}: {error.strerror}; set RACECHECK_FINDINGS") from None
         slot = Slot(self._runs)
         with _closing_on_error(slot):
-            slot.cover(watched, [findings], used)
+            slot.cover(watched, used)
         return slot
 
 
@@ -185,19 +220,3 @@ def _closing_on_error(opened: Slot | Starting) -> Iterator[None]:
     except BaseException:
         opened.close()
         raise
-
-
-def _checked(watched: Path) -> Path:
-    """Return the real path of a directory to watch; raises `UsageError` for one that cannot be."""
-    real, here = Path(os.path.realpath(watched)), Path.cwd()
-    if real == Path("/"):
-        raise UsageError("--watch /: name the directory that the checkpoints go to")
-    if real.parent == Path("/") or os.path.ismount(real):
-        raise UsageError(f"--watch {watched}: name a directory below it, such as {watched}/run")
-    if here == real or here.is_relative_to(real):
-        raise UsageError(f"--watch {watched}: the working directory is in it; name the directory of the checkpoints")
-    if Path(sys.prefix).is_relative_to(real):
-        raise UsageError(f"--watch {watched}: Python's environment is in it; name the directory of the checkpoints")
-    if not real.parent.is_dir():
-        raise UsageError(f"--watch {watched}: {real.parent} does not exist; create it, as the program finds it")
-    return real

@@ -2,9 +2,10 @@
 
 In a private mount namespace an overlay covers every directory that can be written to, at its own path, so all paths
 stay true: absolute and relative ones, getcwd(2), links, programs.  The kernel copies a file to the layer when it is
-first changed.  ``/dev/shm`` is an empty one, and the root directory itself is read-only.  Some directories stay real:
-racecheck's own.  As an ordinary user, rename(2) of a directory from below the layer fails with EXDEV (overlayfs,
-"Renaming directories").
+first changed.  ``/dev/shm`` is an empty one, the root directory itself is read-only, and a file that is a mount point
+is replaced by a copy.  Only racecheck's own directory stays real; what people are to keep is written through
+`racecheck.kernel.real_files`.  As an ordinary user, rename(2) of a directory from below the layer fails with EXDEV
+(overlayfs, "Renaming directories").
 """
 
 from __future__ import annotations
@@ -12,24 +13,34 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
+import stat
 import struct
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from racecheck.kernel import namespace
+from racecheck.kernel import namespace, real_files
 
 _DETACH, _READ_ONLY, _REMOUNT = 2, 1, 32
 _MEMORY = Path("/dev/shm")  # noqa: S108  (a place to cover: no file with a guessable name is made there)
 _TEMPORARY = Path("/var/tmp")  # noqa: S108  (a place to cover, likewise)
 _KERNEL = frozenset({
     "autofs", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "devtmpfs", "efivarfs",
-    "fusectl", "hugetlbfs", "mqueue", "nsfs", "proc", "pstore", "ramfs", "rpc_pipefs", "securityfs", "selinuxfs",
+    "fusectl", "hugetlbfs", "mqueue", "nsfs", "proc", "pstore", "rpc_pipefs", "securityfs", "selinuxfs",
     "sysfs", "tracefs",
 })  # fmt: skip
 """File systems that are the kernel's own: nobody's files are there."""
-_CAPABILITIES, _ADMIN = 0x20080522, 1 << 21
+_CAPABILITIES = 0x20080522
+_EVERYONE = ["0", "0", "4294967295"]
+"""The map of users in the first namespace, which has them all (user_namespaces(7))."""
+_LOCKED = {os.ST_NOSUID: 2, os.ST_NODEV: 4, os.ST_NOEXEC: 8, os.ST_NOATIME: 1024, os.ST_NODIRATIME: 2048, 4096: 1 << 21}
+"""Flags of a mount that an ordinary user must keep, as statvfs(3) tells them and as mount(2) takes them."""
+_LARGEST = 64 << 20
+"""The most bytes of a file that is a mount point, and copied; a larger one is read-only."""
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,38 +69,72 @@ def writable(every: Iterable[Mount]) -> list[Path]:
     found = [each.path for each in every if each.kind not in _KERNEL and not each.read_only and each.path != Path("/")]
     found += [Path(each.path) for each in os.scandir("/") if each.is_dir(follow_symlinks=False)]
     found = [each for each in found if each == _MEMORY or each.parts[1] not in {"dev", "proc", "sys"}]
-    return sorted({each for each in found if each.is_dir() and (each in known or len(each.parts) == 2)})
+    return sorted({each for each in found if _is_directory(each) and (each in known or len(each.parts) == 2)})
 
 
 class Layer:
     """Covers the machine's files for this process, and for all that it starts.
 
-    ``place`` is a directory for the layer, ``real`` are directories that stay as they are.  ``used`` are directories in
-    which the program is likely to write: an ordinary user can write in others only where all owners on the way are his.
+    ``place`` is a directory for the layer, in one of the directories ``real`` that stay as they are.  ``used`` are
+    directories in which the program is likely to write: an ordinary user can write in others only where all owners on
+    the way are his.
     Raises `OSError` where the kernel does not allow it: that takes root, or user namespaces that anybody may have, and
     one thread.
     """
 
     def __init__(self, place: Path, real: Sequence[Path], used: Sequence[Path] = ()) -> None:
-        self._place, self._real = place.resolve(), [each.resolve() for each in real]
+        self._real = [each.resolve() for each in real]
         self._use(used)
         self._times, self._here = 0, Path.cwd()
-        self._is_root = os.geteuid() == 0
+        real_files.keep()
         namespace.enter()
+        self._is_root = os.geteuid() == 0
+        self._is_trusted = self._is_root and Path("/proc/self/uid_map").read_text().split() == _EVERYONE
         every = mounts()
+        place.mkdir(exist_ok=True)
+        for each in self._real:  # mounts of their own stay as they are, whatever is around them
+            namespace.mount(str(each), each, namespace.BIND)
+        self._place = Path(f"/proc/self/fd/{_handle(place)}")  # an overlay may cover the way to it
         self._covered = writable(every)
-        self._seals_root = self._is_root and not any(each.path == Path("/") and each.read_only for each in every)
+        self._seals_root = not any(each.path == Path("/") and each.read_only for each in every)
         below = [each for each in every if any(each.path.is_relative_to(path) for path in self._covered)]
-        kept = [each.path for each in below if each.path not in self._covered]
-        self._below = {path: _handle(path) for path in sorted({*self._covered, *kept, *self._real})}
+        self._copied = {
+            each.path for each in below if each.kind not in _KERNEL and not each.read_only and _is_file(each.path)
+        }
+        self._below = dict(_handles({*self._covered, *(each.path for each in below), *self._real}))
         self._mounted: list[Path] = []
-        try:
-            self._cover()
-        finally:
-            if not self._is_root:
-                _keep_only(_ADMIN)
+        self._overlays: set[str] = set()
+        self._cover()
+
+    def holds(self, path: Path) -> bool:
+        """Return whether what is written at a path goes to the layer: it, or where it would be made, is in an overlay.
+
+        The kernel is asked which mount that is (``mnt_id`` in ``/proc/self/fdinfo``, proc(5)).
+        """
+        nearest = next(each for each in (path, *path.parents) if os.path.lexists(each))
+        around = _mount_id(path.parent, 0) if nearest == path else _mount_id(nearest, 0)
+        return {around, _mount_id(nearest, os.O_NOFOLLOW)} <= self._overlays
 
     def _cover(self) -> None:
+        with self._privileged():
+            self._mount_all()
+
+    @contextmanager
+    def _privileged(self) -> Iterator[None]:
+        """Use the privileges of an ordinary user's namespace to mount, and for nothing else.
+
+        The program's ops are performed in this process, and are refused what they are refused elsewhere.
+        """
+        if self._is_root:
+            yield
+            return
+        _use_capabilities(effective=True)
+        try:
+            yield
+        finally:
+            _use_capabilities(effective=False)
+
+    def _mount_all(self) -> None:
         upper = self._place / str(self._times)
         for number, (path, handle) in enumerate(self._below.items()):
             source = f"/proc/self/fd/{handle}"
@@ -100,18 +145,17 @@ class Layer:
                 for each in ("upper", "work"):
                     (own / each).mkdir(parents=True)
                 shutil.copystat(path, own / "upper")
-                if not self._is_root:
+                if not self._is_trusted:
                     self._prepare(path, own / "upper")
                 self._overlay(path, source, own)
+            elif path in self._copied:
+                self._replace(path, source, upper / str(number))
             else:
-                if not path.exists():
-                    path.mkdir(parents=True)
+                _make_point(path, source)
                 namespace.mount(source, path, namespace.BIND | namespace.REC)
-                if self._is_root and path in self._real:  # its source may be below the root directory
-                    namespace.mount("none", path, namespace.BIND | _REMOUNT)
             self._mounted.append(path)
-        if self._seals_root:  # for any other user the root directory is read-only anyway
-            namespace.mount("none", Path("/"), namespace.BIND | _REMOUNT | _READ_ONLY)
+        if self._seals_root:
+            _remount(Path("/"), _READ_ONLY)
         os.chdir(self._here)  # not in what is below the layer
 
     def _prepare(self, path: Path, upper: Path) -> None:
@@ -129,15 +173,31 @@ class Layer:
         handle = _handle(own)
         upper = f"/proc/self/fd/{handle}"
         options = [f"lowerdir={lower}", f"upperdir={upper}/upper", f"workdir={upper}/work"]
-        options += ["redirect_dir=on"] if self._is_root else ["userxattr"]  # else a directory cannot be renamed
+        options += ["redirect_dir=on"] if self._is_trusted else ["userxattr"]  # else a directory cannot be renamed
         try:
             namespace.mount("overlay", path, 0, kind="overlay", options=",".join(options))
+            self._overlays.add(_mount_id(path, 0))
         except OSError:
             # An ordinary user cannot cover a directory in which something is mounted: there nothing can be written.
-            namespace.mount(lower, path, namespace.BIND | namespace.REC)
-            namespace.mount("none", path, namespace.BIND | _REMOUNT | _READ_ONLY)
+            _show_only(lower, path)
         finally:
             os.close(handle)
+
+    def _replace(self, path: Path, source: str, own: Path) -> None:
+        """Show a copy of a file that is a mount point: an overlay covers directories only."""
+        try:
+            own.parent.mkdir(parents=True, exist_ok=True)
+            if os.stat(source).st_size > _LARGEST:
+                raise OSError
+            shutil.copyfile(source, own)
+            shutil.copystat(source, own)
+            if self._is_root:
+                status = os.stat(source)
+                os.chown(own, status.st_uid, status.st_gid)
+            _make_point(path, source)
+            namespace.mount(str(own), path, namespace.BIND)
+        except OSError:
+            _show_only(source, path)
 
     def changed(self, within: Path) -> list[str]:
         """Return the paths outside of the directory ``within`` that have been written, made or removed."""
@@ -146,7 +206,7 @@ class Layer:
             if path == _MEMORY:
                 found += [each.path for each in os.scandir(path) if not self._leads_to_real(Path(each.path))]
             elif path in self._covered:
-                made = [] if self._is_root else self._used
+                made = [] if self._is_trusted else self._used
                 _changes(self._place / str(self._times) / str(number) / "upper", path, within, made, found)
         return found
 
@@ -165,7 +225,8 @@ class Layer:
         """Drop the changes, and show the real files until `cover`.  No process may write until then."""
         self._unmount()
         if self._seals_root:
-            namespace.mount("none", Path("/"), namespace.BIND | _REMOUNT)
+            with self._privileged():
+                _remount(Path("/"), 0)
         os.chdir(self._here)
 
     def cover(self, used: Sequence[Path]) -> None:
@@ -176,11 +237,13 @@ class Layer:
 
     def _unmount(self) -> None:
         old = self._place / str(self._times)
-        for path in reversed(self._mounted):
-            namespace.unmount(path, _DETACH)
+        with self._privileged():
+            for path in reversed(self._mounted):
+                namespace.unmount(path, _DETACH)
+            shutil.rmtree(old, ignore_errors=True)  # overlayfs has a directory there that its owner may not read
         self._mounted.clear()
+        self._overlays.clear()
         self._times += 1
-        shutil.rmtree(old, ignore_errors=True)
 
 
 def _changes(upper: Path, path: Path, within: Path, made: list[Path], found: list[str]) -> None:
@@ -196,11 +259,66 @@ def _changes(upper: Path, path: Path, within: Path, made: list[Path], found: lis
 
 
 def _handle(path: Path) -> int:
-    return os.open(path, os.O_PATH | os.O_DIRECTORY)
+    return os.open(path, os.O_PATH)
 
 
-def _keep_only(capabilities: int) -> None:
-    """Drop the namespace's privileges but these (capset(2))."""
-    data = struct.pack("6I", capabilities, capabilities, 0, 0, 0, 0)
-    with suppress(OSError):
-        ctypes.CDLL(None, use_errno=True).capset(struct.pack("Ii", _CAPABILITIES, 0), data)
+def _handles(paths: Iterable[Path]) -> Iterator[tuple[Path, int]]:
+    """Yield paths in order, each with a descriptor; not those that this user cannot reach: no program of his can."""
+    for path in sorted(paths):
+        with suppress(FileNotFoundError, PermissionError):
+            yield path, _handle(path)
+
+
+def _is_file(path: Path) -> bool:
+    return stat.S_ISREG(_mode(path))
+
+
+def _is_directory(path: Path) -> bool:
+    return stat.S_ISDIR(_mode(path))
+
+
+def _mode(path: Path) -> int:
+    """Return the mode of what is at a path, 0 if this user cannot reach it."""
+    try:
+        return os.stat(path).st_mode
+    except (FileNotFoundError, PermissionError):
+        return 0
+
+
+def _make_point(path: Path, source: str) -> None:
+    """Make what something is to be mounted on, where the layer has nothing."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir() if os.path.isdir(source) else path.touch()
+
+
+def _show_only(source: str, path: Path) -> None:
+    """Show what is really at a path, read-only."""
+    namespace.mount(source, path, namespace.BIND | namespace.REC)
+    _remount(path, _READ_ONLY)
+
+
+def _remount(path: Path, flags: int) -> None:
+    """Change the flags of a mount to these and those that it must keep."""
+    has = os.statvfs(path).f_flag
+    kept = sum(flag for mark, flag in _LOCKED.items() if has & mark)
+    namespace.mount("none", path, namespace.BIND | _REMOUNT | flags | kept)
+
+
+def _mount_id(path: Path, flags: int) -> str:
+    """Return the number of the mount that a path leads to, opened with ``flags``."""
+    handle = os.open(path, os.O_PATH | flags)
+    try:
+        lines = Path(f"/proc/self/fdinfo/{handle}").read_text().splitlines()
+    finally:
+        os.close(handle)
+    return next(line for line in lines if line.startswith("mnt_id:"))
+
+
+def _use_capabilities(*, effective: bool) -> None:
+    """Make the capabilities that this process may have effective, or none of them (capget(2)); none are inherited."""
+    head, data = struct.pack("Ii", _CAPABILITIES, 0), ctypes.create_string_buffer(24)
+    _libc.capget(head, data)
+    _, permitted, _, _, more, _ = struct.unpack("6I", data.raw)
+    used = (permitted, more) if effective else (0, 0)
+    _libc.capset(head, struct.pack("6I", used[0], permitted, 0, used[1], more, 0))

@@ -16,6 +16,12 @@ _FORKS = {syscalls.number(name, libc.MACHINE): name for name in ("clone", "clone
 _CLONE_VFORK = 0x4000
 
 
+def killed_for_memory() -> int:
+    """Return how many processes the kernel has ended for want of memory, on this machine or in a control group."""
+    with open("/proc/vmstat", "rb") as file:
+        return next((int(line.split()[1]) for line in file if line.startswith(b"oom_kill ")), 0)
+
+
 def read(path: str) -> bytes:
     """Return the first page of a file of ``/proc``."""
     with open(path, "rb", buffering=0) as file:

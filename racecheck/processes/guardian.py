@@ -1,9 +1,9 @@
 """The guardian: a small process between the supervisor and everything it starts.
 
 Run as a plain script (it imports nothing of racecheck, so that it is there in a few milliseconds).  It starts
-the zygote and waits until the supervisor or the zygote is gone; then it kills every process that descends from
-it and empties the session's directory.  As a subreaper (prctl(2)) it inherits the orphans of its descendants, so
-that "every process that descends from it" misses none, whatever they did to detach themselves.
+the zygote, or a launcher, and waits until the supervisor or that one is gone; then it kills every process that
+descends from it and empties a directory, the session's.  As a subreaper (prctl(2)) it inherits the orphans of its
+descendants, so that "every process that descends from it" misses none, whatever they did to detach themselves.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def start(command: list[str]) -> int:
-    """Fork and execute the zygote, without address randomisation where that is allowed; returns its pid."""
+    """Fork and execute the command, without address randomisation where that is allowed; returns its pid."""
     pid = os.fork()
     if pid:
         return pid
@@ -68,23 +68,37 @@ def empty(directory: str) -> None:
                 os.unlink(path)
 
 
-def main(supervisor: int, directory: str, command: list[str]) -> None:
-    """Guard until ``supervisor`` (a pid: our parent) or the zygote is gone, or SIGTERM ends the session."""
+def status_of(pid: int) -> int:
+    """Return the exit status of a child as a shell tells it, 0 for one that goes on."""
+    ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if ended is None:
+        return 0
+    return ended.si_status if ended.si_code == os.CLD_EXITED else 128 + ended.si_status
+
+
+def main(supervisor: int, directory: str, command: list[str]) -> int:
+    """Guard until ``supervisor`` (a pid: our parent) or the command is gone, or SIGTERM ends the session.
+
+    Returns the exit status of the command.
+    """
+    status = 0
     libc.prctl(PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1), 0, 0, 0)
     watch = select.poll()
     watch.register(os.pidfd_open(supervisor), select.POLLIN)
     if os.getppid() != supervisor:
-        return
-    zygote = start(command)
-    watch.register(os.pidfd_open(zygote), select.POLLIN)
+        return status
+    guarded = start(command)
+    watch.register(os.pidfd_open(guarded), select.POLLIN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     try:
         watch.poll()
+        status = status_of(guarded)
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         kill_all()
         empty(directory)
+    return status
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], sys.argv[3:])
+    sys.exit(main(int(sys.argv[1]), sys.argv[2], sys.argv[3:]))

@@ -65,20 +65,21 @@ class Slot:
         self._empty()
         self.output.mkdir()
 
-    def cover(self, watched: Path, real: Sequence[Path], used: Sequence[Path]) -> None:
+    def cover(self, watched: Path, used: Sequence[Path]) -> None:
         """Watch a directory at its own path, and let nothing that this process or its children write be real.
 
-        But for ``real`` directories; ``used`` are those in which a program is likely to write
-        (`racecheck.kernel.layer`).  Raises `CannotRun` where the kernel does not allow it.
+        But for this slot; ``used`` are directories in which a program is likely to write (`racecheck.kernel.layer`).
+        Raises `CannotRun` where the kernel does not allow it.
         """
         try:
-            self._layer = Layer(self.path / "layer", [self.path, *real], used)
+            self._layer = Layer(self.path / "layer", [self.path], used)
         except OSError as error:
             raise CannotRun(
                 f"cannot cover this machine's files: {error.strerror}; racecheck doctor says what launch commands need"
                 "; a scenario runs without it"
             ) from None
         self.watched = watched
+        self._check_watched()
 
     def lift(self) -> None:
         """Show this process the real files, of which none is watched, until `cover_again`."""
@@ -91,6 +92,7 @@ class Slot:
         assert self._layer is not None
         self._layer.cover(used)
         self.watched = watched
+        self._check_watched()
 
     @property
     def is_covered(self) -> bool:
@@ -152,6 +154,7 @@ class Slot:
         """
         if self._layer is not None and self.changed_outside():
             self._layer.renew()
+        self._check_watched()
         strays = [self.path / name for name in os.listdir(self.path) if name not in _OURS]
         for each in (self.watched, self.nodes, self.scratch, *strays):
             wipe(each)
@@ -159,6 +162,7 @@ class Slot:
 
     def make_room(self, world: World) -> None:
         """Create the scratch directory and the disk of every node of a world, where it is missing."""
+        self._check_watched()
         needed = [self.watched, *self.mounts(world), *(self.scratch / str(node) for node in range(world.nodes))]
         try:
             for each in needed:
@@ -167,6 +171,14 @@ class Slot:
             raise CannotRun(
                 f"cannot write to {self.path}: {error.strerror}; free space or set RACECHECK_RUNS"
             ) from None
+
+    def _check_watched(self) -> None:
+        """Raise `CannotRun` before a directory of the user's is emptied that the layer does not hold."""
+        if self._layer is not None and not self._layer.holds(self.watched):
+            raise CannotRun(
+                f"cannot cover {self.watched}, so nothing is run there: it is read-only, or an ordinary user cannot "
+                "because something else is mounted beside it; watch a directory elsewhere"
+            )
 
     def close(self) -> None:
         self._empty()

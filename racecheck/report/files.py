@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 from racecheck.crash.states import MODELS
 from racecheck.explore import findings
 from racecheck.explore.findings import Finding
+from racecheck.kernel.real_files import real
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Event, Op, Outcome
 
@@ -59,7 +60,8 @@ def write_text(text: str, path: Path, finding: Path | None = None) -> None:
     if finding is not None and path.absolute() == finding.absolute():
         raise UsageError(f"{path} is the finding: name another file with -o")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        there = real(path)
+        there.parent.mkdir(parents=True, exist_ok=True)
+        there.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}; name another file with -o") from None

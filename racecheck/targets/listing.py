@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from racecheck.model.errors import UsageError
+from racecheck.model.errors import CannotRun, UsageError
 from racecheck.targets import resolve
 from racecheck.targets.scenarios import Scenario
 
@@ -37,6 +38,10 @@ def scenarios(paths: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
     try:
         answer = json.loads(done.stdout)
     except ValueError:
+        if done.returncode == -signal.SIGKILL:
+            raise CannotRun(
+                "the process that imports the files was killed: from outside, or for want of memory"
+            ) from None
         how = f"exit status {done.returncode}"
         raise UsageError(f"a file terminated the interpreter ({how}): list files one by one to find it") from None
     for each in answer["broken"]:

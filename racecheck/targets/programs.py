@@ -9,14 +9,15 @@ import io
 import json
 import os
 import tarfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from racecheck.invariants import DEFAULT, nothing_outside
+from racecheck.kernel.real_files import real
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Verdict, World
 from racecheck.targets.scenarios import Rank, Scenario
@@ -139,10 +140,11 @@ def save(launch: Launch, directory: Path, resumed: Launch | None = None) -> Path
         digest = hashlib.sha256(f"{digest} {resumed.digest}".encode()).hexdigest()[:10]
     path = directory / launch.name / f"launch-{digest}.json"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(f".{os.getpid()}")
+        there = real(path)
+        there.parent.mkdir(parents=True, exist_ok=True)
+        part = there.with_suffix(f".{os.getpid()}")
         part.write_text(json.dumps(data, indent=1) + "\n")
-        part.replace(path)
+        part.replace(there)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}; set RACECHECK_FINDINGS") from None
     return path
@@ -249,7 +251,31 @@ def unpack(start: str, directory: Path) -> None:
         members = archive.getmembers()
         if len(members) > _MOST_FILES or sum(each.size for each in members) > _MOST_BYTES:
             raise UsageError("the start of this launch is too large")
-        archive.extractall(directory, members, filter="tar")
+        if not _stay_inside(members):
+            raise UsageError("the start of this launch has files outside the watched directory")
+        for each in members:
+            each.mode &= 0o1777
+        # The first releases of Python 3.10 and 3.11 have no filters; others warn of an archive without one.
+        archive.extraction_filter = lambda member, _: member
+        archive.extractall(directory, members)  # noqa: S202  (what is not below the directory is refused above)
+
+
+def _stay_inside(members: Sequence[tarfile.TarInfo]) -> bool:
+    """Return whether an archive has plain files, directories and links only, each once and none beside its directory.
+
+    A symbolic link may lead anywhere, but no member may be reached through one.
+    """
+    paths = [PurePosixPath(each.name) for each in members]
+    links = {path for each, path in zip(members, paths, strict=True) if each.issym()}
+    files = {each.name for each in members if each.isreg()}
+    if len({*paths}) < len(paths):
+        return False
+    for each, path in zip(members, paths, strict=True):
+        if path.is_absolute() or ".." in path.parts or not links.isdisjoint(path.parents):
+            return False
+        if not (each.isdir() or each.issym() or each.name in files or (each.islnk() and each.linkname in files)):
+            return False
+    return True
 
 
 # What the program consists of.

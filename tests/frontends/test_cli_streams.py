@@ -74,3 +74,28 @@ def test_a_current_directory_that_goes_during_the_run_changes_no_verdict() -> No
     status, out, said = shell(f"export RACECHECK_FINDINGS={findings}; cd {folder}; $R run {target}::bad --explain 0")
     assert (status, out[:4]) == (1, "FAIL"), out + said
     assert "Traceback" not in said
+
+
+IMPORTING = """
+import sys
+
+module, code = sys.argv[1:]
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == module:
+            exec(code)
+
+sys.meta_path.insert(0, Interrupting())
+from racecheck.__main__ import entry
+sys.argv[1:] = ["list", "nowhere"]
+sys.exit(entry())
+"""
+
+
+@pytest.mark.parametrize("module", ["racecheck.frontends.cli.main", "racecheck.frontends.cli.list"])
+def test_an_interrupt_of_an_import_is_one_line(module: str) -> None:
+    """Also within exec(), as in a dataclass: Python remembers that one, and would end by SIGINT."""
+    command = [sys.executable, "-c", IMPORTING, module, "raise KeyboardInterrupt"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "racecheck: interrupted")

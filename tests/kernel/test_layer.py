@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from racecheck.kernel.layer import Mount, writable
 from tests.programs.layered import PLACES
 from tests.support.outside import snapshot
+from tests.support.users import MOUNTING, USERS
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,12 +30,12 @@ def tree(tmp_path: Path) -> Path:
     return made
 
 
-def run(tree: Path, tmp_path: Path, end: str) -> tuple[int, dict[str, Any]]:
+def run(tree: Path, tmp_path: Path, end: str, start: Sequence[str] = ()) -> tuple[int, dict[str, Any]]:
     (tmp_path / "real").mkdir()
     place = Path("/dev/shm") / f"layer {os.getpid()} {end}"
     place.mkdir()
     try:
-        command = [sys.executable, "-m", "tests.programs.layered", place, tmp_path / "real", tree, end]
+        command = [*start, sys.executable, "-m", "tests.programs.layered", place, tmp_path / "real", tree, end]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     finally:
         subprocess.run(["rm", "-rf", place], check=True)
@@ -41,12 +43,15 @@ def run(tree: Path, tmp_path: Path, end: str) -> tuple[int, dict[str, Any]]:
     return done.returncode, json.loads(done.stdout)
 
 
+@pytest.mark.parametrize("user", USERS)
 @pytest.mark.parametrize("end", ["renewed", "killed"])
-def test_the_real_files_stay_as_they_are(tree: Path, tmp_path: Path, end: str) -> None:
+def test_the_real_files_stay_as_they_are(tree: Path, tmp_path: Path, end: str, user: str) -> None:
     before = snapshot(tree)
-    status, seen = run(tree, tmp_path, end)
+    status, seen = run(tree, tmp_path, end, USERS[user])
     assert status == (-9 if end == "killed" else 0)
     assert seen["here"] == ["a", "moved", "new", "second"], "it sees its own changes"
+    assert seen["real"] == ["a", "b", "link"], "and the real ones, where it asks for these"
+    assert seen["held"] == [True, True, False, False]
     assert seen["cwd"] == str(tree), "at the user's own path"
     assert snapshot(tree) == before
     assert not [each for each in ("/", *PLACES) if Path(each, f"mark of layer {os.getpid()} {end}").exists()]
@@ -54,6 +59,7 @@ def test_the_real_files_stay_as_they_are(tree: Path, tmp_path: Path, end: str) -
     if end == "renewed":
         assert seen["renewed"] == ["a", "b", "link"], "a new layer shows the real files again"
         assert seen["marks"] == seen["then"] == []
+        assert seen["held again"]
 
 
 def test_a_layer_that_is_lifted_shows_the_real_files_and_covers_them_as_they_are_then(
@@ -67,6 +73,27 @@ def test_a_layer_that_is_lifted_shows_the_real_files_and_covers_them_as_they_are
     (tree / "real").unlink()
     assert snapshot(tree) == before
     assert not [each for each in PLACES if Path(each, f"mark of layer {os.getpid()} lifted").exists()]
+
+
+MOUNTS = {
+    "a file on a file": "touch ../a.txt && mount --bind ../b.txt ../a.txt",
+    "tmpfs": 'mount -t tmpfs none . && cd "$PWD" && cp -a ../copy/. .',
+    "ramfs": 'mount -t ramfs none . && cd "$PWD" && cp -a ../copy/. .',
+    "overlay": "mkdir ../u ../w && mount -t overlay none . -o lowerdir=../copy,upperdir=../u,workdir=../w",
+    "a directory on itself": "mount --bind . .",
+}
+
+
+@pytest.mark.parametrize("mounted", MOUNTS)
+def test_what_is_mounted_is_covered(tree: Path, tmp_path: Path, mounted: str) -> None:
+    """At the end the program that mounted it says how it is really."""
+    check = 'find . -printf "%P %m %s %T@\\n" | sort | sha256sum; cat ../b.txt'
+    script = f'cp -a . ../copy; echo b > ../b.txt; {MOUNTS[mounted]}; cd "$PWD"; '
+    script += f'({check}) > ../before; "$@"; ({check}) > ../after'
+    _, seen = run(tree, tmp_path, "renewed", [*MOUNTING, "env", f"--chdir={tree}", "sh", "-c", script, "sh"])
+    assert seen["renewed"] == ["a", "b", "link"]
+    assert seen["held"][:2] == [True, True]
+    assert (tmp_path / "after").read_text() == (tmp_path / "before").read_text()
 
 
 def test_changes_outside_are_named(tree: Path, tmp_path: Path) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import json
 import os
 import socket
 import subprocess
 import sys
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +19,7 @@ from racecheck.processes.launchers.capture import Started
 from racecheck.processes.ranks import zygote
 from racecheck.processes.session import Session
 from racecheck.targets import programs
-from racecheck.targets.programs import ABSENT, Launch, pack, sources, unpack
+from racecheck.targets.programs import ABSENT, Launch, sources
 
 INTERCEPT = Path(capture.__file__).with_name("intercept")
 
@@ -136,33 +133,3 @@ def test_a_program_is_prepared_once_not_before_each_run(monkeypatch: pytest.Monk
         made = zygote.Zygote(ours, lambda *_: None)
         assert [made._import(target) for _ in range(3)] == [{"name": "train"}] * 3
     assert prepared == ["learnt"]
-
-
-def test_the_start_comes_back(tmp_path: Path) -> None:
-    tree = tmp_path / "tree"
-    (tree / "a" / "b").mkdir(parents=True)
-    (tree / "a" / "file").write_bytes(b"x" * 1000)
-    (tree / "link").symlink_to("a/file")
-    os.utime(tree / "a" / "file", (1000, 1000))
-    made = tmp_path / "made"
-    made.mkdir()
-    unpack(pack(tree), made)
-    assert (made / "link").read_bytes() == b"x" * 1000
-    assert (made / "a" / "file").stat().st_mtime == 1000
-    assert (made / "a" / "b").is_dir()
-    assert pack(tree) == pack(tree)
-    assert pack(tmp_path / "nothing") == ABSENT
-    unpack(ABSENT, made / "a" / "b")
-    assert not (made / "a" / "b").exists()
-
-
-def test_a_start_from_a_stranger_stays_inside(tmp_path: Path) -> None:
-    data = io.BytesIO()
-    with tarfile.open(fileobj=data, mode="w:xz") as archive:
-        member = tarfile.TarInfo("../outside")
-        archive.addfile(member, io.BytesIO())
-    made = tmp_path / "made"
-    made.mkdir()
-    with pytest.raises(tarfile.OutsideDestinationError):
-        unpack(base64.b64encode(data.getvalue()).decode(), made)
-    assert not (tmp_path / "outside").exists()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,8 @@ import pytest
 from racecheck.model.errors import UsageError
 from racecheck.processes.launchers import capture, scripts
 from racecheck.targets.programs import ABSENT
-from tests.support.launching import LAUNCHED
+from tests.support.launching import LAUNCHED, environment
+from tests.support.outside import eventually
 
 
 @pytest.mark.parametrize(
@@ -94,3 +98,47 @@ def test_the_script_s_own_functions_are_ranks_wherever_it_lies(place: Path) -> N
     inside.mkdir()
     shutil.copy(place / "spawning.py", inside)
     assert capture.launch([sys.executable, "site-packages/spawning.py", "processes"], place / "out", ABSENT).ranks == 2
+
+
+DAEMON = """
+import subprocess, sys, time
+from multiprocessing import get_context
+
+def work():
+    pass
+
+if __name__ == "__main__":
+    subprocess.Popen(["sleep", sys.argv[1]], start_new_session=True)
+    if sys.argv[2:]:
+        time.sleep(60)
+    get_context("spawn").Process(target=work).start()
+"""
+
+
+def _sleeping(mark: str) -> bool:
+    """Whether a process sleeps for ``mark`` seconds."""
+    found = False
+    for each in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found = found or each.read_bytes() == f"sleep\0{mark}\0".encode()
+    return found
+
+
+def test_a_daemon_ends_with_the_launcher(place: Path) -> None:
+    (place / "daemon.py").write_text(DAEMON)
+    mark = f"9{os.getpid()}1"
+    assert capture.launch([sys.executable, "daemon.py", mark], place / "out", ABSENT).ranks == 1
+    assert not _sleeping(mark)
+
+
+def test_nothing_is_left_if_racecheck_is_killed_while_the_launcher_runs(place: Path) -> None:
+    (place / "daemon.py").write_text(DAEMON)
+    mark = f"9{os.getpid()}2"
+    capturing = "import sys; from racecheck.processes.launchers import capture; capture.capture(sys.argv[1:])"
+    process = subprocess.Popen(
+        [sys.executable, "-c", capturing, sys.executable, "daemon.py", mark, "waits"], env=environment(place)
+    )
+    assert eventually(lambda: _sleeping(mark))
+    process.kill()
+    process.wait()
+    assert eventually(lambda: not _sleeping(mark))

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from racecheck.kernel.layer import Layer
+from racecheck.kernel.real_files import real
 
 PLACES = ("/tmp", "/dev/shm", os.path.expanduser("~"), "/var/tmp")
 
@@ -23,7 +24,7 @@ def change(tree: Path, mark: str) -> None:
     with open(tree / "a", "a") as file:
         file.write("more")
     os.rename(tree / "b" / "c", tree / "moved")
-    (os.rename if os.geteuid() == 0 else shutil.move)(tree / "b", tree / "other")
+    shutil.move(tree / "b", tree / "other")  # rename(2) does it only in the layer of the machine's root
     os.unlink(tree / "link")
     os.chmod(tree / "a", 0o600)
     os.utime(tree / "moved", (1, 1))
@@ -38,18 +39,23 @@ def change(tree: Path, mark: str) -> None:
         Path("/", mark).write_text("x")
 
 
-def main(place: Path, real: Path, tree: Path, end: str) -> None:
-    layer = Layer(place, [real, place], [tree])
+def main(place: Path, kept: Path, tree: Path, end: str) -> None:
+    layer = Layer(place, [kept, place], [tree])
     os.chdir(tree)
     change(Path("."), f"mark of {place.name}")
-    (real / "kept").write_text("kept")
+    (kept / "kept").write_text("kept")
     seen = {"here": sorted(os.listdir(tree)), "cwd": os.getcwd(), "changed": layer.changed(tree)}
+    seen["held"] = [layer.holds(each) for each in (tree, tree / "no" / "such", kept, Path("/proc/self"))]
+    seen["real"] = sorted(os.listdir(real(tree)))
     if end == "killed":
         print(json.dumps(seen), flush=True)
         os.kill(os.getpid(), 9)
     os.chdir("/")
     layer.renew()
     seen["renewed"] = sorted(os.listdir(tree))
+    seen["held again"] = layer.holds(tree)
+    change(tree, f"mark of {place.name}")
+    layer.renew()
     seen["marks"] = [each for each in PLACES if Path(each, f"mark of {place.name}").exists()]
     seen["then"] = layer.changed(tree)
     if end == "lifted":

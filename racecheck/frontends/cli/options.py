@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from racecheck.kernel.real_files import real
 from racecheck.model.errors import UsageError
 from racecheck.targets.scenarios import COLLECTIVES, checked_seed
 
@@ -73,15 +74,15 @@ def output_file(*names: str, does: str) -> Callable[[F], F]:
 
 def check_output(file: Path) -> None:
     """Raise `UsageError` before time is spent, if a file that is asked for cannot be written."""
-    folder = file.absolute().parent
+    folder = real(file.absolute()).parent
     nearest = next(each for each in (folder, *folder.parents) if each.exists())
-    if file.is_dir() or not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+    if real(file).is_dir() or not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         raise UsageError(f"cannot write {file}: name a file in a writable directory")
 
 
 def check_findings(directory: Path) -> None:
     """Raise `UsageError` before a search is spent on a finding that cannot be kept."""
-    directory = directory.absolute()
-    nearest = next(each for each in (directory, *directory.parents) if each.exists())
+    directory, folder = directory.absolute(), real(directory)
+    nearest = next(each for each in (folder, *folder.parents) if each.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         raise UsageError(f"cannot write findings to {directory}: set RACECHECK_FINDINGS")

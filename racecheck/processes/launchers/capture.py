@@ -8,18 +8,17 @@ import os
 import re
 import select
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from racecheck.model.errors import UsageError
 from racecheck.processes.launchers import accelerate, scripts
+from racecheck.processes.session import guarded
 from racecheck.targets.programs import IDENTITY, Launch, code
 
 _INTERCEPT = Path(__file__).with_name("intercept")
@@ -120,8 +119,9 @@ def capture(command: Sequence[str]) -> list[Started]:
     """Start the launcher; return the ranks in order.  Raises `UsageError` with what the launcher said."""
     with tempfile.TemporaryDirectory() as place, open(f"{place}/log", "w+b") as log:
         os.mkfifo(f"{place}/news")
+        os.mkdir(f"{place}/guarded")
         process = subprocess.Popen(
-            runnable(command),
+            guarded(Path(place, "guarded"), runnable(command)),
             env=intercepting(RACECHECK_CAPTURE=place, **({"RACECHECK_SCRIPT": "1"} if scripts.is_it(command) else {})),
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -131,8 +131,7 @@ def capture(command: Sequence[str]) -> list[Started]:
         try:
             found = _await(process, Path(place), command)
         finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            process.terminate()
             process.wait()
         log.seek(0)
         said = log.read().decode(errors="replace").strip().splitlines()

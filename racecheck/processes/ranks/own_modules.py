@@ -12,6 +12,7 @@ import importlib
 import importlib.util
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -23,7 +24,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from racecheck.kernel import proc
-from racecheck.model.errors import UsageError
+from racecheck.model.errors import CannotRun, UsageError
 from racecheck.model.package import is_installed
 from racecheck.targets import resolve
 from racecheck.targets.resolve import Place
@@ -55,10 +56,12 @@ class Look:
 
 
 def look(place: Place) -> Look:
-    """Import a scenario in a process of its own; raises `UsageError` if that fails."""
+    """Import a scenario in a process of its own; raises `UsageError` if that fails, `CannotRun` if it is killed."""
     found = _told(lambda: _looked(place))
     if "usage" in found:
         raise UsageError(found["usage"])
+    if "cannot" in found:
+        raise CannotRun(found["cannot"])
     own = [Own(**each) for each in found.pop("own")]
     return Look(**found, own=own)
 
@@ -119,8 +122,10 @@ def _told(function: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     try:
         return dict(json.loads(data))
     except ValueError:
-        ended = os.waitstatus_to_exitcode(status)
-        return {"usage": f"the process that imports the scenario ended with status {ended}"}
+        what, ended = "the process that imports the scenario", os.waitstatus_to_exitcode(status)
+        if ended == -signal.SIGKILL:
+            return {"cannot": f"{what} was killed: from outside, or for want of memory"}
+        return {"usage": f"{what} ended with status {ended}"}
 
 
 @contextmanager

@@ -321,7 +321,10 @@ def _leave(function: Callable[[], int]) -> None:
 
 
 def _in_child(function: Callable[[], Any], output: str = os.devnull, timeout: float = 60.0) -> str:
-    """Run a function in a child; returns "" or the text of its exception.  After ``seconds`` it is killed."""
+    """Run a function in a child; returns "" or the text of its exception.  After ``timeout`` seconds it is killed.
+
+    Raises `CannotRun` if something else kills it.
+    """
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -339,6 +342,8 @@ def _in_child(function: Callable[[], Any], output: str = os.devnull, timeout: fl
         text = pipe.read().decode(errors="replace")
     if late:
         return f"it had not ended after {timeout:g} s"
+    if os.waitstatus_to_exitcode(status) == -signal.SIGKILL:
+        raise CannotRun("a process of the setup, or a reader, was killed: from outside, or for want of memory")
     return text or ("" if status == 0 else f"it ended with status {os.waitstatus_to_exitcode(status)}")
 
 

@@ -8,12 +8,14 @@ wakes a sleeper may be on its way.
 from __future__ import annotations
 
 import select
+import signal
 import time
 from collections.abc import Iterable
 from dataclasses import replace
 
 from racecheck.kernel import libc, proc, syscalls
 from racecheck.kernel.sleepers import Sleep, Sleepers
+from racecheck.model.errors import CannotRun
 from racecheck.model.nouns import Died
 from racecheck.processes import disk
 from racecheck.processes.session import Session
@@ -55,6 +57,7 @@ class Quiet:
         self._sleepers, self._gil, self._memory_waits = Sleepers(), gil, memory_waits
         self._children: dict[int, list[int]] = {}
         self._timed, self._now, self._events = 0, 0, -1
+        self._killed_for_memory = proc.killed_for_memory()
         self._outside = Outside(state.ranks, state.world.timeout)
         self._sound: dict[int, bytes] = {}
         self._since: dict[int, tuple[bytes, dict[int, bytes]]] = {}
@@ -187,6 +190,8 @@ class Quiet:
         return bool(ended)
 
     def _gone(self, rank: Rank, status: int) -> None:
+        if status == -signal.SIGKILL and proc.killed_for_memory() > self._killed_for_memory:
+            raise CannotRun(f"the kernel killed rank {rank.number}, or another process, for want of memory")
         hear(rank)
         rank.end(status)
         rank.clock = rank.main.clock
