@@ -22,12 +22,6 @@ settings.register_profile("fixed", derandomize=True, database=None, deadline=Non
 settings.load_profile("fixed")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Under xdist a module whose tests share something expensive has them in one worker: its mark is xdist_group."""
-    if getattr(config.option, "dist", "no") == "load":
-        config.option.dist = "loadgroup"
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Fresh seeds only where they are asked for: no other run depends on luck."""
     if "soak" in config.option.markexpr:

@@ -27,9 +27,6 @@ Read = Callable[[Path], dict[str, dict[str, Any]]]
 Ask = Callable[..., Any]
 
 
-pytestmark = pytest.mark.xdist_group("reading")
-
-
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Executor]:
     with ProcessPoolExecutor(1, get_context("spawn")) as opened:

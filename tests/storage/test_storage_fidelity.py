@@ -15,8 +15,6 @@ from racecheck.targets.scenarios import make_world
 from tests.programs import fidelity_raw
 from tests.support.fidelity import battery, differences
 
-pytestmark = pytest.mark.xdist_group("storage fidelity")
-
 NFS = {
     "renaming", "hard_links", "changes", "dots", "odd_names", "proc_paths",
 }  # fmt: skip

@@ -28,8 +28,6 @@ from tests.support.fidelity import battery, differences
 from tests.support.sample_finding import FULL
 from tests.support.targets import TARGETS
 
-pytestmark = pytest.mark.xdist_group("fidelity")
-
 HOLES = {
     "a descriptor of a watched file that is sent to another process",
     "a file handle of a watched file",

@@ -21,8 +21,6 @@ from tests.support import pictures
 from tests.support.browser import browser, showing
 from tests.support.thumbnails import MOST, SHOTS, difference, path_of, thumbnail
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 TOLD = [name for name in pictures.ALL if name != "without-trace"]
 
 
