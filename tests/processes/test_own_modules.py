@@ -12,7 +12,7 @@ import pytest
 
 from racecheck.explore.search import Report, Search, explore
 from racecheck.model.compare import first_difference
-from racecheck.model.errors import UsageError
+from racecheck.model.errors import CannotRun, UsageError
 from racecheck.model.nouns import Verdict
 from racecheck.processes.ranks import own_modules
 from racecheck.processes.session import Session
@@ -119,3 +119,24 @@ def test_modules_are_found_compiled(tmp_path: Path) -> None:
         sys.meta_path.remove(finder)
         for name in ("within", "within.part", "within.later"):
             sys.modules.pop(name, None)
+
+
+IMPORTED = """
+import os, signal, sys
+import racecheck
+
+if "racecheck.processes.ranks.zygote" in sys.modules:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+@racecheck.scenario(ranks=2)
+def never(rank):
+    pass
+"""
+
+
+@pytest.mark.usefixtures("project")
+def test_a_process_that_is_killed_while_it_imports_is_no_wrong_input(session: Session) -> None:
+    Path("killed.py").write_text(IMPORTED)
+    scenario = resolve.load("killed.py::never")
+    with pytest.raises(CannotRun, match="imports the scenario was killed: from outside, or for want of memory"):
+        session.request("import", target=scenario.reference)

@@ -193,6 +193,13 @@ def puts_back_handlers(rank: Rank) -> int:
 
 
 @scenario(ranks=2)
+def one_is_killed(rank: Rank) -> None:
+    (rank.path / str(rank.rank)).mkdir()
+    if rank.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@scenario(ranks=2)
 def dies_of_a_stack(rank: Rank) -> None:
     """Its process ends when it is asked for its stack."""
     ctypes.CDLL(None).signal(62, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -13,8 +14,9 @@ import pytest
 
 from racecheck.explore import runner
 from racecheck.invariants import judge
+from racecheck.kernel import proc
 from racecheck.model.compare import first_difference
-from racecheck.model.errors import UsageError
+from racecheck.model.errors import CannotRun, UsageError
 from racecheck.model.nouns import Died, Raised, Returned, Stopped, Verdict
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Replay
@@ -132,6 +134,20 @@ def test_a_segfault_and_an_exit_are_distinguished(session: Session) -> None:
     assert "zygote" not in crashed.output, "frames of racecheck are left out"
     assert isinstance(left, Died)
     assert (left.signal, left.status) == ("", 3)
+
+
+@pytest.mark.parametrize("killed", [0, 1])
+def test_a_rank_that_the_kernel_kills_for_memory_is_no_failure(
+    session: Session, monkeypatch: pytest.MonkeyPatch, killed: int
+) -> None:
+    """The kernel counts what it kills; other deaths by SIGKILL are the program's."""
+    numbers = count(step=killed)
+    monkeypatch.setattr(proc, "killed_for_memory", lambda: next(numbers))
+    if killed:
+        with pytest.raises(CannotRun, match="the kernel killed rank 1, or another process, for want of memory"):
+            run(session, "one_is_killed")
+    else:
+        assert [type(each) for each in run(session, "one_is_killed").results] == [Returned, Died]
 
 
 @pytest.mark.parametrize(("name", "why"), [("spins", "no progress for 1 s"), ("polls", "reached the limit of 200 ops")])
