@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from racecheck.kernel.layer import Mount, writable
+from racecheck.processes.trees import wipe
 from tests.programs.layered import PLACES
 from tests.support.outside import snapshot
 from tests.support.users import MOUNTING, USERS
@@ -38,7 +39,7 @@ def run(tree: Path, tmp_path: Path, end: str, start: Sequence[str] = ()) -> tupl
         command = [*start, sys.executable, "-m", "tests.programs.layered", place, tmp_path / "real", tree, end]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     finally:
-        subprocess.run(["rm", "-rf", place], check=True)
+        wipe(place)
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)
 

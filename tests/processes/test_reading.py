@@ -15,6 +15,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
+from enum import Enum
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -400,6 +401,26 @@ def test_what_no_metadata_names_is_left_alone(root: Path, read: Read) -> None:
 
 
 # Metadata.
+
+
+class _Early(pickle.Pickler):
+    """Pickles the members of enumerations as Python 3.11.2 does."""
+
+    def reducer_override(self, each: object) -> Any:
+        return (getattr, (type(each), each.name)) if isinstance(each, Enum) else NotImplemented
+
+
+def _pickle_early(file: str) -> None:
+    data = io.BytesIO()
+    _Early(data).dump(pickle.loads(Path(file).read_bytes()))
+    Path(file).write_bytes(data.getvalue())
+
+
+def test_metadata_of_an_early_python_is_read(ask: Ask, read: Read, root: Path) -> None:
+    before = read(root)
+    ask(_pickle_early, str(root / "ckpt" / ".metadata"))
+    assert b"getattr" in (root / "ckpt" / ".metadata").read_bytes()
+    assert read(root) == before
 
 
 def _edit(source: str, target: str, edit: str) -> None:

@@ -145,6 +145,17 @@ def _stand_ins() -> Iterator[tuple[tuple[str, str], type[Any]]]:
 
 
 _STAND_INS = dict(_stand_ins())
+_ENUMERATIONS = [each for (_, name), each in _STAND_INS.items() if name.endswith("MEM_FORMAT_ENCODING")]
+
+
+def _member(kind: object, name: object) -> object:
+    """Stand in for `getattr`, by which early releases of Python 3.11 pickle a member of an enumeration."""
+    for each in _ENUMERATIONS:
+        if kind is each:
+            return each(name)
+    raise Unreadable(f"holds builtins.getattr, {FOREIGN}")
+
+
 _LOADERS: Mapping[int, Any] = _Unpickler.dispatch
 _KEYS = (str, int, _Record)
 _REFUSED = (
@@ -164,6 +175,8 @@ class _Reader(_Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if module == "torch" and name in _TYPES:
             return f"torch.{name}"
+        if (module, name) == ("builtins", "getattr"):
+            return _member
         if (module, name) not in _STAND_INS:
             raise Unreadable(f"holds {module}.{name}, {FOREIGN}")
         return _STAND_INS[module, name]
