@@ -121,6 +121,13 @@ class TestGate:
         assert cli(*ask) == 0
         assert f"fixed: {FILE}::InPlace[kill] no-deadlock" in cli.out
 
+    def test_a_gate_that_judged_nothing_writes_no_baseline(self, cli: Cli) -> None:
+        """An empty list would say that nothing is known to be wrong."""
+        asked = ["gate", f"{FILE}::Uninstalled", *only("kill"), "--baseline", "known.json", "--update-baseline"]
+        assert cli(*asked) == 3
+        assert "racecheck: known.json was not written: this gate is UNKNOWN but for its findings" in cli.err
+        assert not Path("known.json").exists()
+
     def test_what_is_documented_is_shown_and_not_held_against_it(self, cli: Cli) -> None:
         assert cli("gate", f"{FILE}::Excused", *only("save", "kill")) == 0
         assert "not promised: the manual says: not while it is killed" in cli.out

@@ -32,7 +32,7 @@ from racecheck.gate.result import Result, data
 from racecheck.gate.running import Asked, Gate
 from racecheck.model import config
 from racecheck.model.errors import UsageError
-from racecheck.model.nouns import World
+from racecheck.model.nouns import Verdict, World
 from racecheck.report.picture.document import write
 from racecheck.report.picture.lists import href
 from racecheck.report.words import escape
@@ -139,13 +139,22 @@ def gate(
     if not result.cells and not result.interrupted and not result.wrong:
         raise UsageError("no check matches both --check and --storage: leave one out")
     if update and known is not None and not result.interrupted:
-        after = baseline.updated(before, result.comparison)
-        baseline.save(after, known)
-        result = replace(result, comparison=baseline.compare(result.cells, after))
+        result = _updated(result, before, known)
     if markdown != _STDOUT:
         say(json.dumps(data(result)) if as_json else layouts.text(pages.blocks(result)))
     _write(result, junit_, markdown, html_)
     return INTERRUPTED if result.interrupted else EXIT[result.verdict]
+
+
+def _updated(result: Result, before: Baseline, known: Path) -> Result:
+    """Write the baseline and return the result compared with it; a gate that is UNKNOWN otherwise writes none."""
+    after = baseline.updated(before, result.comparison)
+    compared = baseline.compare(result.cells, after)
+    if baseline.verdict(result.cells, compared) is Verdict.UNKNOWN:
+        _tell(f"racecheck: {known} was not written: this gate is UNKNOWN but for its findings; see the reasons below")
+        return result
+    baseline.save(after, known)
+    return replace(result, comparison=compared)
 
 
 def _write(result: Result, junit_: Path | None, markdown: Path | None, html_: Path | None) -> None:
