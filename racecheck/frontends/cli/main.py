@@ -6,6 +6,9 @@ The verdict goes to standard output, with ``--json`` as one object; everything e
 
 from __future__ import annotations
 
+import errno
+import os
+import re
 import signal
 import sys
 import traceback
@@ -19,9 +22,15 @@ from racecheck.frontends.cli.lazy import LazyGroup
 from racecheck.frontends.cli.output import EXIT, INTERRUPTED, WRONG, complain, unknown
 from racecheck.frontends.interrupts import Interrupted, as_interrupt
 from racecheck.frontends.printing import printable, say
+from racecheck.model import config
 from racecheck.model.errors import CannotRun, InternalError, UsageError
 from racecheck.model.nouns import Verdict
 from racecheck.model.package import VERSION
+
+_OF_PATHS = frozenset({
+    errno.EACCES, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EPERM, errno.EROFS
+})  # fmt: skip
+"""What the kernel says of a path that this user cannot use."""
 
 
 def entry() -> int:
@@ -48,8 +57,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return complain("interrupted", INTERRUPTED)
     except Exception as error:  # noqa: BLE001
+        if isinstance(error, OSError) and _is_of_the_user(error, sys.argv[1:] if arguments is None else arguments):
+            return complain(f"{error.filename}: {error.strerror}", WRONG)
         click.echo(printable(traceback.format_exc()), err=True)
         return complain(str(InternalError(f"{type(error).__name__}: {error}")), EXIT[Verdict.UNKNOWN])
+
+
+def _is_of_the_user(error: OSError, arguments: Sequence[str]) -> bool:
+    """Return whether an error is about a path that is in the arguments or the settings, and not one of our own."""
+    if error.errno not in _OF_PATHS or not isinstance(error.filename, str | bytes | os.PathLike):
+        return False
+    settings = config.read()
+    words = (*arguments, str(settings.findings), str(settings.runs))
+    given = [Path(os.path.abspath(part)) for word in words for part in re.split("=|::", word) if part]
+    path = Path(os.path.abspath(os.fsdecode(error.filename)))
+    return any(path.is_relative_to(each) or each.is_relative_to(path) for each in given)
 
 
 def _message(error: UsageError | click.ClickException) -> str:

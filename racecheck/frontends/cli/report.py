@@ -40,6 +40,8 @@ def report(finding: Path | None, *, every: bool, output: Path | None, as_markdow
     """Draw FINDING as one HTML file: what failed, in which order, and the directory at each step."""
     if every == (finding is not None):
         raise UsageError("name one finding or use --all, not both")
+    if finding == Path():
+        raise UsageError("name a finding: its path is empty")
     if every and as_markdown:
         raise UsageError("--markdown takes one finding: leave out --all")
     if finding is None:
