@@ -3,7 +3,7 @@
 In a private mount namespace an overlay covers every directory that can be written to, at its own path, so all paths
 stay true: absolute and relative ones, getcwd(2), links, programs.  The kernel copies a file to the layer when it is
 first changed.  ``/dev/shm`` is an empty one, the root directory itself is read-only, and a file that is a mount point
-is replaced by a copy.  Only racecheck's own directory stays real; what people are to keep is written through
+is replaced by a copy.  Only racecheck's own directory stays real; findings and pages are written through
 `racecheck.kernel.real_files`.  As an ordinary user, rename(2) of a directory from below the layer fails with EXDEV
 (overlayfs, "Renaming directories").
 """
@@ -107,7 +107,7 @@ class Layer:
         self._cover()
 
     def holds(self, path: Path) -> bool:
-        """Return whether what is written at a path goes to the layer: it, or where it would be made, is in an overlay.
+        """Return whether a write at a path goes to the layer: the file, or its nearest directory, is in an overlay.
 
         The kernel is asked which mount that is (``mnt_id`` in ``/proc/self/fdinfo``, proc(5)).
         """
@@ -123,7 +123,7 @@ class Layer:
     def _privileged(self) -> Iterator[None]:
         """Use the privileges of an ordinary user's namespace to mount, and for nothing else.
 
-        The program's ops are performed in this process, and are refused what they are refused elsewhere.
+        This process performs the program's ops, and the kernel has to refuse them the same as elsewhere.
         """
         if self._is_root:
             yield
@@ -263,7 +263,7 @@ def _handle(path: Path) -> int:
 
 
 def _handles(paths: Iterable[Path]) -> Iterator[tuple[Path, int]]:
-    """Yield paths in order, each with a descriptor; not those that this user cannot reach: no program of his can."""
+    """Yield paths in order with a descriptor each, without those that this user cannot reach: no program of his can."""
     for path in sorted(paths):
         with suppress(FileNotFoundError, PermissionError):
             yield path, _handle(path)
@@ -278,7 +278,7 @@ def _is_directory(path: Path) -> bool:
 
 
 def _mode(path: Path) -> int:
-    """Return the mode of what is at a path, 0 if this user cannot reach it."""
+    """Return the mode of a file, 0 if this user cannot reach it."""
     try:
         return os.stat(path).st_mode
     except (FileNotFoundError, PermissionError):
@@ -293,13 +293,13 @@ def _make_point(path: Path, source: str) -> None:
 
 
 def _show_only(source: str, path: Path) -> None:
-    """Show what is really at a path, read-only."""
+    """Show the real file or directory at a path, read-only."""
     namespace.mount(source, path, namespace.BIND | namespace.REC)
     _remount(path, _READ_ONLY)
 
 
 def _remount(path: Path, flags: int) -> None:
-    """Change the flags of a mount to these and those that it must keep."""
+    """Change the flags of a mount; those that an ordinary user must keep stay."""
     has = os.statvfs(path).f_flag
     kept = sum(flag for mark, flag in _LOCKED.items() if has & mark)
     namespace.mount("none", path, namespace.BIND | _REMOUNT | flags | kept)

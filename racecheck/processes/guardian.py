@@ -69,7 +69,7 @@ def empty(directory: str) -> None:
 
 
 def status_of(pid: int) -> int:
-    """Return the exit status of a child as a shell tells it, 0 for one that goes on."""
+    """Return the exit status of a child as a shell tells it, 0 while it runs."""
     ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     if ended is None:
         return 0

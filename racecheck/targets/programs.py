@@ -257,7 +257,7 @@ def unpack(start: str, directory: Path) -> None:
             each.mode &= 0o1777
         # The first releases of Python 3.10 and 3.11 have no filters; others warn of an archive without one.
         archive.extraction_filter = lambda member, _: member
-        archive.extractall(directory, members)  # noqa: S202  (what is not below the directory is refused above)
+        archive.extractall(directory, members)  # noqa: S202  (members outside the directory are refused above)
 
 
 def _stay_inside(members: Sequence[tarfile.TarInfo]) -> bool:
