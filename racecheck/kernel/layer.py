@@ -34,7 +34,10 @@ _KERNEL = frozenset({
 _CAPABILITIES = 0x20080522
 _EVERYONE = ["0", "0", "4294967295"]
 """The map of users in the first namespace, which has them all (user_namespaces(7))."""
-_LOCKED = {os.ST_NOSUID: 2, os.ST_NODEV: 4, os.ST_NOEXEC: 8, os.ST_NOATIME: 1024, os.ST_NODIRATIME: 2048, 4096: 1 << 21}
+_LOCKED = {
+    os.ST_NOSUID: 2, os.ST_NODEV: 4, os.ST_NOEXEC: 8, os.ST_NOATIME: 1024, os.ST_NODIRATIME: 2048,
+    os.ST_RELATIME: 1 << 21,
+}  # fmt: skip
 """Flags of a mount that an ordinary user must keep, as statvfs(3) tells them and as mount(2) takes them."""
 _LARGEST = 64 << 20
 """The most bytes of a file that is a mount point, and copied; a larger one is read-only."""
@@ -96,7 +99,7 @@ class Layer:
             namespace.mount(str(each), each, namespace.BIND)
         self._place = Path(f"/proc/self/fd/{_handle(place)}")  # an overlay may cover the way to it
         self._covered = writable(every)
-        self._seals_root = not any(each.path == Path("/") and each.read_only for each in every)
+        self._seals_root = os.access("/", os.W_OK)
         below = [each for each in every if any(each.path.is_relative_to(path) for path in self._covered)]
         self._copied = {
             each.path for each in below if each.kind not in _KERNEL and not each.read_only and _is_file(each.path)
@@ -202,12 +205,14 @@ class Layer:
     def changed(self, within: Path) -> list[str]:
         """Return the paths outside of the directory ``within`` that have been written, made or removed."""
         found: list[str] = []
-        for number, path in enumerate(self._below):
+        for number, (path, handle) in enumerate(self._below.items()):
             if path == _MEMORY:
                 found += [each.path for each in os.scandir(path) if not self._leads_to_real(Path(each.path))]
             elif path in self._covered:
                 made = [] if self._is_trusted else self._used
                 _changes(self._place / str(self._times) / str(number) / "upper", path, within, made, found)
+            elif path in self._copied and _stamp(path) != _stamp(Path(f"/proc/self/fd/{handle}")):
+                found.append(str(path))
         return found
 
     def _leads_to_real(self, path: Path) -> bool:
@@ -283,6 +288,12 @@ def _mode(path: Path) -> int:
         return os.stat(path).st_mode
     except (FileNotFoundError, PermissionError):
         return 0
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    """Return the size, mode and time of a file, which change when a program writes to a copy of it."""
+    status = os.stat(path)
+    return status.st_size, status.st_mode, status.st_mtime_ns
 
 
 def _make_point(path: Path, source: str) -> None:

@@ -90,10 +90,13 @@ def test_what_is_mounted_is_covered(tree: Path, tmp_path: Path, mounted: str) ->
     """At the end the program that mounted it says how it is really."""
     check = 'find . -printf "%P %m %s %T@\\n" | sort | sha256sum; cat ../b.txt'
     script = f'cp -a . ../copy; echo b > ../b.txt; {MOUNTS[mounted]}; cd "$PWD"; '
-    script += f'({check}) > ../before; "$@"; ({check}) > ../after'
+    extra = f"EXTRA={tmp_path}/a.txt" if "a.txt" in MOUNTS[mounted] else ""
+    script += f'({check}) > ../before; {extra} "$@"; ({check}) > ../after'
     _, seen = run(tree, tmp_path, "renewed", [*MOUNTING, "env", f"--chdir={tree}", "sh", "-c", script, "sh"])
     assert seen["renewed"] == ["a", "b", "link"]
     assert seen["held"][:2] == [True, True]
+    if extra:
+        assert str(tmp_path / "a.txt") in seen["changed"]
     assert (tmp_path / "after").read_text() == (tmp_path / "before").read_text()
 
 
