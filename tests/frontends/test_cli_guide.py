@@ -57,6 +57,12 @@ def test_every_invariant_has_a_section_and_its_own_words(cli: Cli) -> None:
         assert "* Repair: " in cli.out
 
 
+def test_every_invariant_of_a_check_is_explained(cli: Cli) -> None:
+    for each in {each for check in CHECKS.values() for each in check.invariants}:
+        assert cli("explain", invariants.name_of(each)) == 0, cli.err
+        assert f"Holds if: {(inspect.getdoc(each) or '').splitlines()[0]}" in cli.out
+
+
 def test_every_invariant_is_a_name_of_the_package() -> None:
     assert [each for each in invariants.ALL if getattr(racecheck, each.__name__) is not each] == []
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import combinations
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -324,21 +326,24 @@ class Saver(racecheck.Phases):
         self.check(phase("save"), world=World(storage="node-local"))
 
 
-def readme() -> dict[str, Any]:
-    """What the example defines."""
-    names = {name: phase(name) for name in ("save", "rotate", "resume")}
-    exec(block("properties", "python"), names)
-    return names
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
+    """The example of the guide, as a user copies it."""
+    place = tmp_path_factory.mktemp("example")
+    (place / "example_of_properties.py").write_text(block("properties", "python"))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(place)
+        yield importlib.import_module("example_of_properties")
 
 
-def test_the_example_of_the_readme_holds() -> None:
-    readme()["test_save"](racecheck=racecheck)
+def test_the_example_of_the_guide_holds(copied: ModuleType) -> None:
+    copied.test_save(racecheck=racecheck)
 
 
 @pytest.mark.slow
-def test_the_example_of_the_readme_finds_the_shortest_sequence() -> None:
+def test_the_example_of_the_guide_finds_the_shortest_sequence(copied: ModuleType) -> None:
     """A job that removes the newest checkpoint cannot resume."""
-    saver = readme()["Saver"]
+    saver = copied.Saver
     with pytest.raises(AssertionError, match="FileNotFoundError") as failed:
         run_state_machine_as_test(seed(SEED)(saver), settings=settings(saver.TestCase.settings, database=None))
     steps = re.findall(r"state\.(\w+)\((.*)\)", str(failed.value))

@@ -14,6 +14,7 @@ from racecheck.frontends.printing import say
 from racecheck.invariants import name_of
 from racecheck.invariants.failures import first_line
 from racecheck.model.errors import UsageError
+from racecheck.model.nouns import Invariant
 from racecheck.report.guide import written
 from racecheck.targets.suite import CHECKS
 
@@ -21,9 +22,18 @@ from racecheck.targets.suite import CHECKS
 def sections() -> dict[str, str]:
     """Return the text about each name, by the name as `plain` writes it."""
     found = {plain(name): f"{name}\n\n{text}" for name, text in written().items()}
-    holds = {name_of(each): f"Holds if: {first_line(inspect.getdoc(each) or '')}" for each in invariants.ALL}
+    holds = {name_of(each): _holds_if(each) for each in invariants.ALL}
     found |= {name: text.replace("\n\n", f"\n\n{holds[name]}\n\n", 1) for name, text in found.items() if name in holds}
-    return found | {plain(name): f"{name}\n\nA check of the gate: {each.about}." for name, each in CHECKS.items()}
+    found |= {plain(name): f"{name}\n\nA check of the gate: {each.about}." for name, each in CHECKS.items()}
+    own = {each for check in CHECKS.values() for each in check.invariants if name_of(each) not in found}
+    return found | {name_of(each): f"{name_of(each)}\n\n{_holds_if(each)}\n\n{_BY_THE_GATE}" for each in own}
+
+
+_BY_THE_GATE = "An invariant of the gate's checks (racecheck guide gate)."
+
+
+def _holds_if(invariant: Invariant) -> str:
+    return f"Holds if: {first_line(inspect.getdoc(invariant) or '')}"
 
 
 def plain(name: str) -> str:
