@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import racecheck.__main__
 from racecheck.frontends.cli import trust
 from racecheck.frontends.printing import printable
 from racecheck.model.nouns import Crash, Fault
@@ -145,6 +146,8 @@ def test_only_line_breaks_and_colours_are_printed_as_they_are() -> None:
         ({"RANK": "0", "MASTER_ADDR": "localhost", "TORCHELASTIC_RUN_ID": "none"}, []),
         ({"PYTHONPATH": "."}, ["it sets PYTHONPATH"]),
         ({"LD_PRELOAD": "a.so", "HOME": "/elsewhere"}, ["it sets HOME", "it sets LD_PRELOAD"]),
+        ({"HTTP_PROXY": "evil.example:80", "BASH_ENV": "x"}, ["it sets BASH_ENV", "it sets HTTP_PROXY"]),
+        ({"ACCELERATE_DEEPSPEED_CONFIG_FILE": "/x.json"}, ["it sets ACCELERATE_DEEPSPEED_CONFIG_FILE"]),
     ],
 )
 def test_a_launch_that_sets_what_decides_which_code_is_loaded_is_in_doubt(
@@ -153,6 +156,24 @@ def test_a_launch_that_sets_what_decides_which_code_is_loaded_is_in_doubt(
     Path("train.py").touch()
     launch = Launch(("torchrun", "train.py"), "train.py", "", (), str(Path.cwd()), environment, 2, "checkpoints")
     assert [*trust._doubts(launch)] == doubts
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "doubts"),
+    [
+        (racecheck.__main__.__file__, ("list", "/any/where/evil.py"), [
+            f"{racecheck.__main__.__file__} in {{here}} is not below the current directory",
+            "its argument /any/where/evil.py is not below the current directory",
+        ]),
+        ("train.py", ("conf.yaml", "/data/conf.yaml", "own.py", "--config=sub/own.py"), []),
+        ("train.py", ("--config=../evil.py",), ["its argument --config=../evil.py is not below the current directory"]),
+    ],
+)  # fmt: skip
+def test_a_launch_that_runs_other_files_is_in_doubt(script: str, arguments: tuple[str, ...], doubts: list[str]) -> None:
+    """What comes with racecheck, too: its command line runs whatever file its arguments name."""
+    Path("train.py").touch()
+    launch = Launch(("torchrun",), script, "", arguments, str(Path.cwd()), {}, 2, "checkpoints")
+    assert [*trust._doubts(launch)] == [each.format(here=Path.cwd()) for each in doubts]
 
 
 @pytest.mark.parametrize(("answer", "status"), [("y", 1), ("n", 2)])

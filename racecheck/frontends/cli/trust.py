@@ -20,8 +20,11 @@ from racecheck.targets.programs import Launch, Program
 from racecheck.targets.resolve import Place
 
 _OURS = Path(racecheck.__file__).resolve().parent
-_DECISIVE = ("LD_", "PYTHON", "PATH")
-"""How variables begin that decide which code is loaded; one that names a path may do so, too."""
+_OF_LAUNCHERS = (
+    "ACCELERATE_", "CUDA_VISIBLE_DEVICES", "FSDP_", "GROUP_", "KMP_", "LOCAL_", "MASTER_", "MEGATRON_LM_",
+    "OMP_NUM_THREADS", "PARALLELISM_CONFIG_", "ROLE_", "TORCHELASTIC_", "TORCH_NCCL_", "XLA_",
+)  # fmt: skip
+"""How the variables begin that torchrun and accelerate set.  One that names a path may decide which code is loaded."""
 
 
 def place_of(finding: Finding, *, changed: bool, trust: bool) -> Place:
@@ -65,15 +68,22 @@ def program_of(finding: Finding, launch: Launch, directory: Path, *, changed: bo
 def _doubts(launch: Launch) -> Iterator[str]:
     """Yield why a launch may run other code than the user's own below the current directory."""
     own = [Path(launch.file)] if launch.script else programs.files_of_module(launch)
-    if not own or not all(map(_is_near, (*own, Path(launch.directory)))):
+    if not own or not all(map(_is_below, (*own, Path(launch.directory)))):
         yield f"{launch.script or launch.module} in {launch.directory} is not below the current directory"
+    for word in launch.arguments:
+        file = Path(launch.directory, word.rpartition("=")[2])
+        if file.suffix == ".py" and not _is_below(file):
+            yield f"its argument {word} is not below the current directory"
     yield from (f"it sets {name}" for name, _ in _decisive(launch.environment))
 
 
 def _is_near(file: Path) -> bool:
     """Return whether a file is below the current directory, or comes with racecheck."""
-    real = file.resolve()
-    return real.is_relative_to(here().resolve()) or real.is_relative_to(_OURS)
+    return _is_below(file) or file.resolve().is_relative_to(_OURS)
+
+
+def _is_below(file: Path) -> bool:
+    return file.resolve().is_relative_to(here().resolve())
 
 
 def _changed(finding: Finding, what: str, again: str) -> UsageError:
@@ -89,7 +99,9 @@ def _shown(launch: Launch) -> str:
 
 
 def _decisive(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    return ((name, value) for name, value in sorted(environment.items()) if name.startswith(_DECISIVE) or "/" in value)
+    """Yield the variables, with their values, that may decide what is run: those that no launcher sets, and paths."""
+    found = sorted((name, value) for name, value in environment.items() if name not in programs.IDENTITY)
+    return ((name, value) for name, value in found if not name.startswith(_OF_LAUNCHERS) or "/" in value)
 
 
 def _allow(what: str, doubts: Sequence[str], *, trust: bool) -> None:
