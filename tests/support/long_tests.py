@@ -19,8 +19,10 @@ REASONS: dict[str, tuple[str, ...]] = {
     ),
     "a session of its own is the subject: its start, its end, what it leaves": (
         "tests/frontends/test_cli.py",
+        "tests/frontends/test_cli_streams.py",
         "tests/processes/test_doctor.py",
         "tests/processes/test_leftovers.py",
+        "tests/processes/test_session.py",
         "tests/supervisor/test_controlled.py::test_unseeded_randomness_comes_from_the_runs_seed",
         "tests/supervisor/test_recorder.py::test_in_a_session_of_another_number_too",
     ),
@@ -28,10 +30,20 @@ REASONS: dict[str, tuple[str, ...]] = {
     "real checkpoint libraries: DCP, FSDP2, accelerate, each on several ranks": (
         "scenarios/test_accelerate_save_state.py",
         "scenarios/test_dcp_node_local.py",
+        "scenarios/test_dcp_resave.py",
+        "scenarios/test_dcp_timestamped_directories.py",
         "scenarios/test_dcp_two_async_saves.py",
         "scenarios/test_dcp_writer_threads.py",
+        "scenarios/test_pytorch_async_save.py",
+        "tests/processes/test_reading.py",
         "tests/targets/test_libraries.py",
         "tests/targets/test_torch_checkpointers.py",
+    ),
+    "a search goes on until its proof, in several storage models or orders": (
+        "scenarios/test_latest_first.py",
+        "scenarios/test_publish_on_object_storage.py",
+        "scenarios/test_transformers_staging_rename.py",
+        "tests/supervisor/test_virtual_time.py",
     ),
     "a gate runs seven checks or more, and a FAIL is explained": ("tests/gate/test_gate_running.py",),
     "the explanation of a failure is the subject: tens of runs": (
@@ -56,6 +68,7 @@ REASONS: dict[str, tuple[str, ...]] = {
     "hundreds of calls and programs, under control and without": (
         "tests/explore/test_named_gaps.py",
         "tests/faults/test_faults.py",
+        "tests/report/test_damaged_findings.py",
         "tests/storage/test_storage_fidelity.py",
         "tests/supervisor/test_channels.py",
         "tests/supervisor/test_fidelity.py",
@@ -64,6 +77,7 @@ REASONS: dict[str, tuple[str, ...]] = {
         "tests/supervisor/test_signals.py",
         "tests/supervisor/test_threads.py",
         "tests/supervisor/test_timers.py",
+        "tests/targets/test_checks.py",
     ),
     "waits by the real clock are the subject": (
         "tests/processes/test_scripts.py::test_a_script_that_waits_in_a_way_of_its_own_is_not_waited_for_longer_than_needed",
