@@ -19,7 +19,7 @@ def entry() -> int:
     if status == _INTERRUPTED:
         # An interrupt within exec(), which dataclasses call, is remembered, and Python would end by SIGINT after all.
         # The next exec() forgets it (run_eval_code_obj in CPython).
-        exec("")  # noqa: S102
+        exec("")  # noqa: S102  (an empty text)
     return status
 
 

@@ -107,7 +107,7 @@ class Cover:
         self.findings, self._runs = settings.findings.absolute(), settings.runs
 
     def checked(self, watched: Path) -> Path:
-        """Return the real path of a directory to watch; raises `UsageError` for one that cannot be."""
+        """Return the real path of a directory to watch; raises `UsageError` if it cannot be watched."""
         real, here = Path(os.path.realpath(watched)), Path.cwd()
         if real == Path("/"):
             raise UsageError("--watch /: name the directory that the checkpoints go to")

@@ -268,7 +268,7 @@ def _handle(path: Path) -> int:
 
 
 def _handles(paths: Iterable[Path]) -> Iterator[tuple[Path, int]]:
-    """Yield paths in order with a descriptor each, without those that this user cannot reach: no program of his can."""
+    """Yield paths in order with a descriptor each, but none that this user cannot reach: his programs cannot either."""
     for path in sorted(paths):
         with suppress(FileNotFoundError, PermissionError):
             yield path, _handle(path)
@@ -310,7 +310,7 @@ def _show_only(source: str, path: Path) -> None:
 
 
 def _remount(path: Path, flags: int) -> None:
-    """Change the flags of a mount; those that an ordinary user must keep stay."""
+    """Change the flags of a mount, but for the flags that an ordinary user must keep."""
     has = os.statvfs(path).f_flag
     kept = sum(flag for mark, flag in _LOCKED.items() if has & mark)
     namespace.mount("none", path, namespace.BIND | _REMOUNT | flags | kept)

@@ -51,7 +51,9 @@ def test_a_directory_of_ours_with_a_name_that_is_too_long(
     assert "bug" not in alone.err
 
 
-@pytest.mark.parametrize(("file", "status"), [("mine/file", 2), ("mine", 2), ("/ours", 3)])
+@pytest.mark.parametrize(
+    ("file", "status"), [("mine/file", 2), ("mine", 2), ("/ours", 3), ("/dev/shm/racecheck-0000/x", 3)]
+)
 @pytest.mark.parametrize("number", [errno.EACCES, errno.ELOOP, errno.ENOTDIR, errno.EROFS])
 def test_an_error_of_a_path_of_the_user_is_wrong_input_and_one_of_ours_a_bug(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, number: int, file: str, status: int

@@ -51,7 +51,7 @@ def test_the_real_files_stay_as_they_are(tree: Path, tmp_path: Path, end: str, u
     status, seen = run(tree, tmp_path, end, USERS[user])
     assert status == (-9 if end == "killed" else 0)
     assert seen["here"] == ["a", "moved", "new", "second"], "it sees its own changes"
-    assert seen["real"] == ["a", "b", "link"], "and the real ones, where it asks for these"
+    assert seen["real"] == ["a", "b", "link"], "and the real files below it"
     assert seen["held"] == [True, True, False, False]
     assert seen["cwd"] == str(tree), "at the user's own path"
     assert snapshot(tree) == before

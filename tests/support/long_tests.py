@@ -17,7 +17,7 @@ REASONS: dict[str, tuple[str, ...]] = {
         "tests/frontends/test_property_tests.py",
         "tests/gate/test_gate_running.py::TestInTests",
     ),
-    "a session of its own is the subject: its start, its end, what it leaves": (
+    "the start or the end of a session is the subject": (
         "tests/frontends/test_cli.py",
         "tests/frontends/test_cli_streams.py",
         "tests/processes/test_doctor.py",

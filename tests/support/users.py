@@ -12,4 +12,4 @@ USERS: dict[str, tuple[str, ...]] = {
 """By user: the words before a command that start it as that one."""
 
 MOUNTING = ("unshare", "--mount") if os.geteuid() == 0 else USERS["root of a container"]
-"""The words before a command that may mount what it likes, for itself alone."""
+"""The words before a command that start it in a mount namespace of its own, with the right to mount."""

@@ -64,14 +64,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _is_of_the_user(error: OSError, arguments: Sequence[str]) -> bool:
-    """Return whether an error is about a path that is in the arguments or the settings, and not one of our own."""
+    """Return whether an error is about a path in the arguments, or one that leads there or to a directory of settings.
+
+    What is below those directories is racecheck's own.
+    """
     if error.errno not in _OF_PATHS or not isinstance(error.filename, str | bytes | os.PathLike):
         return False
     settings = config.read()
-    words = (*arguments, str(settings.findings), str(settings.runs))
-    given = [Path(os.path.abspath(part)) for word in words for part in re.split("=|::", word) if part]
+    given = [Path(os.path.abspath(part)) for word in arguments for part in re.split("=|::", word) if part]
     path = Path(os.path.abspath(os.fsdecode(error.filename)))
-    return any(path.is_relative_to(each) or each.is_relative_to(path) for each in given)
+    leads = any(each.is_relative_to(path) for each in (*given, settings.findings.absolute(), settings.runs.absolute()))
+    return leads or any(path.is_relative_to(each) for each in given)
 
 
 def _message(error: UsageError | click.ClickException) -> str:

@@ -99,7 +99,7 @@ def _shown(launch: Launch) -> str:
 
 
 def _decisive(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the variables, with their values, that may decide what is run: those that no launcher sets, and paths."""
+    """Yield the variables that may decide which code is run, with their values: paths, and what no launcher sets."""
     found = sorted((name, value) for name, value in environment.items() if name not in programs.IDENTITY)
     return ((name, value) for name, value in found if not name.startswith(_OF_LAUNCHERS) or "/" in value)
 
