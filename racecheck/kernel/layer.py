@@ -10,19 +10,17 @@ is replaced by a copy.  Only racecheck's own directory stays real; findings and 
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
 import stat
-import struct
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from racecheck.kernel import namespace, real_files
+from racecheck.kernel import capabilities, devices, libc, namespace, own_processes, real_files
 
-_DETACH, _READ_ONLY, _REMOUNT = 2, 1, 32
+_DETACH, _PR_SET_DUMPABLE = 2, 4
 _MEMORY = Path("/dev/shm")  # noqa: S108  (a place to cover: no file with a guessable name is made there)
 _TEMPORARY = Path("/var/tmp")  # noqa: S108  (a place to cover, likewise)
 _KERNEL = frozenset({
@@ -31,19 +29,12 @@ _KERNEL = frozenset({
     "sysfs", "tracefs",
 })  # fmt: skip
 """File systems that are the kernel's own: nobody's files are there."""
-_CAPABILITIES = 0x20080522
+_SETTINGS = (Path("/sys"), *(Path("/proc", each) for each in ("bus", "fs", "irq", "sys", "sysrq-trigger")))
+"""Where the machine is told what to do."""
 _EVERYONE = ["0", "0", "4294967295"]
 """The map of users in the first namespace, which has them all (user_namespaces(7))."""
-_LOCKED = {
-    os.ST_NOSUID: 2, os.ST_NODEV: 4, os.ST_NOEXEC: 8, os.ST_NOATIME: 1024, os.ST_NODIRATIME: 2048,
-    os.ST_RELATIME: 1 << 21,
-}  # fmt: skip
-"""Flags of a mount that an ordinary user must keep, as statvfs(3) tells them and as mount(2) takes them."""
 _LARGEST = 64 << 20
 """The most bytes of a file that is a mount point, and copied; a larger one is read-only."""
-
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +82,8 @@ class Layer:
         self._times, self._here = 0, Path.cwd()
         real_files.keep()
         namespace.enter()
+        self.is_apart = own_processes.enter()
+        self._limit()
         self._is_root = os.geteuid() == 0
         self._is_trusted = self._is_root and Path("/proc/self/uid_map").read_text().split() == _EVERYONE
         every = mounts()
@@ -100,7 +93,9 @@ class Layer:
         self._place = Path(f"/proc/self/fd/{_handle(place)}")  # an overlay may cover the way to it
         self._covered = writable(every)
         self._seals_root = os.access("/", os.W_OK)
-        below = [each for each in every if any(each.path.is_relative_to(path) for path in self._covered)]
+        # Another /proc would show the processes of others: it is left out.
+        shown = [each for each in every if each.kind != "proc"]
+        below = [each for each in shown if any(each.path.is_relative_to(path) for path in self._covered)]
         self._copied = {
             each.path for each in below if each.kind not in _KERNEL and not each.read_only and _is_file(each.path)
         }
@@ -118,6 +113,14 @@ class Layer:
         around = _mount_id(path.parent, 0) if nearest == path else _mount_id(nearest, 0)
         return {around, _mount_id(nearest, os.O_NOFOLLOW)} <= self._overlays
 
+    def _limit(self) -> None:
+        """Take out of reach what no layer can cover: the devices and the settings of the machine."""
+        capabilities.deny_machine()
+        libc.prctl(_PR_SET_DUMPABLE, 0)  # the programs may not open our descriptors, which lead to real files
+        devices.limit()
+        for path in filter(Path.exists, _SETTINGS):
+            namespace.show_read_only(str(path), path)
+
     def _cover(self) -> None:
         with self._privileged():
             self._mount_all()
@@ -131,18 +134,18 @@ class Layer:
         if self._is_root:
             yield
             return
-        _use_capabilities(effective=True)
+        capabilities.use(effective=True)
         try:
             yield
         finally:
-            _use_capabilities(effective=False)
+            capabilities.use(effective=False)
 
     def _mount_all(self) -> None:
         upper = self._place / str(self._times)
         for number, (path, handle) in enumerate(self._below.items()):
             source = f"/proc/self/fd/{handle}"
             if path == _MEMORY:
-                namespace.mount("tmpfs", path, 0, kind="tmpfs", options="mode=1777")
+                namespace.mount("tmpfs", path, namespace.NO_DEVICES, kind="tmpfs", options="mode=1777")
             elif path in self._covered:
                 own = upper / str(number)
                 for each in ("upper", "work"):
@@ -155,11 +158,17 @@ class Layer:
                 self._replace(path, source, upper / str(number))
             else:
                 _make_point(path, source)
-                namespace.mount(source, path, namespace.BIND | namespace.REC)
+                self._bind(path, source)
             self._mounted.append(path)
         if self._seals_root:
-            _remount(Path("/"), _READ_ONLY)
+            namespace.seal(Path("/"))
         os.chdir(self._here)  # not in what is below the layer
+
+    def _bind(self, path: Path, source: str) -> None:
+        if path in self._real:
+            namespace.mount(source, path, namespace.BIND | namespace.REC)
+        else:  # what is read-only already, or the kernel's
+            namespace.show_read_only(source, path)
 
     def _prepare(self, path: Path, upper: Path) -> None:
         """Make the directories that lead to those in use: the kernel cannot copy one of another user's (EOVERFLOW)."""
@@ -178,11 +187,11 @@ class Layer:
         options = [f"lowerdir={lower}", f"upperdir={upper}/upper", f"workdir={upper}/work"]
         options += ["redirect_dir=on"] if self._is_trusted else ["userxattr"]  # else a directory cannot be renamed
         try:
-            namespace.mount("overlay", path, 0, kind="overlay", options=",".join(options))
+            namespace.mount("overlay", path, namespace.NO_DEVICES, kind="overlay", options=",".join(options))
             self._overlays.add(_mount_id(path, 0))
         except OSError:
             # An ordinary user cannot cover a directory in which something is mounted: there nothing can be written.
-            _show_only(lower, path)
+            namespace.show_read_only(lower, path)
         finally:
             os.close(handle)
 
@@ -200,7 +209,7 @@ class Layer:
             _make_point(path, source)
             namespace.mount(str(own), path, namespace.BIND)
         except OSError:
-            _show_only(source, path)
+            namespace.show_read_only(source, path)
 
     def changed(self, within: Path) -> list[str]:
         """Return the paths outside of the directory ``within`` that have been written, made or removed."""
@@ -231,7 +240,7 @@ class Layer:
         self._unmount()
         if self._seals_root:
             with self._privileged():
-                _remount(Path("/"), 0)
+                namespace.seal(Path("/"), lift=True)
         os.chdir(self._here)
 
     def cover(self, used: Sequence[Path]) -> None:
@@ -303,19 +312,6 @@ def _make_point(path: Path, source: str) -> None:
         path.mkdir() if os.path.isdir(source) else path.touch()
 
 
-def _show_only(source: str, path: Path) -> None:
-    """Show the real file or directory at a path, read-only."""
-    namespace.mount(source, path, namespace.BIND | namespace.REC)
-    _remount(path, _READ_ONLY)
-
-
-def _remount(path: Path, flags: int) -> None:
-    """Change the flags of a mount, but for the flags that an ordinary user must keep."""
-    has = os.statvfs(path).f_flag
-    kept = sum(flag for mark, flag in _LOCKED.items() if has & mark)
-    namespace.mount("none", path, namespace.BIND | _REMOUNT | flags | kept)
-
-
 def _mount_id(path: Path, flags: int) -> str:
     """Return the number of the mount that a path leads to, opened with ``flags``."""
     handle = os.open(path, os.O_PATH | flags)
@@ -324,12 +320,3 @@ def _mount_id(path: Path, flags: int) -> str:
     finally:
         os.close(handle)
     return next(line for line in lines if line.startswith("mnt_id:"))
-
-
-def _use_capabilities(*, effective: bool) -> None:
-    """Make the capabilities that this process may have effective, or none of them (capget(2)); none are inherited."""
-    head, data = struct.pack("Ii", _CAPABILITIES, 0), ctypes.create_string_buffer(24)
-    _libc.capget(head, data)
-    _, permitted, _, _, more, _ = struct.unpack("6I", data.raw)
-    used = (permitted, more) if effective else (0, 0)
-    _libc.capset(head, struct.pack("6I", used[0], permitted, 0, used[1], more, 0))

@@ -177,12 +177,30 @@ def children(pid: int) -> list[int]:
         return _scan_for_children(pid)
 
 
+def ancestors(pid: int) -> list[int]:
+    """Return the processes that one descends from, the nearest first, down to 0; empty if it is gone."""
+    found: list[int] = []
+    while pid and (parent := status(pid).get("PPid")) is not None:
+        found.append(pid := int(parent))
+    return found
+
+
+def group(number: int) -> list[int]:
+    """Return the processes of a process group."""
+    return _with_field(2, number)
+
+
 def _scan_for_children(pid: int) -> list[int]:
+    return _with_field(1, pid)
+
+
+def _with_field(index: int, value: int) -> list[int]:
+    """Return the processes with this in a field of their ``stat``, counted from the state (proc_pid_stat(5))."""
     found = []
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             with suppress(*_GONE, ValueError):
                 stat = read(f"/proc/{entry}/stat")
-                if int(stat[stat.rindex(b")") + 2 :].split()[1]) == pid:
+                if int(stat[stat.rindex(b")") + 2 :].split()[index]) == value:
                     found.append(int(entry))
     return found

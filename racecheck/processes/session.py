@@ -99,6 +99,11 @@ class Slot:
         """Return whether a program is watched at the path of its own directory."""
         return self._layer is not None
 
+    @property
+    def is_apart(self) -> bool:
+        """Return whether a program sees no process outside of its run."""
+        return self._layer is not None and self._layer.is_apart
+
     def changed_outside(self) -> list[str]:
         """Return what the last run wrote outside the watched directory, into the layer."""
         return self._layer.changed(self.watched) if self._layer is not None else []
@@ -456,12 +461,15 @@ def _is_ours(pid: int, slot: Path) -> bool:
     return False
 
 
-def guarded(directory: Path, command: Sequence[str]) -> list[str]:
+def guarded(directory: Path, command: Sequence[str], *, alone: bool = False) -> list[str]:
     """Return a command that runs another one below a guardian (`racecheck.processes.guardian`).
 
     The guardian ends with this process or with the command, kills all that it has started, and empties the directory.
+    ``alone``: the command sees no other process, and cannot mount anything, if the guardian inherits the right to mount
+    (`racecheck.kernel.capabilities.inherited`).
     """
-    return [sys.executable, "-I", "-S", str(_GUARDIAN), str(os.getpid()), str(directory), *command]
+    words = [str(os.getpid()), str(directory), "alone" if alone else ""]
+    return [sys.executable, "-I", "-S", str(_GUARDIAN), *words, *command]
 
 
 def environment() -> dict[str, str]:

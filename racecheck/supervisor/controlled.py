@@ -115,6 +115,8 @@ class Supervisor:
             state.ledger.note(announced_ops.CONDITION)
         if self._session.slot.is_covered and not any(isinstance(event, Op) for event in state.trace):
             state.ledger.hole("a program that does nothing in the watched directory")
+        if self._session.slot.is_covered and not self._session.slot.is_apart:
+            state.ledger.note("processes outside of the run can be seen: this machine allows no other /proc")
         if outside := self._session.slot.changed_outside():
             others = f" and {len(outside) - 1} more" * (len(outside) > 1)
             state.ledger.note(f"thrown away, not real: what was written to {outside[0]}{others}")

@@ -9,6 +9,7 @@ import io
 import json
 import os
 import tarfile
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
@@ -142,7 +143,7 @@ def save(launch: Launch, directory: Path, resumed: Launch | None = None) -> Path
     try:
         there = real(path)
         there.parent.mkdir(parents=True, exist_ok=True)
-        part = there.with_suffix(f".{os.getpid()}")
+        part = there.with_suffix(f".{uuid.uuid4().hex}")
         part.write_text(json.dumps(data, indent=1) + "\n")
         part.replace(there)
     except OSError as error:

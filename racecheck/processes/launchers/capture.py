@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from racecheck.kernel import capabilities
 from racecheck.model.errors import UsageError
 from racecheck.processes.launchers import accelerate, scripts
 from racecheck.processes.session import guarded
@@ -120,14 +121,17 @@ def capture(command: Sequence[str]) -> list[Started]:
     with tempfile.TemporaryDirectory() as place, open(f"{place}/log", "w+b") as log:
         os.mkfifo(f"{place}/news")
         os.mkdir(f"{place}/guarded")
-        process = subprocess.Popen(
-            guarded(Path(place, "guarded"), runnable(command)),
-            env=intercepting(RACECHECK_CAPTURE=place, **({"RACECHECK_SCRIPT": "1"} if scripts.is_it(command) else {})),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+        with capabilities.inherited():
+            process = subprocess.Popen(
+                guarded(Path(place, "guarded"), runnable(command), alone=True),
+                env=intercepting(
+                    RACECHECK_CAPTURE=place, **({"RACECHECK_SCRIPT": "1"} if scripts.is_it(command) else {})
+                ),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
         try:
             found = _await(process, Path(place), command)
         finally:

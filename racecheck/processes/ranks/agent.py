@@ -34,7 +34,7 @@ from pathlib import Path
 from types import FrameType, MappingProxyType, ModuleType, TracebackType
 from typing import Any, SupportsFloat, SupportsIndex
 
-from racecheck.kernel import libc, seccomp, syscalls, vdso
+from racecheck.kernel import capabilities, libc, seccomp, syscalls, vdso
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Died, Frame, Raised, RankResult, Returned
 from racecheck.model.package import is_installed
@@ -461,6 +461,8 @@ def settle(job: Job, rank: int) -> None:
     """Make a forked process a rank's: its session (as torchrun starts it), its environment, its output, its seeds."""
     os.setsid()
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if job.program and os.geteuid() == 0:
+        capabilities.give_up_mounting()
     per_node = job.ranks // job.nodes
     scratch = Path(job.scratch) / str(rank // per_node)
     host_names.settle(rank // per_node, job.nodes)

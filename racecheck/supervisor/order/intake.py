@@ -15,7 +15,7 @@ from racecheck.kernel.syscalls import number
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Weights
 from racecheck.processes import stacks
-from racecheck.supervisor.calls import bookkeeping, tsc_frequency
+from racecheck.supervisor.calls import bookkeeping, signals, tsc_frequency
 from racecheck.supervisor.calls.answers import answer, reply
 from racecheck.supervisor.calls.perform import CARRY_ON, Answer
 from racecheck.supervisor.effects.timers import Timers
@@ -187,6 +187,9 @@ class Intake:
         state.unseen.ask(request)
         self._check_credentials(request)
         result = self._timers.arm(request) if request.call.family == "timer" else None
+        if request.call.family == "kill" and signals.leaves_run(request):
+            state.ledger.hole(signals.LEAVES)
+            result = Answer(errno=errno.EPERM)
         if result is None:
             result = bookkeeping.at_once(request, state.ledger, state.randomness(task.name))
         if result is None and request.call.treatment is Treatment.REFUSE:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
 import struct
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
+from racecheck.kernel.real_files import real
 from racecheck.kernel.signature import Role
 from racecheck.supervisor.calls import connections
 from racecheck.supervisor.calls.bookkeeping import RECORD_LOCKS
@@ -140,6 +143,10 @@ class Channels:
         name = _unix_name(request)
         if name:
             self._meet(SENT, name, request)
+            if _is_of_a_process_outside(name, request):
+                self._ledger.note(
+                    f"refused: a connect to {os.fsdecode(name)}, where a process outside of the run listens"
+                )
 
     def send(self, request: Request) -> None:
         """Look for descriptors in a message: the receiver gets them where the filter does not see them."""
@@ -175,6 +182,19 @@ def _unix_name(request: Request) -> bytes:
     if len(raw) < 3 or struct.unpack_from("H", raw)[0] != socket.AF_UNIX:
         return b""
     return raw[2:] if not raw[2] else raw[2:].split(b"\0")[0]
+
+
+def _is_of_a_process_outside(name: bytes, request: Request) -> bool:
+    """Return whether a layer covers a socket: an overlay has another inode, to which nobody is bound."""
+    if name.startswith(b"\0"):
+        return False
+    path = Path(os.readlink(f"/proc/{request.task.process.pid}/cwd"), os.fsdecode(name))
+    try:
+        shown, original = os.stat(path), os.stat(real(path))
+    except OSError:
+        return False
+    is_covered = stat.S_ISSOCK(original.st_mode) and shown.st_dev != original.st_dev
+    return is_covered and shown.st_ctime_ns == original.st_ctime_ns
 
 
 def _is_datagram(request: Request) -> bool:
