@@ -1,6 +1,7 @@
 """Known findings.  They do not fail a build; new findings do; those that are gone are reported.
 
-The file is JSON, with a line for each: ``CHECKPOINTER[check] invariant``.
+The file is JSON, with a line for each: ``CHECKPOINTER[check] invariant: function (file), error``.  What follows the
+colon identifies the defect (`racecheck.gate.defects`): another one that breaks the same invariant is new.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from typing import cast
 
 from racecheck.explore import findings
 from racecheck.explore.findings import Format
-from racecheck.gate.cells import Cell
+from racecheck.gate.cells import Broken, Cell
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Verdict
 
-FORMAT = Format("racecheck-baseline", 1, "a baseline", "recreate it with racecheck gate --update-baseline")
+FORMAT = Format("racecheck-baseline", 2, "a baseline", "recreate it with racecheck gate --update-baseline")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +51,16 @@ def save(baseline: Baseline, path: Path) -> None:
 def compare(cells: Sequence[Cell], baseline: Baseline) -> Comparison:
     """Return what is new, known and fixed.
 
-    Fixed is what its check has judged again, as PASS or as FAIL for other reasons.  Of what was not judged, or was
-    UNKNOWN, nothing is said.
+    Fixed is what its check has judged again, if the invariant held there.  Of what was not judged, or was UNKNOWN,
+    nothing is said, nor of one of several defects that break an invariant.
     """
-    found = [*dict.fromkeys(line for cell in cells if cell.is_held for line in _lines(cell))]
+    found = [*dict.fromkeys(line(cell, each) for cell in cells if cell.is_held for each in cell.broken)]
     judged = {f"{cell.target} {name}" for cell in cells if cell.verdict is not Verdict.UNKNOWN for name in cell.asked}
+    holds = judged - {*map(_invariant, found)}
     return Comparison(
-        new=tuple(line for line in found if line not in baseline.known),
-        known=tuple(line for line in found if line in baseline.known),
-        fixed=tuple(line for line in baseline.known if line in judged and line not in found),
+        new=tuple(each for each in found if each not in baseline.known),
+        known=tuple(each for each in found if each in baseline.known),
+        fixed=tuple(each for each in baseline.known if _invariant(each) in holds),
     )
 
 
@@ -81,5 +83,12 @@ def verdict(cells: Sequence[Cell], comparison: Comparison) -> Verdict:
     return max(judged, default=Verdict.PASS) if held else Verdict.UNKNOWN
 
 
-def _lines(cell: Cell) -> list[str]:
-    return [f"{cell.target} {each.invariant}" for each in cell.broken]
+def line(cell: Cell, broken: Broken) -> str:
+    """Return the line for a finding."""
+    return ": ".join(filter(None, (f"{cell.target} {broken.invariant}", broken.defect)))
+
+
+def _invariant(known: str) -> str:
+    """Return the part of a line that names the invariant: no name of an invariant has a colon."""
+    target, bracket, rest = known.rpartition("] ")
+    return f"{target}{bracket}{rest.partition(': ')[0]}"

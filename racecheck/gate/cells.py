@@ -18,11 +18,15 @@ _SHORT = ("never reached: ", NO_TIME, SCANT)
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """An invariant that does not hold: how that was first seen, and the file of the finding ("" if none was kept)."""
+    """An invariant that does not hold: how that was first seen, and the file of the finding ("" if none was kept).
+
+    ``defect`` identifies what breaks it (`racecheck.gate.defects`); two defects are two of these.
+    """
 
     invariant: str
     message: str
     finding: str = ""
+    defect: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,11 @@ class Cell:
         versions = sorted(self.versions.items(), key=lambda each: (each[0] == "torch", each[0]))
         own = ", ".join(f"{name} {each.partition('+')[0]}".rstrip() for name, each in versions)
         return f"{self.checkpointer} ({own})"
+
+    @property
+    def violated(self) -> str:
+        """Name each invariant that does not hold."""
+        return ", ".join(dict.fromkeys(each.invariant for each in self.broken))
 
     @property
     def exhaustive(self) -> bool:

@@ -15,6 +15,7 @@ from racecheck.explore.runner import Progress, run_once
 from racecheck.explore.search import Report, Search, explained, explore
 from racecheck.gate import plan, trial
 from racecheck.gate.cells import NO_TIME, SCANT, Broken, Cell
+from racecheck.gate.defects import defect
 from racecheck.gate.plan import Budget
 from racecheck.gate.subjects import Subject
 from racecheck.invariants import name_of
@@ -128,9 +129,9 @@ class Judging:
         fresh = self._attempt(lambda session, tell: explained(session, search, report, tell), check, note)
         if isinstance(fresh, str) or fresh.verdict is not Verdict.FAIL:
             return done
-        again = {each.invariant: each for each in _broken(fresh)}
-        broken = tuple(again.get(each.invariant, each) for each in cell.broken)
-        return replace(done, broken=broken, text=_text(fresh), seconds=cell.seconds + fresh.seconds)
+        return replace(
+            done, broken=_retold(cell.broken, fresh), text=_text(fresh), seconds=cell.seconds + fresh.seconds
+        )
 
     def _explored(self, check: Check, budget: Budget, note: str) -> Cell:
         search = self._search(check, budget)
@@ -224,11 +225,26 @@ def _text(report: Report) -> str:
     return search_text(report, report.schedules, Page())
 
 
+def _retold(broken: Sequence[Broken], explained: Report) -> tuple[Broken, ...]:
+    """Return what is broken, with what the explanation of the first failing run says of each invariant of that run.
+
+    Its smallest run may have another decisive op; the defect is the one that was found.
+    """
+    first = {each.violation.invariant: each for each in reversed(explained.violations)}
+    retold = []
+    for each in broken:
+        fresh = first.pop(each.invariant, None)
+        finding = shown_path(fresh.finding) if fresh is not None and fresh.finding is not None else each.finding
+        retold.append(each if fresh is None else replace(each, message=fresh.violation.message, finding=finding))
+    return tuple(retold)
+
+
 def _broken(report: Report) -> tuple[Broken, ...]:
-    """Return each invariant that does not hold, as it was first seen."""
-    found: dict[str, Broken] = {}
+    """Return each invariant that does not hold, once for each defect that breaks it, as it was first seen."""
+    found: dict[tuple[str, str], Broken] = {}
     for each in (*report.violations, *(one for ending in report.endings for one in ending.violations)):
         name = each.violation.invariant
+        what = defect(each.violation, each.outcome) if each.outcome is not None else ""
         finding = shown_path(each.finding) if each.finding is not None else ""
-        found.setdefault(name, Broken(name, each.violation.message, finding))
+        found.setdefault((name, what), Broken(name, each.violation.message, finding, what))
     return tuple(found.values())

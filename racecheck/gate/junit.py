@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
-from racecheck.gate.baseline import Comparison
+from racecheck.gate.baseline import Comparison, line
 from racecheck.gate.cells import Cell
 from racecheck.model.nouns import Verdict
 
@@ -47,7 +47,7 @@ def _end(case: ET.Element, cell: Cell, comparison: Comparison) -> None:
         _add(case, "skipped", f"not promised: {cell.against}; seen: {said}", "")
     elif cell.verdict is Verdict.UNKNOWN:
         _add(case, "error", said, "")
-    elif all(f"{cell.target} {each.invariant}" in comparison.known for each in cell.broken):
+    elif all(line(cell, each) in comparison.known for each in cell.broken):
         _add(case, "skipped", f"known: {said}", "")
     else:
         _add(case, "failure", said, cell.text)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from racecheck.gate import baseline, matrix
-from racecheck.gate.cells import TOO_LITTLE, Broken, Cell
+from racecheck.gate.cells import TOO_LITTLE, Cell
 from racecheck.gate.matrix import LEGEND, MARKS, PART, Entry, Kind, Table
 from racecheck.gate.result import Result
 from racecheck.model.nouns import Verdict
@@ -141,7 +141,7 @@ def _checks(cells: Sequence[Cell]) -> Grid:
     def row(cell: Cell) -> tuple[Item, ...]:
         kind: Kind = "not held" if cell.against else "exhausted" if cell.exhaustive else _KINDS[cell.verdict]
         kind = "fail" if cell.verdict is Verdict.FAIL and not cell.against else kind
-        broken = ", ".join(each.invariant for each in cell.broken) or cell.why
+        broken = cell.violated or cell.why
         part = PART * (kind == "budget" and cell.is_part)
         finding = next(filter(None, (each.finding for each in cell.broken)), "")
         return (
@@ -179,8 +179,7 @@ def _found(result: Result) -> Iterator[Block]:
         yield Line(f"{cell.row}, {cell.check}: {CHECKS[cell.check].about}")
         if cell.against:
             yield Line(f"not promised: {cell.against}", level=1)
-        for each in cell.broken:
-            yield from _broken(cell, each, result)
+        yield from _broken(cell, result)
         for why in cell.reasons:
             yield Line(why, level=1)
         yield Line("run again: ", f"racecheck run '{cell.target}'{_options(result)}", level=1)
@@ -197,12 +196,19 @@ def _is_stood(check: Check) -> bool:
     return check.name in applicable(controls.Recipe) and not reason_against(controls.Recipe, check)
 
 
-def _broken(cell: Cell, broken: Broken, result: Result) -> Iterator[Block]:
-    known = "known, " if f"{cell.target} {broken.invariant}" in result.comparison.known else ""
-    yield Line(f"{known}{broken.invariant}: {matrix.expected(broken.invariant)}", level=1)
-    yield Line(f"seen: {broken.message}", level=2)
-    if broken.finding:
-        yield Line("replay: ", replay_command(broken.finding, cell.target), level=2, finding=broken.finding)
+def _broken(cell: Cell, result: Result) -> Iterator[Block]:
+    """Return each invariant that does not hold, with what was seen of each defect."""
+    last = ""
+    for each in cell.broken:
+        known = "known, " if baseline.line(cell, each) in result.comparison.known else ""
+        what = f"{known}{each.invariant}: {matrix.expected(each.invariant)}"
+        if what != last:
+            yield Line(what, level=1)
+        last = what
+        place = f" [{each.defect}]" if each.defect else ""
+        yield Line(f"seen: {each.message}{place}", level=2)
+        if each.finding:
+            yield Line("replay: ", replay_command(each.finding, cell.target), level=2, finding=each.finding)
 
 
 def _doubted(result: Result) -> Iterator[Block]:

@@ -130,5 +130,5 @@ def line(cell: Cell) -> str:
     """Return the result of a check, in a line."""
     verdict = f"{cell.verdict.name} (not promised)" if cell.broken and cell.against else cell.verdict.name
     claim = "; ".join(["every interleaving", *cell.claim.conditions]) if cell.exhaustive else str(cell.claim)
-    grounds = ", ".join(each.invariant for each in cell.broken) or cell.why or claim
+    grounds = cell.violated or cell.why or claim
     return f"{cell.target}  {verdict}  {count(cell.schedules, 'schedule')}, {cell.seconds:.1f} s; {grounds}"

@@ -26,7 +26,7 @@ from racecheck.gate.judging import Terms
 from racecheck.gate.subjects import Subject, fingerprint
 from racecheck.model.errors import UsageError
 
-FORMAT = Format("racecheck-gate", 4, "a gate's cells", "remove it, or use --fresh")
+FORMAT = Format("racecheck-gate", 5, "a gate's cells", "remove it, or use --fresh")
 _LONGEST = 100
 _ALL, _ONE, _LOCK = "gate.json", "gate-{}-{}.json", "gate.lock"
 

@@ -145,6 +145,17 @@ class TestBaseline:
             "mine[error] recovers", "mine[kill] old-survives", "mine[kill] recovers", "mine[load] recovers",
         )  # fmt: skip
 
+    def test_each_defect_of_an_invariant_has_a_line(self) -> None:
+        torn, gone = (
+            Broken("recovers", "no", defect=each) for each in ("save (a.py), EOFError", "unlink in save (a.py)")
+        )
+        known = Baseline(("mine[kill] recovers: save (a.py), EOFError", "mine[kill] recovers: load (a.py)"))
+        found = baseline.compare([replace(cell("kill", FAIL, "recovers"), broken=(torn, gone))], known)
+        assert found.new == ("mine[kill] recovers: unlink in save (a.py)",)
+        assert found.known == ("mine[kill] recovers: save (a.py), EOFError",)
+        assert found.fixed == (), "the invariant does not hold: nothing is said of a defect that was not seen"
+        assert baseline.compare([cell("kill")], known).fixed == known.known
+
     def test_what_is_not_held_against_it_is_not_found(self) -> None:
         assert baseline.compare([cell("kill", FAIL, "recovers", against="documented")], Baseline()) == Comparison()
 

@@ -115,11 +115,35 @@ class TestGate:
         assert cli.err == "racecheck: no baseline at known.json: create it with racecheck gate --update-baseline\n"
         assert cli(*ask, "--update-baseline") == 0
         known = json.loads(Path("known.json").read_text())
-        assert f"{FILE}::InPlace[kill] recovers" in known["known"]
+        assert f"{FILE}::InPlace[kill] recovers{TORN}" in known["known"]
         known["known"].append(f"{FILE}::InPlace[kill] no-deadlock")
         Path("known.json").write_text(json.dumps(known))
         assert cli(*ask) == 0
         assert f"fixed: {FILE}::InPlace[kill] no-deadlock" in cli.out
+
+    def test_another_defect_that_breaks_the_same_invariants_is_new(self, cli: Cli) -> None:
+        """A class is repaired; then it has another defect: it removes the only checkpoint before it writes one.
+
+        This process imports a file once, so each version has a name of its own, also in the baseline.
+        """
+        repaired = "fresh = path.with_suffix('.tmp')\n        fresh.write_text(text)\n        fresh.replace(path)"
+        lines = {"first": "path.write_text(text)", "other": f"path.unlink(missing_ok=True)\n        {repaired}"}
+
+        def gated_as(name: str, *more: str) -> tuple[int, str]:
+            Path(f"{name}.py").write_text(FILE.read_text().replace("path.write_text(text)", lines[name], 1))
+            if Path("known.json").exists():
+                renamed = re.sub("first|other", name, Path("known.json").read_text())
+                Path("known.json").write_text(renamed)
+            status = cli("gate", f"{name}.py::InPlace", *only("kill"), "--baseline", "known.json", *more)
+            return status, Path("known.json").read_text()
+
+        new = "other.py::InPlace[kill] old-survives: unlink in write (other.py)"
+        status, known = gated_as("first", "--update-baseline")
+        assert (status, "old-survives: write (first.py)" in known) == (0, True)
+        status, known = gated_as("other")
+        assert (status, new in known) == (1, False)
+        status, known = gated_as("other", "--update-baseline")
+        assert (status, new in known) == (0, True)
 
     def test_a_gate_that_judged_nothing_writes_no_baseline(self, cli: Cli) -> None:
         """An empty list would say that nothing is known to be wrong."""
@@ -307,6 +331,8 @@ def _not_for_good(self: Judging) -> str:
     return _TRY(self)
 
 
+TORN = ": write (gated.py), unreadable"
+"""What identifies the defect of `gated.InPlace`."""
 _SUITE = """
 import racecheck
 from gated import InPlace
@@ -329,11 +355,11 @@ class TestInTests:
 
     def test_what_is_known_does_not_fail(self) -> None:
         name = "tests.programs.gated:InPlace[kill]"
-        known = baseline.Baseline((f"{name} no-deadlock", f"{FILE}::InPlace[kill] recovers"))
+        known = baseline.Baseline((f"{name} no-deadlock", f"{FILE}::InPlace[kill] recovers{TORN}"))
         baseline.save(known, Path("known.json"))
         with pytest.raises(AssertionError, match=r"(?s)1 new finding; 1 known finding; .*known, recovers: "):
             racecheck.check_checkpointer(gated.InPlace, checks=["kill"], baseline="known.json")
-        baseline.save(baseline.Baseline((*known.known, f"{name} old-survives")), Path("known.json"))
+        baseline.save(baseline.Baseline((*known.known, f"{name} old-survives{TORN}")), Path("known.json"))
         with pytest.warns(match=r"fixed: tests.programs.gated:InPlace\[kill\] no-deadlock: remove it"):
             (found,) = racecheck.check_checkpointer(gated.InPlace, checks=["kill"], baseline=Path("known.json"))
         assert found.verdict is Verdict.FAIL
@@ -343,7 +369,7 @@ class TestInTests:
     @pytest.mark.slow
     def test_what_is_known_does_not_fail_a_class(self, pytester: pytest.Pytester) -> None:
         baseline.save(
-            baseline.Baseline(("gated:InPlace[kill] no-deadlock", "gated:InPlace[kill] recovers")),
+            baseline.Baseline(("gated:InPlace[kill] no-deadlock", f"gated:InPlace[kill] recovers{TORN}")),
             pytester.path / "known.json",
         )
         pytester.makepyfile(gated=FILE.read_text(), test_mine="""
@@ -357,9 +383,9 @@ class TestInTests:
             """)  # fmt: skip
         done = run_pytest(pytester, "test_mine.py")
         done.assert_outcomes(passed=1, failed=1)
-        done.stdout.fnmatch_lines(["new: gated:InPlace?kill? old-survives"])
+        done.stdout.fnmatch_lines([f"new: gated:InPlace?kill? old-survives{TORN}"])
         known = json.loads((pytester.path / "known.json").read_text())
-        known["known"].append("gated:InPlace[kill] old-survives")
+        known["known"].append(f"gated:InPlace[kill] old-survives{TORN}")
         (pytester.path / "known.json").write_text(json.dumps(known))
         done = run_pytest(pytester, "test_mine.py")
         done.assert_outcomes(passed=2, warnings=1)
@@ -369,7 +395,10 @@ class TestInTests:
         self, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Wherever pytest is called; what is fixed is said as the line is in the file."""
-        lines = [f"inner/gated.py::InPlace[kill] {each}" for each in ("no-deadlock", "old-survives", "recovers")]
+        lines = [
+            f"inner/gated.py::InPlace[kill] {each}"
+            for each in ("no-deadlock", f"old-survives{TORN}", f"recovers{TORN}")
+        ]
         baseline.save(baseline.Baseline(tuple(lines)), pytester.path / "known.json")
         pytester.makeini("[pytest]")
         inner = pytester.mkdir("inner")
