@@ -121,11 +121,14 @@ class TestGate:
         assert cli(*ask) == 0
         assert f"fixed: {FILE}::InPlace[kill] no-deadlock" in cli.out
 
-    def test_another_defect_that_breaks_the_same_invariants_is_new(self, cli: Cli) -> None:
+    def test_another_defect_that_breaks_the_same_invariants_is_new(
+        self, cli: Cli, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """A class is repaired; then it has another defect: it removes the only checkpoint before it writes one.
 
         This process imports a file once, so each version has a name of its own, also in the baseline.
         """
+        monkeypatch.setattr(plan, "explaining", lambda **_: 0.0)
         repaired = "fresh = path.with_suffix('.tmp')\n        fresh.write_text(text)\n        fresh.replace(path)"
         lines = {"first": "path.write_text(text)", "other": f"path.unlink(missing_ok=True)\n        {repaired}"}
 
