@@ -35,6 +35,7 @@ from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hin
 
 from racecheck.explore import former_names
 from racecheck.explore.evidence import Evidence
+from racecheck.kernel import given_files
 from racecheck.kernel.real_files import real
 from racecheck.model import package
 from racecheck.model.errors import UsageError
@@ -48,7 +49,6 @@ VERSION = 8
 _OLDEST = 7
 _IDENTITY = 7
 """The version in which the inputs of a run were last written otherwise: a newer format does not change an address."""
-_LARGEST = 256 << 20
 _TAGGED = frozenset({*get_args(Event), *get_args(RankResult)})
 _LONGEST_NAME = 200
 _EXPANDED = 3
@@ -265,24 +265,23 @@ class Format:
     def load(self, path: Path, kind: Any) -> Any:
         """Return the value of this ``kind`` in a file; raises `UsageError` with its path and what is wrong with it."""
         try:
-            there = real(path)
-            if not there.is_file():
-                raise UsageError("no such file: use the path that racecheck run printed")
-            if there.stat().st_size > _LARGEST:
-                raise UsageError(f"not {self.noun}: it has more than {_LARGEST >> 20} MiB")
-            return self.decode(there.read_text("utf-8"), kind)
+            text = given_files.read(path).decode()
+        except FileNotFoundError:
+            raise UsageError(f"{path}: no such file: use the path that racecheck run printed") from None
         except OSError as error:
             raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
         except UnicodeDecodeError:
             raise UsageError(f"{path}: not {self.noun}: it is not text; {self.hint}") from None
+        try:
+            return self.decode(text, kind)
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from None
 
     def decode(self, text: str, kind: Any) -> Any:
         """Return the value of this ``kind`` in a text; raises `UsageError`: one line that says what to do."""
         try:
-            data = json.loads(text, object_pairs_hook=_object)
-        except (ValueError, RecursionError) as error:
+            data = given_files.parse(text, pairs=_object)
+        except ValueError as error:
             raise UsageError(f"not {self.noun}: not JSON: {error}; {self.hint}") from None
         if type(data) is not dict or data.pop("format", None) != self.name:
             raise UsageError(f'not {self.noun}: "format" is not "{self.name}"; {self.hint}')

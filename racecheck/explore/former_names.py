@@ -20,12 +20,12 @@ MODULES: Mapping[str, str] = {
 _NAMES = {f"racecheck.{old}": f"racecheck.{new}" for old, new in MODULES.items()}
 _NAMES |= {f"{old.replace('.', '/')}.py": f"{new.replace('.', '/')}.py" for old, new in _NAMES.items()}
 _FORMER = re.compile(rf"(?<![\w-])({'|'.join(map(re.escape, sorted(_NAMES, reverse=True)))})(?=[.:]|$)")
-_NAMING = frozenset({"bases", "file", "known", "target", "type"})
+_NAMING = frozenset({"bases", "file", "target", "type"})
 """Keys whose values name classes, modules or source files.  What a run wrote or printed stays as it is."""
 
 
 def current(data: Any) -> Any:
-    """Return the JSON data of a finding, search, baseline or gate with today's names of racecheck's own modules."""
+    """Return the JSON data of a finding, search or gate with today's names of racecheck's own modules."""
     if isinstance(data, dict):
         return {key: _renamed(each) if key in _NAMING else current(each) for key, each in data.items()}
     return [current(each) for each in data] if isinstance(data, list) else data

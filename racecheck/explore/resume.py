@@ -1,6 +1,7 @@
 """A search that was cut short, on disk: where DPOR stood and the results of its runs, so that it can be continued.
 
 Like a finding the file is versioned JSON, read strictly, and good for the world and the scenario that it was made with.
+What it says of its runs is believed: take one only from where you would take the verdict from.
 """
 
 from __future__ import annotations
@@ -122,6 +123,8 @@ def load(path: Path, scenario: Reference, world: World, seed: str) -> Cut:
     ):
         if theirs != ours:
             raise UsageError(f"{path} is a search {what}: drop --resume, or use the same scenario, world and seed")
+    if not found.progress.left:  # no search is kept that has nothing left to try
+        raise UsageError(f"{path}: damaged search: nothing is left to try in it; {FORMAT.hint}")
     return found
 
 

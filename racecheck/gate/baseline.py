@@ -38,7 +38,7 @@ class Comparison:
 
 def load(path: Path) -> Baseline:
     """Read a baseline; raises `UsageError` for a file that is missing or no baseline."""
-    if not path.is_file():
+    if not path.exists():
         raise UsageError(f"no baseline at {path}: create it with racecheck gate --update-baseline")
     return cast("Baseline", FORMAT.load(path, Baseline))
 

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
+from racecheck.kernel import given_files
 from racecheck.model.errors import CannotRun, UsageError
 from racecheck.targets import resolve
 from racecheck.targets.scenarios import Scenario
@@ -63,8 +64,16 @@ def files(paths: Sequence[str]) -> list[Path]:
 def _below(directory: Path) -> Iterator[Path]:
     for path in directory.rglob("*.py"):
         hidden = any(part.startswith(".") for part in path.relative_to(directory).parts)
-        if not hidden and path.name != "conftest.py" and b"racecheck" in path.read_bytes():
+        if not hidden and path.name != "conftest.py" and b"racecheck" in _content(path):
             yield path
+
+
+def _content(path: Path) -> bytes:
+    """Return the content of a file below a directory, empty for what is none."""
+    try:
+        return given_files.read(path)
+    except UsageError:
+        return b""
 
 
 @contextmanager

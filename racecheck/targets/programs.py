@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from racecheck.invariants import DEFAULT, nothing_outside
+from racecheck.kernel import given_files
 from racecheck.kernel.real_files import real
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Verdict, World
@@ -162,7 +163,7 @@ def load(path: Path) -> Program:
 @cache
 def _load(path: Path, changed: int) -> Program:
     del changed
-    return Program(*decode(json.loads(path.read_text()), path))
+    return Program(*decode(given_files.parse(given_files.read(path).decode()), path))
 
 
 def decode(data: Any, path: Path) -> tuple[Launch, Path, Launch | None]:

@@ -10,6 +10,7 @@ import os
 import platform
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass, replace
 from enum import EnumMeta
@@ -411,12 +412,22 @@ def test_what_cannot_be_loaded_is_a_usage_error_with_its_path(tmp_path: Path) ->
     with large.open("wb") as file:
         file.truncate(256 * 1024**2 + 1)
     os.mkfifo(tmp_path / "pipe")
-    for name in ("missing", ".", "pipe", "binary", "large", "x" * 300):
+    (tmp_path / "endless").symlink_to("/dev/zero")
+    (tmp_path / "waits").symlink_to("/proc/kmsg")
+    for name in ("missing", ".", "pipe", "endless", "waits", "binary", "large", "x" * 300):
         with pytest.raises(UsageError) as caught:
             load(tmp_path / name)
         assert str(caught.value).startswith(f"{tmp_path / name}: ")
     with pytest.raises(UsageError, match="more than 256 MiB"):
         load(large)
+
+
+def test_a_finding_with_more_values_than_any_has_is_refused_before_they_fill_the_memory() -> None:
+    begun = time.monotonic()
+    assert "it has more than 2,000,000 values" in refusal(
+        '{"format":"racecheck-finding","a":[' + "[]," * 3_000_000 + "1]}"
+    )
+    assert time.monotonic() - begun < 5
 
 
 # Around it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
@@ -23,13 +24,17 @@ from tests.support.toy_searches import runs
 
 SCENARIO, WORLD = Reference("a/test_it.py::it", "5" * 64), World(ranks=3)
 PROGRAM = toys.random_program(Random(1006), 800)
+SEEDS = (
+    1001, 1002, 1003, 1004, 1006, 1009, 1011, 1012, 1013, 1014, 1016, 1017, 1020, 1021, 1022, 1023, 1024, 1025, 1026, 1028
+)  # fmt: skip
+"""Of programs with several traces: of others nothing is left to go on with."""
 
 
 def kept(strategy: DPOR, directory: Path) -> Path:
     return resume.save(resume.cut(SCENARIO, WORLD, "0", (), strategy.progress), directory)
 
 
-@pytest.mark.parametrize("seed", range(1000, 1020))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_in_two_parts_it_finds_what_it_finds_in_one(tmp_path: Path, seed: int) -> None:
     program = toys.random_program(Random(seed), 800)
     whole = DPOR(storage.make(WORLD))
@@ -69,6 +74,7 @@ def test_another_search_is_refused(tmp_path: Path) -> None:
         (lambda text: text.replace('"WRITE"', '"SCRIBBLE"'), "expected one of 'READ', 'ADD', 'WRITE'"),
         (lambda text: text.replace('\\"entry\\"', "entry"), "its footprints cannot be read"),
         (lambda text: text.replace('"chosen"', '"taken"'), "chosen: missing"),
+        (lambda text: json.dumps({**json.loads(text), "nodes": []}), "damaged search: nothing is left to try in it"),
     ],
 )
 def test_a_damaged_file_is_one_line(tmp_path: Path, change: Callable[[str], str], says: str) -> None:
@@ -82,7 +88,7 @@ def test_a_damaged_file_is_one_line(tmp_path: Path, change: Callable[[str], str]
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("seed", range(1000, 1010))
+@pytest.mark.parametrize("seed", SEEDS[:10])
 def test_a_run_that_is_interrupted_is_run_again(tmp_path: Path, seed: int) -> None:
     """Its races have not been looked at: to count it would leave out what they lead to."""
     program = toys.random_program(Random(seed), 800)

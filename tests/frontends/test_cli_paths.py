@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from pathlib import Path
 
 import pytest
 
@@ -69,3 +70,23 @@ def test_an_error_of_a_path_of_the_user_is_wrong_input_and_one_of_ours_a_bug(
 def test_an_empty_path(cli: Cli) -> None:
     assert cli("report", "") == 2
     assert cli.err == "racecheck: name a finding: its path is empty\n"
+
+
+@pytest.mark.parametrize("words", [("replay",), ("report",), ("run",), ("gate", "torch-rename", "--baseline")])
+def test_a_file_that_cannot_be_what_it_is_given_as(cli: Cli, words: tuple[str, ...]) -> None:
+    """It is not waited for, and does not fill the memory."""
+    os.mkfifo("pipe.json")
+    Path("endless.json").symlink_to("/dev/zero")
+    Path("deep.json").write_text('{"format": "racecheck-launch", "version": 1, "a": ' + "[" * 100_000 + "]" * 100_000)
+    for name, why in (("pipe", "no regular file"), ("endless", "no regular file"), ("deep", "nested too deeply")):
+        assert cli(*words, f"{name}.json") == 2
+        assert why in cli.err
+        assert len(cli.err.splitlines()) == 1
+
+
+def test_a_list_of_a_directory_leaves_out_what_is_no_file(cli: Cli) -> None:
+    Path("below").mkdir()
+    os.mkfifo("below/test_pipe.py")
+    Path("below/test_endless.py").symlink_to("/dev/zero")
+    assert cli("list", "below") == 0
+    assert "no scenarios in below" in cli.err + cli.out
