@@ -25,7 +25,8 @@ from tests.support.toy_searches import runs
 SCENARIO, WORLD = Reference("a/test_it.py::it", "5" * 64), World(ranks=3)
 PROGRAM = toys.random_program(Random(1006), 800)
 SEEDS = (
-    1001, 1002, 1003, 1004, 1006, 1009, 1011, 1012, 1013, 1014, 1016, 1017, 1020, 1021, 1022, 1023, 1024, 1025, 1026, 1028
+    1001, 1002, 1003, 1004, 1006, 1009, 1011, 1012, 1013, 1014, 1016, 1017, 1020, 1021, 1022, 1023, 1024, 1025, 1026,
+    1028,
 )  # fmt: skip
 """Of programs with several traces: of others nothing is left to go on with."""
 
