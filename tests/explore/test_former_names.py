@@ -55,8 +55,6 @@ def test_a_finding_from_before_the_move_is_read_with_todays_names() -> None:
 
 def test_a_baseline_that_does_not_identify_defects_has_to_be_made_again(tmp_path: Path) -> None:
     path = tmp_path / "baseline.json"
-    path.write_text(
-        json.dumps({"format": "racecheck-baseline", "version": 1, "known": ["a[kill] recovers"]})
-    )
+    path.write_text(json.dumps({"format": "racecheck-baseline", "version": 1, "known": ["a[kill] recovers"]}))
     with pytest.raises(UsageError, match=r"version 1 is older .*recreate it with racecheck gate --update-baseline"):
         baseline.load(path)
