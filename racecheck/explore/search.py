@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -56,7 +55,7 @@ _PASS = Judgement(Verdict.PASS)
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A violation, the outcome that shows it, and the file of its finding.
+    """A violation, the outcome that shows it, and the file of its finding, or why that could not be kept (``unkept``).
 
     There is no outcome of what was found before the search was cut.
     """
@@ -64,6 +63,7 @@ class Found:
     violation: Violation
     outcome: Outcome | None
     finding: Path | None = None
+    unkept: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -703,7 +703,8 @@ def _explained(
 class Foreseen:
     """The conclusions from one passing run; ``prediction`` is None, for the ``reasons``, if there is no such run.
 
-    ``findings`` are the files of the confirmed races, by the race's place in the prediction.
+    ``findings`` are the files of the confirmed races, by the race's place in the prediction; ``unkept`` says why others
+    have none.
     """
 
     target: str
@@ -713,6 +714,7 @@ class Foreseen:
     seconds: float
     coverage: Coverage
     reasons: Sequence[str] = ()
+    unkept: str = ""
 
 
 def foresee(session: Session, search: Search, progress: Progress | None = None) -> Foreseen:
@@ -740,13 +742,16 @@ def foresee(session: Session, search: Search, progress: Progress | None = None) 
         first.outcome, partial(exploration.attempt, search.world), search.invariants, model, goes_on=goes_on
     )
     findings: dict[int, Path] = {}
+    unkept = ""
     for number, race in enumerate(prediction.races):
         if race.verdict == "confirmed" and race.outcome is not None:
             kept = _keep(search, race.outcome, judge(race.outcome, search.invariants), number)
-            findings |= {number: kept[0].finding} if kept and kept[0].finding is not None else {}
+            if kept and kept[0].finding is not None:
+                findings[number] = kept[0].finding
+            unkept = next((each.unkept for each in kept), unkept)
     untried = any(each.verdict == "untried" for each in prediction.races)
     verdict = Verdict.FAIL if prediction.confirmed else Verdict.UNKNOWN if untried else Verdict.PASS
-    return Foreseen(first.target, verdict, prediction, findings, exploration.seconds, first.coverage)
+    return Foreseen(first.target, verdict, prediction, findings, exploration.seconds, first.coverage, unkept=unkept)
 
 
 def _merge(one: Judgement, other: Judgement) -> Judgement:
@@ -770,12 +775,15 @@ def _keep(
     """Store the finding of a failing run, in a file of its own unless there is a ``path`` for it."""
     if not judgement.violations:
         return ()
+    why = ""
     if search.findings is not None:
-        with suppress(UsageError):  # a FAIL must not get lost because its finding cannot be stored
+        try:
             finding = _finding(search, outcome, judgement, number, explanation)
             evidence = gather(outcome, number + 1, claim, explanation, repaired)
             path = save(replace(finding, evidence=evidence), search.findings, path)
-    return tuple(Found(violation, outcome, path) for violation in judgement.violations)
+        except UsageError as error:  # a FAIL must not get lost because its finding cannot be stored
+            why = str(error)
+    return tuple(Found(violation, outcome, path, why if path is None else "") for violation in judgement.violations)
 
 
 def _finding(

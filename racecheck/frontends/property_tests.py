@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import cache, partial
 from itertools import count, takewhile
@@ -316,13 +316,15 @@ def _choices(outcome: Outcome) -> str:
 def _judge(trial: Trial, invariants: Sequence[Invariant], findings: Path | None, html: Path | None = None) -> Report:
     """Return the outcome of a run; raises the error that stands for its verdict, unless it is a PASS."""
     judgement = judge(_with_saved(trial), invariants)
-    path = None
+    path, why = None, ""
     if judgement.violations and findings and (trial.is_asked_again or not currently_in_test_context()):
-        with suppress(UsageError):  # a FAIL must not get lost because its finding cannot be stored
+        try:
             path = record.save(_finding(trial, invariants, judgement), findings)
+        except UsageError as error:  # a FAIL must not get lost because its finding cannot be stored
+            why = str(error)
     if path is not None and html is not None:
         write(path, html)
-    report = _report(trial, judgement, path)
+    report = _report(trial, [Found(each, trial.outcome, path, why) for each in judgement.violations], judgement)
     if report.verdict is Verdict.PASS:
         return report
     text = search_text(report, 1, Page(shutil.get_terminal_size((120, 24)).columns))
@@ -346,13 +348,12 @@ def _with_saved(trial: Trial) -> Outcome:
     return replace(outcome, weights=(*saved, *outcome.weights))
 
 
-def _report(trial: Trial, judgement: Judgement, finding: Path | None) -> Report:
+def _report(trial: Trial, found: Sequence[Found], judgement: Judgement) -> Report:
     outcome, what = trial.outcome, trial.what
     return Report(
         target=what.scenario.target, verdict=judgement.verdict, world=what.world, seed=what.seed, strategy="given",
         schedules=1, distinct_schedules=1, seconds=outcome.seconds, ops=outcome.coverage.ops,
-        violations=[Found(each, outcome, finding) for each in judgement.violations], reasons=judgement.reasons,
-        coverage=outcome.coverage, outcome=outcome,
+        violations=found, reasons=judgement.reasons, coverage=outcome.coverage, outcome=outcome,
     )  # fmt: skip
 
 

@@ -21,12 +21,14 @@ class Broken:
     """An invariant that does not hold: how that was first seen, and the file of the finding ("" if none was kept).
 
     ``defect`` identifies what breaks it (`racecheck.gate.defects`); two defects are two of these.
+    ``unkept`` says why its finding could not be kept.
     """
 
     invariant: str
     message: str
     finding: str = ""
     defect: str = ""
+    unkept: str = ""
 
 
 @dataclass(frozen=True, slots=True)

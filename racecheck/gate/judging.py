@@ -246,5 +246,5 @@ def _broken(report: Report) -> tuple[Broken, ...]:
         name = each.violation.invariant
         what = defect(each.violation, each.outcome) if each.outcome is not None else ""
         finding = shown_path(each.finding) if each.finding is not None else ""
-        found.setdefault((name, what), Broken(name, each.violation.message, finding, what))
+        found.setdefault((name, what), Broken(name, each.violation.message, finding, what, each.unkept))
     return tuple(found.values())

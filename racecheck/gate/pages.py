@@ -209,6 +209,8 @@ def _broken(cell: Cell, result: Result) -> Iterator[Block]:
         yield Line(f"seen: {each.message}{place}", level=2)
         if each.finding:
             yield Line("replay: ", replay_command(each.finding, cell.target), level=2, finding=each.finding)
+        elif each.unkept:
+            yield Line(f"no finding was kept: {each.unkept}", level=2)
 
 
 def _doubted(result: Result) -> Iterator[Block]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -299,7 +300,10 @@ class Session:
             log, path = str(slot.output / "setup"), str(slot.watched)
             answer = self.request("setup", target=target, path=path, output=log, timeout=world.timeout)
             if answer["failed"]:
-                raise UsageError(f"the setup of {target} failed: {answer['failed'].strip().splitlines()[-1]}")
+                why = answer["failed"].strip().splitlines()[-1]
+                if os.strerror(errno.ENOSPC) in why:
+                    raise CannotRun(f"the setup of {target} failed: {why}; free space there, or set RACECHECK_RUNS")
+                raise UsageError(f"the setup of {target} failed: {why}")
             age(slot.watched, started)
             slot.keep(target)
         slot.spread(world)

@@ -62,6 +62,6 @@ def write_text(text: str, path: Path, finding: Path | None = None) -> None:
     try:
         there = real(path)
         there.parent.mkdir(parents=True, exist_ok=True)
-        there.write_text(text, encoding="utf-8")
+        there.write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}; name another file with -o") from None

@@ -187,8 +187,8 @@ def prediction_text(found: Foreseen, page: Page) -> str:
     said = f"{_size(outcome.world, outcome)}; {found.seconds:.1f} s; from one passing run: not a proof"
     lines = [_headline(found.verdict, said, "", page), "", render_prediction(found.prediction, width=page.width)]
     lines += ["", coverage_text(found.coverage)]
-    for path in dict.fromkeys(found.findings.values()):
-        lines.append(_replay_line(path, found.target))
+    lines += [_replay_line(path, found.target) for path in dict.fromkeys(found.findings.values())]
+    lines += [f"No finding was kept: {escape(found.unkept)}"] * bool(found.unkept)
     broken = [each.invariant for race in found.prediction.confirmed for each in race.violations]
     return "\n".join([*lines, *_meaning(found.verdict, broken, found.reasons)])
 
@@ -267,6 +267,8 @@ def _announced(report: Report) -> list[Found]:
 def _findings(found: Sequence[Found]) -> Iterator[str]:
     for path in dict.fromkeys(each.finding for each in found if each.finding):
         yield f"{_INDENT}Finding: {shown_path(path)}"
+    for why in dict.fromkeys(each.unkept for each in found if each.unkept):
+        yield f"{_INDENT}No finding was kept: {escape(why)}"
 
 
 def _passed(report: Report) -> str:
@@ -507,6 +509,7 @@ def _violation_data(found: Found) -> dict[str, Any]:
         "message": found.violation.message,
         "ranks": list(found.violation.ranks),
         "finding": shown_path(found.finding) if found.finding else None,
+        **({"unkept": found.unkept} if found.unkept else {}),
     }
 
 

@@ -13,7 +13,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -272,7 +271,7 @@ WRONG = [
     ("run FILE::racing --mode free --strategy random", "--strategy has no effect in free mode"),
     ("run FILE::racing --frobnicate", "No such option"),
     ("replay nothing.json", "nothing.json: no such file"),
-    ("replay directory", "directory: no such file"),
+    ("replay directory", "directory: no regular file"),
     ("replay foreign.json", "foreign.json: not a finding"),
     ("replay syntax.py", "syntax.py: not a finding: not JSON"),
     ("replay foreign.json --times 0", "0 is not in the range"),
@@ -671,7 +670,7 @@ def test_a_failed_rank_gets_no_advice_to_declare_saves(verdict: Verdict, advised
     ],
 )
 def test_a_report_ends_with_what_explains_it(verdict: Verdict, reason: str, name: str) -> None:
-    found = SimpleNamespace(violation=Violation("no-file-errors", "m"), outcome=None, finding=None)
+    found = Found(Violation("no-file-errors", "m"), None)
     violations = [found] if verdict is Verdict.FAIL else []
     text = search_text(report(verdict=verdict, reasons=[reason] if reason else [], violations=violations), 9, Page())
     last = text.splitlines()[-1]
@@ -686,7 +685,7 @@ def test_colour_is_on_the_verdict_alone() -> None:
 
 
 def test_a_finding_elsewhere_is_shown_with_its_whole_path(tmp_path: Path) -> None:
-    found = SimpleNamespace(violation=Violation("i", "m"), outcome=None, finding=Path("/elsewhere/f.json"))
+    found = Found(Violation("i", "m"), None, Path("/elsewhere/f.json"))
     text = search_text(report(violations=[found]), 9, Page())
     assert text.endswith(
         "Finding: /elsewhere/f.json\n\nReplay:  racecheck replay /elsewhere/f.json\n"

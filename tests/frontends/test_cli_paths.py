@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from racecheck import World
+from racecheck.explore import search
+from racecheck.model.errors import CannotRun, UsageError
+from racecheck.processes.session import Session
 from racecheck.targets import listing
 from tests.support.command_line import FILE, Cli
+from tests.support.launching import environment
 
 pytestmark = pytest.mark.usefixtures("project")
 
@@ -90,3 +98,47 @@ def test_a_list_of_a_directory_leaves_out_what_is_no_file(cli: Cli) -> None:
     Path("below/test_endless.py").symlink_to("/dev/zero")
     assert cli("list", "below") == 0
     assert "no scenarios in below" in cli.err + cli.out
+
+
+def test_a_failure_whose_finding_cannot_be_kept_says_why(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise UsageError("cannot write to there: No space left on device; set RACECHECK_FINDINGS")
+
+    monkeypatch.setattr(search, "save", full)
+    assert cli("run", SCENARIO) == 1
+    assert "No finding was kept: cannot write to there: No space left on device" in cli.out
+    assert cli("run", SCENARIO, "--json") == 1
+    (found,) = json.loads(cli.out)["violations"]
+    assert (found["finding"], found["unkept"].partition(":")[0]) == (None, "cannot write to there")
+
+
+def test_a_finding_that_is_too_large_for_the_limit_of_files(tmp_path: Path) -> None:
+    """The kernel ends a process for that, unless the process ignores the signal."""
+    command = f"ulimit -f 1; exec {sys.executable} -m racecheck run {SCENARIO} --explain 0"
+    done = subprocess.run(
+        ["bash", "-c", command], env=environment(tmp_path / "findings"), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "No finding was kept: cannot write to " in done.stdout
+    assert "File too large" in done.stdout
+
+
+@pytest.mark.parametrize(("number", "says"), [(errno.ENOSPC, "No space left"), (errno.EMFILE, "Too many open files")])
+def test_what_the_machine_lacks_is_unknown_and_no_bug(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, number: int, says: str
+) -> None:
+    def lacking(*_: object) -> None:
+        raise OSError(number, os.strerror(number), "/dev/shm/racecheck-0/output")
+
+    monkeypatch.setattr(listing, "files", lacking)
+    assert cli("list", "--json") == 3
+    (reason,) = json.loads(cli.out)["reasons"]
+    assert reason.startswith(f"/dev/shm/racecheck-0/output: {says}")
+    assert "bug" not in cli.err
+
+
+def test_a_full_workspace(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = {"failed": "Traceback\nOSError: [Errno 28] No space left on device: 'a'"}
+    monkeypatch.setattr(session, "request", lambda *_, **__: failed)
+    with pytest.raises(CannotRun, match="No space left on device: 'a'; free space there, or set RACECHECK_RUNS"):
+        session.make_ready("a.py::prepared", World(ranks=1))

@@ -17,8 +17,9 @@ import racecheck
 from racecheck.explore.current_session import Sessions
 from racecheck.frontends.cli import gate
 from racecheck.gate import baseline, plan, running
-from racecheck.gate.cells import Cell
-from racecheck.gate.judging import Judging
+from racecheck.gate.cells import Broken, Cell
+from racecheck.gate.judging import Judging, Terms
+from racecheck.gate.result import Result
 from racecheck.gate.subjects import Subject
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Verdict
@@ -492,3 +493,15 @@ def test_the_controller_imports_no_torch() -> None:
 def test_the_help_says_what_each_check_does(cli: Cli) -> None:
     assert cli("gate", "--help") == 0
     assert all(check.about in cli.out for check in CHECKS.values() if len(check.about) < 60)
+
+
+def test_text_that_no_file_can_hold_is_written_as_escapes(tmp_path: Path) -> None:
+    """Of a kept cell that somebody has changed, or of a name that is not UTF-8."""
+    broken = Broken("recovers", "an \ud800 in it", "f\udcff.json", "save (\udcff.py)")
+    found = Cell(
+        "mi\ud800ne", "kill", "shared", {"torch": "2\udcff"}, Verdict.FAIL, ("recovers",), (broken,), schedules=1,
+        text="\ud800",
+    )  # fmt: skip
+    paths = [tmp_path / name for name in ("a.xml", "a.md", "a.html")]
+    gate._write(Result((found,), baseline.compare([found], baseline.Baseline()), Terms(), 1.0), *paths)
+    assert all("recovers" in path.read_text("utf-8") for path in paths)

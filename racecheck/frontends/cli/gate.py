@@ -170,7 +170,7 @@ def _write(result: Result, junit_: Path | None, markdown: Path | None, html_: Pa
         elif path is not None:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text(), encoding="utf-8")
+                path.write_text(text(), encoding="utf-8", errors="backslashreplace")
             except OSError as error:
                 raise UsageError(f"cannot write {path}: {error.strerror}") from None
 

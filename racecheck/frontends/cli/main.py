@@ -31,6 +31,10 @@ _OF_PATHS = frozenset({
     errno.EACCES, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EPERM, errno.EROFS
 })  # fmt: skip
 """What the kernel says of a path that this user cannot use."""
+_OF_THE_MACHINE = frozenset({
+    errno.EAGAIN, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC
+})  # fmt: skip
+"""What it says where something is full, or a limit is reached."""
 
 
 def entry() -> int:
@@ -44,6 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Nothing that goes wrong with racecheck itself may look like a FAIL, which is status 1.
     """
+    words = sys.argv[1:] if arguments is None else arguments
+    as_json = "--json" in words
     try:
         with as_interrupt(signal.SIGTERM):
             return int(commands.main(arguments, prog_name="racecheck", standalone_mode=False) or 0)
@@ -51,14 +57,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return complain(_message(error), WRONG)
     except CannotRun as error:
         data = {"verdict": Verdict.UNKNOWN.name, "reasons": [str(error)]}
-        return unknown(data, as_json="--json" in (sys.argv[1:] if arguments is None else arguments))
+        return unknown(data, as_json=as_json)
     except Interrupted as far:
         return complain(str(far), INTERRUPTED)
     except (click.Abort, KeyboardInterrupt):
         return complain("interrupted", INTERRUPTED)
     except Exception as error:  # noqa: BLE001
-        if isinstance(error, OSError) and _is_of_the_user(error, sys.argv[1:] if arguments is None else arguments):
+        if isinstance(error, OSError) and _is_of_the_user(error, words):
             return complain(f"{error.filename}: {error.strerror}", WRONG)
+        if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
+            reason = f"{error.filename or 'this machine'}: {error.strerror}; free some, or set RACECHECK_RUNS"
+            return unknown({"verdict": Verdict.UNKNOWN.name, "reasons": [reason]}, as_json=as_json)
         click.echo(printable(traceback.format_exc()), err=True)
         return complain(str(InternalError(f"{type(error).__name__}: {error}")), EXIT[Verdict.UNKNOWN])
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -309,9 +308,11 @@ def _keep_cut(report: Report, directory: Path | None) -> Path | None:
     """Keep a search that has more to try."""
     if report.cut is None or directory is None:
         return None
-    with suppress(UsageError):
+    try:
         return saved.save(report.cut, directory)
-    return None
+    except UsageError as error:
+        complain(f"the search was not kept, so it cannot be resumed: {error}", 0)
+        return None
 
 
 def _skews(given: Sequence[str]) -> tuple[float, ...]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from racecheck.kernel import capabilities
-from racecheck.model.errors import UsageError
+from racecheck.model.errors import CannotRun, UsageError
 from racecheck.processes.launchers import accelerate, scripts
 from racecheck.processes.session import guarded
 from racecheck.targets.programs import IDENTITY, Launch, code
@@ -118,7 +118,7 @@ def check(command: Sequence[str]) -> None:
 
 def capture(command: Sequence[str]) -> list[Started]:
     """Start the launcher; return the ranks in order.  Raises `UsageError` with what the launcher said."""
-    with tempfile.TemporaryDirectory() as place, open(f"{place}/log", "w+b") as log:
+    with _temporary_directory() as place, open(f"{place}/log", "w+b") as log:
         os.mkfifo(f"{place}/news")
         os.mkdir(f"{place}/guarded")
         with capabilities.inherited():
@@ -145,6 +145,13 @@ def capture(command: Sequence[str]) -> list[Started]:
     if scripts.is_it(command) and process.returncode and not found[0].starts:
         raise UsageError(f"{' '.join(command)} failed before it started a rank: {_last(said)}")
     return found
+
+
+def _temporary_directory() -> tempfile.TemporaryDirectory[str]:
+    try:
+        return tempfile.TemporaryDirectory()
+    except FileNotFoundError as error:
+        raise CannotRun(f"{error.strerror}: the workspace is full? Free space there, or set RACECHECK_RUNS") from None
 
 
 def _last(said: Sequence[str]) -> str:
