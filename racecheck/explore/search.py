@@ -7,6 +7,7 @@ follows would mean anything, and the verdict is UNKNOWN.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,7 +26,7 @@ from racecheck.explore.runner import Progress, confirm, run_free, run_once, warm
 from racecheck.invariants import UNJUDGED, all_shards_present, judge, name_of, wants_contents
 from racecheck.invariants.series import count
 from racecheck.model.compare import effect, fingerprint
-from racecheck.model.errors import CannotRun, InternalError, UsageError
+from racecheck.model.errors import CannotRun, InternalError, OutOfTime, UsageError
 from racecheck.model.nouns import Coverage, Invariant, Judgement, Outcome, Tried, Verdict, Violation, World
 from racecheck.processes.session import Session
 from racecheck.scheduling import parts, strategies
@@ -135,7 +136,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """The scenario to explore, and how far: ``schedules`` runs, and no new run after ``seconds`` (0: no limit).
+    """The scenario to explore, and how far: ``schedules`` runs, and no longer than ``seconds`` (0: no limit).
 
     Runs before a cut do not count.  ``keep_going``: also after a violation, and ``until``: but for
     one of this invariant, by its name; ``earlier`` is a search that was cut short,
@@ -485,7 +486,8 @@ class _Exploration:
         if self.interrupted:
             why = [f"interrupted after {runs} of {most} schedules"]
         elif not runs:
-            why = ["no schedule was run"]
+            limit = f" to its end in {self.search.seconds:g} s" if self.search.seconds else ""
+            why = [f"no schedule was run{limit}"]
         elif not self.judged.reasons:  # else the search may have ended before it came to where a fault hits
             counted = zip(self.search.world.faults, self.fired, strict=True)
             why = [f"never reached: {faults.text(each)}" for each, times in counted if not times]
@@ -572,10 +574,14 @@ def explore(
 
 
 def _carry_out(exploration: _Exploration, progress: Progress | None) -> None:
+    seconds = exploration.search.seconds
     try:
-        if not exploration.search.free:
-            exploration.rehearse()
-        exploration.run(progress)
+        with exploration.session.limited(time.monotonic() + seconds if seconds else math.inf):
+            if not exploration.search.free:
+                exploration.rehearse()
+            exploration.run(progress)
+    except OutOfTime:
+        exploration.strategy.abandon()
     except (CannotRun, InternalError) as error:
         exploration.stop(error)
 

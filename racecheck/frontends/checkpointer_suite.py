@@ -142,7 +142,7 @@ def _known(subject: Subject, path: str | Path | None) -> Mapping[str, str]:
     known = {}
     for line in baselines.load(root / path).known:
         target, bracket, rest = line.partition("[")
-        file, _, name = target.partition("::")
+        file, _, name = target.rpartition("::")
         is_own = name == subject.kind.__qualname__ and (root / file).resolve() == own
         known[line] = f"{subject.name if is_own else target}{bracket}{rest}"
     return known

@@ -32,6 +32,10 @@ class InternalError(RacecheckError):
         return f"{super().__str__()} (this is a bug in racecheck: please report it)"
 
 
+class OutOfTime(BaseException):
+    """A run has taken longer than its search may take."""
+
+
 def is_interrupt(error: BaseException | None) -> bool:
     """Return whether an error is Ctrl-C's, also where the clean-up after it failed."""
     while error is not None:

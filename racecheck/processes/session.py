@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import math
 import os
 import select
 import shutil
@@ -14,8 +15,8 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from racecheck.processes.epoch import APART
 from racecheck.processes.file_digests import SLOT
 from racecheck.processes.ranks.agent import SHOWN, Job
 from racecheck.processes.trees import age, wipe
+from racecheck.targets import resolve
 
 _GUARDIAN = Path(__file__).with_name("guardian.py")
 _SERVE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from racecheck.processes.ranks.zygote import main; "
@@ -236,6 +238,7 @@ class Session:
         self._known: frozenset[str] = frozenset()
         self._tried: set[str] = set()
         self.imported: set[str] = set()
+        self.until = math.inf
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket = ours
         call = f"{_SERVE}main({theirs.fileno()})"
@@ -248,6 +251,15 @@ class Session:
             env={**os.environ, **environment(), "RACECHECK_SLOT": str(self.slot.path)},
         )
         theirs.close()
+
+    @contextmanager
+    def limited(self, until: float) -> Iterator[None]:
+        """Let no run go on after a moment of `time.monotonic`: it raises `OutOfTime`."""
+        before, self.until = self.until, until
+        try:
+            yield
+        finally:
+            self.until = before
 
     def wait(self) -> None:
         """Return when the zygote is ready; raises `CannotRun` if it never will be."""
@@ -275,7 +287,7 @@ class Session:
 
     def job(self, target: str, world: World, seed: str, *, controlled: bool, recovering: bool = False) -> Job:
         """Return what the ranks of a world are to do; raises `UsageError` for a world that cannot be controlled."""
-        if target.partition("::")[0].endswith(".json") and not self.slot.is_covered:
+        if resolve.is_program(target) and not self.slot.is_covered:
             raise UsageError(f"{target} is a program: run it with racecheck run, which covers this machine's files")
         if controlled and world.backend == "nccl":
             raise UsageError("NCCL cannot be controlled (its waits spin): add --mode free, or use gloo")

@@ -46,13 +46,18 @@ def load(target: str) -> Scenario:
     Raises `UsageError` if there is no such file, module or scenario, or if importing it fails.
     """
     if is_program(target):
-        return programs.load(Path(target.partition("::")[0]))
+        return programs.load(Path(file_of(target)))
     return find(place(target))
+
+
+def file_of(target: str) -> str:
+    """Return the file that a target names, the whole target if it names none; a directory may have "::" in its name."""
+    return target.rpartition("::")[0] or target
 
 
 def is_program(target: str) -> bool:
     """Return whether a target is the file of a launch command."""
-    return target.partition("::")[0].endswith(".json")
+    return file_of(target).endswith(".json")
 
 
 def place(target: str) -> Place:
@@ -120,7 +125,7 @@ def _checkpointers_in(module: ModuleType) -> list[str]:
 def _place(meant: str, target: str) -> Place:
     """Return the place of a target that is ``meant`` by this text, without a check."""
     if "::" in meant:
-        where, _, name = meant.partition("::")
+        where, _, name = meant.rpartition("::")
         if name.isidentifier():
             return _in_file(target, Path(where), name)
     elif ":" in meant:

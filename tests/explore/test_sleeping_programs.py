@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -15,8 +16,9 @@ import pytest
 from racecheck import faults
 from racecheck.explore.search import Report, Search, explore
 from racecheck.model import config
-from racecheck.model.nouns import Outcome, Violation, World
+from racecheck.model.nouns import Outcome, Verdict, Violation, World
 from racecheck.processes.session import Session
+from racecheck.targets import resolve
 from racecheck.targets.scenarios import Scenario
 from tests.support import soak
 from tests.support.targets import target
@@ -115,3 +117,43 @@ def test_many_sleeping_programs(carried_out: tuple[Session, Scenario, Path], chu
 def test_fresh_sleeping_programs(carried_out: tuple[Session, Scenario, Path]) -> None:
     for seed in soak.seeds():
         check(carried_out, range(seed, seed + 1))
+
+
+LONG = """
+import time
+import racecheck
+
+@racecheck.scenario(ranks=2, max_ops=10**6)
+def sleeps(rank):
+    while True:
+        time.sleep(0.001)
+
+@racecheck.scenario(ranks=2)
+def computes(rank):
+    while True:
+        pass
+
+@racecheck.scenario(ranks=2)
+def changes(rank):
+    for number in range(4):
+        (rank.path / str(number)).touch()
+        sum(range(8_000_000))
+"""
+
+
+@pytest.mark.parametrize(("name", "is_ended"), [("sleeps", False), ("computes", False), ("changes", True)])
+def test_the_budget_ends_a_run(session: Session, tmp_path: Path, name: str, is_ended: bool) -> None:
+    (tmp_path / f"long_{name}.py").write_text(LONG)
+    scenario = resolve.load(f"{tmp_path / f'long_{name}.py'}::{name}")
+    asked = Search(scenario, scenario.world, scenario.invariants, schedules=10_000, seconds=3)
+    begun = time.monotonic()
+    report = explore(session, asked)
+    assert time.monotonic() - begun < 6
+    assert not report.exhaustive
+    if is_ended:
+        assert report.verdict is Verdict.PASS
+        assert report.schedules > 0
+    else:
+        assert report.verdict is Verdict.UNKNOWN
+        assert report.reasons == ("no schedule was run to its end in 3 s",)
+        assert report.schedules == 0

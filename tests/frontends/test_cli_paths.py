@@ -142,3 +142,11 @@ def test_a_full_workspace(session: Session, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(session, "request", lambda *_, **__: failed)
     with pytest.raises(CannotRun, match="No space left on device: 'a'; free space there, or set RACECHECK_RUNS"):
         session.make_ready("a.py::prepared", World(ranks=1))
+
+
+def test_a_directory_with_colons_in_its_name(cli: Cli) -> None:
+    Path("a::b").mkdir()
+    Path("a::b/with_colons.py").write_text(FILE.read_text())
+    assert cli("run", "a::b/with_colons.py::racing", "--json") == 1
+    (finding,) = {each["finding"] for each in json.loads(cli.out)["violations"]}
+    assert cli("replay", finding, "--times", "1") == 1

@@ -142,7 +142,7 @@ if TYPE_CHECKING:
     group=SEARCH,
     type=float,
     metavar="SECONDS",
-    help="Time budget: start no schedule after this time (default: none).",
+    help="Time budget: end the search after this time, also within a run (default: none).",
 )
 @option(
     "--explain",

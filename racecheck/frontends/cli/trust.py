@@ -33,11 +33,11 @@ def place_of(finding: Finding, *, changed: bool, trust: bool) -> Place:
     ``changed``: it may have changed since.  Raises `UsageError` if it is gone, has changed, or may not be imported.
     """
     target = finding.scenario.target
-    if "::" not in target or not Path(target.partition("::")[0]).is_file():
+    if "::" not in target or not Path(resolve.file_of(target)).is_file():
         raise UsageError(f"no {target} here: change to the directory where the finding was created")
     at = resolve.place(target)
     file, names = Path(at.file), findings.changes(finding.scenario, Path(at.file), at.name)
-    shown = target.partition("::")[0]
+    shown = resolve.file_of(target)
     which = f"{shown} ({', '.join(names)})" if names not in ([], [WHOLE]) else shown
     if names and not changed:
         raise _changed(finding, which, f"racecheck run {target}")

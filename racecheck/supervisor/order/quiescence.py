@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from racecheck.kernel import libc, proc, syscalls
 from racecheck.kernel.sleepers import Sleep, Sleepers
-from racecheck.model.errors import CannotRun
+from racecheck.model.errors import CannotRun, OutOfTime
 from racecheck.model.nouns import Died
 from racecheck.processes import disk
 from racecheck.processes.session import Session
@@ -65,7 +65,7 @@ class Quiet:
     def wait(self) -> None:
         """Wait until nothing runs.  Threads whose wait for memory or a free GIL is over then continue one by one.
 
-        Raises `Over` when a rank neither stops nor sleeps for as long as the world's timeout.
+        Raises `Over` when a rank neither stops nor sleeps for as long as the world's timeout, and `OutOfTime`.
         """
         self._wait()
         while self._pass_on(self._state.ranks):
@@ -74,6 +74,11 @@ class Quiet:
             is_explained = any(task.inside is not None or task.is_held for task in rank.tasks.values())
             if rank.asleep and not rank.gone and not rank.gil and not is_explained:
                 self._state.ledger.note(_UNEXPLAINED)
+        self._check_time()
+
+    def _check_time(self) -> None:
+        if time.monotonic() > self._session.until:
+            raise OutOfTime
 
     def _wait(self) -> None:
         ranks, timeout = self._state.ranks, self._state.world.timeout
@@ -96,6 +101,7 @@ class Quiet:
                 passed = [self._memory_waits.pass_on(rank) for rank in ranks]
                 if self._gil.ask() or any(passed):
                     self._state.ledger.note(COMPUTES)
+            self._check_time()
             if time.monotonic() - last > timeout:
                 raise Over(f"no progress for {timeout:g} s: no op, no exit")
 
