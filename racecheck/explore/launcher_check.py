@@ -51,7 +51,7 @@ def check_launcher(session: Session, program: Program, *, seed: str) -> Check:
     Compared are the ops of each rank on watched files, with errno and number of bytes, and the exit statuses.
     Raises `CannotRun` where one of the runs was impossible.
     """
-    session.request("import", target=program.reference)
+    session.load(program.reference)
     warm_up(session, program, program.world, seed=seed)
 
     def emulate(seed: str, order: Sequence[int]) -> Outcome:

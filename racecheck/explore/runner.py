@@ -54,7 +54,7 @@ def run_once(
     says what is in checkpoint files.  ``names`` are patterns of names that differ from run to run.  ``keep``: on the
     disk that the last run has left.  ``recorder`` keeps what ops write.
     """
-    session.request("import", target=scenario.reference)
+    session.load(scenario.reference)
     supervisor = Supervisor(
         session, scenario.reference, world, strategy.choose, seed=seed, stacks=stacks, contents=contents, names=names,
         keep=keep, recorder=recorder,
@@ -70,7 +70,7 @@ def run_once(
 
 def run_free(session: Session, scenario: Scenario, world: World, strategy: Strategy, *, seed: str) -> Outcome:
     """Make one run at full speed, and the recovery; the strategy, which has begun already, chooses faults alone."""
-    session.request("import", target=scenario.reference)
+    session.load(scenario.reference)
     outcome = free.run(session, scenario.reference, world, seed=seed, choose=strategy.choose)
     if not scenario.has_recovery:
         return outcome

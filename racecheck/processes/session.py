@@ -51,6 +51,7 @@ class Slot:
     """
 
     def __init__(self, base: Path, number: int = 0) -> None:
+        _check_handles()
         base = base.resolve()
         asked = [number] if 0 <= number < _SLOTS else []
         for self.number in dict.fromkeys([*asked, *range(_SLOTS)]):
@@ -160,13 +161,17 @@ class Slot:
 
         What ranks have left beside the watched directory goes too, for the next run is to do the same.
         """
-        if self._layer is not None and self.changed_outside():
-            self._layer.renew()
+        self.clean()
         self._check_watched()
         strays = [self.path / name for name in os.listdir(self.path) if name not in _OURS]
         for each in (self.watched, self.nodes, self.scratch, *strays):
             wipe(each)
         self.make_room(world)
+
+    def clean(self) -> None:
+        """Forget what has been written outside the watched directory; no process may write meanwhile."""
+        if self._layer is not None and self.changed_outside():
+            self._layer.renew()
 
     def make_room(self, world: World) -> None:
         """Create the scratch directory and the disk of every node of a world, where it is missing."""
@@ -224,6 +229,15 @@ def _copies_well(tree: Path) -> bool:
     return True
 
 
+def _check_handles() -> None:
+    """Raise `CannotRun` where no process can be waited for by a descriptor, as all of ours are."""
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError) as error:
+        why = getattr(error, "strerror", "this Python lacks it")
+        raise CannotRun(f"pidfd_open(2) is not possible: {why}; allow it in the container's profile") from None
+
+
 class Session:
     """A guardian and a zygote, kept until `close`; ``slot``: in that one.
 
@@ -239,6 +253,7 @@ class Session:
         self._tried: set[str] = set()
         self.imported: set[str] = set()
         self.until = math.inf
+        self._loaded: set[str] = set()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket = ours
         call = f"{_SERVE}main({theirs.fileno()})"
@@ -385,8 +400,17 @@ class Session:
                 with suppress(ChildProcessError):
                     os.waitpid(pid, os.WNOHANG)
 
+    def load(self, target: str) -> None:
+        """Have the zygote load a scenario, from files as the user has them and not as a launcher has left them."""
+        if target not in self._loaded:
+            self.wait()
+            self.slot.clean()
+            self._loaded.add(target)
+        self.request("import", target=target)
+
     def forget(self) -> None:
         """Have the zygote load programs again, whose files may have changed."""
+        self._loaded.clear()
         self.request("forget")
 
     def learn(self) -> bool:

@@ -155,7 +155,7 @@ def save(launch: Launch, directory: Path, resumed: Launch | None = None) -> Path
 def load(path: Path) -> Program:
     """Return the program of a launch file; raises `UsageError` for a file that is none."""
     try:
-        return _load(path, path.stat().st_mtime_ns)
+        return _load(path, real(path).stat().st_mtime_ns)
     except (OSError, ValueError) as error:
         raise UsageError(f"cannot read {path}: {error}") from None
 

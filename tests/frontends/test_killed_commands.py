@@ -70,7 +70,8 @@ def here(tmp_path: Path) -> Path:
         if number % 17 == 0:
             path.with_name(f"{number} link").symlink_to("../kept")
         os.utime(path, (number, number))
-        os.chmod(path, (0o644, 0o400, 0o4755, 0o000, 0o666)[number % 5])
+        is_watched = path.parent.name == "watched"  # racecheck takes an archive of that
+        os.chmod(path, (0o644, 0o400, 0o4755, 0o644 if is_watched else 0, 0o666)[number % 5])
     (place / "other").mkdir()
     (place / "other" / "a").write_text("a")
     return place

@@ -86,3 +86,17 @@ def test_what_cannot_be_covered_is_refused(
     assert done.returncode == status, said
     assert message in said
     assert "Traceback" not in said
+
+
+def test_a_script_that_removes_the_findings_before_it_starts_ranks_is_run_all_the_same(tmp_path: Path) -> None:
+    """It removes them in the layer, in which racecheck's own file of the command must be seen again."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "train.py").write_text(
+        "import shutil\nfrom pathlib import Path\nshutil.rmtree('found', ignore_errors=True)\nPath('out/a').touch()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "racecheck", "run", "--watch", "out", "--json", "--", sys.executable, "train.py"],
+        cwd=tmp_path, env=environment(Path("found")), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [*(tmp_path / "found" / "train").glob("launch-*.json")]

@@ -189,6 +189,14 @@ def test_elsewhere_than_on_linux_a_run_is_unknown() -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_machine_on_which_no_process_can_be_waited_for() -> None:
+    target = f"{TARGETS / 'savers.py'}::guarded"
+    done = run(*WITHOUT, "pidfd_open=EPERM", "--", sys.executable, "-m", "racecheck", "run", target, "--json")
+    assert done.returncode == 3, done.stderr
+    assert "pidfd_open(2) is not possible: Operation not permitted" in json.loads(done.stdout)["reasons"][0]
+    assert "Traceback" not in done.stderr
+
+
 def test_an_interpreter_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
     found = examination._Probe(examination._OTHERS).results()

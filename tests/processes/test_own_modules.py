@@ -14,7 +14,7 @@ from racecheck.explore.search import Report, Search, explore
 from racecheck.model.compare import first_difference
 from racecheck.model.errors import CannotRun, UsageError
 from racecheck.model.nouns import Verdict
-from racecheck.processes.ranks import own_modules
+from racecheck.processes.ranks import own_modules, zygote
 from racecheck.processes.session import Session
 from racecheck.targets import resolve
 from tests.support.controlled_runs import run, values
@@ -140,3 +140,11 @@ def test_a_process_that_is_killed_while_it_imports_is_no_wrong_input(session: Se
     scenario = resolve.load("killed.py::never")
     with pytest.raises(CannotRun, match="imports the scenario was killed: from outside, or for want of memory"):
         session.request("import", target=scenario.reference)
+
+
+def test_a_file_that_cannot_be_compiled_imports_nothing_ahead(tmp_path: Path) -> None:
+    """It was sound when the launcher was started; the rank that imports it tells of the error."""
+    (tmp_path / "good.py").write_text("def f():\n    import zipfile\n")
+    (tmp_path / "bad.py").write_text("def (")
+    (tmp_path / "worse.py").write_bytes(b"import zlib\0")
+    assert zygote._imported_below(*sorted(tmp_path.iterdir())) == ["zipfile"]

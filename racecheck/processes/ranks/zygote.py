@@ -423,13 +423,19 @@ def _imported_below(*files: Path) -> list[str]:
     found: dict[str, None] = {}
     sources = [each.read_bytes() for each in dict.fromkeys(files) if each.suffix == ".py" and each.is_file()]
     for source in sources:
-        for node in ast.walk(ast.parse(source)):
+        for node in _nodes(source):
             if isinstance(node, ast.Import):
                 found |= dict.fromkeys(each.name for each in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 found[node.module] = None
         found |= dict.fromkeys(_LATE if any(each in source for each in _TRAINING) else ())
     return [*found]
+
+
+def _nodes(source: bytes) -> Iterator[ast.AST]:
+    """Yield the syntax nodes of a source file; none of a bad one: the rank that imports it tells of that."""
+    with suppress(SyntaxError, ValueError):
+        yield from ast.walk(ast.parse(source))
 
 
 def _installed(name: str) -> bool:
