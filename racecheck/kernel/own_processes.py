@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
@@ -102,14 +103,13 @@ def _is_allowed() -> bool:
     return _succeeds(enter_and_mount)
 
 
-def _succeeds(function: object) -> bool:
+def _succeeds(function: Callable[[], None]) -> bool:
     """Return whether a function raises no error in a child."""
     pid = os.fork()
     if pid:
         return os.waitpid(pid, 0)[1] == 0
     status = 1
     try:
-        assert callable(function)
         function()
         status = 0
     finally:
@@ -141,7 +141,7 @@ def _is_over(pid: int) -> bool:
     return os.waitpid(pid, os.WNOHANG)[0] == pid
 
 
-def _be_first(working: int, outside: socket.socket) -> NoReturn:
+def _be_first(working: int, talk: socket.socket) -> NoReturn:
     """Reap orphans until none is left; tell how the process that goes on has ended.
 
     If the process outside is killed, so is that one; its guardian then kills the others, and empties its directory.
@@ -151,17 +151,17 @@ def _be_first(working: int, outside: socket.socket) -> NoReturn:
         signal.signal(_ORPHANED, lambda *_: os.kill(working, signal.SIGKILL))
         signal.signal(signal.SIGALRM, lambda *_: os._exit(1))
         libc.prctl(_PR_SET_PDEATHSIG, _ORPHANED)
-        _close_but(outside.fileno())
-        outside.setblocking(False)
+        _close_but(talk.fileno())
+        talk.setblocking(False)
         with suppress(BlockingIOError):
-            if not outside.recv(1):  # it had gone before
+            if not talk.recv(1):  # it had gone before
                 os.kill(working, signal.SIGKILL)
         while True:
             pid, status = os.wait()
             if pid == working:
                 signal.alarm(_SECONDS)
                 with suppress(OSError):
-                    outside.sendall(str(status).encode())
+                    talk.sendall(str(status).encode())
     except ChildProcessError:
         pass
     finally:

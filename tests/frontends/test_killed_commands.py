@@ -104,8 +104,10 @@ def kill_one(here: Path, user: str, seed: int) -> None:
             process.wait(after)
         except subprocess.TimeoutExpired:
             process.send_signal(number)
-        assert process.stderr is not None
-        errors = process.stderr.read()
+        try:
+            _, errors = process.communicate(timeout=90)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"{said}: it has not ended: {_marked(mark)}")
     assert "Traceback" not in errors, f"{said}: {errors}"
     assert eventually(lambda: not _marked(mark), 30), f"{said}: {_marked(mark)}"
 
