@@ -44,6 +44,8 @@ from racecheck.targets.scenarios import Scenario
 
 EXPLAIN = 20.0
 """Seconds that an explanation may take, unless asked otherwise."""
+LEAST = 5.0
+"""Seconds that a search has for its first run, however few it may take."""
 _FEWEST = 30
 """The most runs of each step of an explanation where many failures are explained, as in the gate."""
 _REPAIRS = "what would help"
@@ -575,8 +577,9 @@ def explore(
 
 def _carry_out(exploration: _Exploration, progress: Progress | None) -> None:
     seconds = exploration.search.seconds
+    until = time.monotonic() + max(seconds, LEAST) if seconds else math.inf
     try:
-        with exploration.session.limited(time.monotonic() + seconds if seconds else math.inf):
+        with exploration.session.limited(until):
             if not exploration.search.free:
                 exploration.rehearse()
             exploration.run(progress)

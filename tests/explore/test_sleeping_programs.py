@@ -128,7 +128,7 @@ def sleeps(rank):
     while True:
         time.sleep(0.001)
 
-@racecheck.scenario(ranks=2)
+@racecheck.scenario(ranks=1)
 def computes(rank):
     while True:
         pass
@@ -137,12 +137,15 @@ def computes(rank):
 def changes(rank):
     for number in range(4):
         (rank.path / str(number)).touch()
-        sum(range(8_000_000))
+        sum(range(2_000_000))
 """
 
 
 @pytest.mark.parametrize(("name", "is_ended"), [("sleeps", False), ("computes", False), ("changes", True)])
-def test_the_budget_ends_a_run(session: Session, tmp_path: Path, name: str, is_ended: bool) -> None:
+def test_the_budget_ends_a_run(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, is_ended: bool
+) -> None:
+    monkeypatch.setattr("racecheck.explore.search.LEAST", 1)
     (tmp_path / f"long_{name}.py").write_text(LONG)
     scenario = resolve.load(f"{tmp_path / f'long_{name}.py'}::{name}")
     asked = Search(scenario, scenario.world, scenario.invariants, schedules=10_000, seconds=3)
