@@ -1,7 +1,7 @@
 """A search that was cut short, on disk: where DPOR stood and the results of its runs, so that it can be continued.
 
 Like a finding the file is versioned JSON, read strictly, and good for the world and the scenario that it was made with.
-What it says of its runs is believed: take one only from where you would take the verdict from.
+racecheck believes its claims about earlier runs, so use only a file from a source whose verdict you would accept.
 """
 
 from __future__ import annotations

@@ -51,8 +51,8 @@ def save(baseline: Baseline, path: Path) -> None:
 def compare(cells: Sequence[Cell], baseline: Baseline) -> Comparison:
     """Return what is new, known and fixed.
 
-    Fixed is what its check has judged again, if the invariant held there.  Of what was not judged, or was UNKNOWN,
-    nothing is said, nor of one of several defects that break an invariant.
+    A finding is fixed if its check was judged again and the invariant held.  It is left out if its check was not judged
+    or was UNKNOWN, or if another defect still breaks the invariant.
     """
     found = [*dict.fromkeys(line(cell, each) for cell in cells if cell.is_held for each in cell.broken)]
     judged = {f"{cell.target} {name}" for cell in cells if cell.verdict is not Verdict.UNKNOWN for name in cell.asked}

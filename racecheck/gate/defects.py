@@ -1,4 +1,4 @@
-"""What identifies a defect, without its seed and its schedule: the function of the decisive op, and the error.
+"""The identity of a defect, without its seed and its schedule: the function of the decisive op, and the error.
 
 A baseline has to know a defect again, however it shows, and must not take another one for it.
 """
@@ -19,14 +19,14 @@ _UNREADABLE = frozenset({
     "EOFError", "RuntimeError", "ValueError", "UnicodeDecodeError", "json.decoder.JSONDecodeError", "struct.error",
     "_pickle.UnpicklingError", "pickle.UnpicklingError", "zipfile.BadZipFile", "safetensors_rust.SafetensorError",
 })  # fmt: skip
-"""What libraries raise for half a file; which of them it is depends on where the file ends."""
+"""Errors that libraries raise for half a file; the type depends on where the file ends."""
 
 
 def defect(violation: Violation, outcome: Outcome) -> str:
     """Return the function and the file of the decisive op, and the error: "unlink in save (saver.py), EOFError".
 
-    The op is named if it changes names; those on data follow each other, and which of them decides is the schedule's.
-    What a failing run does not have is left out.
+    The op is named only if it changes names: among ops on data, the schedule determines which one decides.  Parts that
+    a failing run lacks are left out.
     """
     found = decisive(outcome, [violation])
     events = (outcome.trace[index] for index in map(found.first, _ORDER) if index is not None)

@@ -226,9 +226,9 @@ def _text(report: Report) -> str:
 
 
 def _retold(broken: Sequence[Broken], explained: Report) -> tuple[Broken, ...]:
-    """Return what is broken, with what the explanation of the first failing run says of each invariant of that run.
+    """Return the broken invariants, with messages and findings from the explanation of the first failing run.
 
-    Its smallest run may have another decisive op; the defect is the one that was found.
+    The smallest run may have another decisive op, so the defect stays as it was first found.
     """
     first = {each.violation.invariant: each for each in reversed(explained.violations)}
     retold = []

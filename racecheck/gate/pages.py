@@ -197,7 +197,7 @@ def _is_stood(check: Check) -> bool:
 
 
 def _broken(cell: Cell, result: Result) -> Iterator[Block]:
-    """Return each invariant that does not hold, with what was seen of each defect."""
+    """Return each invariant that does not hold, with the message and the replay of each defect."""
     last = ""
     for each in cell.broken:
         known = "known, " if baseline.line(cell, each) in result.comparison.known else ""

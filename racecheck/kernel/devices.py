@@ -20,7 +20,7 @@ _LINKS = {
 
 
 def limit() -> None:
-    """Show this process and all that it starts a ``/dev`` with nothing but the usual, and terminals of its own.
+    """Show this process and all that it starts a ``/dev`` with only the usual devices, and with terminals of its own.
 
     It takes a mount namespace of its own, and the right to mount.  ``/dev/shm`` stays as it is.  Raises `OSError`.
     """

@@ -20,8 +20,8 @@ _MOST_VALUES = 2_000_000
 def read(path: Path) -> bytes:
     """Return the content of a real file; waits for nothing, and never ends up in a device or a pipe.
 
-    Raises `OSError`, and `UsageError` for what is no regular file, is too large, or says that it is empty, as files of
-    ``/proc`` do.
+    Raises `OSError`, and `UsageError` for a file that is not regular or is too large.  A file of ``/proc`` reports no
+    size, and counts as empty.
     """
     descriptor = os.open(real(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:

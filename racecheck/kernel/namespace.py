@@ -64,7 +64,7 @@ def unmount(target: Path, flags: int) -> None:
 def show_read_only(source: str, path: Path) -> None:
     """Show a file or directory at a path so that nothing can be written there, nor to devices; raises `OSError`.
 
-    What is mounted in it is shown as well.
+    Mounts below it are shown as well.
     """
     copy = _call("open_tree", _HERE, os.fsencode(source), _OPEN_TREE_CLONE | os.O_CLOEXEC | _AT_RECURSIVE)
     try:

@@ -30,11 +30,11 @@ from racecheck.model.package import VERSION
 _OF_PATHS = frozenset({
     errno.EACCES, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EPERM, errno.EROFS
 })  # fmt: skip
-"""What the kernel says of a path that this user cannot use."""
+"""The errors of a path that this user cannot use."""
 _OF_THE_MACHINE = frozenset({
     errno.EAGAIN, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC
 })  # fmt: skip
-"""What it says where something is full, or a limit is reached."""
+"""The errors of a full disk or a limit that is reached."""
 
 
 def entry() -> int:
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _is_of_the_user(error: OSError, arguments: Sequence[str]) -> bool:
     """Return whether an error is about a path in the arguments, or one that leads there or to a directory of settings.
 
-    What is below those directories is racecheck's own.
+    Files below the directories of settings are racecheck's own.
     """
     if error.errno not in _OF_PATHS or not isinstance(error.filename, str | bytes | os.PathLike):
         return False

@@ -87,9 +87,14 @@ def at_disks() -> None:
         raise FileNotFoundError
 
 
+def is_filtered() -> bool:
+    """Return whether a filter watches this process, as it does in a rank: it refuses to unmount, also in children."""
+    return "Seccomp:\t2" in Path("/proc/self/status").read_text()
+
+
 def at_the_machine(file: str) -> dict[str, Callable[[], object]]:
     layer = "/" + Path(file).parts[1]
-    return {
+    found = {
         "the descriptors of racecheck": at_descriptors_of_racecheck,
         "a disk": at_disks,
         "a new device": at_a_new_device,
@@ -98,8 +103,10 @@ def at_the_machine(file: str) -> dict[str, Callable[[], object]]:
         "a setting of the kernel": write("/proc/sys/kernel/printk"),
         "a file of /sys": write("/sys/kernel/mm/transparent_hugepage/enabled"),
         "the files below the layer": lambda: check(_libc.umount2(layer.encode(), 2)),
-        "the files below the layer, as another user": lambda: at_the_files_below(layer),
     }
+    if not is_filtered():
+        found["the files below the layer, as another user"] = lambda: at_the_files_below(layer)
+    return found
 
 
 def reach(asked: str) -> None:
