@@ -18,7 +18,8 @@ _MOUNTING = 21
 _OF_THE_MACHINE = (
     2,  # CAP_DAC_READ_SEARCH opens files by a handle that no path led to
     12, 16, 17,  # CAP_NET_ADMIN, SYS_MODULE, SYS_RAWIO
-    19, 20, 22,  # CAP_SYS_PTRACE reads what a process keeps to itself, as this one does; SYS_PACCT, SYS_BOOT
+    19,  # CAP_SYS_PTRACE opens the descriptors of a more capable process: ours lead to real files
+    20, 22,  # CAP_SYS_PACCT, SYS_BOOT
     25, 26, 27,  # CAP_SYS_TIME, SYS_TTY_CONFIG, MKNOD
     29, 30, 32, 33, 34, 35, 37, 38, 39, 40,  # CAP_AUDIT_*, MAC_*, SYSLOG, WAKE_ALARM, PERFMON, BPF, CHECKPOINT_RESTORE
 )  # fmt: skip

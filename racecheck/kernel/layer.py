@@ -18,9 +18,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from racecheck.kernel import capabilities, devices, libc, namespace, own_processes, real_files
+from racecheck.kernel import capabilities, devices, namespace, own_processes, real_files
 
-_DETACH, _PR_SET_DUMPABLE = 2, 4
+_DETACH = 2
 _MEMORY = Path("/dev/shm")  # noqa: S108  (a place to cover: no file with a guessable name is made there)
 _TEMPORARY = Path("/var/tmp")  # noqa: S108  (a place to cover, likewise)
 _KERNEL = frozenset({
@@ -116,7 +116,6 @@ class Layer:
     def _limit(self) -> None:
         """Take out of reach what no layer can cover: the devices and the settings of the machine."""
         capabilities.deny_machine()
-        libc.prctl(_PR_SET_DUMPABLE, 0)  # the programs may not open our descriptors, which lead to real files
         devices.limit()
         for path in filter(Path.exists, _SETTINGS):
             namespace.show_read_only(str(path), path)
