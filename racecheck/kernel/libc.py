@@ -21,13 +21,17 @@ def syscall(number: int, *arguments: Argument, keep_gil: bool = False) -> tuple[
 
     Integers are passed as 64-bit registers, ``bytes`` and ctypes buffers as pointers.  ``keep_gil``: no other thread
     runs Python code meanwhile.
+
+    A call that a signal to this process interrupts is made again, as Python's own functions do (PEP 475).
     """
     call = _syscall_with_gil if keep_gil else _syscall
-    value: int = call(
-        ctypes.c_long(number),
-        *(ctypes.c_ulong(each & 0xFFFF_FFFF_FFFF_FFFF) if isinstance(each, int) else each for each in arguments),
-    )
-    return (value, 0) if value != -1 else (-1, ctypes.get_errno())
+    registers = [ctypes.c_ulong(each & 0xFFFF_FFFF_FFFF_FFFF) if isinstance(each, int) else each for each in arguments]
+    while True:
+        value: int = call(ctypes.c_long(number), *registers)
+        if value != -1:
+            return value, 0
+        if (error := ctypes.get_errno()) != errno.EINTR:
+            return -1, error
 
 
 def prctl(option: int, *arguments: int) -> None:

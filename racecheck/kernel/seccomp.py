@@ -2,14 +2,16 @@
 
 Sources: seccomp(2), seccomp_unotify(2), and the kernel's Documentation/userspace-api/seccomp_filter.rst.
 
-A call stops in the kernel until the listener answers.  Three flags carry the design:
+A call stops in the kernel until the listener answers.  Two flags carry the design:
 
 * ``SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV`` (Linux 5.19): once the supervisor has received a call, only a
   fatal signal interrupts it.  Without it a signal between performing and answering makes the kernel
   restart the call, which is then performed twice.
-* ``SECCOMP_ADDFD_FLAG_SEND`` (Linux 5.14): a descriptor is installed and the call answered in one step.
 * ``SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`` (Linux 6.6, used where there is): the answered thread is woken on
   the supervisor's processor, which has nothing else to do.
+
+The supervisor may be interrupted at any moment: by a profiler or debugger that attaches, or by a signal with a handler.
+Beside each request stands what that does to it.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ _RECEIVE, _SEND, _ID_VALID, _ADD_DESCRIPTOR, _SET_FLAGS = (
     0xC0502100, 0xC0182101, 0x40082102, 0x40182103, 0x40082104,
 )  # fmt: skip
 _RESPOND_CONTINUE = 1
-_ADD_SET, _ADD_SEND = 1, 2
+_ADD_SET = 1
 _SYNC_WAKE_UP = 1
 
 
@@ -250,6 +252,7 @@ class Listener:
         """Return the next waiting call, or None if its thread was interrupted or died in the meantime."""
         raw = self._notification
         ctypes.memset(ctypes.byref(raw), 0, ctypes.sizeof(raw))
+        # Interrupted: EINTR before a call is taken, which then still waits and is reported again (poll).
         status = libc.ioctl(self.descriptor, _RECEIVE, ctypes.byref(raw))
         if status in (-errno.ENOENT, -errno.EINTR):
             return None
@@ -272,24 +275,40 @@ class Listener:
     def _respond(self, id_: int, value: int, error: int, flags: int) -> bool:
         response = self._response
         response.id, response.value, response.error, response.flags = id_, value, error, flags
-        return libc.ioctl(self.descriptor, _SEND, ctypes.byref(response)) >= 0
+        return self._request(_SEND, ctypes.byref(response)) >= 0
+
+    def _request(self, request: int, argument: object) -> int:
+        """Make a request that does nothing where it is interrupted (EINTR: it waits for the filter's lock), until done.
+
+        Returns minus the errno where it fails.
+        """
+        while (status := libc.ioctl(self.descriptor, request, argument)) == -errno.EINTR:
+            pass
+        return status
 
     def give(self, id_: int, descriptor: int, number_: int = -1, *, close_on_exec: bool) -> int:
         """End the call with a duplicate of ``descriptor``; returns its number, or minus the errno.
 
         The number is ``number_``, or the lowest free one for -1.  It fails with EMFILE or EBADF where the rank's limit
         on open files is below the number.
+
+        There is a flag to do both in one step (SECCOMP_ADDFD_FLAG_SEND).  Interrupted, that one takes the descriptor
+        back, but the call is marked as answered, and returns 0.  In two steps nothing is lost: where the first is
+        interrupted, either the descriptor is there, and that is the result, or nothing has happened.
         """
         add = self._add
-        add.id, add.flags, add.source, add.number = id_, _ADD_SEND, descriptor, 0
+        add.id, add.flags, add.source, add.number = id_, 0, descriptor, 0
         if number_ >= 0:
-            add.flags, add.number = _ADD_SET | _ADD_SEND, number_
+            add.flags, add.number = _ADD_SET, number_
         add.descriptor_flags = os.O_CLOEXEC if close_on_exec else 0
-        return libc.ioctl(self.descriptor, _ADD_DESCRIPTOR, ctypes.byref(add))
+        installed = self._request(_ADD_DESCRIPTOR, ctypes.byref(add))
+        if installed >= 0:
+            self.answer(id_, installed)
+        return installed
 
     def is_waiting(self, id_: int) -> bool:
         """Return whether the call still waits.  Check this after reading the memory of a thread that may have died."""
-        return libc.ioctl(self.descriptor, _ID_VALID, ctypes.byref(ctypes.c_uint64(id_))) == 0
+        return self._request(_ID_VALID, ctypes.byref(ctypes.c_uint64(id_))) == 0
 
     def close(self) -> None:
         os.close(self.descriptor)

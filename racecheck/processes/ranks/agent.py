@@ -139,8 +139,7 @@ def sleep(seconds: SupportsFloat | SupportsIndex, /) -> None:
     number = syscalls.number("clock_nanosleep", libc.MACHINE)
     assert number is not None
     left = ctypes.create_string_buffer(struct.pack("qq", int(seconds), round(seconds % 1 * 1e9) % 10**9), 16)
-    while libc.syscall(number, time.CLOCK_MONOTONIC, 0, left, left)[1] == errno_module.EINTR:
-        pass
+    libc.syscall(number, time.CLOCK_MONOTONIC, 0, left, left)
 
 
 _page: mmap.mmap | None = None
