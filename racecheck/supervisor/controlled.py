@@ -533,7 +533,7 @@ class Supervisor:
             if rank is task.rank or not signals.reaches(request, rank):
                 continue
             if number > 0:
-                rank.kills = not rank.gone
+                rank.kills = rank.running = not rank.gone
                 self._state.ledger.untried("other moments for a signal between ranks")
             else:
                 self._state.ledger.untried(OTHERS)

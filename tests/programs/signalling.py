@@ -84,3 +84,39 @@ def handles_children(rank: Rank) -> list[int]:
         (rank.path / str(number)).touch()
     child.wait()
     return found
+
+
+def starve(pid: int) -> None:
+    """Have a process run only if its processor has nothing else to do: with a busy loop there, it dies slowly."""
+    os.sched_setaffinity(pid, {min(os.sched_getaffinity(0))})
+    os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))
+
+
+@scenario(ranks=1)
+def starved_child(rank: Rank) -> None:
+    """A child that sleeps dies while its parent goes on, and the signal itself is slow."""
+    import subprocess
+
+    child = subprocess.Popen(["sleep", "60"])
+    time.sleep(1)
+    starve(child.pid)
+    starve(os.getpid())
+    os.kill(child.pid, signal.SIGTERM)
+    os.kill(child.pid, signal.SIGCONT)
+    for number in range(3):
+        (rank.path / str(number)).touch()
+    child.wait()
+
+
+@scenario(ranks=2)
+def starved_peer(rank: Rank) -> None:
+    """A rank that sleeps dies while its peer goes on."""
+    other = pids(rank, os.getpid())[1]
+    if rank.rank == 0:
+        starve(other)
+        os.kill(other, signal.SIGTERM)
+        for number in range(2, 5):
+            (rank.path / str(number)).touch()
+    else:
+        time.sleep(1)
+        (rank.path / "late").touch()

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from racecheck.explore.runner import run_once, warm_up
@@ -51,3 +55,18 @@ def test_a_handler_beside_work_is_a_gap(session: Session) -> None:
     scenario = target("signalling", "handles_children")
     report = explore(session, Search(scenario, scenario.world, scenario.invariants, schedules=30))
     assert "other moments for a signal handler" in report.coverage.untried
+
+
+@pytest.mark.parametrize("name", ["starved_child", "starved_peer"])
+def test_the_dead_are_waited_for_however_slowly_they_die(session: Session, name: str) -> None:
+    quick = by_default_order(session, name)
+    processor = min(os.sched_getaffinity(0))
+    loop = f"import os; os.sched_setaffinity(0, {{{processor}}}); print(flush=True)\nwhile True: pass"
+    with subprocess.Popen([sys.executable, "-c", loop], stdout=subprocess.PIPE) as busy:
+        assert busy.stdout is not None
+        busy.stdout.readline()
+        slow = [by_default_order(session, name) for _ in range(3)]
+        busy.kill()
+    for each in slow:
+        assert each.schedule == quick.schedule
+        assert list(map(str, each.ops)) == list(map(str, quick.ops))

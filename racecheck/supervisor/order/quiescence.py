@@ -216,7 +216,7 @@ class Quiet:
         Where a rank sleeps and nothing explains it, any other may be about to wake it; else each matters for itself.
         """
         ranks = self._state.ranks
-        if self._is_leaving() or self._is_killing():
+        if self._is_leaving():
             return False
         waiting = any(rank.asleep or not rank.has_stopped for rank in ranks if not rank.gone)
         stopped = frozenset(task.tid for task in [*self._state.stopped_tasks(), *self._state.held_tasks()])
@@ -224,7 +224,7 @@ class Quiet:
         if not waiting:
             stopped = stopped.union(*(rank.background for rank in ranks))
         sleep = self._asleep([rank for rank in ranks if waiting or rank.running], stopped)
-        if sleep is None or not self._is_sound(dict(sleep)):
+        if sleep is None or self._is_killing() or not self._is_sound(dict(sleep)):
             return False
         asleep = {tid for tid, _ in sleep}
         for rank in self._state.ranks:
@@ -266,12 +266,18 @@ class Quiet:
         return False
 
     def _is_killing(self) -> bool:
-        """Return whether a process that a rank has just killed is not gone yet."""
-        killing = [rank for rank in self._state.ranks if rank.kills and not rank.gone]
-        if any(proc.is_dying(pid) for rank in killing for pid in rank.processes):
-            return True
-        if any(proc.has_ended(rank.pid) for rank in killing):  # its end is reported soon
-            return True
+        """Return whether a process that has just got a signal is about to end, or has ended and is still to be buried.
+
+        The signal is on its way as long as its sender has not stopped: so this is asked once all else sleeps.  A thread
+        that is stopped, and dies, first has SIGKILL pending (whatever ended its process) and then waits for no answer.
+        """
+        killing = [rank for rank in self._state.ranks if rank.kills and (rank.forked or not rank.gone)]
+        for rank in killing:
+            for pid in rank.processes:
+                if (pid != rank.pid or not rank.gone) and (proc.has_ended(pid) or proc.is_dying(pid)):
+                    return True
+            if rank.listener is not None and not all(map(rank.listener.is_waiting, rank.unanswered)):
+                return True
         for rank in killing:
             rank.kills = False
         return False

@@ -253,7 +253,7 @@ class Rank:
     share its memory.  ``dropped`` are threads that the end of their interpreter has cut.
     ``gil``: the threads that are stopped before they wait for the GIL, with their waits.
     ``credentials`` are those that it had before the first call that changes some; empty without such a call.
-    ``leaving``: its main process has been told to end.  ``kills``: it has just sent a signal to a process.
+    ``leaving``: its main process has been told to end.  ``kills``: one of its processes has just sent or got a signal.
     ``status`` and ``clock`` are its exit status (negative for a signal) and its main thread's clock when it has ended.
     """
 
@@ -363,6 +363,13 @@ class Rank:
             self.dropped.add(task.tid)
             del self.tasks[task.tid]
         self.background |= self.dropped
+
+    @property
+    def unanswered(self) -> list[int]:
+        """The calls that its threads are stopped in, by the ids of their notifications."""
+        own = [each for task in self.tasks.values() for each in (task.request, task.announcement, task.wait)]
+        memory = [task.memory_wait for task in self.tasks.values()]
+        return [each.id for each in (*own, *memory, *self.gil.values()) if each is not None]
 
     @property
     def is_quiet(self) -> bool:
