@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -113,14 +114,15 @@ def warm_up(
     return None
 
 
-def confirm(first: Outcome, again: Callable[[Outcome, bool], tuple[Outcome, str]]) -> tuple[Outcome, str]:
+def confirm(first: Outcome, again: Callable[[Outcome, bool], tuple[Outcome, str]]) -> tuple[Outcome, str, bool]:
     """Run the same schedule again and compare trace, results and disk.
 
     ``again(outcome, labels)`` runs an outcome's schedule again, with the names that it knows to differ, and returns the
     outcome and where it left the schedule (if ``labels`` count).  Names that differ from run to run are learned:
-    returns the first run as it is then shown, and the difference that remains, "" for none.
+    returns the first run as it is then shown, the difference that remains, "" for none, and whether that is rare: some
+    of the later runs are alike.
     """
-    difference = ""
+    difference, is_rare = "", False
     for _ in range(_LESSONS):
         second, divergence = again(first, True)
         difference = divergence or first_difference(first, second)
@@ -129,9 +131,11 @@ def confirm(first: Outcome, again: Callable[[Outcome, bool], tuple[Outcome, str]
         runs = [again(first, False)[0] for _ in range(_REPEATS)]
         fresh = [each for each in learn([first, *runs]) if each not in first.names]
         if not fresh:
+            later = [second, *runs]
+            is_rare = any(not first_difference(one, other) for one, other in itertools.pairwise(later))
             break
         first, _ = again(replace(first, names=(*first.names, *fresh)), False)
-    return first, difference
+    return first, difference, is_rare
 
 
 def run_crashed(session: Session, scenario: Scenario, finding: Finding, strategy: Strategy) -> tuple[Outcome, str]:

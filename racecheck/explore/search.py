@@ -1,8 +1,9 @@
 """Exploration: begin, run, judge; budget and seed live here.
 
 Run i of a search draws from ``Random(f"{seed}:{i}")`` (what strategies have learnt from earlier runs counts too, so to
-repeat one alone takes its schedule).  The first run happens twice and is compared op by op: if it differs, nothing that
-follows would mean anything, and the verdict is UNKNOWN.
+repeat one alone takes its schedule).  The first run happens twice and is compared op by op, and a run that fails in a
+new way happens twice: what does not repeat is a doubt, not a failure.  A doubt makes the verdict UNKNOWN, but ends no
+search: other runs may show a violation.  Several in a row do.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from racecheck import faults
 from racecheck.crash.recovery.judge import Crashes
 from racecheck.crash.recovery.runs import Runs
 from racecheck.explore import observed_saves
+from racecheck.explore.doubts import DIFFERS, MOST_IN_A_ROW, UNCONFIRMED, Doubts
 from racecheck.explore.evidence import gather
 from racecheck.explore.findings import Finding, reference, save, versions
 from racecheck.explore.resume import Cut, Known, Past, cut
 from racecheck.explore.runner import Progress, confirm, run_free, run_once, warm_up
-from racecheck.invariants import UNJUDGED, all_shards_present, judge, name_of, wants_contents
+from racecheck.invariants import all_shards_present, doubts_of, judge, name_of, wants_contents
 from racecheck.invariants.series import count
 from racecheck.model.compare import effect, fingerprint
 from racecheck.model.errors import CannotRun, InternalError, OutOfTime, UsageError
@@ -53,7 +55,6 @@ _REPAIRS = "what would help"
 _NO_CRASHES = "crash states of a run were not judged"
 
 Effect = tuple[object, ...]
-_PASS = Judgement(Verdict.PASS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,12 +178,12 @@ class _Exploration:
         self.started = time.perf_counter()
         self.strategy = self._make()
         self.past = past = search.earlier.past if search.earlier is not None else Past()
-        self.judged = Judgement(past.verdict, [each.violation for each in past.violations])
-        self.unjudged: dict[str, str] = {}
-        self._add(Judgement(past.verdict, reasons=past.reasons))
+        self.broken = [each.violation for each in past.violations]
+        self.doubts = Doubts()
+        self.repeats = False
         self.endings: dict[Effect, Ending] = {}
         self.seen: set[str] = {*past.seen}
-        self.done, self.begun = 0, past.begun
+        self.done, self.strayed, self.begun = 0, 0, past.begun
         self.largest: Outcome | None = None
         self.fired = [*past.fired] or [0] * len(search.world.faults)
         self.shown, self.coverage = past.claim, past.coverage
@@ -240,15 +241,15 @@ class _Exploration:
                 outcome = self._once(self.strategy)
             except Diverged as difference:
                 self.strategy.abandon()
-                self._doubt(f"two runs of the same schedule differ: {difference}")
-                return
+                self._stray(str(difference))
+                continue
             except KeyboardInterrupt:
                 self.strategy.abandon()
                 self.interrupted = True
                 return
-            if self.done == 0 and not self.search.free:
-                lesson, outcome = self._check_determinism(outcome)
-                if lesson:  # the strategy has seen the names as they were shown before
+            if not (self.repeats or self.search.free):
+                begins_again, outcome = self._check_determinism(outcome)
+                if begins_again:
                     self.strategy, self.begun = self._make(), self.past.begun
                     continue
             self._take(outcome)
@@ -281,11 +282,13 @@ class _Exploration:
 
     def _is_settled(self) -> bool:
         """Return whether there is a verdict that no further run is asked to change."""
-        if self.judged.verdict is Verdict.PASS:
+        if self.doubts.in_a_row >= MOST_IN_A_ROW or not self.search.invariants:
+            return self.done + self.strayed > 0
+        if not self.broken:
             return False
-        if self.search.until and self.judged.violations:
-            return self.search.until in {each.invariant for each in self.judged.violations}
-        return not (self.search.keep_going and self.judged.violations)
+        if self.search.until:
+            return self.search.until in {each.invariant for each in self.broken}
+        return not self.search.keep_going
 
     def _learn_parts(self, outcome: Outcome) -> None:
         """Note which calls are to go in parts; for that the strategy has to begin again."""
@@ -340,8 +343,8 @@ class _Exploration:
         )  # fmt: skip
 
     def _take(self, outcome: Outcome) -> None:
-        judgement = self._judge(outcome)
-        way = (effect(outcome), *(each.invariant for each in judgement.violations))
+        judgement = self._confirmed(outcome, judge(outcome, self.search.invariants))
+        way = _way(outcome, judgement)
         known = self.endings.get(way)
         if known is None:
             found = _keep(self.search, outcome, judgement, self.begun - 1)
@@ -360,10 +363,10 @@ class _Exploration:
             self.observed = tuple(map(max, self.observed or (0, 0), count(outcome)))
 
     def _crash(self, outcome: Outcome, progress: Progress | None) -> None:
-        """Judge what crashes during a run leave.  A run that did not repeat proves nothing, so it is not judged."""
+        """Judge what crashes during a run leave.  A run that proves nothing itself is left out."""
         if not self.crashing.models or self.search.free:
             return
-        if self.judged.verdict is Verdict.UNKNOWN:
+        if self.doubts.in_a_row or any(doubts_of(outcome)):
             self._lower(_NO_CRASHES)
             return
         left = max(0.01, self.search.seconds - self.seconds) if self.search.seconds else 0.0
@@ -384,7 +387,7 @@ class _Exploration:
             times + crashes.judged * (fault.what == "crash")
             for fault, times in zip(self.search.world.faults, self.fired, strict=True)
         ]
-        self._add(Judgement(Verdict.UNKNOWN, reasons=[*crashes.reasons]) if crashes.reasons else _PASS)
+        self.doubts.add(crashes.reasons)
         for group in crashes.groups:
             broken = group.witnesses[0].outcome
             judgement = judge(broken, self.search.invariants)
@@ -395,29 +398,39 @@ class _Exploration:
         self.interrupted |= crashes.interrupted
 
     def _add(self, judgement: Judgement) -> None:
-        """Add what was judged.
+        self.broken += judgement.violations
+        self.doubts.add(judgement.reasons)
 
-        Invariants that could not judge a run are kept apart, each with its first reason: they end no search, since the
-        other invariants, and other runs, may still show a violation.
-        """
-        doubts = [each for each in judgement.reasons if UNJUDGED not in each]
-        for reason in judgement.reasons:
-            if UNJUDGED in reason:
-                self.unjudged.setdefault(reason.partition(UNJUDGED)[0], reason)
-        verdict = judgement.verdict if doubts or judgement.verdict is Verdict.FAIL else Verdict.PASS
-        self.judged = _merge(self.judged, Judgement(verdict, judgement.violations, doubts))
-
-    def _judge(self, outcome: Outcome) -> Judgement:
-        """Judge a run.  If it does not repeat, its violations are only a reason for doubt."""
-        judgement = judge(outcome, self.search.invariants)
-        if self.judged.verdict is not Verdict.UNKNOWN:
+    def _confirmed(self, outcome: Outcome, judgement: Judgement) -> Judgement:
+        """Return what a run shows: a new kind of failure does only if it repeats, else it is a reason for doubt."""
+        why = "" if self.repeats or self.search.free else "the run did not repeat"
+        is_new = not self.search.free and _way(outcome, judgement) not in self.endings
+        if judgement.violations and is_new and self.done and not why:
+            why = self._repeats(outcome, judgement.violations[0])
+        is_over = not any(" did not end: " in each for each in judgement.reasons)
+        self.doubts.in_a_row = 0 if is_over and not why else self.doubts.in_a_row + 1
+        if not why or not judgement.violations:
             return judgement
-        unconfirmed = [f"not confirmed: {each.invariant}: {each.message}" for each in judgement.violations]
+        self._lower(why)
+        unconfirmed = [f"{UNCONFIRMED}: {each.invariant}: {each.message} ({why})" for each in judgement.violations]
         return Judgement(Verdict.UNKNOWN, reasons=[*judgement.reasons, *unconfirmed])
+
+    def _repeats(self, outcome: Outcome, violation: Violation) -> str:
+        """Return "" if a failure shows again in a second run of the schedule, else why it is not known to."""
+        fails = same_failure(outcome, violation, self.search.invariants)
+        try:
+            with self.session.limited(math.inf):
+                repeated(outcome, self.attempt, fails)
+        except (CannotRun, InternalError) as error:
+            return str(error)
+        except KeyboardInterrupt:
+            self.interrupted = True
+            return INTERRUPTED
+        return ""
 
     def stop(self, error: CannotRun | InternalError) -> None:
         """Note why the search cannot continue; what it has found stays found.  Raises the error if that is nothing."""
-        if not self.judged.violations:
+        if not self.broken:
             raise error
         self.strategy.abandon()
         self._doubt(str(error))
@@ -427,17 +440,32 @@ class _Exploration:
 
     def _doubt(self, reason: str) -> None:
         self._lower(reason)
-        self._add(Judgement(Verdict.UNKNOWN, reasons=[reason]))
+        self.doubts.add([reason])
+
+    def _stray(self, difference: str) -> None:
+        """Note a run that left its schedule, and shows nothing."""
+        self.strayed += 1
+        self.doubts.in_a_row += 1
+        self._doubt(f"{DIFFERS}: {difference}")
 
     def _check_determinism(self, first: Outcome) -> tuple[bool, Outcome]:
-        """Run the first run twice; returns whether names were learned from that, and the run as it is then shown."""
-        outcome, difference = confirm(first, self._repeat)
-        if difference:
-            self._doubt(f"two runs of the same schedule differ: {difference}")
-            return False, outcome
-        learnt = outcome.names != self.search.names
-        self.search = replace(self.search, names=outcome.names)
-        return learnt, outcome
+        """Run the first run twice; returns whether the search begins again, and the run as it is then shown.
+
+        It does where names were learned from that, which the strategy has seen as they were, and where most of the
+        runs of this schedule are alike, but not the first two.
+        """
+        outcome, difference, is_rare = confirm(first, self._repeat)
+        if not difference:
+            self.repeats = True
+            learnt = outcome.names != self.search.names
+            self.search = replace(self.search, names=outcome.names)
+            return learnt, outcome
+        if is_rare and self.doubts.in_a_row + 1 < MOST_IN_A_ROW:
+            self._stray(difference)
+            return True, outcome
+        self._doubt(f"{DIFFERS}: {difference}")
+        self.doubts.in_a_row = MOST_IN_A_ROW
+        return False, outcome
 
     def _repeat(self, outcome: Outcome, labels: bool) -> tuple[Outcome, str]:
         """Run the schedule of an outcome again; returns the outcome, and where it left the schedule."""
@@ -473,13 +501,17 @@ class _Exploration:
             interrupted=self.interrupted,
             endings=tuple(self.endings.values()),
             violations=(*(failing.violations if failing is not None else ()), *_found_before(self.past)),
-            reasons=(*self.judged.reasons, *self.unjudged.values(), *why),
+            reasons=(*self._reasons, *why),
             coverage=_sized(self.coverage, outcome),
             outcome=outcome if failing is not None or not self.past.violations else None,
             schedule_number=failing.number if failing is not None else self.begun - 1,
             cut=self._cut(),
             observed=self.observed,
         )
+
+    @property
+    def _reasons(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.past.reasons, *self.doubts.told(self.done + self.strayed))))
 
     def _verdict(self) -> tuple[Verdict, list[str]]:
         """Return the verdict, and what keeps it from a PASS besides the results of the runs."""
@@ -490,10 +522,11 @@ class _Exploration:
         elif not runs:
             limit = f" to its end in {self.search.seconds:g} s" if self.search.seconds else ""
             why = [f"no schedule was run{limit}"]
-        elif not self.judged.reasons:  # else the search may have ended before it came to where a fault hits
+        elif self.doubts.in_a_row < MOST_IN_A_ROW:  # else the search has ended, perhaps before a fault could hit
             counted = zip(self.search.world.faults, self.fired, strict=True)
             why = [f"never reached: {faults.text(each)}" for each, times in counted if not times]
-        return max(self.judged.verdict, Verdict.UNKNOWN if why or self.unjudged else Verdict.PASS), why
+        doubts = Verdict.UNKNOWN if why or self._reasons else Verdict.PASS
+        return Verdict.FAIL if self.broken else max(self.past.verdict, doubts), why
 
     def _cut(self) -> Cut | None:
         """Return where the search stands, if there is more to try."""
@@ -508,9 +541,9 @@ class _Exploration:
     def _past(self) -> Past:
         found = [one for ending in self.endings.values() for one in ending.violations]
         known = [Known(each.violation, str(each.finding) if each.finding else "") for each in found]
-        reasons = (*self.judged.reasons, *self.unjudged.values())
+        verdict = Verdict.FAIL if self.broken else Verdict.UNKNOWN if self._reasons else Verdict.PASS
         return Past(
-            self.judged.verdict, _distinct((*self.past.violations, *known)), reasons,
+            verdict, _distinct((*self.past.violations, *known)), self._reasons,
             self.shown.join(lowered(self.crashing.claim().doubts)), self.coverage, self.begun,
             self.past.runs + self.done, tuple(sorted(self.seen)), tuple(self.fired), self.crashing.done,
         )  # fmt: skip
@@ -565,7 +598,6 @@ def explore(
         if search.explain <= 0 or search.free or report.interrupted or _first(report.endings, search.until) is None:
             return report
         try:
-            report = _repeated(exploration, report)
             if announce is not None and report.verdict is Verdict.FAIL:
                 announce(report)
             return _completed(exploration, report, progress)
@@ -763,12 +795,9 @@ def foresee(session: Session, search: Search, progress: Progress | None = None) 
     return Foreseen(first.target, verdict, prediction, findings, exploration.seconds, first.coverage, unkept=unkept)
 
 
-def _merge(one: Judgement, other: Judgement) -> Judgement:
-    return Judgement(
-        max(one.verdict, other.verdict),
-        [*one.violations, *other.violations],
-        list(dict.fromkeys([*one.reasons, *other.reasons])),
-    )
+def _way(outcome: Outcome, judgement: Judgement) -> Effect:
+    """Return what runs have in common that end in the same way."""
+    return (effect(outcome), *(each.invariant for each in judgement.violations))
 
 
 def _keep(

@@ -14,6 +14,7 @@ from functools import partial
 from random import Random
 
 from racecheck.explore.current_session import Sessions
+from racecheck.explore.doubts import DIFFERS
 from racecheck.explore.runner import confirm, run_once, warm_up
 from racecheck.model.compare import first_difference
 from racecheck.model.errors import CannotRun, UsageError
@@ -166,7 +167,7 @@ class Trials:
         self._warm_up(session, trial.what)
         _, difference = self._again(session, trial)
         if difference:
-            raise CannotRun(f"two runs of the same schedule differ: {difference}")
+            raise CannotRun(f"{DIFFERS}: {difference}")
         trial.is_sure = True
         self._disk, self._last_use = trial, self._sessions.uses
 
@@ -181,9 +182,9 @@ class Trials:
 
     def _learn(self, session: Session, trial: Trial) -> None:
         """Run the first run twice; raises `CannotRun` if it differs in more than names."""
-        trial.outcome, difference = confirm(trial.outcome, partial(self._repeat, session, trial))
+        trial.outcome, difference, _ = confirm(trial.outcome, partial(self._repeat, session, trial))
         if difference:
-            raise CannotRun(f"two runs of the same schedule differ: {difference}")
+            raise CannotRun(f"{DIFFERS}: {difference}")
         self._names[trial.what.scenario.reference] = trial.outcome.names
         trial.is_sure = True
 

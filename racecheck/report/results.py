@@ -37,7 +37,10 @@ _STYLES = {Verdict.PASS: "bold green", Verdict.FAIL: "bold red", Verdict.UNKNOWN
 _INDENT = " " * 6
 _WAYS = 3
 """How many distinct failures of a crash are shown."""
-_GAP, _TIMES = re.compile(r"^.*(?:not tried|not controlled): "), re.compile(r" \(\d+ times\)$")
+_GAP, _TIMES = (
+    re.compile(r"^.*(?:not tried|not controlled): "),
+    re.compile(r"( \(\d+ times\))?( \(in \d+ of \d+ runs\))?$"),
+)
 _UNSAID = "could not judge the run: LookupError"
 _HINTS = {
     "not controlled:": "keep these calls out of the scenario, or out of the watched directory",

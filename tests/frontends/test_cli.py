@@ -609,7 +609,7 @@ def test_an_invariant_that_cannot_judge_a_run_does_not_end_the_search(cli: Cli) 
     assert cli("run", "seldom.py::race", "--json") == 3
     report = json.loads(cli.out)
     assert report["schedules"] == 2, "both orders"
-    assert report["reasons"] == ["seldom could not judge the run: LookupError: rank 0 was first"]
+    assert report["reasons"] == ["seldom could not judge the run: LookupError: rank 0 was first (in 1 of 2 runs)"]
     Path("often.py").write_text(SELDOM_JUDGED.replace("{how}", "mkdir()"))
     assert cli("run", "often.py::race", "--json", "--strategy", "random") == 1
     report = json.loads(cli.out)
@@ -618,20 +618,45 @@ def test_an_invariant_that_cannot_judge_a_run_does_not_end_the_search(cli: Cli) 
 
 
 UNCONTROLLED = """
+import mmap
 import racecheck
 
 @racecheck.scenario(faults=["EIO on unlink"])
 def outside(rank):
-    import mmap
-    (rank.path / "f").write_bytes(bytes(4096))
-    with open(rank.path / "f", "r+b") as file, mmap.mmap(file.fileno(), 4096) as mapped:
+    (rank.path / "shared").touch()
+    write(rank.path / f"f{rank.rank}")
+
+@racecheck.scenario(ranks=2)
+def races(rank):
+    write(rank.path / f"f{rank.rank}")
+    if rank.rank == 0:
+        (rank.path / "ckpt").mkdir()
+    elif not (rank.path / "ckpt").exists():
+        raise ValueError("missed")
+
+def write(path):
+    path.write_bytes(bytes(4096))
+    with open(path, "r+b") as file, mmap.mmap(file.fileno(), 4096) as mapped:
         mapped[0] = 1
 """
 
 
-def test_a_search_that_could_not_continue_says_nothing_of_faults_that_were_not_reached(cli: Cli) -> None:
+def test_what_is_not_controlled_does_not_end_a_search(cli: Cli) -> None:
     Path("cut_search.py").write_text(UNCONTROLLED)
     assert cli("run", "cut_search.py::outside", "--json") == 3
+    report = json.loads(cli.out)
+    assert report["schedules"] > 1
+    known, reached = report["reasons"]
+    assert known.startswith("not controlled: ")
+    assert reached == "never reached: EIO on unlink"
+    assert cli("run", "cut_search.py::races", "--json") == 1
+    report = json.loads(cli.out)
+    assert report["schedules"] > 1
+    assert report["reasons"] == [known]
+
+
+def test_a_search_that_could_not_continue_says_nothing_of_faults_that_were_not_reached(cli: Cli) -> None:
+    assert cli("run", f"{FILE}::differing", "--fault", "EIO on unlink", "--json") == 3
     assert not [each for each in json.loads(cli.out)["reasons"] if "never reached" in each]
 
 
