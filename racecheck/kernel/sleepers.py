@@ -14,7 +14,7 @@ Sleep = tuple[tuple[int, bytes], ...]
 """Sleeping threads, each with its scheduling statistics, which change whenever it runs."""
 
 _SHARE = 8
-"""One thread is kept for this many descriptors that this process may have open: two descriptors each."""
+"""One thread is kept for this many descriptors that this process may have open: it takes three of them."""
 _GONE = frozenset({errno.ENOENT, errno.ESRCH})
 
 
@@ -23,7 +23,6 @@ class Sleepers:
 
     def __init__(self) -> None:
         self._files: dict[str, int] = {}
-        self._asleep: dict[int, bytes] = {}
         self._most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _SHARE
 
     def look(
@@ -60,26 +59,21 @@ class Sleepers:
     def _how(self, pid: int, thread: int) -> bytes | None:
         """Return how a thread sleeps: None if it does not, empty if it has ended.  Raises `OSError` if it is gone."""
         base = f"/proc/{pid}/task/{thread}/"
-        call = b""
         # The kernel tells the call only of a thread that has left the run queue (proc_pid_syscall(5)), and not of a
         # program that its user may not read: there the state has to do.  The state alone says too little: a thread
         # takes the state "sleeping" before it has looked whether there is anything to sleep for, and may be preempted
-        # there for as long as others have more right to the processor.
+        # there for as long as others have more right to the processor.  So does the call alone: one that has been woken
+        # counts as running, but has left the run queue until its processor takes it up (TASK_WAKING).
         with suppress(PermissionError):
-            call = self._read(f"{base}syscall")
-            if call == b"running\n":
+            if self._read(f"{base}syscall") == b"running\n":
                 return None
         ran = self._read(f"{base}schedstat")
-        if call and self._asleep.get(thread) == ran:  # it has not run since it was last seen asleep
-            return ran
-        stat = self._read(f"{base}stat", keep=False)
+        stat = self._read(f"{base}stat")
         state = stat[stat.rindex(b")") + 2 :][:1]
         if state in b"ZX":
             return b""
-        if state == b"S":
-            self._asleep[thread] = ran
-            return ran
-        return ran if state == b"D" and proc.awaits_its_child(pid, thread) else None
+        is_asleep = state == b"S" or (state == b"D" and proc.awaits_its_child(pid, thread))
+        return ran if is_asleep else None
 
     def _threads(self, pid: int) -> list[int]:
         try:
@@ -90,9 +84,7 @@ class Sleepers:
             self._forget(f"/proc/{pid}/task")
             return []
 
-    def _read(self, path: str, *, keep: bool = True) -> bytes:
-        if not keep:
-            return proc.read(path)
+    def _read(self, path: str) -> bytes:
         try:
             return os.pread(self._open(path), 4096, 0)
         except OSError:
@@ -102,7 +94,7 @@ class Sleepers:
     def _open(self, path: str, flags: int = 0) -> int:
         found = self._files.get(path)
         if found is None:
-            if len(self._files) >= 2 * self._most:
+            if len(self._files) >= 3 * self._most:
                 self.close()
             found = self._files[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
         return found
@@ -116,4 +108,3 @@ class Sleepers:
         for each in self._files.values():
             os.close(each)
         self._files.clear()
-        self._asleep.clear()

@@ -46,13 +46,28 @@ def test_a_running_thread_is_not_asleep_whatever_its_state() -> None:
 
 
 def test_where_the_kernel_does_not_tell_the_call_the_state_has_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    def read(self: Sleepers, path: str, *, original: Callable[..., bytes] = Sleepers._read, keep: bool = True) -> bytes:
+    def read(self: Sleepers, path: str, *, original: Callable[..., bytes] = Sleepers._read) -> bytes:
         if path.endswith("/syscall"):
             raise PermissionError(errno.EPERM, path)
-        return original(self, path, keep=keep)
+        return original(self, path)
 
     monkeypatch.setattr(Sleepers, "_read", read)
     test_a_sleeping_thread_is_asleep()
+
+
+def test_a_thread_that_was_woken_and_has_not_run_yet_is_not_asleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it is handed to a busy processor, only its state tells it from one that sleeps on."""
+    with closing(Sleepers()) as sleepers, running(PAUSES) as pid:
+        deadline = time.monotonic() + 60
+        while sleepers.look([pid]) is None:
+            assert time.monotonic() < deadline
+
+        def read(self: Sleepers, path: str, *, original: Callable[..., bytes] = Sleepers._read) -> bytes:
+            text = original(self, path)
+            return text.replace(b") S ", b") R ") if path.endswith("/stat") else text
+
+        monkeypatch.setattr(Sleepers, "_read", read)
+        assert sleepers.look([pid]) is None
 
 
 @pytest.mark.parametrize(
@@ -99,7 +114,7 @@ def test_descriptors_are_given_back_when_there_are_too_many(monkeypatch: pytest.
         monkeypatch.setattr(sleepers, "_most", 2)
         for _ in range(3):
             sleepers.look([one, other])
-            assert len(sleepers._files) <= 4
+            assert len(sleepers._files) <= 6
     assert not sleepers._files
 
 
