@@ -39,8 +39,11 @@ class Cutting:
         if crash.happened not in self._cuts:
             self._cuts[crash.happened] = self._cut(crash.happened)
         trace, weights = self._cuts[crash.happened]
+        show = self.recorder.unstable.show
         entries = {
-            f"{prefix}{path}": self._entry(stored) for prefix, disk in disks.items() for path, stored in disk.paths
+            show(f"{prefix}{path}"): self._entry(stored)
+            for prefix, disk in disks.items()
+            for path, stored in disk.paths
         }
         return replace(
             self.outcome, trace=trace, weights=weights, disk=entries, contents={}, recovery=None, pending=(),

@@ -14,7 +14,7 @@ from racecheck.invariants import UNJUDGED, judge, wants_contents
 from racecheck.model.compare import first_difference
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Judgement, Outcome, Point, Verdict, World
-from racecheck.model.ops.unstable_names import learn
+from racecheck.model.ops.unstable_names import Names, learn
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Replay, Strategy
 from racecheck.scheduling.strategies.following.constrained import Constrained
@@ -56,14 +56,15 @@ def run_once(
     disk that the last run has left.  ``recorder`` keeps what ops write.
     """
     session.load(scenario.reference)
+    known = Names(names)
     supervisor = Supervisor(
-        session, scenario.reference, world, strategy.choose, seed=seed, stacks=stacks, contents=contents, names=names,
+        session, scenario.reference, world, strategy.choose, seed=seed, stacks=stacks, contents=contents, names=known,
         keep=keep, recorder=recorder,
     )  # fmt: skip
     outcome = supervisor.run()
     if scenario.has_recovery:
         since = max((op.time for op in outcome.ops), default=0) + _PAUSE
-        resumed = _recovery(session, scenario, world, seed=seed, since=since, stacks=stacks, names=names).run()
+        resumed = _recovery(session, scenario, world, seed=seed, since=since, stacks=stacks, names=known).run()
         outcome = replace(outcome, recovery=resumed)
     strategy.end(outcome)
     return outcome
@@ -80,7 +81,7 @@ def run_free(session: Session, scenario: Scenario, world: World, strategy: Strat
 
 
 def _recovery(
-    session: Session, scenario: Scenario, world: World, *, seed: str, since: int, stacks: bool, names: Sequence[str]
+    session: Session, scenario: Scenario, world: World, *, seed: str, since: int, stacks: bool, names: Names
 ) -> Supervisor:
     fresh, target = scenario.fresh_world(world), scenario.reference
     return Supervisor(

@@ -12,7 +12,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -65,8 +65,8 @@ class Supervisor:
 
     ``choose`` answers points; ``seed`` is what ranks draw their randomness from; ``stacks``: ops carry the Python stack
     that made them; ``keep``: it is on the disk that the last run left; ``recovering``: that too, and what ranks run is
-    the scenario's recovery; ``contents``: the outcome says what is in checkpoint files; ``names`` are patterns of names
-    that differ from run to run.  A ``recorder`` keeps what ops write.
+    the scenario's recovery; ``contents``: the outcome says what is in checkpoint files; ``names`` are those that differ
+    from run to run, for a recovery as its run has met them.  A ``recorder`` keeps what ops write.
     """
 
     def __init__(
@@ -82,12 +82,12 @@ class Supervisor:
         since: int = 0,
         keep: bool = False,
         contents: bool = False,
-        names: Sequence[str] = (),
+        names: Names | None = None,
         recorder: Recorder | None = None,
     ) -> None:
         self._recorder = recorder
         self._session, self._target, self._world, self._choose = session, target, world, choose
-        self._stacks, self._contents, self._names = stacks, contents, Names(names)
+        self._stacks, self._contents, self._names = stacks, contents, names or Names()
         self._job = session.job(target, world, seed, controlled=True, recovering=recovering)
         self._keep, self._since = keep or recovering, since
 
@@ -157,7 +157,9 @@ class Supervisor:
         self._halves = Halves(self._state, self._relation)
         if self._recorder is not None:
             slot, objects = self._session.slot, self._state.storage.mirrored
-            self._recorder.begin(slot.disks(self._world), slot.scratch, self._state.identities, objects=objects)
+            self._recorder.begin(
+                slot.disks(self._world), slot.scratch, self._state.identities, self._names, objects=objects
+            )
         self._limits = Limits(self._state)
         gil, self._memory_waits = Gil(self._state, self._session.gil), MemoryWaits(members.ranks)
         self._timers = Timers(self._state)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from racecheck.model.nouns import Op
+from racecheck.model.ops.unstable_names import Names
 from racecheck.supervisor.calls.perform import Answer
 from racecheck.supervisor.files.paths import Identities
 from racecheck.supervisor.threads.tasks import Request
@@ -89,7 +90,7 @@ class Recorder:
     ``roots`` the identities of the disks' own directories, by how their paths begin in an outcome.  ``changes`` are
     by the op's index in the trace; of a storage of objects there are ``published`` instead, with the new objects among
     the things.  ``blobs`` says where in the spool a blob begins.  ``problem`` says why the record is not complete, ""
-    if it is; what it has is then no ground to judge on.
+    if it is; what it has is then no ground to judge on.  ``unstable`` are the names that differ from run to run.
     """
 
     spool: Path
@@ -102,14 +103,18 @@ class Recorder:
     published: dict[int, Published] = field(default_factory=dict)
     blobs: dict[str, int] = field(default_factory=dict)
     size: int = 0
+    unstable: Names = field(default_factory=Names)
     _store: Path | None = None
     _stored: dict[tuple[int, str], int] = field(default_factory=dict)
 
-    def begin(self, disks: Mapping[str, Path], scratch: Path, identities: Identities, *, objects: bool) -> None:
+    def begin(
+        self, disks: Mapping[str, Path], scratch: Path, identities: Identities, names: Names, *, objects: bool
+    ) -> None:
         """Take in what is on the disks (by prefix), and in the ranks' scratch directories.
 
-        ``objects``: the one disk has only what is published.
+        ``names`` are those that differ from run to run; ``objects``: the one disk has only what is published.
         """
+        self.unstable = names
         self.spool.write_bytes(b"")
         if objects:
             (self._store,) = disks.values()

@@ -24,7 +24,9 @@ def searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fi
     scenario = target("erring", name)
     with Session(config.read().runs) as session:
         strategy = "random" if at else "dpor"
-        asked = Search(scenario, scenario.world, (no_unexpected_errors,), strategy, schedules=schedules, keep_going=True)
+        asked = Search(
+            scenario, scenario.world, (no_unexpected_errors,), strategy, schedules=schedules, keep_going=True
+        )
         return explore(session, asked)
 
 

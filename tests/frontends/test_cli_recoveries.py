@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -98,3 +99,17 @@ def test_a_scenario_has_no_command_to_resume_with(racecheck: Racecheck) -> None:
     status, text = racecheck("run", "--resume-with", "torchrun x.py", "scenarios/test_readme.py::overwrite")
     assert status == 2
     assert "--resume-with is for a launch command: add --watch DIR -- COMMAND" in text
+
+
+@pytest.mark.parametrize("fault", ["kill on any nth=each", "crash"])
+def test_what_a_save_leaves_under_a_name_that_it_draws(programs: Path, racecheck: Racecheck, fault: str) -> None:
+    """It is shown by its role in the recovery, too, and on the disk: a replay meets another name there."""
+    words = ["run", "--watch", "out", "--fault", fault, "--json", "--", sys.executable, "random_names.py"]
+    status, text = racecheck(*words)
+    assert status == 1, text
+    (finding,) = {each["finding"] for each in json.loads(text)["violations"] if "recovers" in each["invariant"]}
+    status, text = racecheck("replay", finding, "--times", 4, "--json")
+    assert (status, json.loads(text)["reproduced"]) == (1, 4), text
+    outcome = json.loads(Path(finding).read_text())["outcome"]
+    assert any(".tmp<0:1>" in each for each in outcome["disk"])
+    assert not any(".tmp" in each and ".tmp<" not in each for each in outcome["recovery"]["disk"])

@@ -324,7 +324,8 @@ class _Pass:
         """Return whether a state, the ``number``-th of all, broke anything.  States come in any order."""
         recovered = self.judging.seen[disks]
         cut = self.judging.cutting.cut(state.crash, dict(disks))
-        outcome = replace(cut, recovery=recovered.outcome, contents=recovered.contents)
+        cover = self.judging.cutting.recorder.unstable.cover
+        outcome = replace(cut, recovery=cover(recovered.outcome), contents=cover(recovered.contents))
         judgement = judge(outcome, self.judging.invariants)
         for reason in judgement.reasons:
             known = self._doubted.get(reason)

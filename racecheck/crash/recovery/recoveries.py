@@ -138,8 +138,10 @@ class Recoveries:
     def _resumed(self) -> Outcome | None:
         if not self._scenario.has_recovery:
             return None
-        target = self._scenario.reference
-        return Supervisor(self._session, target, self._world, _default, seed=self._seed, recovering=True).run()
+        target, names = self._scenario.reference, self._recorder.unstable.copy()
+        return Supervisor(
+            self._session, target, self._world, _default, seed=self._seed, recovering=True, names=names
+        ).run()  # fmt: skip
 
     def close(self) -> None:
         """End the loaders."""

@@ -49,6 +49,10 @@ class Names:
                 return pattern, match.start(1), match.end(1)
         return None
 
+    def copy(self) -> Names:
+        """Return these names, as far as they have been met, for a run that goes on from there."""
+        return Names(self.patterns, dict(self._shown), dict(self._counts))
+
     def show(self, path: str) -> str:
         """Return a path with its names as they are shown."""
         if not self._shown:

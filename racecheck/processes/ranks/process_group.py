@@ -120,8 +120,8 @@ def connect(job: Job, rank: int) -> None:
         backend = "cpu:gloo,cuda:nccl"  # as torch chooses where there are GPUs and no backend is named
     if rank < job.group:
         dist.init_process_group(backend, store=store, rank=rank, world_size=job.group)
-    if not job.controlled and not job.filtered:
-        dist.barrier()
+        if not job.controlled and not job.filtered:
+            dist.barrier()
     if job.program:
         program_group.put_aside(job, rank)
 
