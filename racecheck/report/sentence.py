@@ -69,10 +69,22 @@ def _kill(outcome: Outcome, found: Decisive, said: str) -> list[Part] | None:
     op = _op(outcome, found.first("kill"))
     if op is None:
         return None
-    who = "The job is" if op.fault.startswith("kill-job") else f"Rank {op.rank} is"
+    who = "The job is killed" if op.fault.startswith("kill-job") else f"Rank {op.rank} is killed"
+    later = ""
+    if op.syscall == "SIGTERM":
+        who = f"Rank {op.rank} gets SIGTERM"
+        later = next((f", and SIGKILL {_seconds(op, each)} later" for each in _kills(outcome, op.rank)), "")
     when = words.escape(" the ".join(next(iter(op.flags), "at its call").split(" ", 1)))
     place = [Part(" of "), Part(words.escape(op.path), is_code=True)] if op.path else []
-    return [Part(f"{who} killed {when}"), *place, Part(f": {said}")]
+    return [Part(f"{who} {when}"), *place, Part(f"{later}: {said}")]
+
+
+def _kills(outcome: Outcome, rank: int) -> list[Op]:
+    return [each for each in outcome.ops if (each.call, each.syscall, each.rank) == ("kill", "SIGKILL", rank)]
+
+
+def _seconds(first: Op, second: Op) -> str:
+    return f"{(second.time - first.time) / 1e9:g} s"
 
 
 def _fault(outcome: Outcome, found: Decisive, said: str) -> list[Part] | None:

@@ -182,8 +182,6 @@ class Supervisor:
                 self._place()
                 if self._settle():
                     continue
-                if self._injector.expire(idle=False):
-                    continue
                 options = self._options()
                 if self._is_due(options):
                     continue
@@ -193,9 +191,7 @@ class Supervisor:
                     self._state.cause = self._state.trace[-1].clock
                 elif self._run_out(math.inf):
                     continue
-                elif not self._injector.expire(idle=True) and (
-                    self._all_exit() or self._is_stuck() or not self._waits_for_a_time()
-                ):
+                elif self._all_exit() or self._is_stuck() or not self._waits_for_a_time():
                     return ""
         except Over as over:
             return over.why
@@ -232,11 +228,13 @@ class Supervisor:
         return min(limits, default=math.inf)
 
     def _is_due(self, options: list[Task]) -> bool:
-        """Do what is due before an option continues: a signal of the launcher's or a timer's, or the end of a wait."""
+        """Do what is due before an option continues: a signal of a fault, the launcher or a timer, a wait's end."""
         soonest = self._soonest(options)
         idle = soonest if options else math.inf
-        if not self._all_exit() and (self._launcher.act(idle) or self._timers.act(idle)):
-            return True
+        if not self._all_exit():
+            limit = min((self._due(task, math.inf) for task in self._state.stopped_tasks()), default=math.inf)
+            if self._injector.expire(min(idle, limit)) or self._launcher.act(idle) or self._timers.act(idle):
+                return True
         return self._limits.run_out(soonest) or self._run_out(soonest)
 
     def _soonest(self, options: list[Task]) -> float:
@@ -249,7 +247,7 @@ class Supervisor:
 
         That one waits forever, whatever the threads beside it do when their time is over.
         """
-        ended = {rank.number for rank in self._state.ranks if rank.gone or _announces(rank.main, "exit")}
+        ended = {rank.number for rank in self._state.ranks if rank.is_at_end}
         waiting = [rank.main.announcement for rank in self._state.ranks if rank.number not in ended]
         tickets = [each.message["ticket"] for each in waiting if each is not None and each.message["is"] == "wait"]
         missing = (self._state.collectives.instance(each).missing for each in tickets)
@@ -428,7 +426,7 @@ class Supervisor:
         if self._world.collectives == "gloo":
             return False
         peers = [self._state.ranks[each] for each in self._state.collectives.peers(rank.number)]
-        return not all(peer.gone or _announces(peer.main, "exit") for peer in peers)
+        return not all(peer.is_at_end for peer in peers)
 
     def _all_exit(self) -> bool:
         """Return whether every remaining rank is at its end, which is the end of its threads too."""

@@ -69,7 +69,7 @@ class Rules:
     def wait(self) -> float:
         """Let calls go whose delay is over, and end ranks whose time is; returns seconds until there is more to do."""
         self._tell()
-        self._injector.expire(idle=False)
+        self._injector.expire(0)
         for request in [each for each in self._late if each.until <= self._tell()]:
             self._late.remove(request)
             self._go(request)

@@ -26,7 +26,7 @@ from racecheck.faults.grammar import CALLS, MODELS
 from racecheck.faults.plan import hits
 from racecheck.frontends.cli.main import main
 from racecheck.model.errors import UsageError
-from racecheck.model.nouns import Fault, Op, Outcome, Point, Returned, Verdict, World
+from racecheck.model.nouns import Died, Fault, Op, Outcome, Point, Returned, Verdict, World
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import RoundRobin, Sweep
 from racecheck.targets.scenarios import make_world
@@ -635,3 +635,26 @@ def test_only_an_open_that_creates_a_file_finds_no_room(what: str) -> None:
     ):
         assert hits(fault, opens(label, how, inode=inode), 0) is is_hit
         assert hits(faults.parse("EIO on open"), opens(label, how, inode=inode), 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_killed"),
+    [
+        ("ends_at_once", False), ("ends_beside_a_sleeper", False), ("ends_with_others", False),
+        ("sleeps", True), ("leaves_a_thread", True), ("waits", True),
+    ],
+)  # fmt: skip
+def test_a_rank_that_is_asked_to_end_is_killed_if_it_has_not_ended_in_time(
+    session: Session, name: str, is_killed: bool
+) -> None:
+    scenario = target("terminated", name)
+    for seed in range(3):
+        found = explore(session, Search(scenario, scenario.world, (), strategy="random", schedules=1, seed=str(seed)))
+        assert found.outcome is not None
+        first = found.outcome.results[0]
+        assert isinstance(first, Died if is_killed else Returned)
+        asked, *killed = [op for op in found.outcome.ops if op.call == "kill" and op.rank == 0]
+        assert asked.syscall == "SIGTERM"
+        assert [(each.syscall, round((each.time - asked.time) / 1e9)) for each in killed] == [
+            ("SIGKILL", 60)
+        ] * is_killed

@@ -124,19 +124,21 @@ class Injector:
         self._grace.append((self._state.time.elapsed + round(fault.amount * _SECOND), task.rank))
         return False
 
-    def expire(self, *, idle: bool) -> bool:
-        """Kill those whose time is over (or, if nothing else can continue, is next); returns whether there was one."""
-        self._grace = [(until, rank) for until, rank in self._grace if not rank.gone]
-        due = [each for each in self._grace if each[0] <= self._state.time.elapsed]
-        if not due and idle and self._grace:
-            due = [min(self._grace, key=lambda each: each[0])]
-        for until, rank in due:
-            self._state.time.tick(until)
-            op = Op(rank.number, rank.main.name, "kill", "SIGKILL")
-            self._record(rank.main, op, "SIGKILL", "kill")
-            end(rank)
-            self._grace.remove((until, rank))
-        return bool(due)
+    def expire(self, soonest: float) -> bool:
+        """Kill the first rank whose time is over before ``soonest``, when another goes on (nanoseconds, virtual).
+
+        Returns whether there was one.  A rank at its end has ended in time.
+        """
+        self._grace = [(until, rank) for until, rank in self._grace if not rank.is_at_end]
+        first = min(self._grace, key=lambda each: each[0], default=None)
+        if first is None or max(self._state.time.elapsed, soonest) < first[0]:
+            return False
+        until, rank = first
+        self._grace.remove(first)
+        self._state.time.tick(until)
+        self._record(rank.main, Op(rank.number, rank.main.name, "kill", "SIGKILL"), "SIGKILL", "kill")
+        end(rank)
+        return True
 
     def _record(self, task: Task, op: Op, name: str, what: str, when: str = "") -> None:
         """Record the fault in place of the op that does not happen, or before or after the op."""

@@ -24,7 +24,10 @@ _LOOK, _GRACE = 10**8, 30 * 10**9
 
 
 class Launcher:
-    """The launcher of a run; ``is_there`` is False where the ranks are a scenario's."""
+    """The launcher of a run; ``is_there`` is False where the ranks are a scenario's.
+
+    A rank at its end gets no signal: it is held there until others have done all that they do by themselves.
+    """
 
     def __init__(self, state: State, *, is_there: bool) -> None:
         self._state, self._due = state, -1
@@ -36,7 +39,7 @@ class Launcher:
 
         Returns whether it was sent.
         """
-        living = [rank for rank in self._state.ranks if not rank.gone]
+        living = [rank for rank in self._state.ranks if not rank.is_at_end]
         parent = self._state.parent
         if parent is not None:
             return parent.gone and self._end_orphans(living)

@@ -377,6 +377,14 @@ class Rank:
         return self.single and (self.gone or (self.main.stands and not self.gil))
 
     @property
+    def is_at_end(self) -> bool:
+        """Whether its main process has ended, or has nothing left to do but that."""
+        if self.gone or self.leaving:
+            return True
+        announced = self.main.announcement
+        return announced is not None and announced.message["is"] == "exit"
+
+    @property
     def has_threads(self) -> bool:
         """Whether the program has several threads or processes."""
         return sum(task.started for task in self.tasks.values()) > 1
