@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 from racecheck.invariants import all_shards_present, consistent_weights, durable_after_ack, judge, old_survives
-from racecheck.invariants.series import count, reads_parts
+from racecheck.invariants.series import Series, count, reads_parts, series_of
 from racecheck.model.nouns import Invariant, Outcome
 
 FOR_OBSERVED = (all_shards_present, consistent_weights, durable_after_ack, old_survives)
 """The invariants that judge what a program was observed to save and load."""
+_OF_LOSSES: Sequence[Invariant] = (durable_after_ack, old_survives)
 UNREADABLE = "a checkpoint has files that racecheck cannot read, so it is not judged whether all shards are present"
 _NO_SAVE = "no save was observed, so no weights are judged"
 _NO_LOAD = "no load was observed in the recovery, so lost saves are not judged"
 _PARTS = "the recovery loads several files of one series, so lost saves are not judged"
+_OTHERS = "the recovery loads another save than the last one also without a fault, so lost saves are not judged"
 
 
 def fitting(undisturbed: Outcome) -> tuple[list[Invariant], tuple[str, ...]]:
@@ -28,7 +33,19 @@ def fitting(undisturbed: Outcome) -> tuple[list[Invariant], tuple[str, ...]]:
         return [consistent_weights], (_NO_LOAD,)
     if reads_parts(undisturbed):
         return [consistent_weights], (_PARTS,)
-    return [consistent_weights, durable_after_ack, old_survives], ()
+    unread = tuple(each.name for each in series_of(undisturbed) if not _is_loaded(each))
+    asked: Sequence[Invariant] = _OF_LOSSES
+    if unread:
+        asked = [partial(each, unread=unread) for each in (durable_after_ack, old_survives)]
+    if judge(undisturbed, asked).violations:
+        return [consistent_weights], (_OTHERS,)
+    conditions = (f"the recovery does not load {', '.join(unread)}, so it is not judged whether that is lost",)
+    return [consistent_weights, *asked], conditions if unread else ()
+
+
+def _is_loaded(series: Series) -> bool:
+    recovery = series.outcome.recovery
+    return recovery is not None and any(each.kind == "loaded" for each in recovery.weights)
 
 
 def has_shards(undisturbed: Outcome) -> bool:

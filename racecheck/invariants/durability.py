@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from racecheck.invariants.excuses import is_cut
 from racecheck.invariants.failures import describe, failures
@@ -14,16 +14,17 @@ from racecheck.model.nouns import Outcome, Stopped, Violation
 
 
 @judges_crashes
-def durable_after_ack(outcome: Outcome) -> Iterator[Violation]:
+def durable_after_ack(outcome: Outcome, unread: Collection[str] = ()) -> Iterator[Violation]:
     """After a crash, the last step whose save has returned on all ranks loads, or a later one.
 
     A save that returns before its files and their names are on stable storage (fsync of the files, and of their
     directory) is lost with the power, up to half a minute later.
 
     Judges what is at rest.  What a save under way does to the step before it is for `old_survives`; name both.  Ranks
-    say when a save has returned with `Rank.acked`, and the recovery what it loads with `Rank.loaded`.
+    say when a save has returned with `Rank.acked`, and the recovery what it loads with `Rank.loaded`.  Of observed
+    saves those of the series in ``unread`` are left out.
     """
-    for series in series_of(outcome):
+    for series in _read(outcome, unread):
         newest = _newest(series)
         if newest is not None and not _under_way(series.outcome, newest):
             lost = [*_lost("durable-after-ack", outcome, series, newest, "")]
@@ -33,13 +34,13 @@ def durable_after_ack(outcome: Outcome) -> Iterator[Violation]:
 
 
 @judges_crashes
-def old_survives(outcome: Outcome) -> Iterator[Violation]:
+def old_survives(outcome: Outcome, unread: Collection[str] = ()) -> Iterator[Violation]:
     """While a save runs, and after it fails, the last saved step loads, or the new one.
 
     There is never none, and never an error.  A save into the same files has no old checkpoint from its first byte on
-    and no new one until its last.
+    and no new one until its last.  Of observed saves those of the series in ``unread`` are left out.
     """
-    for series in series_of(outcome):
+    for series in _read(outcome, unread):
         newest = _newest(series)
         later = _under_way(series.outcome, newest) if newest is not None else []
         if newest is not None and later:
@@ -47,6 +48,10 @@ def old_survives(outcome: Outcome) -> Iterator[Violation]:
             yield from lost
             if lost:
                 return
+
+
+def _read(outcome: Outcome, unread: Collection[str]) -> list[Series]:
+    return [each for each in series_of(outcome) if each.name not in unread]
 
 
 def _newest(series: Series) -> Save | None:

@@ -20,12 +20,16 @@ _PART = " at "
 class Series:
     """An outcome with the weights of one series (all, where ranks declared them), and a remark for what is said of it.
 
-    ``is_observed``: nobody declared anything.
+    It has a ``name``, the paths of its saves, if it ``is_observed``: nobody declared anything.
     """
 
     outcome: Outcome
     remark: str = ""
-    is_observed: bool = False
+    name: str = ""
+
+    @property
+    def is_observed(self) -> bool:
+        return bool(self.name)
 
 
 def series_of(outcome: Outcome) -> list[Series]:
@@ -62,6 +66,20 @@ def count(outcome: Outcome) -> tuple[int, int]:
     return len(saves), loads
 
 
+def loads_of(outcome: Outcome, world: Outcome) -> list[Weights]:
+    """Return the loads of a run, or of its recovery: there those of what the recovery has saved itself do not count."""
+    own = [each for each in world.weights if each.kind == "saved"] if world is not outcome else []
+    return [
+        each for each in world.weights
+        if each.kind == "loaded" and not any(_is_earlier(save, each) and _is_it(save, each) for save in own)
+    ]  # fmt: skip
+
+
+def _is_it(save: Weights, load: Weights) -> bool:
+    """Return whether a load is of a save: by its path, or, as files are renamed, by what it has."""
+    return bool(save.checkpoint and save.checkpoint == load.checkpoint) or _is_of(load, save)
+
+
 def _saved(outcome: Outcome, name: str) -> list[Weights]:
     return [each for each in outcome.weights if each.series == name and each.kind == "saved"]
 
@@ -76,8 +94,8 @@ class _Sorting:
 
     def __post_init__(self) -> None:
         for world in (self.outcome, self.outcome.recovery):
-            for each in world.weights if world is not None else ():
-                if each.kind == "loaded" and (name := self._of(each)) is not None:
+            for each in loads_of(self.outcome, world) if world is not None else ():
+                if (name := self._of(each)) is not None:
                     self._loads.setdefault(name, []).append((each, world is not self.outcome))
 
     def _of(self, load: Weights) -> str | None:
@@ -99,7 +117,7 @@ class _Sorting:
         if recovery is not None:
             recovery = replace(recovery, weights=tuple(each for each, later in judged if later))
         remark = f" (steps count the saves to {name}{'; 0 was there before the run' if before else ''})"
-        return Series(replace(self.outcome, weights=tuple(weights), recovery=recovery), remark, is_observed=True)
+        return Series(replace(self.outcome, weights=tuple(weights), recovery=recovery), remark, name)
 
     def _comparable(self, load: Weights, saved: Sequence[Weights]) -> Weights | None:
         """Return a load without what was never saved in such parts; None for one of which nothing can be said.

@@ -10,7 +10,7 @@ from operator import itemgetter
 from racecheck.invariants.disk import listed
 from racecheck.invariants.excuses import is_cut
 from racecheck.invariants.judging import judges_crashes
-from racecheck.invariants.series import Series, series_of
+from racecheck.invariants.series import Series, loads_of, series_of
 from racecheck.model.nouns import Died, Outcome, Raised, Violation, Weights
 
 
@@ -173,12 +173,11 @@ def _records(outcome: Outcome) -> tuple[_Saved, list[_Load]]:
 
 def _spoken(outcome: Outcome) -> tuple[_Saved, list[_Load]]:
     worlds = [outcome, outcome.recovery] if outcome.recovery is not None else [outcome]
-    saved = tuple(each for world in worlds for each in world.weights if each.kind == "saved")
+    saved = tuple(each for each in outcome.weights if each.kind == "saved")
     loads = [
         _Load(each, world is not outcome, not each.series and world.world.ranks == outcome.world.ranks)
         for world in worlds
-        for each in world.weights
-        if each.kind == "loaded"
+        for each in loads_of(outcome, world)
     ]
     return _Saved(saved), loads
 

@@ -171,3 +171,38 @@ def test_what_is_counted() -> None:
     made = ran(*two, loads=tuple(seen("loaded", rank, "model.pt", w="w2") for rank in (0, 1)))
     assert count(made) == (3, 1)
     assert judge(made, ASKED).verdict is Verdict.PASS
+
+
+def test_a_recovery_may_load_what_it_has_saved_itself() -> None:
+    """Both ranks resume from step 2; rank 0 saves on, and looks at that."""
+    two = *save(1), *save(2)
+    resumed = seen("loaded", 0, "model.pt", w="w2"), seen("loaded", 1, "model.pt", w="w2")
+    own = seen("saved", 0, "next.pt", 1, event=5, w="w3")
+    for path in ("next.pt", "renamed.pt"):
+        looked = seen("loaded", 0, path, event=6, w="w3")
+        assert broken(ran(*two, loads=(*resumed, own, looked))) == []
+    apart = (resumed[0], replace(resumed[1], tensors={"w": "w1"}), own, seen("loaded", 0, "next.pt", event=6, w="w3"))
+    assert any("continue from different steps" in each for each in broken(ran(*two, loads=apart)))
+
+
+def test_a_recovery_that_loads_another_save_without_a_fault_is_not_asked_for_the_last() -> None:
+    two = *save(1), *save(2)
+    best = ran(*two, loads=(seen("loaded", 0, "model.pt", w="w1"),))
+    invariants, (condition,) = fitting(best)
+    assert invariants == [consistent_weights]
+    assert condition.startswith("the recovery loads another save than the last one also without a fault")
+    last = ran(*two, loads=(seen("loaded", 0, "model.pt", w="w2"),))
+    assert fitting(last) == ([consistent_weights, durable_after_ack, old_survives], ())
+
+
+def test_what_no_recovery_loads_is_not_asked_for() -> None:
+    """A run leaves a configuration that it never loads: that is not lost where nothing is loaded."""
+    configured = seen("saved", 0, "config.pt", 1, lr="0.1"), seen("acked", 0, "config.pt", 1)
+    undisturbed = ran(*configured, *save(1), loads=(seen("loaded", 0, "model.pt", w="w1"),))
+    invariants, (condition,) = fitting(undisturbed)
+    assert condition == "the recovery does not load config.pt, so it is not judged whether that is lost"
+    early, late = ran(*configured), ran(*configured, *save(1))
+    assert not judge(early, invariants).violations
+    (violation,) = judge(late, invariants).violations
+    assert violation.message.startswith("step 1 was saved on all ranks, but then nothing was loaded")
+    assert judge(early, ASKED).violations, "of a recovery that loads both it would be"

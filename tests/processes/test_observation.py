@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint import state_dict_saver
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 
 from racecheck.processes.ranks import observation
 from racecheck.targets import programs
@@ -113,3 +114,39 @@ def test_acked_does_nothing_outside_racecheck(tmp_path: Path) -> None:
         [sys.executable, "-c", "import racecheck; print(racecheck.acked())"], capture_output=True, text=True, check=True
     )
     assert done.stdout == "None\n"
+
+
+def test_a_load_of_tensors_without_bytes_says_nothing_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under FakeTensorMode torch.load returns shapes alone, and on the device "meta" too."""
+    found: list[dict[str, Any]] = []
+    monkeypatch.setattr(observation, "_observer", [])
+    observation.observe(str(tmp_path), found.append)
+    SAVE({"w": torch.ones(2), "step": 3}, tmp_path / "model.pt")
+    with FakeTensorMode():
+        loaded = LOAD(tmp_path / "model.pt")
+    assert isinstance(loaded["w"], FakeTensor)
+    LOAD(tmp_path / "model.pt", map_location="meta")
+    real = LOAD(tmp_path / "model.pt")
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        SAVE({"w": real["w"]}, tmp_path / "other.pt")
+    said = [(each["kind"], sorted(each["tensors"])) for each in found]
+    saved, *loads, again = said
+    assert saved == ("saved", ["step", "w"])
+    assert loads == [("loaded", ["step"]), ("loaded", ["step"]), ("loaded", ["step", "w"])]
+    assert again == ("saved", ["w"])
+    assert found[-1]["tensors"]["w"] == found[0]["tensors"]["w"]
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")
+def test_a_load_in_part_is_a_load_of_what_the_checkpoint_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[dict[str, Any]] = []
+    monkeypatch.setattr(observation, "_observer", [])
+    observation.observe(str(tmp_path), found.append)
+    dcp.save({"model": {"w": torch.ones(4)}, "step": 1}, checkpoint_id=tmp_path / "ckpt", no_dist=True)
+    load = observed(state_dict_loader._load_state_dict, False, "state_dict", "storage_reader")
+    for is_partial in (True, False):
+        state = {"model": {"w": torch.zeros(4)}, "step": 0, **({"head": torch.zeros(2)} if is_partial else {})}
+        planner = dcp.DefaultLoadPlanner(allow_partial_load=is_partial)
+        load(state, dcp.FileSystemReader(tmp_path / "ckpt"), no_dist=True, planner=planner)
+        assert found[-1]["kind"] == "loaded"
+        assert sorted(found[-1]["tensors"]) == ["model.w", "step"]

@@ -13,7 +13,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
+PART = " at "
+"""Stands before the part of a tensor that is spread over ranks, in its name."""
 _DIGITS = 16
 _BLOCKS, _BLOCK_DIGITS = 8, 6
 
@@ -43,11 +46,12 @@ def own_digests(state: Any) -> dict[str, str]:
     Of a tensor that is spread over ranks the part of this rank counts; its name says which part that is.
     """
     found: dict[str, str] = {}
-    for name, leaf in _leaves(state, "", calling=False):
-        for part, own in _own_parts(leaf):
-            digest = _digest(own)
-            if digest:
-                found[_unused(f"{name}{part}", found)] = digest
+    with unset_fake_temporarily():
+        for name, leaf in _leaves(state, "", calling=False):
+            for part, own in _own_parts(leaf):
+                digest = _digest(own)
+                if digest:
+                    found[_unused(f"{name}{part}", found)] = digest
     return found
 
 
@@ -61,13 +65,13 @@ def _own_parts(leaf: Any) -> Iterator[tuple[str, Any]]:
     """Yield the rank's own parts of a leaf, each with what tells it from the parts of others."""
     shards = getattr(leaf, "local_shards", None)
     if callable(shards):
-        yield from ((f" at {each.metadata.shard_offsets}", each.tensor) for each in shards())
+        yield from ((f"{PART}{each.metadata.shard_offsets}", each.tensor) for each in shards())
     elif isinstance(leaf, torch.Tensor) and hasattr(leaf, "to_local") and hasattr(leaf, "placements"):
         mesh: Any = leaf.device_mesh
         if any(each.is_partial() for each in leaf.placements):
             return
         cut = any(each.is_shard() for each in leaf.placements)
-        place = f" at {mesh.get_coordinate()} of {tuple(mesh.shape)} {tuple(leaf.placements)}" if cut else ""
+        place = f"{PART}{mesh.get_coordinate()} of {tuple(mesh.shape)} {tuple(leaf.placements)}" if cut else ""
         yield place, leaf.to_local()
     else:
         yield "", leaf
@@ -118,7 +122,7 @@ def _of_tensor(tensor: Any) -> str:
     tensor = tensor.detach()
     if callable(getattr(tensor, "full_tensor", None)):
         tensor = tensor.full_tensor()
-    if tensor.is_meta:
+    if tensor.is_meta or isinstance(tensor, FakeTensor):  # it has no bytes
         return ""
     if tensor.layout != torch.strided:
         tensor = tensor.to_dense()

@@ -18,7 +18,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from racecheck.processes.contents import weight_digests
@@ -64,12 +64,13 @@ class _Observer:
         self._returned[series] = which
         return result
 
-    def load(self, state: Any, path: Any, original: Callable[[], Any]) -> Any:
+    def load(self, state: Any, path: Any, original: Callable[[], Any], planner: Any = None) -> Any:
         checkpoint = self._below(path)
         if checkpoint is None or self._is_part(checkpoint):
             return original()
         result = self._inner(checkpoint, original)
-        self._say("loaded", checkpoint, _RANDOM.sub("#", checkpoint), -1, result if state is None else state)
+        known = _asked_for(planner)
+        self._say("loaded", checkpoint, _RANDOM.sub("#", checkpoint), -1, result if state is None else state, known)
         return result
 
     def _series(self, checkpoint: str, state: Any) -> str:
@@ -104,8 +105,13 @@ class _Observer:
         """Return whether a file belongs to a checkpoint that is just being saved or loaded: that one counts."""
         return any(each in {".", path} or path.startswith(f"{each}/") for each in self._inside)
 
-    def _say(self, kind: str, checkpoint: str, series: str, step: int, state: Any) -> None:
+    def _say(
+        self, kind: str, checkpoint: str, series: str, step: int, state: Any, known: Collection[str] | None = None
+    ) -> None:
+        """Announce a state, or what of it is ``known``, by its names."""
         tensors = weight_digests.own_digests(state)
+        if known is not None:
+            tensors = {name: each for name, each in tensors.items() if name.partition(weight_digests.PART)[0] in known}
         self._send({"kind": kind, "step": step, "checkpoint": checkpoint, "series": series, "tensors": tensors})
 
     def _below(self, path: Any) -> str | None:
@@ -122,6 +128,13 @@ class _Observer:
         if f"{whole}/" == self._watched:
             return "."
         return whole.removeprefix(self._watched) if whole.startswith(self._watched) else None
+
+
+def _asked_for(planner: Any) -> Collection[str] | None:
+    """Return the names that a checkpoint of DCP has, where it may be loaded in part; None where it is loaded whole."""
+    if not getattr(planner, "allow_partial_load", False):
+        return None
+    return frozenset(getattr(getattr(planner, "metadata", None), "state_dict_metadata", ()))
 
 
 def observe(watched: str, send: Send) -> None:
@@ -157,8 +170,9 @@ def _observing(original: Callable[..., Any], saves: bool, state: str, path: str)
             given = signature.bind(*arguments, **named).arguments
         except TypeError:
             return carry_out()
-        act = _observer[0].save if saves else _observer[0].load
-        return act(given.get(state), given.get(path), carry_out)
+        if saves:
+            return _observer[0].save(given.get(state), given.get(path), carry_out)
+        return _observer[0].load(given.get(state), given.get(path), carry_out, given.get("planner"))
 
     vars(call)["racecheck_observes"] = True
     return call
