@@ -17,9 +17,9 @@ from racecheck.scheduling.minimise import (
     Change,
     Critical,
     CriticalPair,
-    Fails,
     Orderings,
     Search,
+    Spent,
     Timed,
     critical_pair,
     fewest_orderings,
@@ -115,8 +115,14 @@ class _Steps:
         """Do one step after the other."""
         fails = same_failure(self.found, self.violation, self.invariants)
         self._begin(WORLD)
-        budget, is_race = min(_PER_WORLD, self.most // 3), bool(self.passed)
-        smaller = smaller_world(self.found, self._look(fails), fails, budget=budget, is_race=is_race)
+        budget, passing = min(_PER_WORLD, self.most // 3), self._look(fails.is_gone)
+        try:
+            is_race = bool(self.passed or passing(self.found.world, budget))
+        except Spent:
+            is_race = True
+        smaller = smaller_world(
+            self.found, self._look(fails), fails, budget=budget, passing=passing if is_race else None
+        )  # fmt: skip
         self._end(WORLD, cut=smaller.cut)
         self._begin(SWITCHES)
         shrunk = shrink(smaller.outcome or self.found, self.attempt, fails, budget=self.most)
@@ -170,15 +176,15 @@ class _Steps:
         if not cut:
             self.done.add(step)
 
-    def _look(self, fails: Fails) -> Search:
-        """Look for a failing run of a world."""
+    def _look(self, is_wanted: Callable[[Outcome], object]) -> Search:
+        """Look for a certain run of a world."""
 
         def look(world: World, budget: int) -> Outcome | None:
             strategy = strategies.make(strategies.DEFAULT, world)
             for number in range(budget):
                 if strategy.begin(Random(f"{self.seed}:{number}")):
                     outcome = self.attempt(world, strategy)
-                    if fails(outcome) is not None:
+                    if is_wanted(outcome):
                         return outcome
             return None
 

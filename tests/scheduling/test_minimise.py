@@ -205,13 +205,34 @@ def test_the_smallest_world_that_fails_is_found(ranks: int) -> None:
     assert fails(smaller.outcome)
 
 
-def test_a_race_needs_two_ranks() -> None:
-    program = needs(2)
+def first_passing(program: Program, fails: Failure) -> Search:
+    def search(world: World, budget: int) -> Outcome | None:
+        runs = (run(program, RandomWalk(), seed, ranks=world.ranks) for seed in range(budget))
+        return next((each for each in runs if fails.is_gone(each)), None)
+
+    return search
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 5])
+def test_a_smaller_world_keeps_the_rank_that_the_race_is_with(ranks: int) -> None:
+    """The first rank removes what the last one makes: without that one it fails, too, in whatever order."""
+    program = Program(((Do("rmdir", "a"),), *(noise("x", 2),) * (ranks - 2), (Do("mkdir", "a"),)))
     found, fails = failing(program, no_errors)
-    smaller = smaller_world(found, first_failing(program, fails), fails, is_race=True)
-    assert 1 not in {world.ranks for world in smaller.tried}
+    smaller = smaller_world(found, first_failing(program, fails), fails, passing=first_passing(program, fails))
+    assert smaller.outcome is None
+    assert [world.ranks for world in smaller.tried] == [*range(2, ranks)]
+    lost = smaller_world(found, first_failing(program, fails), fails)
+    assert lost.outcome is not None
+    assert lost.outcome.world.ranks == 1, "of a failure without a race"
+
+
+def test_a_race_is_kept_in_a_smaller_world() -> None:
+    program = Program(((Do("rmdir", "a"),), (Do("mkdir", "a"),), *(noise("x", 2),) * 3))
+    found, fails = failing(program, no_errors)
+    smaller = smaller_world(found, first_failing(program, fails), fails, passing=first_passing(program, fails))
     assert smaller.outcome is not None
     assert smaller.outcome.world.ranks == 2
+    assert not smaller.tried
 
 
 def test_nodes_fit_the_ranks_and_an_impossible_world_is_reported() -> None:

@@ -14,7 +14,7 @@ from racecheck.scheduling.minimise.failure import Fails
 _OTHERS = 12
 
 Search = Callable[[World, int], Outcome | None]
-"""Looks for a failing run of a world with a limited number of runs; or raises `Spent`."""
+"""Looks for a certain run of a world with a limited number of runs; or raises `Spent`."""
 
 
 @dataclass(slots=True)
@@ -32,14 +32,15 @@ class Smaller:
 
 
 def smaller_world(
-    outcome: Outcome, search: Search, fails: Fails, *, budget: int = 50, is_race: bool = False
+    outcome: Outcome, search: Search, fails: Fails, *, budget: int = 50, passing: Search | None = None
 ) -> Smaller:
     """Look for the failure with whole calls, with fewer ranks, with smaller sizes, and without each of the faults.
 
-    ``is_race``: other runs of the world pass.  Then a single rank is not tried, which fails for another reason if it
-    does.
-    Each time the smallest comes first, and each world gets ``budget`` runs at most; with smaller sizes and fewer faults
-    no more than `_OTHERS` worlds are tried.
+    ``search`` looks for a failing run.  ``passing`` looks for one that passes, if other runs of the world do: then a
+    smaller one counts only if some of its runs pass, too.  If all fail, the rank that the race is with may be missing.
+
+    Each time the smallest comes first, and each world gets ``budget`` runs of each kind at most; with smaller sizes and
+    fewer faults no more than `_OTHERS` worlds are tried.
     """
     smaller, world = Smaller(), outcome.world
 
@@ -48,10 +49,12 @@ def smaller_world(
         for each in worlds:
             try:
                 found = search(each, budget)
+                is_one = found is not None and fails(found) is not None
+                is_one = is_one and (passing is None or passing(each, budget) is not None)
             except (CannotRun, UsageError) as error:
                 smaller.impossible.append(str(error))
                 continue
-            if found is not None and fails(found) is not None:
+            if is_one:
                 smaller.outcome = found
                 return each
             smaller.tried.append(each)
@@ -62,7 +65,7 @@ def smaller_world(
             world = take_first([replace(world, parts=())])
         for part in world.parts[: _OTHERS if len(world.parts) > 1 else 0]:
             world = take_first([replace(world, parts=tuple(each for each in world.parts if each != part))])
-        world = take_first(fewer_ranks(world, 2 if is_race else 1))
+        world = take_first(fewer_ranks(world, 1 if passing is None else 2))
         most = len(smaller.tried) + _OTHERS
         for size in world.sizes:
             world = take_first(islice(resized(world, size), max(0, most - len(smaller.tried))))
