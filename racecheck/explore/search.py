@@ -195,6 +195,7 @@ class _Exploration:
         self.observed: tuple[int, ...] = ()
         self.parts = Parts(self.search.world)
         self.begins_again = False
+        self.whole: tuple[Claim, int] | None = None
 
     def rehearse(self) -> None:
         """Make the session ready for the scenario.
@@ -321,6 +322,7 @@ class _Exploration:
 
     def _begin_again(self) -> None:
         self.begins_again = False
+        self.whole = self.strategy.claim(), self.done
         self.search = replace(self.search, world=self.parts.of(self.search.world), earlier=None)
         self.strategy = self._make()
 
@@ -481,9 +483,7 @@ class _Exploration:
         failing = _first([*self.endings.values()], search.until)
         verdict, why = self._verdict()
         outcome = failing.outcome if failing is not None else self.largest
-        claim = self.strategy.claim().join(self.shown).join(self.crashing.claim()).join(pending(why))
-        if self.begins_again:
-            claim = claim.join(Claim(proves=True, conditions=(parts.CONDITION,)))
+        claim = self._claim().join(self.shown).join(self.crashing.claim()).join(pending(why))
         return Report(
             target=search.scenario.target,
             verdict=verdict,
@@ -508,6 +508,14 @@ class _Exploration:
             cut=self._cut(),
             observed=self.observed,
         )
+
+    def _claim(self) -> Claim:
+        """Return what the runs show: those with calls in parts, or with whole ones as long as there are no others."""
+        whole, before = self.whole or (Claim(), -1)
+        is_whole = before == self.done
+        claim = whole if is_whole else self.strategy.claim()
+        is_open = self.begins_again or is_whole
+        return claim.join(Claim(proves=True, conditions=(parts.CONDITION,))) if is_open else claim
 
     @property
     def _reasons(self) -> tuple[str, ...]:

@@ -45,6 +45,7 @@ _UNSAID = "could not judge the run: LookupError"
 _HINTS = {
     "not controlled:": "keep these calls out of the scenario, or out of the watched directory",
     "two runs of the same schedule differ": "make the scenario deterministic: no real time and no addresses",
+    "not confirmed:": "make the scenario deterministic: no real time and no addresses",
     "is stopped, by SIGSTOP": "let the scenario stop no process",
     "did not end:": "bound the polling loop, or raise --timeout",
     _UNSAID: "call rank.saved, rank.acked and rank.loaded, or drop the invariant",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from racecheck.explore import search
 from racecheck.explore.doubts import MOST_IN_A_ROW, Doubts
 from racecheck.explore.search import Report, Search, explore
 from racecheck.invariants import no_unexpected_errors
@@ -90,3 +92,23 @@ def test_reasons_are_counted_by_runs() -> None:
     )
     assert doubts.told(4)[0] == "not controlled: a (2 times) (in 3 of 4 runs)"
     assert MOST_IN_A_ROW > 1
+
+
+def test_what_was_run_is_told_although_the_search_has_begun_again(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It begins again with calls in parts, and is interrupted before the first run of these ends."""
+    once = search._Exploration._once
+
+    def interrupted(self: Any, strategy: Any) -> Any:
+        if self.whole is not None:
+            raise KeyboardInterrupt
+        return once(self, strategy)
+
+    monkeypatch.setattr(search._Exploration, "_once", interrupted)
+    scenario = target("parts", "keeps_the_old_step")
+    report = explore(session, Search(scenario, scenario.world, (no_unexpected_errors,), schedules=2))
+    assert report.interrupted
+    assert report.schedules > 0
+    assert "no schedule was run" not in report.claim.said
+    assert "each call is one step" in str(report.claim)

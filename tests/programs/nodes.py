@@ -147,3 +147,29 @@ def _fails(call: Callable[[], object]) -> bool:
     except OSError:
         return True
     return False
+
+
+@scenario(ranks=2, nodes=2)
+def asks_a_file(rank: Rank) -> str:
+    """For what the machine is called; Python's own functions know of nodes, files do not."""
+    (rank.path / str(rank.rank)).touch()
+    return Path("/proc/sys/kernel/random/boot_id").read_text()
+
+
+@scenario(ranks=2, nodes=2)
+def asks_a_program(rank: Rank) -> str:
+    import shutil
+    import subprocess
+
+    (rank.path / str(rank.rank)).touch()
+    program = shutil.which("hostname")
+    assert program is not None
+    return subprocess.run([program], capture_output=True, text=True, check=True).stdout
+
+
+@scenario(ranks=2, nodes=2)
+def asks_for_an_address(rank: Rank) -> int:
+    import uuid
+
+    (rank.path / str(rank.rank)).touch()
+    return uuid.getnode()

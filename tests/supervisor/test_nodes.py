@@ -9,7 +9,7 @@ import pytest
 
 import racecheck
 from racecheck import Rank
-from racecheck.explore.runner import run_once
+from racecheck.explore.runner import run_once, warm_up
 from racecheck.explore.search import Search, explore
 from racecheck.model.errors import CannotRun, UsageError
 from racecheck.model.nouns import Size, World
@@ -19,6 +19,7 @@ from racecheck.targets.scenarios import make_world
 from tests.programs import nodes
 from tests.support.controlled_runs import run, values
 from tests.support.resharding import by_default
+from tests.support.targets import target
 
 
 def test_ranks_are_laid_out_as_torchrun_does(session: Session) -> None:
@@ -145,3 +146,21 @@ def test_no_two_ranks_read_the_same_time(session: Session) -> None:
     scenario = resolve.load(f"{Path(nodes.__file__)}::named_by_time")
     report = explore(session, Search(scenario, scenario.world, scenario.invariants, schedules=20))
     assert report.verdict.name == "PASS", report.violations
+
+
+@pytest.mark.parametrize("name", ["asks_a_file", "asks_a_program"])
+def test_nodes_that_are_asked_who_they_are_give_one_answer_which_is_a_gap(session: Session, name: str) -> None:
+    gap = "a name or number of the machine, which is the same on all nodes here"
+    outcome = run(session, name, file="nodes")
+    first, second = values(outcome)
+    assert first == second
+    assert outcome.coverage.holes.keys() == {gap}
+    scenario = target("nodes", name)
+    alone = make_world(scenario.world, nodes=1)
+    warm_up(session, scenario, alone, seed="0")
+    assert not run_once(session, scenario, alone, by_default(2), seed="0").coverage.holes
+
+
+def test_nodes_have_addresses_of_their_own(session: Session) -> None:
+    first, second = values(run(session, "asks_for_an_address", file="nodes"))
+    assert first != second

@@ -1,4 +1,4 @@
-"""The host names of nodes: each of several nodes has its own, as Python's library reports them.
+"""The names and addresses of nodes: each of several nodes has its own, as Python's library reports them.
 
 Programs in C, and what a rank executes, see this machine's.
 """
@@ -9,9 +9,12 @@ import functools
 import os
 import platform
 import socket
+import uuid
 from collections.abc import Callable
 from typing import Any
 
+_LOCAL = 0x02 << 40
+"""The bit of an address that says that it is not a manufacturer's (`uuid.getnode`)."""
 _names: list[str] = []
 """The own name of this process's node, where there are several; set in a rank."""
 
@@ -42,7 +45,8 @@ def _resolving(original: Callable[..., Any], hostname: Callable[[], str]) -> Cal
 
 
 def settle(node: int, nodes: int) -> None:
-    """Name the node of this process, if there are several."""
+    """Name and number the node of this process, if there are several."""
     if nodes > 1:
         _names[:] = [f"{socket.gethostname()}-node{node}"]
         vars(platform)["_uname_cache"] = None
+        vars(uuid)["_node"] = _LOCAL | node + 1

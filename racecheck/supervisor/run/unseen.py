@@ -30,6 +30,13 @@ _APPENDED = "bytes lost when two NFS clients append to one file"
 _FOLLOWED = "an old symbolic link that an NFS client follows after another client replaced it"
 _OPENED = "a file that an NFS client opens by a name that another client has just removed"
 _ROOM = "the free space of a file system"
+_IDENTITY = "a name or number of the machine, which is the same on all nodes here"
+_IDENTITIES = re.compile(
+    rb"/proc/sys/kernel/(?:hostname|domainname|random/boot_id)|/etc/(?:hostname|machine-id)|/var/lib/dbus/machine-id"
+    rb"|/sys/class/(?:net/[^/]+/address|dmi/id/.*)|(?:.*/)?(?:hostname|hostnamectl|hostid|dnsdomainname)"
+)
+"""What tells machines apart: files, and programs that print it."""
+_ASK = frozenset({"open", "exec", "readlink"})
 _LOCKS = b"/proc/locks"
 _PROCESS = re.compile(rb"/proc/([0-9]+)(?:/.*)?")
 _LINK = re.compile(rb"/proc/(?:self|thread-self|[0-9]+)/(?:task/[0-9]+/)?(?:cwd|fd/[0-9]+)")
@@ -50,7 +57,9 @@ class Unseen:
         self._renamed: defaultdict[str, set[str]] = defaultdict(set)
 
     def ask(self, request: Request) -> None:
-        """Note that a thread may be about to be shown a path."""
+        """Note that a thread may be about to be shown a path, or what its machine is called."""
+        if self._world.nodes > 1 and request.call.family in _ASK and any(map(_identifies, request.paths.values())):
+            self._ledger.hole(_IDENTITY)
         if request.call.family == "bind" and not request.located and not request.task.makes_group:
             self._ledger.untried(SENT)
         shown = [int(found[1]) for path in request.paths.values() if (found := _PROCESS.fullmatch(path))]
@@ -135,6 +144,10 @@ class Unseen:
             return self._watched.shown(undeleted(os.readlink(link), link))
         except OSError:
             return None
+
+
+def _identifies(path: bytes) -> bool:
+    return _IDENTITIES.fullmatch(path) is not None
 
 
 def _own(link: str, request: Request) -> str:
