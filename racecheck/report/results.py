@@ -226,7 +226,8 @@ def replay_text(finding: Finding, done: Replayed, page: Page) -> str:
     if done.verdict is Verdict.UNKNOWN:
         lines += _doubts(done.verdict, done.doubts)
     if done.outcome is not None:
-        lines += _run(done.outcome, done.judgement.violations, page)
+        pair = () if done.diverged else finding.pair  # its events are those of the finding's own run
+        lines += _run(done.outcome, done.judgement.violations, page, pair)
     return "\n".join([*lines, *_meaning(done.verdict, [each.invariant for each in done.judgement.violations])])
 
 

@@ -176,6 +176,33 @@ def test_a_replay_reproduces(cli: Cli) -> None:
     assert cli.data == expected
 
 
+RACING_VALUES = """
+import racecheck
+
+@racecheck.scenario(ranks=2)
+def values(rank):
+    mine = rank.path / f"{rank.rank}"
+    mine.write_text("x" * 10)
+    (rank.path / "last").write_text(f"{rank.rank}")
+    for number in range(4):
+        (rank.path / f"{rank.rank}.{number}").touch()
+    if rank.rank == 0 and (rank.path / "last").read_text() == "1":
+        raise ValueError("the other one was last")
+"""
+
+
+@pytest.mark.parametrize("target", ["values.py::values", f"{FILE}::racing"])
+def test_a_replay_draws_what_the_run_drew(cli: Cli, target: str) -> None:
+    """The pair that decides is in the finding: it says which ops the table shows, and marks."""
+    Path("values.py").write_text(RACING_VALUES)
+    assert cli("run", target) == 1
+    drawn = [line for line in cli.out.splitlines() if re.match(r" +(\d+ |\.\.\. )", line)]
+    (finding,) = Path(".racecheck").glob("*/*.json")
+    assert cli("replay", finding, "--times", 2, "--trust") == 1
+    assert [line for line in cli.out.splitlines() if re.match(r" +(\d+ |\.\.\. )", line)] == drawn
+    assert len(drawn) > 2
+
+
 def test_a_replay_that_leaves_the_schedule_says_where(cli: Cli) -> None:
     finding = findings.load(finding_of(cli))
     choices = finding.outcome.schedule
