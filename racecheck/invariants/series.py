@@ -67,7 +67,7 @@ def count(outcome: Outcome) -> tuple[int, int]:
 
 
 def loads_of(outcome: Outcome, world: Outcome) -> list[Weights]:
-    """Return the loads of a run, or of its recovery: there those of what the recovery has saved itself do not count."""
+    """Return the loads of a run or of its recovery, without those of checkpoints that the recovery saved itself."""
     own = [each for each in world.weights if each.kind == "saved"] if world is not outcome else []
     return [
         each for each in world.weights
@@ -76,7 +76,7 @@ def loads_of(outcome: Outcome, world: Outcome) -> list[Weights]:
 
 
 def _is_it(save: Weights, load: Weights) -> bool:
-    """Return whether a load is of a save: by its path, or, as files are renamed, by what it has."""
+    """Return whether a load is of a save: their paths are equal, or, since files are renamed, their tensors."""
     return bool(save.checkpoint and save.checkpoint == load.checkpoint) or _is_of(load, save)
 
 

@@ -11,7 +11,7 @@ A call stops in the kernel until the listener answers.  Two flags carry the desi
   the supervisor's processor, which has nothing else to do.
 
 The supervisor may be interrupted at any moment: by a profiler or debugger that attaches, or by a signal with a handler.
-Beside each request stands what that does to it.
+A comment at each request says what an interruption does to it.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ class _Observer:
 
 
 def _asked_for(planner: Any) -> Collection[str] | None:
-    """Return the names that a checkpoint of DCP has, where it may be loaded in part; None where it is loaded whole."""
+    """Return the names in a checkpoint of DCP if it may be loaded in part; None if it must be loaded whole."""
     if not getattr(planner, "allow_partial_load", False):
         return None
     return frozenset(getattr(getattr(planner, "metadata", None), "state_dict_metadata", ()))
