@@ -10,10 +10,11 @@ import pytest
 from racecheck.explore import search
 from racecheck.explore.doubts import MOST_IN_A_ROW, Doubts
 from racecheck.explore.search import Report, Search, explore
-from racecheck.invariants import no_unexpected_errors
+from racecheck.invariants import no_unexpected_errors, recovers
 from racecheck.model import config
 from racecheck.model.nouns import Verdict
 from racecheck.processes.session import Session
+from racecheck.targets.scenarios import make_world
 from tests.support.targets import target
 
 
@@ -78,6 +79,22 @@ def test_a_program_that_never_repeats_ends_the_search_at_once(searched: Report) 
     assert searched.schedules == 1
     (reason,) = searched.reasons
     assert reason.startswith("two runs of the same schedule differ: ")
+
+
+@pytest.mark.parametrize("at", [5, 12])
+def test_a_recovery_that_fails_once_on_a_crash_state_is_a_doubt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """It has two ranks, so that each state has a controlled run of its own."""
+    monkeypatch.setenv("RACECHECK_ERRS", str(tmp_path / "runs"))
+    monkeypatch.setenv("RACECHECK_ERRS_AT", str(at))
+    scenario = target("erring", "publishes")
+    world = make_world(scenario.world, faults=["crash model=kill"])
+    with Session(config.read().runs) as session:
+        report = explore(session, Search(scenario, world, (recovers,), schedules=1))
+    assert report.verdict is Verdict.UNKNOWN
+    assert not report.violations
+    assert report.reasons == ("the recovery is not deterministic on the same disk state",)
 
 
 def test_reasons_are_counted_by_runs() -> None:

@@ -61,3 +61,17 @@ def always_differs(rank: Rank) -> None:
     if rank.rank == 0:
         (rank.path / "count").write_text(f"run {count()}")
     work(rank)
+
+
+@scenario(ranks=1)
+def publishes(rank: Rank) -> None:
+    for number in range(4):
+        (rank.path / "new").write_text(f"{number}")
+        (rank.path / "new").rename(rank.path / "file")
+
+
+@publishes.recover(ranks=2)
+def loads_by_luck(rank: Rank) -> None:
+    """One of the recoveries fails."""
+    if rank.rank == 0 and count() == int(os.environ["RACECHECK_ERRS_AT"]):
+        raise ValueError("once")

@@ -137,7 +137,9 @@ def judge_crashes(
                 break
         finally:
             judging.close()
-    return replace(found, reasons=(*found.reasons, *judging.doubts), seconds=time.perf_counter() - started)
+    confirmed = tuple(each for each in found.groups if each.witnesses[0].disks not in judging.unconfirmed)
+    reasons = (*found.reasons, *judging.doubts)
+    return replace(found, groups=confirmed, reasons=reasons, seconds=time.perf_counter() - started)
 
 
 def judge_repairs(
@@ -182,7 +184,7 @@ class _Judging:
     """Judges the states of the log of a run, as it is or repaired.  ``alone``: each is loaded in a process of its own.
 
     ``seen`` is the result of each state of the disk, ``order`` the one in which they were asked for; ``doubts`` are
-    what is wrong with that.
+    what is wrong with that, ``unconfirmed`` the states whose recovery ended in two ways.
     """
 
     def __init__(
@@ -205,6 +207,7 @@ class _Judging:
         self.seen: dict[Disks, Recovered] = {}
         self.order: list[Disks] = []
         self.doubts: tuple[str, ...] = ()
+        self.unconfirmed: set[Disks] = set()
         self.most = ALL
 
     @property
@@ -260,20 +263,20 @@ class _Judging:
     def confirm(self, found: Crashes) -> bool:
         """Load a sample of all states and what is shown of each group again, each in a process of its own.
 
-        Returns False if a result differs, because it depends on what the process had loaded before.
+        Returns False if a result differs, because it depends on what the process had loaded before.  Where each state
+        has a world of its own anyway, only what is shown is loaded again.
         """
-        if not self.recoveries.shares_processes:
-            return True
-        loaded = [disks for disks in self.order if disks in self.seen]
+        loaded = [disks for disks in self.order if disks in self.seen] if self.recoveries.shares_processes else []
         sample = loaded[:: max(1, -(-len(loaded) // _SAMPLE))]
         shown = [group.witnesses[0].disks for group in found.groups]
         again = [disks for disks in dict.fromkeys([*shown, *sample]) if not _has_hung(self.seen[disks])]
         for disks, recovered in list(self.recoveries.recover(again, alone=True)):
             if not _same(recovered, self.seen[disks]):
                 ((_, third),) = self.recoveries.recover([disks], alone=True)
-                if _same(recovered, third):
+                if _same(recovered, third) and self.recoveries.shares_processes:
                     return False
                 self.doubts = ("the recovery is not deterministic on the same disk state",)
+                self.unconfirmed.add(disks)
         return True
 
     def close(self) -> None:
