@@ -180,6 +180,7 @@ class _Exploration:
         self.past = past = search.earlier.past if search.earlier is not None else Past()
         self.broken = [each.violation for each in past.violations]
         self.doubts = Doubts()
+        self.stopped: tuple[str, ...] = ()
         self.repeats = False
         self.endings: dict[Effect, Ending] = {}
         self.seen: set[str] = {*past.seen}
@@ -435,7 +436,8 @@ class _Exploration:
         if not self.broken:
             raise error
         self.strategy.abandon()
-        self._doubt(str(error))
+        self._lower(str(error))
+        self.stopped = (str(error),)
 
     def _lower(self, doubt: str) -> None:
         self.shown = self.shown.join(lowered([doubt]))
@@ -519,7 +521,8 @@ class _Exploration:
 
     @property
     def _reasons(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*self.past.reasons, *self.doubts.told(self.done + self.strayed))))
+        doubts = self.doubts.told(self.done + self.strayed)
+        return tuple(dict.fromkeys((*self.past.reasons, *doubts, *self.stopped)))
 
     def _verdict(self) -> tuple[Verdict, list[str]]:
         """Return the verdict, and what keeps it from a PASS besides the results of the runs."""
