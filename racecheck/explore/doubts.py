@@ -21,7 +21,7 @@ class _Doubt:
 
 @dataclass(slots=True)
 class Doubts:
-    """``in_a_row``: the number of runs since the last one that ended and, if it was made twice, repeated."""
+    """``in_a_row`` counts the latest runs that did not end, left their schedule, or did not repeat."""
 
     in_a_row: int = 0
     _known: dict[str, _Doubt] = field(default_factory=dict)

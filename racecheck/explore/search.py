@@ -405,7 +405,7 @@ class _Exploration:
         self.doubts.add(judgement.reasons)
 
     def _confirmed(self, outcome: Outcome, judgement: Judgement) -> Judgement:
-        """Return what a run shows: a new kind of failure does only if it repeats, else it is a reason for doubt."""
+        """Return the judgement of a run.  A new kind of failure that does not repeat is only a reason for doubt."""
         why = "" if self.repeats or self.search.free else "the run did not repeat"
         is_new = not self.search.free and _way(outcome, judgement) not in self.endings
         if judgement.violations and is_new and self.done and not why:
@@ -455,8 +455,8 @@ class _Exploration:
     def _check_determinism(self, first: Outcome) -> tuple[bool, Outcome]:
         """Run the first run twice; returns whether the search begins again, and the run as it is then shown.
 
-        It does where names were learned from that, which the strategy has seen as they were, and where most of the
-        runs of this schedule are alike, but not the first two.
+        It does if names were learned from that, because the strategy has seen the names as they were; and if the first
+        two runs differ, but later runs of the schedule are alike.
         """
         outcome, difference, is_rare = confirm(first, self._repeat)
         if not difference:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from racecheck.invariants import judge
 from racecheck.model.nouns import Invariant, Outcome, Violation, World
 from racecheck.scheduling import strategies
 from racecheck.scheduling.minimise import (
@@ -115,7 +116,7 @@ class _Steps:
         """Do one step after the other."""
         fails = same_failure(self.found, self.violation, self.invariants)
         self._begin(WORLD)
-        budget, passing = min(_PER_WORLD, self.most // 3), self._look(fails.is_gone)
+        budget, passing = min(_PER_WORLD, self.most // 3), self._look(self._holds)
         try:
             is_race = bool(self.passed or passing(self.found.world, budget))
         except Spent:
@@ -175,6 +176,10 @@ class _Steps:
     def _end(self, step: str, *, cut: bool) -> None:
         if not cut:
             self.done.add(step)
+
+    def _holds(self, outcome: Outcome) -> bool:
+        """Return whether a run breaks no invariant; a fault may have killed its ranks all the same."""
+        return not judge(outcome, self.invariants).violations
 
     def _look(self, is_wanted: Callable[[Outcome], object]) -> Search:
         """Look for a certain run of a world."""

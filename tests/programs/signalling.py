@@ -1,4 +1,7 @@
-"""Scenarios in which a rank sends a signal to others, by every way.  Not collected by pytest."""
+"""Scenarios in which a rank sends a signal to others, by every way.  Not collected by pytest.
+
+They run under control, where a sleep takes virtual time: nothing here waits.
+"""
 
 import os
 import signal
@@ -90,22 +93,6 @@ def starve(pid: int) -> None:
     """Have a process run only if its processor has nothing else to do: with a busy loop there, it dies slowly."""
     os.sched_setaffinity(pid, {min(os.sched_getaffinity(0))})
     os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))
-
-
-@scenario(ranks=1)
-def starved_child(rank: Rank) -> None:
-    """A child that sleeps dies while its parent goes on, and the signal itself is slow."""
-    import subprocess
-
-    child = subprocess.Popen(["sleep", "60"])
-    time.sleep(1)
-    starve(child.pid)
-    starve(os.getpid())
-    os.kill(child.pid, signal.SIGTERM)
-    os.kill(child.pid, signal.SIGCONT)
-    for number in range(3):
-        (rank.path / str(number)).touch()
-    child.wait()
 
 
 @scenario(ranks=2)

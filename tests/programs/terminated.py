@@ -1,4 +1,7 @@
-"""Scenarios whose rank 0 is asked to end, and has a minute.  Not collected by pytest."""
+"""Scenarios whose rank 0 is asked to end, and has a minute.  Not collected by pytest.
+
+They run under control, where a sleep takes virtual time: nothing here waits.
+"""
 
 import signal
 import threading

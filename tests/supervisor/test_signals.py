@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -57,16 +59,24 @@ def test_a_handler_beside_work_is_a_gap(session: Session) -> None:
     assert "other moments for a signal handler" in report.coverage.untried
 
 
-@pytest.mark.parametrize("name", ["starved_child", "starved_peer"])
-def test_the_dead_are_waited_for_however_slowly_they_die(session: Session, name: str) -> None:
-    quick = by_default_order(session, name)
+@contextmanager
+def busy() -> Iterator[None]:
+    """Have the processor of starved processes be busy."""
     processor = min(os.sched_getaffinity(0))
-    loop = f"import os; os.sched_setaffinity(0, {{{processor}}}); print(flush=True)\nwhile True: pass"
-    with subprocess.Popen([sys.executable, "-c", loop], stdout=subprocess.PIPE) as busy:
-        assert busy.stdout is not None
-        busy.stdout.readline()
-        slow = [by_default_order(session, name) for _ in range(3)]
-        busy.kill()
+    program = f"import os; os.sched_setaffinity(0, {{{processor}}}); print(flush=True)\nwhile True: pass"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as loop:
+        try:
+            assert loop.stdout is not None
+            loop.stdout.readline()
+            yield
+        finally:
+            loop.kill()
+
+
+def test_the_dead_are_waited_for_however_slowly_they_die(session: Session) -> None:
+    quick = by_default_order(session, "starved_peer")
+    with busy():
+        slow = [by_default_order(session, "starved_peer") for _ in range(3)]
     for each in slow:
         assert each.schedule == quick.schedule
         assert list(map(str, each.ops)) == list(map(str, quick.ops))

@@ -184,7 +184,7 @@ class _Judging:
     """Judges the states of the log of a run, as it is or repaired.  ``alone``: each is loaded in a process of its own.
 
     ``seen`` is the result of each state of the disk, ``order`` the one in which they were asked for; ``doubts`` are
-    what is wrong with that, ``unconfirmed`` the states whose recovery ended in two ways.
+    reasons why a result is not certain, ``unconfirmed`` the states whose recovery ended in two ways.
     """
 
     def __init__(
@@ -263,8 +263,8 @@ class _Judging:
     def confirm(self, found: Crashes) -> bool:
         """Load a sample of all states and what is shown of each group again, each in a process of its own.
 
-        Returns False if a result differs, because it depends on what the process had loaded before.  Where each state
-        has a world of its own anyway, only what is shown is loaded again.
+        Returns False if a result differs, because it depends on what the process had loaded before.  If each state has
+        a world of its own anyway, there is no sample.
         """
         loaded = [disks for disks in self.order if disks in self.seen] if self.recoveries.shares_processes else []
         sample = loaded[:: max(1, -(-len(loaded) // _SAMPLE))]

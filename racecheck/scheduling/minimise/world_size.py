@@ -36,8 +36,8 @@ def smaller_world(
 ) -> Smaller:
     """Look for the failure with whole calls, with fewer ranks, with smaller sizes, and without each of the faults.
 
-    ``search`` looks for a failing run.  ``passing`` looks for one that passes, if other runs of the world do: then a
-    smaller one counts only if some of its runs pass, too.  If all fail, the rank that the race is with may be missing.
+    ``search`` looks for a failing run, ``passing`` for a passing one; it is None if all runs of the given world fail.
+    Else a smaller world counts only if some of its runs pass: if all fail, the other side of the race may be missing.
 
     Each time the smallest comes first, and each world gets ``budget`` runs of each kind at most; with smaller sizes and
     fewer faults no more than `_OTHERS` worlds are tried.
