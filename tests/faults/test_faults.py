@@ -641,6 +641,7 @@ def test_only_an_open_that_creates_a_file_finds_no_room(what: str) -> None:
     ("name", "is_killed"),
     [
         ("ends_at_once", False), ("ends_beside_a_sleeper", False), ("ends_with_others", False),
+        ("ends_before_its_peer_comes", False),
         ("sleeps", True), ("leaves_a_thread", True), ("waits", True),
     ],
 )  # fmt: skip

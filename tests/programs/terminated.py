@@ -59,3 +59,15 @@ def waits(rank: Rank) -> None:
     if rank.rank == 1:
         time.sleep(300)
     dist.barrier()
+
+
+@scenario(ranks=2, faults=[FAULT], collectives="weakest")
+def ends_before_its_peer_comes(rank: Rank) -> None:
+    """Rank 0 returns from the broadcast early; racecheck holds it at its end until the other one has come."""
+    import torch
+    import torch.distributed as dist
+
+    begin(rank)
+    if rank.rank == 1:
+        time.sleep(300)
+    dist.broadcast(torch.zeros(1), src=0)
