@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         monotonic_step,
         no_deadlock,
         no_file_errors,
+        no_lost_writes,
         no_stale_shards,
         no_torn_files,
         no_unexpected_errors,
@@ -124,6 +125,7 @@ __all__ = [
     "monotonic_step",
     "no_deadlock",
     "no_file_errors",
+    "no_lost_writes",
     "no_stale_shards",
     "no_torn_files",
     "no_unexpected_errors",
@@ -144,8 +146,8 @@ _NAMES = {
     "racecheck.invariants": (
         "DEFAULT all_shards_present atomic_publish consistent_weights durable_after_ack equal_collectives "
         "error_honesty gc_safety judges_crashes latest_consistency liveness monotonic_step no_deadlock "
-        "no_file_errors no_stale_shards no_torn_files no_unexpected_errors nothing_left_over nothing_outside "
-        "old_survives reads_contents recovers same_checkpoint snapshot_isolation"
+        "no_file_errors no_lost_writes no_stale_shards no_torn_files no_unexpected_errors nothing_left_over "
+        "nothing_outside old_survives reads_contents recovers same_checkpoint snapshot_isolation"
     ),
     "racecheck.model.errors": "CannotRun InternalError RacecheckError UsageError",
     "racecheck.model.nouns": (

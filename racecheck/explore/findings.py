@@ -15,7 +15,9 @@ Paths that are not UTF-8 are lone surrogates in Python (PEP 383), and stay so as
 
 from __future__ import annotations
 
+import base64
 import enum
+import gzip
 import hashlib
 import importlib.metadata
 import json
@@ -25,6 +27,7 @@ import re
 import reprlib
 import shlex
 import uuid
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -39,7 +42,7 @@ from racecheck.kernel import given_files
 from racecheck.kernel.real_files import real
 from racecheck.model import package
 from racecheck.model.errors import UsageError
-from racecheck.model.nouns import Constraint, Event, Judgement, Outcome, RankResult, Weights, World
+from racecheck.model.nouns import Constraint, Event, Fault, Judgement, Outcome, Raised, RankResult, Weights, World
 from racecheck.targets import definitions
 from racecheck.targets.programs import Launch
 from racecheck.targets.scenarios import Scenario
@@ -236,9 +239,34 @@ def encode(finding: Finding) -> str:
     return FINDING.encode(finding)
 
 
+def packed(finding: Finding) -> str:
+    """Return a finding as its page carries it: compressed, in base64."""
+    return base64.b64encode(gzip.compress(encode(finding).encode(), mtime=0)).decode()
+
+
 def decode(text: str) -> Finding:
     """Return the finding in a text; raises `UsageError`, which says in one line what is wrong and what to do."""
     return cast(Finding, FINDING.decode(text, Finding))
+
+
+def _carried(text: str) -> str:
+    """Return the finding that a page carries (`racecheck report`), as text; any other text as it is.
+
+    Raises `UsageError` for a page that carries none, a damaged one, or one larger than a file may be.
+    """
+    if not text.startswith("<!doctype html>"):
+        return text
+    _, found, rest = text.partition(CARRIES)
+    if not found:
+        raise UsageError("this page carries no finding: name the file of one, or its page")
+    unpacking = zlib.decompressobj(wbits=_GZIP)
+    try:
+        whole = unpacking.decompress(base64.b64decode(rest.partition("</script>")[0]), given_files.LARGEST).decode()
+    except (ValueError, zlib.error):
+        raise UsageError("the finding in this page is damaged: create the page again with racecheck report") from None
+    if unpacking.unconsumed_tail:
+        raise UsageError(f"the finding in this page is larger than {given_files.LARGEST >> 20} MiB")
+    return whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +301,7 @@ class Format:
         except UnicodeDecodeError:
             raise UsageError(f"{path}: not {self.noun}: it is not text; {self.hint}") from None
         try:
-            return self.decode(text, kind)
+            return self.decode(_carried(text), kind)
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from None
 
@@ -311,12 +339,19 @@ class Format:
 
 _ADDED: Mapping[type, Mapping[str, Any]] = {
     Weights: {"series": ""},
+    Raised: {"lacks": "", "causes": []},
+    Fault: {"survive": False},
+    Outcome: {"times": {}},
     World: {"parts": []},
     Evidence: {"proof": ""},
     Reference: {"parts": {}},
     Finding: {"slot": 0},
 }
 """Fields that files of an earlier racecheck lack, with their values there; they are left out where they have these."""
+
+_GZIP = 16 + zlib.MAX_WBITS
+CARRIES = '<script type="application/gzip" id="finding">'
+"""Stands before the finding in its page."""
 
 FINDING = Format(
     FORMAT,
@@ -425,6 +460,14 @@ def _parse_list(arguments: Sequence[Any], data: Any, where: str) -> Any:
     return tuple([_parse(arguments[0], each, f"{where}[{index}]") for index, each in enumerate(data)])
 
 
+def _parse_tuple(arguments: Sequence[Any], data: Any, where: str) -> Any:
+    if arguments[1:] == (Ellipsis,):
+        return _parse_list(arguments, data, where)
+    if len(_expect((list,), data, where)) != len(arguments):
+        raise _WrongError(where, f"expected {len(arguments)} values, found {len(data)}")
+    return tuple([_parse(hint, data[at], f"{where}[{at}]") for at, hint in enumerate(arguments)])
+
+
 def _parse_mapping(arguments: Sequence[Any], data: Any, where: str) -> Any:
     _expect((dict,), data, where)
     places = {key: f"{where}[{key!r}]" for key in data}
@@ -475,5 +518,5 @@ _BY_ORIGIN: Mapping[Any, _Parser] = {
     Sequence: _parse_list,
     Union: _parse_union,
     UnionType: _parse_union,
-    tuple: _parse_list,
+    tuple: _parse_tuple,
 }

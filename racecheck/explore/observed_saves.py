@@ -5,11 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from racecheck.invariants import all_shards_present, consistent_weights, durable_after_ack, judge, old_survives
+from racecheck.invariants import (
+    all_shards_present,
+    consistent_weights,
+    durable_after_ack,
+    error_honesty,
+    judge,
+    old_survives,
+    same_checkpoint,
+    snapshot_isolation,
+)
 from racecheck.invariants.series import Series, count, reads_parts, series_of
-from racecheck.model.nouns import Invariant, Outcome
+from racecheck.invariants.weights import restored_by_ranks, shared_by_ranks
+from racecheck.model.nouns import Fault, Invariant, Outcome
 
-FOR_OBSERVED = (all_shards_present, consistent_weights, durable_after_ack, old_survives)
+FOR_OBSERVED = (
+    all_shards_present,
+    consistent_weights,
+    durable_after_ack,
+    old_survives,
+    same_checkpoint,
+    snapshot_isolation,
+    error_honesty,
+)
 """The invariants that judge what a program was observed to save and load."""
 _OF_LOSSES: Sequence[Invariant] = (durable_after_ack, old_survives)
 UNREADABLE = "a checkpoint has files that racecheck cannot read, so it is not judged whether all shards are present"
@@ -19,28 +37,46 @@ _PARTS = "the recovery loads several files of one series, so lost saves are not 
 _OTHERS = "the recovery loads another save than the last one also without a fault, so lost saves are not judged"
 
 
-def fitting(undisturbed: Outcome) -> tuple[list[Invariant], tuple[str, ...]]:
-    """Return the invariants that can judge a program, and a condition for each that cannot.
+def fitting(undisturbed: Outcome, faults: Sequence[Fault] = ()) -> tuple[list[Invariant], tuple[str, ...]]:
+    """Return the invariants that can judge a program, with these faults, and a condition for each that cannot.
 
     The recovery must load a save after a fault only if it loads one without a fault.
     """
     saves, _ = count(undisturbed)
     if not saves:
         return [], (_NO_SAVE,)
+    found, conditions = _of_loads(undisturbed)
+    shared = shared_by_ranks(undisturbed)
+    found += [partial(same_checkpoint, observed=shared)] if shared else []
+    always = (snapshot_isolation, error_honesty) if faults else (snapshot_isolation,)
+    return [*found, *(partial(each, observed=True) for each in always)], conditions
+
+
+def _of_loads(undisturbed: Outcome) -> tuple[list[Invariant], tuple[str, ...]]:
+    """Return the invariants of loads, also of those by the recovery."""
     if undisturbed.recovery is None:
         return [consistent_weights], ()
+    restored = restored_by_ranks(undisturbed)
+    consistent = partial(consistent_weights, restored=restored) if restored else consistent_weights
+    losses, condition = _of_losses(undisturbed)
+    return [consistent, *losses], condition
+
+
+def _of_losses(undisturbed: Outcome) -> tuple[Sequence[Invariant], tuple[str, ...]]:
+    """Return the invariants of lost saves, and a condition for what of these cannot be judged."""
+    assert undisturbed.recovery is not None
     if not any(each.kind == "loaded" for each in undisturbed.recovery.weights):
-        return [consistent_weights], (_NO_LOAD,)
+        return [], (_NO_LOAD,)
     if reads_parts(undisturbed):
-        return [consistent_weights], (_PARTS,)
+        return [], (_PARTS,)
     unread = tuple(each.name for each in series_of(undisturbed) if not _is_loaded(each))
     asked: Sequence[Invariant] = _OF_LOSSES
     if unread:
         asked = [partial(each, unread=unread) for each in (durable_after_ack, old_survives)]
     if judge(undisturbed, asked).violations:
-        return [consistent_weights], (_OTHERS,)
+        return [], (_OTHERS,)
     conditions = (f"the recovery does not load {', '.join(unread)}, so it is not judged whether that is lost",)
-    return [consistent_weights, *asked], conditions if unread else ()
+    return asked, conditions if unread else ()
 
 
 def _is_loaded(series: Series) -> bool:

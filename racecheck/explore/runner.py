@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
 from racecheck.crash.recovery.judge import judge_crashes
+from racecheck.explore import observed_saves
 from racecheck.explore.findings import Finding
-from racecheck.invariants import UNJUDGED, judge, wants_contents
+from racecheck.invariants import UNJUDGED, all_shards_present, judge, name_of, wants_contents
 from racecheck.model.compare import first_difference
 from racecheck.model.errors import UsageError
-from racecheck.model.nouns import Judgement, Outcome, Point, Verdict, World
+from racecheck.model.nouns import Invariant, Judgement, Outcome, Point, Verdict, World
 from racecheck.model.ops.unstable_names import Names, learn
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Replay, Strategy
@@ -22,6 +23,7 @@ from racecheck.scheduling.strategies.following.default import Default
 from racecheck.supervisor import free
 from racecheck.supervisor.controlled import Supervisor
 from racecheck.supervisor.recorder import Recorder
+from racecheck.targets.programs import Program
 from racecheck.targets.scenarios import Scenario
 
 _WARM_UPS = 3
@@ -30,6 +32,9 @@ _LESSONS, _REPEATS = 4, 3
 
 _PAUSE = 60 * 10**9
 """How long after a run its recovery begins, in nanoseconds of virtual time."""
+
+Recoveries = dict[Hashable, Outcome]
+"""Outcomes of recoveries by their conditions (disk, world, seed, time): the same disk need not be loaded twice."""
 
 Progress = Callable[[int, int, float, str], None]
 """Called after each run with the number of runs, how many of them count (distinct, or reproduced), the seconds so far,
@@ -48,12 +53,14 @@ def run_once(
     names: Sequence[str] = (),
     keep: bool = False,
     recorder: Recorder | None = None,
+    recoveries: Recoveries | None = None,
 ) -> Outcome:
     """One controlled run; the strategy has begun already and its ``end`` is called.
 
     If the scenario has a recovery, that follows, in one fixed schedule and without faults.  ``contents``: the outcome
     says what is in checkpoint files.  ``names`` are patterns of names that differ from run to run.  ``keep``: on the
-    disk that the last run has left.  ``recorder`` keeps what ops write.
+    disk that the last run has left.  ``recorder`` keeps what ops write.  ``recoveries`` are those of earlier runs of
+    scenarios with the same recovery, and get this one.
     """
     session.load(scenario.reference)
     known = Names(names)
@@ -64,7 +71,12 @@ def run_once(
     outcome = supervisor.run()
     if scenario.has_recovery:
         since = max((op.time for op in outcome.ops), default=0) + _PAUSE
-        resumed = _recovery(session, scenario, world, seed=seed, since=since, stacks=stacks, names=known).run()
+        key = _begins(session, scenario, world, seed, since) if recoveries is not None else None
+        resumed = recoveries.get(key) if recoveries is not None else None
+        if resumed is None:
+            resumed = _recovery(session, scenario, world, seed=seed, since=since, stacks=stacks, names=known).run()
+        if recoveries is not None:
+            recoveries[key] = resumed
         outcome = replace(outcome, recovery=resumed)
     strategy.end(outcome)
     return outcome
@@ -87,6 +99,11 @@ def _recovery(
     return Supervisor(
         session, target, fresh, _default, seed=seed, stacks=stacks, recovering=True, since=since, names=names
     )  # fmt: skip
+
+
+def _begins(session: Session, scenario: Scenario, world: World, seed: str, since: int) -> Hashable:
+    """Return the conditions of a recovery: its world, the disk, the seed, and the time of day in seconds."""
+    return replace(scenario.fresh_world(world), faults=()), session.slot.left(), seed, since // 10**9
 
 
 def _default(_: Point) -> int:
@@ -113,6 +130,16 @@ def warm_up(
         if not session.learn():
             return outcome
     return None
+
+
+def undisturbed(session: Session, scenario: Scenario, world: World, *, seed: str) -> tuple[Outcome, float]:
+    """Run the default schedule without faults when all is imported; return the outcome, and the seconds of a run."""
+    outcome = warm_up(session, scenario, world, seed=seed)
+    if outcome is None:
+        default = Default()
+        default.begin(Random(0))
+        outcome = run_once(session, scenario, replace(world, faults=()), default, seed=seed)
+    return outcome, outcome.seconds + (outcome.recovery.seconds if outcome.recovery is not None else 0.0)
 
 
 def confirm(first: Outcome, again: Callable[[Outcome, bool], tuple[Outcome, str]]) -> tuple[Outcome, str, bool]:
@@ -162,6 +189,21 @@ def run_crashed(session: Session, scenario: Scenario, finding: Finding, strategy
     return left, first_difference(finding.outcome, left)
 
 
+def fitted(session: Session, scenario: Scenario, finding: Finding) -> tuple[Invariant, ...]:
+    """Return a scenario's invariants; of a program with what an undisturbed run says of its saves and loads.
+
+    A finding has the names of invariants only.
+    """
+    asked, world = scenario.invariants, finding.outcome.world
+    of_saves = {name_of(each) for each in observed_saves.FOR_OBSERVED if each is not all_shards_present}
+    if not isinstance(scenario, Program) or of_saves.isdisjoint(map(name_of, asked)) or finding.strategy == "free":
+        return asked
+    outcome, _ = undisturbed(session, scenario, replace(world, skew=(), faults=()), seed=str(finding.seed))
+    found = {name_of(each): each for each in observed_saves.fitting(outcome, world.faults)[0]}
+    kept = [each for each in asked if name_of(each) in found or name_of(each) not in of_saves]
+    return tuple(found.get(name_of(each), each) for each in kept)
+
+
 @dataclass(frozen=True, slots=True)
 class Replayed:
     """How a replay went: of ``times`` runs, how many broke the same invariants, and how many left the schedule.
@@ -194,6 +236,7 @@ def replay(
     started, is_free = time.perf_counter(), finding.strategy == "free"
     if not is_free:
         warm_up(session, scenario, finding.outcome.world, seed=str(finding.seed))
+    scenario.invariants = fitted(session, scenario, finding)
     done = Replayed(times, 0, 0)
     broken = {violation.invariant for violation in finding.judgement.violations}
     for number in range(times):
@@ -245,6 +288,7 @@ def replay_constraints(
     """
     started, world = time.perf_counter(), finding.outcome.world
     warm_up(session, scenario, world, seed=str(finding.seed))
+    scenario.invariants = fitted(session, scenario, finding)
     done = Replayed(times, 0, 0)
     broken = {violation.invariant for violation in finding.judgement.violations}
     unmet: list[dict[str, str]] = []

@@ -9,6 +9,7 @@ search: other runs may show a violation.  Several in a row do.
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,11 +21,15 @@ from racecheck import faults
 from racecheck.crash.recovery.judge import Crashes
 from racecheck.crash.recovery.runs import Runs
 from racecheck.explore import observed_saves
+from racecheck.explore.clocks import Clocks
 from racecheck.explore.doubts import DIFFERS, MOST_IN_A_ROW, UNCONFIRMED, Doubts
 from racecheck.explore.evidence import gather
+from racecheck.explore.excused import Excused
 from racecheck.explore.findings import Finding, reference, save, versions
+from racecheck.explore.outcomes import several
 from racecheck.explore.resume import Cut, Known, Past, cut
-from racecheck.explore.runner import Progress, confirm, run_free, run_once, warm_up
+from racecheck.explore.runner import Progress, Recoveries, confirm, run_free, run_once, warm_up
+from racecheck.explore.struck import Struck, struck
 from racecheck.invariants import all_shards_present, doubts_of, judge, name_of, wants_contents
 from racecheck.invariants.series import count
 from racecheck.model.compare import effect, fingerprint
@@ -85,9 +90,11 @@ class Report:
     """The result of a search.
 
     ``claim`` is what its runs show beyond themselves; from ``cut`` a search that has more to try can continue.
-    ``tried`` is how far it came with what it tries one by one.  ``endings`` are the ways in which runs ended, in the
-    order in which they were met.  ``reasons`` say why the verdict is UNKNOWN; ``outcome`` is the first failing run's,
-    else the largest one's (None if what fails was found before the search was cut).  ``coverage`` has the size of that
+    ``tried`` counts faults, stale reads and crash states; ``is_late``: the time limit ended the search.
+    ``struck`` has the effect of each single fault.
+    ``endings`` are the ways in which runs ended, in the order in which they were met.  ``reasons`` say why the verdict
+    is UNKNOWN; ``outcome`` is the first failing run's, else the largest one's (None if what fails was found before the
+    search was cut).  ``coverage`` has the size of that
     run, and what any of the runs did not see.  ``crashes`` are what crashes of runs left, ``repaired`` what those of
     the first failing one would leave under each repair.  ``observed`` are the most saves and loads of a run of a
     program, empty for a scenario.  ``is_explained``: all that can be said about a failure is there; ``left_out`` says
@@ -119,6 +126,8 @@ class Report:
     left_out: str = ""
     crashes: Sequence[Crashes] = ()
     crashes_total: Crashes | None = None
+    is_late: bool = False
+    struck: Sequence[Struck] = ()
     repaired: Mapping[str, Crashes] = field(default_factory=dict)
 
     @property
@@ -146,7 +155,10 @@ class Search:
     to go on with.  ``findings`` is where findings go; None keeps none.  ``names`` are patterns of names that are known
     to differ from run to run, ``slot`` is the number of the session's.  ``explain`` is the time in seconds for an
     explanation, which also ends with ``seconds``: the first failing run is repeated, and the smallest run that fails
-    like it becomes the finding.
+    like it becomes the finding.  ``swept`` is how many single faults and stale reads are tried, which then do not count
+    as schedules; None tries all, and counts them.  ``states`` is how many crash states of a run are judged, None all.
+    ``recoveries`` are those of earlier searches of scenarios with the same recovery, and get the ones of this.
+    ``base`` is an undisturbed run of another scenario whose ranks do the same: it shows whether the first run repeats.
     """
 
     scenario: Scenario
@@ -165,6 +177,10 @@ class Search:
     until: str = ""
     earlier: Cut | None = None
     explain: float = 0.0
+    swept: int | None = None
+    states: int | None = None
+    base: Outcome | None = None
+    recoveries: Recoveries | None = None
 
 
 class _Exploration:
@@ -188,13 +204,19 @@ class _Exploration:
         self.largest: Outcome | None = None
         self.fired = [*past.fired] or [0] * len(search.world.faults)
         self.shown, self.coverage = past.claim, past.coverage
-        self.crashing = Runs(session, search.scenario, search.world, search.invariants, search.seed, past.crashes)
+        self.crashing = Runs(
+            session, search.scenario, search.world, search.invariants, search.seed, past.crashes, search.states
+        )
         if self.crashing.models and search.free:
             raise UsageError("crash faults need controlled mode: drop --mode free or the fault")
         self.interrupted = False
         self.rehearsal: Outcome | None = None
+        self.is_late = False
+        self.struck: list[Struck] = []
         self.observed: tuple[int, ...] = ()
         self.parts = Parts(self.search.world)
+        self.clocks = Clocks()
+        self.excused = Excused()
         self.begins_again = False
         self.whole: tuple[Claim, int] | None = None
 
@@ -204,6 +226,10 @@ class _Exploration:
         Where the first run that counts has the schedule of the last of these, the two tell whether it repeats.
         """
         search = self.search
+        if search.base is not None:
+            self.rehearsal = search.base
+            self.search = replace(search, names=search.base.names)
+            return
         self.rehearsal = warm_up(
             self.session, search.scenario, search.world, seed=search.seed, names=search.names,
             contents=wants_contents(search.invariants),
@@ -219,7 +245,7 @@ class _Exploration:
 
     def _look_at_saves(self, outcome: Outcome) -> None:
         """Judge what a program was observed to save and load as well, as far as an undisturbed run does so."""
-        fitting, conditions = observed_saves.fitting(outcome)
+        fitting, conditions = observed_saves.fitting(outcome, self.search.world.faults)
         known = [*self.search.invariants]
         self.search = replace(self.search, invariants=(*known, *(each for each in fitting if each not in known)))
         if not self.search.world.faults and observed_saves.has_shards(outcome):
@@ -238,6 +264,10 @@ class _Exploration:
 
     def run(self, progress: Progress | None) -> None:
         """Run until something fails, nothing is left to try, or the budget is spent."""
+        self._try_schedules(progress)
+        self._set_clocks_apart(progress, at_end=True)
+
+    def _try_schedules(self, progress: Progress | None) -> None:
         while not self._is_over() and self._begin():
             try:
                 outcome = self._once(self.strategy)
@@ -257,11 +287,41 @@ class _Exploration:
             self._take(outcome)
             self._learn_parts(outcome)
             self._crash(outcome, progress)
-            if progress is not None:
-                outcomes = f"{len(self.endings)} outcome{'s' * (len(self.endings) != 1)}"
-                progress(self.done, len(self.seen), self.seconds, f"{outcomes}, {self.strategy.claim()}")
+            self._tell(progress)
+            if self._varies_clocks and self.done == 1:
+                self.clocks.begin(outcome)
+            self._set_clocks_apart(progress)
             if not outcome.schedule and not self.search.free:
                 return  # without a choice, every further run would be the same
+
+    @property
+    def _varies_clocks(self) -> bool:
+        search = self.search
+        return search.strategy == strategies.DEFAULT and not search.free and search.earlier is None
+
+    def _set_clocks_apart(self, progress: Progress | None, *, at_end: bool = False) -> None:
+        """Make the runs with clocks apart whose turn it is."""
+        while not self._is_over() and (turn := self.clocks.next(self.done, at_end=at_end)) is not None:
+            if not turn.begin(Random(f"{self.search.seed}:{self.begun}")):
+                continue
+            self.begun += 1
+            try:
+                outcome = self.attempt(turn.world, turn.strategy)
+            except Diverged as difference:
+                turn.strategy.abandon()
+                self._stray(str(difference))
+                continue
+            except KeyboardInterrupt:
+                self.interrupted = True
+                return
+            self.clocks.take(turn, outcome)
+            self._take(outcome)
+            self._tell(progress)
+
+    def _tell(self, progress: Progress | None) -> None:
+        if progress is not None:
+            outcomes = f"{len(self.endings)} outcome{'s' * (len(self.endings) != 1)}"
+            progress(self.done, len(self.seen), self.seconds, f"{outcomes}, {self.strategy.claim()}")
 
     @property
     def seconds(self) -> float:
@@ -272,15 +332,24 @@ class _Exploration:
         earlier = self.search.earlier
         progress = earlier.progress if earlier is not None else None
         name = "random" if self.search.free else self.search.strategy
-        return strategies.make(name, self.search.world, progress)
+        return strategies.make(name, self.search.world, progress, self.search.swept)
 
     def _is_over(self) -> bool:
         if self.interrupted:
             return True
         if self._is_settled():
             return True
-        late = 0 < self.search.seconds <= self.seconds
-        return self.done >= self.search.schedules or (late and self.done > 0)
+        if self.done >= self._most:
+            return True
+        self.is_late = 0 < self.search.seconds <= self.seconds and self.done > 0
+        return self.is_late
+
+    @property
+    def _most(self) -> int:
+        """How many runs the search may have."""
+        if self.search.swept is None or not isinstance(self.strategy, Sweep):
+            return self.search.schedules
+        return self.search.schedules + self.strategy.swept if self.strategy.is_swept else sys.maxsize
 
     def _is_settled(self) -> bool:
         """Return whether there is a verdict that no further run is asked to change."""
@@ -324,29 +393,43 @@ class _Exploration:
     def _begin_again(self) -> None:
         self.begins_again = False
         self.whole = self.strategy.claim(), self.done
+        self.struck = []
         self.search = replace(self.search, world=self.parts.of(self.search.world), earlier=None)
         self.strategy = self._make()
 
     def _once(self, strategy: Strategy) -> Outcome:
         if not self.search.free:
-            return self.attempt(self.search.world, strategy, recorder=self.crashing.recorder())
+            recorder, recoveries = self.crashing.recorder(), self.search.recoveries
+            # A failure is run again, with stacks: without them a run takes about two thirds of the time.
+            stacks = self.search.stacks and (recorder is not None or strategy.wants_stacks)
+            return self.attempt(self.search.world, strategy, recorder=recorder, recoveries=recoveries, stacks=stacks)
         outcome = run_free(self.session, self.search.scenario, self.search.world, strategy, seed=self.search.seed)
         strategy.end(outcome)
         return outcome
 
     def attempt(
-        self, world: World, strategy: Strategy, names: Sequence[str] | None = None, recorder: Recorder | None = None
+        self,
+        world: World,
+        strategy: Strategy,
+        names: Sequence[str] | None = None,
+        recorder: Recorder | None = None,
+        recoveries: Recoveries | None = None,
+        *,
+        stacks: bool | None = None,
     ) -> Outcome:
         """Run the scenario once, in a world of any size; ``names``: other ones are known to differ."""
         search = self.search
         return run_once(
-            self.session, search.scenario, world, strategy, seed=search.seed, stacks=search.stacks,
+            self.session, search.scenario, world, strategy, seed=search.seed,
+            stacks=search.stacks if stacks is None else stacks,
             contents=wants_contents(search.invariants), names=search.names if names is None else names,
-            recorder=recorder,
+            recorder=recorder, recoveries=recoveries,
         )  # fmt: skip
 
     def _take(self, outcome: Outcome) -> None:
-        judgement = self._confirmed(outcome, judge(outcome, self.search.invariants))
+        outcome, judgement = self._confirmed(outcome, judge(outcome, self.search.invariants))
+        if isinstance(self.strategy, Sweep) and self.strategy.tries is not None:
+            self.struck.append(struck(*self.strategy.tries, outcome, judgement))
         way = _way(outcome, judgement)
         known = self.endings.get(way)
         if known is None:
@@ -355,6 +438,7 @@ class _Exploration:
         else:
             self.endings[way] = replace(known, runs=known.runs + 1)
         self._add(judgement)
+        self.excused.take(outcome)
         self.shown = self.shown.join(of_run(outcome))
         self.coverage = merged(self.coverage, outcome.coverage)
         self.seen.add(fingerprint(outcome))
@@ -404,32 +488,34 @@ class _Exploration:
         self.broken += judgement.violations
         self.doubts.add(judgement.reasons)
 
-    def _confirmed(self, outcome: Outcome, judgement: Judgement) -> Judgement:
-        """Return the judgement of a run.  A new kind of failure that does not repeat is only a reason for doubt."""
+    def _confirmed(self, outcome: Outcome, judgement: Judgement) -> tuple[Outcome, Judgement]:
+        """Return a run and its judgement; of a new kind of failure, the second run of it.
+
+        If that does not repeat it is only a reason for doubt.
+        """
         why = "" if self.repeats or self.search.free else "the run did not repeat"
         is_new = not self.search.free and _way(outcome, judgement) not in self.endings
         if judgement.violations and is_new and self.done and not why:
-            why = self._repeats(outcome, judgement.violations[0])
+            why, outcome = self._repeats(outcome, judgement.violations[0])
         is_over = not any(" did not end: " in each for each in judgement.reasons)
         self.doubts.in_a_row = 0 if is_over and not why else self.doubts.in_a_row + 1
         if not why or not judgement.violations:
-            return judgement
+            return outcome, judgement
         self._lower(why)
         unconfirmed = [f"{UNCONFIRMED}: {each.invariant}: {each.message} ({why})" for each in judgement.violations]
-        return Judgement(Verdict.UNKNOWN, reasons=[*judgement.reasons, *unconfirmed])
+        return outcome, Judgement(Verdict.UNKNOWN, reasons=[*judgement.reasons, *unconfirmed])
 
-    def _repeats(self, outcome: Outcome, violation: Violation) -> str:
-        """Return "" if a failure shows again in a second run of the schedule, else why it is not known to."""
+    def _repeats(self, outcome: Outcome, violation: Violation) -> tuple[str, Outcome]:
+        """Return "" and a second run of the schedule in which a failure shows again, else why it is not known to."""
         fails = same_failure(outcome, violation, self.search.invariants)
         try:
             with self.session.limited(math.inf):
-                repeated(outcome, self.attempt, fails)
+                return "", repeated(outcome, self.attempt, fails)[0]
         except (CannotRun, InternalError) as error:
-            return str(error)
+            return str(error), outcome
         except KeyboardInterrupt:
             self.interrupted = True
-            return INTERRUPTED
-        return ""
+            return INTERRUPTED, outcome
 
     def stop(self, error: CannotRun | InternalError) -> None:
         """Note why the search cannot continue; what it has found stays found.  Raises the error if that is nothing."""
@@ -474,7 +560,7 @@ class _Exploration:
     def _repeat(self, outcome: Outcome, labels: bool) -> tuple[Outcome, str]:
         """Run the schedule of an outcome again; returns the outcome, and where it left the schedule."""
         before, self.rehearsal = self.rehearsal, None
-        if before is not None and (before.world, before.schedule) == (outcome.world, outcome.schedule):
+        if before is not None and _is_alike(before, outcome):
             return before, ""
         again = Replay(outcome.schedule, labels=labels)
         again.begin(Random(0))
@@ -485,7 +571,10 @@ class _Exploration:
         failing = _first([*self.endings.values()], search.until)
         verdict, why = self._verdict()
         outcome = failing.outcome if failing is not None else self.largest
-        claim = self._claim().join(self.shown).join(self.crashing.claim()).join(pending(why))
+        claim = self.clocks.told(self._claim().join(self.shown)).join(self.excused.claim())
+        if isinstance(search.scenario, Program) and not search.world.faults:
+            claim = claim.join(several(each.outcome for each in self.endings.values() if not each.violations))
+        claim = claim.join(self.crashing.claim()).join(pending(why))
         return Report(
             target=search.scenario.target,
             verdict=verdict,
@@ -501,6 +590,8 @@ class _Exploration:
             crashes=tuple(self.crashing.judged),
             crashes_total=self.crashing.total,
             interrupted=self.interrupted,
+            is_late=self.is_late or self.crashing.is_late,
+            struck=tuple(self.struck),
             endings=tuple(self.endings.values()),
             violations=(*(failing.violations if failing is not None else ()), *_found_before(self.past)),
             reasons=(*self._reasons, *why),
@@ -517,6 +608,8 @@ class _Exploration:
         is_whole = before == self.done
         claim = whole if is_whole else self.strategy.claim()
         is_open = self.begins_again or is_whole
+        if any(map(parts.is_cut, self.search.world.parts)) and not is_open:
+            return claim.join(Claim(proves=True, conditions=(parts.HALVES,)))
         return claim.join(Claim(proves=True, conditions=(parts.CONDITION,))) if is_open else claim
 
     @property
@@ -558,6 +651,13 @@ class _Exploration:
             self.shown.join(lowered(self.crashing.claim().doubts)), self.coverage, self.begun,
             self.past.runs + self.done, tuple(sorted(self.seen)), tuple(self.fired), self.crashing.done,
         )  # fmt: skip
+
+
+def _is_alike(one: Outcome, other: Outcome) -> bool:
+    """Return whether two runs had one world and one schedule; faults that did not happen do not count."""
+    chosen = [[each for each in run.schedule if each.kind != "fault"] for run in (one, other)]
+    worlds = [replace(run.world, faults=()) for run in (one, other)]
+    return worlds[0] == worlds[1] and chosen[0] == chosen[1] and not any((*one.fired, *other.fired))
 
 
 def unrun(search: Search, so_far: tuple[int, int, float], error: CannotRun) -> Report:
@@ -627,6 +727,7 @@ def _carry_out(exploration: _Exploration, progress: Progress | None) -> None:
                 exploration.rehearse()
             exploration.run(progress)
     except OutOfTime:
+        exploration.is_late = True
         exploration.strategy.abandon()
     except (CannotRun, InternalError) as error:
         exploration.stop(error)

@@ -11,6 +11,8 @@
     term on write seconds=30                      SIGTERM, and SIGKILL 30 s later
     crash model=ext4                              what a crash at any moment of the run can leave (`racecheck.crash`)
 
+    ENOSPC on write nth=each survive              the program has to get over it: no failure is excused
+
 Words are split and quoted as in a shell.  A GLOB that begins like a field (``rank=1``) follows ``path=``.
 
 A fault that is to hit "each" op is a point: does this op go well, or not?  All others happen where they say.
@@ -31,7 +33,7 @@ from racecheck.model.nouns import Fault, World
 
 GRAMMAR = (
     "WHAT [on CALL[|CALL...] [GLOB]] [rank=N] [node=N] [nth=N|each] [times=N|all] [bytes=N] [seconds=S] [model=NAME]"
-    " [when=before|after]"
+    " [when=before|after] [survive]"
 )
 
 KILLS = ("kill", "kill-node", "kill-job")
@@ -69,6 +71,9 @@ def parse(spec: str) -> Fault:
         fault, words = _on(fault, words[1:], spec)
     for word in words:
         name, equals, value = word.partition("=")
+        if word == "survive":
+            fault = replace(fault, survive=True)
+            continue
         if not equals or name not in _FIELDS:
             raise UsageError(f"fault {spec!r}: {word!r} does not fit the grammar: {GRAMMAR}")
         fault = _FIELDS[name](fault, name, value, spec)
@@ -89,13 +94,14 @@ def text(fault: Fault) -> str:
     if amount is not None and fault.amount != _USUAL.get(fault.what, 0.0):
         parts.append(f"{amount}={fault.amount:g}" if amount == "seconds" else f"bytes={int(fault.amount)}")
     parts += [f"model={fault.model}"] * bool(fault.model) + ["when=after"] * fault.after
+    parts += ["survive"] * fault.survive
     return " ".join(parts)
 
 
 def _written(path: str) -> str:
     """Return a glob as a word of the grammar."""
     quoted = shlex.quote(path) if _QUOTED.search(path) or not path else path
-    return f"path={quoted}" if path.partition("=")[0] in _FIELDS else quoted
+    return f"path={quoted}" if path.partition("=")[0] in {*_FIELDS, "survive"} else quoted
 
 
 def check(world: World) -> None:
@@ -125,7 +131,7 @@ def _on(fault: Fault, words: list[str], spec: str) -> tuple[Fault, list[str]]:
         if call not in CALLS:
             raise UsageError(f"fault {spec!r}: unknown call {call!r}; known: any, {', '.join(CALLS)}")
     fault, words = replace(fault, calls=calls), words[1:]
-    if words and words[0].partition("=")[0] not in _FIELDS:
+    if words and words[0].partition("=")[0] not in {*_FIELDS, "survive"}:
         fault, words = replace(fault, path=words[0]), words[1:]
     return fault, words
 

@@ -16,8 +16,8 @@ from racecheck.gate import baseline as baselines
 from racecheck.gate import judging, layouts, pages, subjects
 from racecheck.gate.baseline import Baseline, Comparison
 from racecheck.gate.cells import Cell
+from racecheck.gate.effort import DEFAULT, EFFORTS, is_swept
 from racecheck.gate.judging import Judging, Terms
-from racecheck.gate.plan import FIRST, is_swept
 from racecheck.gate.result import Result
 from racecheck.gate.subjects import Subject
 from racecheck.model import config
@@ -35,13 +35,15 @@ def check_checkpointer(
     checks: Sequence[str] = (),
     storages: Sequence[str] = (),
     ranks: int | None = None,
-    seconds: float = 300.0,
+    effort: str = DEFAULT,
+    seconds: float | None = None,
     seed: int | str = 0,
     baseline: str | Path | None = None,
 ) -> tuple[Cell, ...]:
     """Run the checks of the conformance suite on a checkpointer class (`racecheck.targets.suite.protocol`).
 
-    ``checks`` and ``storages`` are names (default: all); ``seconds`` is the time budget, which is approximate.
+    ``checks`` and ``storages`` are names (default: those of the ``effort``, which says how much is tried: "quick",
+    "normal" or "full"); ``seconds`` is a time limit, and checks cut off by it are UNKNOWN (None: no limit).
     ``baseline`` is a file that ``racecheck gate --update-baseline`` wrote: its findings do not fail, and a finding that
     is fixed is a warning.  It, and paths in it, begin in pytest's root directory, without pytest in the current one.
 
@@ -51,8 +53,10 @@ def check_checkpointer(
     __tracebackhide__ = True  # tells pytest to show the matrix, not this frame
     subject = Subject(_name(checkpointer), checkpointer)
     known = _known(subject, baseline)
-    terms = Terms(ranks, str(seed), seconds, config.read().findings)
-    asked = subjects.checks(subject, checks, storages)
+    if effort not in EFFORTS:
+        raise UsageError(f"unknown effort {effort!r}; known: {', '.join(EFFORTS)}")
+    terms = Terms(ranks, str(seed), effort, seconds or 0.0, config.read().findings)
+    asked = subjects.checks(subject, checks, storages, EFFORTS[effort])
     if not asked:
         raise UsageError(subjects.lacking(subject, checks))
     found: dict[str, Cell] = {}
@@ -90,7 +94,7 @@ class CheckpointerSuite:
         made = scenario(self.checkpointer, check)
         says = request.node.get_closest_marker("racecheck") is not None
         says |= request.config.getoption("racecheck_schedules") is not None
-        given: dict[str, Any] = {} if says else {"schedules": FIRST}
+        given: dict[str, Any] = {} if says else {"schedules": EFFORTS[DEFAULT].schedules}
         if is_swept(made.world):
             given = {"strategy": "round-robin", **({} if says else {"schedules": None})}
         if self.baseline is None:

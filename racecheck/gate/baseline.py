@@ -6,7 +6,7 @@ colon identifies the defect (`racecheck.gate.defects`): another one that breaks 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -62,6 +62,12 @@ def compare(cells: Sequence[Cell], baseline: Baseline) -> Comparison:
         known=tuple(each for each in found if each in baseline.known),
         fixed=tuple(each for each in baseline.known if _invariant(each) in holds),
     )
+
+
+def others(baseline: Baseline, names: Collection[str]) -> list[str]:
+    """Return the checkpointers that a baseline is about; none if any of these ``names`` is among them."""
+    found = dict.fromkeys(each.partition("[")[0] for each in baseline.known)
+    return [] if any(each in found for each in names) else [*found]
 
 
 def updated(baseline: Baseline, comparison: Comparison) -> Baseline:

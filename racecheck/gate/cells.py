@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from racecheck.model.nouns import Tried, Verdict
-from racecheck.report.words import count
+from racecheck.report.words import count, duration
 from racecheck.scheduling.claims import Claim
 
-NO_TIME = "no schedule was run"
-SCANT = "less than half was tried"
-TOO_LITTLE = "not enough time"
-_SHORT = ("never reached: ", NO_TIME, SCANT)
-"""The beginning of a reason for UNKNOWN that more time may remove."""
+CUT = "cut off by --seconds"
+"""The beginning of the reason why a check has not come to its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +18,8 @@ class Broken:
     """An invariant that does not hold: how that was first seen, and the file of the finding ("" if none was kept).
 
     ``defect`` identifies what breaks it (`racecheck.gate.defects`); two defects are two of these.
-    ``unkept`` says why its finding could not be kept.
+    ``unkept`` says why its finding could not be kept.  ``place`` is the line of code of the op that decides, and
+    ``sentence`` what happened in the run.
     """
 
     invariant: str
@@ -29,6 +27,8 @@ class Broken:
     finding: str = ""
     defect: str = ""
     unkept: str = ""
+    place: str = ""
+    sentence: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,10 @@ class Cell:
 
     ``versions`` are of the packages that the checkpointer takes and of torch: the same checkpointer with others is
     another row.  ``asked`` are the names of the invariants.  ``against`` says why what is found here is not held
-    against the checkpointer, "" if it is.  ``text`` is a failing run as people read it.  ``is_done`` is False while a
-    longer search is still to come.  ``tried`` is how far the search came with the faults, stale reads and crash states.
+    against the checkpointer, "" if it is.  ``text`` is a failing run as people read it.  ``tried`` is how far the
+    search came with the faults, stale reads and crash states.  ``needs`` is about how many seconds more it takes
+    to finish a check that the time limit has cut off.  ``faults`` has a row for each single fault
+    (`racecheck.report.fault_table`), and ``repair`` says under which repair of the code no crash state breaks anything.
     """
 
     checkpointer: str
@@ -55,7 +57,9 @@ class Cell:
     seconds: float = 0.0
     against: str = ""
     text: str = field(default="", repr=False)
-    is_done: bool = True
+    needs: float = 0.0
+    faults: tuple[tuple[str, ...], ...] = ()
+    repair: str = ""
 
     @property
     def target(self) -> str:
@@ -98,30 +102,12 @@ class Cell:
         return ", ".join(["all", f"in {schedules}"] if self.exhaustive else [*map(str, self.tried), schedules])
 
     @property
-    def is_short(self) -> bool:
-        """Whether it is UNKNOWN only for lack of time."""
-        return self.verdict is Verdict.UNKNOWN and all(each.startswith(_SHORT) for each in self.reasons)
+    def is_cut(self) -> bool:
+        """Whether the time limit has cut it off."""
+        return any(each.startswith(CUT) for each in self.reasons)
 
     @property
     def why(self) -> str:
         """Say why it is UNKNOWN."""
-        scant = f": {SCANT}" if SCANT in self.reasons else ""
-        return f"{TOO_LITTLE}{scant}" if self.is_short else "; ".join(self.reasons)
-
-    def deepened(self, other: Cell) -> Cell:
-        """Return this cell and that of a longer search for the same, as one.
-
-        A finding of either counts.  A lack of time in one does not, if the other had enough.
-        """
-        both = (self, other)
-        told = [each for each in both if not each.is_short] or [other]
-        grave = max(reversed(told), key=lambda each: each.verdict)
-        farthest = max(both, key=lambda each: sum(one.done for one in each.tried))
-        return replace(
-            grave,
-            schedules=self.schedules + other.schedules,
-            seconds=self.seconds + other.seconds,
-            claim=self.claim.deepened(other.claim),
-            tried=farthest.tried,
-            is_done=other.is_done,
-        )
+        more = f"; about {duration(self.needs)} more would settle it" if self.is_cut else ""
+        return f"{'; '.join(self.reasons)}{more}"

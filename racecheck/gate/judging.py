@@ -1,32 +1,34 @@
-"""The checks of a checkpointer, one by one, within a time."""
+"""The checks of a checkpointer, one after the other, each to its end."""
 
 from __future__ import annotations
 
+import math
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from random import Random
 
-from racecheck.crash.recovery.runs import CRASH_STATE
+from racecheck.crash.recovery.judge import AS_IT_IS
 from racecheck.explore.current_session import Sessions
-from racecheck.explore.runner import Progress, run_once
-from racecheck.explore.search import Report, Search, explained, explore
-from racecheck.gate import plan, trial
-from racecheck.gate.cells import NO_TIME, SCANT, Broken, Cell
-from racecheck.gate.defects import defect
-from racecheck.gate.plan import Budget
+from racecheck.explore.runner import Progress, Recoveries, undisturbed
+from racecheck.explore.search import EXPLAIN, Report, Search, explained, explore
+from racecheck.gate import effort as efforts
+from racecheck.gate import trial
+from racecheck.gate.cells import CUT, Broken, Cell
+from racecheck.gate.defects import defect, place_and_sentence
+from racecheck.gate.effort import EFFORTS, Effort, Extent, extent
+from racecheck.gate.grouping import grouped
 from racecheck.gate.subjects import Subject
 from racecheck.invariants import name_of
 from racecheck.model.errors import CannotRun, InternalError, UsageError, is_interrupt
-from racecheck.model.nouns import Verdict, World
+from racecheck.model.nouns import Outcome, Verdict, World
 from racecheck.processes.session import Session
+from racecheck.report import fault_table
 from racecheck.report.results import Page, search_text, shown_path
-from racecheck.report.words import count
-from racecheck.scheduling.strategies import RoundRobin
+from racecheck.report.words import count, duration
 from racecheck.targets.scenarios import make_world
-from racecheck.targets.suite import CHECKS, Check
+from racecheck.targets.suite import CHECKS, TRIAL, Check
 
 Show = Callable[[str], None]
 """Takes a line that says what is going on."""
@@ -36,119 +38,146 @@ Show = Callable[[str], None]
 class Terms:
     """How cells are made.
 
-    That is the size of the worlds (None: as each check has it), the seed, the seconds for each checkpointer, where
-    findings go (None: nowhere), and how early collectives return.
+    That is the size of the worlds (None: as each check has it), the seed, how much is tried (`EFFORTS`), the most
+    seconds for each checkpointer (0: no limit), where findings go (None: nowhere), and how early collectives return.
     """
 
     ranks: int | None = None
     seed: str = "0"
-    seconds: float = 300.0
+    effort: str = efforts.DEFAULT
+    seconds: float = 0.0
     findings: Path | None = None
     collectives: str = "gloo"
 
 
 class Judging:
-    """A checkpointer under the checks."""
+    """A checkpointer under the checks; ``show`` takes lines that replace each other, ``say`` lines that stay."""
 
-    def __init__(self, subject: Subject, sessions: Sessions, terms: Terms, show: Show = lambda _: None) -> None:
-        self._subject, self._sessions, self._terms, self._show = subject, sessions, terms, show
+    def __init__(
+        self,
+        subject: Subject,
+        sessions: Sessions,
+        terms: Terms,
+        show: Show = lambda _: None,
+        say: Show = lambda _: None,
+    ) -> None:
+        self._subject, self._sessions, self._terms, self._show, self._say = subject, sessions, terms, show, say
+        self._effort = EFFORTS[terms.effort]
         self._begun, self._run = time.perf_counter(), 0.0
+        self._base: Outcome | None = None
+        self._bases: dict[Hashable, Outcome] = {}
+        """Undisturbed runs, by functions and world (`_does`): checks that do the same share them."""
+        self._recoveries: dict[Hashable, Recoveries] = {}
         self._reports: dict[str, Report] = {}
 
     def cells(self, asked: Sequence[Check], known: Mapping[str, Cell] | None = None) -> Iterator[Cell]:
-        """Return a cell for each check, and another one for those that there was time to look at again.
+        """Return a cell for each check, and another one for those whose failure is then explained.
 
-        ``known`` are cells of an earlier time, by check, which is gone on with.  Where the checkpointer cannot be
-        judged at all there is one cell, which says why.  Raises `UsageError` for a class that is no checkpointer.
+        ``known`` are cells of an earlier time, by check.  Where the checkpointer cannot be judged at all there is one
+        cell, which says why.  Raises `UsageError` for a class that is no checkpointer, or fails without any race.
         """
-        found = dict(known or {})
-        if all(each.name in found and found[each.name].is_done for each in asked):
+        known = known or {}
+        fresh = [each for each in asked if each.name not in known]
+        if not fresh:
             return
         reason = self._subject.missing or self._try()
         if reason:
             yield self._cell(CHECKS[trial.CHECK], reasons=(reason,))
             return
-        fresh = [each for each in asked if each.name not in found]
+        self._announce(fresh)
+        found = []
         for number, check in enumerate(fresh):
-            found[check.name] = cell = self._first(check, number, len(fresh))
-            yield cell
-        open_ = [each for each in asked if not found[each.name].is_done]
-        urgency = {each.name: _urgency(found[each.name]) for each in open_}
-        open_.sort(key=lambda each: urgency[each.name])
-        for number, check in enumerate(open_):
-            after = sum(urgency[each.name] == urgency[check.name] for each in open_[number + 1 :])
-            yield self._again(check, found[check.name], after)
+            found.append(self._judged(check, f"{number + 1} of {count(len(fresh), 'check')}"))
+            yield found[-1]
+        for cell in self._to_explain(found):
+            yield self._explained(CHECKS[cell.check], cell)
 
     def _try(self) -> str:
         """Return why it cannot be judged at all, or ""; raises `UsageError` for a class that is no checkpointer."""
         self._show(f"{self._subject.name}: trial run")
-        check = CHECKS[trial.CHECK]
-        scenario, world, strategy = self._subject.scenario(check), self._world(check), RoundRobin()
-        strategy.begin(Random(0))
+        check = CHECKS[trial.BASE]
+        scenario, world = self._subject.scenario(check), replace(self._world(check), faults=())
         try:
             with self._sessions.use() as session:
-                begun = time.perf_counter()
-                outcome = run_once(session, scenario, world, strategy, seed=self._terms.seed)
-                self._run = time.perf_counter() - begun
+                single = self._subject.scenario(TRIAL)
+                alone, _ = undisturbed(session, single, single.world, seed=self._terms.seed)
+                base, self._run = undisturbed(session, scenario, world, seed=self._terms.seed)
         except CannotRun as error:
             return str(error)
-        wrong = trial.misuse(outcome)
+        wrong = trial.misuse(base) or trial.misuse(alone)
+        reason = trial.reason(base)
+        if not reason:
+            wrong = wrong or trial.by_itself(self._subject.kind.__name__, base, alone)
         if wrong:
             raise UsageError(wrong)
-        return trial.reason(outcome)
+        self._base = base
+        self._bases[self._does(check, world)] = base
+        return reason
 
-    def _first(self, check: Check, number: int, total: int) -> Cell:
-        world, seconds = self._world(check), self._terms.seconds
-        after = total - number - 1
-        budget = plan.first(world, left=self._left(), after=after, total=total, seconds=seconds, run=self._run)
-        if budget is None:
-            return self._cell(check, reasons=(f"{NO_TIME} in {seconds:g} seconds",))
-        cell = self._explored(check, budget, f"{number + 1} of {total} checks")
-        return replace(cell, is_done=not (cell.verdict is Verdict.FAIL or _is_open(cell)))
+    def _announce(self, checks: Sequence[Check]) -> None:
+        """Say what will be tried, and about how long that takes here."""
+        due = self._extent(self._effort, checks)
+        said = f"{self._effort.name}: {_extent(due, self._run)}"
+        quick = EFFORTS["quick"]
+        less = quick.checks(checks)
+        if self._effort is not quick and len(less) < len(checks):
+            said += f"; --effort {quick.name}: {_extent(self._extent(quick, less), self._run)}"
+        self._say(f"{self._subject.name}: {said}")
 
-    def _again(self, check: Check, cell: Cell, after: int) -> Cell:
-        """Explain a failure, or search longer; ``after`` more are as urgent."""
-        note = f"again, {count(after, 'check')} to go"
-        if cell.verdict is Verdict.FAIL:
-            return self._explained(check, cell, plan.explaining(left=self._left(), after=after), note)
-        budget = plan.longer(
-            left=self._left(), after=after, spent=cell.seconds, least=1 if cell.is_short else 2,
-            due=sum(each.of for each in cell.tried if each.what != CRASH_STATE),
-        )  # fmt: skip
-        if budget is None:
-            return replace(cell, is_done=True)
-        both = cell.deepened(self._explored(check, budget, note))
-        is_new = both.verdict is Verdict.FAIL
-        return self._explained(check, both, plan.explaining(left=self._left(), after=after), note) if is_new else both
+    def _extent(self, effort: Effort, checks: Sequence[Check]) -> Extent:
+        assert self._base is not None, "a trial comes before the checks"
+        return sum((extent(effort, each, self._world(each), self._base) for each in checks), Extent())
 
-    def _explained(self, check: Check, cell: Cell, seconds: float, note: str) -> Cell:
-        done, report = replace(cell, is_done=True), self._reports.get(check.name)
-        if report is None or seconds <= 0:
-            return done
-        search = replace(self._search(check, Budget(report.strategy, report.schedules, seconds)), explain=seconds)
-        fresh = self._attempt(lambda session, tell: explained(session, search, report, tell), check, note)
-        if isinstance(fresh, str) or fresh.verdict is not Verdict.FAIL:
-            return done
-        return replace(
-            done, broken=_retold(cell.broken, fresh), text=_text(fresh), seconds=cell.seconds + fresh.seconds
-        )
-
-    def _explored(self, check: Check, budget: Budget, note: str) -> Cell:
-        search = self._search(check, budget)
-        report = self._attempt(lambda session, tell: explore(session, search, tell), check, note)
+    def _judged(self, check: Check, note: str) -> Cell:
+        """Return the cell of a check, which is UNKNOWN if the time was up before its end."""
+        due = self._extent(self._effort, [check]).runs * self._run
+        if self._left() <= 0:
+            return replace(self._cell(check, reasons=(self._cut,)), needs=due)
+        report = self._attempt(lambda session, tell: explore(session, self._search(check), tell), check, note)
         if isinstance(report, str):
             return self._cell(check, reasons=(report,))
         if report.interrupted:
             raise KeyboardInterrupt
         self._reports[check.name] = report
-        return self._of(check, report)
+        if report.endings:
+            self._bases.setdefault(self._does(check, self._world(check)), report.endings[0].outcome)
+        made = cell(self._subject, check, report)
+        if not report.is_late or made.exhaustive:
+            return made
+        reasons = [each for each in made.reasons if not each.startswith("never reached: ")]
+        return replace(
+            made, verdict=max(made.verdict, Verdict.UNKNOWN), reasons=(*reasons, self._cut),
+            needs=max(1.0, due - report.seconds),
+        )  # fmt: skip
+
+    @property
+    def _cut(self) -> str:
+        return f"{CUT} {self._terms.seconds:g}"
+
+    def _to_explain(self, cells: Sequence[Cell]) -> list[Cell]:
+        """Return the failing cells that are to be explained: the leading ones of the gravest defects."""
+        leading = dict.fromkeys(each.lead[0].check for each in grouped(cells) if each.is_held)
+        return [each for name in [*leading][: self._effort.explained] for each in cells if each.check == name]
+
+    def _explained(self, check: Check, cell: Cell) -> Cell:
+        report, seconds = self._reports.get(check.name), min(EXPLAIN, self._left())
+        if report is None or seconds <= 0:
+            return cell
+        search = replace(self._search(check), strategy=report.strategy, seconds=seconds, explain=seconds)
+        fresh = self._attempt(lambda session, tell: explained(session, search, report, tell), check, "explained")
+        if isinstance(fresh, str) or fresh.verdict is not Verdict.FAIL:
+            return cell
+        return replace(
+            cell, broken=_retold(cell.broken, fresh), text=_text(fresh), repair=_repair(fresh),
+            seconds=cell.seconds + fresh.seconds,
+        )  # fmt: skip
 
     def _attempt(self, work: Callable[[Session, Progress], Report], check: Check, note: str) -> Report | str:
         """Return the result of the work, or why it could not be done."""
 
         def tell(done: int, _: int, seconds: float, more: str) -> None:
             rate = f"{count(done, 'schedule')}, {done / max(seconds, 0.01):.1f} a second"
-            left = f"at most {max(0.0, self._left()):.0f} s left"
+            left = f"at most {max(0.0, self._left()):.0f} s left" if self._terms.seconds else ""
             self._show(", ".join(filter(None, [f"{self._subject.name}: {check.name}", note, left, rate, more])))
 
         tell(0, 0, 0.0, check.about)
@@ -165,28 +194,28 @@ class Judging:
             traceback.print_exc()
             return str(InternalError(f"{type(error).__name__}: {error}"))
 
-    def _search(self, check: Check, budget: Budget) -> Search:
-        scenario = self._subject.scenario(check)
-        return Search(
-            scenario, self._world(check), scenario.invariants, budget.strategy, budget.schedules, self._terms.seed,
-            seconds=budget.seconds, keep_going=True, findings=self._terms.findings,
+    def _search(self, check: Check) -> Search:
+        world, left = self._world(check), self._left()
+        return replace(
+            self._effort.search(self._subject.scenario(check), world), seed=self._terms.seed,
+            seconds=max(0.001, left) if self._terms.seconds else 0.0, findings=self._terms.findings,
+            base=self._bases.get(self._does(check, world)),
+            recoveries=self._recoveries.setdefault((check.recover, check.recovering), {}),
         )  # fmt: skip
+
+    def _does(self, check: Check, world: World) -> Hashable:
+        """Return the key of an undisturbed run: checks with one key share it."""
+        return check.run, check.recover, check.recovering, replace(world, faults=())
 
     def _world(self, check: Check) -> World:
         return make_world(self._subject.world(check, self._terms.ranks), collectives=self._terms.collectives)
 
     def _left(self) -> float:
-        return self._terms.seconds - (time.perf_counter() - self._begun)
+        """Return the seconds until the limit, infinity if there is none."""
+        return self._terms.seconds - (time.perf_counter() - self._begun) if self._terms.seconds else math.inf
 
     def _cell(self, check: Check, reasons: tuple[str, ...]) -> Cell:
         return _unknown(self._subject, check, reasons)
-
-    def _of(self, check: Check, report: Report) -> Cell:
-        made = cell(self._subject, check, report)
-        # A fault or a stale read that was hardly tried proves little.
-        if made.verdict is Verdict.PASS and any(each.is_scant for each in made.tried):
-            return replace(made, verdict=Verdict.UNKNOWN, reasons=(*made.reasons, SCANT))
-        return made
 
 
 def cell(subject: Subject, check: Check, report: Report) -> Cell:
@@ -198,6 +227,7 @@ def cell(subject: Subject, check: Check, report: Report) -> Cell:
         schedules=report.schedules,
         claim=report.claim,
         tried=tuple(report.tried),
+        faults=tuple(fault_table.rows(report.struck)),
         seconds=report.seconds,
         text=_text(report) if report.verdict is Verdict.FAIL else "",
     )
@@ -211,18 +241,20 @@ def _unknown(subject: Subject, check: Check, reasons: tuple[str, ...]) -> Cell:
     )  # fmt: skip
 
 
-def _urgency(cell: Cell) -> int:
-    """Return the order in which unfinished work continues: failures to explain, then checks without a result."""
-    return 0 if cell.verdict is Verdict.FAIL else 1 if cell.is_short else 2
+def _extent(due: Extent, run: float) -> str:
+    faults = f", about {count(due.faults, 'fault')}" if due.faults else ""
+    return f"{count(due.checks, 'check')}{faults}, about {duration(due.runs * run)}"
 
 
-def _is_open(cell: Cell) -> bool:
-    """Return whether a longer search might find more."""
-    return cell.is_short or (cell.verdict is Verdict.PASS and not cell.exhaustive)
+def _repair(report: Report) -> str:
+    """Return the smallest repair of the code under which no crash state breaks anything, "" if none is known."""
+    holds = [name for name, each in report.repaired.items() if name != AS_IT_IS and not each.bad and each.judged]
+    return min(holds, key=lambda name: (name.count(","), len(name)), default="")
 
 
 def _text(report: Report) -> str:
-    return search_text(report, report.schedules, Page())
+    """Return a search as text, without the table of its faults, which has a place of its own."""
+    return search_text(replace(report, struck=()), report.schedules, Page())
 
 
 def _retold(broken: Sequence[Broken], explained: Report) -> tuple[Broken, ...]:
@@ -235,7 +267,11 @@ def _retold(broken: Sequence[Broken], explained: Report) -> tuple[Broken, ...]:
     for each in broken:
         fresh = first.pop(each.invariant, None)
         finding = shown_path(fresh.finding) if fresh is not None and fresh.finding is not None else each.finding
-        retold.append(each if fresh is None else replace(each, message=fresh.violation.message, finding=finding))
+        if fresh is None or fresh.outcome is None:
+            retold.append(each)
+            continue
+        place, said = place_and_sentence(fresh.violation, fresh.outcome)
+        retold.append(replace(each, message=fresh.violation.message, finding=finding, place=place, sentence=said))
     return tuple(retold)
 
 
@@ -246,5 +282,7 @@ def _broken(report: Report) -> tuple[Broken, ...]:
         name = each.violation.invariant
         what = defect(each.violation, each.outcome) if each.outcome is not None else ""
         finding = shown_path(each.finding) if each.finding is not None else ""
-        found.setdefault((name, what), Broken(name, each.violation.message, finding, what, each.unkept))
+        if (name, what) not in found:
+            place, said = place_and_sentence(each.violation, each.outcome) if each.outcome is not None else ("", "")
+            found[name, what] = Broken(name, each.violation.message, finding, what, each.unkept, place, said)
     return tuple(found.values())

@@ -19,8 +19,8 @@ PART = "*"
 """Marks a pass for which only some of the single cases were tried."""
 LEGEND: dict[Kind, str] = {
     "exhausted": "held in every interleaving of every check that asks for it",
-    "budget": "held in N schedules, as far as the budget went",
-    "fail": "violated; see the finding below",
+    "budget": "held in N schedules, those of the effort",
+    "fail": "violated; see the defects above",
     "unknown": "could not be judged; see the reason below",
     "not held": "not promised by the documentation, so it does not count; see below what the misuse does",
     "not asked": "no check asks for it",

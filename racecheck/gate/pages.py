@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from racecheck.gate import baseline, matrix
-from racecheck.gate.cells import TOO_LITTLE, Cell
+from racecheck.gate.cells import Cell
+from racecheck.gate.grouping import Defect, grouped, headline
 from racecheck.gate.matrix import LEGEND, MARKS, PART, Entry, Kind, Table
 from racecheck.gate.result import Result
 from racecheck.model.nouns import Verdict
 from racecheck.model.package import VERSION
-from racecheck.report.words import count, replay_command
+from racecheck.report import fault_table
+from racecheck.report.words import count, duration, replay_command
 from racecheck.targets.suite import CHECKS, Check, applicable, controls, reason_against
 
+_LONGEST = 240
+"""Characters of a message; exceptions of torch have more than a thousand."""
+_BEGINNING = 40
+"""Characters by which a message is found in a sentence that ends with it."""
 _KINDS: dict[Verdict, Kind] = {Verdict.PASS: "budget", Verdict.UNKNOWN: "unknown", Verdict.FAIL: "fail"}
 
 
@@ -49,26 +55,36 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A table."""
+    """A table; on a terminal, only an ``is_first`` one is shown."""
 
     header: tuple[str, ...]
     rows: tuple[tuple[Item, ...], ...]
+    title: str = ""
+    is_first: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
-    """Lines to be shown as they are, where there is room; ``is_first`` is the one to show if there is room for one."""
+class Card:
+    """A defect: its effect, the lines about it, and the run that shows it ("" if there is none)."""
 
-    text: str
-    is_first: bool = False
+    title: str
+    lines: tuple[Line, ...]
+    listing: str = ""
+    counts: bool = True
 
 
-Block = Heading | Line | Grid | Listing
+Block = Heading | Line | Grid | Card
 
 
-def blocks(result: Result) -> Iterator[Block]:
-    """Return the verdict; the checks (of one checkpointer) and the matrix; what was found, and how to repeat it."""
+def blocks(result: Result, *, full: bool = False) -> Iterator[Block]:
+    """Return the verdict, the defects with their replays, the checks (of one checkpointer), the matrix and its doubts.
+
+    ``full``: with the whole text of each exception.
+    """
+    found = grouped(result.cells)
     yield Heading(f"{result.verdict.name}  {_headline(result)}")
+    if said := headline(found):
+        yield Line(said)
     if result.interrupted:
         yield Line("interrupted: the same command continues from here (--fresh starts over)")
     for each in result.wrong:
@@ -76,8 +92,10 @@ def blocks(result: Result) -> Iterator[Block]:
     if not any(each.schedules for each in result.cells):
         yield from (Line(f"{each.row}, {each.check}: {'; '.join(each.reasons)}") for each in result.cells)
         return
+    yield from _found(result, found, full=full)
     tables = [*matrix.tables(result.cells)]
     if len(result.rows) == 1:
+        yield Heading("Checks")
         yield _checks(result.cells)
         yield from _single(tables)
     else:
@@ -87,7 +105,7 @@ def blocks(result: Result) -> Iterator[Block]:
     yield from _legend(result, used, is_part=bool(part))
     if part and len(result.rows) > 1:
         yield from _in_part(part)
-    yield from _found(result)
+    yield from _faults(result.cells)
     yield from _doubted(result)
 
 
@@ -125,9 +143,8 @@ def _item(entry: Entry) -> Item:
 
 def _headline(result: Result) -> str:
     comparison, seconds = result.comparison, f"{result.seconds:.0f} s, seed {result.terms.seed}"
-    parts = [f"{count(len(result.rows), 'checkpointer')}, {count(len(result.cells), 'check')}"]
-    if len(result.rows) == 1:
-        parts = [f"{result.rows[0]}: {count(len(result.cells), 'check')}"]
+    checks = f"{result.terms.effort}: {count(len(result.cells), 'check')}"
+    parts = [f"{result.rows[0] if len(result.rows) == 1 else count(len(result.rows), 'checkpointer')}, {checks}"]
     failed = sum(each.verdict is Verdict.FAIL and not each.against for each in result.cells)
     if failed:
         parts[-1] += f", {failed} failed"
@@ -170,22 +187,13 @@ def _legend(result: Result, used: set[Kind], *, is_part: bool) -> Iterator[Block
     yield Line(f"Versions: {', '.join([f'racecheck {VERSION}', *sorted(versions)])}")
 
 
-def _found(result: Result) -> Iterator[Block]:
-    """Return what is broken, with what was expected and seen; first what counts."""
-    failing = sorted((each for each in result.cells if each.broken), key=lambda each: not each.is_held)
-    if failing:
-        yield Heading("Findings")
-    for number, cell in enumerate(failing):
-        yield Line(f"{cell.row}, {cell.check}: {CHECKS[cell.check].about}")
-        if cell.against:
-            yield Line(f"not promised: {cell.against}", level=1)
-        yield from _broken(cell, result)
-        for why in cell.reasons:
-            yield Line(why, level=1)
-        yield Line("run again: ", f"racecheck run '{cell.target}'{_options(result)}", level=1)
-        if cell.text:
-            yield Listing(cell.text, is_first=number == 0)
-    if any(each.is_held and _is_stood(CHECKS[each.check]) for each in failing):
+def _found(result: Result, found: Sequence[Defect], *, full: bool) -> Iterator[Block]:
+    """Return an entry for each defect; first what counts, and the most harmful."""
+    if found:
+        yield Heading("Defects")
+    for number, defect in enumerate(found, 1):
+        yield _card(defect, number, result, full=full)
+    if any(_is_stood(CHECKS[each]) for defect in found if defect.is_held for each in defect.checks):
         yield Line("a checkpointer that passes this check, to copy: ", f"python -m pydoc {controls.__name__}")
     for gone in result.comparison.fixed:
         yield Line(baseline.fixed(gone))
@@ -196,21 +204,66 @@ def _is_stood(check: Check) -> bool:
     return check.name in applicable(controls.Recipe) and not reason_against(controls.Recipe, check)
 
 
-def _broken(cell: Cell, result: Result) -> Iterator[Block]:
-    """Return each invariant that does not hold, with the message and the replay of each defect."""
-    last = ""
-    for each in cell.broken:
-        known = "known, " if baseline.line(cell, each) in result.comparison.known else ""
-        what = f"{known}{each.invariant}: {matrix.expected(each.invariant)}"
-        if what != last:
-            yield Line(what, level=1)
-        last = what
-        place = f" [{each.defect}]" if each.defect else ""
-        yield Line(f"seen: {each.message}{place}", level=2)
-        if each.finding:
-            yield Line("replay: ", replay_command(each.finding, cell.target), level=2, finding=each.finding)
-        elif each.unkept:
-            yield Line(f"no finding was kept: {each.unkept}", level=2)
+def _card(defect: Defect, number: int, result: Result, *, full: bool) -> Card:
+    cell, broken = defect.lead
+    of = f"{cell.row}: " if len(result.rows) > 1 else ""
+    known = all(baseline.line(*each) in result.comparison.known for each in defect.shown)
+    place = f", in {broken.place}" if broken.place else ""
+    title = f"{number}. {'known: ' * known}{of}{defect.effect}{place}"
+    return Card(title, tuple(_about(defect, result, full=full)), defect.text, counts=defect.is_held and not known)
+
+
+def _about(defect: Defect, result: Result, *, full: bool) -> Iterator[Line]:
+    cell, broken = defect.lead
+    if cell.against:
+        yield Line(f"not promised: {cell.against}", level=1)
+    yield Line(f"expected: {broken.invariant}: {matrix.expected(broken.invariant)}", level=1)
+    yield Line(f"seen: {_shown(broken.message, full=full)}", level=1)
+    happened = broken.sentence.partition(broken.message[:_BEGINNING])[0].removesuffix(": ")
+    if happened:
+        yield Line(f"run: {_shown(happened, full=full)}", level=1)
+    yield Line(f"shown by: {', '.join(_by_check(defect, result.comparison.known))}", level=1)
+    if cell.repair:
+        yield Line(f"repair that holds in all crash states that were tried: {cell.repair}", level=1)
+    if broken.finding:
+        yield Line("replay: ", replay_command(broken.finding, cell.target), level=1, finding=broken.finding)
+    elif broken.unkept:
+        yield Line(f"no finding was kept: {broken.unkept}", level=1)
+    yield Line("run again: ", f"racecheck run '{cell.target}'{_options(result)}", level=1)
+
+
+def _by_check(defect: Defect, known: Collection[str]) -> Iterator[str]:
+    """Yield the checks that show a defect, each with how much of it was tried and the invariants that do not hold."""
+    for name in defect.checks:
+        cell = next(each for each, _ in defect.shown if each.check == name)
+        names = dict.fromkeys(
+            f"{broken.invariant}{', known' * (baseline.line(each, broken) in known)}"
+            for each, broken in defect.shown
+            if each.check == name
+        )
+        harmful = sum(bool(row[-1]) for row in cell.faults)
+        of = f"; {harmful} of {count(len(cell.faults), 'fault')}" if cell.faults else ""
+        yield f"{name} ({'; '.join(names)}{of})"
+
+
+def _shown(text: str, *, full: bool) -> str:
+    """Return a text in one line, cut where it is longer than most people read."""
+    line = " ".join(text.split())
+    return line if full or len(line) <= _LONGEST else f"{line[:_LONGEST]}... (--full shows all)"
+
+
+def _faults(cells: Sequence[Cell]) -> Iterator[Block]:
+    """Return, for each check that tried one fault after the other and found something, what each of them did."""
+    is_first = True
+    for cell in cells:
+        if any(row[-1] for row in cell.faults):
+            rows = ((*map(Item, row[:-1]), _breaks(row[-1])) for row in cell.faults)
+            yield Grid(fault_table.HEADER, tuple(rows), f"{cell.check}: what each fault does", is_first=is_first)
+            is_first = False
+
+
+def _breaks(names: str) -> Item:
+    return Item(names, "fail" if names and names != "?" else "unknown" if names else "budget")
 
 
 def _doubted(result: Result) -> Iterator[Block]:
@@ -218,12 +271,13 @@ def _doubted(result: Result) -> Iterator[Block]:
     if doubted:
         yield Heading("Not judged")
     for cell in doubted:
-        if not cell.is_short:
+        if not cell.is_cut:
             yield Line(f"{cell.row}, {cell.check}: {cell.why}")
     for row in result.rows:
-        short = [each.check for each in doubted if each.row == row and each.is_short]
-        if short:
-            yield Line(f"{row}, {', '.join(short)}: {TOO_LITTLE}; raise --seconds or name fewer checks")
+        cut = [each for each in doubted if each.row == row and each.is_cut]
+        if cut:
+            names, more = ", ".join(each.check for each in cut), sum(each.needs for each in cut)
+            yield Line(f"{row}, {names}: {cut[0].reasons[0]}; about {duration(more)} more would settle all of these")
 
 
 def _options(result: Result) -> str:

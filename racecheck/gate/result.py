@@ -8,6 +8,7 @@ from typing import Any
 from racecheck.gate import baseline, matrix
 from racecheck.gate.baseline import Comparison
 from racecheck.gate.cells import Cell
+from racecheck.gate.grouping import Defect, grouped
 from racecheck.gate.judging import Terms
 from racecheck.model.nouns import Verdict
 
@@ -44,11 +45,12 @@ def data(result: Result) -> dict[str, Any]:
         "interrupted": result.interrupted,
         "seconds": round(result.seconds, 3),
         "seed": result.terms.seed,
-        "budget": result.terms.seconds,
+        "effort": result.terms.effort,
         "new": list(result.comparison.new),
         "known": list(result.comparison.known),
         "fixed": list(result.comparison.fixed),
         "wrong": list(result.wrong),
+        "defects": [_defect(each, result) for each in grouped(result.cells)],
         "cells": [_cell(each) for each in result.cells],
         "matrix": [
             {
@@ -63,8 +65,26 @@ def data(result: Result) -> dict[str, Any]:
     }
 
 
+def _defect(found: Defect, result: Result) -> dict[str, Any]:
+    cell, broken = found.lead
+    return {
+        "effect": found.effect,
+        "place": broken.place,
+        "invariants": list(found.invariants),
+        "checks": list(found.checks),
+        "checkpointer": cell.checkpointer,
+        "counts": found.is_held,
+        "known": all(baseline.line(*each) in result.comparison.known for each in found.shown),
+        "expected": matrix.expected(broken.invariant),
+        "seen": broken.message,
+        "run": broken.sentence,
+        "repair": cell.repair,
+        "finding": broken.finding,
+    }
+
+
 def _cell(cell: Cell) -> dict[str, Any]:
-    made = {
+    return {
         **asdict(cell),
         "exhaustive": cell.exhaustive,
         "claim": str(cell.claim),
@@ -75,5 +95,3 @@ def _cell(cell: Cell) -> dict[str, Any]:
         "verdict": cell.verdict.name,
         "seconds": round(cell.seconds, 3),
     }
-    del made["is_done"]
-    return made

@@ -13,6 +13,7 @@ from racecheck.explore.current_session import Sessions
 from racecheck.gate import baseline, subjects
 from racecheck.gate.baseline import Baseline
 from racecheck.gate.cells import Cell
+from racecheck.gate.effort import EFFORTS
 from racecheck.gate.judging import Judging, Show, Terms
 from racecheck.gate.result import Result
 from racecheck.gate.store import Store
@@ -85,7 +86,8 @@ class Gate:
             sys.path.insert(0, here)
         with listing.importing(name):
             subject = Subject(name, resolve.checkpointer(name))
-        asked = subjects.checks(subject, self._asked.checks, self._asked.storages)
+        effort = EFFORTS[self._terms.effort]
+        asked = subjects.checks(subject, self._asked.checks, self._asked.storages, effort)
         if not asked and not self._asked.goes_on:
             raise UsageError(subjects.lacking(subject, self._asked.checks))
         if not self._asked.checks and not self._asked.storages and not self._asked.goes_on:
@@ -98,7 +100,7 @@ class Gate:
         more = f", then {after} more" if after else ""
         sessions = Sessions()
         try:
-            judging = Judging(subject, sessions, self._terms, lambda line: self._show(line + more))
+            judging = Judging(subject, sessions, self._terms, lambda line: self._show(line + more), self._say)
             for cell in judging.cells(asked, kept):
                 self._take(subject, cell)
         finally:
@@ -120,7 +122,7 @@ class Gate:
     def _take(self, subject: Subject, cell: Cell) -> None:
         old = self._cells.get((subject.name, cell.check))
         self._cells[subject.name, cell.check] = cell
-        if self._store is not None and cell.schedules:
+        if self._store is not None and cell.schedules and not cell.is_cut:
             self._store.keep(subject, cell)
         if old is None or old.verdict is not cell.verdict:
             self._say(line(cell))

@@ -26,7 +26,7 @@ from racecheck.gate.judging import Terms
 from racecheck.gate.subjects import Subject, fingerprint
 from racecheck.model.errors import UsageError
 
-FORMAT = Format("racecheck-gate", 5, "a gate's cells", "remove it, or use --fresh")
+FORMAT = Format("racecheck-gate", 6, "a gate's cells", "remove it, or use --fresh")
 _LONGEST = 100
 _ALL, _ONE, _LOCK = "gate.json", "gate-{}-{}.json", "gate.lock"
 
@@ -38,13 +38,13 @@ class Kept:
     cell: Cell
     source: str
     seed: str
-    seconds: float
+    effort: str
     ranks: int | None
     collectives: str
 
     def is_of(self, terms: Terms) -> bool:
-        asked = (terms.seed, terms.seconds, terms.ranks, terms.collectives)
-        return (self.seed, self.seconds, self.ranks, self.collectives) == asked
+        asked = (terms.seed, terms.effort, terms.ranks, terms.collectives)
+        return (self.seed, self.effort, self.ranks, self.collectives) == asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Store:
     def keep(self, subject: Subject, cell: Cell) -> None:
         """Replace the cell of the same checkpointer, versions and check."""
         terms = self._terms
-        fresh = Kept(cell, self._fingerprint(subject), terms.seed, terms.seconds, terms.ranks, terms.collectives)
+        fresh = Kept(cell, self._fingerprint(subject), terms.seed, terms.effort, terms.ranks, terms.collectives)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(self._path.with_name(_LOCK)):
             old = [each for each in self._read() if _address(each.cell) != _address(cell)]
@@ -120,7 +120,7 @@ def kept(directory: Path) -> list[Cell]:
 
 def _one(terms: Terms, named: str, checks: Sequence[str], storages: Sequence[str]) -> str:
     """Return the file of a gate of one: its name for people, and ten digits that stand for all that is asked."""
-    asked = [named, sorted({*checks}), sorted({*storages}), terms.seed, float(terms.seconds), terms.ranks]
+    asked = [named, sorted({*checks}), sorted({*storages}), terms.seed, terms.effort, terms.ranks]
     asked += [terms.collectives] * (terms.collectives != "gloo")
     digits = hashlib.sha256(repr(asked).encode()).hexdigest()[:10]
     return _ONE.format(re.sub(r"\W", "_", named)[-_LONGEST:], digits)

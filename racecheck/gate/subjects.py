@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from racecheck.gate.effort import EFFORTS, Effort
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import World
 from racecheck.model.package import DISTRIBUTION, PLACE, VERSION
@@ -57,11 +58,13 @@ class Subject:
         return suite.reason_against(self.kind, check)
 
 
-def checks(subject: Subject, names: Sequence[str], storages: Sequence[str]) -> list[Check]:
-    """Return the checks that are asked of a checkpointer, the most likely to fail first.
+def checks(
+    subject: Subject, names: Sequence[str], storages: Sequence[str], effort: Effort = EFFORTS["full"]
+) -> list[Check]:
+    """Return the checks that are asked of a checkpointer, the most telling first.
 
     Of all that it has the methods for, those of these names, and on these storages (without their options: with any).
-    Raises `UsageError` for names that there are not.
+    If neither is given, those of the effort.  Raises `UsageError` for names that there are not.
     """
     known = [*dict.fromkeys(each.storage for each in CHECKS.values())]
     for each in names:
@@ -70,9 +73,12 @@ def checks(subject: Subject, names: Sequence[str], storages: Sequence[str]) -> l
     for each in storages:
         if not any(_is_on(storage, each) for storage in known):
             raise UsageError(f"no check uses storage {each!r}; known: {', '.join(known)}")
+    found = [*suite.applicable(subject.kind).values()]
+    if not names and not storages:
+        return effort.checks(found)
     return [
         each
-        for each in suite.applicable(subject.kind).values()
+        for each in found
         if (not names or each.name in names)
         and (not storages or any(_is_on(each.storage, storage) for storage in storages))
     ]

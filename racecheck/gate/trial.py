@@ -1,4 +1,4 @@
-"""One plain run of the simplest check, before time is spent, to see whether this checkpointer can be judged at all."""
+"""A plain run before all checks, to see whether this checkpointer can be judged at all."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from racecheck.model.nouns import Frame, Outcome, Raised, RankResult, Stopped
 from racecheck.targets.suite import driver
 
 CHECK = "save"
+"""The check whose cell says why it cannot be judged."""
+BASE = "kill"
+"""The check whose run without faults this is: others share it."""
 _USAGE = "racecheck.model.errors.UsageError"
 _MISSING = {"ModuleNotFoundError", "ImportError"}
 _DEVICE = re.compile(r"\b(CUDA|NVIDIA|GPUs?|XPU|HPU|accelerator)\b", re.IGNORECASE)
@@ -41,6 +44,28 @@ def reason(outcome: Outcome) -> str:
         if isinstance(stopped, Stopped) and stopped.kind == "running":
             return f"hangs: {stopped.why}{_at(stopped.stack)}"
     return ""
+
+
+def by_itself(name: str, outcome: Outcome, alone: Outcome) -> str:
+    """Return how it fails without any race: in the same place with one rank ``alone``; "" if it does not."""
+    if _finds_nothing(outcome) and _finds_nothing(alone):
+        return f"{name} saves nothing that it finds again: save returned on all ranks, then latest returned None"
+    if not (any(_raised(outcome)) and any(_raised(alone))):
+        return ""
+    one, other = next(_raised(outcome)), next(_raised(alone))
+    if (one.type, _at(one.stack)) != (other.type, _at(other.stack)):
+        return ""
+    said = f"{one.type}: {' '.join(one.message.split())}"
+    return f"{name} fails by itself, with one rank too, and no fault: {said}{_at(one.stack)}"
+
+
+def _finds_nothing(outcome: Outcome) -> bool:
+    """Return whether all ranks have saved and the recovery has loaded nothing."""
+    recovery = outcome.recovery
+    if recovery is None or any(_raised(outcome)):
+        return False
+    is_saved = any(each.kind == "acked" for each in outcome.weights)
+    return is_saved and not any(each.kind == "loaded" for each in recovery.weights)
 
 
 def _results(outcome: Outcome) -> Iterator[RankResult]:

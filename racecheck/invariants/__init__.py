@@ -21,6 +21,7 @@ from racecheck.invariants.judging import (
     reads_contents,
     wants_contents,
 )
+from racecheck.invariants.lost_writes import no_lost_writes
 from racecheck.invariants.publishing import atomic_publish
 from racecheck.invariants.ranks import equal_collectives, no_deadlock, no_file_errors, no_unexpected_errors
 from racecheck.invariants.retention import gc_safety
@@ -50,6 +51,7 @@ __all__ = [
     "name_of",
     "no_deadlock",
     "no_file_errors",
+    "no_lost_writes",
     "no_stale_shards",
     "no_torn_files",
     "no_unexpected_errors",
@@ -82,6 +84,7 @@ ALL: tuple[Invariant, ...] = (
     same_checkpoint,
     atomic_publish,
     no_torn_files,
+    no_lost_writes,
     durable_after_ack,
     old_survives,
     error_honesty,

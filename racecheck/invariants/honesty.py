@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from racecheck.invariants.events import is_below
+from racecheck.invariants.events import changed, done, is_below
 from racecheck.invariants.excuses import faults
 from racecheck.invariants.failures import failures
 from racecheck.invariants.publishing import Published, followed
 from racecheck.invariants.saves import Save, recovered, saves
-from racecheck.model.nouns import Op, Outcome, Violation
+from racecheck.model.nouns import Op, Outcome, Returned, Violation, Weights
 
 
-def error_honesty(outcome: Outcome, pointer: str = "latest") -> Iterator[Violation]:
+def error_honesty(outcome: Outcome, pointer: str = "latest", *, observed: bool = False) -> Iterator[Violation]:
     """A save in which a call failed on one rank returns on no rank and publishes nothing.
 
     A rank that has failed and says nothing leaves a checkpoint without its part.  One that fails alone leaves peers
@@ -21,7 +21,13 @@ def error_honesty(outcome: Outcome, pointer: str = "latest") -> Iterator[Violati
 
     For runs with faults that make calls fail; of others it says nothing.  Ranks say when a save begins and has returned
     with `Rank.saved` and `Rank.acked`.  That no rank hangs is for `no_deadlock`.
+
+    A program whose saves are ``observed`` is dishonest if all ranks end with status 0, although a fault came to a save
+    that never returned, and the rank saved no such state later.
     """
+    if observed:
+        yield from _forgotten(outcome)
+        return
     if not outcome.world.faults:
         raise LookupError("no fault makes a call fail (such as 'ENOSPC on write')")
     every = saves(outcome)
@@ -31,6 +37,57 @@ def error_honesty(outcome: Outcome, pointer: str = "latest") -> Iterator[Violati
         hit = next((each for each in faults(outcome) if each[1].call != "kill" and _is_during(save, *each)), None)
         if hit is not None:
             yield from _judged(outcome, save, *hit, pointer)
+
+
+def _forgotten(outcome: Outcome) -> Iterator[Violation]:
+    """Return the observed saves that failed, and of which nothing speaks."""
+    if not all(isinstance(each, Returned) for each in outcome.results):
+        return
+    hits = [(index, op) for index, op in faults(outcome) if op.call != "kill"]
+    for save in outcome.weights:
+        if save.kind == "saved":
+            hit, why = _undone(outcome, save, hits)
+            if hit is not None:
+                index, op = hit
+                what = f"rank {op.rank}'s {op.call} {op.path} failed ({op.fault}) in save {save.step} of {save.series}"
+                text = f"{what}, which was never {why}, but every rank ended with status 0"
+                yield Violation("error-honesty", text, (op.rank,), (index,))
+
+
+def _undone(outcome: Outcome, save: Weights, hits: Sequence[tuple[int, Op]]) -> tuple[tuple[int, Op] | None, str]:
+    """Return the fault that kept a save from its end, None for none, and the step that was not repeated."""
+    later = [(index, op) for index, op in hits if index >= save.event and op.rank == save.rank]
+    if any(_is_return(each, save) for each in outcome.weights):
+        return next((each for each in later if _is_unpublished(outcome, save, *each)), None), "renamed"
+    if any(_makes_up(each, save, outcome) for each in outcome.weights):
+        return None, ""
+    return next((each for each in later if _is_of(each[1], save)), None), "saved again"
+
+
+def _is_unpublished(outcome: Outcome, save: Weights, index: int, op: Op) -> bool:
+    """Return whether the rename of a saved file failed for good: nothing was put at its new name afterwards."""
+    if op.call not in {"rename", "link"} or not is_below(op.places[0].path, save.checkpoint):
+        return False
+    return not any(later > index and op.path in changed(each) for later, each in done(outcome))
+
+
+def _is_return(acked: Weights, save: Weights) -> bool:
+    """Return whether this is the return of a save."""
+    key = acked.rank, acked.series, acked.step
+    return acked.kind == "acked" and key == (save.rank, save.series, save.step)
+
+
+def _is_of(op: Op, save: Weights) -> bool:
+    """Return whether an op is one of a save, by its place: the checkpoint or a neighbour of it."""
+    beside = save.checkpoint.rpartition("/")[0]
+    return any(is_below(place.path, save.checkpoint) or place.path.rpartition("/")[0] == beside for place in op.places)
+
+
+def _makes_up(later: Weights, save: Weights, outcome: Outcome) -> bool:
+    """Return whether a save came after another one of the same rank, with tensors of the same names, and returned."""
+    is_later = later.kind == "saved" and later.rank == save.rank and later.event >= save.event and later is not save
+    is_like = later.tensors.keys() == save.tensors.keys()
+    return is_later and is_like and any(_is_return(each, later) for each in outcome.weights)
 
 
 def _is_during(save: Save, index: int, op: Op) -> bool:

@@ -34,21 +34,27 @@ def no_unexpected_errors(outcome: Outcome) -> Iterator[Violation]:
     for rank, failure in unexcused(outcome):
         if isinstance(failure, Raised) and _is_file_error(failure):
             continue
-        if isinstance(failure, Stopped) and failure.kind != "echo":
+        if (isinstance(failure, Stopped) and failure.kind != "echo") or (isinstance(failure, Raised) and failure.lacks):
             continue
         yield Violation("no-unexpected-errors", describe(rank, failure), (rank,))
 
 
 def no_deadlock(outcome: Outcome) -> Iterator[Violation]:
-    """The ranks do not wait for each other forever.
+    """The ranks do not wait for each other forever, and no rank waits for an ended one.
 
-    On a cluster this is a job that hangs until a collective times out, 10 to 30 minutes later.  Ranks that
-    wait for one that has failed are not in a deadlock: that failure is the cause.  Nor is there one to be
-    told while a rank still goes on, for it may bring what the others wait for.
+    On a cluster this is a job that hangs until a collective times out, 10 to 30 minutes later.  Over gloo, a rank that
+    waits for an ended rank gets an error instead; it is no violation if the rank catches it.  Ranks that wait for a
+    failed rank are not in a deadlock: that failure is the cause.  Nor is a deadlock reported while a rank still runs,
+    since the others may wait for that rank.
     """
-    stopped = [(rank, each) for rank, each in failures(outcome) if isinstance(each, Stopped)]
+    failed = failures(outcome)
+    lacking = [(rank, each) for rank, each in failed if isinstance(each, Raised) and each.lacks]
+    if lacking:
+        text = "; ".join(f"{each.type} on rank {rank}: {each.lacks}" for rank, each in lacking)
+        yield Violation("no-deadlock", text, tuple(rank for rank, _ in lacking))
+    stopped = [(rank, each) for rank, each in failed if isinstance(each, Stopped)]
     waiting = [(rank, each) for rank, each in stopped if each.kind in _DEADLOCKED]
-    if waiting and len(waiting) == len(stopped):
+    if waiting and len(waiting) == len(stopped) and not lacking:
         text = "; ".join(f"rank {rank} {each.why}" for rank, each in waiting)
         yield Violation("no-deadlock", f"deadlock: {text}", tuple(rank for rank, _ in waiting))
 

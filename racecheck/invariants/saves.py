@@ -38,7 +38,7 @@ def saves(outcome: Outcome) -> list[Save]:
     """Return the saves that ranks have declared, by step."""
     found: dict[int, Save] = {}
     for each in outcome.weights:
-        if each.kind != "loaded":
+        if each.kind in {"saved", "acked"}:
             save = found.setdefault(each.step, Save(each.step, outcome.world.ranks))
             table = save.begun if each.kind == "saved" else save.acked
             table.setdefault(each.rank, each.event)

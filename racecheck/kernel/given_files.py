@@ -12,7 +12,7 @@ from typing import Any
 from racecheck.kernel.real_files import real
 from racecheck.model.errors import UsageError
 
-_LARGEST = 256 << 20
+LARGEST = 256 << 20
 _MOST_VALUES = 2_000_000
 """The most values of a JSON file: the largest findings have a tenth of that."""
 
@@ -28,8 +28,8 @@ def read(path: Path) -> bytes:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise UsageError(f"{path}: no regular file")
-        if status.st_size > _LARGEST:
-            raise UsageError(f"{path}: more than {_LARGEST >> 20} MiB")
+        if status.st_size > LARGEST:
+            raise UsageError(f"{path}: more than {LARGEST >> 20} MiB")
         if not status.st_size:
             return b""
         with open(descriptor, "rb", closefd=False) as file:

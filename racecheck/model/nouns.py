@@ -30,7 +30,7 @@ class Fault:
     path that matches ``path``, by ``rank`` and on ``node`` (-1: any).  ``nth``: to the n-th such op of a run, from 1,
     or with 0 to each of them, in one run after the other.  ``times``: to how many from there on, 0 for all.  ``amount``
     is what the kind of fault needs: bytes or seconds.  ``model`` says what survives a crash.  ``after``: a kill comes
-    when the op has happened, not before it.
+    when the op has happened, not before it.  ``survive``: the program has to get over it, and no failure is excused.
     """
 
     what: str
@@ -43,6 +43,7 @@ class Fault:
     amount: float = 0.0
     model: str = ""
     after: bool = False
+    survive: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +142,11 @@ class Result:
 class Op:
     """One intercepted call; ``result`` is None while it is pending.
 
-    ``call`` is the family ("stat"), ``syscall`` the call itself ("newfstatat").  ``args`` are the
-    numbers that matter (offset, length, mode, nanoseconds).  ``clock`` is the vector clock after the
-    op: for each thread how many of its events happen before or are this one.  ``time`` is virtual, in
-    nanoseconds since the start of the run.  ``fault`` is what went wrong on purpose, "" for nothing.  ``alone``: up to
-    then its rank has had no thread and no process but this one.
+    ``call`` is the family ("stat"), ``syscall`` the call itself ("newfstatat").  ``args`` are the numbers that matter
+    (offset, length, mode, nanoseconds; ``end``: where in its file a write ended that named no offset).  ``clock`` is
+    the vector clock after the op: for each thread how many of its events happen before or are this one.  ``time`` is
+    virtual, in nanoseconds since the start of the run.  ``fault`` is what went wrong on purpose, "" for nothing.
+    ``alone``: up to then its rank has had no thread and no process but this one.
     """
 
     rank: int
@@ -268,7 +269,9 @@ class Raised:
 
     ``type`` is the class's qualified name without "builtins.", ``bases`` the names of its classes;
     ``errno`` by name and ``path`` relative to the watched directory for an ``OSError``.  ``echo`` marks
-    the failure of a rank whose peer had failed first: not a cause.
+    the failure of a rank whose peer had failed first: not a cause.  ``lacks`` says which collective has failed since a
+    rank that should take part has ended, although it has not failed; else it is empty.  ``causes`` are the errnos by
+    name of the exceptions behind it (``__cause__``, else ``__context__``).
     """
 
     type: str
@@ -278,6 +281,8 @@ class Raised:
     path: str = ""
     stack: tuple[Frame, ...] = ()
     echo: bool = False
+    lacks: str = ""
+    causes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,11 +332,12 @@ class Weights:
     ``tensors`` maps each tensor's name to a digest of its type, shape and bytes; ``checkpoint`` is the path below the
     watched directory, "" if it was not declared; ``event`` is how many events of the trace came before.
     ``series`` is "" for what a rank declared.  What a program was observed to save has there the paths that it belongs
-    to, equal but for numbers, and ``step`` counts the saves of that series on this rank, from 1.
+    to, equal but for numbers, and ``step`` counts the saves of that series on this rank, from 1.  "changed": that state
+    has other ``tensors`` when the save returns than when it began.
     """
 
     rank: int
-    kind: Literal["saved", "loaded", "acked"]
+    kind: Literal["saved", "loaded", "acked", "changed"]
     step: int
     checkpoint: str
     tensors: Mapping[str, str]
@@ -427,7 +433,8 @@ class Outcome:
     that used them: ".tmp<0:1>".  ``pending`` are ops that never went: of ranks still going when the run ended.
     ``cut`` are those of threads that ended with their process, each with the index of the event that ended it.
     ``looked`` are the times of files that a program looked at, in nanoseconds since the run began, ``lookers`` the ops
-    that had asked for them (`racecheck.scheduling.file_times.label`).
+    that had asked for them (`racecheck.scheduling.file_times.label`).  ``times`` are the first times of day that the
+    clocks of ranks told the program, by rank, in nanoseconds since 1970.
     ``fired`` says how often each of the world's faults has happened.  After a ``crash`` disk, contents and recovery are
     of what that left; trace and results are of the run that it cut.
     """
@@ -447,6 +454,7 @@ class Outcome:
     cut: tuple[tuple[int, Op], ...] = ()
     looked: tuple[int, ...] = ()
     lookers: tuple[str, ...] = ()
+    times: Mapping[int, int] = field(default_factory=dict)
     fired: tuple[int, ...] = ()
     crash: Crash | None = None
     coverage: Coverage = field(default_factory=Coverage)
@@ -478,11 +486,6 @@ class Tried:
     @property
     def is_all(self) -> bool:
         return 0 < self.of == self.done
-
-    @property
-    def is_scant(self) -> bool:
-        """Whether more were left out than tried."""
-        return 2 * self.done < self.of
 
 
 @dataclass(frozen=True, slots=True)

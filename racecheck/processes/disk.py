@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from racecheck.model.nouns import DiskEntry
 from racecheck.model.package import PLACE
 from racecheck.processes.file_digests import Digest, plain
+
+_HOUR = 3600 * 10**9
 
 _OURS = (f'  File "{PLACE}', '  File "<string>", line 1 in <module>', "Extension modules: ")
 
@@ -42,6 +46,33 @@ def _entry(path: Path) -> DiskEntry:
     if not stat.S_ISREG(status.st_mode):
         return DiskEntry("other")
     return DiskEntry("file", status.st_size, digest_of(path))
+
+
+def state(roots: Iterable[Path]) -> str:
+    """Return a hash of all below some directories that a program can tell apart: names, kinds, modes, times, contents.
+
+    A time that the kernel has set, and not virtual time, is left out: ranks do not see it.
+    """
+    found, links, now = hashlib.sha256(), dict[tuple[int, int], int](), time.time_ns()
+    for root in roots:
+        for each in sorted(_paths(root, "")):
+            path, entry = root / each, _entry(root / each)
+            status = path.lstat()
+            link = links.setdefault((status.st_dev, status.st_ino), len(links))
+            when = 0 if now - _HOUR < status.st_mtime_ns <= now else status.st_mtime_ns
+            found.update(
+                repr((each, entry, status.st_mode, link, when, _attributes(path))).encode(errors="surrogateescape")
+            )
+        found.update(b"\0")
+    return found.hexdigest()
+
+
+def _attributes(path: Path) -> list[tuple[str, bytes]]:
+    try:
+        names = sorted(os.listxattr(path, follow_symlinks=False))
+        return [(name, os.getxattr(path, name, follow_symlinks=False)) for name in names]
+    except OSError:
+        return []
 
 
 def digest_of(path: Path) -> str:

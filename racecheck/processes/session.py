@@ -26,6 +26,7 @@ from racecheck.kernel import proc
 from racecheck.kernel.layer import Layer
 from racecheck.model.errors import CannotRun, UsageError
 from racecheck.model.nouns import Content, Piece, World
+from racecheck.processes import disk
 from racecheck.processes.epoch import APART
 from racecheck.processes.file_digests import SLOT
 from racecheck.processes.ranks.agent import SHOWN, Job
@@ -167,6 +168,11 @@ class Slot:
         for each in (self.watched, self.nodes, self.scratch, *strays):
             wipe(each)
         self.make_room(world)
+
+    def left(self) -> str:
+        """Return a hash of all that a run has left in the slot: names, kinds, modes, times and contents."""
+        strays = [self.path / name for name in sorted(os.listdir(self.path)) if name not in _OURS]
+        return disk.state((self.watched, self.nodes, self.scratch, *strays))
 
     def clean(self) -> None:
         """Forget what has been written outside the watched directory; no process may write meanwhile."""
@@ -313,6 +319,7 @@ class Session:
             backend="gloo" if controlled else world.backend,
             ahead=[round(seconds * 1e9) + rank * APART for rank, seconds in enumerate(skew[: world.ranks])],
             sizes={each.name: each.value for each in world.sizes}, early=world.collectives == "weakest",
+            program=resolve.is_program(target),
         )  # fmt: skip
 
     def make_ready(self, target: str, world: World) -> None:
@@ -338,8 +345,8 @@ class Session:
     def contents(self, world: World) -> dict[str, Content]:
         """Return what is in the checkpoint files that a run has left, by path as in its outcome's ``disk``."""
         found, answer = {}, self.slot.output / "contents"
-        for prefix, disk in self.slot.disks(world).items():
-            failed = self.request("contents", root=str(disk), answer=str(answer), timeout=world.timeout)["failed"]
+        for prefix, root in self.slot.disks(world).items():
+            failed = self.request("contents", root=str(root), answer=str(answer), timeout=world.timeout)["failed"]
             if failed:
                 raise CannotRun(f"cannot read the run's files: {failed.strip().splitlines()[-1]}")
             for path, raw in json.loads(answer.read_text()).items():

@@ -17,7 +17,7 @@ from rich.style import Style
 from racecheck import faults, invariants
 from racecheck.explore.findings import Finding
 from racecheck.model.nouns import Outcome, Verdict, Violation, World
-from racecheck.report import prediction
+from racecheck.report import fault_table, prediction
 from racecheck.report.crash import counts_text, crash_text, repairs_text
 from racecheck.report.decisive import Decisive, aftermath, decisive, failing
 from racecheck.report.interleaving import coverage_text, render, summary
@@ -105,6 +105,8 @@ def grounds_text(report: Report, page: Page, cut: Path | None = None) -> str:
     is_fail = report.verdict is Verdict.FAIL
     lines += ["", *next_] if is_fail and next_ else []
     lines += [*_crashes(report, page), *_orderings(report.explanation)]
+    if table := fault_table.lines(report.struck):
+        lines += ["", *table]
     if report.left_out:
         lines += ["", f"Left out of the explanation: {escape(report.left_out)}."]
     if report.outcome is not None or report.coverage.ops:
@@ -173,6 +175,7 @@ def search_data(report: Report, cut: Path | None = None) -> dict[str, Any]:
         "explanation": _explanation_data(report.explanation),
         "resume": shown_path(cut) if cut else None,
         "crashes": _crashes_data(report),
+        "faults": [dict(zip(fault_table.KEYS, row, strict=True)) for row in fault_table.rows(report.struck)],
         "violations": [_violation_data(each) for each in report.violations],
         "endings": [_ending_data(each) for each in report.endings],
         "reasons": list(report.reasons),
@@ -318,9 +321,9 @@ def _least(report: Report) -> Iterator[str]:
 
 
 def _minimised(explanation: Explanation) -> str:
-    """Return ``minimised: 69 -> 9 ops, 8 -> 2 ranks, 2 switches``; what has stayed the same is said once.
+    """Return ``minimised: 69 -> 9 ops, 8 -> 2 ranks, 7 -> 2 switches``; an unchanged number is printed once.
 
-    A run of which not all smaller ones were tried is said to be minimised in part.
+    Fewer switches may come with more ops.  A run of which not all smaller ones were tried is minimised in part.
     """
     before, after = explanation.found, explanation.outcome
     pairs = [(len(before.ops), len(after.ops), "op"), (before.world.ranks, after.world.ranks, "rank")]
@@ -328,7 +331,9 @@ def _minimised(explanation: Explanation) -> str:
     shrunk = zip(before.world.sizes, after.world.sizes, strict=True)
     sizes += [f"{one.name} {one.value} -> {other.value}" for one, other in shrunk if one != other]
     fired = sum(choice.kind == "fault" and choice.index > 0 for choice in after.schedule)
-    sizes += [count(switches(after.schedule), "switch", "switches"), *([count(fired, "fault")] if fired else [])]
+    was, now = switches(before.schedule), switches(after.schedule)
+    sizes += [f"{was} -> " * (was != now) + count(now, "switch", "switches")]
+    sizes += [count(fired, "fault")] if fired else []
     sizes += [f"without {faults.text(each)}" for each in before.world.faults if each not in after.world.faults]
     is_part = {WORLD, SWITCHES} & {*explanation.left_out}
     return f"{'minimised in part' if is_part else 'minimised'}: {', '.join(sizes)}"
@@ -339,6 +344,8 @@ def _pair(explanation: Explanation | None, page: Page) -> Iterator[str]:
     if explanation is None:
         return
     pair, wrapper = explanation.pair, _wrapper(page)
+    if explanation.agreeing:
+        yield f"\nWith clocks that agree, none of {explanation.agreeing} schedules failed like this."
     if pair is not None:
         first, second = (
             f"rank {escape(op_at(explanation.outcome, each).label)} (step {each + 1})" for each in pair.events

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import PurePath
+from typing import TypeVar
 
 from racecheck.model.frames import user_frames
 from racecheck.model.nouns import Crash, Event, Op, Outcome, Violation
@@ -12,6 +14,7 @@ from racecheck.report import words
 from racecheck.report.decisive import Decisive
 
 _LONGEST = 130
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +33,36 @@ def plain(parts: Sequence[Part]) -> str:
 def sentence(outcome: Outcome, violations: Sequence[Violation], found: Decisive) -> list[Part]:
     """Return what happened; of a run whose events do not say it, the message of its first violation.
 
-    The parts are escaped: they hold printable characters only.
+    Clocks that are apart have a sentence of their own.  The parts are escaped: they hold printable characters only.
     """
+    return [*_clocks(outcome), *_failure(outcome, violations, found)]
+
+
+def _clocks(outcome: Outcome) -> list[Part]:
+    """Return which clocks are ahead, and what each rank's told the program first, to the millisecond."""
+    skew = {rank: seconds for rank, seconds in enumerate(outcome.world.skew) if seconds}
+    if not skew:
+        return []
+    ahead = " and ".join(f"{seconds:g} s on {words.ranks(who)}" for seconds, who in _by_value(skew))
+    times = {rank: _time_of_day(each) for rank, each in outcome.times.items()}
+    read = "; ".join(f"{words.ranks(who)} read{'s' * (len(who) == 1)} {time}" for time, who in _by_value(times))
+    return [Part(f"The clock is ahead by {ahead}{' (' * bool(read)}{read}{')' * bool(read)}.  ")]
+
+
+def _by_value(of_ranks: Mapping[int, _T]) -> Iterable[tuple[_T, list[int]]]:
+    found: dict[_T, list[int]] = {}
+    for rank, each in of_ranks.items():
+        found.setdefault(each, []).append(rank)
+    return found.items()
+
+
+def _time_of_day(nanoseconds: int) -> str:
+    """Return a time since 1970 as a date and a time (UTC)."""
+    seconds, rest = divmod(nanoseconds, 10**9)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}.{rest // 10**6:03}"
+
+
+def _failure(outcome: Outcome, violations: Sequence[Violation], found: Decisive) -> list[Part]:
     said = message(violations)
     if outcome.crash is not None:
         return _crash(outcome.crash, outcome.trace, said)

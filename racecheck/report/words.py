@@ -22,6 +22,8 @@ _PARTS = {FIRST: "first ", SECOND: "last "}
 """The half of a call in two parts."""
 _CUT = "..."
 _ARROW = " -> "
+_MINUTES = 100
+"""Seconds from which on minutes are said."""
 
 
 def escape(text: str) -> str:
@@ -115,6 +117,11 @@ def pad(text: str, width: int) -> str:
 def count(number: int, singular: str, plural: str = "") -> str:
     """Return ``1 op``, ``2 ops``."""
     return f"{number} {singular if number == 1 else plural or singular + 's'}"
+
+
+def duration(seconds: float) -> str:
+    """Return ``50 s``, ``4 min``: a time of which nobody needs to know more."""
+    return f"{max(1, round(seconds))} s" if seconds < _MINUTES else f"{round(seconds / 60)} min"
 
 
 def ranks(numbers: Sequence[int]) -> str:

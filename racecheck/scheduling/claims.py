@@ -9,7 +9,7 @@ INCOMPLETE by its name.  A run names it with `Ledger.untried` or `Ledger.hole`, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from racecheck.invariants import doubts_of
@@ -17,13 +17,17 @@ from racecheck.model.nouns import Coverage, Outcome
 
 Kind = Literal["EXHAUSTED", "INCOMPLETE", ""]
 
+CLOCKS = "clocks read as in these schedules"
 _CONDITIONS = {
     "threads and processes of a rank": "threads and processes of a rank are switched only at their ops",
     "a thread computed for a second": "threads that wait for one that computes continue as in these schedules",
     "collectives return as in gloo": "for gloo",
     "collectives overlap with ops": "no rank changes a collective's tensor before its wait",
     "listings are sorted": "listings are sorted",
-    "the program reads clocks": "clocks read as in these schedules",
+    "the program reads clocks": CLOCKS,
+    "a process group has a time limit": "no rank is slower than a process group's time limit",
+    "a rank sends a signal": "a process that gets a signal is gone at once, if it ends by that",
+    "a file is moved between": "TMPDIR and the watched directory are one file system",
     "a rank failed, and the launcher": "the launcher's SIGTERM to other ranks, after one failed, comes last",
     "collectives return as early": "for collectives that return as early as MPI and NCCL allow",
 }
@@ -81,12 +85,6 @@ class Claim:
             "; ".join(filter(None, (self.left, other.left))), _union(self.remarks, other.remarks),
             _union(self.conditions, other.conditions), _union(self.doubts, other.doubts),
         )  # fmt: skip
-
-    def deepened(self, other: Claim) -> Claim:
-        """Return what this search and a longer one for the same show: one of them may have tried all that there is."""
-        farther = self if self.proves and not self.left else other
-        conditions, doubts = _union(self.conditions, other.conditions), _union(self.doubts, other.doubts)
-        return replace(farther, conditions=conditions, doubts=doubts)
 
 
 NOTHING_AGAINST = Claim(proves=True)

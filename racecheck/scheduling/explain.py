@@ -51,6 +51,7 @@ class Explanation:
     ``runs`` is how many it took to find all this, those of other worlds left out.  ``left_out`` are the steps that were
     not finished, and ``why`` says what ended them.  ``pair`` and ``orderings`` are None if there are none, or if they
     were left out; ``others`` are the runs of the pairs that were tried in vain, and ``is_killed`` says that none was.
+    ``agreeing`` is how many runs with clocks that agree were made, none of which fails like this.
     """
 
     found: Outcome
@@ -63,6 +64,7 @@ class Explanation:
     why: str = ""
     others: tuple[Change, ...] = ()
     is_killed: bool = False
+    agreeing: int = 0
 
 
 def explain(
@@ -110,6 +112,7 @@ class _Steps:
     critical: Critical = field(default_factory=lambda: Critical(None, 0, cut=True))
     orderings: Orderings | None = None
     shrinking: int = 0
+    agreeing: int = 0
     done: set[str] = field(default_factory=set)
 
     def take(self) -> None:
@@ -118,12 +121,13 @@ class _Steps:
         self._begin(WORLD)
         budget, passing = min(_PER_WORLD, self.most // 3), self._look(self._holds)
         try:
-            is_race = bool(self.passed or passing(self.found.world, budget))
+            is_race = bool(self._of(self.found.world) or passing(self.found.world, budget))
         except Spent:
             is_race = True
         smaller = smaller_world(
             self.found, self._look(fails), fails, budget=budget, passing=passing if is_race else None
         )  # fmt: skip
+        self.agreeing = smaller.agreeing
         self._end(WORLD, cut=smaller.cut)
         self._begin(SWITCHES)
         shrunk = shrink(smaller.outcome or self.found, self.attempt, fails, budget=self.most)
@@ -144,7 +148,11 @@ class _Steps:
     def _passing(self, least: Outcome) -> list[Outcome]:
         """Return the runs of its world that are known to pass."""
         pair = self.critical.pair
-        return [*(each for each in self.passed if each.world == least.world), *([pair.neighbour] if pair else [])]
+        return [*self._of(least.world), *([pair.neighbour] if pair else [])]
+
+    def _of(self, world: World) -> list[Outcome]:
+        """Return the runs of a world that are known to pass."""
+        return [each for each in self.passed if each.world == world]
 
     def explanation(self) -> Explanation:
         """Return what has been found so far."""
@@ -157,6 +165,7 @@ class _Steps:
             pair=self.critical.pair,
             others=self.critical.others,
             is_killed=self.critical.is_killed,
+            agreeing=self.agreeing,
             orderings=self.orderings,
             runs=self.shrinking + self.critical.runs + ordering,
             left_out=left_out,

@@ -35,7 +35,7 @@ class Fairness:
 
     def note(self, event: Event) -> None:
         """Note that an op has been performed, or a collective issued."""
-        if not isinstance(event, Op) or event.result is None or not _asks(event):
+        if not isinstance(event, Op) or event.result is None or not asks(event):
             self._asked.clear()
             self._vain.clear()
             return
@@ -53,7 +53,7 @@ def _question(op: Op) -> tuple[str, ...]:
     return op.thread, op.label, op.syscall
 
 
-def _asks(op: Op) -> bool:
+def asks(op: Op) -> bool:
     """Return whether an op changes nothing."""
     if op.call == "sleep":
         return op.args.get("nanoseconds", 0) < _PAUSE

@@ -25,6 +25,7 @@ from racecheck.scheduling.relation import Relation
 from racecheck.storage.footprints import names
 
 CONDITION = "each call is one step"
+HALVES = "a long call is cut once, in its middle"
 PAGE, CHUNK = 1 << 12, 1 << 16
 """How many bytes a call moves as one step, at least, and how many a copy writes with its target's lock held."""
 DATA = frozenset({"read", "write", "copy"})
@@ -68,6 +69,11 @@ class Parts:
 def name(op: Op, path: str, call: str = "") -> str:
     """Return the name of what goes in parts: a thread, a family of calls (or "walk"), and a path."""
     return f"{op.thread} {call or op.call} {path}"
+
+
+def is_cut(part: str) -> bool:
+    """Return whether it is a call that is cut in its middle; a walk stops at each name that another one replaces."""
+    return part.split(" ")[1] != WALK
 
 
 def walked_by(world: World) -> dict[str, set[str]]:

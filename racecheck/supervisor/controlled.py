@@ -23,7 +23,7 @@ from racecheck.kernel.signature import Treatment
 from racecheck.model.errors import CannotRun
 from racecheck.model.nouns import Op, Outcome, Point, Result, Returned, Weights, World
 from racecheck.model.ops.unstable_names import Names
-from racecheck.model.vector_clock import join
+from racecheck.model.vector_clock import Clock, join
 from racecheck.processes import disk
 from racecheck.processes.session import Session
 from racecheck.scheduling.fairness import Fairness
@@ -52,6 +52,11 @@ from racecheck.supervisor.threads.coverage import OTHERS, Ledger
 from racecheck.supervisor.threads.tasks import Announcement, Rank, Request, Task
 from racecheck.supervisor.threads.virtual_time import VirtualTime
 
+MOVED = "a file is moved between TMPDIR and the watched directory, which are on one file system"
+_TMPDIR = "TMPDIR"
+LIMITED = "a process group has a time limit of its own: that it runs out because a rank is slow was not tried"
+_USUAL_LIMIT = 1_700 * 10**9
+"""Nanoseconds; gloo's own limit is half an hour, after which a rank counts as stuck anyway."""
 _STALL = 5 * 10**9
 """Nanoseconds that a rank may be delayed while others sleep; otherwise a sleep of an hour would use up every time
 limit."""
@@ -138,6 +143,7 @@ class Supervisor:
             cut=tuple(state.cut),
             looked=tuple(sorted(state.looked)),
             lookers=tuple(sorted(state.lookers)),
+            times=dict(sorted(state.times.items())),
             coverage=state.ledger.coverage(sum(isinstance(event, Op) for event in state.trace)),
             seconds=time.perf_counter() - started,
         )
@@ -185,16 +191,30 @@ class Supervisor:
                 options = self._options()
                 if self._is_due(options):
                     continue
-                if options and not (all(map(_only_waits, options)) and self._is_stuck()):
+                if options and self._is_livelock():
+                    self._state.is_livelocked = True
+                    return ""
+                if options:
                     self._state.current = self._next(options)
                     self._execute(self._state.current)
                     self._state.cause = self._state.trace[-1].clock
                 elif self._run_out(math.inf):
                     continue
-                elif self._all_exit() or self._is_stuck() or not self._waits_for_a_time():
+                elif self._all_exit() or not self._waits_for_a_time():
                     return ""
         except Over as over:
             return over.why
+
+    def _is_livelock(self) -> bool:
+        """Return whether threads repeat themselves without an end, and nothing that is pending ends that."""
+        stopped = self._state.stopped_tasks()
+        going = [task for task in stopped if task.op is not None and self._is_enabled(task)]
+        if not self._state.livelock.is_certain(going, self._state.trace):
+            return False
+        is_held = any(task.wait is not None or task.waits for rank in self._state.ranks for task in rank.tasks.values())
+        is_due = any(self._due(task, math.inf) < math.inf for task in stopped) or self._timers.are_armed
+        is_due |= any(rank.alarmed for rank in self._state.ranks)
+        return not (is_held or is_due or self._injector.has_pending)
 
     def _run_out(self, before: float) -> bool:
         """End the wait for a key or a collective whose time limit is over first, if that is ``before`` then.
@@ -242,17 +262,6 @@ class Supervisor:
         going = [task for task in options if task.op is not None and not self._fairness.is_vain(task.op)]
         return min(map(_until, going), default=math.inf) if options else 0
 
-    def _is_stuck(self) -> bool:
-        """Return whether every rank has ended or waits, and one waits for a rank that has ended.
-
-        That one waits forever, whatever the threads beside it do when their time is over.
-        """
-        ended = {rank.number for rank in self._state.ranks if rank.is_at_end}
-        waiting = [rank.main.announcement for rank in self._state.ranks if rank.number not in ended]
-        tickets = [each.message["ticket"] for each in waiting if each is not None and each.message["is"] == "wait"]
-        missing = (self._state.collectives.instance(each).missing for each in tickets)
-        return len(tickets) == len(waiting) and not all(ended.isdisjoint(each) for each in missing)
-
     def _waits_for_a_time(self) -> bool:
         return self._limits.run_out(math.inf) or self._quiet.wait_for_timers()
 
@@ -287,6 +296,9 @@ class Supervisor:
         announcement.op = announced_ops.announced_op(task, stacks=self._state.stacks)
         if announcement.message["is"] == "wait":
             self._state.collectives.awaited(task.rank.number, announcement.message["ticket"])
+            limit = self._due(task, 0) if announcement.message.get("gives_up") else math.inf
+            if limit - self._state.time.elapsed < _USUAL_LIMIT:
+                self._state.ledger.note(LIMITED)
         announcement.since = self._state.time.elapsed
         if announcement.message.get("limit"):
             self._state.ledger.untried("an earlier timeout of a wait for a collective or a store key")
@@ -351,6 +363,8 @@ class Supervisor:
             task.name = task.own_name
         elif message["is"] == "finalise":
             self._cut(task, own=True)
+        elif message["is"] == "shutdown" and self._world.collectives == "gloo":
+            task.rank.left[message["group"]] = dict(task.clock)
         reply(task)
 
     def _issue(self, task: Task, message: dict[str, Any]) -> bool:
@@ -383,17 +397,29 @@ class Supervisor:
         return is_weakest
 
     def _wait(self, task: Task, message: dict[str, Any]) -> bool:
-        """Let a rank into a collective that will complete, or whose failure it has to receive."""
+        """Let a rank into a collective that will complete, or whose failure it has to receive.
+
+        Over gloo, the end of a rank closes its connections, and the waits of its peers fail.
+        """
         instance, number = self._state.collectives.instance(message["ticket"]), task.rank.number
         if instance.may_return(number):
             join(task.clock, *(instance.clocks[each] for each in instance.before(number)))
             instance.left.setdefault(task.name, task.clock.get(task.name, 0))
-        elif not any(self._state.ranks[each].failed for each in instance.missing):
+        elif left := self._left(instance):
+            join(task.clock, *left)
+            self._state.ledger.note(CONDITIONS["gloo"])  # which peers hear of it first depends on its algorithm
+        else:
             return False
         reply(task)
         task.inside = instance
         task.leaves = instance.may_return(number) and message.get("leaves", False)
         return True
+
+    def _left(self, instance: Instance) -> list[Clock]:
+        """Return the clocks with which ranks have left that do not take part any more: they have closed connections."""
+        missing = [self._state.ranks[each] for each in instance.missing]
+        ended = [rank.clock for rank in missing if rank.gone]
+        return ended + [rank.left[instance.group] for rank in missing if not rank.gone and instance.group in rank.left]
 
     def _use_store(self, task: Task, message: dict[str, Any]) -> bool:
         store, do, arguments = self._state.crew.store, message["do"], message["arguments"]
@@ -417,16 +443,29 @@ class Supervisor:
         closing = [task for task in leaving if _announces(task, "shutdown")]
         for task in exiting:
             task.rank.leaving = True
-        for task in exiting + closing:
             reply(task)
+        for task in closing:
+            assert task.announcement is not None
+            self._answer(task, task.announcement.message)
         return bool(exiting or closing)
 
     def _is_needed(self, rank: Rank) -> bool:
-        """Return whether a peer may yet come to a collective from which the rank has returned early."""
+        """Return whether a peer may yet come to a collective from which the rank has returned early.
+
+        No peer comes if each waits for a rank that is at its end.
+        """
         if self._world.collectives == "gloo":
             return False
         peers = [self._state.ranks[each] for each in self._state.collectives.peers(rank.number)]
-        return not all(peer.is_at_end for peer in peers)
+        return not all(peer.is_at_end for peer in peers) and not self._is_stuck()
+
+    def _is_stuck(self) -> bool:
+        """Return whether every rank is at its end or waits, and one waits for a rank that is at its end."""
+        ended = {rank.number for rank in self._state.ranks if rank.is_at_end}
+        waiting = [rank.main.announcement for rank in self._state.ranks if rank.number not in ended]
+        tickets = [each.message["ticket"] for each in waiting if each is not None and each.message["is"] == "wait"]
+        missing = (self._state.collectives.instance(each).missing for each in tickets)
+        return len(tickets) == len(waiting) and not all(ended.isdisjoint(each) for each in missing)
 
     def _all_exit(self) -> bool:
         """Return whether every remaining rank is at its end, which is the end of its threads too."""
@@ -528,6 +567,8 @@ class Supervisor:
         """Note a signal, which the kernel is about to send: the ranks that it may end are waited for."""
         number = request.number("signal")
         task.rank.kills = True
+        if number > 0 and any(signals.reaches(request, rank) for rank in self._state.ranks):
+            self._state.ledger.note(signals.KILLS)
         self._note_handlers(number, task.rank.processes)
         for rank in self._state.ranks:
             if rank is task.rank or not signals.reaches(request, rank):
@@ -610,10 +651,14 @@ class Supervisor:
         if self._recorder is not None:
             self._recorder.look(len(state.trace), state.identities)
         op = replace(part or request.op, result=ended, clock=request.task.tick(), time=state.time.elapsed)
+        if result.end >= 0:
+            op = replace(op, args={**op.args, "end": result.end})
         state.trace.append(op)
         state.changes += 1
         if op.call == "list" and result.size > 1:
             state.ledger.note(SORTED)
+        if op.call in {"rename", "link"} and len({place.path.startswith(_TMPDIR) for place in op.places}) > 1:
+            state.ledger.note(MOVED)
         if not result.errno:
             state.unseen.note(op, self._relation.footprint(op))
 
@@ -628,7 +673,8 @@ class Supervisor:
         op, clock = state.with_keys(op), task.tick()
         value: Any = None
         if message["is"] == "test":
-            value = state.collectives.instance(message["ticket"]).may_return(task.rank.number)
+            instance = state.collectives.instance(message["ticket"])
+            value = instance.may_return(task.rank.number) or bool(self._left(instance))
         elif message["is"] == "store":
             value = state.crew.store.do(message["do"], message["arguments"], task.clock)
         ended = Result(value=int(value) if isinstance(value, int) else 0)  # some are bool

@@ -5,6 +5,7 @@ Nothing is chosen except faults.  Only what faults hit, and the results, are see
 
 from __future__ import annotations
 
+import math
 import select
 import socket
 import time
@@ -14,7 +15,18 @@ from dataclasses import asdict, replace
 
 from racecheck import storage
 from racecheck.model.errors import CannotRun, UsageError
-from racecheck.model.nouns import Coverage, Event, Outcome, Point, Schedule, Stopped, World
+from racecheck.model.nouns import (
+    Coverage,
+    Event,
+    Outcome,
+    Point,
+    Raised,
+    RankResult,
+    Returned,
+    Schedule,
+    Stopped,
+    World,
+)
 from racecheck.processes import disk
 from racecheck.processes.ranks.agent import Job
 from racecheck.processes.session import Session
@@ -26,6 +38,12 @@ from racecheck.supervisor.free_faults import Rules
 from racecheck.supervisor.run.boot import Crew
 from racecheck.supervisor.run.ending import hear
 from racecheck.supervisor.threads.tasks import Rank
+
+_LEAVES = 1.0
+"""Seconds after which a rank that has returned ends, although a peer goes on.
+
+If it ended at once, it could close a connection while a peer is on its way out of their last collective.
+"""
 
 
 def run(
@@ -58,9 +76,7 @@ def run(
     crew = _Faulted(session, job, world, choose) if world.faults else _Plain(session, job, world)
     try:
         _wait(session, crew, time.monotonic() + world.timeout)
-        results = tuple(
-            rank.result or Stopped("running", f"still running after {world.timeout:g} s") for rank in crew.ranks
-        )
+        results = _results(crew.ranks, f"still running after {world.timeout:g} s")
     finally:
         crew.end()
     said = tuple(each for rank in crew.ranks for each in rank.weights)
@@ -69,6 +85,18 @@ def run(
         world, crew.trace, crew.schedule, results, disk.read(session.slot.disks(world)), weights=said, fired=crew.fired,
         coverage=coverage, seconds=time.perf_counter() - started,
     )  # fmt: skip
+
+
+def _results(ranks: list[Rank], why: str) -> tuple[RankResult, ...]:
+    """Return each rank's result; a closed connection is the failure itself if no rank but its peers has failed."""
+    results = [rank.result or Stopped("running", why) for rank in ranks]
+    failed = [each for each in results if not isinstance(each, Returned)]
+    if not all(isinstance(each, Raised) and each.echo for each in failed):
+        return tuple(results)
+    returned = [number for number, each in enumerate(results) if isinstance(each, Returned)]
+    missing = ", ".join(f"rank {each}, which has returned" for each in returned)
+    lacks = missing and f"a collective lacks {missing}"
+    return tuple(replace(each, echo=False, lacks=lacks) if isinstance(each, Raised) else each for each in results)
 
 
 def _backend(session: Session, world: World) -> str:
@@ -92,7 +120,9 @@ class _Plain:
     def __init__(self, session: Session, job: Job, world: World) -> None:
         self._session, self.number = session, session.next_world()
         pairs = [socket.socketpair() for _ in range(world.ranks)]
-        self.ranks = [Rank(each, ours, OpenFiles(Watched({}))) for each, (ours, _) in enumerate(pairs)]
+        self.ranks = [
+            Rank(each, ours, OpenFiles(Watched({})), is_program=job.program) for each, (ours, _) in enumerate(pairs)
+        ]
         session.fork(self.number, asdict(job), tuple(theirs for _, theirs in pairs))
         for _, theirs in pairs:
             theirs.close()
@@ -161,8 +191,9 @@ def _wait(session: Session, crew: _Plain, deadline: float) -> None:
     watch, listeners = select.poll(), crew.listeners
     for descriptor in (session.socket.fileno(), *listeners, *(rank.channel.fileno() for rank in crew.ranks)):
         watch.register(descriptor, select.POLLIN)
+    waiting: dict[int, float] = {}
     while not all(rank.gone for rank in crew.ranks) and (left := deadline - time.monotonic()) > 0:
-        for descriptor, event in watch.poll(min(left, crew.wait()) * 1000):
+        for descriptor, event in watch.poll(min(left, crew.wait(), _LEAVES if waiting else left) * 1000):
             if descriptor in listeners and event & select.POLLIN:
                 crew.take(listeners[descriptor])
             elif event & select.POLLHUP and descriptor != session.socket.fileno():
@@ -172,16 +203,21 @@ def _wait(session: Session, crew: _Plain, deadline: float) -> None:
             hear(rank)
             rank.end(message["status"])
             crew.gone(rank)
-        _let_leave(crew.ranks)
+        _let_leave(crew.ranks, waiting)
     for rank in crew.ranks:
         hear(rank)
 
 
-def _let_leave(ranks: list[Rank]) -> None:
-    """Let ranks that have returned wait for each other."""
+def _let_leave(ranks: list[Rank], waiting: dict[int, float]) -> None:
+    """Let ranks that have returned wait for each other, but not for long; ``waiting`` says since when each does."""
+    now = time.monotonic()
     for rank in ranks:
         hear(rank)
-    if all(rank.gone or rank.result is not None for rank in ranks):
-        for rank in ranks:
+        if isinstance(rank.result, Returned):
+            waiting.setdefault(rank.number, now)
+    all_done = all(rank.gone or rank.result is not None for rank in ranks)
+    for rank in ranks:
+        if all_done or now - waiting.get(rank.number, now) >= _LEAVES:
+            waiting[rank.number] = math.inf
             with suppress(OSError):
                 rank.channel.send(b"x")

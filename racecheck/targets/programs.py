@@ -13,15 +13,15 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
-from functools import cache
+from functools import cache, partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from racecheck.invariants import DEFAULT, nothing_outside
+from racecheck.invariants import DEFAULT, name_of, no_lost_writes, nothing_outside
 from racecheck.kernel import given_files
 from racecheck.kernel.real_files import real
 from racecheck.model.errors import UsageError
-from racecheck.model.nouns import Verdict, World
+from racecheck.model.nouns import Invariant, Verdict, World
 from racecheck.targets.scenarios import Rank, Scenario
 
 IDENTITY = (
@@ -31,8 +31,23 @@ IDENTITY = (
 """The variables that say which rank a process is, and of how many (torchrun sets them)."""
 ABSENT = "absent"
 """The value of `Launch.start` where the watched directory does not exist when a run begins."""
-ASKED = tuple(each for each in DEFAULT if each is not nothing_outside)
+ASKED = (*(each for each in DEFAULT if each is not nothing_outside), no_lost_writes)
 """The invariants that judge a program, beside those for the saves and loads that are observed."""
+
+
+def sharing(invariants: Sequence[Invariant], patterns: Sequence[str]) -> tuple[Invariant, ...]:
+    """Return invariants that allow several ranks to write files whose paths match one of these shell patterns.
+
+    Raises `UsageError` if none of them asks about that.
+    """
+    if name_of(no_lost_writes) not in map(name_of, invariants):
+        raise UsageError(
+            "--shared is for launch commands: no invariant of this scenario is about files of several ranks"
+        )
+    allowed = partial(no_lost_writes, shared=tuple(patterns))
+    return tuple(allowed if name_of(each) == name_of(no_lost_writes) else each for each in invariants)
+
+
 _ON_CPUS = "accelerate starts one process on CPUs; here it is as many ranks as were asked for"
 _FORMAT, _VERSION = "racecheck-launch", 1
 _MOST_BYTES, _MOST_FILES = 64 << 20, 20_000

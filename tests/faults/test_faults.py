@@ -48,7 +48,7 @@ placed = st.builds(
     st.integers(-1, 9),
     numbers,
 )
-repeated = st.builds(Fault, st.sampled_from(ERRNOS), times=st.integers(0, 9))
+repeated = st.builds(Fault, st.sampled_from(ERRNOS), times=st.integers(0, 9), survive=st.booleans())
 kills = st.builds(Fault, st.sampled_from(("kill", "kill-node", "kill-job")), nth=numbers, after=st.booleans())
 amounts = st.one_of(
     st.builds(Fault, st.just("slow"), amount=st.integers(0, 99).map(float)),

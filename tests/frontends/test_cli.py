@@ -52,7 +52,7 @@ def test_a_failure_shows_the_interleaving_and_how_to_replay_it(cli: Cli) -> None
     assert said is not None
     assert run == "      seed 7, schedule 1 of 100; 2 ranks, 4 ops"
     assert where.startswith("      Finding: .racecheck/racing-")
-    assert least == "      minimised: 4 ops, 2 ranks, 1 switch"
+    assert least == "      minimised: 4 ops, 2 ranks, 2 -> 1 switch"
     now = "no-file-errors: FileExistsError on rank 0: ckpt"
     if said[1] != now:
         assert lines.pop(0).strip() == now, "what is shown below is the least run"

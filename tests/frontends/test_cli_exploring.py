@@ -46,7 +46,7 @@ def test_a_run_that_passed_is_shown_too(cli: Cli) -> None:
 def test_a_failure_is_made_small_in_sizes_and_faults_too(cli: Cli) -> None:
     """It takes a second step; that is the first of two."""
     assert cli("run", f"{FILE}::sized", "--schedules", 300, "--explain", 600) == 1
-    small = ", 3 -> 2 ranks, steps 4 -> 2, shards 3 -> 1, 1 switch, without slow on write seconds=1"
+    small = ", 3 -> 2 ranks, steps 4 -> 2, shards 3 -> 1, 66 -> 1 switch, without slow on write seconds=1"
     assert small in cli.out
     finding = re.findall(r"Finding: (\S+)", cli.out)[0]
     assert findings.load(Path(finding)).outcome.world.sizes == (Size("steps", 2), Size("shards", 1))

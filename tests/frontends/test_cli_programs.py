@@ -237,6 +237,13 @@ def test_a_strange_program_gets_a_plain_answer(
     assert snapshot(programs) == before
 
 
+def test_a_program_that_ends_with_status_0_has_not_failed(programs: Path, racecheck: Racecheck) -> None:
+    """torchrun asks for no more than the status."""
+    (programs / "exits.py").write_text("import os; open('out/' + os.environ['RANK'], 'w').close(); os._exit(0)")
+    status, text = racecheck("run", "--watch", "out", "--schedules", 3, "--", *TORCHRUN, "exits.py")
+    assert (status, text[:15]) == (0, "PASS  EXHAUSTED"), text
+
+
 @pytest.mark.slow
 def test_racecheck_killed_half_way_changes_nothing_and_leaves_no_process(programs: Path, findings: Path) -> None:
     before = snapshot(programs)

@@ -86,6 +86,11 @@ def test_queues_and_shared_tensors_reach_the_ranks_and_the_claim_names_that(run:
     )
 
 
+def test_a_pipe_reaches_the_ranks(run: Any) -> None:
+    status, data = run("pipe", "--schedules", 2)
+    assert (status, data["verdict"]) == (0, "PASS"), data
+
+
 @pytest.mark.slow
 def test_a_process_that_is_not_started_this_time_is_not_waited_for(run: Any) -> None:
     status, data = run("fewer", "--schedules", 3, "--fault", "kill-job on close")
@@ -102,6 +107,7 @@ def test_a_question_whether_a_process_lives_is_a_gap(run: Any) -> None:
     ("what", "said"),
     [
         ("fork", "starts its ranks by fork"),
+        ("socket", "which racecheck cannot pass on: use a queue, or mp.Pipe(duplex=False)"),
         pytest.param("twice", "starts more processes than the 2", marks=pytest.mark.slow),
     ],
 )

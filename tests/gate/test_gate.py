@@ -11,32 +11,36 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from racecheck.explore.current_session import Sessions
-from racecheck.gate import baseline, junit, layouts, matrix, pages, plan, subjects, trial
+from racecheck.gate import baseline, junit, layouts, matrix, pages, subjects, trial
 from racecheck.gate.baseline import Baseline, Comparison
 from racecheck.gate.cells import Broken, Cell
-from racecheck.gate.judging import Judging, Terms
+from racecheck.gate.defects import defect, place_and_sentence
+from racecheck.gate.effort import EFFORTS, extent
+from racecheck.gate.grouping import grouped, headline
+from racecheck.gate.judging import Terms
 from racecheck.gate.result import Result, data
 from racecheck.gate.store import Store, kept
 from racecheck.gate.subjects import Subject
 from racecheck.invariants import name_of
 from racecheck.model.errors import UsageError
-from racecheck.model.nouns import Frame, Outcome, Raised, Returned, Stopped, Tried, Verdict, World
+from racecheck.model.nouns import Frame, Outcome, Raised, Returned, Stopped, Tried, Verdict, Violation, Weights, World
 from racecheck.scheduling.claims import Claim
 from racecheck.targets import resolve, suite
 from racecheck.targets.scenarios import make_world
 from racecheck.targets.suite import CHECKS, controls
 from tests.programs import gated
+from tests.support.builders import op
 
 PASS, UNKNOWN, FAIL = Verdict.PASS, Verdict.UNKNOWN, Verdict.FAIL
 ALL = Claim(proves=True, traces=3)
 
 
 def cell(check: str = "save", verdict: Verdict = PASS, *broken: str, **more: Any) -> Cell:
+    finding = more.pop("finding", "f.json")
     return Cell(
         "mine", check, more.pop("storage", "shared"), more.pop("versions", {"torch": "2.13.0"}), verdict,
         **{"asked": ("recovers", "old-survives"), "schedules": 3,
-           "broken": tuple(Broken(each, f"{each} is broken", "f.json") for each in broken), **more},
+           "broken": tuple(Broken(each, f"{each} is broken", finding) for each in broken), **more},
     )  # fmt: skip
 
 
@@ -45,19 +49,6 @@ def result(*cells: Cell, known: Baseline | None = None) -> Result:
 
 
 class TestCells:
-    def test_a_longer_search_counts_but_not_one_that_had_too_little_time(self) -> None:
-        short = cell(verdict=UNKNOWN, reasons=("never reached: kill nth=each",))
-        for first, then, verdict in (
-            (cell(), cell(verdict=FAIL), FAIL),
-            (cell(), short, PASS),
-            (short, cell(), PASS),
-            (short, short, UNKNOWN),
-            (cell(), cell(verdict=UNKNOWN, reasons=("two runs of the same schedule differ",)), UNKNOWN),
-        ):
-            both = first.deepened(replace(then, schedules=5))
-            assert (both.verdict, both.schedules) == (verdict, 8)
-        assert cell(claim=ALL).deepened(cell()).exhaustive
-
     @pytest.mark.parametrize(
         ("more", "extent", "is_part"),
         [
@@ -77,10 +68,10 @@ class TestCells:
     def test_how_much_was_tried(self, more: dict[str, Any], extent: str, is_part: bool) -> None:
         assert (cell(**more).extent, cell(**more).is_part) == (extent, is_part)
 
-    def test_the_longer_search_says_how_far_both_came(self) -> None:
-        far, near = (replace(cell(), tried=(Tried("fault", each, 41),)) for each in (30, 4))
-        for both in (far.deepened(near), near.deepened(far)):
-            assert both.extent == "30 of 41 faults, 6 schedules"
+    def test_what_the_time_limit_cut_off_says_how_much_more_it_takes(self) -> None:
+        cut = cell(verdict=UNKNOWN, reasons=("cut off by --seconds 60",), needs=140.0)
+        assert cut.is_cut
+        assert cut.why == "cut off by --seconds 60; about 2 min more would settle it"
 
     def test_a_row_is_the_same_in_whatever_order_its_versions_come(self) -> None:
         """A cell that was kept has them in alphabetical order."""
@@ -132,6 +123,63 @@ class TestMatrix:
         assert all(re.search(r"\w+ \w+ .*\.$", matrix.expected(each)) for each in names)
 
 
+class TestGrouping:
+    """One defect, one entry."""
+
+    @staticmethod
+    def of(check: str, *broken: Broken, **more: Any) -> Cell:
+        return replace(cell(check, FAIL, **more), broken=broken)
+
+    def test_what_one_run_breaks_and_what_the_same_op_breaks_in_other_checks_is_one_defect(self) -> None:
+        torn, later = "save (a.py), unreadable", "save (a.py)"
+        cells = [
+            self.of("kill", Broken("recovers", "m", "1.json", torn), Broken("old-survives", "m", "1.json", torn)),
+            self.of("kill-rank", Broken("recovers", "m", "2.json", torn)),
+            self.of("carry-on", Broken("no-deadlock", "m", "3.json", later)),
+            self.of("save", Broken("consistent-weights", "m", "4.json", later)),
+        ]
+        found = grouped(cells)
+        assert [each.checks for each in found] == [("save",), ("kill", "kill-rank"), ("carry-on",)], "the gravest first"
+        assert found[1].invariants == ("old-survives", "recovers")
+        assert found[1].effect == "the checkpoint is lost if the job is killed"
+
+    def test_two_runs_with_one_finding_less_are_two(self) -> None:
+        one, other = Broken("recovers", "m", "1.json", "save (a.py)"), Broken("recovers", "m", "2.json", "load (a.py)")
+        assert len(grouped([self.of("kill", one, other)])) == 2
+        lost, hang = (Broken(each, "m", "1.json", "x (a.py)") for each in ("old-survives", "no-deadlock"))
+        assert len(grouped([self.of("kill", one, lost)])) == 1, "what one run does in one way has one cause"
+        assert len(grouped([self.of("kill", one, hang)])) == 2, "a hang is not the loss of a checkpoint"
+
+    def test_what_is_not_promised_comes_last_and_is_in_no_headline(self) -> None:
+        grave, small = (Broken(each, "m", f"{each}.json", place="save (a.py:3)") for each in ("old-survives", "x"))
+        found = grouped([self.of("kill", grave, against="documented"), self.of("save", small)])
+        assert [each.lead[1].invariant for each in found] == ["x", "old-survives"]
+        assert headline(found) == "1 defect: x does not hold, in save (a.py:3)"
+        assert headline([each for each in found if not each.is_held]) == ""
+        several = grouped([self.of("kill", grave), self.of("save", small)])
+        assert headline(several) == (
+            "2 defects: the checkpoint is lost if the job is killed, in save (a.py:3), and 1 more"
+        )
+
+    def test_what_also_happens_when_nothing_goes_wrong_has_no_condition(self) -> None:
+        error = Broken("no-file-errors", "m", "1.json", "save (a.py), FileExistsError")
+        found = grouped([self.of("load-behind", error), self.of("save", replace(error, finding="2.json"))])
+        assert [each.effect for each in found] == ["the job fails"]
+
+    def test_ranks_that_wait_in_vain_are_told_by_where_they_wait(self) -> None:
+        """Not by the fault that kept the others away, each of which would be a defect of its own."""
+        waits = Stopped("collective", "waits in barrier #0", (Frame("a.py", 9, "save"),))
+        faults = [op("0 write f", fault="ENOSPC", stack=(Frame("a.py", line, "put"),)) for line in (3, 4)]
+        outcomes = [Outcome(World(ranks=2), (each,), (), (Raised("OSError", "no"), waits)) for each in faults]
+        hang, error = Violation("no-deadlock", "deadlock"), Violation("error-honesty", "x")
+        assert {defect(hang, each) for each in outcomes} == {"save (a.py)"}
+        assert {place_and_sentence(hang, each)[0] for each in outcomes} == {"save (a.py:9)"}
+        assert [place_and_sentence(error, each)[0] for each in outcomes] == ["put (a.py:3)", "put (a.py:4)"]
+
+    def test_each_check_says_when(self) -> None:
+        assert [each.name for each in CHECKS.values() if not each.when] == ["save", "saves"]
+
+
 class TestBaseline:
     CELLS = (cell("kill", FAIL, "recovers", "old-survives"), cell("save"), cell("load", UNKNOWN, reasons=("no",)))
 
@@ -155,6 +203,12 @@ class TestBaseline:
         assert found.known == ("mine[kill] recovers: save (a.py), EOFError",)
         assert found.fixed == (), "the invariant does not hold: nothing is said of a defect that was not seen"
         assert baseline.compare([cell("kill")], known).fixed == known.known
+
+    def test_a_baseline_of_another_class_is_told_as_one(self) -> None:
+        known = Baseline(("a.py::One[kill] recovers", "a.py::One[save] recovers", "b:Two[kill] recovers"))
+        assert baseline.others(known, ["mine:Mine"]) == ["a.py::One", "b:Two"]
+        assert baseline.others(known, ["b:Two"]) == []
+        assert baseline.others(Baseline(), ["b:Two"]) == []
 
     def test_what_is_not_held_against_it_is_not_found(self) -> None:
         assert baseline.compare([cell("kill", FAIL, "recovers", against="documented")], Baseline()) == Comparison()
@@ -186,73 +240,57 @@ class TestBaseline:
             baseline.load(path)
 
 
-class TestPlan:
+class TestEffort:
     PLAIN, FAULTY = World(), make_world(World(), faults="kill on write nth=each")
+    WRITES = tuple(op(f"0 write f{number}") for number in range(20))
+    BASE = Outcome(World(ranks=2), WRITES, (), ())
 
-    def test_the_first_checks_may_take_more_and_something_is_left_for_each(self) -> None:
-        left, shares = 60.0, []
-        for after in reversed(range(23)):
-            budget = plan.first(self.PLAIN, left=left, after=after, total=23, seconds=60, run=0.1)
-            assert budget is not None
-            shares.append(budget.seconds)
-            left -= budget.seconds
-        assert shares[0] == 60 / 8
-        assert min(shares) == pytest.approx(0.3)
-        assert left >= -0.001
-        slow = plan.first(self.PLAIN, left=60, after=22, total=23, seconds=60, run=10)
-        assert slow is not None
-        assert slow.seconds > 2, "that a run takes long does not leave the first checks without time"
-
-    def test_when_the_time_is_over_nothing_is_begun(self) -> None:
-        assert plan.first(self.PLAIN, left=0, after=3, total=9, seconds=60, run=1) is None
-        assert plan.longer(left=10, after=4, spent=1) is None, "it would begin with the same runs"
-        assert plan.explaining(left=-1, after=0) == 0
-
-    def test_of_a_check_of_which_nothing_is_known_as_much_as_it_had_may_be_enough(self) -> None:
-        assert plan.longer(left=10, after=4, spent=1.5, least=1) == plan.Budget("auto", plan.LONG, 2.0)
-        assert plan.longer(left=10, after=4, spent=2.5, least=1) is None
-
-    def test_a_sweep_has_as_many_schedules_as_it_takes(self) -> None:
-        """Else a check with more faults would not be judged however much time there is."""
-        budget = plan.first(self.FAULTY, left=1e6, after=0, total=1, seconds=1e6, run=0.1)
-        assert budget is not None
-        assert budget.schedules > 10 * plan.LONG
-        again = plan.longer(left=1e6, after=0, spent=1, due=500)
-        assert again is not None
-        assert again.schedules == plan.LONG + 500
-
-    def test_the_second_pass_explains_and_then_goes_where_nothing_is_known(
-        self, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize(
+        ("world", "strategy", "schedules"),
+        [
+            (PLAIN, "auto", EFFORTS["quick"].schedules),
+            (FAULTY, "round-robin", 1),
+            (make_world(World(), storage="nfs", nodes=2), "auto", EFFORTS["quick"].schedules),
+            (make_world(World(), faults="crash"), "auto", EFFORTS["quick"].crashed),
+        ],
+    )
+    def test_faults_are_swept_and_stale_views_are_looked_at_in_other_schedules_too(
+        self, world: World, strategy: str, schedules: int
     ) -> None:
-        short = cell("kill", UNKNOWN, reasons=("never reached: kill nth=each",), is_done=False)
-        found = {
-            each.check: each
-            for each in (
-                cell("save", is_done=False), short, cell("load", FAIL, "recovers", is_done=False),
-                replace(short, check="error"), cell("slow"), cell("saves", is_done=False),
-            )
-        }  # fmt: skip
-        again: list[tuple[str, int]] = []
-        judging = Judging(subjects.Subject("control", controls.Recipe), Sessions(), Terms())
-        monkeypatch.setattr(judging, "_try", lambda: "")
-        monkeypatch.setattr(judging, "_first", lambda check, *_: found[check.name])
-        monkeypatch.setattr(
-            judging,
-            "_again",
-            lambda check, made, after: again.append((check.name, after)) or replace(made, is_done=True),
-        )
-        list(judging.cells([CHECKS[each] for each in found]))
-        assert again == [("load", 0), ("kill", 1), ("error", 0), ("save", 1), ("saves", 0)]
+        made = EFFORTS["quick"].search(suite.scenario(controls.Recipe, "save"), world)
+        assert (made.strategy, made.schedules) == (strategy, schedules)
+        assert (made.swept, made.states) == (EFFORTS["quick"].faults, EFFORTS["quick"].states)
+        assert made.seconds == 0, "an effort is the same on every machine"
 
-    def test_faults_are_swept_and_stale_views_are_looked_at_in_other_schedules_too(self) -> None:
-        for world, strategy in (
-            (self.PLAIN, "auto"),
-            (self.FAULTY, "round-robin"),
-            (make_world(World(), storage="nfs", nodes=2), "auto"),
-        ):
-            budget = plan.first(world, left=60, after=0, total=1, seconds=60, run=0.1)
-            assert budget is not None
-            assert budget.strategy == strategy
+    def test_all_faults_are_more_than_any_number(self) -> None:
+        made = EFFORTS["full"].search(suite.scenario(controls.Recipe, "save"), self.FAULTY)
+        assert made.swept is not None, "else they would count as schedules, of which there is one"
+        assert made.swept > 10**9
+
+    def test_an_effort_tries_all_that_a_smaller_one_does(self) -> None:
+        small = EFFORTS["quick"]
+        every = [*CHECKS.values()]
+        assert 10 < len(small.checks(every)) < len(EFFORTS["normal"].checks(every)) == len(every)
+        for large in (EFFORTS["normal"], EFFORTS["full"]):
+            for one, other in ((small.faults, large.faults), (small.states, large.states)):
+                assert other is None or (one is not None and one < other)
+            assert small.schedules < large.schedules
+            assert small.crashed <= large.crashed
+            small = large
+
+    def test_what_is_announced_follows_from_the_ops_of_two_saves(self) -> None:
+        kill = CHECKS["kill"]
+        due = [extent(each, kill, self.FAULTY, self.BASE) for each in EFFORTS.values()]
+        assert [each.faults for each in due] == [16, 20, 20], "as many as there are, or as the effort tries"
+        assert [each.runs for each in due] == [17, 21, 21]
+        three = extent(EFFORTS["full"], CHECKS["carry-on"], self.FAULTY, self.BASE)
+        assert three.faults == 30, "it saves three times"
+        four_ranks = extent(EFFORTS["full"], kill, make_world(self.FAULTY, ranks=4), self.BASE)
+        assert four_ranks.runs == 2 * 21
+
+    def test_most_telling_first_and_the_same_for_all(self) -> None:
+        names = [each.name for each in EFFORTS["quick"].checks([*CHECKS.values()])]
+        assert names[:3] == ["load-behind", "kill", "power-loss"]
 
 
 class TestTrial:
@@ -284,6 +322,24 @@ class TestTrial:
         assert re.fullmatch(reason, trial.reason(self.of(Returned(), ended)))
         assert re.fullmatch(reason, trial.reason(self.of(Returned(), recovery=(ended,))))
 
+    def test_what_fails_in_the_same_place_alone_is_no_race(self) -> None:
+        raised, other = (
+            Raised("OSError", "no", stack=(Frame("mine.py", line, "save"), self.CALLED)) for line in (7, 9)
+        )
+        good, bad, elsewhere = (self.of(each) for each in (Returned(), raised, other))
+        said = "mine fails by itself, with one rank too, and no fault: OSError: no (mine.py:7 save)"
+        assert trial.by_itself("mine", bad, bad) == said
+        assert trial.by_itself("mine", bad, good) == "", "that is a race"
+        assert trial.by_itself("mine", bad, elsewhere) == ""
+
+    def test_what_saves_nothing(self) -> None:
+        acked = Weights(rank=0, kind="acked", step=1, checkpoint="", tensors={})
+        nothing = replace(self.of(Returned(), recovery=(Returned(),)), weights=(acked,))
+        assert trial.by_itself("mine", nothing, nothing).startswith("mine saves nothing that it finds again")
+        assert nothing.recovery is not None
+        loaded = replace(nothing.recovery, weights=(replace(acked, kind="loaded"),))
+        assert trial.by_itself("mine", nothing, replace(nothing, recovery=loaded)) == ""
+
     def test_misuse(self) -> None:
         wrong = Raised("racecheck.model.errors.UsageError", "X.load gave dict")
         assert trial.misuse(self.of(Returned(), recovery=(wrong,))) == "X.load gave dict"
@@ -292,9 +348,13 @@ class TestTrial:
 class TestSubjects:
     def test_checks_and_storages_by_name(self) -> None:
         mine = Subject("mine", gated.InPlace)
-        assert [each.name for each in subjects.checks(mine, ("kill", "save"), ())] == ["save", "kill"]
+        assert [each.name for each in subjects.checks(mine, ("save", "kill"), ())] == ["kill", "save"]
         on_objects = [each.storage for each in subjects.checks(mine, (), ("object", "nfs"))]
         assert {*on_objects} == {"nfs", "object(mountpoint-s3)", "object(gcsfuse)"}
+        quick = subjects.checks(mine, (), (), EFFORTS["quick"])
+        assert {each.name for each in quick} == {name for name, each in CHECKS.items() if each.quick and not each.needs}
+        named = subjects.checks(mine, ("slow",), (), EFFORTS["quick"])
+        assert [each.name for each in named] == ["slow"], "what is named is made"
         assert "async" not in [each.name for each in subjects.checks(mine, (), ())], "it has no save_async"
         for names, storages, wrong in ((("x",), (), "unknown check 'x'"), ((), ("x",), "no check uses storage 'x'")):
             with pytest.raises(UsageError, match=wrong):
@@ -351,7 +411,7 @@ class TestStore:
         assert [*Store(tmp_path, Terms()).good(self.MINE)] == ["kill", "save"]
         assert [each.check for each in kept(tmp_path)] == ["kill", "save"]
         assert kept(tmp_path / "elsewhere") == []
-        assert not Store(tmp_path, Terms(seconds=60)).good(self.MINE)
+        assert not Store(tmp_path, Terms(effort="quick")).good(self.MINE)
         assert not Store(tmp_path, Terms(seed="1")).good(self.MINE)
         assert not Store(tmp_path, Terms()).good(Subject("mine", suite.checks.Check)), "of another file"
 
@@ -383,7 +443,7 @@ class TestStore:
             (Terms(), f"{'long' * 50}a.b:C", ("kill", "save"), ("nfs",)),
             (Terms(), "a.b:C", ("kill",), ("nfs",)),
             (Terms(), "a.b:C", ("kill", "save"), ()),
-            (Terms(seconds=60), "a.b:C", ("kill", "save"), ("nfs",)),
+            (Terms(effort="quick"), "a.b:C", ("kill", "save"), ("nfs",)),
             (Terms(seed="1"), "a.b:C", ("kill", "save"), ("nfs",)),
             (Terms(ranks=3), "a.b:C", ("kill", "save"), ("nfs",)),
         ):
@@ -426,8 +486,8 @@ class TestPages:
     CELLS = (
         cell("save", claim=ALL),
         cell("kill", FAIL, "recovers", text="rank 0 | kill <&> \x1b[31m"),
-        cell("load", FAIL, "old-survives", against="documented: one job alone"),
-        cell("error", UNKNOWN, reasons=("never reached: EIO nth=each",)),
+        cell("load", FAIL, "old-survives", against="documented: one job alone", finding="g.json"),
+        cell("error", UNKNOWN, reasons=("cut off by --seconds 60",), needs=12.0),
         cell("slow", UNKNOWN, reasons=("two runs differ",)),
     )
 
@@ -471,13 +531,23 @@ class TestPages:
                 "racecheck replay f.json",
                 "documented: one job alone",
                 "two runs differ",
-                "not enough time",
+                "cut off by --seconds 60; about 12 s more would settle all of these",
             ):
                 assert part in made
         page = layouts.page(blocks)
         assert not re.search(r"<script|<link|src=|https?:", page)
         assert "racecheck run &#x27;mine[kill]&#x27;" in page
         assert "kill &lt;&amp;&gt;" in page
+        assert page.count("<h1>") == page.count("<main>") == page.count('id="bad-only"') == 1
+        assert page.index("<h2>Checks</h2>") < page.index('id="bad-only"') < page.index("<table>")
+        assert len(re.findall('<section class="card( defect)?">', page)) == 2, "one for each defect"
+        assert [*re.findall('<tr class="(.*?)-row"><th scope="row">(\\w+)</th>', page)][:5] == [
+            ("well", "save"),
+            ("fail", "kill"),
+            ("well", "load"),
+            ("unknown", "error"),
+            ("unknown", "slow"),
+        ]
         assert "| recovers | FAIL |" in layouts.markdown(blocks)
 
     def test_what_failed_links_to_its_picture(self) -> None:

@@ -7,8 +7,9 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -16,8 +17,9 @@ import pytest
 import racecheck
 from racecheck.explore.current_session import Sessions
 from racecheck.frontends.cli import gate
-from racecheck.gate import baseline, plan, running
+from racecheck.gate import baseline, running
 from racecheck.gate.cells import Broken, Cell
+from racecheck.gate.effort import DEFAULT, EFFORTS, Effort
 from racecheck.gate.judging import Judging, Terms
 from racecheck.gate.result import Result
 from racecheck.gate.subjects import Subject
@@ -53,10 +55,14 @@ def lasting(session: Session) -> _Lasting:
 
 @pytest.fixture
 def _lasting(lasting: _Lasting, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Searches are short, so that it is never the time that ends them."""
+    """Searches are short."""
     monkeypatch.setattr(running, "Sessions", lambda: lasting)
-    monkeypatch.setattr(plan, "LONG", 24)
-    monkeypatch.setattr(plan, "FIRST", 1)
+    _tries(monkeypatch, schedules=1)
+
+
+def _tries(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
+    """Let the usual effort try something else."""
+    monkeypatch.setitem(cast("dict[str, Effort]", EFFORTS), DEFAULT, replace(EFFORTS[DEFAULT], **changes))
 
 
 def only(*names: str) -> list[str]:
@@ -70,31 +76,50 @@ class TestGate:
         found = {each["check"]: each for each in cli.data["cells"]}
         assert [each["verdict"] for each in found.values()] == ["PASS"] * 3
         assert found["save"]["exhaustive"]
-        assert found["kill"]["schedules"] > 24, "before each op that changes something, and in other schedules"
+        assert found["kill"]["schedules"] == 13, "before each op that changes something"
         assert [each["storage"] for each in cli.data["matrix"]] == ["shared", "nfs"]
 
-    @pytest.mark.parametrize(
-        ("schedules", "status", "kind", "said"),
-        [(5, 3, "unknown", "less than half"), (10, 0, "budget", "9 of 12 faults")],
-    )
-    def test_a_sweep_that_is_cut(
-        self, cli: Cli, monkeypatch: pytest.MonkeyPatch, schedules: int, status: int, kind: str, said: str
-    ) -> None:
-        """Four of twelve are no ground for a PASS; of nine the cell says so."""
-        for name, value in (("MOST", schedules), ("longer", lambda **_: None)):
-            monkeypatch.setattr(plan, name, value)
-        assert cli("gate", f"{FILE}::Careful", *only("kill"), "--json") == status
+    def test_an_effort_that_tries_a_part_passes_and_says_so(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+        _tries(monkeypatch, faults=9)
+        assert cli("gate", f"{FILE}::Careful", *only("kill"), "--json") == 0
         (found,) = cli.data["cells"]
-        assert found["tried"] == [{"what": "fault", "done": schedules - 1, "of": 12}]
+        assert found["tried"] == [{"what": "fault", "done": 9, "of": 12}]
         (entries,) = cli.data["matrix"][0]["rows"].values()
-        assert {each["kind"] for each in entries.values()} == {kind}
-        assert all(said in each["about"] for each in entries.values())
+        assert {each["kind"] for each in entries.values()} == {"budget"}
+        assert all("9 of 12 faults" in each["about"] for each in entries.values())
+
+    @pytest.mark.parametrize("effort", [*EFFORTS])
+    def test_each_effort_tries_the_faults_of_a_small_saver(self, cli: Cli, effort: str) -> None:
+        assert cli("gate", f"{FILE}::Careful", *only("kill"), "--effort", effort, "--json") == 0
+        (found,) = cli.data["cells"]
+        assert found["tried"] == [{"what": "fault", "done": 12, "of": 12}]
+        assert len(found["faults"]) == 12
+
+    def test_what_the_time_limit_cuts_off_is_unknown(self, cli: Cli) -> None:
+        assert cli("gate", f"{FILE}::Careful", *only("kill", "save"), "--seconds", "1", "--json") == 3
+        kill, save = cli.data["cells"]
+        assert (kill["verdict"], save["verdict"]) == ("UNKNOWN", "UNKNOWN")
+        assert save["reasons"] == ["cut off by --seconds 1"]
+        assert save["needs"] > 0
+
+    def test_it_says_first_what_will_be_tried(self, cli: Cli) -> None:
+        assert cli("gate", f"{FILE}::Careful", *only("save", "slow")) == 0
+        said = r"Careful: normal: 2 checks, about 12 faults, about \d+ s; --effort quick: 1 check, about \d+ s\n"
+        assert re.search(said, cli.err)
+        assert cli.err.index("about 12 faults") < cli.err.index("[save] PASS")
 
     def test_a_bad_one(self, cli: Cli) -> None:
         files = ["--junit", "j.xml", "--markdown", "m.md", "--html", "h.html"]
         assert cli("gate", f"{FILE}::InPlace", *only("kill", "power-loss"), *files) == 1
         assert cli.out.startswith(f"FAIL  {FILE}::InPlace")
-        assert "recovers: Every rank of the recovery returns" in cli.out
+        assert "1. the checkpoint is lost if the job is killed, in write (gated.py:" in cli.out
+        assert "expected: old-survives: While a save runs, and after it fails, the last saved step loads" in cli.out
+        assert re.search(r"shown by: kill \(old-survives; recovers; \d+ of \d+ faults\), power-loss \(", cli.out)
+        assert re.search(r"kill: what each fault does\n +op +at +fault +a restart loads +breaks\n", cli.out)
+        assert re.search(
+            r"write checkpoint.json +\S+gated.py:\d+ write +kill-job +fails +recovers, old-survives", cli.out
+        )
+        assert "repair that holds in all crash states" not in cli.out, "no fsync helps against a kill"
         assert "python -m pydoc racecheck.targets.suite.controls" in cli.out
         assert re.search(r"minimised: \d+", cli.out), "the first failing run is explained"
         failures = ET.parse("j.xml").getroot().findall("testsuite/testcase/failure")
@@ -129,7 +154,7 @@ class TestGate:
 
         This process imports a file once, so each version has a name of its own, also in the baseline.
         """
-        monkeypatch.setattr(plan, "explaining", lambda **_: 0.0)
+        _tries(monkeypatch, explained=0)
         repaired = "fresh = path.with_suffix('.tmp')\n        fresh.write_text(text)\n        fresh.replace(path)"
         lines = {"first": "path.write_text(text)", "other": f"path.unlink(missing_ok=True)\n        {repaired}"}
 
@@ -177,8 +202,12 @@ class TestGate:
             (
                 "Nothing",
                 2,
-                "racecheck: tests.programs.gated has no class 'Nothing': it has InPlace, Careful, Excused, ",
+                "racecheck: tests.programs.gated has no class 'Nothing': it has InPlace, Careful, ",
             ),
+            ("Failing", 2, "racecheck: Failing fails by itself, with one rank too, and no fault: TypeError: "),
+            ("Forgetful", 2, "racecheck: Forgetful saves nothing that it finds again: save returned on all ranks, "),
+            ("Lying", 2, "racecheck: Lying.latest returned 1, and then load loaded step 2: they must agree"),
+            ("Configured", 2, "racecheck: Configured needs arguments, but every rank creates it without any: "),
             ("Unmade", 3, "its constructor raises ValueError: no settings anywhere"),
             (
                 "OnDevice",
@@ -196,7 +225,8 @@ class TestGate:
         monkeypatch.setattr(Subject, "world", lambda *given: make_world(world(*given), max_ops=200))
         assert cli("gate", f"{FILE}::{name}", *only("save")) == status
         assert said in (cli.err if status == 2 else cli.out)
-        assert cli.err.count("\n") == 1, "one line, of the check or of what is wrong"
+        lines = {0: 2, 1: 2, 2: 1, 3: 1}[status]
+        assert cli.err.count("\n") == lines, "what is to come and the check, or a line of what is wrong"
 
     def test_an_interrupted_gate_continues(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
         """And one that has come to its end begins again."""
@@ -258,7 +288,7 @@ class TestGate:
         [
             ([], "name one checkpointer (package.module:Class) or use --all, not both"),
             ([f"{FILE}::Careful", "--all"], "name one checkpointer (package.module:Class) or use --all, not both"),
-            ([f"{FILE}::Careful", "--check", "x"], "unknown check 'x'; known: save, "),
+            ([f"{FILE}::Careful", "--check", "x"], "unknown check 'x'; known: load-behind, "),
             ([f"{FILE}::Careful", "--storage", "x"], "no check uses storage 'x'; known: shared, "),
             ([f"{FILE}::Careful", "--check", "kill", "--storage", "nfs"], "no check matches both"),
             ([f"{FILE}::Careful", "--seconds", "nan"], "--seconds must be from 1 to"),
@@ -292,25 +322,25 @@ class TestAll:
         assert cli(*ask) == 1
         assert [each["checkpointer"] for each in cli.data["cells"]] == ["good", "good", "bare", "bad", "bad"]
         assert cli.data["wrong"] == [
-            f"gone: {gated.__name__} has no class 'Nothing': it has InPlace, Careful, Excused, Unmade, OnDevice, ...",
+            f"gone: {gated.__name__} has no class 'Nothing': it has InPlace, Careful, Failing, Forgetful, Lying, ...",
             "odd: NoPair.load returned dict: it must return (state, step), step an int",
         ]
 
     def test_an_interrupted_gate_continues(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
         ask = ["gate", "--all", *only("save", "kill"), "--json"]
         original = Judging.cells
-        monkeypatch.setattr(Judging, "cells", _interrupted_after("bad[save]"))
+        monkeypatch.setattr(Judging, "cells", _interrupted_after("bad[kill]"))
         assert cli(*ask) == 130
         assert cli.data["interrupted"]
-        assert [each["target"] for each in cli.data["cells"]] == ["good[save]", "good[kill]", "bare[save]", "bad[save]"]
+        assert [each["target"] for each in cli.data["cells"]] == ["good[kill]", "good[save]", "bare[save]", "bad[kill]"]
         monkeypatch.setattr(Judging, "cells", original)
         monkeypatch.setattr(Judging, "_try", _not_for_good)
         assert cli(*ask) == 1
         assert "good: 2 results reused from an earlier gate (--fresh runs them again)" in cli.err
         assert "bad: 1 result reused from an earlier gate" in cli.err
-        assert re.search(r"^bad\[kill\] FAIL", cli.err, re.MULTILINE)
+        assert re.search(r"^bad\[save\] (PASS|FAIL)", cli.err, re.MULTILINE)
         assert [each["target"] for each in cli.data["cells"]] == [
-            "good[save]", "good[kill]", "bare[save]", "bad[save]", "bad[kill]",
+            "good[kill]", "good[save]", "bare[save]", "bad[kill]", "bad[save]",
         ]  # fmt: skip
 
 
@@ -350,18 +380,20 @@ class TestInPlace(racecheck.CheckpointerSuite):
 
 class TestInTests:
     @pytest.mark.slow
-    def test_one_line(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(plan, "LONG", 24)
+    def test_one_line(self) -> None:
         found = racecheck.check_checkpointer(gated.Careful, checks=["save", "kill"])
         assert [each.verdict for each in found] == [Verdict.PASS] * 2
-        with pytest.raises(AssertionError, match=r"(?s)FAIL.*recovers: Every rank.*racecheck replay "):
+        with pytest.raises(
+            AssertionError,
+            match=r"(?s)FAIL.*1. the checkpoint is lost if the job is killed, in write .*racecheck replay ",
+        ):
             racecheck.check_checkpointer(gated.InPlace, checks=["kill"])
 
     def test_what_is_known_does_not_fail(self) -> None:
         name = "tests.programs.gated:InPlace[kill]"
         known = baseline.Baseline((f"{name} no-deadlock", f"{FILE}::InPlace[kill] recovers{TORN}"))
         baseline.save(known, Path("known.json"))
-        with pytest.raises(AssertionError, match=r"(?s)1 new finding; 1 known finding; .*known, recovers: "):
+        with pytest.raises(AssertionError, match=r"(?s)1 new finding; 1 known finding; .*recovers, known"):
             racecheck.check_checkpointer(gated.InPlace, checks=["kill"], baseline="known.json")
         baseline.save(baseline.Baseline((*known.known, f"{name} old-survives{TORN}")), Path("known.json"))
         with pytest.warns(match=r"fixed: tests.programs.gated:InPlace\[kill\] no-deadlock: remove it"):

@@ -37,7 +37,9 @@ from racecheck.model.nouns import (
     Violation,
     World,
 )
+from racecheck.targets.suite.load_invariants import newest_loads
 from tests.support.builders import (
+    acked,
     loaded,
     metadata,
     op,
@@ -308,6 +310,55 @@ def test_a_load_that_was_not_saved_is_reported(load: Any, message: str) -> None:
     assert (found.message, found.ranks, found.events) == (f"rank {rank} {message} (in the recovery)", (rank,), ())
     here = only(consistent_weights, two([op("0 mkdir a"), op("0 mkdir b")], weights=(*SAVED, replace(load, event=2))))
     assert (here.message, here.events) == (f"rank {rank} {message}", (1,))
+
+
+AGAIN = (
+    saved(0, 1, a="a", b="b"), saved(1, 1, a="a", b="b"), *acked(1, 0, 1),
+    saved(0, 1, a="A", b="B"), saved(1, 1, a="A", b="B"), *acked(1, 0, 1),
+)  # fmt: skip
+"""A step that is saved twice."""
+
+
+def test_a_mix_of_two_saves_of_one_step_is_reported() -> None:
+    for fine in (loaded(0, 1, a="a", b="b"), loaded(0, 1, a="A", b="B")):
+        assert messages(consistent_weights, recovering(fine, before=AGAIN)) == []
+    found = messages(consistent_weights, recovering(loaded(0, 1, a="a", b="B"), before=AGAIN))
+    assert found == ["rank 0 loaded step 1 as a mix of its first (a) and second (b) save (in the recovery)"]
+
+
+def test_what_a_rank_saves_in_two_parts_is_one_save() -> None:
+    parts = (saved(0, 1, a="a"), saved(0, 1, b="b"))
+    assert messages(consistent_weights, recovering(loaded(0, 1, a="a", b="b"), before=parts, ranks=1)) == []
+
+
+def test_a_mix_with_what_the_restarted_job_has_saved_is_reported() -> None:
+    load = loaded(0, 1, a="new", b="b")
+    job = outcome(returned(), returned(), weights=(saved(0, 1, a="new", b="newer"), load))
+    found = messages(consistent_weights, two(weights=AGAIN[:4], recovery=job))
+    assert found == [
+        "rank 0 loaded a as the restarted job had saved it, and the rest as the job before it had (in the recovery)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "job", "is_stale"),
+    [
+        (AGAIN, (loaded(0, 1, a="a", b="b"),), True),
+        (AGAIN, (loaded(0, 1, a="A", b="B"),), False),
+        (AGAIN[:5], (loaded(0, 1, a="a", b="b"),), False),
+        (AGAIN[:7], (loaded(0, 1, a="a", b="b"),), False),
+        (AGAIN[:4], (*AGAIN[4:], loaded(0, 1, a="a", b="b")), True),
+        (AGAIN[:4], (*AGAIN[4:], loaded(0, 1, a="A", b="B")), False),
+        (AGAIN[:4], (loaded(0, 1, a="a", b="b"), *AGAIN[4:]), False),
+    ],
+)
+def test_what_was_saved_again_loads_as_it_was_saved_last(before: Any, job: Any, is_stale: bool) -> None:
+    numbered = [replace(each, event=(each.kind == "loaded") != (job[0].kind == "loaded")) for each in job]
+    looks = [op("0 stat x"), op("0 stat x")]
+    recovery = outcome(returned(), returned(), trace=looks, weights=numbered)
+    found = messages(newest_loads, two(weights=before, recovery=recovery))
+    said = "all ranks had saved step 1 again, but then rank 0 loaded what it was before (in the recovery)"
+    assert found == [said] * is_stale
 
 
 def rows(*blocks: str) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 
+from racecheck.faults import parse
 from racecheck.invariants import (
     DEFAULT,
     after_crash,
@@ -18,8 +20,8 @@ from racecheck.invariants import (
     no_file_errors,
     no_unexpected_errors,
 )
-from racecheck.invariants.excuses import faults, is_cut
-from racecheck.model.nouns import Coverage, Crash, Outcome, Verdict, Violation
+from racecheck.invariants.excuses import faults, is_cut, unexplained
+from racecheck.model.nouns import Coverage, Crash, Outcome, Verdict, Violation, World
 from racecheck.model.ops.launcher_ops import signal_op
 from tests.support.builders import died, op, outcome, raised, returned, stopped
 
@@ -45,6 +47,38 @@ def test_the_rank_whose_call_was_made_to_fail_has_to_fail() -> None:
 def test_its_peers_hear_of_it_in_whatever_way() -> None:
     for peer in (raised("RuntimeError", "rank 1 failed"), raised("ConnectionError", echo=True), stopped("echo"), FULL):
         assert blamed(outcome(peer, FULL, trace=[HIT])) == []
+
+
+def unexplained_ranks(judged: Outcome) -> list[int]:
+    assert blamed(judged) == [], "all are excused"
+    return [rank for rank, _ in unexplained(judged)]
+
+
+def test_a_failure_is_explained_by_the_faults_errno_or_since_nothing_else_was_done() -> None:
+    went_on = [HIT, op("1 open ckpt/f2")]
+    cleaned_up = [HIT, op("1 close ckpt/f1"), op("1 unlink ckpt/f1")]
+    other = raised("AssertionError", "too short")
+    assert unexplained_ranks(outcome(returned(), other, trace=went_on)) == [1]
+    assert unexplained_ranks(outcome(returned(), other, trace=cleaned_up)) == []
+    assert unexplained_ranks(outcome(returned(), FULL, trace=went_on)) == []
+    assert unexplained_ranks(outcome(returned(), replace(other, causes=("ENOSPC",)), trace=went_on)) == []
+    assert unexplained_ranks(outcome(returned(), raised("E", "[Errno 28] no room"), trace=went_on)) == []
+    assert unexplained_ranks(outcome(returned(), died(status=1), trace=went_on)) == []
+
+
+def test_a_peers_failure_is_explained_if_it_tells_of_the_fault() -> None:
+    assert unexplained_ranks(outcome(raised("EOFError"), FULL, trace=[HIT])) == [0]
+    assert unexplained_ranks(outcome(raised("E", "rank 1: No space left on device"), FULL, trace=[HIT])) == []
+    assert unexplained_ranks(outcome(raised("EOFError"), died(signal="SIGKILL"), trace=[KILL])) == [0]
+
+
+def test_a_fault_that_has_to_be_survived_excuses_nothing_but_the_death_of_the_killed() -> None:
+    world = World(faults=(parse("ENOSPC on write survive"),))
+    assert blamed(replace(outcome(returned(), FULL, trace=[HIT]), world=world)) == [("no-file-errors", (1,))]
+    killed = replace(outcome(returned(), died(signal="SIGKILL"), trace=[KILL]), world=world)
+    assert blamed(killed) == []
+    peer = replace(killed, results=(raised("EOFError"), *killed.results[1:]))
+    assert blamed(peer) == [("no-unexpected-errors", (0,))]
 
 
 def test_the_launchers_signal_is_no_excuse_but_the_rank_that_it_ended_is_no_cause() -> None:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 
 from racecheck.explore.observed_saves import fitting
-from racecheck.invariants import consistent_weights, durable_after_ack, judge, old_survives
+from racecheck.invariants import consistent_weights, durable_after_ack, judge, name_of, old_survives
 from racecheck.invariants.series import count, reads_parts
 from racecheck.model.nouns import Outcome, Verdict, Weights, World
 from tests.support.builders import died, op, opens, outcome, raised, returned
@@ -189,10 +189,26 @@ def test_a_recovery_that_loads_another_save_without_a_fault_is_not_asked_for_the
     two = *save(1), *save(2)
     best = ran(*two, loads=(seen("loaded", 0, "model.pt", w="w1"),))
     invariants, (condition,) = fitting(best)
-    assert invariants == [consistent_weights]
+    assert [name_of(each) for each in invariants] == ["consistent-weights", "snapshot-isolation"]
     assert condition.startswith("the recovery loads another save than the last one also without a fault")
     last = ran(*two, loads=(seen("loaded", 0, "model.pt", w="w2"),))
-    assert fitting(last) == ([consistent_weights, durable_after_ack, old_survives], ())
+    invariants, conditions = fitting(last)
+    assert not conditions
+    assert [name_of(each) for each in invariants] == [
+        "consistent-weights", "durable-after-ack", "old-survives", "snapshot-isolation"
+    ]  # fmt: skip
+
+
+def test_all_ranks_of_a_recovery_restore_what_they_restore_otherwise() -> None:
+    two = *save(1), *save(2), *save(1, "other.pt", rank=1)
+    both = ran(*two, loads=tuple(seen("loaded", rank, "model.pt", w="w2") for rank in (0, 1)))
+    invariants, _ = fitting(both)
+    alone = ran(*two, loads=(seen("loaded", 0, "model.pt", w="w2"),))
+    assert [each.message for each in judge(alone, invariants).violations] == [
+        "rank 1 loaded nothing of model.pt, but rank 0 did (in the recovery)"
+    ]
+    none = judge(ran(*two), invariants).violations
+    assert not any("loaded nothing of" in each.message for each in none), "no rank did"
 
 
 def test_what_no_recovery_loads_is_not_asked_for() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from concurrent.futures import Future
 from contextlib import suppress
@@ -95,6 +96,49 @@ class Parts(Recipe):
 
         found = sorted(os.listdir(root))
         return torch.load(root / found[-1], weights_only=True)["step"] if found else None
+
+
+class Skips(Recipe):
+    """Leaves a step as it is that is there."""
+
+    def _write(self, state: State, root: Path, step: int) -> None:
+        if step not in self._steps(root):
+            super()._write(state, root, step)
+
+
+class OldParts(Recipe):
+    """Each rank writes some of the tensors, and a load takes all parts that there are, also those of a larger world."""
+
+    def save(self, state: State, root: Path, step: int) -> None:
+        import torch
+        import torch.distributed as dist
+
+        names = sorted(state["model"])
+        own = {name: state["model"][name] for name in names[dist.get_rank() :: dist.get_world_size()]}
+        part = {"model": own, "optimizer": state["optimizer"], "step": step}
+        torch.save(part, root / f"step-{step}-{dist.get_rank()}.part")
+        dist.barrier()
+
+    def load(self, root: Path, state: State) -> tuple[State, int]:
+        import torch
+
+        step = self.latest(root)
+        parts = [torch.load(each, weights_only=True) for each in sorted(root.glob(f"step-{step}-*.part"))]
+        model = {name: tensor for part in parts for name, tensor in part["model"].items()}
+        return {"model": model, "optimizer": parts[0]["optimizer"]}, parts[0]["step"]
+
+    def latest(self, root: Path) -> int | None:
+        return max((int(each.name.split("-")[1]) for each in root.glob("*.part")), default=None)
+
+
+class Copied(Recipe):
+    """Writes a file elsewhere and copies it to its place."""
+
+    def _write(self, state: State, root: Path, step: int) -> None:
+        import torch
+
+        torch.save(state, root / "step.tmp")
+        shutil.copyfile(root / "step.tmp", root / f"step-{step}.pt")
 
 
 class Quiet(Recipe):

@@ -57,6 +57,24 @@ class Careful(InPlace):
         os.close(directory)
 
 
+class Failing(InPlace):
+    def write(self, path: Path, text: str) -> None:
+        raise TypeError("a bytes-like object is required")
+
+
+class Forgetful(InPlace):
+    def save(self, state, root: Path, step: int) -> None: ...
+
+
+class Lying(InPlace):
+    def latest(self, root: Path) -> int | None:
+        return None if super().latest(root) is None else 1
+
+
+class Configured(InPlace):
+    def __init__(self, path: Path) -> None: ...
+
+
 class Excused(InPlace):
     not_for: ClassVar = {"kill": "the manual says: not while it is killed"}
 
@@ -110,7 +128,7 @@ class Beside(Careful):
     def write(self, path: Path, text: str) -> None:
         super().write(path, text)
         marks = path.parent.parent / "marks"
-        marks.mkdir()
+        marks.mkdir(exist_ok=True)
         (marks / path.name).touch()
 
 

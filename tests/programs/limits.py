@@ -9,6 +9,7 @@ import struct
 import subprocess
 import threading
 import time
+from datetime import timedelta
 
 import torch.distributed as dist
 
@@ -225,3 +226,11 @@ def waits_forever(rank: Rank) -> None:
     """Rank 0 looks every ten seconds whether something has happened that never does."""
     while rank.rank == 0:
         threading.Event().wait(10)
+
+
+@scenario(ranks=2)
+def group_of_twenty_seconds(rank: Rank) -> None:
+    """A group with a limit of its own."""
+    group = dist.new_group([0, 1], timeout=timedelta(seconds=20))
+    dist.barrier(group)
+    (rank.path / str(rank.rank)).touch()

@@ -4,6 +4,8 @@ import ctypes
 import datetime as dt
 import os
 import time
+import zipfile
+from pathlib import Path
 
 from racecheck import Rank, scenario
 
@@ -111,3 +113,19 @@ def frequency(rank: Rank) -> int:
     with open("/sys/devices/system/cpu/cpu0/tsc_freq_khz", "rb") as file:
         assert file.fileno() < 256, "it is none of the watched files'"
         return int(file.read())
+
+
+@scenario(ranks=1)
+def after_a_setup(rank: Rank) -> list[float]:
+    """What the clocks of the setup said, and whether the rank's say more."""
+    seconds = float((rank.path / "time").read_text())
+    with zipfile.ZipFile(rank.path / "a.zip") as made:
+        (entry,) = made.infolist()
+    return [seconds, time.time() - seconds, *entry.date_time]
+
+
+@after_a_setup.setup
+def make(path: Path) -> None:
+    (path / "time").write_text(str(time.time()))
+    with zipfile.ZipFile(path / "a.zip", "w") as made:
+        made.writestr("a", "1")

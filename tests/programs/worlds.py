@@ -155,7 +155,8 @@ def spins(rank: Rank) -> None:
 
 @scenario(ranks=2, max_ops=200)
 def polls(rank: Rank) -> None:
-    while rank.rank == 1 and not (rank.path / "never").exists():
+    """It may give up some day, for it looks at a clock."""
+    while rank.rank == 1 and time.monotonic() > 0 and not (rank.path / "never").exists():
         time.sleep(1)
 
 
@@ -307,6 +308,53 @@ def broadcast_to_nobody(rank: Rank) -> None:
         dist.broadcast(torch.ones(4), src=0)
 
 
+@scenario(ranks=3)
+def survivors_go_on(rank: Rank) -> str:
+    """Rank 2 forgets the barrier; the others hear of it and make the same directory."""
+    import torch.distributed as dist
+
+    if rank.rank == 2:
+        return "early"
+    try:
+        dist.barrier()
+    except RuntimeError:
+        if not (rank.path / "fallback").exists():
+            (rank.path / "fallback").mkdir()
+        return "alone"
+    return "together"
+
+
+@scenario(ranks=2)
+def handler_fails(rank: Rank) -> None:
+    """Rank 1 never comes, and rank 0 fails in another way when it hears of that."""
+    import torch.distributed as dist
+
+    if rank.rank == 1:
+        return
+    try:
+        dist.barrier()
+    except RuntimeError:
+        raise ValueError("no fallback") from None
+
+
+@scenario(ranks=2)
+def polls_what_has_failed(rank: Rank) -> str:
+    """Rank 1 never comes; rank 0 asks until its part is over, and then how."""
+    import torch
+    import torch.distributed as dist
+
+    if rank.rank == 1:
+        return "early"
+    work = dist.all_reduce(torch.ones(1), async_op=True)
+    while not work.is_completed():
+        time.sleep(0.1)
+    try:
+        work.wait()
+    except RuntimeError:
+        return "alone"
+    return "together"
+
+
 @scenario(ranks=2)
 def fails_at_the_top(rank: Rank) -> None:
     """Rank 0 makes the watched directory, rank 1 removes what there is not in its TMPDIR."""
@@ -367,3 +415,40 @@ def lock_kept_to_the_end(rank: Rank) -> str:
     with (rank.path / "order").open("a") as file:
         file.write(str(rank.rank))
     return (rank.path / "order").read_text()
+
+
+@scenario(ranks=2)
+def one_leaves_the_group(rank: Rank) -> bool:
+    """Rank 1 leaves the group and makes a file; rank 0 hears that it has left, and looks for the file."""
+    import torch.distributed as dist
+
+    dist.barrier()
+    if rank.rank == 1:
+        dist.destroy_process_group()
+        (rank.path / "file").touch()
+        return True
+    try:
+        dist.barrier()
+    except RuntimeError:
+        return (rank.path / "file").exists()
+    return False
+
+
+@scenario(ranks=2)
+def group_made_again(rank: Rank) -> list[float]:
+    """Process groups of the same name, one after the other; rank 1 comes late to their collectives, with a file."""
+    import torch
+    import torch.distributed as dist
+
+    store, sums = dist.distributed_c10d._get_default_store(), []
+    for turn in range(3):
+        dist.destroy_process_group()
+        own = dist.PrefixStore(str(turn), store)
+        dist.init_process_group("gloo", store=own, rank=rank.rank, world_size=rank.world_size)
+        if rank.rank == 1:
+            (rank.path / str(turn)).touch()
+        one = torch.ones(1)
+        dist.all_reduce(one)
+        assert (rank.path / str(turn)).exists()
+        sums.append(one.item())
+    return sums

@@ -80,16 +80,6 @@ def test_a_recovery_that_had_choices_is_a_condition() -> None:
     assert of_run(replace(RUN, recovery=resumed)).conditions == ("one order of the recovery's ops",)
 
 
-def test_a_longer_search_covers_what_is_left_and_forgets_no_doubt() -> None:
-    short = PROOF.join(pending(["1 branch left"]))
-    assert short.deepened(PROOF).exhaustive
-    assert PROOF.deepened(short).exhaustive
-    assert PROOF.deepened(Claim()).exhaustive, "samples after a proof"
-    assert not short.deepened(short).exhaustive
-    assert PROOF.join(lowered(["why"])).deepened(PROOF).doubts == ("why",)
-    assert PROOF.deepened(Claim(doubts=("why",))).kind == "INCOMPLETE"
-
-
 def test_the_coverage_of_runs_has_the_larger_count_of_each() -> None:
     one = Coverage(3, 1, {"a": 2}, {"b": 1}, {"c": 1})
     other = Coverage(2, 4, {"a": 1, "d": 1}, {}, {"c": 3})

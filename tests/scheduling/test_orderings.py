@@ -14,6 +14,7 @@ from racecheck import Op, Outcome, Violation, World
 from racecheck.invariants import no_deadlock
 from racecheck.model.nouns import Constraint, Invariant, OpName, Point, Returned
 from racecheck.model.ops.launcher_ops import signal_op
+from racecheck.scheduling import file_times
 from racecheck.scheduling.explain import explain
 from racecheck.scheduling.minimise import Change, Failure, critical_pair, fewest_orderings, same_failure, shrink
 from racecheck.scheduling.minimise.hitting_set import smallest_hitting_set
@@ -21,6 +22,7 @@ from racecheck.scheduling.strategies import RandomWalk, Strategy, check_strategy
 from racecheck.scheduling.strategies.following.constrained import Constrained
 from racecheck.scheduling.strategies.following.guided import Guided
 from racecheck.scheduling.strategies.following.indices import Tape
+from racecheck.scheduling.strategies.following.reversed_race import Forcing
 from tests.support.builders import op
 from tests.support.toy_failures import ENSURE, attempts, failing, no_errors, noise, run
 from tests.support.toys import Do, Program, Seen
@@ -32,6 +34,11 @@ def published_complete(outcome: Outcome) -> Iterator[Violation]:
     for path, index in at.items():
         if path.startswith("shard") and index > at["latest"]:
             yield Violation("published-complete", "too early", (0, 1), (at["latest"], index))
+
+
+def removed_by_one(outcome: Outcome) -> Iterator[Violation]:
+    """What removes a directory finds it."""
+    return (each for each in no_errors(outcome) if "rmdir" in each.message)
 
 
 class Race(NamedTuple):
@@ -48,6 +55,8 @@ class Race(NamedTuple):
 
 
 CLEAR = (Do("list", "d", then=(Do("unlink", "d/x"),)), Do("stat", "end"))
+REMOVE = (Do("stat", "d", then=(Do("unlink", "d/x"), Do("rmdir", "d"))),)
+MAKE_STEP = (Do("mkdir", "step", otherwise=(Do("stat", "step"),)),)
 PUBLISH = Do("rename", "tmp", "latest")
 ONE, OTHER = ((Do("lock", first), Do("stat", "x"), Do("lock", second)) for first, second in ("lm", "ml"))
 
@@ -95,6 +104,20 @@ RACES = {
         (),
         ("another failure",),
         ("1 rename a -> c before 0 rename a -> b",),
+    ),
+    "exists, rmdir": Race(
+        Program((REMOVE, REMOVE), ("d",), (("d/x", ""),)),
+        ("1 stat d", "0 rmdir d"),
+        (),
+        ("0 unlink d/x before 1 rmdir d", "1 rmdir d before 0 rmdir d"),
+        removed_by_one,
+    ),
+    "behind ops that are made good": Race(
+        Program((MAKE_STEP + REMOVE, MAKE_STEP + REMOVE), ("d",), (("d/x", ""),)),
+        ("1 stat d", "0 rmdir d"),
+        (),
+        ("0 unlink d/x before 1 rmdir d", "1 rmdir d before 0 rmdir d"),
+        removed_by_one,
     ),
     "hidden by what comes after it": Race(
         Program(
@@ -463,3 +486,35 @@ def test_a_polling_thread_does_not_wait_forever_for_one_that_is_held_back() -> N
     assert strategy.unmet == {
         before("0 mkdir late", "1 mkdir flag"): "1 mkdir flag could not be delayed until 0 mkdir late"
     }
+
+
+@pytest.mark.parametrize(("first", "second"), [(0, 1), (1, 0)])
+def test_what_comes_behind_a_reversed_pair_keeps_its_order(first: int, second: int) -> None:
+    """The rank that makes the step has one op less, the other one more; the same rank is the first to take the file."""
+    program = Program(tuple((*MAKE_STEP, Do("rename", "f", f"taken by {rank}")) for rank in (0, 1)), files=(("f", ""),))
+    order = [first, second, second, first, second]
+    outcome = run(program, Indices(order))
+    labels = [op.label for op in outcome.ops]
+    assert labels == [
+        f"{first} mkdir step", f"{second} mkdir step", f"{second} stat step", f"{first} rename f -> taken by {first}",
+        f"{second} rename f -> taken by {second}",
+    ]  # fmt: skip
+    forcing = Forcing(file_times.relation_of(outcome), outcome.trace, 0, 1, outcome.schedule)
+    neighbour = run(program, forcing)
+    assert forcing.problem == ""
+    assert [op.label for op in neighbour.ops] == [
+        f"{second} mkdir step", f"{first} mkdir step", f"{first} stat step", f"{first} rename f -> taken by {first}",
+        f"{second} rename f -> taken by {second}",
+    ]  # fmt: skip
+
+
+class Indices(RandomWalk):
+    """Has the actors go in this order."""
+
+    def __init__(self, actors: list[int]) -> None:
+        super().__init__()
+        self._actors = iter(actors)
+
+    def choose(self, point: Point) -> int:
+        actor = next(self._actors)
+        return next(index for index, op in enumerate(point.options) if op.rank == actor)

@@ -10,7 +10,7 @@ from racecheck.explore import runner
 from racecheck.invariants import judge
 from racecheck.model.compare import first_difference
 from racecheck.model.errors import UsageError
-from racecheck.model.nouns import Op, Returned, Stopped, Verdict, World
+from racecheck.model.nouns import Op, Raised, Returned, Verdict, World
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import RandomWalk, Replay
 from racecheck.storage import make
@@ -68,9 +68,9 @@ def test_what_was_missed_is_found_after_thirty_seconds_of_virtual_time(session: 
 def test_ranks_that_ask_for_themselves_part(session: Session) -> None:
     """Rank 1 looks, rank 0 makes the file, a barrier; then one goes into a collective and the other does not."""
     outcome = show(session, "each_asks", "stale", first=1)
-    waits = outcome.results[0]
-    assert isinstance(waits, Stopped)
-    assert waits.kind == "collective"
+    raised = outcome.results[0]
+    assert isinstance(raised, Raised)
+    assert raised.lacks == "all_reduce #1 of group 0 lacks rank 1, which has returned"
     assert outcome.results[1] == Returned("from scratch")
     judgement = judge(outcome, target("caches", "each_asks").invariants)
     assert judgement.verdict is Verdict.FAIL

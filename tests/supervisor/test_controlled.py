@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from racecheck.explore import runner
+from racecheck.explore.search import Search, explore
 from racecheck.invariants import judge
 from racecheck.kernel import proc
 from racecheck.model.compare import first_difference
@@ -74,14 +75,33 @@ def test_happens_before_follows_collectives(session: Session) -> None:
     assert second.clock.get(first.thread, 0) < first.clock[first.thread]
 
 
-def test_a_forgotten_barrier_is_a_deadlock_at_once(session: Session) -> None:
+def test_a_forgotten_barrier_fails_at_once(session: Session) -> None:
     outcome = run(session, "one_returns")
-    stopped = outcome.results[1]
-    assert isinstance(stopped, Stopped)
-    assert stopped.kind == "collective"
-    assert stopped.why == "waits in barrier #0 of group 0 for rank 0, which has returned"
-    assert any(frame.function == "one_returns" for frame in stopped.stack)
+    raised = outcome.results[1]
+    assert isinstance(raised, Raised)
+    assert (raised.type, raised.echo) == ("RuntimeError", False)
+    assert raised.lacks == "barrier #0 of group 0 lacks rank 0, which has returned"
+    assert any(frame.function == "one_returns" for frame in raised.stack)
     assert outcome.seconds < 10, "a verdict, not a timeout (gloo's is 30 minutes)"
+    (violation,) = judge(outcome, target("worlds", "one_returns").invariants).violations
+    assert violation.invariant == "no-deadlock"
+    assert violation.message == f"RuntimeError on rank 1: {raised.lacks}"
+
+
+def test_survivors_of_an_early_end_are_explored(session: Session) -> None:
+    scenario = target("worlds", "survivors_go_on")
+    report = explore(session, Search(scenario, scenario.world, scenario.invariants, schedules=20))
+    assert {found.violation.invariant for found in report.violations} == {"no-file-errors"}
+
+
+def test_an_error_of_the_code_that_handles_an_early_end_is_its_own(session: Session) -> None:
+    judgement = judge(run(session, "handler_fails"), target("worlds", "handler_fails").invariants)
+    (violation,) = judgement.violations
+    assert (violation.invariant, violation.message) == ("no-unexpected-errors", "ValueError on rank 0: no fallback")
+
+
+def test_a_collective_that_has_failed_is_completed(session: Session) -> None:
+    assert run(session, "polls_what_has_failed").results == (Returned("alone"), Returned("early"))
 
 
 def test_crossed_receives_are_a_deadlock(session: Session) -> None:
@@ -266,12 +286,11 @@ def test_collectives_that_are_made_in_cpp_are_seen(session: Session) -> None:
     assert Counter(each.kind for each in collectives(outcome))["all_reduce"] == 2
 
 
-def test_a_root_whose_peers_never_come_waits_for_them(session: Session) -> None:
+def test_a_root_whose_peers_never_come_hears_of_it(session: Session) -> None:
     """gloo tells it that a connection was closed, other backends let it wait."""
     result = run(session, "broadcast_to_nobody").results[0]
-    assert isinstance(result, Stopped)
-    assert result.kind == "collective"
-    assert result.why == "waits in broadcast #0 of group 0 for rank 1, which has returned"
+    assert isinstance(result, Raised)
+    assert result.lacks == "broadcast #0 of group 0 lacks rank 1, which has returned"
 
 
 def test_the_name_that_is_taken_is_the_errors_path(session: Session) -> None:
@@ -294,3 +313,24 @@ def test_a_rank_that_sleeps_is_looked_at_until_gloos_loop_has_looked_around(
     monkeypatch.setattr(Quiet, "_pump", lambda *_: False)
     rank: Any = SimpleNamespace(asleep=asleep, waiting_for_memory=frozenset(), gil=frozenset())
     assert object.__new__(Quiet)._looks_again([rank]) is news
+
+
+def test_what_a_rank_does_behind_its_last_group_is_not_first(session: Session) -> None:
+    """Its peers hear at once that it has left."""
+    scenario = target("worlds", "one_leaves_the_group")
+    found: list[Any] = []
+    search = Search(scenario, scenario.world, (lambda outcome: found.append(outcome.results[0]) or (),), schedules=20)
+    report = explore(session, search)
+    assert report.exhaustive
+    assert report.claim.conditions == ("for gloo",), "another backend would tell its peers at another time"
+    assert found == [Returned(False), Returned(True)]
+
+
+def test_a_group_that_is_made_again_has_all_its_ranks(session: Session) -> None:
+    outcome = run(session, "group_made_again")
+    assert outcome.results == (Returned([2.0] * 3),) * 2
+    for turn in "012":
+        there = [op for op in outcome.ops if op.places and op.places[0].path == turn]
+        made, looks = there[0], [op for op in there if op.call == "stat"]
+        assert [look.rank for look in sorted(looks, key=lambda look: look.rank)] == [0, 1]
+        assert all(look.clock.get(made.thread, 0) >= made.clock[made.thread] for look in looks)

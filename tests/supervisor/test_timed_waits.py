@@ -9,10 +9,11 @@ import pytest
 from racecheck.explore import runner
 from racecheck.explore.search import Report, Search, explore
 from racecheck.model.compare import first_difference
-from racecheck.model.nouns import Outcome, RankResult, Returned, Stopped, Verdict, Violation
+from racecheck.model.nouns import Outcome, Raised, RankResult, Returned, Stopped, Verdict, Violation
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Replay
 from racecheck.supervisor.threads import announced_ops
+from racecheck.supervisor.threads.collectives import CONDITIONS
 from racecheck.targets.scenarios import Scenario
 from tests.support.controlled_runs import controlled, made, run
 from tests.support.targets import target
@@ -95,12 +96,12 @@ def test_queues_joins_and_locks(session: Session) -> None:
     assert controlled(session, "limits", "empty_queue").results == (Returned(["empty", True, False, False]),)
 
 
-def test_repeated_waits_hide_no_deadlock(session: Session) -> None:
+def test_repeated_waits_hide_no_early_end(session: Session) -> None:
     outcome = controlled(session, "limits", "heartbeat")
-    assert isinstance(outcome.results[0], Stopped)
-    assert outcome.results[0].kind == "collective"
+    assert isinstance(outcome.results[0], Raised)
+    assert outcome.results[0].lacks
     assert outcome.results[1] == Returned(None)
-    assert not outcome.coverage.notes.keys() - {announced_ops.CONDITION}, "it is known at once"
+    assert outcome.coverage.notes.keys() == {announced_ops.CONDITION, CONDITIONS["gloo"]}, "it is known at once"
 
 
 def test_an_endless_poll_is_stopped_and_shown(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,10 +22,10 @@ def test_every_clock_is_virtual_and_skewed(session: Session) -> None:
     for rank, each in enumerate(found):
         assert each["C"] == 0, "time(2) and Python agree"
         assert each["passed"] == [3600.0] * 4
-        assert each["today"] == "2033-05-18"
+        assert each["today"] == "2033-05-19", "an hour later"
         assert each["rises"]
         assert each["monotonic"] == 1000
-        assert each["stamp"] == f"20330518-03332{rank}", "rank 1 is 1.5 seconds ahead"
+        assert each["stamp"] == ("20330519-000000" if rank else "20330518-235959"), "rank 1 is 1.5 seconds ahead"
     assert 1.4e9 < found[1]["exact"] - found[0]["exact"] < 1.6e9
 
 
@@ -51,6 +51,15 @@ def test_times_of_files_are_virtual(session: Session) -> None:
         "given": EPOCH - 3600 * 10**9, "order": ["b", "c", "a"],
     }  # fmt: skip
     assert first_difference(first, second) == ""
+
+
+def test_the_clock_of_a_setup_says_the_same_each_time(session: Session) -> None:
+    """It is an hour before the run; zipfile, for example, writes it into its files."""
+    (found,) = values(run(session, "after_a_setup", file="times"))
+    seconds, since, *date = found
+    assert int(seconds) == EPOCH // 10**9 - 3600
+    assert round(since) == 3600
+    assert date == [*time.localtime(seconds)[:5], time.localtime(seconds).tm_sec // 2 * 2]
 
 
 def test_polling_takes_no_real_time(session: Session) -> None:

@@ -10,7 +10,7 @@ import pytest
 from racecheck.explore.runner import run_once
 from racecheck.explore.search import Report, Search, explore
 from racecheck.model.errors import UsageError
-from racecheck.model.nouns import Outcome, Returned, Stopped, Verdict, Violation
+from racecheck.model.nouns import Outcome, Raised, Returned, Verdict, Violation
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Replay
 from racecheck.targets.scenarios import make_world
@@ -83,11 +83,11 @@ def test_more_parts_at_a_time_than_gloo_has_threads(session: Session) -> None:
     assert [values(each) for each in found] == [[[0.0, 1.0, 2.0, 3.0, 4.0]] * 2]
 
 
-def test_a_deadlock_behind_an_early_return_is_reported(session: Session) -> None:
+def test_an_early_end_behind_an_early_return_is_reported(session: Session) -> None:
     found, _ = searched(session, "never_received", "weakest")
-    stopped = values(found[0])[0]
-    assert isinstance(stopped, Stopped)
-    assert stopped.why == "waits in barrier #0 of group 0 for rank 1, which has returned"
+    raised = values(found[0])[0]
+    assert isinstance(raised, Raised)
+    assert raised.lacks == "barrier #0 of group 0 lacks rank 1, which has returned"
 
 
 @pytest.mark.parametrize("kind", RECEIVED)

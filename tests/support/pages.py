@@ -12,6 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -19,6 +20,7 @@ import click
 import racecheck
 from racecheck import invariants
 from racecheck.frontends.cli.main import commands
+from racecheck.gate.effort import EFFORTS, Effort
 from racecheck.invariants.failures import first_line
 from racecheck.model.nouns import Invariant
 from racecheck.targets.suite import CHECKS
@@ -100,6 +102,10 @@ def tables() -> dict[str, str]:
     found = {"rooms": _table(("room", "what it does"), _rooms()), "commands": _table(("command", "does"), by_command)}
     found["invariants"] = _table(("invariant", "holds if"), [_invariant(each) for each in invariants.ALL])
     found["checks"] = _table(("check", "what happens"), [(f"`{name}`", each.about) for name, each in CHECKS.items()])
+    found["efforts"] = _table(
+        ("effort", "checks", "faults of a check", "schedules of a check without faults", "disks that a crash leaves"),
+        [_effort(each) for each in EFFORTS.values()],
+    )
     for name, command in known.items():
         rows = [_option(each) for each in command.params if isinstance(each, click.Option) and not each.hidden]
         if rows:
@@ -118,13 +124,19 @@ def _invariant(each: Invariant) -> tuple[str, str]:
     return f"`{each.__name__}`{star}", first_line(inspect.getdoc(each) or "").replace("``", "`")
 
 
+def _effort(each: Effort) -> tuple[str, ...]:
+    checks = [check for check in each.checks([*CHECKS.values()]) if not check.needs]
+    limits = ("all" if limit is None else f"{limit:,}" for limit in (each.faults, each.schedules, each.states))
+    return f"`{each.name}`", str(len(checks)), *limits
+
+
 def _option(option: click.Option) -> tuple[str, str]:
     names, text = option.get_help_record(click.Context(click.Command(""))) or ("", "")
     return f"`{names}`", text
 
 
-def _table(head: tuple[str, str], rows: list[tuple[str, str]]) -> str:
-    lines = [head, ("---", "---"), *rows]
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 

@@ -15,6 +15,9 @@ CASES = [
     ("EachForItself", "saves@node-local", "same-start"),
     ("EachForItself", "load-behind", "no-file-errors"),
     pytest.param("Parts", "shrink", "newest-loads", marks=pytest.mark.slow),
+    ("Skips", "overwrite", "newest-loads"),
+    ("OldParts", "shrink", "consistent-weights"),
+    ("Copied", "kill", "recovers"),
     ("Quiet", "async-error", "error-honesty"),
 ]
 

@@ -114,12 +114,14 @@ def judge_crashes(
     seed: str = "0",
     only: Crash | None = None,
     most: int = ALL,
+    limit: int | None = None,
 ) -> Crashes:
     """Enumerate what crashes can leave of a run, under each of these models, and judge it by these invariants.
 
     ``recorder`` recorded the run of this outcome.  No new state is begun after ``seconds`` (0: no limit).
     ``only``: of all states that one is judged.  ``most``: of a cut all states are tried if there are no more than that
-    (`racecheck.crash.states.states`).  Raises `CannotRun` and `UsageError` like a run.
+    (`racecheck.crash.states.states`).  ``limit`` is how many disks the recovery loads under each model, spread evenly
+    over all of them (None: all).  Raises `CannotRun` and `UsageError` like a run.
     """
     started = time.perf_counter()
     try:
@@ -130,7 +132,7 @@ def judge_crashes(
     until = started + seconds if seconds > 0 else 0.0
     for alone in (False, True):
         judging = _Judging(session, scenario, outcome, recorder, log, invariants, seed, until, alone=alone)
-        judging.most = most
+        judging.most, judging.limit = most, limit
         try:
             found = judging.judge(log, models, progress, only)
             if alone or found.interrupted or judging.confirm(found):
@@ -209,6 +211,7 @@ class _Judging:
         self.doubts: tuple[str, ...] = ()
         self.unconfirmed: set[Disks] = set()
         self.most = ALL
+        self.limit: int | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -315,6 +318,7 @@ class _Pass:
         asked = [state for state in enumeration.states if only in {None, state.crash}]
         pending = [(state, self.log.split(state.disk)) for state in asked]
         self.counts[model] = Count(states=len(pending), cuts=enumeration.cuts)
+        pending = self._spread(pending, left_out) if only is None else pending
         for place in self.judging.recovered([disks for _, disks in pending], left_out):
             bad, total = self._judge(*pending[place], self._asked + place), self.counts[model]
             total = self.counts[model] = replace(total, judged=total.judged + 1, bad=total.bad + bad)
@@ -322,6 +326,16 @@ class _Pass:
                 self.progress(total.judged, total.states, time.perf_counter() - self.started, model)
         self._asked += len(pending)
         left_out += [enumeration.truncated] if enumeration.truncated else []
+
+    def _spread(self, pending: list[tuple[CrashState, Disks]], left_out: list[str]) -> list[tuple[CrashState, Disks]]:
+        """Return the states of as many disks as are asked for, spread evenly over all of them."""
+        disks, limit = [*dict.fromkeys(each for _, each in pending)], self.judging.limit
+        if limit is None or len(disks) <= limit:
+            return pending
+        kept = {disks[number * len(disks) // limit] for number in range(limit)}
+        found = [each for each in pending if each[1] in kept]
+        left_out.append(f"{len(pending) - len(found)} states were not judged: {limit} disks were asked for")
+        return found
 
     def _judge(self, state: CrashState, disks: Disks, number: int) -> bool:
         """Return whether a state, the ``number``-th of all, broke anything.  States come in any order."""

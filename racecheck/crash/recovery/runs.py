@@ -41,11 +41,12 @@ class Runs:
 
     def __init__(
         self, session: Session, scenario: Scenario, world: World, invariants: Sequence[Invariant], seed: str,
-        earlier: Done | None = None,
+        earlier: Done | None = None, states: int | None = None,
     ) -> None:  # fmt: skip
         """Raise `UsageError` for a crash of which nothing could be known.
 
-        ``earlier`` is what was judged before the search was cut.
+        ``earlier`` are the states judged before the search was cut.  ``states`` is the most disks to load for each run
+        and model (None: all).
         """
         crashes = [fault for fault in world.faults if fault.what == "crash"]
         usual = storage.make(world).usual_crashes
@@ -55,7 +56,7 @@ class Runs:
         if crashes:
             _check(scenario, world, invariants, self.models)
         self._session, self._scenario, self._invariants, self._seed = session, scenario, invariants, seed
-        self._earlier = earlier or Done()
+        self._earlier, self._states = earlier or Done(), states
         self._seen: set[str] = {*self._earlier.runs}
         self.judged: list[Crashes] = []
         self._recorder = Recorder(session.slot.path / "record")
@@ -81,7 +82,7 @@ class Runs:
         self._seen.add(key)
         found = judge_crashes(
             self._session, self._scenario, outcome, self._recorder, self.models, self._invariants, seconds=seconds,
-            progress=_told(tell), seed=self._seed,
+            progress=_told(tell), seed=self._seed, limit=self._states,
         )  # fmt: skip
         self.judged.append(found)
         return found
@@ -127,6 +128,11 @@ class Runs:
     def is_cut(self) -> bool:
         """Return whether some states were not judged.  Of a run of which nothing is known, none was."""
         return any(each.log is None for each in self.judged) or any(each.truncated for each in self.counts.values())
+
+    @property
+    def is_late(self) -> bool:
+        """Return whether a time limit left states out."""
+        return any(OUT_OF_TIME in each.truncated for each in self.judged)
 
     @property
     def _has_judged(self) -> bool:

@@ -27,6 +27,7 @@ from racecheck.frontends.printing import say
 from racecheck.frontends.working import display
 from racecheck.gate import baseline, junit, layouts, pages
 from racecheck.gate.baseline import Baseline
+from racecheck.gate.effort import DEFAULT, EFFORTS
 from racecheck.gate.judging import Terms
 from racecheck.gate.result import Result, data
 from racecheck.gate.running import Asked, Gate
@@ -52,7 +53,7 @@ _CHECKS = "\n".join(["\b", "The checks:", *(f"  {name:<32} {check.about}" for na
     cls=Command,
     epilog=_CHECKS,
     examples=(
-        "racecheck gate mypkg.saver:Mine --seconds 60 --junit gate.xml",
+        "racecheck gate mypkg.saver:Mine --effort quick --junit gate.xml",
         "racecheck gate mine.py::Mine --check kill --check power-loss",
         "racecheck gate --all --html matrix.html",
     ),
@@ -76,13 +77,19 @@ _CHECKS = "\n".join(["\b", "The checks:", *(f"  {name:<32} {check.about}" for na
     help="Number of ranks (default: 2, unless a check sets its own).",
 )
 @option(
+    "--effort",
+    group=SEARCH,
+    type=click.Choice([*EFFORTS]),
+    default=DEFAULT,
+    show_default=True,
+    help="How much is tried; the same on every machine.",
+)
+@option(
     "--seconds",
     group=SEARCH,
     type=float,
     metavar="SECONDS",
-    default=300.0,
-    show_default=True,
-    help="Time budget for each checkpointer (approximate).",
+    help="Time limit for each checkpointer; checks cut off by it are UNKNOWN (default: none).",
 )
 @SEED
 @option("--fresh", group=SEARCH, is_flag=True, help="Ignore the cached results of an earlier gate.")
@@ -99,6 +106,7 @@ _CHECKS = "\n".join(["\b", "The checks:", *(f"  {name:<32} {check.about}" for na
 @output_file("--junit", "junit_", does="Write JUnit XML.")
 @output_file("--markdown", does="Write Markdown; - for standard output.")
 @output_file("--html", "html_", does="Write one HTML file.")
+@option("--full", group=SEARCH, is_flag=True, help="Show whole exception texts.")
 @JSON
 def gate(
     *,
@@ -108,7 +116,8 @@ def gate(
     storages: tuple[str, ...],
     ranks: int | None,
     collectives: str | None,
-    seconds: float,
+    effort: str,
+    seconds: float | None,
     seed: str,
     known: Path | None,
     update: bool,
@@ -116,12 +125,13 @@ def gate(
     junit_: Path | None,
     markdown: Path | None,
     html_: Path | None,
+    full: bool,
     as_json: bool,
 ) -> int:
     """Run the conformance suite on a CHECKPOINTER: package.module:Class, path/to/file.py::Class or a known name."""
     if every == (checkpointer is not None):
         raise UsageError("name one checkpointer (package.module:Class) or use --all, not both")
-    if not _SHORTEST <= seconds <= _LONGEST:
+    if seconds is not None and not _SHORTEST <= seconds <= _LONGEST:
         raise UsageError(f"--seconds must be from {_SHORTEST} to {_LONGEST}, not {seconds}")
     if update and known is None:
         raise UsageError("--update-baseline needs --baseline FILE")
@@ -132,18 +142,30 @@ def gate(
     for file in (known if update else None, junit_, markdown, html_, findings / "gate.json"):
         if file is not None and file != _STDOUT:
             check_output(file)
-    before = baseline.load(known) if known is not None and (known.exists() or not update) else Baseline()
-    asked = Asked([*NAMES] if checkpointer is None else [checkpointer], checks, storages, goes_on=every, fresh=fresh)
+    names = [*NAMES] if checkpointer is None else [checkpointer]
+    before = _before(known, names, update=update)
+    asked = Asked(names, checks, storages, goes_on=every, fresh=fresh)
     with display("starting") as show:
-        result = Gate(asked, Terms(ranks, seed, seconds, findings, collectives or "gloo"), _tell, show).run(before)
+        terms = Terms(ranks, seed, effort, seconds or 0.0, findings, collectives or "gloo")
+        result = Gate(asked, terms, _tell, show).run(before)
     if not result.cells and not result.interrupted and not result.wrong:
         raise UsageError("no check matches both --check and --storage: leave one out")
     if update and known is not None and not result.interrupted:
         result = _updated(result, before, known)
     if markdown != _STDOUT:
-        say(json.dumps(data(result)) if as_json else layouts.text(pages.blocks(result)))
-    _write(result, junit_, markdown, html_)
+        say(json.dumps(data(result)) if as_json else layouts.text(pages.blocks(result, full=full)))
+    _write(result, junit_, markdown, html_, full=full)
     return INTERRUPTED if result.interrupted else EXIT[result.verdict]
+
+
+def _before(known: Path | None, names: Sequence[str], *, update: bool) -> Baseline:
+    """Return the baseline, and say so if it is about other checkpointers; one to be written need not be there yet."""
+    if known is None or (update and not known.exists()):
+        return Baseline()
+    before = baseline.load(known)
+    if others := baseline.others(before, names):
+        _tell(f"racecheck: {known} has no line about {names[0]}; its lines are about {', '.join(others)}")
+    return before
 
 
 def _updated(result: Result, before: Baseline, known: Path) -> Result:
@@ -157,8 +179,10 @@ def _updated(result: Result, before: Baseline, known: Path) -> Result:
     return replace(result, comparison=compared)
 
 
-def _write(result: Result, junit_: Path | None, markdown: Path | None, html_: Path | None) -> None:
-    blocks = [*pages.blocks(result)]
+def _write(
+    result: Result, junit_: Path | None, markdown: Path | None, html_: Path | None, *, full: bool = False
+) -> None:
+    blocks = [*pages.blocks(result, full=full)]
     files: Sequence[tuple[Path | None, Callable[[], str]]] = (
         (junit_, lambda: junit.xml(result.cells, result.comparison)),
         (markdown, lambda: layouts.markdown(blocks)),

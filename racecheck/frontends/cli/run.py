@@ -44,6 +44,7 @@ from racecheck.report import results
 from racecheck.report.picture.document import write
 from racecheck.report.results import Page
 from racecheck.scheduling import strategies
+from racecheck.targets.programs import sharing
 from racecheck.targets.scenarios import LONGEST, Scenario, make_world
 
 if TYPE_CHECKING:
@@ -99,6 +100,13 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="NAME=NUMBER",
     help="Set one of the scenario's sizes; repeatable.",
+)
+@option(
+    "--shared",
+    group=WHAT,
+    multiple=True,
+    metavar="PATTERN",
+    help="Let several ranks write the files of a COMMAND that match, such as '*.log'; repeatable.",
 )
 @option(
     "--storage",
@@ -193,6 +201,7 @@ def run(
     skew: tuple[str, ...],
     collectives: str | None,
     sizes: tuple[str, ...],
+    shared: tuple[str, ...],
     strategy: str | None,
     schedules: int,
     seconds: float | None,
@@ -237,8 +246,9 @@ def run(
         check_findings(settings.findings)
         if html_ is not None:
             check_output(html_)
+        invariants = sharing(scenario.invariants, shared) if shared else scenario.invariants
         asked = Search(
-            scenario, world, scenario.invariants, chooses, schedules, seed, free=free, seconds=seconds or 0.0,
+            scenario, world, invariants, chooses, schedules, seed, free=free, seconds=seconds or 0.0,
             keep_going=keep_going, earlier=earlier, explain=0.0 if keep_going else explain,
             findings=settings.findings,
         )  # fmt: skip

@@ -26,7 +26,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -39,7 +39,7 @@ from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Died, Frame, Raised, RankResult, Returned
 from racecheck.model.package import is_installed
 from racecheck.processes import epoch
-from racecheck.processes.ranks import host_names
+from racecheck.processes.ranks import host_names, loop_state
 from racecheck.processes.ranks.announcing import ECHO, OURS, announce, stack
 from racecheck.targets.programs import Program
 from racecheck.targets.scenarios import Rank, Scenario
@@ -136,6 +136,8 @@ def sleep(seconds: SupportsFloat | SupportsIndex, /) -> None:
     seconds = float(seconds)
     if seconds < 0:
         raise ValueError("sleep length must be non-negative")
+    if _page is not None and _page[8]:
+        announce({"is": "sleeps", "state": loop_state.digest(sys._getframe(1))})
     number = syscalls.number("clock_nanosleep", libc.MACHINE)
     assert number is not None
     left = ctypes.create_string_buffer(struct.pack("qq", int(seconds), round(seconds % 1 * 1e9) % 10**9), 16)
@@ -144,7 +146,8 @@ def sleep(seconds: SupportsFloat | SupportsIndex, /) -> None:
 
 _page: mmap.mmap | None = None
 _ahead = 0
-_told: list[str] = []
+_of_setup: list[Iterator[int]] = []
+_told: list[bool] = []
 _reads = threading.local()
 
 
@@ -168,11 +171,11 @@ def take_over_time() -> None:
 
     def read(clock: int) -> int:
         if _page is None:
-            return int(real(clock))
+            return next(_of_setup[0]) if _of_setup and clock in of_day else int(real(clock))
         kind, begins = ("of_day", epoch.EPOCH + _ahead) if clock in of_day else ("since", epoch.BOOTED)
         count = int(getattr(_reads, kind, 0)) + 1
         setattr(_reads, kind, count)
-        tell_of_clock(sys._getframe(1))
+        tell_of_clock(sys._getframe(1), of_day=kind == "of_day")
         return begins + int.from_bytes(_page[:8], "little") + count * epoch.TICK
 
     before = dict(vars(time))
@@ -187,16 +190,28 @@ def take_over_time() -> None:
     _replace({id(before[name]): now for name, now in vars(time).items() if before[name] is not now})
 
 
-def tell_of_clock(frame: FrameType | None) -> None:
-    """Announce the program's first look at a clock; ``frame`` is our caller's caller or one of our own frames.
+def begin_setup() -> None:
+    """Have Python's time of day be an hour before each run: what the setup writes is the same every time."""
+    _of_setup[:] = [itertools.count(epoch.EPOCH - 3600 * 10**9, epoch.TICK)]
+
+
+def tell_of_clock(frame: FrameType | None, *, of_day: bool = True) -> None:
+    """Announce the program's first look at a clock, and the first at one that tells the time of day (``of_day``).
+
+    While the rank is watched closely, each look.
+
+    ``frame`` is our caller's caller or one of our own frames.
 
     Where torch looks, or what Python's library waits and logs with, the program learns nothing by it.
     """
     while frame is not None and frame.f_code.co_filename.startswith(OURS):
         frame = frame.f_back
-    if _page is not None and not _told and frame is not None and _is_of_program(frame.f_code.co_filename):
-        _told.append("clock")
-        announce({"is": "looks at clock"})
+    if _page is None or (of_day in _told and not _page[8]):
+        return
+    if frame is None or not _is_of_program(frame.f_code.co_filename):
+        return
+    _told.append(of_day)
+    announce({"is": "looks at clock", "of_day": of_day})
 
 
 @functools.cache
@@ -217,7 +232,7 @@ def _replace(functions: Mapping[int, Any]) -> None:
 def _watch_clock(job: Job, rank: int) -> None:
     global _page, _ahead
     with open(f"{job.output}/clock", "rb") as file:
-        _page, _ahead = mmap.mmap(file.fileno(), 8, prot=mmap.PROT_READ), job.ahead[rank]
+        _page, _ahead = mmap.mmap(file.fileno(), epoch.CLOCK, prot=mmap.PROT_READ), job.ahead[rank]
 
 
 def take_over_threads() -> None:
@@ -565,6 +580,7 @@ def raised(error: BaseException, rank: int, job: Job) -> Raised:
         path=_path(cause, job) if isinstance(cause, OSError) else "",
         stack=_traceback(cause.__traceback__),
         echo=echo,
+        causes=tuple(_causes(cause)),
     )
 
 
@@ -579,15 +595,28 @@ def _cause(error: BaseException, rank: int) -> tuple[BaseException, bool]:
     return error, _from_collective(error)
 
 
+def _causes(error: BaseException) -> Iterator[str]:
+    """Yield the errnos, by name, of the exceptions behind one."""
+    seen = {id(error)}
+    while (behind := error.__cause__ or error.__context__) is not None and id(behind) not in seen:
+        if isinstance(behind, OSError) and behind.errno:
+            yield libc.errno_name(behind.errno)
+        seen.add(id(behind))
+        error = behind
+
+
 def _from_collective(error: BaseException | None) -> bool:
     """Return whether an exception comes from a collective's failure.
 
     `process_group` marks failures of collectives that Python calls; those of C++ (in DDP's backward) show in the text.
+    If the code that handles such a failure gets an error of a system call, that is a failure of its own.
     """
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         if ECHO in vars(error):
             return bool(vars(error)[ECHO])
+        if isinstance(error, OSError) and error.errno and not isinstance(error, ConnectionError):
+            return False
         if type(error) is RuntimeError and _LOST.search(str(error)):
             return True
         seen.add(id(error))

@@ -8,6 +8,8 @@ of the rank's own part, and announces them.
 Saves are counted by series: those of the same tensors to paths that are equal but for numbers and random parts.  A save
 counts as acknowledged when it has returned and the rank begins the next one of the series (until then other files may
 be added to a checkpoint, and it may be renamed), when the script ends, or when it says so (`racecheck.acked`).
+
+If other threads of the rank have changed a state by the time its save returns, that is announced as well.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import inspect
 import os
 import re
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -59,8 +62,10 @@ class _Observer:
         self._acknowledge(series)
         self._count[series] += 1
         which = checkpoint, series, self._count[series]
-        self._say("saved", *which, state)
+        before = self._say("saved", *which, state)
         result = self._inner(checkpoint, original)
+        if threading.active_count() > 1 and weight_digests.own_digests(state) != before:
+            self._say("changed", *which, state)
         self._returned[series] = which
         return result
 
@@ -107,12 +112,13 @@ class _Observer:
 
     def _say(
         self, kind: str, checkpoint: str, series: str, step: int, state: Any, known: Collection[str] | None = None
-    ) -> None:
-        """Announce a state, or what of it is ``known``, by its names."""
+    ) -> dict[str, str]:
+        """Announce a state, or what of it is ``known``, by its names; returns its digests."""
         tensors = weight_digests.own_digests(state)
         if known is not None:
             tensors = {name: each for name, each in tensors.items() if name.partition(weight_digests.PART)[0] in known}
         self._send({"kind": kind, "step": step, "checkpoint": checkpoint, "series": series, "tensors": tensors})
+        return tensors
 
     def _below(self, path: Any) -> str | None:
         """Return a path relative to the watched directory; None for what lies elsewhere, or has no path.

@@ -10,9 +10,10 @@ sight: so these are held until they are certain to complete when they are issued
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from random import Random
 from typing import Any
@@ -285,7 +286,7 @@ def _issuing(original: Callable[..., Any], kind: str) -> Callable[..., Any]:
 def _closing(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def shutdown(self: ProcessGroup) -> Any:
-        announce({"is": "shutdown", "stack": stack()})
+        announce({"is": "shutdown", "group": self.group_name, "stack": stack()})
         return None if weak_collectives.is_kept(self) else original(self)
 
     return shutdown
@@ -308,7 +309,8 @@ def _testing(original: Callable[..., Any], wait: Callable[..., Any]) -> Callable
         if ticket is None:
             return bool(original(self))
         if announce({"is": "test", "ticket": ticket, "stack": stack()}):
-            wait(self)
+            with suppress(RuntimeError):  # the program's own wait raises it again
+                wait(self)
             return True
         return False
 
@@ -316,13 +318,16 @@ def _testing(original: Callable[..., Any], wait: Callable[..., Any]) -> Callable
 
 
 def _making_group(original: Callable[..., Any]) -> Callable[..., Any]:
+    parameters = inspect.signature(original)
+
     @functools.wraps(original)
     def make(*arguments: Any, **named: Any) -> Any:
-        announce({"is": "group", "begins": True})
+        group = parameters.bind(*arguments, **named).arguments["group_name"]
+        announce({"is": "group", "begins": True, "group": group})
         try:
             return original(*arguments, **named)
         finally:
-            announce({"is": "group", "begins": False})
+            announce({"is": "group", "begins": False, "group": group})
 
     return make
 

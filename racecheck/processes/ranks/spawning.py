@@ -7,6 +7,7 @@ standard library (``multiprocessing/spawn.py``).  Ends of processes come from th
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import functools
 import io
@@ -43,7 +44,9 @@ class _Descriptor:
         try:
             return os.open(self._path, self._flags | os.O_CLOEXEC)
         except OSError as error:
-            _refuse(f"a process that the program starts needs a socket or pipe of its parent's: {error.strerror}")
+            what = "socket of its parent's, which racecheck cannot pass on: use a queue, or mp.Pipe(duplex=False)"
+            why = what if error.errno == errno.ENXIO else f"pipe of its parent's: {error.strerror}"
+            _refuse(f"a process that the program starts needs a {why}")
             return -1
 
 

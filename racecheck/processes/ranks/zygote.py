@@ -212,6 +212,7 @@ class Zygote:
         def set_up() -> None:
             before = prepared.load().before
             assert before is not None
+            agent.begin_setup()
             before(Path(path))
 
         return {"failed": _in_child(set_up, output, timeout) if prepared.has_setup else ""}
@@ -241,7 +242,7 @@ class Zygote:
         if prepared.program is not None:
             program = prepared.program
             launch = program.resumed if work.recovering and program.resumed is not None else program.launch
-            work = replace(work, program=True, spawns=launch.spawns, note=program.launch.note)
+            work = replace(work, spawns=launch.spawns, note=program.launch.note)
         for rank, channel in enumerate(sockets):
             pid = os.fork()
             if pid == 0:

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import html
 import json
+import re
 import shlex
 from collections import Counter
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from racecheck.explore import findings
 from racecheck.explore.findings import Finding
 from racecheck.model.nouns import Event, Op, Outcome
 from racecheck.report import words
@@ -41,14 +43,21 @@ def write(finding: Path, output: Path | None = None) -> Path:
 def page(finding: Finding, replay: str) -> str:
     """Return a finding as an HTML file; ``replay`` is the command that runs it again."""
     data = picture(finding, replay)
-    packed = json.dumps(data, separators=(",", ":"))
-    packed = packed.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    packed = _inside(json.dumps(data, separators=(",", ":")))
     script, style = joined(_SCRIPTS), joined(("common.css", "page.css"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     found = (_FILES / "page.html").read_text("utf-8")
-    parts = {"HASH": digest, "TITLE": html.escape(data["name"]), "STYLE": style, "DATA": packed, "SCRIPT": script}
+    parts = {
+        "HASH": digest, "TITLE": html.escape(data["name"]), "STYLE": style, "DATA": packed, "SCRIPT": script,
+        "FINDING": findings.packed(finding),
+    }  # fmt: skip
     before, *rest = found.split("@@")
     return before + "".join(parts[each] if number % 2 == 0 else each for number, each in enumerate(rest))
+
+
+def _inside(text: str) -> str:
+    """Return JSON as it may stand in HTML: in strings, where alone it has them, HTML's characters are escaped."""
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 @cache
@@ -83,6 +92,7 @@ def picture(finding: Finding, replay: str) -> Data:
         "repairs": about.repairs(evidence),
         "advice": about.advice(finding, found),
         "replay": words.escape(replay),
+        "file": re.sub(r"\W+", "-", finding.scenario.name).strip("-") or "finding",
         "gaps": [words.escape(each) for each in about.gaps(finding, worlds)],
     }
 

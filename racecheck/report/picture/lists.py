@@ -17,11 +17,17 @@ from racecheck.report.files import load
 from racecheck.report.picture.document import joined, write
 from racecheck.report.sentence import plain, sentence
 
+_FILTER = '<p class="filter"><label><input type="checkbox" id="bad-only"> only what failed or is unknown</label></p>'
+_TABLE = '<div class="wide"'
+_COLUMNS = ("found (UTC)", "scenario", "violated", "what happened", "claim")
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
-def list_page(title: str, body: str) -> str:
-    """Return an HTML file with this title and body; both are HTML already."""
+def list_page(title: str, body: str, about: str = "") -> str:
+    """Return an HTML file with this title and body, and a line at its end; all are HTML already.
+
+    A box before the first table leaves only those rows in which something failed or is unknown.
+    """
     head = [
         '<meta charset="utf-8">',
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
@@ -29,8 +35,10 @@ def list_page(title: str, body: str) -> str:
         f"<title>{title}</title>",
         f"<style>\n{joined(('common.css', 'list.css'))}\n</style>",
     ]
-    parts = ["<!doctype html>", '<html lang="en">', "<head>", *head, "</head>", "<body>", body, "</body>", "</html>"]
-    return "\n".join(parts) + "\n"
+    main = ["<main>", body.replace(_TABLE, f"{_FILTER}\n{_TABLE}", 1), "</main>"]
+    foot = [f"<footer><p>{about}</p></footer>"] if about else []
+    parts = ["<!doctype html>", '<html lang="en">', "<head>", *head, "</head>", "<body>", *main, *foot]
+    return "\n".join([*parts, "</body>", "</html>"]) + "\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +92,9 @@ def index(listed: Sequence[Listed], start: Path, more: str = "") -> str:
     ``more`` is HTML that stands below the list.
     """
     rows = "\n".join(_row(each, start) for each in listed if not each.wrong)
-    header = "".join(f"<th>{name}</th>" for name in ("found (UTC)", "scenario", "violated", "what happened", "claim"))
-    shown = f"<table>\n<tr>{header}</tr>\n{rows}\n</table>" if rows else "<p>No findings yet.</p>"
+    header = "".join(f'<th scope="col">{name}</th>' for name in _COLUMNS)
+    table = f'<table class="stacked">\n<thead><tr>{header}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table>'
+    shown = table if rows else "<p>No findings yet.</p>"
     wrong = "".join(f"<p>{_text(each.wrong)}</p>" for each in listed if each.wrong)
     number = words.count(sum(not each.wrong for each in listed), "finding")
     damaged = f"<h2>Not shown</h2>{wrong}" if wrong else ""
@@ -97,9 +106,12 @@ def _row(listed: Listed, start: Path) -> str:
     broken = "<br>".join(map(_text, listed.invariants))
     link = f'<a href="{href(listed.page, start)}">{_text(listed.said)}</a>' if listed.page else _text(listed.said)
     target = re.sub("(/|::)", r"\1<wbr>", f"{_text(listed.target)}")
-    cells = f'<td><code>{target}</code></td><td class="nowrap">{broken}</td>'
-    cells += f"<td>{link}</td><td>{_text(listed.claim)}</td>"
-    return f'<tr><td class="nowrap">{_text(made)}</td>{cells}</tr>'
+    cells = (_text(made), f"<code>{target}</code>", broken, link, _text(listed.claim))
+    inner = "".join(
+        f'<td data-name="{name}"{" class=nowrap" * (number in {0, 2})}>{cell}</td>'
+        for number, (name, cell) in enumerate(zip(_COLUMNS, cells, strict=True))
+    )
+    return f"<tr>{inner}</tr>"
 
 
 def href(page: Path, start: Path) -> str:

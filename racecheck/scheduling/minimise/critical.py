@@ -7,13 +7,13 @@ passing run differ, but by the last step on the way from one to the other.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, combinations
 from random import Random
 from typing import Literal
 
 from racecheck.model.nouns import Event, Op, Outcome, Violation
-from racecheck.model.ops.footprint import depends
+from racecheck.model.ops.footprint import Footprint, depends
 from racecheck.model.ops.launcher_ops import is_of_launcher
 from racecheck.scheduling import file_times
 from racecheck.scheduling.happens_before import Order, Step, is_step
@@ -100,7 +100,8 @@ class _Races:
     """The pairs of a failing run, by the numbers of their steps."""
 
     def __init__(self, outcome: Outcome, violation: Violation) -> None:
-        model, events = file_times.relation_of(outcome), (*outcome.trace, *outcome.pending)
+        self._model = model = file_times.relation_of(outcome)
+        events = (*outcome.trace, *outcome.pending)
         self._at = [index for index, event in enumerate(events) if isinstance(event, Op) and is_step(event, model)]
         self._order = Order(model)
         self._order.extend(outcome.trace)
@@ -119,7 +120,7 @@ class _Races:
         the failure, or to the last ops of the ranks that failed, are left out.
         """
         near = self._immediate()
-        behind = (each for pair in near for each in self._behind(*pair))
+        behind = (each for pair in near for each in self._behind(*pair, ends_otherwise=True))
         every = dict.fromkeys(chain(self._direct(), near, behind))
         return (self._pair(*each) for each in every if self._matters(*each))
 
@@ -143,15 +144,23 @@ class _Races:
         found = [(first, second) for second, step in enumerate(self._steps) for first in step.races]
         return sorted(found, key=lambda pair: (pair[1] <= last, pair[1], pair[0]), reverse=True)
 
-    def _behind(self, first: int, second: int) -> Iterator[Pair]:
-        """Yield moves of the later op before more of the other thread, and of the earlier one after more."""
+    def _behind(self, first: int, second: int, *, ends_otherwise: bool = False) -> Iterator[Pair]:
+        """Yield moves of the later op before more of the other thread, and of the earlier one after more.
+
+        ``ends_otherwise``: a failed op may succeed when it is moved, and then it races with more ops.
+        """
         one, other = self._steps[first], self._steps[second]
+        here, there = (self._ending(step) if ends_otherwise else step.footprint for step in (one, other))
         for each in range(first - 1, -1, -1):
-            if self._is_like(each, one) and depends(self._steps[each].footprint, other.footprint):
+            if self._is_like(each, one) and depends(self._steps[each].footprint, there):
                 yield each, second
         for each in range(second + 1, len(self._steps)):
-            if self._is_like(each, other) and depends(self._steps[each].footprint, one.footprint):
+            if self._is_like(each, other) and depends(self._steps[each].footprint, here):
                 yield first, each
+
+    def _ending(self, step: Step) -> Footprint:
+        """Return the footprint of a step whose result is not known."""
+        return self._model.footprint(replace(step.op, result=None))
 
     def _is_like(self, number: int, step: Step) -> bool:
         return self._steps[number].op.thread == step.op.thread

@@ -43,24 +43,24 @@ _BY_NAME: dict[str, Callable[[Relation], Strategy]] = {
 NAMES = (*_PROVING, *_BY_NAME)
 
 
-def make(name: str, world: World, progress: Progress | None = None) -> Strategy:
+def make(name: str, world: World, progress: Progress | None = None, swept: int | None = None) -> Strategy:
     """Return the strategy of this name for a world; a depth may follow PCT's: "pct:2".
 
     ``progress`` is an earlier search's, to continue.  Where there is more to choose than which op goes next, that is
-    swept first; and what proves something takes part only if the dependence relation knows all that the faults do: else
-    the portfolio stands in, and the claim of ``dpor`` says so.  Raises `UsageError` for a strategy that does not exist,
-    or that has no such progress.
+    swept first (``swept``: no more than that many of it); and what proves something takes part only if the dependence
+    relation knows all that the faults do: else the portfolio stands in, and the claim of ``dpor`` says so.  Raises
+    `UsageError` for a strategy that does not exist, or that has no such progress.
     """
     relation = Relation(world)
-    swept = any(not fault.nth for fault in world.faults) or relation.storage.has_views
-    if name not in _PROVING or (not swept and all(map(is_modelled, world.faults))):
+    is_swept = any(not fault.nth for fault in world.faults) or relation.storage.has_views
+    if name not in _PROVING or (not is_swept and all(map(is_modelled, world.faults))):
         made, remark = _make(name, relation, progress), ""
     elif progress is not None:
         raise UsageError(f"{_SAMPLED}, so there is nothing to resume")
     else:
         remark = _SAMPLED if name == "dpor" else ""
         made = Portfolio(relation.footprint, remark)
-    return Sweep(made, remark) if swept else made
+    return Sweep(made, remark, swept) if is_swept else made
 
 
 def _make(name: str, relation: Relation, progress: Progress | None) -> Strategy:

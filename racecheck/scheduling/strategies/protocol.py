@@ -42,6 +42,11 @@ class Strategy(Protocol):
         return Claim()
 
     @property
+    def wants_stacks(self) -> bool:
+        """Return whether the ops of the next run must have stacks: code that polls is known by them."""
+        return True
+
+    @property
     def is_proof(self) -> bool:
         """Return whether the runs so far cover every interleaving, as far as the strategy can tell."""
         return self.claim().exhaustive

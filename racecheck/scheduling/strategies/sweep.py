@@ -1,47 +1,69 @@
 """Try each single failure once, at one place after the other; then in other schedules too.
 
 Points other than "next" (does this op fail, does this node see the old or the new?) are what is swept.  The first runs
-take the default schedule: nothing goes wrong; then the last such point takes its second option, then its third; then
-the one before.  The last ones are the most telling, for by then there is something to lose.  (What comes before a point
-does not depend on it: so the first run says how many there are.)  SQLite's tests visit every failure of an allocation
+take the default schedule.  In the first of them nothing goes wrong: it says which such points there are, because what
+comes before a point does not depend on it.  Each run after it takes one more option of one point.  Of the ops of one
+line of code the last one comes first: by then there is something to lose.  Only when each line has had its turn do
+earlier ops of the same lines follow, so that a few runs tell much.  SQLite's tests visit every failure of an allocation
 so (sqlite.org/testing.html, "Anomaly Testing").  When all have been tried, another strategy chooses the schedules of
 the runs that follow, one point of each being drawn.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Hashable
 from random import Random
 
-from racecheck.model.nouns import Outcome, Point, Tried
+from racecheck.model.nouns import Op, Outcome, Point, Tried
 from racecheck.scheduling.claims import Claim
 from racecheck.scheduling.strategies.protocol import Strategy
 
 _NOUNS = {"fault": "fault", "view": "stale read"}
+_NUMBER = re.compile(r"\d+")
 
 
 class Sweep(Strategy):
-    """``inner`` answers the points of kind "next" once every single failure of the default schedule has been tried.
+    """``inner`` answers the points of kind "next" once the single failures of the default schedule have been tried.
 
-    ``remark`` is what the claim says beside that.
+    ``remark`` is what the claim says beside that.  ``most`` is how many are tried: the first ones, in their order.
     """
 
-    def __init__(self, inner: Strategy, remark: str = "") -> None:
-        self._inner, self._remark = inner, remark
-        self._place, self._option = -1, 0
+    def __init__(self, inner: Strategy, remark: str = "", most: int | None = None) -> None:
+        self._inner, self._remark, self._most = inner, remark, most
+        self._points: list[Point] = []
+        """Of the first run."""
         self._is_first = True
-        self._points = self._hunted = self._met = self._options = 0
+        self._order: list[tuple[int, int]] = []
+        """The places of points and their options that are still to be tried, the next one last."""
+        self._place, self._option = -1, 0
+        self._hunted = self._met = 0
         self._due: Counter[str] = Counter()
         self._done: Counter[str] = Counter()
         self._kind = ""
         self._draw = 0.0
-        self.is_swept = False
+        self.swept = 0
+        """How many runs have tried a single failure."""
+        self.tries: tuple[int, Op] | None = None
+        """The place of the point whose failure the last run has tried, and the op as it then is."""
+
+    @property
+    def is_swept(self) -> bool:
+        """Whether all single failures have been tried, or as many as were asked for."""
+        return not self._is_first and not self._order
+
+    @property
+    def wants_stacks(self) -> bool:
+        """Only the first run's tell which ops are of one line of code."""
+        return self._is_first
 
     def begin(self, rng: Random) -> bool:
-        self._met, self._options, self._kind = 0, 0, ""
+        self._met, self._kind, self.tries = 0, "", None
         if not self.is_swept:
+            self._place, self._option = self._order[-1] if self._order else (-1, 0)
             return True
-        self._place, self._draw = rng.randrange(max(1, self._points)), rng.random()
+        self._place, self._draw = rng.randrange(max(1, len(self._points))), rng.random()
         self._hunted += 1
         return self._inner.begin(rng)
 
@@ -50,26 +72,29 @@ class Sweep(Strategy):
             return self._inner.choose(point) if self.is_swept else 0
         place, self._met = self._met, self._met + 1
         if self._is_first:
-            self._due[point.kind] += len(point.options) - 1
+            self._points.append(Point(point.kind, point.options))
         if place != self._place:
             return 0
-        self._options, self._kind = len(point.options), point.kind
-        return 1 + int(self._draw * (self._options - 1)) if self.is_swept else self._option
+        self._kind = point.kind
+        if not self.is_swept:
+            self.tries = place, self._points[place].options[self._option]
+        count = len(point.options)
+        return 1 + int(self._draw * (count - 1)) if self.is_swept else min(self._option, count - 1)
 
     def end(self, outcome: Outcome) -> None:
-        if self.is_swept:
-            self._inner.end(outcome)
-            return
-        self._points = max(self._points, self._met)
         if self._is_first:
-            self._is_first, self._place = False, self._met
-        elif self._kind:
-            self._done[self._kind] += 1
-        if self._option + 1 < self._options:
-            self._option += 1
+            self._is_first = False
+            self._due.update({each.kind: 0 for each in self._points})
+            for each in self._points:
+                self._due[each.kind] += len(each.options) - 1
+            self._order = _order(self._points)[: self._most][::-1]
+        elif self.is_swept:
+            self._inner.end(outcome)
         else:
-            self._place, self._option = self._place - 1, 1
-        self.is_swept = self._place < 0
+            self._order.pop()
+            self.swept += 1
+            if self._kind:
+                self._done[self._kind] += 1
 
     @property
     def tried(self) -> tuple[Tried, ...]:
@@ -93,3 +118,24 @@ class Sweep(Strategy):
         if is_all:
             return f"every single fault and stale read of the default schedule was tried ({done}){more}"
         return f"{done} of {due} single faults and stale reads of the default schedule were tried{more}"
+
+
+def _order(points: list[Point]) -> list[tuple[int, int]]:
+    """Return the place of each point with each option but the first, those to be tried first at the beginning.
+
+    The last op of each line of code comes first, the last of these lines before all.  Then come the ops before these.
+    """
+    later: Counter[Hashable] = Counter()
+    found = []
+    for place, point in reversed([*enumerate(points)]):
+        line = _line(point.options[0])
+        found += [(later[line], -place, option) for option in range(1, len(point.options))]
+        later[line] += 1
+    return [(-place, option) for _, place, option in sorted(found)]
+
+
+def _line(op: Op) -> Hashable:
+    """Return what ops of one line of code have in common: their stack, else the names that they are about."""
+    if op.stack:
+        return op.call, tuple((frame.file, frame.line) for frame in op.stack)
+    return op.call, tuple(_NUMBER.sub("#", place.path) for place in op.places)

@@ -16,7 +16,7 @@ import signal
 import stat
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from racecheck.kernel import libc, proc, syscalls
@@ -46,7 +46,8 @@ class Answer:
     ``size`` and ``digest`` are of the bytes that moved (for a listing, ``size`` counts its entries but the dots), and
     ``text`` is what they are, if that is short and printable.
     ``carry_on``: the kernel is to do it; then the result is not known.  ``is_unseen``: what is done with the descriptor
-    that was ``opened`` does not matter.
+    that was ``opened`` does not matter.  ``end`` is where in its file a write ended that named no offset,
+    -1 for any other.
     """
 
     value: int = 0
@@ -58,6 +59,7 @@ class Answer:
     close_on_exec: bool = False
     carry_on: bool = False
     is_unseen: bool = False
+    end: int = -1
 
 
 CARRY_ON = Answer(carry_on=True)
@@ -358,7 +360,12 @@ def _write(request: Request) -> Answer:
                 done = os.write(file.descriptor, buffer)
         return _or_fault(data[:done], length)
 
-    return _transfer(request, move)
+    answer = _transfer(request, move)
+    if answer.errno or request.op.args.get("offset", -1) >= 0:
+        return answer
+    with suppress(OSError):  # a pipe has no offset
+        return replace(answer, end=os.lseek(request.file.descriptor, 0, os.SEEK_CUR))
+    return answer
 
 
 def _read(request: Request) -> Answer:

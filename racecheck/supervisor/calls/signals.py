@@ -14,6 +14,7 @@ from pathlib import Path
 from racecheck.kernel import proc
 from racecheck.supervisor.threads.tasks import Rank, Request
 
+KILLS = "a rank sends a signal to another process: that ends at once, if it does"
 LEAVES = "a signal to a process outside of the run, which is refused (EPERM)"
 _ZYGOTE = 2
 """How far it is from this process: the guardian is between them."""

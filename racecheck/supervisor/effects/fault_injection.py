@@ -124,6 +124,11 @@ class Injector:
         self._grace.append((self._state.time.elapsed + round(fault.amount * _SECOND), task.rank))
         return False
 
+    @property
+    def has_pending(self) -> bool:
+        """Return whether a rank is yet to be killed."""
+        return bool(self._grace)
+
     def expire(self, soonest: float) -> bool:
         """Kill the first rank whose time is over before ``soonest``, when another goes on (nanoseconds, virtual).
 

@@ -143,6 +143,11 @@ class Timers:
             self._armed[key] = replace(timer, until=self._state.time.elapsed + timer.until)
             self._state.ledger.untried(_UNTRIED)
 
+    @property
+    def are_armed(self) -> bool:
+        """Return whether a timer is yet to run out."""
+        return bool(self._armed)
+
     def act(self, soonest: float) -> bool:
         """Send the next signal if it is due before ``soonest``, when another thread continues (nanoseconds, virtual).
 

@@ -177,6 +177,12 @@ class Descriptors:
         dropped = (self.drop(number) for number in tuple(self._table))
         return [file for file in dropped if file is not None]
 
+    def inherit(self, parent: Descriptors) -> None:
+        """Take over what a process that has just been forked shares with its parent: each keeps the file open."""
+        for number, file in [*parent._table.items()]:
+            if self.where(number) is not None and self._files.same(self._pid, number) is file:
+                self.set(number, file)
+
     def look_up(self, number: int) -> OpenFile | None:
         """Return the watched file that a descriptor refers to; None if it refers to something else.
 

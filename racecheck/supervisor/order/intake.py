@@ -160,6 +160,7 @@ class Intake:
     def _tell_time(self, task: Task, row: Call, notification: Notification) -> None:
         assert task.rank.listener is not None
         self.asked += 1
+        self._state.livelock.reset()
         try:
             value = self._state.time.answer(task, row, notification.arguments)
         except OSError:
@@ -229,8 +230,12 @@ class Intake:
         task.announcement = announcement(rank, notification)
         task.started = task.fresh = True
         message = task.announcement.message
+        if message["is"] == "sleeps":
+            self._state.livelock.look(task.name, message["state"])
+            reply(task)
+            return
         if message["is"] in _LOOKS:
-            _LOOKS[message["is"]](self._state, message)
+            _LOOKS[message["is"]](self._state, rank, message)
             reply(task)
             return
         if message["is"] == "parent":
@@ -248,45 +253,49 @@ class Intake:
         task.leaves &= message["is"] != "left"
 
 
-def _look_at_collective(state: State, message: dict[str, Any]) -> None:
-    del message
+def _look_at_collective(state: State, rank: Rank, message: dict[str, Any]) -> None:
+    del rank, message
     state.ledger.untried("other answers about a collective that a rank does not wait for")
 
 
-def _look_at_directory(state: State, message: dict[str, Any]) -> None:
-    del message
+def _look_at_directory(state: State, rank: Rank, message: dict[str, Any]) -> None:
+    del rank, message
     state.ledger.untried("other sizes or link counts of a directory")
 
 
-def _look_at_last_read(state: State, message: dict[str, Any]) -> None:
-    del message
+def _look_at_last_read(state: State, rank: Rank, message: dict[str, Any]) -> None:
+    del rank, message
     state.ledger.untried("other access times of a file")
 
 
-def _look_at_process(state: State, message: dict[str, Any]) -> None:
-    del message
+def _look_at_process(state: State, rank: Rank, message: dict[str, Any]) -> None:
+    del rank, message
     state.ledger.untried("other answers about whether a process has ended")
 
 
-def _look_at_clock(state: State, message: dict[str, Any]) -> None:
-    del message
+def _look_at_clock(state: State, rank: Rank, message: dict[str, Any]) -> None:
     state.ledger.note(CLOCKS)
+    state.livelock.reset()
+    if message["of_day"]:
+        state.times.setdefault(rank.number, state.time.now + state.time.ahead[rank.number])
 
 
-def _note(state: State, message: dict[str, Any]) -> None:
+def _note(state: State, rank: Rank, message: dict[str, Any]) -> None:
+    del rank
     state.ledger.note(message["text"])
 
 
-def _refuse(state: State, message: dict[str, Any]) -> None:
-    del state
+def _refuse(state: State, rank: Rank, message: dict[str, Any]) -> None:
+    del state, rank
     raise UsageError(message["text"])
 
 
-def _look_at_time(state: State, message: dict[str, Any]) -> None:
+def _look_at_time(state: State, rank: Rank, message: dict[str, Any]) -> None:
+    del rank
     state.look(message["nanoseconds"])
 
 
-_LOOKS: Mapping[str, Callable[[State, dict[str, Any]], None]] = {
+_LOOKS: Mapping[str, Callable[[State, Rank, dict[str, Any]], None]] = {
     "looks at collective": _look_at_collective,
     "looks at clock": _look_at_clock,
     "looks at directory": _look_at_directory,
@@ -314,8 +323,12 @@ def _share(task: Task, message: dict[str, Any]) -> None:
 
 
 def _make_group(task: Task, message: dict[str, Any]) -> None:
-    """Note that a thread begins or ends to make a process group: gloo binds and connects, with retries."""
+    """Note that a thread begins or ends to make a process group: gloo binds and connects, with retries.
+
+    A group that is made again, after its end, has the same name.
+    """
     task.makes_group = message["begins"]
+    task.rank.left.pop(message["group"], None)
 
 
 def _limit(task: Task, message: dict[str, Any]) -> None:

@@ -400,6 +400,6 @@ def _sleeps_for_a_time(pid: int, tid: int) -> bool:
 
 
 def _ticks(pid: int, tid: int) -> bool:
-    """Return whether a thread looks around several times a second, as gloo's loop does."""
+    """Return whether a thread looks around several times a second, as gloo's loop does, or does so at this moment."""
     call = proc.stopped_call(pid, tid)
-    return call is not None and call[0] == _EPOLL_WAIT and 0 < call[1][3] <= _TICK
+    return call is None or (call[0] == _EPOLL_WAIT and 0 < call[1][3] <= _TICK)

@@ -15,6 +15,7 @@ from racecheck.kernel.seccomp import ANNOUNCE, Listener, Notification
 from racecheck.model.errors import CannotRun
 from racecheck.model.nouns import World
 from racecheck.processes import disk
+from racecheck.processes.epoch import CLOCK
 from racecheck.processes.ranks.agent import Job
 from racecheck.processes.session import Session
 from racecheck.processes.trees import wipe
@@ -50,14 +51,19 @@ class Crew(Members):
         number = session.next_world()
         output = session.slot.output / str(number)
         clock = output / "clock"
-        clock.write_bytes(bytes(8))
+        clock.write_bytes(bytes(CLOCK))
         with clock.open("r+b") as file:
-            self.clock = mmap.mmap(file.fileno(), 8)
+            self.clock = mmap.mmap(file.fileno(), CLOCK)
         files = OpenFiles(Watched({**roots, job.scratch: "TMPDIR"}))
         self.poll = select.epoll()
         self._session = session
         pairs = [socket.socketpair() for _ in range(job.ranks)]
-        super().__init__(number, [Rank(each, ours, files) for each, (ours, _) in enumerate(pairs)], files, output)
+        super().__init__(
+            number,
+            [Rank(each, ours, files, is_program=job.program) for each, (ours, _) in enumerate(pairs)],
+            files,
+            output,
+        )
         if len(roots) > 1:
             for rank in self.ranks:
                 rank.mount = Mount(job.watched, str(disks[world.node(rank.number)]))

@@ -77,16 +77,16 @@ def conclude(state: State, why: str) -> tuple[RankResult, ...]:
     return tuple(results)
 
 
-def _without_cause(state: State, rank: int, echo: Raised) -> RankResult:
+def _without_cause(state: State, rank: int, echo: Raised) -> Raised:
     """Return a rank whose connection was closed, though none has failed: its peer has ended, and will not come.
 
-    In gloo a broadcast's root may run into that; elsewhere it waits until the collective times out.
+    If the code that handles that error has raised another one, that is a failure of its own.
     """
     instance = state.collectives.unfinished(rank)
-    if instance is None:
+    if instance is None or "RuntimeError" not in {echo.type, *echo.bases}:
         return replace(echo, echo=False)
     missing = ", ".join(_missing(state.ranks[each]) for each in instance.missing)
-    return Stopped("collective", f"waits in {instance} for {missing}", instance.stacks.get(rank, ()))
+    return replace(echo, echo=False, lacks=f"{instance} lacks {missing}")
 
 
 def _stop(state: State, rank: Rank, why: str, *, failed: bool) -> Stopped:
@@ -101,6 +101,10 @@ def _stop(state: State, rank: Rank, why: str, *, failed: bool) -> Stopped:
     for task in locked:
         if task.request is not None and not bookkeeping.is_enabled(task.request, state.locks):
             return Stopped("lock", f"waits for the lock on {task.request.op.path}", stack_now(rank))
+    if state.is_livelocked and not why:
+        said = state.livelock.said(rank.number)
+        does = f"repeats {said}" if said else "sleeps again and again"
+        return Stopped("echo" if failed else "asleep", f"{does}, and nothing can change that", stack_now(rank))
     if why or state.mismatch:
         return Stopped("running" if why else "echo", why or "the run was stopped", stack_now(rank))
     return Stopped("echo" if failed else "asleep", "sleeps and nothing can wake it", stack_now(rank))

@@ -20,6 +20,7 @@ from racecheck.supervisor.run.unseen import Unseen
 from racecheck.supervisor.threads.collectives import Collectives
 from racecheck.supervisor.threads.coverage import Ledger
 from racecheck.supervisor.threads.decoder import Decoder
+from racecheck.supervisor.threads.livelock import Livelock
 from racecheck.supervisor.threads.tasks import Rank, Task
 from racecheck.supervisor.threads.virtual_time import VirtualTime
 
@@ -32,7 +33,7 @@ class State:
     ``stacks`` says whether ops carry the stack that made them.  ``cause`` is the clock of the last op that was chosen:
     until the next one is, that op is the cause of all that happens.  ``cut`` are the ops of threads that ended with
     their process, each with the index of the event that ended it.  ``shown`` says of each time of a file, in
-    nanoseconds since the run began, which ops showed it; ``looked`` and ``lookers`` are as in an outcome.
+    nanoseconds since the run began, which ops showed it; ``looked``, ``lookers`` and ``times`` are as in an outcome.
     ``parent`` is the rank that starts the others, if one does, and knows of the ends of those that it was ``told``.
     """
 
@@ -59,6 +60,9 @@ class State:
     cut: list[tuple[int, Op]] = field(default_factory=list)
     looked: set[int] = field(default_factory=set)
     lookers: set[str] = field(default_factory=set)
+    times: dict[int, int] = field(default_factory=dict)
+    livelock: Livelock = field(init=False)
+    is_livelocked: bool = False
     parent: Rank | None = None
     told: set[int] = field(default_factory=set)
     shown: defaultdict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -68,6 +72,7 @@ class State:
     def __post_init__(self) -> None:
         self.identities.meet(self.crew.files.watched.roots)
         self.channels = Channels(self.ledger, self.ranks)
+        self.livelock = Livelock(self.time)
         self.unseen = Unseen(self.ledger, self.crew.files.watched, self.world)
 
     def show(self, times: Iterable[int], op: Op, *, all_seen: bool) -> None:

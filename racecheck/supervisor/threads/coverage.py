@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import stat
-from collections import Counter, defaultdict
+from collections import Counter
 
 from racecheck.model.errors import CannotRun
 from racecheck.model.nouns import Coverage
 from racecheck.supervisor.files.open_files import OpenFile
 from racecheck.supervisor.files.paths import kind_of
+from racecheck.supervisor.threads.outside import Outside
 from racecheck.supervisor.threads.tasks import Request
 
 _CHANGES_EXISTING = frozenset({"rmdir", "unlink", "rename", "truncate", "chmod", "chown", "setxattr", "removexattr"})
 _MAKES_NEW = frozenset({"mkdir", "mknod", "link", "symlink"})
+_NAMES_EXISTING = frozenset({"rmdir", "unlink", "rename"})
 _ALLOWED = ("/proc/", "/sys/")
 """What is not storage: settings of the kernel."""
 _MEMORY = tuple(f"/dev/shm/{each}" for each in ("sem.", "torch_", "psm_", "pym-"))  # noqa: S108  (compared with, never opened)
@@ -26,7 +29,8 @@ LOCKED = "a lock on a file outside the watched directory that several ranks use"
 PIPED = "messages through a FIFO"
 SENT = "messages over the program's own sockets"
 OTHERS = "what the kernel tells a rank about other processes"
-_ALLOWED_PARTS = ("__pycache__",)
+_COMPILED = re.compile(r"/__pycache__(/[^/]+\.pyc(\.\d+)?)?$")
+"""What Python itself writes: each rank would write the same."""
 SUBMITTED = "asynchronous I/O on a watched file"
 _NOT_MODELLED = {
     "watch": "an inotify watch on a watched file: its events are not controlled",
@@ -49,7 +53,7 @@ class Ledger:
         self._untried: Counter[str] = Counter()
         self._notes: Counter[str] = Counter()
         self._outside: dict[str, set[str]] = {}
-        self._users: defaultdict[tuple[str, bool], set[int]] = defaultdict(set)
+        self._others, self._pipes = Outside(), Outside()
 
     def hole(self, what: str) -> None:
         """Note something that makes a PASS impossible."""
@@ -108,19 +112,18 @@ class Ledger:
                 continue
             if writes and not located.path.startswith(_MEMORY):
                 self._outside.setdefault(located.path, set()).add(f"rank {request.task.rank.number} {family}")
-            self._share(located.path, request.task.rank.number, writes=writes)
+            self._share(located.path, request, exists=exists, writes=writes)
 
     def _pipe(self, path: str, rank: int) -> None:
-        users = self._users[path, True]
-        users.add(rank)
-        if len(users) > 1:
+        if self._pipes.meets(path, rank, writes=True, names=False):
             self.untried(PIPED)
 
-    def _share(self, path: str, rank: int, *, writes: bool) -> None:
+    def _share(self, path: str, request: Request, *, exists: bool, writes: bool) -> None:
         """Check whether a rank uses outside what another one changes there."""
-        self._users[path, writes].add(rank)
-        writers, others = self._users[path, True], self._users[path, True] | self._users[path, False]
-        if writers and len(others) > 1:
+        family, makes = request.op.call, "O_CREAT" in request.flags or request.call.name == "creat"
+        names = exists if family in _NAMES_EXISTING else not exists and (family in _MAKES_NEW or makes)
+        names |= family == "rename"  # its new name, too
+        if self._others.meets(path, request.task.rank.number, writes=writes, names=names):
             is_memory = path.startswith(_MEMORY)
             what = (
                 MEMORY if is_memory else f"ops of several ranks on {self._shown(path)}, outside the watched directory"
@@ -128,8 +131,7 @@ class Ledger:
             self.untried(what)
 
     def _is_allowed(self, path: str) -> bool:
-        parts = path.split("/")
-        return path.startswith((*_ALLOWED, self._own)) or any(each in parts for each in _ALLOWED_PARTS)
+        return path.startswith((*_ALLOWED, self._own)) or bool(_COMPILED.search(path))
 
     def outside(self) -> dict[str, str]:
         """Return which ranks wrote what; paths beside the watched directory are relative to it, since it moves."""

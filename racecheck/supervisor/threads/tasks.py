@@ -254,6 +254,8 @@ class Rank:
     ``gil``: the threads that are stopped before they wait for the GIL, with their waits.
     ``credentials`` are those that it had before the first call that changes some; empty without such a call.
     ``leaving``: its main process has been told to end.  ``kills``: one of its processes has just sent or got a signal.
+    ``is_program``: it runs a program, not a function: what ends with status 0 has not failed, whatever ended it.
+    ``left`` are the process groups that it has shut down, with its clock then.
     ``status`` and ``clock`` are its exit status (negative for a signal) and its main thread's clock when it has ended.
     """
 
@@ -284,6 +286,8 @@ class Rank:
     credentials: tuple[str, ...] = ()
     names: Names = field(default_factory=Names)
     replaced: bool = False
+    is_program: bool = False
+    left: dict[str, Clock] = field(default_factory=dict)
     status: int = 0
     clock: Clock = field(default_factory=dict)
     result: RankResult | None = None
@@ -300,9 +304,15 @@ class Rank:
 
     def process(self, tid: int) -> Process:
         """Return the process that a thread belongs to."""
-        pid = tid if tid == self.pid or tid in self.processes else int(proc.status(tid).get("Tgid", tid))
+        pid, parent = tid, 0
+        if tid != self.pid and tid not in self.processes:
+            status = proc.status(tid)
+            pid, parent = int(status.get("Tgid", tid)), int(status.get("PPid", 0))
         if pid not in self.processes:
-            self.processes[pid] = Process(self, pid, Memory(pid), Descriptors(pid, self.files))
+            descriptors = Descriptors(pid, self.files)
+            if parent in self.processes:
+                descriptors.inherit(self.processes[parent].descriptors)
+            self.processes[pid] = Process(self, pid, Memory(pid), descriptors)
         return self.processes[pid]
 
     def number_of(self, process: Process) -> int:
@@ -421,7 +431,9 @@ class Rank:
     def end(self, status: int) -> None:
         """Note the end of the process.  What it reported before decides, unless its end says otherwise."""
         self.gone, self.running, self.status = True, False, status
-        if self.result is None or (isinstance(self.result, Returned) and status != 0):
+        if self.result is None and self.is_program and status == 0:
+            self.result = Returned()
+        elif self.result is None or (isinstance(self.result, Returned) and status != 0):
             self.result = Died(status=max(status, 0), signal=signal_name(-status) if status < 0 else "")
 
     def lines(self) -> Iterator[bytes]:

@@ -54,6 +54,10 @@ class VirtualTime:
         self.elapsed = max(self.elapsed, until) + TICK
         self.page[:8] = self.elapsed.to_bytes(8, "little")
 
+    def watch_closely(self, *, is_on: bool) -> None:
+        """Have ranks announce each look at a clock, and their state whenever they sleep."""
+        self.page[8] = is_on
+
     @property
     def now(self) -> int:
         """Return the time of day of the storage, in nanoseconds."""

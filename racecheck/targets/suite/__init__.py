@@ -16,10 +16,21 @@
 from __future__ import annotations
 
 from racecheck.targets.suite.check_scenario import applicable, reason_against, scenario
-from racecheck.targets.suite.checks import CHECKS, Check
+from racecheck.targets.suite.checks import CHECKS, TRIAL, Check
 from racecheck.targets.suite.protocol import Checkpointer, Handle, State
 
-__all__ = ["CHECKS", "NAMES", "Check", "Checkpointer", "Handle", "State", "applicable", "reason_against", "scenario"]
+__all__ = [
+    "CHECKS",
+    "NAMES",
+    "TRIAL",
+    "Check",
+    "Checkpointer",
+    "Handle",
+    "State",
+    "applicable",
+    "reason_against",
+    "scenario",
+]
 
 NAMES = {
     "torch-in-place": "racecheck.targets.adapters.torch_save:InPlace",

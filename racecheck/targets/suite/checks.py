@@ -21,6 +21,7 @@ from racecheck.invariants import (
     old_survives,
     snapshot_isolation,
 )
+from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Invariant
 from racecheck.targets.suite.driver import Driver
 from racecheck.targets.suite.load_invariants import newest_loads, same_start
@@ -28,8 +29,10 @@ from racecheck.targets.suite.load_invariants import newest_loads, same_start
 SHARED = "shared"
 OTHER_STORAGES = ("nfs", "node-local", "incoherent-fuse", "object(mountpoint-s3)", "object(gcsfuse)")
 
-_CHANGES = "open|write|mkdir|rename|unlink|rmdir|fsync|truncate|link|symlink"
+_CHANGES = "open|write|copy|allocate|mkdir|rename|unlink|rmdir|fsync|truncate|link|symlink"
 """The calls of a save that change something."""
+_NEEDS_ROOM = "open|write|copy|allocate|mkdir|rename|link|symlink|fsync"
+"""The calls for which the manual pages name ENOSPC."""
 LATER = 100
 """The step that a recovery saves, to show that it can."""
 
@@ -47,7 +50,8 @@ class Check:
 
     ``about`` says what happens, in a few words.  ``needs`` is an optional method that the checkpointer must have.
     ``steps`` is how many it saves: of what it finds, a search makes that fewer.  ``recovering`` is the size of the
-    recovery's world: a number, or -1 for as many ranks as saved.
+    recovery's world: a number, or -1 for as many ranks as saved.  ``quick``: a pull request waits for it.
+    ``when`` says when what it finds happens, as the end of a sentence.
     """
 
     name: str
@@ -60,6 +64,13 @@ class Check:
     steps: int = 2
     recovering: int = -1
     storage: str = SHARED
+    quick: bool = False
+    when: str = ""
+
+    @property
+    def saves(self) -> int:
+        """How many saves the run makes."""
+        return self.steps + 2 * (self.run is _again)
 
 
 def _resume(job: Driver) -> int:
@@ -86,6 +97,14 @@ def _resume_and_overwrite(job: Driver) -> int:
         job.train()
         job.load()
     return first
+
+
+def _resume_and_compare(job: Driver) -> int:
+    """Where nobody else saves, ``latest`` says what ``load`` loads."""
+    said, step = job.latest(), job.load()
+    if said is not None and said != step:
+        raise UsageError(f"{job.name}.latest returned {said}, and then load loaded step {step}: they must agree")
+    return step
 
 
 def _save(job: Driver) -> None:
@@ -158,43 +177,61 @@ _KILLED = (*_SURVIVES, liveness)
 _ASYNC = (*_SOUND, snapshot_isolation)
 
 _ON_SHARED = (
+    Check(
+        "load-behind", "four saves, each loaded by every rank while another rank may be in the next save and delete it",
+        _and_load_at_once, _resume, (*_SOUND, no_torn_files, monotonic_step), steps=4, quick=True,
+        when="if a rank loads while another one saves",
+    ),
+    _faulty("kill", "the whole job is killed before each op that changes files", _KILLED,
+            f"kill-job on {_CHANGES} nth=each", quick=True,
+          when="if the job is killed"),
+    Check("power-loss", "power loss at each moment of three saves", _and_train, _resume, _SURVIVES,
+          {"faults": ("crash",)}, steps=3, recovering=1, quick=True,
+          when="if the power fails"),
+    _faulty("carry-on", "ENOSPC at each op that needs space; the job catches the error and continues training", _HONEST,
+            f"ENOSPC on {_NEEDS_ROOM} nth=each", run=_carry_on, steps=3, quick=True,
+          when="if the disk is full and the job continues"),
+    _faulty("kill-overwrite", "the job is killed while a step is saved again", _KILLED,
+            f"kill-job on {_CHANGES} nth=each", run=_again, quick=True,
+          when="if the job is killed while a step is saved again"),
     Check("save", "one save; every rank exits as soon as it returns", _save, _resume,
-          (*_SOUND, no_torn_files), steps=1),
+          (*_SOUND, no_torn_files), steps=1, quick=True),
     Check("saves", "four saves in a row", _in_a_row, _resume,
           (*_SURVIVES, no_torn_files), steps=4),
     Check(
         "load", "three saves, each loaded immediately by every rank", _and_load, _resume,
         (*_SOUND, no_torn_files, monotonic_step), steps=3,
+        when="if it is loaded at once",
     ),
-    Check(
-        "load-behind", "four saves, each loaded by every rank while another rank may be in the next save and delete it",
-        _and_load_at_once, _resume, (*_SOUND, no_torn_files, monotonic_step), steps=4,
-    ),
-    _faulty("kill", "the whole job is killed before each op that changes files", _KILLED,
-            f"kill-job on {_CHANGES} nth=each"),
-    Check("power-loss", "power loss at each moment of three saves", _and_train, _resume, _SURVIVES,
-          {"faults": ("crash",)}, steps=3, recovering=1),
-    _faulty("kill-rank", "one rank is killed before each op that changes files", _KILLED,
-            f"kill on {_CHANGES} nth=each"),
-    _faulty("error", "EIO on one rank, at each op", _HONEST, "EIO on any nth=each"),
-    _faulty("no-space", "ENOSPC at each op that needs space", _HONEST, "ENOSPC on open|write|mkdir|fsync nth=each"),
-    _faulty("carry-on", "ENOSPC at each op that needs space; the job catches the error and continues training", _HONEST,
-            "ENOSPC on open|write|mkdir|fsync nth=each", run=_carry_on, steps=3),
-    Check("overwrite", "a step is saved again", _again, _resume, (*_SURVIVES, no_torn_files)),
-    _faulty("kill-overwrite", "the job is killed while a step is saved again", _KILLED,
-            f"kill-job on {_CHANGES} nth=each", run=_again),
-    Check("async", "two asynchronous saves, while the weights change", _async, _resume, _ASYNC, needs="save_async"),
-    Check("async-overlap", "the second asynchronous save starts while the first is running", _async_overlapping,
-          _resume, _ASYNC, needs="save_async"),
-    _faulty("async-kill", "the job is killed during asynchronous saves", _KILLED,
-            f"kill-job on {_CHANGES} nth=each", run=_async, needs="save_async"),
-    _faulty("async-error", "ENOSPC in asynchronous saves, at each op that needs space", (*_HONEST, snapshot_isolation),
-            "ENOSPC on open|write|mkdir|fsync nth=each", run=_async, needs="save_async"),
-    Check("slow", "one op takes a minute, each in turn", _save, _resume, (*_SURVIVES, no_torn_files),
-          {"faults": (f"slow on {_CHANGES} seconds=60 nth=each",)}),
+    Check("overwrite", "a step is saved again", _again, _resume, (*_SURVIVES, no_torn_files), quick=True,
+          when="if a step is saved again"),
     Check("shrink", "saved by four ranks, loaded by two, which save that step again (if promised) and then another",
-          _save, _resume_and_overwrite, _SOUND, {"ranks": 4}, recovering=2),
-    Check("grow", "saved by two ranks, loaded by four", _save, _resume, _SOUND, {"ranks": 2}, recovering=4),
+          _save, _resume_and_overwrite, _SOUND, {"ranks": 4}, recovering=2, quick=True,
+          when="if fewer ranks continue"),
+    Check("grow", "saved by two ranks, loaded by four", _save, _resume, _SOUND, {"ranks": 2}, recovering=4,
+          when="if more ranks continue"),
+    _faulty("error", "EIO on one rank, at each op", _HONEST, "EIO on any nth=each", quick=True,
+          when="if a call fails with EIO"),
+    _faulty("kill-rank", "one rank is killed before each op that changes files", _KILLED,
+            f"kill on {_CHANGES} nth=each",
+          when="if a rank is killed"),
+    _faulty("no-space", "ENOSPC at each op that needs space", _HONEST, f"ENOSPC on {_NEEDS_ROOM} nth=each",
+          when="if the disk is full"),
+    Check("slow", "one op takes a minute, each in turn", _save, _resume, (*_SURVIVES, no_torn_files),
+          {"faults": (f"slow on {_CHANGES} seconds=60 nth=each",)},
+          when="if a call takes a minute"),
+    Check("async", "two asynchronous saves, while the weights change", _async, _resume, _ASYNC, needs="save_async",
+          quick=True,
+          when="if weights change during an asynchronous save"),
+    Check("async-overlap", "the second asynchronous save starts while the first is running", _async_overlapping,
+          _resume, _ASYNC, needs="save_async",
+          when="if two asynchronous saves overlap"),
+    _faulty("async-kill", "the job is killed during asynchronous saves", _KILLED,
+            f"kill-job on {_CHANGES} nth=each", run=_async, needs="save_async", quick=True,
+          when="if the job is killed during an asynchronous save"),
+    _faulty("async-error", "ENOSPC in asynchronous saves, at each op that needs space", (*_HONEST, snapshot_isolation),
+            f"ENOSPC on {_NEEDS_ROOM} nth=each", run=_async, needs="save_async",
+          when="if the disk is full during an asynchronous save"),
 )  # fmt: skip
 
 
@@ -202,9 +239,10 @@ def _elsewhere(storage: str) -> tuple[Check, ...]:
     world = {"storage": storage, "nodes": 2}
     return (
         Check(f"saves@{storage}", f"two saves on {storage}, a node for each rank", _save, _resume, _SURVIVES,
-              world, storage=storage),
+              world, storage=storage, quick=storage == "nfs", when=f"on {storage}"),
         Check(f"load@{storage}", f"three saves on {storage}, each loaded at once by every rank", _and_load, _resume,
-              (*_SOUND, monotonic_step), world, steps=3, storage=storage),
+              (*_SOUND, monotonic_step), world, steps=3, storage=storage, quick=storage == "node-local",
+              when=f"on {storage}"),
     )  # fmt: skip
 
 
@@ -212,13 +250,15 @@ def _without_power(storage: str) -> Check:
     return Check(
         f"power-loss@{storage}", f"power loss of all ranks' machines at each moment of three saves on {storage}",
         _and_train, _resume, _SURVIVES, {"storage": storage, "nodes": 2, "faults": ("crash",)}, steps=3, recovering=1,
-        storage=storage,
+        storage=storage, when=f"if the power fails, on {storage}",
     )  # fmt: skip
 
 
 _SERVED = [each for each in OTHER_STORAGES if each == "nfs" or each.startswith("object")]
 """Storages that survive when the machines of the job do not."""
 
+TRIAL = Check("trial", "one rank saves twice and loads", _save, _resume_and_compare, (), {"ranks": 1})
+"""Before all checks: a checkpointer that fails here needs no check."""
 CHECKS: Mapping[str, Check] = {
     each.name: each
     for each in (
@@ -227,4 +267,4 @@ CHECKS: Mapping[str, Check] = {
         *map(_without_power, _SERVED),
     )
 }
-"""All checks by name, the most likely to fail first."""
+"""All checks by name, the most telling first."""

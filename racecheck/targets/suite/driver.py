@@ -12,13 +12,15 @@ from racecheck.targets.suite.protocol import Handle, layout_of, not_for, parts_o
 class Driver:
     """A rank of a job with a checkpointer of its own; the watched directory is the root of its checkpoints.
 
-    ``may_overwrite``: the checkpointer promises that a step can be saved again.
+    ``job`` tells the restart of a job from the first start.  ``name`` is the class's; ``may_overwrite``: the
+    checkpointer promises that a step can be saved again.
     """
 
-    def __init__(self, rank: Rank, kind: type) -> None:
+    def __init__(self, rank: Rank, kind: type, job: int = 0) -> None:
         self.rank, self.root = rank, rank.path
+        self._job, self._saves = job, 0
         self._parts, self._sharded = parts_of(kind), layout_of(kind) == "sharded"
-        self._name, self.may_overwrite = kind.__name__, "overwrite" not in not_for(kind)
+        self.name, self.may_overwrite = kind.__name__, "overwrite" not in not_for(kind)
         from racecheck.targets.suite import state
 
         self._states = state
@@ -46,7 +48,7 @@ class Driver:
         state = self._begin(step)
         handle = self._saver.save_async(state, self.root, step)
         if not callable(getattr(handle, "result", None)):
-            raise UsageError(f"{self._name}.save_async returned {handle!r}: it must return an object with result()")
+            raise UsageError(f"{self.name}.save_async returned {handle!r}: it must return an object with result()")
         self._states.train(state)
         return step, handle
 
@@ -56,27 +58,32 @@ class Driver:
         handle.result()
         self.rank.acked(step=step)
 
+    def latest(self) -> int | None:
+        """Return the step that would be loaded, None if there is none."""
+        step = self._saver.latest(self.root)
+        if step is not None and not isinstance(step, int):
+            raise UsageError(f"{self.name}.latest returned {step!r}: it must return a step or None")
+        return step
+
     def load(self) -> int:
         """Load the newest checkpoint, if there is one; returns its step, 0 for none."""
-        step = self._saver.latest(self.root)
-        if step is None:
+        if self.latest() is None:
             return 0
-        if not isinstance(step, int):
-            raise UsageError(f"{self._name}.latest returned {step!r}: it must return a step or None")
         wanted = self._placed(self._states.empty(self._parts))
         loaded = self._saver.load(self.root, wanted)
         if not isinstance(loaded, tuple) or len(loaded) != 2 or not isinstance(loaded[1], int):
             gave = type(loaded).__name__
             if isinstance(loaded, tuple):
                 gave = f"({', '.join(type(each).__name__ for each in loaded)})"
-            raise UsageError(f"{self._name}.load returned {gave}: it must return (state, step), step an int")
+            raise UsageError(f"{self.name}.load returned {gave}: it must return (state, step), step an int")
         state, step = loaded[0], int(loaded[1])
         self._check_shapes(state, wanted)
         self.rank.loaded(state, step=step)
         return step
 
     def _begin(self, step: int) -> Any:
-        whole = self._states.made(step, self._parts)
+        self._saves += 1
+        whole = self._states.made(step, f"{self._job}:{self._saves}", self._parts)
         self.rank.saved(whole, step=step)
         return self._placed(whole)
 
@@ -89,9 +96,9 @@ class Driver:
         missing, more = sorted(due.keys() - found.keys()), sorted(found.keys() - due.keys())
         if missing or more:
             what = f"has no {missing[0]}" if missing else f"has {more[0]}, which was never saved"
-            raise UsageError(f"the state returned by {self._name}.load {what}")
+            raise UsageError(f"the state returned by {self.name}.load {what}")
         for key, tensor in found.items():
             shape = getattr(tensor, "shape", None)
             if shape != due[key].shape:
                 was = tuple(shape) if shape is not None else type(tensor).__name__
-                raise UsageError(f"{self._name}.load returned {key} as {was}; it was saved as {tuple(due[key].shape)}")
+                raise UsageError(f"{self.name}.load returned {key} as {was}; it was saved as {tuple(due[key].shape)}")

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from racecheck.invariants import judges_crashes
 from racecheck.invariants.saves import saves
 from racecheck.invariants.staleness import begins
-from racecheck.model.nouns import Outcome, Returned, Violation
+from racecheck.invariants.weights import saves_of_load
+from racecheck.model.nouns import Outcome, Returned, Violation, Weights
 
 
 @judges_crashes
@@ -29,7 +30,7 @@ def same_start(outcome: Outcome) -> Iterator[Violation]:
 def newest_loads(outcome: Outcome) -> Iterator[Violation]:
     """A load that begins when the save of a step has returned on all ranks returns that step, or a later one.
 
-    The run is judged, and its recovery, each for itself.
+    If a step was saved again, it returns what was saved last.  The run is judged, and its recovery.
     """
     for world, where in ((outcome, ""), (outcome.recovery, " (in the recovery)")):
         if world is None:
@@ -38,6 +39,27 @@ def newest_loads(outcome: Outcome) -> Iterator[Violation]:
         for load in (each for each in world.weights if each.kind == "loaded" and each.step >= 0):
             begun = begins(world, load)
             due = max((save.step for save in every if save.since <= begun), default=load.step)
+            text = ""
             if load.step < due:
-                text = f"all ranks had saved step {due}, but then rank {load.rank} loaded step {load.step}{where}"
-                yield Violation("newest-loads", text, (load.rank,), () if where else (begun,))
+                text = f"all ranks had saved step {due}, but then rank {load.rank} loaded step {load.step}"
+            elif _is_stale(outcome, world, load, begun):
+                text = (
+                    f"all ranks had saved step {load.step} again, but then rank {load.rank} loaded what it was before"
+                )
+            if text:
+                yield Violation("newest-loads", f"{text}{where}", (load.rank,), () if where else (begun,))
+
+
+def _is_stale(outcome: Outcome, world: Outcome, load: Weights, begun: int) -> bool:
+    """Return whether a load has an earlier save of its step than the last one that all ranks count on."""
+    returned = _returned(world, load.step, begun)
+    if returned and (own := saves_of_load(world, load, world.world.ranks)):
+        return max(own) < returned - 1
+    earlier = saves_of_load(outcome, load, world.world.ranks) if world is not outcome else []
+    return bool(earlier) and (bool(returned) or max(earlier) < _returned(outcome, load.step, len(outcome.trace)) - 1)
+
+
+def _returned(world: Outcome, step: int, before: int) -> int:
+    """Return how many saves of a step had returned on all ranks before an event."""
+    acked = [each.rank for each in world.weights if each.kind == "acked" and each.step == step and each.event <= before]
+    return min(map(acked.count, range(world.world.ranks)), default=0)

@@ -99,12 +99,7 @@ def check(kind: Any, name: str) -> None:
     """Raise `UsageError`, with one line that says what to change, for what is not a checkpointer."""
     if not isinstance(kind, type):
         raise UsageError(f"{name} is not a class: name one with the methods {', '.join(REQUIRED)}")
-    missing = [each for each in REQUIRED if not callable(getattr(kind, each, None))]
-    if missing:
-        raise UsageError(f"{name} has no method {' and no method '.join(missing)}: a checkpointer has {_signatures()}")
-    for method, given in _CALLED_WITH.items():
-        if not _takes(kind, method, given):
-            raise UsageError(f"{name}.{method} cannot be called as {method}({', '.join(given)})")
+    _check_methods(kind, name)
     if layout_of(kind) not in LAYOUTS:
         raise UsageError(f"{name}.layout must be {' or '.join(LAYOUTS)}, not {layout_of(kind)!r}")
     if not parts_of(kind) or not set(parts_of(kind)) <= set(PARTS):
@@ -116,6 +111,31 @@ def check(kind: Any, name: str) -> None:
         raise UsageError(f"{name}.not_for must map names of checks or storages to reasons, not {reasons!r}")
     if isinstance(packages, str):
         raise UsageError(f"{name}.requires must be a tuple, not {packages!r}: write ({packages!r},)")
+
+
+def _check_methods(kind: type, name: str) -> None:
+    missing = [each for each in REQUIRED if not callable(getattr(kind, each, None))]
+    if missing:
+        raise UsageError(f"{name} has no method {' and no method '.join(missing)}: a checkpointer has {_signatures()}")
+    if not _needs_nothing(kind):
+        raise UsageError(
+            f"{name} needs arguments, but every rank creates it without any: derive a class that passes them"
+        )
+    for method, given in _CALLED_WITH.items():
+        if not _takes(kind, method, given):
+            raise UsageError(f"{name}.{method} cannot be called as {method}({', '.join(given)})")
+
+
+def _needs_nothing(kind: type) -> bool:
+    """Return whether a class can be called without arguments, as far as its signature is known."""
+    made = inspect.getattr_static(kind, "__init__", None)
+    if not inspect.isfunction(made):
+        return True
+    try:
+        inspect.signature(made).bind(None)
+    except TypeError:
+        return False
+    return True
 
 
 def _takes(kind: type, method: str, given: tuple[str, ...]) -> bool:

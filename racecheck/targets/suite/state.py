@@ -24,11 +24,14 @@ Fill = Callable[[str, tuple[int, ...]], Any]
 """Returns the tensor of a name and a shape."""
 
 
-def made(step: int, parts: tuple[str, ...] = ("model", "optimizer")) -> State:
-    """Return the whole state of a step: float32, each tensor drawn from its name and the step; no two are equal."""
+def made(step: int, save: str = "", parts: tuple[str, ...] = ("model", "optimizer")) -> State:
+    """Return the whole state of a step: float32, each tensor drawn from its name, the step and which ``save`` it is.
+
+    No two tensors are equal, also of two saves of one step: a job that saves a step again has trained again.
+    """
 
     def draw(name: str, shape: tuple[int, ...]) -> Any:
-        seed = int.from_bytes(hashlib.sha256(f"{step}:{name}".encode()).digest()[:6], "big")
+        seed = int.from_bytes(hashlib.sha256(f"{step}:{save}:{name}".encode()).digest()[:6], "big")
         return torch.rand(shape, generator=torch.Generator().manual_seed(seed))
 
     return _state(draw, lambda: _scalar(float(step)), parts)

@@ -27,6 +27,10 @@ def save(step: int) -> None:
 dist.init_process_group("gloo")
 if "--fail" in sys.argv:
     sys.exit(7)
+if "--wait" in sys.argv:
+    while time.monotonic() > 0:  # it might give up some day
+        time.sleep(5)
+        os.path.exists(FILE)
 if "--hang" in sys.argv:
     while True:
         time.sleep(5)  # in virtual time: the test needs a recovery that never ends

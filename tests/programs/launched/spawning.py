@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -112,6 +113,17 @@ def twice() -> None:
         mp.spawn(touch, nprocs=2)
 
 
+def sends(rank: int, end: Any) -> None:
+    (OUT / str(rank)).touch()
+    end.send(rank)
+
+
+def talks(*, duplex: bool) -> None:
+    ours, theirs = multiprocessing.get_context("spawn").Pipe(duplex)
+    mp.spawn(sends, args=(theirs,), nprocs=2)
+    assert {ours.recv(), ours.recv()} == {0, 1}
+
+
 WAYS = {
     "race": lambda: mp.spawn(race, nprocs=2),
     "guarded": merges,
@@ -119,6 +131,8 @@ WAYS = {
     "queue": shares,
     "orphans": orphans,
     "twice": twice,
+    "socket": lambda: talks(duplex=True),
+    "pipe": lambda: talks(duplex=False),
     "polls": polls,
     "fewer": fewer,
     "fork": lambda: mp.start_processes(guarded, nprocs=2, start_method="fork"),

@@ -13,12 +13,14 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Page
 
+from racecheck.explore import findings
 from racecheck.explore.findings import Finding
+from racecheck.model.errors import UsageError
 from racecheck.model.nouns import World
 from racecheck.report.picture.document import page as drawn
 from racecheck.report.picture.document import picture
 from tests.support import pictures
-from tests.support.browser import browser, showing
+from tests.support.browser import browser, showing, wait_for
 from tests.support.thumbnails import MOST, SHOTS, difference, path_of, thumbnail
 
 TOLD = [name for name in pictures.ALL if name != "without-trace"]
@@ -194,7 +196,8 @@ def test_a_screen_reader_is_told_the_step(opened: Browser, tmp_path: Path) -> No
         chosen = page.locator(f"#{page.locator('#rows').get_attribute('aria-activedescendant')}")
         assert chosen.get_attribute("aria-selected") == "true"
         said = "step 15, rank 1, mkdir ckpt, ok, one of the pair whose order decides"
-        assert chosen.get_attribute("aria-label") == said == page.locator("#live").text_content()
+        assert chosen.locator(".unseen").text_content() == said == page.locator("#live").text_content()
+        assert chosen.locator(".drawn").get_attribute("aria-hidden") == "true", "it is said once"
 
 
 # Bad input.
@@ -204,7 +207,7 @@ def test_hostile_text_is_only_shown(opened: Browser, tmp_path: Path) -> None:
     file = write(pictures.hostile(), tmp_path)
     with showing(opened, file) as page:
         assert page.title() == f"{pictures.HOSTILE[0]} - racecheck"
-        assert page.locator("script").count() == 2
+        assert page.locator("script").count() == 3, "the data, the finding and the program"
         assert page.locator("img").count() == 0
         page.keyboard.press("e")
         for _ in range(12):
@@ -232,6 +235,53 @@ def test_a_finding_of_an_earlier_version_says_what_it_lacks(opened: Browser, tmp
 
 def test_a_small_finding_is_a_small_page(tmp_path: Path) -> None:
     assert write(pictures.race(), tmp_path).stat().st_size < 100_000
+
+
+def test_a_page_carries_its_finding(opened: Browser, tmp_path: Path) -> None:
+    finding = pictures.race()
+    file = write(finding, tmp_path)
+    assert findings.load(file) == finding
+    with showing(opened, file) as page:
+        with page.expect_download() as waiting:
+            page.locator("#save").click()
+        assert re.fullmatch(r"[\w-]+\.json", waiting.value.suggested_filename)
+        assert findings.load(Path(waiting.value.path())) == finding
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ((findings.CARRIES, "<script>"), "this page carries no finding"),
+        ((f"{findings.CARRIES}H4sI", f"{findings.CARRIES}AAAA"), "the finding in this page is damaged"),
+    ],
+)
+def test_a_page_without_a_whole_finding_is_a_line(tmp_path: Path, change: tuple[str, str], said: str) -> None:
+    file = write(pictures.race(), tmp_path)
+    file.write_text(file.read_text().replace(*change))
+    with pytest.raises(UsageError, match=said):
+        findings.load(file)
+
+
+def test_a_finding_in_a_page_may_not_be_larger_than_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write(pictures.race(), tmp_path)
+    monkeypatch.setattr(findings.given_files, "LARGEST", file.stat().st_size // 100)
+    with pytest.raises(UsageError, match="is larger than"):
+        findings._carried(file.read_text())
+
+
+def test_an_address_names_a_step(opened: Browser, tmp_path: Path) -> None:
+    file = write(pictures.race(), tmp_path)
+    with showing(opened, file) as page:
+        assert "#step" not in page.url
+        page.locator("#rows").focus()
+        page.keyboard.press("ArrowDown")
+        address = page.url
+        assert re.search(r"#step-\d+$", address)
+        said = page.locator("#live").text_content()
+        page.keyboard.press("Home")
+        assert page.locator("#live").text_content() != said
+        page.evaluate(f"location.hash = '{address.partition('#')[2]}'")
+        wait_for(page, f"document.getElementById('live').textContent === {json.dumps(said)}")
 
 
 def test_a_large_run_stays_light(opened: Browser, tmp_path: Path) -> None:

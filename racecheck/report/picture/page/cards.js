@@ -123,5 +123,5 @@ function showFoot() {
   const facts = D.facts.map(([name, text]) => `<dt>${name}</dt><dd>${esc(text)}</dd>`).join("");
   const orders = D.orderings ? `<article class="card"><h2>Orderings <span class="quiet">with these, ${D.orderings.failed} of ${D.orderings.of} random schedules failed</span></h2><ul class="mono">${D.orderings.lines.map(line => `<li>${esc(line)}</li>`).join("")}</ul></article>` : "";
   const gaps = `<article class="card"><h2>What this page derives, and lacks</h2><ul>${D.gaps.map(gap => `<li>${esc(gap)}</li>`).join("")}</ul></article>`;
-  $("foot").innerHTML = `<article class="card"><h2>Run it again</h2><div class="command">${esc(D.replay)}</div><dl>${facts}</dl></article>${orders}${gaps}`;
+  $("foot").innerHTML = `<article class="card"><h2>Run it again</h2><div class="command"><code id="replay">${esc(D.replay)}</code> </div><p><button id="copy" class="text" type="button">Copy the command</button> <button id="save" class="text" type="button">Save the finding</button></p><dl>${facts}</dl></article>${orders}${gaps}`;
 }

@@ -77,7 +77,7 @@ const repaint = () => { shown = [-1, -1]; paint(); };
 function drawRow(row) {
   const [kind, inner] = DRAWN[row.type](row), chosen = row.place === at;
   const expanded = row.type === "fold" ? ` aria-expanded="${row.open}"` : "";
-  return `<div class="row ${kind}${chosen ? " chosen" : ""}${row.hit ? " hit" : ""}" id="row${row.place}" data-row="${row.place}" role="treeitem" aria-level="${row.inside ? 2 : 1}" aria-selected="${chosen}" aria-setsize="${rows.length}" aria-posinset="${row.place + 1}" aria-label="${esc(label(row))}"${expanded} style="top:${row.place * ROW}px">${inner}</div>`;
+  return `<div class="row ${kind}${chosen ? " chosen" : ""}${row.hit ? " hit" : ""}" id="row${row.place}" data-row="${row.place}" role="treeitem" aria-level="${row.inside ? 2 : 1}" aria-selected="${chosen}" aria-setsize="${rows.length}" aria-posinset="${row.place + 1}"${expanded} style="top:${row.place * ROW}px"><span class="unseen">${esc(label(row))}</span><span class="drawn" aria-hidden="true">${inner}</span></div>`;
 }
 const say = (left, html, width) => `<span class="say" style="left:${left}px;${width ? `width:${width}px` : "right:0"}">${html}</span>`;
 

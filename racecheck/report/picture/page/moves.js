@@ -1,4 +1,18 @@
 // Moving through a run: step by step, from switch to switch, by search; folds and runs.
+let told = false;  // the address names the step as soon as somebody has moved
+
+// "step-22" in the run, "recovery-step-3" in its recovery: what an address ends with.
+function stepName(row) {
+  const number = Math.max(0, row.type === "fold" ? row.first : row.index) + 1;
+  return `${row.number ? "recovery-" : ""}step-${number}`;
+}
+
+// The row that an address names; none for another address.
+function namedRow(address) {
+  const found = address.match(/^#(recovery-)?step-(\d+)$/), world = found && run.worlds[found[1] ? 1 : 0];
+  return world && world.events[found[2] - 1] ? reveal(world, found[2] - 1) : undefined;
+}
+
 function go(place, scrolls = true) {
   at = Math.max(0, Math.min(rows.length - 1, place));
   if (scrolls) {
@@ -7,6 +21,7 @@ function go(place, scrolls = true) {
   }
   repaint();
   inspect();
+  if (told) history.replaceState(null, "", `#${stepName(rows[at])}`);
   $("live").textContent = label(rows[at]);
 }
 

@@ -38,7 +38,11 @@ function showRows() {
   charWidth = probe.offsetWidth / 100;
   probe.remove();
   build();
-  if (rows.length) go(home(), false);
+  if (rows.length) {
+    const named = namedRow(location.hash);
+    go(named === undefined ? home() : named, named !== undefined);
+  }
+  told = true;
   wireCards();
   performance.mark("ready");
 }
@@ -71,8 +75,32 @@ function listen() {
   });
   $("unfold").addEventListener("click", unfold);
   $("theme").addEventListener("click", () => theme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
+  addEventListener("hashchange", () => { const named = namedRow(location.hash); if (named !== undefined) go(named); });
+  $("save").addEventListener("click", save);
+  $("copy").addEventListener("click", copy);
   $("keys").addEventListener("click", () => $("help").showModal());
   document.querySelector(".step").addEventListener("click", event => { const button = event.target.closest("[data-key]"); if (button) KEYS[button.dataset.key][1](); });
+}
+
+// The finding as the file that `racecheck replay` takes.
+async function save() {
+  const packed = Uint8Array.from(atob($("finding").textContent), each => each.charCodeAt(0));
+  const whole = new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip")));
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(await whole.blob());
+  link.download = `${D.file}.json`;
+  link.click();
+  URL.revokeObjectURL(link.href);
+}
+
+async function copy() {
+  try {
+    await navigator.clipboard.writeText(D.replay);
+    $("copy").textContent = "Copied";
+  } catch {
+    getSelection().selectAllChildren($("replay"));
+    $("copy").textContent = "Selected";
+  }
 }
 
 function press(event) {

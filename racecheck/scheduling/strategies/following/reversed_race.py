@@ -3,11 +3,14 @@
 First comes what came before the earlier op, then all of what came between the two that does not follow from it, and
 then the later op: so does DPOR reverse a race.  The earlier op goes next: races are about a thread that has
 looked and not yet acted.  Then comes the rest, in the old order.  Faults and stale reads stay with their ops.
+
+In the other order a thread may make more ops, or fewer: its mkdir may fail now, and then it looks.  So ops are matched
+by their labels, and not by their numbers, and the ops behind the pair keep their places in the old order.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from random import Random
 
@@ -16,6 +19,9 @@ from racecheck.model.ops.footprint import Dependence
 from racecheck.scheduling.happens_before import Order, Step, is_step, yields
 from racecheck.scheduling.strategies.following.answers import Answers
 from racecheck.scheduling.strategies.protocol import Diverged, Strategy
+
+_LEFT_OUT = 8
+"""The most ops in a row that a thread is taken to leave out."""
 
 
 class Forcing(Strategy):
@@ -40,12 +46,15 @@ class Forcing(Strategy):
         script = (*range(earlier), *free, later, earlier, *after, *range(later + 1, len(steps)))
         self._script = [order.steps[each] for each in script]
         self._earlier, self._later = order.steps[earlier], order.steps[later]
+        self._own: dict[str, list[Step]] = defaultdict(list)
+        for step in order.steps:
+            self._own[step.op.thread].append(step)
         self.problem = ""
 
     def begin(self, rng: Random) -> bool:
         del rng
         self._order, self._seen, self._next = Order(self._relation), 0, 0
-        self._counts: Counter[str] = Counter()
+        self._done: Counter[str] = Counter()
         self._answers = Answers(self._schedule)
         self._decided, self.problem = False, f"{self._later.op.label} did not happen"
         return True
@@ -56,6 +65,9 @@ class Forcing(Strategy):
             raise Diverged(self.problem)
         if point.kind != "next":
             return self._answers.take(point)
+        for op in point.options:
+            if is_step(op, self._relation):
+                self._done[op.thread] = max(self._done[op.thread], self._old_number(op) - 1)
         while self._next < len(self._script) and self._has_gone(self._script[self._next]):
             self._next += 1
         able = [option.thread for option in point.options]
@@ -75,23 +87,32 @@ class Forcing(Strategy):
         self._seen = len(trace)
 
     def _take(self, step: Step) -> None:
-        self._counts[step.op.thread] = step.number
-        if not self._decided and _same(step, self._later):
-            self._decided, was, now = True, self._later.op, step.op
-            self.problem = "" if was.call == now.call else f"{was.label} became {now.label}"
-        if not self._decided and _same(step, self._earlier):
+        done = self._old_number(step.op)
+        if not done:
+            return
+        self._done[step.op.thread] = done
+        if self._decided:
+            return
+        if self._has_gone(self._later):
+            self._decided, is_it = True, done == self._later.number
+            self.problem = "" if is_it else f"{self._later.op.label} did not happen"
+        elif self._has_gone(self._earlier):
             self._decided = True
             held_up = next(each for each in self._script if not self._has_gone(each))
-            self.problem = f"{held_up.op.label} cannot come before {step.op.label}"
+            self.problem = f"{held_up.op.label} did not come before {step.op.label}"
+
+    def _old_number(self, op: Op) -> int:
+        """Return the number that a thread's op had in the old run; 0 if the old run has no such op."""
+        expected = self._own[op.thread][self._done[op.thread] :][: _LEFT_OUT + 1]
+        alike = next((each for each in expected if each.op.label == op.label), None)
+        if alike is None and expected and expected[0].op.call == op.call:  # a directory above has another name now
+            alike = expected[0]
+        return alike.number if alike is not None else 0
 
     def _has_gone(self, step: Step) -> bool:
-        return step.number <= self._counts[step.op.thread]
+        return step.number <= self._done[step.op.thread]
 
     def _default(self, point: Point) -> int:
         """Return the last part of the old run: a thread that only repeats a question lets another one go."""
         busy = (index for index, op in enumerate(point.options) if not yields(op) and not self._order.is_vain(op))
         return next(busy, 0)
-
-
-def _same(one: Step, other: Step) -> bool:
-    return (one.op.thread, one.number) == (other.op.thread, other.number)

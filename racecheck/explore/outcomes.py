@@ -1,0 +1,35 @@
+"""Runs of a program that end alike, but leave other files: a claim says how many ways there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from racecheck.model.compare import effect
+from racecheck.model.nouns import Outcome, Returned
+from racecheck.scheduling.claims import Claim
+
+_MOST = 3
+"""How many files are named."""
+
+
+def several(outcomes: Iterable[Outcome]) -> Claim:
+    """Return a claim with a remark if runs in which every rank returned the same left different files.
+
+    Runs with clocks apart are left out, for they may well write other times.
+    """
+    alike: dict[object, list[Outcome]] = {}
+    for each in outcomes:
+        if not any(each.world.skew) and all(isinstance(result, Returned) for result in each.results):
+            alike.setdefault(effect(each)[0], []).append(each)
+    found = [(len(each), paths) for each in alike.values() if (paths := _differing(each))]
+    if not found:
+        return Claim(proves=True)
+    number, paths = max(found)
+    more = f" and {len(paths) - _MOST} more" * (len(paths) > _MOST)
+    return Claim(proves=True, remarks=(f"{number} outcomes: other bytes in {', '.join(paths[:_MOST])}{more}",))
+
+
+def _differing(outcomes: Sequence[Outcome]) -> list[str]:
+    """Return the paths that are not the same after all of these runs."""
+    paths = {path for each in outcomes for path in each.disk}
+    return sorted(path for path in paths if len({each.disk.get(path) for each in outcomes}) > 1)
