@@ -30,18 +30,16 @@ _REASONS = {
     "lock in memory": """
         futex_waitv futex_wake futex_wait futex_requeue set_robust_list get_robust_list rseq""",
     "process": """
-        exit getpid getppid gettid getpgrp getpgid setpgid getsid setsid
+        exit getpid getppid gettid getpgrp setsid
         set_tid_address prctl arch_prctl personality set_thread_area get_thread_area modify_ldt unshare
         kcmp""",
     "umask and working directory, read from /proc": """
         umask""",
     "scheduling": """
-        sched_yield sched_setparam sched_getparam sched_setscheduler sched_getscheduler
-        sched_get_priority_max sched_get_priority_min sched_rr_get_interval sched_setaffinity
-        sched_getaffinity sched_setattr sched_getattr getpriority setpriority ioprio_set ioprio_get getcpu""",
+        sched_yield sched_get_priority_max sched_get_priority_min sched_rr_get_interval getcpu""",
     "credentials and limits": """
-        getuid geteuid getgid getegid getresuid getresgid getgroups setgroups capget getrlimit setrlimit prlimit64
-        getrusage keyctl lsm_get_self_attr lsm_set_self_attr lsm_list_modules seccomp""",
+        getuid geteuid getgid getegid getresuid getresgid getgroups setgroups capget getrlimit setrlimit
+        getrusage lsm_get_self_attr lsm_set_self_attr lsm_list_modules seccomp""",
     "clock and timer": """
         times settimeofday clock_settime clock_getres clock_adjtime adjtimex
         timer_create timer_getoverrun timer_delete""",

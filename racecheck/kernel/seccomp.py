@@ -171,6 +171,12 @@ def _block(call: Call, runtime: range) -> Iterator[_Code]:
         yield (_EQUAL, 0, 1, _HANDS_OVER)
         yield (_RETURN, 0, 0, _ALLOW)
         yield (_RETURN, 0, 0, _NOTIFY)
+    elif call.notify is Notify.NAMED:
+        (index,) = (index for index, argument in enumerate(call.args) if argument.name == "pid")
+        yield (_LOAD, 0, 0, _OFFSET_ARGUMENTS + 8 * index)
+        yield (_EQUAL, 0, 1, 0)
+        yield (_RETURN, 0, 0, _ALLOW)
+        yield (_RETURN, 0, 0, _NOTIFY)
     elif call.notify is Notify.WAIT:
         yield from _memory_wait(runtime)
     else:

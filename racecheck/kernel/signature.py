@@ -155,6 +155,7 @@ class Notify(enum.Enum):
     LOCK = "the same, and one of fcntl(2) that is about a lock, on any descriptor"
     MESSAGE = "one of sendmsg(2), but not the one by which a rank hands its listener over"
     CLOCK = "one of a clock that tells the time of day"
+    NAMED = "one whose `pid` is not 0, the caller itself"
     WAIT = "one of futex(2) that may wait; those for the GIL aside where that is not known"
 
 

@@ -21,6 +21,7 @@ REFUSE   is only for what would take a rank out of control, and with an errno th
          * Landlock restricts the rank but not the supervisor, which would then do what the rank may not.
            EOPNOTSUPP is what a kernel that was started without it says.
          * io_uring does its work in the kernel, where no filter sees it.  ENOSYS is what an old kernel says.
+         * Keys of the kernel belong to the user and outlive a run.  ENOSYS is what a kernel without them says.
 
          Privileged calls that do none of this (swapon, acct, quotactl) continue.
 
@@ -57,8 +58,8 @@ def _table(*rows: Call) -> Mapping[str, Call]:
 
 
 PERFORM, CONTINUE, REFUSE = Treatment.PERFORM, Treatment.CONTINUE, Treatment.REFUSE
-ALWAYS, DESCRIPTOR, CLOCK, LOCK, MESSAGE, WAIT = (
-    Notify.ALWAYS, Notify.DESCRIPTOR, Notify.CLOCK, Notify.LOCK, Notify.MESSAGE, Notify.WAIT,
+ALWAYS, DESCRIPTOR, CLOCK, LOCK, MESSAGE, NAMED, WAIT = (
+    Notify.ALWAYS, Notify.DESCRIPTOR, Notify.CLOCK, Notify.LOCK, Notify.MESSAGE, Notify.NAMED, Notify.WAIT,
 )  # fmt: skip
 
 TABLE: Mapping[str, Call] = _table(
@@ -257,13 +258,30 @@ TABLE: Mapping[str, Call] = _table(
     _row("shmget", "channel", CONTINUE, ALWAYS, "int:key long:size int:flags"),
     _row("shmat", "channel", CONTINUE, ALWAYS, "int:id - int:flags"),
     _row("mq_open", "channel", CONTINUE, ALWAYS, "string int:flags int:mode -"),
-    _row("add_key", "channel", CONTINUE, ALWAYS, "- string - long:size int:keyring"),
-    _row("request_key", "channel", CONTINUE, ALWAYS, "- string - int:keyring"),
+    _row("add_key", "channel", REFUSE, ALWAYS, "- string - long:size int:keyring", errno="ENOSYS"),
+    _row("request_key", "channel", REFUSE, ALWAYS, "- string - int:keyring", errno="ENOSYS"),
+    _row("keyctl", "channel", REFUSE, ALWAYS, "int:operation - - - -", errno="ENOSYS"),
     _row("sendmsg", "channel", CONTINUE, MESSAGE, "- - int:flags"),
     _row("pidfd_open", "channel", CONTINUE, ALWAYS, "int:pid int:flags"),
     _row("process_vm_readv", "channel", CONTINUE, ALWAYS, "int:pid - - - - -"),
     _row("process_vm_writev", "channel", CONTINUE, ALWAYS, "int:pid - - - - -"),
     _row("ptrace", "channel", CONTINUE, ALWAYS, "long:request long:pid - -"),
+    _row("getpgid", "channel", CONTINUE, NAMED, "int:pid"),
+    _row("setpgid", "channel", CONTINUE, NAMED, "int:pid int:group"),
+    _row("getsid", "channel", CONTINUE, NAMED, "int:pid"),
+    _row("sched_getaffinity", "channel", CONTINUE, NAMED, "int:pid - -"),
+    _row("sched_setaffinity", "channel", CONTINUE, NAMED, "int:pid - -"),
+    _row("sched_getparam", "channel", CONTINUE, NAMED, "int:pid -"),
+    _row("sched_setparam", "channel", CONTINUE, NAMED, "int:pid -"),
+    _row("sched_getscheduler", "channel", CONTINUE, NAMED, "int:pid"),
+    _row("sched_setscheduler", "channel", CONTINUE, NAMED, "int:pid int:policy -"),
+    _row("sched_getattr", "channel", CONTINUE, NAMED, "int:pid - - -"),
+    _row("sched_setattr", "channel", CONTINUE, NAMED, "int:pid - -"),
+    _row("getpriority", "channel", CONTINUE, NAMED, "int:kind int:pid"),
+    _row("setpriority", "channel", CONTINUE, NAMED, "int:kind int:pid int:priority"),
+    _row("ioprio_get", "channel", CONTINUE, NAMED, "int:kind int:pid"),
+    _row("ioprio_set", "channel", CONTINUE, NAMED, "int:kind int:pid int:priority"),
+    _row("prlimit64", "channel", CONTINUE, NAMED, "int:pid int:limit - -"),
 )  # fmt: skip
 """By name.  Families are what `racecheck.model.nouns.Op.call` says."""
 

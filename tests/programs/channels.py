@@ -10,6 +10,7 @@ import ctypes
 import fcntl
 import mmap
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -326,6 +327,36 @@ def memory_of_another(rank: Rank) -> None:
 
 
 @racecheck.scenario(ranks=1)
+def proc_list(rank: Rank) -> None:
+    os.listdir("/proc")
+    (rank.path / "file").touch()
+
+
+@racecheck.scenario(ranks=2)
+def group_of_another(rank: Rank) -> None:
+    os.getpgid(_others(rank))
+    dist.barrier()
+
+
+@racecheck.scenario(ranks=2)
+def processors_of_another(rank: Rank) -> None:
+    os.sched_getaffinity(_others(rank))
+    dist.barrier()
+
+
+@racecheck.scenario(ranks=2)
+def priority_of_another(rank: Rank) -> None:
+    os.getpriority(os.PRIO_PROCESS, _others(rank))
+    dist.barrier()
+
+
+@racecheck.scenario(ranks=2)
+def limits_of_another(rank: Rank) -> None:
+    resource.prlimit(_others(rank), resource.RLIMIT_NOFILE)
+    dist.barrier()
+
+
+@racecheck.scenario(ranks=1)
 def alone(rank: Rank) -> None:
     """One rank uses what would be a gap if two did."""
     with Path(__file__).open() as file:
@@ -342,6 +373,9 @@ def alone(rank: Rank) -> None:
         one.sendmsg([b"1"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [file.fileno()]))])
     child = subprocess.Popen([sys.executable, "-c", "pass"])
     os.close(os.pidfd_open(child.pid))
+    os.getpgid(child.pid)
+    os.getpriority(os.PRIO_PROCESS, os.getpid())
+    resource.prlimit(os.getpid(), resource.RLIMIT_NOFILE)
     child.wait()
     (rank.path / "file").touch()
 

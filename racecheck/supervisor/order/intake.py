@@ -191,11 +191,11 @@ class Intake:
         if request.call.family == "kill" and signals.leaves_run(request):
             state.ledger.hole(signals.LEAVES)
             result = Answer(errno=errno.EPERM)
-        if result is None:
-            result = bookkeeping.at_once(request, state.ledger, state.randomness(task.name))
-        if result is None and request.call.treatment is Treatment.REFUSE:
+        if request.call.treatment is Treatment.REFUSE:
             state.ledger.refused(request)
             result = Answer(errno=getattr(errno, request.call.errno))
+        if result is None:
+            result = bookkeeping.at_once(request, state.ledger, state.randomness(task.name))
         if result is None and not request.touches and request.call.family not in bookkeeping.WITHOUT_PLACE:
             state.ledger.passed_by(request)
             if tsc_frequency.is_asked(request) and tsc_frequency.tell(request):

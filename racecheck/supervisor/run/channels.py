@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from racecheck.kernel.real_files import real
-from racecheck.kernel.signature import Role
+from racecheck.kernel.signature import Notify, Role
+from racecheck.kernel.syscalls import TABLE
 from racecheck.supervisor.calls import connections
 from racecheck.supervisor.calls.bookkeeping import RECORD_LOCKS
 from racecheck.supervisor.threads.coverage import LOCKED, MEMORY, OTHERS, PIPED, SENT, SUBMITTED, Ledger
@@ -34,6 +35,10 @@ _RIGHTS = 1
 _IPC_PRIVATE = 0
 _FILDES, _MOST_SUBMITTED = 20, 1 << 12
 """Where ``struct iocb`` has its descriptor, and how many of them are looked at."""
+_ABOUT_PROCESSES = (
+    "pidfd_open", "process_vm_readv", "process_vm_writev", "ptrace",
+    *(call.name for call in TABLE.values() if call.notify is Notify.NAMED),
+)  # fmt: skip
 _LOCKS = RECORD_LOCKS | {"F_SETLEASE"}
 
 
@@ -41,7 +46,7 @@ _LOCKS = RECORD_LOCKS | {"F_SETLEASE"}
 class Channel:
     """A way from one process to another; ``page`` of the manual describes it.
 
-    ``says`` is the gap (or the condition) that the claim names where ranks use it, "" where it is controlled.
+    ``says`` is the gap, condition or note that the report names where ranks use it, "" where it is controlled.
     """
 
     name: str
@@ -73,12 +78,13 @@ CHANNELS = (
     Channel("System V shared memory", "sysvipc(7)", MEMORY),
     Channel("System V semaphores", "sysvipc(7)", MEMORY),
     Channel("System V message queues", "sysvipc(7)", MEMORY),
-    Channel("keys of the kernel", "keyrings(7)", MEMORY),
+    Channel("keys of the kernel", "keyrings(7)", "add_key was refused"),
     Channel("inotify outside the watched directory", "inotify(7)", EVENTS),
     Channel("/proc about another process", "proc(5)", OTHERS),
     Channel("/proc/locks", "proc_locks(5)", OTHERS),
     Channel("pidfds of another rank's process", "pidfd_open(2)", OTHERS),
     Channel("the memory of another process", "process_vm_readv(2), ptrace(2)", OTHERS),
+    Channel("the group, session, processors, priority and limits of another process", "getpgid(2), prlimit(2)", OTHERS),
 )
 """Every channel.  Memory that is shared by mapping a watched file is a hole of its own (`Ledger.kept`)."""
 
@@ -127,7 +133,7 @@ class Channels:
 
     def look_at_process(self, request: Request) -> None:
         pid = request.number("pid")
-        if any(pid in rank.processes for rank in self._ranks if rank is not request.task.rank):
+        if any(pid in rank.processes or pid in rank.tasks for rank in self._ranks if rank is not request.task.rank):
             self._ledger.untried(OTHERS)
 
     def bind(self, request: Request) -> None:
@@ -209,8 +215,8 @@ _BY_CALL: Mapping[str, Callable[[Channels, Request], None]] = {
     **dict.fromkeys(("flock", "fcntl"), Channels.lock),
     **dict.fromkeys(("msgget", "semget", "shmget"), Channels.use_key),
     **dict.fromkeys(("msgsnd", "msgrcv", "semop", "semtimedop", "shmat"), Channels.use_number),
-    **dict.fromkeys(("mq_open", "add_key", "request_key"), Channels.use_name),
-    **dict.fromkeys(("pidfd_open", "process_vm_readv", "process_vm_writev", "ptrace"), Channels.look_at_process),
+    **dict.fromkeys(("mq_open",), Channels.use_name),
+    **dict.fromkeys(_ABOUT_PROCESSES, Channels.look_at_process),
     "bind": Channels.bind,
     "connect": Channels.connect,
     "sendmsg": Channels.send,

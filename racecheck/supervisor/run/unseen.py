@@ -37,7 +37,8 @@ _IDENTITIES = re.compile(
 )
 """What tells machines apart: files, and programs that print it."""
 _ASK = frozenset({"open", "exec", "readlink"})
-_LOCKS = b"/proc/locks"
+_ALL = frozenset({b"/proc", b"/proc/locks"})
+"""They list what belongs to every process."""
 _PROCESS = re.compile(rb"/proc/([0-9]+)(?:/.*)?")
 _LINK = re.compile(rb"/proc/(?:self|thread-self|[0-9]+)/(?:task/[0-9]+/)?(?:cwd|fd/[0-9]+)")
 
@@ -63,7 +64,7 @@ class Unseen:
         if request.call.family == "bind" and not request.located and not request.task.makes_group:
             self._ledger.untried(SENT)
         shown = [int(found[1]) for path in request.paths.values() if (found := _PROCESS.fullmatch(path))]
-        if any(pid not in request.task.rank.processes for pid in shown) or _LOCKS in request.paths.values():
+        if any(pid not in request.task.rank.processes for pid in shown) or not _ALL.isdisjoint(request.paths.values()):
             self._ledger.untried(OTHERS)
         if request.call.family == "getcwd":
             links = [f"/proc/{request.task.process.pid}/cwd"]
