@@ -191,7 +191,7 @@ def prediction_text(found: Foreseen, page: Page) -> str:
     if found.prediction is None:
         return "\n".join([_headline(found.verdict, found.target, "", page), *_doubts(found.verdict, found.reasons)])
     outcome = found.prediction.outcome
-    said = f"{_size(outcome.world, outcome)}; {found.seconds:.1f} s; from one passing run: not a proof"
+    said = f"{_size(outcome.world, outcome)}; {found.seconds:.1f} s; each race of one passing run, reversed alone: not a proof"
     lines = [_headline(found.verdict, said, "", page), "", render_prediction(found.prediction, width=page.width)]
     lines += ["", coverage_text(found.coverage)]
     lines += [_replay_line(path, found.target) for path in dict.fromkeys(found.findings.values())]
