@@ -20,7 +20,7 @@ from random import Random
 from racecheck import faults
 from racecheck.crash.recovery.judge import Crashes
 from racecheck.crash.recovery.runs import Runs
-from racecheck.explore import observed_saves
+from racecheck.explore import first_run, observed_saves
 from racecheck.explore.clocks import Clocks
 from racecheck.explore.doubts import DIFFERS, MOST_IN_A_ROW, UNCONFIRMED, Doubts
 from racecheck.explore.evidence import gather
@@ -235,7 +235,10 @@ class _Exploration:
             contents=wants_contents(search.invariants),
         )  # fmt: skip
         if isinstance(search.scenario, Program):
-            self._look_at_saves(self.rehearsal or self._undisturbed())
+            outcome = self.rehearsal or self._undisturbed()
+            written = self.session.slot.written_outside()
+            first_run.check(search.scenario.launch, outcome, written, has_faults=bool(search.world.faults))
+            self._look_at_saves(outcome)
 
     def _undisturbed(self) -> Outcome:
         """Run the default schedule without faults."""

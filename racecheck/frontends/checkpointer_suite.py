@@ -22,6 +22,7 @@ from racecheck.gate.result import Result
 from racecheck.gate.subjects import Subject
 from racecheck.model import config
 from racecheck.model.errors import UsageError
+from racecheck.model.hints import meant
 from racecheck.model.nouns import Verdict
 from racecheck.targets.suite import CHECKS, applicable, protocol, reason_against, scenario
 
@@ -123,7 +124,7 @@ class CheckpointerSuite:
         _name(self.checkpointer)
         unknown = [each for each in self.checks if each not in CHECKS]
         if unknown:
-            raise UsageError(f"unknown check {unknown[0]!r}; known: {', '.join(CHECKS)}")
+            raise UsageError(f"unknown check {unknown[0]!r}; {meant(unknown[0], CHECKS)}")
         return [each for each in applicable(self.checkpointer) if not self.checks or each in self.checks]
 
     def _parameter(self, name: str) -> Any:

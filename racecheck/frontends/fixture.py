@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import shutil
 import signal
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +21,7 @@ from racecheck.frontends.interrupts import as_interrupt
 from racecheck.invariants import name_of
 from racecheck.model import config
 from racecheck.model.errors import CannotRun, InternalError, UsageError
+from racecheck.model.hints import meant
 from racecheck.model.nouns import Fault, Invariant, Outcome, World
 from racecheck.report.picture.document import write
 from racecheck.report.results import Page, search_text, verdict_text
@@ -321,8 +321,7 @@ def _check_scenario(given: object) -> None:
 def _check_known(unknown: Mapping[str, object], known: Sequence[str]) -> None:
     """Fail the test for a keyword that does not exist."""
     for name in unknown:
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {close[0]}=?" if close else f"known: {', '.join(known)}"
+        hint = meant(f"{name}=", [f"{each}=" for each in known])
         pytest.fail(f"racecheck: unknown keyword {name}=; {hint}", pytrace=False)
 
 

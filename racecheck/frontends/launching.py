@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
+import click
+
+from racecheck.explore import first_run
 from racecheck.frontends.working import display
 from racecheck.kernel import libc
 from racecheck.kernel.layer import mounts
+from racecheck.kernel.real_files import real
 from racecheck.model.config import Config
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import World
@@ -54,6 +59,22 @@ def prepare(
         resumed = replace(resumed, start=ABSENT) if resumed is not None else None
         program = programs.load(programs.save(launch, cover.findings, resumed))
     return program, starting
+
+
+def find_watched(command: Sequence[str], cover: Cover) -> Path:
+    """Return the directory to watch: run a launch command once, and look where its checkpoints go.
+
+    Raises `UsageError` if it writes no file in the working directory, or in a directory that an argument names.
+    """
+    nowhere = Path.cwd() / f".racecheck-{uuid.uuid4().hex}"
+    program, starting = prepare(command, nowhere, None, None, cover)
+    try:
+        with starting, display("running the program once, to see where its checkpoints go"), starting.lent() as session:
+            found = first_run.directory_of(session, program)
+    finally:
+        real(program.file).unlink()
+    click.echo(f"watching {found}; --watch DIR names another directory", err=True)
+    return found.path
 
 
 def started(scenario: Scenario, settings: Config, faults: object = ()) -> tuple[Scenario, Starting]:
@@ -107,7 +128,10 @@ class Cover:
         self.findings, self._runs = settings.findings.absolute(), settings.runs
 
     def checked(self, watched: Path) -> Path:
-        """Return the real path of a directory to watch; raises `UsageError` if it cannot be watched."""
+        """Return the real path of a directory to watch, or of the first directory on the way to it that is missing.
+
+        Raises `UsageError` if it cannot be watched.
+        """
         real, here = Path(os.path.realpath(watched)), Path.cwd()
         if real == Path("/"):
             raise UsageError("--watch /: name the directory that the checkpoints go to")
@@ -119,10 +143,8 @@ class Cover:
             )
         if Path(sys.prefix).is_relative_to(real):
             raise UsageError(f"--watch {watched}: Python's environment is in it; name the directory of the checkpoints")
-        if not real.parent.is_dir():
-            raise UsageError(f"--watch {watched}: {real.parent} does not exist; create it, as the program finds it")
         self._check_beside(watched, real)
-        return real
+        return next(each for each in (real, *real.parents) if each.parent.is_dir())
 
     def _check_beside(self, watched: Path, real: Path) -> None:
         """Raise `UsageError` for a watched directory with something in it that a run must not remove."""
@@ -182,6 +204,11 @@ class LastingCover(Cover):
         session, self._session = self._session, None
         if session is not None:
             session.close()
+
+
+def lasting(settings: Config) -> AbstractContextManager[LastingCover]:
+    """Return a cover for several commands."""
+    return closing(LastingCover(settings))
 
 
 class _Lent(Starting):

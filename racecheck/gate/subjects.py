@@ -15,6 +15,7 @@ from pathlib import Path
 
 from racecheck.gate.effort import EFFORTS, Effort
 from racecheck.model.errors import UsageError
+from racecheck.model.hints import meant
 from racecheck.model.nouns import World
 from racecheck.model.package import DISTRIBUTION, PLACE, VERSION
 from racecheck.targets import suite
@@ -69,10 +70,10 @@ def checks(
     known = [*dict.fromkeys(each.storage for each in CHECKS.values())]
     for each in names:
         if each not in CHECKS:
-            raise UsageError(f"unknown check {each!r}; known: {', '.join(CHECKS)}")
+            raise UsageError(f"unknown check {each!r}; {meant(each, CHECKS)}")
     for each in storages:
         if not any(_is_on(storage, each) for storage in known):
-            raise UsageError(f"no check uses storage {each!r}; known: {', '.join(known)}")
+            raise UsageError(f"no check uses storage {each!r}; {meant(each, known)}")
     found = [*suite.applicable(subject.kind).values()]
     if not names and not storages:
         return effort.checks(found)

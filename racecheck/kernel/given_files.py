@@ -27,7 +27,8 @@ def read(path: Path) -> bytes:
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise UsageError(f"{path}: no regular file")
+            what = "a directory" if stat.S_ISDIR(status.st_mode) else "no regular file"
+            raise UsageError(f"{path} is {what}: name a file")
         if status.st_size > LARGEST:
             raise UsageError(f"{path}: more than {LARGEST >> 20} MiB")
         if not status.st_size:

@@ -35,6 +35,7 @@ _EVERYONE = ["0", "0", "4294967295"]
 """The map of users in the first namespace, which has them all (user_namespaces(7))."""
 _LARGEST = 64 << 20
 """The most bytes of a file that is a mount point, and copied; a larger one is read-only."""
+_WRITTEN = frozenset({stat.S_IFREG, stat.S_IFCHR})
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +223,21 @@ class Layer:
             elif path in self._copied and _stamp(path) != _stamp(Path(f"/proc/self/fd/{handle}")):
                 found.append(str(path))
         return found
+
+    def written(self, within: Path) -> list[Path]:
+        """Return the paths outside of the directory ``within`` of files written, directories made, and what is gone.
+
+        An overlay keeps a character device in place of what is gone (overlayfs.rst in the kernel's documentation).
+        """
+        found: list[Path] = []
+        for number, path in enumerate(self._below):
+            if path in self._covered and path != _MEMORY:
+                upper = self._place / str(self._times) / str(number) / "upper"
+                for folder, below, names in os.walk(upper):
+                    shown = path / os.path.relpath(folder, upper)
+                    found += [shown] if not (below or names or shown == path or shown in self._used) else []
+                    found += [shown / name for name in names if stat.S_IFMT(_mode(Path(folder, name))) in _WRITTEN]
+        return [each for each in found if not each.is_relative_to(within)]
 
     def _leads_to_real(self, path: Path) -> bool:
         return any(each.is_relative_to(path) for each in self._real)

@@ -113,6 +113,10 @@ class Slot:
         """Return what the last run wrote outside the watched directory, into the layer."""
         return self._layer.changed(self.watched) if self._layer is not None else []
 
+    def written_outside(self) -> list[Path]:
+        """Return what the last run wrote, made or removed outside the watched directory."""
+        return self._layer.written(self.watched) if self._layer is not None else []
+
     def _empty(self) -> None:
         for name in os.listdir(self.path):
             wipe(self.path / name)

@@ -6,6 +6,7 @@ import re
 from importlib import resources
 
 from racecheck.model.errors import UsageError
+from racecheck.model.hints import meant
 
 _PAGES = resources.files("racecheck") / "guide"
 _SECTION = re.compile(r"^###? `(.+?)`\n(.*?)(?=^##|\Z)", re.MULTILINE | re.DOTALL)
@@ -24,7 +25,7 @@ def pages() -> list[str]:
 def page(name: str = INDEX) -> str:
     """Return the text of a page in Markdown.  Raise `UsageError` if there is no such page."""
     if name != INDEX and name not in pages():
-        raise UsageError(f"unknown page {name!r}; pages: {', '.join(pages())}")
+        raise UsageError(f"unknown page {name!r}; {meant(name, pages())}")
     return (_PAGES / f"{name}.md").read_text("utf-8")
 
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _STYLES = {Verdict.PASS: "bold green", Verdict.FAIL: "bold red", Verdict.UNKNOWN: "bold yellow"}
 _INDENT = " " * 6
+_REVERSALS = "each race of one passing run, reversed alone: not a proof"
 _WAYS = 3
 """How many distinct failures of a crash are shown."""
 _GAP, _TIMES = (
@@ -191,7 +192,7 @@ def prediction_text(found: Foreseen, page: Page) -> str:
     if found.prediction is None:
         return "\n".join([_headline(found.verdict, found.target, "", page), *_doubts(found.verdict, found.reasons)])
     outcome = found.prediction.outcome
-    said = f"{_size(outcome.world, outcome)}; {found.seconds:.1f} s; each race of one passing run, reversed alone: not a proof"
+    said = f"{_size(outcome.world, outcome)}; {found.seconds:.1f} s; {_REVERSALS}"
     lines = [_headline(found.verdict, said, "", page), "", render_prediction(found.prediction, width=page.width)]
     lines += ["", coverage_text(found.coverage)]
     lines += [_replay_line(path, found.target) for path in dict.fromkeys(found.findings.values())]

@@ -56,7 +56,7 @@ def files(paths: Sequence[str]) -> list[Path]:
     found: dict[Path, None] = {}
     for each in map(Path, paths):
         if not each.exists():
-            raise UsageError(f"no such file or directory: {each}")
+            raise UsageError(f"no such file or directory: {each}; name files or directories with scenarios")
         found.update(dict.fromkeys(sorted(_below(each)) if each.is_dir() else [each]))
     return list(found)
 

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import cast
 
 from racecheck.model.errors import UsageError
+from racecheck.model.hints import meant
 from racecheck.targets import programs, suite
 from racecheck.targets.scenarios import Scenario
 from racecheck.targets.suite import protocol
@@ -86,8 +87,11 @@ def find(at: Place) -> Scenario:
         raise UsageError(
             f"{at.target} is a class: use racecheck gate {at.target}, or '{at.target}[kill]' to run one check"
         )
-    known = ", ".join(sorted(each.name for each in scenarios_in(module))) or "none"
-    raise UsageError(f"{module.__name__} has no scenario {at.name!r}; it has: {known}")
+    if callable(found):
+        raise UsageError(f"{at.target} is a plain function: decorate it with @racecheck.scenario")
+    known = sorted(each.name for each in scenarios_in(module))
+    hint = meant(at.name, known, f"it has: {', '.join(known) or 'none'}")
+    raise UsageError(f"{module.__name__} has no scenario {at.name!r}; {hint}")
 
 
 def checkpointer(target: str) -> type:
@@ -100,8 +104,10 @@ def checkpointer(target: str) -> type:
 
 def _place_of_class(target: str) -> Place:
     if ":" not in target and target not in suite.NAMES:
-        known = ", ".join(suite.NAMES)
-        raise UsageError(f"{target!r} is not a checkpointer: write package.module:Class, or one of {known}")
+        hint = meant(
+            target, suite.NAMES, f"write package.module:Class, or a name: {', '.join([*suite.NAMES][:_SHOWN])}, ..."
+        )
+        raise UsageError(f"{target!r} is not a checkpointer: {hint}")
     return _place(suite.NAMES.get(target, target), target)
 
 

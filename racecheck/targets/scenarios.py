@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 from racecheck import faults
 from racecheck.invariants import DEFAULT
@@ -170,6 +170,11 @@ class Scenario:
         return f"{shown}::{self.name}"
 
 
+@overload
+def scenario(run: Callable[[Rank], Any], /) -> Scenario: ...
+
+
+@overload
 def scenario(
     *,
     ranks: int = 2,
@@ -179,8 +184,22 @@ def scenario(
     breaks: str = "",
     sizes: Mapping[str, int] | None = None,
     **world: Any,
-) -> Callable[[Callable[[Rank], Any]], Scenario]:
-    """Make a function of one `Rank` a scenario.
+) -> Callable[[Callable[[Rank], Any]], Scenario]: ...
+
+
+def scenario(
+    run: Callable[[Rank], Any] | None = None,
+    /,
+    *,
+    ranks: int = 2,
+    invariants: Sequence[Invariant] = DEFAULT,
+    report: str = "",
+    expected: Verdict = Verdict.PASS,
+    breaks: str = "",
+    sizes: Mapping[str, int] | None = None,
+    **world: Any,
+) -> Scenario | Callable[[Callable[[Rank], Any]], Scenario]:
+    """Make a function of one `Rank` a scenario: ``@scenario`` or ``@scenario(ranks=4)``.
 
     ``ranks`` and the other fields of `World` are its default world.  ``sizes`` are numbers that the function asks for
     as ``rank.sizes["steps"]``: a search makes a failure small by making them smaller, and a world may have others.
@@ -199,7 +218,9 @@ def scenario(
             breaks=breaks,
         )
 
-    return decorate
+    if run is None or callable(run):
+        return decorate if run is None else decorate(run)
+    raise UsageError(f"scenario takes a function, not {run!r}: write @scenario(ranks={run!r})")
 
 
 def make_world(base: World, **changes: Any) -> World:

@@ -252,8 +252,12 @@ def test_a_finding_of_a_scenario_that_has_changed(cli: Cli, tmp_path: Path) -> N
 
 QUITS = "import sys; sys.exit(0)"
 WRONG = [
-    ("guess x", "No such command 'guess'"),
-    ("run", "Missing argument 'TARGET'"),
+    ("guess x", "unknown command 'guess'"),
+    ("rnu x", "unknown command 'rnu'; did you mean run?"),
+    ("torchrun train.py", "torchrun is no command of racecheck; to run it: racecheck run -- torchrun train.py"),
+    ("a.py::b", "to explore it: racecheck run a.py::b"),
+    ("run", "name a scenario (path/to/file.py::name) or a launch command"),
+    ("run a.py::b a.py::c", "name one TARGET, not 2"),
     ("run greedy.py", "greedy.py is a file: write greedy.py::name (racecheck list greedy.py shows the names)"),
     ("run nowhere", "is not a scenario: write path/to/file.py::name or package.module:name"),
     ("run nowhere.py::x", "no such file: nowhere.py"),
@@ -298,7 +302,7 @@ WRONG = [
     ("run FILE::racing --mode free --strategy random", "--strategy has no effect in free mode"),
     ("run FILE::racing --frobnicate", "No such option"),
     ("replay nothing.json", "nothing.json: no such file"),
-    ("replay directory", "directory: no regular file"),
+    ("replay directory", "directory is a directory: name a file"),
     ("replay foreign.json", "foreign.json: not a finding"),
     ("replay syntax.py", "syntax.py: not a finding: not JSON"),
     ("replay foreign.json --times 0", "0 is not in the range"),

@@ -43,7 +43,7 @@ def test_a_page_is_printed_plain_in_a_pipe(cli: Cli, name: str) -> None:
 
 def test_an_unknown_page_is_a_line(cli: Cli) -> None:
     assert cli("guide", "../README") == 2
-    assert cli.err == f"racecheck: unknown page '../readme'; pages: {', '.join(pages())}\n"
+    assert cli.err == f"racecheck: unknown page '../readme'; known: {', '.join(pages())}\n"
 
 
 # racecheck explain

@@ -77,7 +77,7 @@ def test_an_error_of_a_path_of_the_user_is_wrong_input_and_one_of_ours_a_bug(
 
 def test_an_empty_path(cli: Cli) -> None:
     assert cli("report", "") == 2
-    assert cli.err == "racecheck: name a finding: its path is empty\n"
+    assert cli.err == "racecheck: name a finding; racecheck run prints its path if it finds a failure\n"
 
 
 @pytest.mark.parametrize("words", [("replay",), ("report",), ("run",), ("gate", "torch-rename", "--baseline")])

@@ -102,7 +102,7 @@ def test_a_command_that_cannot_resume_is_one_line(programs: Path, racecheck: Rac
 def test_a_scenario_has_no_command_to_resume_with(racecheck: Racecheck) -> None:
     status, text = racecheck("run", "--resume-with", "torchrun x.py", "scenarios/test_readme.py::overwrite")
     assert status == 2
-    assert "--resume-with is for a launch command: add --watch DIR -- COMMAND" in text
+    assert "--resume-with is for a launch command: add -- COMMAND" in text
 
 
 @pytest.mark.parametrize("fault", ["kill on any nth=each", "crash"])

@@ -233,7 +233,7 @@ FOUND = [
     "*_ test_no_scenario _*",
     "racecheck: <function nothing_made at *> is not a scenario: *",
     "*_ test_not_known _*",
-    "racecheck: unknown keyword depth=; known: ranks, *",
+    "racecheck: unknown keyword depth=; known: ranks=, *",
     "*_ test_not_found _*",
     "expected a violation of no-file-errors within 3 schedules; found none",
     "PASS  EXHAUSTED: 2 traces, 0 redundant; every interleaving of 2 ranks, 3 ops; *",

@@ -89,11 +89,14 @@ def serve() -> None:
     every = config.read().findings
     with contextlib.closing(Shared(config.read())) as cover:
 
-        def covered(settings: config.Config) -> launching.Cover:
+        def covered(settings: config.Config) -> launching.LastingCover:
             cover.findings = settings.findings.absolute()
             return cover
 
-        launching.Cover, capture.capture = covered, once
+        def lasting(settings: config.Config) -> contextlib.nullcontext[launching.LastingCover]:
+            return contextlib.nullcontext(covered(settings))
+
+        launching.Cover, launching.lasting, capture.capture = covered, lasting, once
         for line in sys.stdin:
             asked = json.loads(line)
             os.chdir(asked["directory"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
 
@@ -14,6 +13,7 @@ from racecheck.frontends.printing import say
 from racecheck.invariants import name_of
 from racecheck.invariants.failures import first_line
 from racecheck.model.errors import UsageError
+from racecheck.model.hints import meant
 from racecheck.model.nouns import Invariant
 from racecheck.report.guide import written
 from racecheck.targets.suite import CHECKS
@@ -52,9 +52,7 @@ def section(name: str) -> str:
         return known[wanted]
     if begun:
         return known[max(begun, key=len)]
-    close = difflib.get_close_matches(wanted, known, n=3, cutoff=0.7)
-    hint = f"did you mean {' or '.join(close)}?" if close else "racecheck explain lists the names"
-    raise UsageError(f"unknown name {name!r}: {hint}")
+    raise UsageError(f"unknown name {name!r}: {meant(wanted, known, 'racecheck explain lists the names')}")
 
 
 @click.command(

@@ -42,6 +42,8 @@ from racecheck.targets.suite import CHECKS, NAMES
 
 _SHORTEST, _LONGEST = 1, 1_000_000
 _STDOUT = Path("-")
+_NAMED = 5
+"""The most names of checkpointers in an error."""
 _FILE = click.Path(path_type=Path)
 
 _KNOWN = "Known findings"
@@ -130,7 +132,8 @@ def gate(
 ) -> int:
     """Run the conformance suite on a CHECKPOINTER: package.module:Class, path/to/file.py::Class or a known name."""
     if every == (checkpointer is not None):
-        raise UsageError("name one checkpointer (package.module:Class) or use --all, not both")
+        some = ", ".join([*NAMES][:_NAMED])
+        raise UsageError(f"name one checkpointer (package.module:Class, or {some}, ...) or use --all, not both")
     if seconds is not None and not _SHORTEST <= seconds <= _LONGEST:
         raise UsageError(f"--seconds must be from {_SHORTEST} to {_LONGEST}, not {seconds}")
     if update and known is None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from racecheck.model.errors import UsageError
+
 
 class LazyGroup(click.Group):
     """A group whose commands are in modules of their names, in ``racecheck.frontends.cli``.
@@ -30,6 +32,17 @@ class LazyGroup(click.Group):
         module = importlib.import_module(f"racecheck.frontends.cli.{cmd_name}")
         commands = (each for each in vars(module).values() if isinstance(each, click.Command))
         return next(each for each in commands if each.name == cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that is meant; raises `UsageError`, with the line that works, if there is none."""
+        name = args[0]
+        if name not in self.known and not name.startswith("-"):
+            raise UsageError(
+                importlib.import_module("racecheck.frontends.cli.program").unknown_command(args, self.known)
+            )
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx

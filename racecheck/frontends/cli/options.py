@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,11 +11,13 @@ from typing import Any, TypeVar
 import click
 
 from racecheck.kernel.real_files import real
+from racecheck.model import config
 from racecheck.model.errors import UsageError
 from racecheck.targets.scenarios import COLLECTIVES, checked_seed
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_FINDING = re.compile(r"[0-9a-f]{10}\.json")
 WHAT, SEARCH, GOES_WRONG, OUTPUT = "What to run", "How to search", "What goes wrong", "Output"
 
 
@@ -51,6 +54,16 @@ class _Option(click.Option):
 def option(*names: str, group: str = "", **named: Any) -> Callable[[F], F]:
     """Return `click.option` with the group that the option is shown in; "" is "Options"."""
     return click.option(*names, cls=_Option, group=group, **named)
+
+
+def finding_given(finding: Path | None) -> Path:
+    """Return the finding that a command was given; raises `UsageError` for none, with the newest one."""
+    if finding is not None and finding != Path():
+        return finding
+    files = [each for each in config.read().findings.glob("*/*.json") if _FINDING.fullmatch(each.name)]
+    newest = max(files, key=lambda each: each.stat().st_mtime_ns, default=None)
+    hint = f"the newest is {newest}" if newest is not None else "racecheck run prints its path if it finds a failure"
+    raise UsageError(f"name a finding; {hint}")
 
 
 JSON = option("--json", "as_json", group=OUTPUT, is_flag=True, help="Print one JSON object.")

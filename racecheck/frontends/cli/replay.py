@@ -16,7 +16,7 @@ from racecheck.explore import runner
 from racecheck.explore.findings import Finding
 from racecheck.frontends import launching
 from racecheck.frontends.cli import trust as trusting
-from racecheck.frontends.cli.options import JSON, Command, option
+from racecheck.frontends.cli.options import JSON, Command, finding_given, option
 from racecheck.frontends.cli.output import EXIT, complain, unknown
 from racecheck.frontends.cli.targets import find_target
 from racecheck.frontends.cli.terminal import terminal_page
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         "racecheck replay .racecheck/overwrite-8e53/b0e3dc349a.json --constraints --trust",
     ),
 )
-@click.argument("finding", type=click.Path(path_type=Path))
+@click.argument("finding", type=click.Path(path_type=Path), required=False)
 @option("--times", type=click.IntRange(1), metavar="N", default=20, show_default=True, help="Number of runs.")
 @option(
     "--constraints",
@@ -52,8 +52,9 @@ if TYPE_CHECKING:
 )
 @option("--trust", is_flag=True, help="Run code that has changed, or that is not below the current directory.")
 @JSON
-def replay(finding: Path, times: int, constraints: bool, trust: bool, as_json: bool) -> int:
+def replay(finding: Path | None, times: int, constraints: bool, trust: bool, as_json: bool) -> int:
     """Run the schedule of FINDING again and count how often it reproduces."""
+    finding = finding_given(finding)
     found = load(finding)
     if constraints and not found.constraints:
         again = f"racecheck run {found.scenario.target}"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from racecheck.frontends.cli.options import OUTPUT, WHAT, Command, option, output_file
+from racecheck.frontends.cli.options import OUTPUT, WHAT, Command, finding_given, option, output_file
 from racecheck.frontends.printing import say
 from racecheck.frontends.working import display
 from racecheck.gate import layouts, pages, store
@@ -38,15 +38,15 @@ from racecheck.report.results import shown_path
 @option("--markdown", "as_markdown", group=OUTPUT, is_flag=True, help="Write Markdown for an issue or a pull request.")
 def report(finding: Path | None, *, every: bool, output: Path | None, as_markdown: bool) -> None:
     """Draw FINDING as one HTML file: what failed, in which order, and the directory at each step."""
-    if every == (finding is not None):
+    if every and finding is not None:
         raise UsageError("name one finding or use --all, not both")
-    if finding == Path():
-        raise UsageError("name a finding: its path is empty")
     if every and as_markdown:
         raise UsageError("--markdown takes one finding: leave out --all")
-    if finding is None:
+    if every:
         say(shown_path(_write_index(config.read().findings, output)))
-    elif as_markdown and output is None:
+        return
+    finding = finding_given(finding)
+    if as_markdown and output is None:
         say(_markdown(finding).rstrip())
     elif as_markdown and output is not None:
         write_text(_markdown(finding), output, finding)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,6 @@ from racecheck.frontends.cli.options import (
     SEARCH,
     SEED,
     WHAT,
-    Command,
     check_findings,
     check_output,
     option,
@@ -40,6 +40,7 @@ from racecheck.model import config
 from racecheck.model.errors import CannotRun, UsageError
 from racecheck.model.nouns import Verdict, World
 from racecheck.processes.doctor.examination import Starting
+from racecheck.processes.launchers import capture
 from racecheck.report import results
 from racecheck.report.picture.document import write
 from racecheck.report.results import Page
@@ -54,21 +55,23 @@ if TYPE_CHECKING:
 
 @click.command(
     "run",
-    cls=Command,
+    cls=program.RunCommand,
     examples=(
         "racecheck run scenarios/test_readme.py::overwrite",
         "racecheck run mine.py::saves --ranks 4 --fault 'ENOSPC on write nth=each'",
         "racecheck run 'mypkg.saver:Mine[power-loss]' --seconds 60",
+        "racecheck run -- torchrun --nproc-per-node=2 train.py",
         "racecheck run --watch checkpoints/my_run -- torchrun --nproc-per-node=4 train.py --overwrite",
     ),
 )
-@click.argument("target", nargs=-1, required=True, metavar="TARGET")
+@click.argument("target", nargs=-1, metavar="TARGET")
 @option(
     "--watch",
     group=WHAT,
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Run a launch command (torchrun, python train.py) unchanged; control its ranks in DIR. No real file changes.",
+    help="Where a launch command writes its checkpoints: its ranks are controlled there. No real file changes "
+    "(default: the directory in which one run leaves most checkpoints).",
 )
 @option(
     "--from",
@@ -223,16 +226,24 @@ def run(
     _check_options(strategy if free else None, timeout=timeout, seconds=seconds)
     if not 0 <= explain <= LONGEST:
         raise UsageError(f"--explain must be at least 0 and at most {LONGEST} seconds, not {explain}")
+    if not target:
+        raise UsageError("name a scenario (path/to/file.py::name) or a launch command (-- torchrun ... train.py)")
     settings = config.read()
     scenario: Scenario
-    if watch is not None:
-        again = "" if resume_with is None and faults_ and not compares else resume_with
-        scenario, starting = launching.prepare(target, watch, from_, again, launching.Cover(settings))
-    else:
-        scenario, starting = launching.started(
-            load_target(program.only_target(target, from_, resume_with)), settings, faults_
-        )
-    with starting:
+    with ExitStack() as stack:
+        if watch is not None or capture.is_launcher(target[0]):
+            again = "" if resume_with is None and faults_ and not compares else resume_with
+            if watch is None:
+                cover: launching.Cover = stack.enter_context(launching.lasting(settings))
+                watch = launching.find_watched(target, cover)
+            else:
+                cover = launching.Cover(settings)
+            scenario, starting = launching.prepare(target, watch, from_, again, cover)
+        else:
+            scenario, starting = launching.started(
+                load_target(program.only_target(target, from_, resume_with)), settings, faults_
+            )
+        stack.enter_context(starting)
         if compares:
             return program.compare(scenario, starting, seed=seed, as_json=as_json)
         world = make_world(

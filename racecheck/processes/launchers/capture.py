@@ -98,10 +98,19 @@ def _check_syntax(file: Path) -> None:
         raise UsageError(f"{file}{f':{line}' if line else ''}: {getattr(error, 'msg', error)}") from None
 
 
+def is_launcher(word: str) -> bool:
+    """Return whether a launch command may begin with this word."""
+    return _plain(word) in {each[0] for each in _KNOWN}
+
+
+def _plain(word: str) -> str:
+    name = Path(word).name
+    return "python" if name.startswith("python") and not name.endswith(".py") else name
+
+
 def check(command: Sequence[str]) -> None:
     """Raise `UsageError` for a command that is no launcher's, or that starts what cannot be stopped."""
-    name = Path(command[0]).name
-    plain = ["python" if name.startswith("python") else name, *command[1:]]
+    plain = [_plain(command[0]), *command[1:]]
     if not any(plain[: len(each)] == [*each] for each in _KNOWN) and not scripts.is_it(command):
         known = ", ".join([*(" ".join(each) for each in _KNOWN), "python SCRIPT"])
         raise UsageError(f"unknown launcher {shown(*command[:2])}; known: {known}")

@@ -1,0 +1,126 @@
+"""What the first run of a program shows before any search: that it fails by itself, or writes to another directory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+
+from racecheck.explore.runner import undisturbed
+from racecheck.invariants.failures import describe, failures
+from racecheck.model.errors import UsageError
+from racecheck.model.frames import user_frames
+from racecheck.model.nouns import Died, Op, Outcome, Raised, Returned
+from racecheck.model.ops.launcher_ops import is_of_launcher
+from racecheck.processes.session import Session
+from racecheck.scheduling.predict import candidates
+from racecheck.scheduling.relation import Relation
+from racecheck.targets.programs import Launch, Program
+
+_CHECKPOINTS = frozenset(
+    {".bin", ".ckpt", ".distcp", ".metadata", ".npy", ".npz", ".pkl", ".pt", ".pth", ".safetensors"}
+)
+_NOT_THE_PROGRAMS = frozenset({".cache", ".git", ".racecheck", "__pycache__"})
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """A directory that a program wrote to: how many ``files``, and how many of these look like ``checkpoints``."""
+
+    path: Path
+    files: int
+    checkpoints: int
+
+    def __str__(self) -> str:
+        files = f"{self.files} file{'s' * (self.files != 1)}"
+        return f"{os.path.relpath(self.path)}{'/' * (self.path != Path.cwd())} ({files})"
+
+
+def check(launch: Launch, outcome: Outcome, written: Sequence[Path], *, has_faults: bool) -> None:
+    """Raise `UsageError` if a search of a program cannot say anything about races in the watched directory.
+
+    ``outcome`` is an undisturbed run, ``written`` are the files that it wrote outside the watched directory.
+    ``has_faults``: the search is also about what faults do to a program that fails anyway.
+    """
+    has_ops = any(isinstance(event, Op) for event in outcome.trace)
+    directory = None if has_ops else likely(launch, written)
+    if directory is None and not (has_ops and has_faults) and _fails_by_itself(outcome):
+        raise UsageError(_failure(outcome))
+    if has_ops or not all(isinstance(each, (Returned, Raised)) for each in outcome.results):
+        return
+    shown = os.path.relpath(launch.watched)
+    if directory is None:
+        raise UsageError(f"nothing happened in {shown}, and the program wrote no file of its own elsewhere")
+    raise UsageError(
+        f"nothing happened in {shown}; the program wrote to {directory}: "
+        f"did you mean --watch {os.path.relpath(directory.path)}?"
+    )
+
+
+def directory_of(session: Session, program: Program) -> Directory:
+    """Run a program once, and return the directory that its checkpoints seem to go to.
+
+    Raises `UsageError` if there is none, with the reason if the program fails.
+    """
+    outcome, _ = undisturbed(session, program, program.world, seed="0")
+    directory = likely(program.launch, session.slot.written_outside())
+    if directory is not None:
+        return directory
+    if _fails_by_itself(outcome):
+        raise UsageError(_failure(outcome))
+    raise UsageError("the program wrote no file in the working directory: name its directory with --watch DIR")
+
+
+def likely(launch: Launch, written: Iterable[Path]) -> Directory | None:
+    """Return the directory that a program's checkpoints seem to go to, None if it wrote no file of its own.
+
+    It is a directory in the working directory, or one that an argument of the program names.
+    """
+    found: dict[Path, list[Path]] = {}
+    for each in written:
+        base = _base(launch, each)
+        if base is not None and _NOT_THE_PROGRAMS.isdisjoint(each.relative_to(base.parent).parts):
+            found.setdefault(base, []).append(each)
+    here = Path(launch.directory)
+    counted = [Directory(path, len(files), sum(map(_is_checkpoint, files))) for path, files in found.items()]
+    return max(counted, key=lambda each: (each.checkpoints, each.files, each.path != here), default=None)
+
+
+def _base(launch: Launch, file: Path) -> Path | None:
+    """Return the directory that stands for a file: the one that an argument names, or one in the working directory."""
+    here = Path(launch.directory)
+    named = [Path(os.path.normpath(here / word.rpartition("=")[2])) for word in launch.arguments]
+    for path in named:
+        if path != here and path in file.parents:
+            return path
+    if here not in file.parents:
+        return file.parent if file in named else None
+    return here if file.parent == here else here / file.relative_to(here).parts[0]
+
+
+def _is_checkpoint(file: PurePath) -> bool:
+    return file.suffix in _CHECKPOINTS or file.name in _CHECKPOINTS
+
+
+def _fails_by_itself(outcome: Outcome) -> bool:
+    """Return whether a rank failed although no two ops of the run could go the other way.
+
+    If the launcher has ended the other ranks, when it did is a choice, unless they did nothing more.
+    """
+    ops = [event for event in outcome.trace if isinstance(event, Op)]
+    ended = next((place for place, op in enumerate(ops) if is_of_launcher(op)), len(ops))
+    has_rest = any(op.call != "exit" and not is_of_launcher(op) for op in ops[ended:])
+    is_known = not outcome.coverage.untried and not has_rest and all(op.alone for op in ops)
+    return bool(_failures(outcome)) and is_known and not candidates(outcome.trace, Relation(outcome.world))
+
+
+def _failures(outcome: Outcome) -> list[tuple[int, Raised | Died]]:
+    return [(rank, each) for rank, each in failures(outcome) if isinstance(each, (Raised, Died))]
+
+
+def _failure(outcome: Outcome) -> str:
+    rank, first = _failures(outcome)[0]
+    frame = next(iter(user_frames(first.stack)), None) if isinstance(first, Raised) else None
+    at = f" ({os.path.relpath(frame.file)}:{frame.line})" if frame is not None else ""
+    return f"your program fails without any race: {describe(rank, first)}{at}"

@@ -1,0 +1,90 @@
+"""Which directory of a launch command is watched, and programs of which a search can say nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.launching import TORCHRUN, Racecheck
+from tests.support.outside import snapshot
+
+SAVES = """
+import os, sys, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+os.makedirs("logs", exist_ok=True)
+open(f"logs/{dist.get_rank()}.a", "w").close()
+open(f"logs/{dist.get_rank()}.b", "w").close()
+where = sys.argv[1]
+os.makedirs(where, exist_ok=True)
+torch.save({}, os.path.join(where, f"{dist.get_rank()}.pt"))
+"""
+
+
+def watched(text: str) -> str:
+    """Return what is watched in the finding of a report."""
+    finding = Path(json.loads(text)["violations"][0]["finding"])
+    return str(json.loads(finding.read_text())["launch"]["watched"])
+
+
+def test_without_a_directory_the_one_with_the_checkpoints_is_watched(programs: Path, racecheck: Racecheck) -> None:
+    before = snapshot(programs)
+    status, text = racecheck("run", "--json", "--explain", 0, *TORCHRUN, "train.py", "--overwrite")
+    assert status == 1, text
+    assert watched(text) == str(programs / "checkpoints")
+    assert snapshot(programs) == before
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_the_directory_is_below_the_working_directory_or_in_the_command(
+    programs: Path, racecheck: Racecheck, tmp_path: Path, named: bool
+) -> None:
+    where = str(tmp_path / "elsewhere") if named else "deep/below"
+    (programs / "saves.py").write_text(f"{SAVES}\nos.mkdir(f'{{where}}/same')\n")
+    status, text = racecheck("run", "--json", "--explain", 0, "--", *TORCHRUN, "saves.py", where)
+    assert status == 1, text
+    assert watched(text) == (where if named else str(programs / "deep"))
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        ("import nosuchmodule", "ModuleNotFoundError on rank 0: No module named 'nosuchmodule' (by_itself.py:1)"),
+        ("import sys; sys.exit(4)", "rank 0 exited with status 4 before it returned"),
+        (
+            "open('out/once', 'a').close(); raise ValueError('no data')",
+            "ValueError on rank 0: no data (by_itself.py:1)",
+        ),
+    ],
+)
+@pytest.mark.parametrize("options", [(), ("--watch", "out")], ids=["found", "given"])
+def test_a_program_that_fails_by_itself(
+    programs: Path, racecheck: Racecheck, script: str, says: str, options: tuple[str, ...]
+) -> None:
+    """One rank of one: with two, opening one file would be a race."""
+    (programs / "by_itself.py").write_text(script)
+    status, text = racecheck("run", *options, "--", "torchrun", "--nproc-per-node=1", "by_itself.py")
+    assert status == 2, text
+    assert text.splitlines()[-1] == f"racecheck: your program fails without any race: {says}"
+
+
+def test_a_failure_after_ops_that_could_go_the_other_way_is_judged(programs: Path, racecheck: Racecheck) -> None:
+    (programs / "racing.py").write_text("open('out/one', 'a').close(); raise ValueError('no data')")
+    status, text = racecheck("run", "--watch", "out", "--explain", 0, "--", *TORCHRUN, "racing.py")
+    assert (status, "no-unexpected-errors: ValueError on rank 0: no data" in text) == (1, True), text
+
+
+def test_the_wrong_directory(programs: Path, racecheck: Racecheck) -> None:
+    (programs / "saves.py").write_text(SAVES)
+    status, text = racecheck("run", "--watch", "wrong", "--", *TORCHRUN, "saves.py", "right/step")
+    assert status == 2, text
+    wrote = "the program wrote to right/step/ (2 files): did you mean --watch right/step?"
+    assert text == f"racecheck: nothing happened in wrong; {wrote}\n"
+    (programs / "idle.py").write_text("pass")
+    status, text = racecheck("run", "--watch", "wrong", "--", *TORCHRUN, "idle.py")
+    assert status == 2, text
+    assert text == "racecheck: nothing happened in wrong, and the program wrote no file of its own elsewhere\n"
+    status, text = racecheck("run", "--", *TORCHRUN, "idle.py")
+    assert status == 2, text
+    assert "the program wrote no file in the working directory: name its directory with --watch DIR" in text
