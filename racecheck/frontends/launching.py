@@ -34,13 +34,19 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def prepare(
-    command: Sequence[str], watched: Path, start: Path | None, resume_with: str | None, cover: Cover
+    command: Sequence[str],
+    watched: Path,
+    start: Path | None,
+    resume_with: str | None,
+    cover: Cover,
+    asks: Sequence[str] = (),
 ) -> tuple[Program, Starting]:
     """Run the launcher of a command; return its program, and a session in which nothing but racecheck's files is real.
 
     The session starts meanwhile: both import torch, which takes most of their time.
     ``resume_with`` is the command of the recovery, which the launcher of that starts, "" for the same one, None if
-    there is no recovery.  Raises `UsageError`, and `CannotRun` where this machine cannot cover its files.
+    there is no recovery.  ``asks`` are the user's own invariants.  Raises `UsageError`, and `CannotRun` where this
+    machine cannot cover its files.
     """
     capture.check(command)
     again = _words(resume_with) if resume_with else []
@@ -52,7 +58,7 @@ def prepare(
     with _closing_on_error(starting):
         starting.begin()
         with display("starting the launcher"):
-            launch = capture.launch(command, watched, archive)
+            launch = replace(capture.launch(command, watched, archive), asks=tuple(asks))
             resumed = None if resume_with is None else launch
             if again:
                 resumed = capture.launch(again, watched, ABSENT)

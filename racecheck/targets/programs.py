@@ -59,7 +59,8 @@ class Launch:
 
     ``command`` is what people typed, ``directory`` the working directory, ``environment`` what the launcher sets beside
     `IDENTITY`.  ``watched`` is the watched directory, and ``start`` what it holds when a run begins: an archive (see
-    `pack`), or `ABSENT`.  ``spawns``: the program itself starts its ranks, with ``multiprocessing``.
+    `pack`), or `ABSENT`.  ``spawns``: the program itself starts its ranks, with ``multiprocessing``.  ``asks`` are the
+    user's own invariants that judge it, as ``path/to/file.py::name``.
     """
 
     command: tuple[str, ...]
@@ -72,6 +73,7 @@ class Launch:
     watched: str
     start: str = ABSENT
     spawns: bool = False
+    asks: tuple[str, ...] = ()
 
     @property
     def processes(self) -> int:
@@ -196,19 +198,24 @@ def decode(data: Any, path: Path) -> tuple[Launch, Path, Launch | None]:
 
 
 def _encode(launch: Launch) -> dict[str, Any]:
-    """Return a launch as JSON data; ``spawns`` is in it only if it is true, as former racechecks expect."""
-    data = asdict(launch)
-    if not launch.spawns:
-        del data["spawns"]
-    return data
+    """Return a launch as JSON data; what former racechecks did not know is in it only if it says something."""
+    return {name: value for name, value in asdict(launch).items() if value or name not in _LATER}
 
 
 def _decode(data: Any) -> Launch:
     """Return a launch; raises `ValueError` and others for what is none."""
-    if data.keys() | {"spawns"} != _KEYS:
+    if data.keys() | _LATER != _KEYS:
         raise ValueError
-    made = Launch(**{**data, "command": tuple(data["command"]), "arguments": tuple(data["arguments"])})
-    words = [made.script, made.module, made.directory, made.watched, made.start, *made.command, *made.arguments]
+    listed = {name: tuple(data.get(name, ())) for name in ("command", "arguments", "asks")}
+    made = Launch(**{**data, **listed})
+    words = [
+        made.script,
+        made.module,
+        made.directory,
+        made.watched,
+        made.start,
+        *(each for few in listed.values() for each in few),
+    ]
     words += [*made.environment, *made.environment.values()]
     is_valid = type(made.ranks) is int and type(made.spawns) is bool and made.ranks >= 0 and made.processes > 0
     if not is_valid or not all(isinstance(each, str) for each in words):
@@ -217,6 +224,7 @@ def _decode(data: Any) -> Launch:
 
 
 _KEYS = {each.name for each in fields(Launch)}
+_LATER = frozenset({"asks", "spawns"})
 
 
 # What the watched directory holds.
@@ -306,9 +314,10 @@ def sources_of(*launches: Launch | None) -> tuple[Path, ...]:
 def sources(launch: Launch) -> list[Path]:
     """Return the files that decide what a program does, in order.
 
-    They are its code, and the files that its arguments name (``conf.yaml``, ``--config=conf.yaml``).
+    They are its code, the files that its arguments name (``conf.yaml``, ``--config=conf.yaml``), and those of its own
+    invariants.
     """
-    return sorted({*code(launch), *_named(launch)})
+    return sorted({*code(launch), *_named(launch), *(Path(each.rpartition("::")[0]) for each in launch.asks)})
 
 
 def code(launch: Launch) -> list[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import re
 import sys
@@ -14,6 +15,7 @@ from typing import cast
 
 from racecheck.model.errors import UsageError
 from racecheck.model.hints import meant
+from racecheck.model.nouns import Invariant
 from racecheck.targets import programs, suite
 from racecheck.targets.scenarios import Scenario
 from racecheck.targets.suite import protocol
@@ -92,6 +94,21 @@ def find(at: Place) -> Scenario:
     known = sorted(each.name for each in scenarios_in(module))
     hint = meant(at.name, known, f"it has: {', '.join(known) or 'none'}")
     raise UsageError(f"{module.__name__} has no scenario {at.name!r}; {hint}")
+
+
+def invariant(target: str) -> Invariant:
+    """Return the invariant that ``path/to/file.py::name`` names, a function of an `Outcome`; raises `UsageError`."""
+    file, _, name = target.rpartition("::")
+    if not name.isidentifier() or not file:
+        raise UsageError(f"--invariant takes path/to/file.py::name, not {target!r}")
+    module = load_file(Path(file))
+    found = getattr(module, name, None)
+    if inspect.isfunction(found):
+        return cast("Invariant", found)
+    functions = {each: value for each, value in vars(module).items() if inspect.isfunction(value)}
+    known = [each for each, value in functions.items() if value.__module__ == module.__name__]
+    hint = meant(name, known, "define one that takes an Outcome")
+    raise UsageError(f"{module.__name__} has no function {name!r}; {hint}")
 
 
 def checkpointer(target: str) -> type:

@@ -88,3 +88,36 @@ def test_the_wrong_directory(programs: Path, racecheck: Racecheck) -> None:
     status, text = racecheck("run", "--", *TORCHRUN, "idle.py")
     assert status == 2, text
     assert "the program wrote no file in the working directory: name its directory with --watch DIR" in text
+
+
+CHECKS = """
+import racecheck
+
+def three_files(outcome):
+    if len(outcome.disk) != 3:
+        yield racecheck.Violation("three-files", f"there are {len(outcome.disk)} files")
+"""
+
+
+def test_an_invariant_of_the_user(programs: Path, racecheck: Racecheck) -> None:
+    (programs / "checks.py").write_text(CHECKS)
+    (programs / "saves.py").write_text(SAVES)
+    words = ["--watch", "right", "--explain", 0, "--json", "--", *TORCHRUN, "saves.py", "right"]
+    status, text = racecheck("run", "--invariant", "checks.py::three_files", *words)
+    assert status == 1, text
+    (violation,) = json.loads(text)["violations"]
+    assert (violation["invariant"], violation["message"]) == ("three-files", "there are 2 files")
+    status, text = racecheck("replay", violation["finding"], "--times", 3, "--json")
+    assert (status, json.loads(text)["reproduced"]) == (1, 3), text
+    (programs / "checks.py").write_text(f"{CHECKS}# changed\n")
+    status, text = racecheck("replay", violation["finding"])
+    assert (status, "saves, or a file that it uses, has changed" in text) == (2, True), text
+    for given, says in (
+        ("checks.py::thre_files", "checks has no function 'thre_files'; did you mean three_files?"),
+        ("checks.py", "--invariant takes path/to/file.py::name, not 'checks.py'"),
+        ("nowhere.py::x", "no such file: nowhere.py"),
+    ):
+        status, text = racecheck("run", "--invariant", given, *words)
+        assert (status, text) == (2, f"racecheck: {says}\n")
+    status, text = racecheck("run", "--invariant", "checks.py::three_files", "scenarios/test_readme.py::overwrite")
+    assert (status, text) == (2, "racecheck: --invariant is for a launch command: add -- COMMAND\n")

@@ -66,13 +66,13 @@ def unknown_command(words: Sequence[str], known: Iterable[str]) -> str:
     return f"unknown command {name!r}; {meant(name, known)}"
 
 
-def only_target(words: Sequence[str], start: Path | None, resume_with: str | None) -> str:
+def only_target(words: Sequence[str], start: Path | None, resume_with: str | None, own: Sequence[str]) -> str:
     """Return the one target that was given; raises `UsageError` for several, and for options of launch commands."""
     if is_script(words[0]) and b"racecheck" not in given_files.read(Path(words[0])):
         raise UsageError(f"{words[0]} has no scenario; to run it as a training script: {as_command(words)}")
     if len(words) > 1:
         raise UsageError(f"name one TARGET, not {len(words)}; or a launch command, such as torchrun train.py")
-    for option, given in (("--from", start), ("--resume-with", resume_with)):
+    for option, given in (("--from", start), ("--resume-with", resume_with), ("--invariant", own or None)):
         if given is not None:
             raise UsageError(f"{option} is for a launch command: add -- COMMAND")
     return words[0]

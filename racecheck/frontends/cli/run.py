@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -45,6 +46,7 @@ from racecheck.report import results
 from racecheck.report.picture.document import write
 from racecheck.report.results import Page
 from racecheck.scheduling import strategies
+from racecheck.targets import resolve
 from racecheck.targets.programs import sharing
 from racecheck.targets.scenarios import LONGEST, Scenario, make_world
 
@@ -103,6 +105,14 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="NAME=NUMBER",
     help="Set one of the scenario's sizes; repeatable.",
+)
+@option(
+    "--invariant",
+    "own",
+    group=WHAT,
+    multiple=True,
+    metavar="FILE::NAME",
+    help="Judge a COMMAND by this function of an Outcome, too; repeatable (racecheck guide invariants).",
 )
 @option(
     "--shared",
@@ -204,6 +214,7 @@ def run(
     skew: tuple[str, ...],
     collectives: str | None,
     sizes: tuple[str, ...],
+    own: tuple[str, ...],
     shared: tuple[str, ...],
     strategy: str | None,
     schedules: int,
@@ -232,17 +243,19 @@ def run(
     scenario: Scenario
     with ExitStack() as stack:
         if watch is not None or capture.is_launcher(target[0]):
+            asks = {os.path.abspath(each): resolve.invariant(each) for each in own}
             again = "" if resume_with is None and faults_ and not compares else resume_with
             if watch is None:
                 cover: launching.Cover = stack.enter_context(launching.lasting(settings))
                 watch = launching.find_watched(target, cover)
             else:
                 cover = launching.Cover(settings)
-            scenario, starting = launching.prepare(target, watch, from_, again, cover)
+            scenario, starting = launching.prepare(target, watch, from_, again, cover, [*asks])
         else:
             scenario, starting = launching.started(
-                load_target(program.only_target(target, from_, resume_with)), settings, faults_
+                load_target(program.only_target(target, from_, resume_with, own)), settings, faults_
             )
+            asks = {}
         stack.enter_context(starting)
         if compares:
             return program.compare(scenario, starting, seed=seed, as_json=as_json)
@@ -258,6 +271,7 @@ def run(
         if html_ is not None:
             check_output(html_)
         invariants = sharing(scenario.invariants, shared) if shared else scenario.invariants
+        invariants = (*invariants, *asks.values())
         asked = Search(
             scenario, world, invariants, chooses, schedules, seed, free=free, seconds=seconds or 0.0,
             keep_going=keep_going, earlier=earlier, explain=0.0 if keep_going else explain,

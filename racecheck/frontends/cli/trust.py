@@ -74,6 +74,9 @@ def _doubts(launch: Launch) -> Iterator[str]:
         file = Path(launch.directory, word.rpartition("=")[2])
         if file.suffix == ".py" and not _is_below(file):
             yield f"its argument {word} is not below the current directory"
+    for each in launch.asks:
+        if not _is_below(Path(each.rpartition("::")[0])):
+            yield f"its invariant {each} is not below the current directory"
     yield from (f"it sets {name}" for name, _ in _decisive(launch.environment))
 
 
