@@ -339,7 +339,7 @@ class Format:
 
 _ADDED: Mapping[type, Mapping[str, Any]] = {
     Weights: {"series": ""},
-    Raised: {"lacks": "", "causes": []},
+    Raised: {"lacks": "", "causes": [], "thread": ""},
     Fault: {"survive": False},
     Outcome: {"times": {}},
     World: {"parts": []},

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from racecheck.invariants.series import series_of
+from racecheck.invariants.weights import steps_of_loads
 from racecheck.model.nouns import Judgement, Op, Outcome, Returned
 
 
@@ -28,10 +31,18 @@ class Struck:
 def struck(number: int, op: Op, outcome: Outcome, judgement: Judgement) -> Struck:
     """Return the row of a run in which an op was struck."""
     recovery = outcome.recovery
-    first = {each.rank: each.step for each in reversed(recovery.weights if recovery else ()) if each.kind == "loaded"}
     return Struck(
-        number, op, op.fault, tuple(sorted({*first.values()})),
+        number, op, op.fault, tuple(sorted({*_loaded(outcome)})),
         fails=recovery is not None and not all(isinstance(each, Returned) for each in recovery.results),
         broken=tuple(dict.fromkeys(each.invariant for each in judgement.violations)),
         is_doubtful=bool(judgement.reasons),
     )  # fmt: skip
+
+
+def _loaded(outcome: Outcome) -> Iterator[int]:
+    """Yield the step that each rank of the recovery loaded first, of each series of saves."""
+    for series in series_of(outcome):
+        first: dict[int, int] = {}
+        for load, steps in steps_of_loads(series.outcome) if series.outcome.recovery is not None else ():
+            first.setdefault(load.rank, max(steps, default=load.step))
+        yield from first.values()

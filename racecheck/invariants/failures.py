@@ -50,7 +50,8 @@ def first_line(text: str) -> str:
 def describe(rank: int, failure: Failure) -> str:
     """Say how a rank failed, in one line."""
     if isinstance(failure, Raised):
-        return f"{failure.type} on rank {rank}: {first_line(failure.message)}".removesuffix(": ")
+        where = f"in a thread of rank {rank}" if failure.thread else f"on rank {rank}"
+        return f"{failure.type} {where}: {first_line(failure.message)}".removesuffix(": ")
     if isinstance(failure, Stopped):
         return f"rank {rank} did not end: {failure.why}"
     how = f"was killed by {failure.signal}" if failure.signal else f"exited with status {failure.status}"

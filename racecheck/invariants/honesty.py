@@ -9,7 +9,7 @@ from racecheck.invariants.excuses import faults
 from racecheck.invariants.failures import failures
 from racecheck.invariants.publishing import Published, followed
 from racecheck.invariants.saves import Save, recovered, saves
-from racecheck.model.nouns import Op, Outcome, Returned, Violation, Weights
+from racecheck.model.nouns import Op, Outcome, Raised, Returned, Violation, Weights
 
 
 def error_honesty(outcome: Outcome, pointer: str = "latest", *, observed: bool = False) -> Iterator[Violation]:
@@ -41,8 +41,8 @@ def error_honesty(outcome: Outcome, pointer: str = "latest", *, observed: bool =
 
 def _forgotten(outcome: Outcome) -> Iterator[Violation]:
     """Return the observed saves that failed, and of which nothing speaks."""
-    if not all(isinstance(each, Returned) for each in outcome.results):
-        return
+    if not all(isinstance(each, Returned) or (isinstance(each, Raised) and each.thread) for each in outcome.results):
+        return  # a lost thread leaves status 0, too
     hits = [(index, op) for index, op in faults(outcome) if op.call != "kill"]
     for save in outcome.weights:
         if save.kind == "saved":

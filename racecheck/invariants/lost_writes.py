@@ -18,7 +18,7 @@ def no_lost_writes(outcome: Outcome, shared: Sequence[str] = ()) -> Iterator[Vio
     """No two ranks write other bytes to one file at once, and none empties what another one has just written.
 
     With two writers the file holds bytes of both, or those of the last one alone: the events of one rank are gone from
-    a log, a part of the shards from an index.
+    a log, a part of the shards from an index.  The same holds for two threads of one rank that write at once.
 
     No harm is seen in writers of the same bytes, in writers that both append, that hold one lock, or that name the
     places they write to and keep apart; and in a rank that empties a file after a collective, or after it has found
@@ -30,11 +30,11 @@ def no_lost_writes(outcome: Outcome, shared: Sequence[str] = ()) -> Iterator[Vio
         if any(fnmatchcase(files[0].path, each) for each in shared):
             continue
         for one, other in permutations([each for each in files if each.changes or each.begins_empty], 2):
-            if one.rank == other.rank or _bytes(one) == _bytes(other):
+            if one.thread == other.thread or _bytes(one) == _bytes(other):
                 continue
             if one.first < other.first and mixes(one, other):
                 yield Violation("no-lost-writes", *mixture(one, other))
-            elif _empties(outcome, one, other, known):
+            elif one.rank != other.rank and _empties(outcome, one, other, known):
                 text = f"rank {other.rank} empties {one.path}, which rank {one.rank} has written"
                 ranks = tuple(sorted((one.rank, other.rank)))
                 yield Violation("no-lost-writes", text, ranks, (one.changes[-1].index, other.first))

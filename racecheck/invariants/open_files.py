@@ -27,9 +27,13 @@ class Use:
 
 @dataclass(slots=True)
 class OpenFile:
-    """An open file: its rank, its first and its last event (None: it was never closed), and what was done with it."""
+    """An open file: the rank and thread that opened it, its first and its last event, and what was done with it.
+
+    A file that was never closed has None as its last event.
+    """
 
     rank: int
+    thread: str
     inode: int
     path: str
     first: int
@@ -72,8 +76,8 @@ def _begun(op: Op, path: str, inode: int, index: int, waiting: list[tuple[int, O
         place = opening.places[-1]
         if opening.rank == op.rank and place.inode in {0, inode} and (place.path == path or place.inode):
             del waiting[at]
-            return OpenFile(op.rank, inode, path, start, "O_APPEND" in opening.flags, empties(opening))
-    return OpenFile(op.rank, inode, path, index)
+            return OpenFile(op.rank, opening.thread, inode, path, start, "O_APPEND" in opening.flags, empties(opening))
+    return OpenFile(op.rank, op.thread, inode, path, index)
 
 
 def _use(file: OpenFile, op: Op, index: int, locks: frozenset[int], *, is_target: bool) -> None:
@@ -105,8 +109,8 @@ def end(file: OpenFile) -> float:
 
 
 def mixes(one: OpenFile, other: OpenFile) -> bool:
-    """Return whether two ranks may have written the same bytes of a file, with both having it open and no lock."""
-    if one.rank == other.rank or not one.changes or not other.changes or (one.appends and other.appends):
+    """Return whether two threads may have written the same bytes of a file, with both having it open and no lock."""
+    if one.thread == other.thread or not one.changes or not other.changes or (one.appends and other.appends):
         return False
     overlap = one.first < end(other) and other.first < end(one)
     return overlap and any(_clash(a, b) for a in one.changes for b in other.changes)
@@ -116,8 +120,9 @@ def mixture(one: OpenFile, other: OpenFile) -> tuple[str, tuple[int, ...], tuple
     """Return how to say that, with the ranks and the events."""
     ranks = tuple(sorted((one.rank, other.rank)))
     events = tuple(sorted((one.changes[0].index, other.changes[0].index)))
-    text = f"mixed file: ranks {ranks[0]} and {ranks[1]} both write {one.path} while both have it open"
-    return text, ranks, events
+    who = f"ranks {ranks[0]} and {ranks[1]}" if one.rank != other.rank else f"two threads of rank {one.rank}"
+    text = f"mixed file: {who} both write {one.path} while both have it open"
+    return text, tuple(dict.fromkeys(ranks)), events
 
 
 def _clash(one: Use, other: Use) -> bool:

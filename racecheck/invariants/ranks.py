@@ -21,7 +21,8 @@ def no_file_errors(outcome: Outcome) -> Iterator[Violation]:
     """
     for rank, failure in unexcused(outcome):
         if isinstance(failure, Raised) and _is_file_error(failure):
-            text = f"{_type(failure)} on rank {rank}: {failure.path or first_line(failure.message)}"
+            where = f"in a thread of rank {rank}" if failure.thread else f"on rank {rank}"
+            text = f"{_type(failure)} {where}: {failure.path or first_line(failure.message)}"
             yield Violation("no-file-errors", text, (rank,), source(outcome, rank, failure))
 
 

@@ -10,7 +10,7 @@ from racecheck.model.nouns import Outcome, Returned, Violation
 
 
 def no_torn_files(outcome: Outcome) -> Iterator[Violation]:
-    """No rank reads a file while another one writes it, and no two ranks write one file at once.
+    """No rank reads a file while another one writes it, and no two ranks or threads write one file at once.
 
     A torn file is what a reader gets that comes too early: an archive without its end, an empty pointer, half old and
     half new weights.  A mixed file is what two writers leave that both opened it: bytes of both.  A new file that is

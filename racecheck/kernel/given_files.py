@@ -28,7 +28,7 @@ def read(path: Path) -> bytes:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             what = "a directory" if stat.S_ISDIR(status.st_mode) else "no regular file"
-            raise UsageError(f"{path} is {what}: name a file")
+            raise UsageError(f"{path}: {what}; name a file")
         if status.st_size > LARGEST:
             raise UsageError(f"{path}: more than {LARGEST >> 20} MiB")
         if not status.st_size:

@@ -271,7 +271,8 @@ class Raised:
     ``errno`` by name and ``path`` relative to the watched directory for an ``OSError``.  ``echo`` marks
     the failure of a rank whose peer had failed first: not a cause.  ``lacks`` says which collective has failed since a
     rank that should take part has ended, although it has not failed; else it is empty.  ``causes`` are the errnos by
-    name of the exceptions behind it (``__cause__``, else ``__context__``).
+    name of the exceptions behind it (``__cause__``, else ``__context__``).  ``thread`` is the name of the thread that
+    nobody heard of: it ended with this exception, and the rank returned.
     """
 
     type: str
@@ -283,6 +284,7 @@ class Raised:
     echo: bool = False
     lacks: str = ""
     causes: tuple[str, ...] = ()
+    thread: str = ""
 
 
 @dataclass(frozen=True, slots=True)

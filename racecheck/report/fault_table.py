@@ -46,4 +46,6 @@ def lines(found: Sequence[Struck]) -> list[str]:
 def _loads(found: Struck) -> str:
     if found.fails:
         return "fails"
+    if -1 in found.loaded:
+        return "no saved step"
     return f"step {' or '.join(map(str, found.loaded))}" if found.loaded else "nothing"

@@ -47,7 +47,8 @@ def _how(result: RankResult, root: Path) -> str:
         value = words.escape(repr(result.value))
         return "returned" if result.value is None or cell_len(value) > _SMALL else f"returned {value}"
     if isinstance(result, Raised):
-        return f"raised {_raised(result, root)}"
+        thread = f", in thread {words.escape(result.thread)}; the rank returned" if result.thread else ""
+        return f"raised {_raised(result, root)}{thread}"
     if isinstance(result, Died):
         return f"died by {words.escape(result.signal)}" if result.signal else f"exit status {result.status}"
     return f"did not end: {words.escape(result.why)}"

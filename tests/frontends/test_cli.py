@@ -302,7 +302,7 @@ WRONG = [
     ("run FILE::racing --mode free --strategy random", "--strategy has no effect in free mode"),
     ("run FILE::racing --frobnicate", "No such option"),
     ("replay nothing.json", "nothing.json: no such file"),
-    ("replay directory", "directory is a directory: name a file"),
+    ("replay directory", "directory: a directory; name a file"),
     ("replay foreign.json", "foreign.json: not a finding"),
     ("replay syntax.py", "syntax.py: not a finding: not JSON"),
     ("replay foreign.json --times 0", "0 is not in the range"),

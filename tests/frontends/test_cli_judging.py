@@ -97,3 +97,18 @@ def test_a_restart_that_restores_a_part(judged: Any) -> None:
         "rank 1 loaded nothing of step#/tmp#, but rank 0 did (in the recovery)"
     )
     assert first(judged("restoring.py", *kills, "--schedules", "15")) == "PASS"
+
+
+def test_an_unhandled_exception_that_ends_a_thread(judged: Any) -> None:
+    report = judged("background.py")
+    assert first(report).startswith("FileNotFoundError in a thread of rank ")
+    finding = json.loads(Path(report["violations"][0]["finding"]).read_text())
+    (lost,) = [each for each in finding["outcome"]["results"] if each.get("thread")]
+    assert lost["thread"].startswith("Thread-")
+    assert first(judged("background.py waits", "--schedules", "30")) == "PASS"
+
+
+def test_a_fault_in_a_thread_is_no_excuse(judged: Any) -> None:
+    """The program ends with status 0, whatever its threads did."""
+    report = judged("background.py waits", "--fault", "EIO on write rank=0 nth=each")
+    assert report["violations"][0]["invariant"] == "error-honesty"

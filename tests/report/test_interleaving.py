@@ -569,3 +569,8 @@ def test_where_lines_are_not_cut_the_place_is_whole() -> None:
     place = "train.py:44 prepare_directory"
     assert place not in render(outcome(*trace), [], root=ROOT, width=60)
     assert render(outcome(*trace), [], root=ROOT, width=60, cut=False).count(place) == 2
+
+
+def test_a_rank_whose_thread_failed_returned() -> None:
+    found = summary(outcome(ranks=1, results=(Raised("ValueError", "no", thread="Thread-1 (write)"),)), root=ROOT)
+    assert found == "rank 0  raised ValueError: no, in thread Thread-1 (write); the rank returned"

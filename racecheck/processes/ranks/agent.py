@@ -29,7 +29,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import FrameType, MappingProxyType, ModuleType, TracebackType
 from typing import Any, SupportsFloat, SupportsIndex
@@ -382,8 +382,21 @@ def _begin(thread: threading.Thread, run: Callable[[], None]) -> None:
     announce({"is": "thread", "stack": stack()})
     try:
         run()
+    except Exception as error:
+        if threading.excepthook is threading.__excepthook__:  # which prints it, and that is all
+            for say in _unhandled:
+                say(error, thread.name)
+        raise
     finally:
         announce({"is": "end of thread"})
+
+
+_unhandled: list[Callable[[BaseException, str], None]] = []
+"""Functions that are told of an exception that ends a thread, with the thread's name."""
+
+
+def _say_failed(result: Raised) -> None:
+    announce({"is": "thread failed", "result": {"type_name": "Raised", **asdict(result)}})
 
 
 def _work(name: str | None, function: Callable[..., Any], /, *given: Any, **named: Any) -> Any:
@@ -419,6 +432,7 @@ def run(
         observe(job, lambda said: announce({"is": "observed", "said": said}))
     if job.program:
         load, own = with_program(load(), job), ["__main__"]
+    _unhandled.append(lambda error, name: _say_failed(replace(raised(error, rank, job), thread=name)))
     announce({"is": "ready"})
     if job.note:
         announce({"is": "note", "text": job.note})

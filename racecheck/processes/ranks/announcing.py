@@ -28,7 +28,7 @@ ECHO = "racecheck_echo"
 """The attribute of an exception that says whether it is an echo of a peer's failure."""
 _AT_ONCE = frozenset({
     "group", "limit", "looks at clock", "looks at collective", "looks at directory", "looks at last read",
-    "looks at process", "looks at time", "note", "observed", "sleeps", "starting", "submit",
+    "looks at process", "looks at time", "note", "observed", "sleeps", "starting", "submit", "thread failed",
 })  # fmt: skip
 """Announcements that the supervisor answers whatever other threads do."""
 

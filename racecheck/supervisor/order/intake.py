@@ -24,6 +24,7 @@ from racecheck.supervisor.order.gil import Gil
 from racecheck.supervisor.order.memory_waits import MemoryWaits, is_unlimited
 from racecheck.supervisor.order.timed_waits import HELD, Limits, may_be_held
 from racecheck.supervisor.run.boot import announcement
+from racecheck.supervisor.run.ending import result_of
 from racecheck.supervisor.run.state import State
 from racecheck.supervisor.threads.decoder import Unreachable
 from racecheck.supervisor.threads.tasks import Rank, Request, Task
@@ -295,6 +296,11 @@ def _look_at_time(state: State, rank: Rank, message: dict[str, Any]) -> None:
     state.look(message["nanoseconds"])
 
 
+def _lose_thread(state: State, rank: Rank, message: dict[str, Any]) -> None:
+    del state
+    rank.lost = rank.lost or result_of(message["result"])
+
+
 _LOOKS: Mapping[str, Callable[[State, Rank, dict[str, Any]], None]] = {
     "looks at collective": _look_at_collective,
     "looks at clock": _look_at_clock,
@@ -303,6 +309,7 @@ _LOOKS: Mapping[str, Callable[[State, Rank, dict[str, Any]], None]] = {
     "looks at process": _look_at_process,
     "looks at time": _look_at_time,
     "note": _note,
+    "thread failed": _lose_thread,
     "usage": _refuse,
 }
 

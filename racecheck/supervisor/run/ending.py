@@ -74,7 +74,10 @@ def conclude(state: State, why: str) -> tuple[RankResult, ...]:
         results = [
             _without_cause(state, rank, each) if isinstance(each, Raised) else each for rank, each in enumerate(results)
         ]
-    return tuple(results)
+    return tuple(
+        rank.lost if rank.lost is not None and isinstance(result, Returned) else result
+        for rank, result in zip(state.ranks, results, strict=True)
+    )
 
 
 def _without_cause(state: State, rank: int, echo: Raised) -> Raised:

@@ -256,6 +256,7 @@ class Rank:
     ``leaving``: its main process has been told to end.  ``kills``: one of its processes has just sent or got a signal.
     ``is_program``: it runs a program, not a function: what ends with status 0 has not failed, whatever ended it.
     ``left`` are the process groups that it has shut down, with its clock then.
+    ``lost`` is the exception that ended one of its threads, if nobody handled it.
     ``status`` and ``clock`` are its exit status (negative for a signal) and its main thread's clock when it has ended.
     """
 
@@ -291,6 +292,7 @@ class Rank:
     status: int = 0
     clock: Clock = field(default_factory=dict)
     result: RankResult | None = None
+    lost: RankResult | None = None
     modules: list[str] = field(default_factory=list)
     weights: list[Weights] = field(default_factory=list)
     processes: dict[int, Process] = field(default_factory=dict)
