@@ -49,13 +49,15 @@ from racecheck.supervisor.recorder import Recorder
 from racecheck.targets.programs import Program
 from racecheck.targets.scenarios import Scenario
 
-EXPLAIN = 20.0
-"""Seconds that an explanation may take, unless asked otherwise."""
+EXPLAIN = 15.0
+"""Seconds of processor time that an explanation may take, unless asked otherwise."""
 LEAST = 5.0
 """Seconds that a search has for its first run, however few it may take."""
 _FEWEST = 30
 """The most runs of each step of an explanation where many failures are explained, as in the gate."""
 _REPAIRS = "what would help"
+_BUSY = 5
+"""How many times as long an explanation may take if its runs wait, or if others use the machine's processors."""
 
 _NO_CRASHES = "crash states of a run were not judged"
 
@@ -330,6 +332,18 @@ class _Exploration:
     def seconds(self) -> float:
         """Return the seconds since the search began."""
         return time.perf_counter() - self.started
+
+    def clock_of_explanations(self) -> Callable[[], float]:
+        """Return a clock for explanations: of real time if the search has a limit, else of processor time.
+
+        On a busy machine a run takes longer, but no more of a processor.  A run that waits in real time counts, too.
+        """
+        begun, used = self.seconds, self.session.processor_seconds
+
+        def clock() -> float:
+            return max(self.session.processor_seconds - used, (self.seconds - begun) / _BUSY)
+
+        return (lambda: self.seconds) if self.search.seconds else clock
 
     def _make(self) -> Strategy:
         earlier = self.search.earlier
@@ -839,6 +853,7 @@ def _explained(
     found = explain(
         first.outcome, first.violations[0].violation, search.invariants, exploration.attempt,
         seconds=seconds, seed=search.seed, passed=passed, most=most, tell=_tell(exploration, report, progress),
+        clock=exploration.clock_of_explanations(),
     )  # fmt: skip
     judgement = judge(found.outcome, search.invariants)
     broken = {each.invariant for each in judgement.violations}

@@ -258,6 +258,7 @@ class Session:
     def __init__(self, base: Path, slot: Slot | None = None) -> None:
         self.slot = slot or Slot(base)
         self._gone: list[dict[str, int]] = []
+        self._used = 0.0
         self._worlds = 0
         self._known: frozenset[str] = frozenset()
         self._tried: set[str] = set()
@@ -285,6 +286,11 @@ class Session:
             yield
         finally:
             self.until = before
+
+    @property
+    def processor_seconds(self) -> float:
+        """Return how much time of processors this process and the ranks so far have taken."""
+        return time.process_time() + self._used
 
     def wait(self) -> None:
         """Return when the zygote is ready; raises `CannotRun` if it never will be."""
@@ -450,6 +456,7 @@ class Session:
         if "cannot" in message:
             raise CannotRun(message["cannot"])
         if "gone" in message:
+            self._used += message.pop("seconds")
             self._gone.append(message)
         return "gone" in message or "forked" in message
 

@@ -78,15 +78,17 @@ def explain(
     passed: Sequence[Outcome] = (),
     most: int = MOST,
     tell: Callable[[str], None] = lambda _: None,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Explanation:
     """Minimise a failing run, and find what the failure depends on.
 
-    No run begins after ``seconds``, and none after Ctrl-C: what was found until then counts.  Each step makes
-    ``most`` runs at most.  ``passed`` are runs that are known to pass.  ``tell`` hears what is being done.
+    No run begins after ``seconds`` of ``clock``, and none after Ctrl-C: what was found until then counts.  Each step
+    makes ``most`` runs at most.  ``passed`` are runs that are known to pass.  ``tell`` hears what is being done.
 
     Raises `CannotRun` if the run does not fail a second time.
     """
-    steps = _Steps(outcome, violation, invariants, Timed(attempt, 0.0), seconds, seed, passed, most, tell)
+    timed = Timed(attempt, 0.0, clock)
+    steps = _Steps(outcome, violation, invariants, timed, seconds, seed, passed, most, tell, clock())
     try:
         steps.take()
     except KeyboardInterrupt:  # between two runs
@@ -107,7 +109,7 @@ class _Steps:
     passed: Sequence[Outcome]
     most: int
     tell: Callable[[str], None]
-    begun: float = field(default_factory=time.perf_counter)
+    begun: float
     least: Outcome | None = None
     critical: Critical = field(default_factory=lambda: Critical(None, 0, cut=True))
     orderings: Orderings | None = None

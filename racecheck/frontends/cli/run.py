@@ -172,7 +172,7 @@ if TYPE_CHECKING:
     default=search.EXPLAIN,
     show_default=True,
     metavar="SECONDS",
-    help="Time budget of the explanation of a failure, within --seconds; 0 turns it off.",
+    help="Processor time for the explanation of a failure, within --seconds; 0 turns it off.",
 )
 @option(
     "--keep-going",

@@ -133,10 +133,11 @@ class Zygote:
         pid = self._watched.pop(descriptor)
         os.close(descriptor)
         _, status, used = os.wait4(pid, 0)
-        self._spread = used.ru_utime + used.ru_stime > _MUCH
+        seconds = used.ru_utime + used.ru_stime
+        self._spread = seconds > _MUCH
         if pid in self._ranks:
             world, rank = self._ranks.pop(pid)
-            answer = {"gone": rank, "world": world, "status": os.waitstatus_to_exitcode(status)}
+            answer = {"gone": rank, "world": world, "status": os.waitstatus_to_exitcode(status), "seconds": seconds}
             self._say(answer)
 
     def _import(self, target: str) -> dict[str, Any]:

@@ -34,16 +34,16 @@ class Counted:
 class Timed:
     """An attempt with a deadline: it raises `Spent` instead of a run that would begin at ``end`` or later.
 
-    ``end`` is a time of `time.perf_counter`, and ``is_late`` says that it has passed.  Ctrl-C in a run ends all:
+    ``end`` is a time of ``clock``, in seconds, and ``is_late`` says that it has passed.  Ctrl-C in a run ends all:
     ``is_interrupted`` then, and each further run raises `Spent`.
     """
 
-    def __init__(self, attempt: Attempt, end: float) -> None:
-        self._attempt, self.end = attempt, end
+    def __init__(self, attempt: Attempt, end: float, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._attempt, self.end, self._clock = attempt, end, clock
         self.is_interrupted = self.is_late = False
 
     def __call__(self, world: World, strategy: Strategy) -> Outcome:
-        is_late = time.perf_counter() >= self.end
+        is_late = self._clock() >= self.end
         self.is_late |= is_late
         if self.is_interrupted or is_late:
             raise Spent
