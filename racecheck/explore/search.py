@@ -326,7 +326,12 @@ class _Exploration:
     def _tell(self, progress: Progress | None) -> None:
         if progress is not None:
             outcomes = f"{len(self.endings)} outcome{'s' * (len(self.endings) != 1)}"
-            progress(self.done, len(self.seen), self.seconds, f"{outcomes}, {self.strategy.claim()}")
+            progress(self.done, len(self.seen), self.seconds, ", ".join(filter(None, (self._left(), outcomes))))
+
+    def _left(self) -> str:
+        """Return what the strategy has yet to try, in a few words."""
+        claim = self.strategy.claim()
+        return claim.left or next(iter(claim.remarks), "")
 
     @property
     def seconds(self) -> float:

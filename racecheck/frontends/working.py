@@ -29,7 +29,9 @@ T = TypeVar("T")
 
 _SPINNER = 3
 """The width of what stands before the line."""
-_EVERY = 15.0
+_KNOWN = 10
+"""The fewest runs that say how long the others take."""
+_EVERY = 30.0
 """Seconds between lines of progress in a log."""
 
 
@@ -55,9 +57,9 @@ class Counter:
     def left(self) -> str:
         """Return how much longer it takes at most, as text; "" while that cannot be said."""
         found = [self.limit - self.seconds] if self.limit else []
-        if self.done and self.seconds and self.total > self.done:
+        if self.done >= _KNOWN and self.seconds and self.total > self.done:
             found.append((self.total - self.done) * self.seconds / self.done)
-        return f"{max(0.0, min(found)):.0f} s left" if found else ""
+        return f"at most {max(0.0, min(found)):.0f} s more" if found else ""
 
 
 class Teller:
@@ -77,8 +79,12 @@ class Teller:
             say(text)
 
 
-def with_session(starting: Starting, work: Callable[[Session, Teller], T], counter: Counter) -> T:
+def with_session(
+    starting: Starting, work: Callable[[Session, Teller], T], counter: Counter, what: str = "starting"
+) -> T:
     """Return what ``work`` returns, given the session when it has started, and a way to report progress.
+
+    ``what`` is said until then.
 
     Everything that ``work`` prints goes to standard error.  Raises `UsageError`; `CannotRun`, also for an internal
     error, after its traceback has gone to standard error; and `Interrupted`.
@@ -87,7 +93,7 @@ def with_session(starting: Starting, work: Callable[[Session, Teller], T], count
     try:
         with (
             redirect_stdout(sys.stderr),
-            display("starting torch") as show,
+            display(f"{what}; importing torch") as show,
             starting.lent() as session,
         ):
             return work(session, Teller(counter, show, out))

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 _STYLES = {Verdict.PASS: "bold green", Verdict.FAIL: "bold red", Verdict.UNKNOWN: "bold yellow"}
 _INDENT = " " * 6
+_LINE = 200
+"""The most characters of a claim in its line."""
+_MORE = "{} more below"
 _REVERSALS = "each race of one passing run, reversed alone: not a proof"
 _WAYS = 3
 """How many distinct failures of a crash are shown."""
@@ -83,7 +86,8 @@ def search_text(report: Report, budget: int, page: Page, cut: Path | None = None
 def verdict_text(report: Report, budget: int, page: Page) -> str:
     """Return the first part of it: what is known before a failure is explained, and does not change."""
     if report.verdict is Verdict.PASS:
-        lines = [_headline(Verdict.PASS, _passed(report), "", page)]
+        said, more = _capped(_passed(report))
+        lines = [_headline(Verdict.PASS, said, "", page), *(_wrapper(page, _INDENT).fill(each) for each in more)]
     elif report.verdict is Verdict.FAIL:
         lines = list(_violations(_announced(report), _where(report, budget), page))
     else:
@@ -253,6 +257,16 @@ def _headline(verdict: Verdict, text: str, trailer: str, page: Page) -> str:
     if page.colour:
         name = Style.parse(_STYLES[verdict]).render(name, color_system=ColorSystem.STANDARD)
     return f"{name}  {text}" + (f"\n{_INDENT}{trailer}" if trailer else "")
+
+
+def _capped(claim: str) -> tuple[str, list[str]]:
+    """Return what of a claim goes into its line, which says how much is below, and the rest."""
+    parts, room = claim.split("; "), _LINE - len(_MORE.format(99))
+    shown = len(parts)
+    while len(claim) > _LINE and shown > 1 and len("; ".join(parts[:shown])) > room:
+        shown -= 1
+    rest = parts[shown:]
+    return "; ".join([*parts[:shown], *([_MORE.format(len(rest))] if rest else [])]), rest
 
 
 def _violations(found: Sequence[Found], trailer: str, page: Page) -> Iterator[str]:

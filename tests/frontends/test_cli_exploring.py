@@ -13,6 +13,7 @@ import pytest
 from racecheck.explore import findings, search
 from racecheck.model.errors import CannotRun
 from racecheck.model.nouns import Size
+from racecheck.report import results
 from tests.support.command_line import FILE, RACECHECK, Cli, finding_of
 
 pytestmark = pytest.mark.usefixtures("project")
@@ -294,3 +295,13 @@ def test_what_was_found_stays_found_where_the_search_cannot_continue(cli: Cli, m
     assert cli("run", f"{FILE}::racing", "--keep-going", "--strategy", "dpor", "--json") == 1
     assert (cli.data["verdict"], cli.data["reasons"]) == ("FAIL", ["no more memory"])
     assert "no more memory" in cli.data["doubts"]
+
+
+@pytest.mark.parametrize(("parts", "below"), [(1, 0), (8, 0), (9, 2), (12, 5)])
+def test_a_long_claim_goes_on_below_its_line(parts: int, below: int) -> None:
+    claim = "; ".join(f"condition {number:02d} of a claim" for number in range(parts))
+    line, rest = results._capped(claim)
+    assert len(line) <= 200
+    assert len(rest) == below
+    assert "; ".join([*line.split("; ")[: parts - below], *rest]) == claim
+    assert line.endswith(f"; {below} more below") is bool(below)

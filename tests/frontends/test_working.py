@@ -19,7 +19,7 @@ def test_a_log_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys:
         for second in range(40):
             now = float(second)
             show(f"second {second}")
-    assert capsys.readouterr().err == "second 15\nsecond 30\n"
+    assert capsys.readouterr().err == "second 30\n"
 
 
 def test_what_is_soon_over_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -30,11 +30,12 @@ def test_what_is_soon_over_says_nothing(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_a_count_says_how_long_it_takes_at_most() -> None:
     assert Counter("schedule", "distinct", 100).left == ""
-    assert Counter("schedule", "distinct", 100, done=10, seconds=5.0).left == "45 s left"
-    assert Counter("schedule", "distinct", 100, done=10, seconds=5.0, limit=20.0).left == "15 s left"
-    assert Counter("schedule", "distinct", 100, done=99, seconds=99.0, limit=200.0).left == "1 s left"
+    assert Counter("schedule", "distinct", 100, done=9, seconds=5.0).left == "", "too few to tell"
+    assert Counter("schedule", "distinct", 100, done=10, seconds=5.0).left == "at most 45 s more"
+    assert Counter("schedule", "distinct", 100, done=10, seconds=5.0, limit=20.0).left == "at most 15 s more"
+    assert Counter("schedule", "distinct", 100, done=99, seconds=99.0, limit=200.0).left == "at most 1 s more"
     assert Counter("race", "tried", 0, done=3, seconds=1.0).left == ""
-    assert Counter("schedule", "distinct", 100, done=100, seconds=9.0, limit=5.0).left == "0 s left"
+    assert Counter("schedule", "distinct", 100, done=100, seconds=9.0, limit=5.0).left == "at most 0 s more"
 
 
 def test_a_live_line_is_one_line() -> None:

@@ -298,7 +298,7 @@ def _search(asked: Search, starting: Starting, page: Page, drawing: Path | None,
         return search.explore(session, asked, tell, announce)
 
     try:
-        report = with_session(starting, work, counter)
+        report = with_session(starting, work, counter, f"{asked.world.ranks} ranks of {asked.scenario.name}")
     except CannotRun as error:
         report = search.unrun(asked, (counter.done, counter.counted, counter.seconds), error)
         if report.verdict is Verdict.UNKNOWN:
