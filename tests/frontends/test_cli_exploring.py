@@ -298,7 +298,7 @@ def test_what_was_found_stays_found_where_the_search_cannot_continue(cli: Cli, m
 
 
 @pytest.mark.parametrize(("parts", "below"), [(1, 0), (8, 0), (9, 2), (12, 5)])
-def test_a_long_claim_goes_on_below_its_line(parts: int, below: int) -> None:
+def test_the_rest_of_a_long_claim_is_below_its_line(parts: int, below: int) -> None:
     claim = "; ".join(f"condition {number:02d} of a claim" for number in range(parts))
     line, rest = results._capped(claim)
     assert len(line) <= 200
