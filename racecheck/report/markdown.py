@@ -18,7 +18,7 @@ from racecheck.report import words
 from racecheck.report.decisive import Decisive, aftermath, decisive, failing
 from racecheck.report.files import short
 from racecheck.report.folding import unfolded
-from racecheck.report.sentence import Part, sentence
+from racecheck.report.sentence import Part, passes_if, sentence
 
 _LANES, _STEPS, _CHARACTERS = 8, 60, 40_000
 """A larger interleaving is a table: GitHub draws no diagram of more than 50,000 characters."""
@@ -211,10 +211,8 @@ def _pair(finding: Finding) -> str:
     ops = [each for index in finding.pair if isinstance(each := trace[index], Op)]
     if len(ops) != 2:
         return ""
-    first, second = (code(words.escape(each.label)) for each in ops)
-    return (
-        f"The pair that decides: rank {first}, then rank {second}. One run in the other order passed every invariant."
-    )
+    said = "".join(map(_part, passes_if(finding.outcome, finding.pair)))
+    return f"{said} One run in that order passed every invariant."
 
 
 def _about(finding: Finding, replay: str) -> str:

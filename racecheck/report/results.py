@@ -22,7 +22,7 @@ from racecheck.report.crash import counts_text, crash_text, repairs_text
 from racecheck.report.decisive import Decisive, aftermath, decisive, failing
 from racecheck.report.interleaving import coverage_text, render, summary
 from racecheck.report.prediction import render as render_prediction
-from racecheck.report.sentence import plain, sentence
+from racecheck.report.sentence import passes_if, plain, sentence
 from racecheck.report.words import count, escape, replay_command
 from racecheck.scheduling.explain import PAIR, SWITCHES, WORLD
 from racecheck.scheduling.minimise.critical import Change, op_at
@@ -362,11 +362,8 @@ def _pair(explanation: Explanation | None, page: Page) -> Iterator[str]:
     if explanation.agreeing:
         yield f"\nWith clocks that agree, none of {explanation.agreeing} schedules failed like this."
     if pair is not None:
-        first, second = (
-            f"rank {escape(op_at(explanation.outcome, each).label)} (step {each + 1})" for each in pair.events
-        )
-        yield "\n" + wrapper.fill(f"The pair that decides: {first}, then {second}.")
-        yield "In the other order every rank returned and every invariant held (one run)."
+        yield "\n" + wrapper.fill(plain(passes_if(explanation.outcome, pair.events)))
+        yield "In that order every rank returned and every invariant held (one run)."
     elif explanation.is_killed:
         yield "\nNo pair was looked for: a fault killed ranks."
     elif PAIR not in explanation.left_out:

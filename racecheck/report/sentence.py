@@ -189,6 +189,20 @@ def _pair(outcome: Outcome, found: Decisive, said: str) -> list[Part] | None:
     return [*_sequence(ops[0], ops[1]), Part(f": {said}")]
 
 
+def passes_if(outcome: Outcome, pair: Sequence[int]) -> list[Part]:
+    """Return, as an instruction, the order in which a run passes: that of the pair that decides, turned round.
+
+    ``pair`` are two indices of ops in the trace, in the order in which the run fails.
+    """
+    ops = [each for index in pair if (each := _op(outcome, index)) is not None]
+    lines = [each.strip(" ()") for each in _lines(*ops)]
+    steps = [f"step {index + 1}{', ' * bool(line)}{line}" for index, line in zip(pair, lines, strict=True)]
+    first, second = (
+        [Part(f"{_who(op, low=True)}'s "), _call(op), Part(f" ({step})")] for op, step in zip(ops, steps, strict=True)
+    )
+    return [Part("It passes if "), *second, Part(" comes before "), *first, Part(".")]
+
+
 def _sequence(first: Op, second: Op) -> list[Part]:
     here, there = _lines(first, second)
     return [

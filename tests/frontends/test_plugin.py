@@ -134,7 +134,7 @@ SAID = [
     "      rank 0  * rank 1",
     "*mkdir ckpt*EEXIST*<---*test_check.py:* racing",
     "rank ?  raised FileExistsError*",
-    "The pair that decides: *",
+    "It passes if *",
     "Replay:  racecheck replay .racecheck/racing-*/*.json",
     "Picture: racecheck report .racecheck/racing-*/*.json",
     "coverage: 4 ops controlled*",

@@ -61,13 +61,13 @@ sequenceDiagram
 * 14, rank `0`: `project/train.py:10` `shutil.rmtree(ckpt)`
 * 15, rank `1`: `project/train.py:11` `ckpt.mkdir()`
 
-The pair that decides: rank `0 rmdir ckpt`, then rank `1 mkdir ckpt`. One run in the other order passed every invariant.
+It passes if rank 1's `mkdir ckpt` (step 15, line 11) comes before rank 0's `rmdir ckpt` (step 14, line 10). One run in that order passed every invariant.
 
 * Replay: `racecheck replay finding.json`
 * World: 2 ranks, 1 node, `shared` storage
 * Run: seed `0`, schedule 3
 * Versions: `racecheck 0.1.0, Python 3.11.7, torch 2.13.0, Linux 6.1.0`
-"""
+"""  # noqa: E501
     )
 
 
