@@ -65,7 +65,6 @@ def test_tables_are_those_of_the_code(where: str, name: str, text: str) -> None:
             "test_readme.py",
             ', report="openpi #868", expected=racecheck.Verdict.FAIL, breaks="no-file-errors"',
         ),
-        ("README.md", "train.py", ""),
         (
             "racecheck/guide/crashes.md",
             "test_readme_crash.py",
@@ -79,6 +78,15 @@ def test_an_example_is_the_scenario_that_is_shipped(where: str, file: str, detai
     assert details in shipped
     example = files(where)[f"scenarios/{file}"].partition("\n")[2]
     assert shipped.replace(details, "").startswith(example.rstrip())
+
+
+def test_the_picture_in_the_readme_is_drawn_by_racecheck(tmp_path: Path) -> None:
+    command = block("run", "bash").splitlines()[-1].partition("/bin/")[2]
+    printed = run("README.md", command, tmp_path)
+    finding = re.search(r"^Replay:  racecheck replay (\S+)$", printed, re.MULTILINE)
+    assert finding is not None, printed
+    text = run("README.md", f"racecheck report {finding[1]} --markdown", tmp_path)
+    assert f"```mermaid\n{block('picture', 'mermaid')}\n```" in text, text
 
 
 def test_the_fix_of_the_readme_is_the_script_that_is_shipped() -> None:

@@ -18,7 +18,7 @@ from racecheck.report import words
 from racecheck.report.decisive import Decisive, aftermath, decisive, failing
 from racecheck.report.files import short
 from racecheck.report.folding import unfolded
-from racecheck.report.sentence import Part, passes_if, sentence
+from racecheck.report.sentence import Part, passes_if, plain, sentence
 
 _LANES, _STEPS, _CHARACTERS = 8, 60, 40_000
 """A larger interleaving is a table: GitHub draws no diagram of more than 50,000 characters."""
@@ -44,12 +44,13 @@ def markdown(finding: Finding, replay: str) -> str:
     found = decisive(outcome, violations, finding.pair)
     after = aftermath(outcome) if not found.roles else None
     shown, found_there = (after, failing(after)) if after is not None else (outcome, found)
+    said = sentence(outcome, violations, found)
     blocks = [
         f"**{finding.judgement.verdict.name}** {code(finding.subject)}",
-        "".join(map(_part, sentence(outcome, violations, found))).removesuffix(".") + ".",
+        "".join(map(_part, said)).removesuffix(".") + ".",
         "\n".join(f"* {code(each.invariant)}: {code(each.message[:_MESSAGE])}" for each in violations),
         "The recovery:" if after is not None else "",
-        _interleaving(shown, found_there),
+        _interleaving(shown, found_there, words.fit(f"{plain(said).removesuffix('.')}.", _MESSAGE)),
         _where(finding, shown, found_there),
         _pair(finding),
         _about(finding, replay),
@@ -75,14 +76,14 @@ def _escaped(text: str) -> str:
     return re.sub(r"([@#])(?=\w)", r"\1<!-- -->", text)
 
 
-def _interleaving(outcome: Outcome, found: Decisive) -> str:
+def _interleaving(outcome: Outcome, found: Decisive, said: str) -> str:
     """Return a Mermaid sequence diagram, or a table where that would be too large."""
     if not outcome.trace:
         return ""
     steps = [*_steps(outcome.trace, found)]
     ranks = outcome.world.ranks
     if ranks <= _LANES and len(steps) <= _STEPS:
-        drawn = _diagram(outcome, steps, found)
+        drawn = _diagram(outcome, steps, found, said)
         if len(drawn) <= _CHARACTERS:
             return drawn
     return _table(steps, found)
@@ -101,10 +102,12 @@ def _steps(trace: Sequence[Event], found: Decisive) -> Iterator[_Step]:
 # Mermaid.
 
 
-def _diagram(outcome: Outcome, steps: Sequence[_Step], found: Decisive) -> str:
+def _diagram(outcome: Outcome, steps: Sequence[_Step], found: Decisive, said: str) -> str:
+    """Return a diagram; ``said`` is its alternative text."""
     ranks = range(outcome.world.ranks)
     lines = [
         "sequenceDiagram",
+        f"  accDescr: {_plain(said)}",
         *(f"  participant R{rank} as rank {rank}" for rank in ranks),
         "  participant D as directory",
     ]

@@ -15,7 +15,8 @@ from tests.support import pictures
 REPLAY = "racecheck replay finding.json"
 ALL = {**pictures.ALL, "hostile": pictures.hostile}
 LINES = (
-    r"participant \w+ as [\w ]+", r"rect rgba\(.*\)", "end", r"Note over [\w,]+: .*", r"R\d+-(>>|x)D: .*",
+    "accDescr: .*", r"participant \w+ as [\w ]+", r"rect rgba\(.*\)", "end", r"Note over [\w,]+: .*",
+    r"R\d+-(>>|x)D: .*",
 )  # fmt: skip
 ALLOWED = {
     "text", "code_inline", "strong_open", "strong_close", "softbreak", "html_inline",
@@ -42,6 +43,7 @@ Rank 1 did `rmdir ckpt` (line 10), and then rank 0's `rmdir ckpt` (line 10) fail
 
 ```mermaid
 sequenceDiagram
+  accDescr: Rank 1 did rmdir ckpt (line 10), and then rank 0#39;s rmdir ckpt (line 10) failed with ENOENT.
   participant R0 as rank 0
   participant R1 as rank 1
   participant D as directory
@@ -94,9 +96,7 @@ def test_a_diagram_has_lines_of_three_kinds_only(name: str) -> None:
     drawn = re.findall(r"```mermaid\nsequenceDiagram\n(.*?)\n```", markdown(ALL[name](), REPLAY), re.DOTALL)
     assert len(drawn) == 1
     for line in drawn[0].splitlines():
-        assert re.fullmatch(
-            r" +(participant \w+ as [\w ]+|rect rgba\(.*\)|end|Note over [\w,]+: .*|R\d+-(>>|x)D: .*)", line
-        )
+        assert re.fullmatch(rf" +({'|'.join(LINES)})", line)
         said = line.partition(": ")[2]
         assert re.fullmatch(r"([\w ._/,()=-]|#\d+;)*", said)
         assert not re.search(r"\bend\b", said)

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import click
@@ -23,7 +24,8 @@ from racecheck.frontends.cli.main import commands
 from racecheck.gate.effort import EFFORTS, Effort
 from racecheck.invariants.failures import first_line
 from racecheck.model.nouns import Invariant
-from racecheck.targets.suite import CHECKS
+from racecheck.targets import listing
+from racecheck.targets.suite import CHECKS, NAMES
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -61,7 +63,8 @@ def files(page: str) -> dict[str, str]:
 
 def run(page: str, command: str, directory: Path) -> str:
     """The output of a command, run in a directory with the repository's scenarios and the files that the page shows."""
-    shutil.copytree(ROOT / "scenarios", directory / "scenarios", ignore=shutil.ignore_patterns("__pycache__"))
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "scenarios", directory / "scenarios", ignore=ignored, dirs_exist_ok=True)
     for name, text in files(page).items():
         if not (directory / name).exists():
             (directory / name).write_text(text)
@@ -106,6 +109,7 @@ def tables() -> dict[str, str]:
         ("effort", "checks", "faults of a check", "schedules of a check without faults", "disks that a crash leaves"),
         [_effort(each) for each in EFFORTS.values()],
     )
+    found["evidence"] = _table(("what holds", "see for yourself"), _evidence())
     for name, command in known.items():
         rows = [_option(each) for each in command.params if isinstance(each, click.Option) and not each.hidden]
         if rows:
@@ -117,6 +121,31 @@ def _rooms() -> list[tuple[str, str]]:
     assert racecheck.__doc__ is not None
     rows = [line.split(maxsplit=1) for line in racecheck.__doc__.splitlines() if line.startswith("    ")]
     return [(f"`{name}`", words) for name, words in rows]
+
+
+@cache
+def _evidence() -> list[tuple[str, str]]:
+    """What racecheck is checked by, with the command for it."""
+    every = listing.scenarios([str(ROOT / "scenarios")])["scenarios"]
+    reports = len({each["report"] for each in every if each["report"]})
+    racy = sum(each["expected"] == "FAIL" for each in every)
+    released = [name for name in NAMES if not name.startswith("control")]
+    return [
+        (
+            f"{reports} reported races: {racy} scenarios fail as reported, and {len(every) - racy} pass, such as fixes",
+            "`pytest -n 8 scenarios/`",
+        ),
+        (
+            f"{len(released)} checkpointers of released libraries: [what was found](racecheck/guide/checkpointers.md)",
+            "`racecheck gate --all`",
+        ),
+        ("Of random programs the search finds each trace once, as brute force does", "`pytest tests/scheduling`"),
+        ("A crash leaves what the models of ext4, XFS and btrfs say", "`racecheck selftest`"),
+        (
+            "No file of yours changes: a layer takes what a launch command writes",
+            "`pytest tests/frontends/test_cli_programs.py`",
+        ),
+    ]
 
 
 def _invariant(each: Invariant) -> tuple[str, str]:
