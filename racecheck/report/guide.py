@@ -9,8 +9,8 @@ from racecheck.model.errors import UsageError
 from racecheck.model.hints import meant
 
 _PAGES = resources.files("racecheck") / "guide"
-_SECTION = re.compile(r"^###? `(.+?)`\n(.*?)(?=^##|\Z)", re.MULTILINE | re.DOTALL)
-"""A section about one name has it as its title, in backquotes."""
+_SECTION = re.compile(r"^###? (`.+?`(?:, `.+?`)*)\n(.*?)(?=^##|\Z)", re.MULTILINE | re.DOTALL)
+"""A section about names has them as its title, in backquotes."""
 _BOLD = re.compile(r"\*\*(.+?)\*\*")
 _REPAIR = re.compile(r"^\* Repair(?: on (.+?))?: (.*?)(?=^\* |\Z)", re.MULTILINE | re.DOTALL)
 INDEX = "README"
@@ -31,8 +31,15 @@ def page(name: str = INDEX) -> str:
 
 def written() -> dict[str, str]:
     """Return what the guide says about each name that has a section: Markdown without its bold marks."""
-    found = (match for each in pages() for match in _SECTION.finditer(page(each)))
-    return {match[1]: _BOLD.sub(r"\1", match[2].strip()) for match in found}
+    return {name: text for each in pages() for name, text in sections_of(each).items()}
+
+
+def sections_of(name: str) -> dict[str, str]:
+    """Return what a page says about each name that has a section there."""
+    found: dict[str, str] = {}
+    for match in _SECTION.finditer(page(name)):
+        found |= dict.fromkeys(match[1].strip("`").split("`, `"), _BOLD.sub(r"\1", match[2].strip()))
+    return found
 
 
 def repair(invariant: str, storage: str = "") -> str:

@@ -138,9 +138,29 @@ def test_an_unknown_name_is_a_line_with_what_is_close(cli: Cli) -> None:
     assert cli.err == "racecheck: unknown name 'qwertz': racecheck explain lists the names\n"
 
 
-def test_without_a_name_it_lists_them(cli: Cli) -> None:
+def test_without_a_name_it_lists_them_by_what_they_are(cli: Cli) -> None:
     assert cli("explain") == 0
-    assert {"no-deadlock", "exhausted", "power-loss@nfs", "pct"} <= {*cli.out.splitlines()}
+    groups = dict(each.split("\n  ", 1) for each in cli.out.split("\n\n") if "\n  " in each)
+    assert [*groups][:2] == ["invariants", "words"]
+    for group, name in (
+        ("invariants", "no-deadlock"), ("words", "ENOSPC"), ("verdicts", "EXHAUSTED"), ("strategies", "pct"),
+        ("checks of the gate", "power-loss@nfs"), ("conditions", "for gloo"),
+    ):  # fmt: skip
+        listed = " ".join(groups[group].split())
+        assert f", {name}," in f", {listed}," or f"\n  {name}\n" in f"\n  {groups[group]}\n"
+
+
+@pytest.mark.parametrize("name", ["ENOENT", "FileNotFoundError", "minimised", "traces", "the pair", "EOFError"])
+def test_words_of_a_report_are_explained(cli: Cli, name: str) -> None:
+    assert cli("explain", name) == 0, cli.err
+    assert cli.out.startswith(f"{name}\n\n")
+
+
+def test_a_check_says_what_it_asks_and_what_repairs(cli: Cli) -> None:
+    assert cli("explain", "power-loss") == 0
+    assert "\nIt asks: " in cli.out
+    assert "durable-after-ack" in cli.out
+    assert "* durable-after-ack: fsync every file" in cli.out
 
 
 def test_a_reader_that_leaves_early_is_no_error() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
+import textwrap
+from collections.abc import Sequence
 
 import click
 
@@ -15,8 +17,8 @@ from racecheck.invariants.failures import first_line
 from racecheck.model.errors import UsageError
 from racecheck.model.hints import meant
 from racecheck.model.nouns import Invariant
-from racecheck.report.guide import written
-from racecheck.targets.suite import CHECKS
+from racecheck.report.guide import pages, repair, sections_of, written
+from racecheck.targets.suite import CHECKS, Check
 
 
 def sections() -> dict[str, str]:
@@ -24,11 +26,33 @@ def sections() -> dict[str, str]:
     found = {plain(name): f"{name}\n\n{text}" for name, text in written().items()}
     holds = {name_of(each): _holds_if(each) for each in invariants.ALL}
     found |= {name: text.replace("\n\n", f"\n\n{holds[name]}\n\n", 1) for name, text in found.items() if name in holds}
-    found |= {plain(name): f"{name}\n\nA check of the gate: {each.about}." for name, each in CHECKS.items()}
+    found |= {plain(name): f"{name}\n\n{_of_check(each)}" for name, each in CHECKS.items()}
     own = {each for check in CHECKS.values() for each in check.invariants if name_of(each) not in found}
     return found | {name_of(each): f"{name_of(each)}\n\n{_holds_if(each)}\n\n{_BY_THE_GATE}" for each in own}
 
 
+def _of_check(check: Check) -> str:
+    """Return what a check does, which invariants it asks, and how to repair what breaks them."""
+    names = [name_of(each) for each in check.invariants]
+    repairs = [f"* {name}: {text}" for name in names if (text := repair(name, check.storage.partition("(")[0]))]
+    lines = [f"A check of the gate: {check.about}.", f"It asks: {', '.join(names)}."]
+    return "\n\n".join([*lines, *(["Repairs:\n\n" + "\n".join(repairs)] if repairs else [])])
+
+
+def names() -> str:
+    """Return the names that are explained, by what they are; invariants come first."""
+    pages_ = ["invariants", "words", *(each for each in pages() if each not in {"invariants", "words"})]
+    groups = {each: [*sections_of(each)] for each in pages_} | {"checks of the gate": [*CHECKS]}
+    lines = (f"{title}\n  {_listed(found)}" for title, found in groups.items() if found)
+    return "\n\n".join([*lines, "racecheck explain NAME shows one."])
+
+
+def _listed(found: Sequence[str]) -> str:
+    """Return words in a few lines, texts in a line each."""
+    return "\n  ".join(found if any("," in each for each in found) else textwrap.wrap(", ".join(found), _WIDTH))
+
+
+_WIDTH = 110
 _BY_THE_GATE = "An invariant of the gate's checks (racecheck guide gate)."
 
 
@@ -66,4 +90,4 @@ def explain(name: tuple[str, ...]) -> None:
 
     Without a NAME, list the names.
     """
-    say(section(" ".join(name)) if name else "\n".join(sections()))
+    say(section(" ".join(name)) if name else names())
