@@ -26,6 +26,9 @@ torn: what a crash took.
 _MOST = 3
 _WRITES = frozenset({"write", "fsync", "copy"})
 _BETWEEN = re.compile(r"[\s,;:'\"()]+")
+_QUESTIONS = frozenset({"access", "readlink", "stat"})
+_OPPOSITE = {"ENOENT": "", "EEXIST": "ENOENT"}
+"""By the errno of a victim: that of a question with the other answer."""
 _READS = frozenset({"open", "read", "stat", "list", "readlink"})
 
 
@@ -58,6 +61,8 @@ def decisive(outcome: Outcome, violations: Sequence[Violation], pair: Sequence[i
         return Decisive(_in_order(roles), (found[0], kill) if found else ())
     roles |= _errors(outcome, roles)
     arrow = _mark_causes(trace, roles)
+    looks = {look for index, role in roles.items() if role == "victim" and (look := own_look(trace, index)) is not None}
+    roles |= {index: "shown" for index in looks if index not in roles}
     both = [index for index in pair if 0 <= index < len(trace)]
     if len(both) == 2 and "fault" not in roles.values():
         roles |= {index: "pair" for index in both if roles.get(index, "shown") == "shown"}
@@ -187,6 +192,24 @@ def cause_of(trace: Sequence[Event], index: int) -> int | None:
         return next((each for each in after if _brought(trace[each], victim.places)), None)
     found = _last(trace, index, lambda op: _is_in_the_way(op, victim, errno))
     return found if found is not None and _is_of_other(trace[found], victim) else None
+
+
+def own_look(trace: Sequence[Event], index: int) -> int | None:
+    """Return the question by which the rank of a victim learned the opposite of what it met; None if there is none.
+
+    That is for a name that was gone by then the last check that found it, for one that was there the last that did not.
+    """
+    victim = trace[index]
+    if not isinstance(victim, Op) or not victim.places or victim.result is None or victim.fault:
+        return None
+    if victim.result.errno not in _OPPOSITE:
+        return None
+    target, was = victim.places[0].path, _OPPOSITE[victim.result.errno]
+    for each in reversed(range(index)):
+        op = trace[each]
+        if isinstance(op, Op) and op.rank == victim.rank and op.call in _QUESTIONS and op.path == target:
+            return each if op.result is not None and op.result.errno == was else None
+    return None
 
 
 def _is_in_the_way(op: Op, victim: Op, errno: str) -> bool:

@@ -214,8 +214,7 @@ def _pair(finding: Finding) -> str:
     ops = [each for index in finding.pair if isinstance(each := trace[index], Op)]
     if len(ops) != 2:
         return ""
-    said = "".join(map(_part, passes_if(finding.outcome, finding.pair)))
-    return f"{said} One run in that order passed every invariant."
+    return "".join(map(_part, passes_if(finding.outcome, finding.pair)))
 
 
 def _about(finding: Finding, replay: str) -> str:

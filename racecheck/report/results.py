@@ -362,8 +362,7 @@ def _pair(explanation: Explanation | None, page: Page) -> Iterator[str]:
     if explanation.agreeing:
         yield f"\nWith clocks that agree, none of {explanation.agreeing} schedules failed like this."
     if pair is not None:
-        yield "\n" + wrapper.fill(plain(passes_if(explanation.outcome, pair.events)))
-        yield "In that order every rank returned and every invariant held (one run)."
+        yield wrapper.fill(plain(passes_if(explanation.outcome, pair.events)))
     elif explanation.is_killed:
         yield "\nNo pair was looked for: a fault killed ranks."
     elif PAIR not in explanation.left_out:

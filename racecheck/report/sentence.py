@@ -190,7 +190,7 @@ def _pair(outcome: Outcome, found: Decisive, said: str) -> list[Part] | None:
 
 
 def passes_if(outcome: Outcome, pair: Sequence[int]) -> list[Part]:
-    """Return, as an instruction, the order in which a run passes: that of the pair that decides, turned round.
+    """Return, as an instruction, the order in which a run has passed: that of the pair that decides, turned round.
 
     ``pair`` are two indices of ops in the trace, in the order in which the run fails.
     """
@@ -200,7 +200,7 @@ def passes_if(outcome: Outcome, pair: Sequence[int]) -> list[Part]:
     first, second = (
         [Part(f"{_who(op, low=True)}'s "), _call(op), Part(f" ({step})")] for op, step in zip(ops, steps, strict=True)
     )
-    return [Part("It passes if "), *second, Part(" comes before "), *first, Part(".")]
+    return [Part("It passes if "), *second, Part(" comes before "), *first, Part(", as one run did.")]
 
 
 def _sequence(first: Op, second: Op) -> list[Part]:

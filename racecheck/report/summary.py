@@ -15,7 +15,7 @@ from racecheck.report import words
 from racecheck.report.layout import NARROWEST
 
 _SMALL = 60
-_MESSAGE, _ECHO = 240, 60
+_MESSAGE = 240
 _FRAMES = 6
 _INDENT = "    "
 
@@ -56,8 +56,8 @@ def _how(result: RankResult, root: Path) -> str:
 
 def _raised(result: Raised, root: Path) -> str:
     """Return ``Type: first line of the message (file:line function)``."""
-    first = next((line for line in result.message.splitlines() if line.strip()), "")
-    message = words.fit(words.escape(first), _ECHO if result.echo else _MESSAGE)
+    first = next((line for line in result.message.splitlines() if line.strip() and not result.echo), "")
+    message = words.fit(words.escape(first), _MESSAGE)
     line = words.line_of(result.stack, root)
     return words.escape(result.type) + (f": {message}" if message else "") + (f" ({line})" if line else "")
 

@@ -33,7 +33,7 @@ SAID = {
 }
 
 ROLES = {
-    "race": {12: "cause", 13: "victim", 14: "pair"},
+    "race": {8: "shown", 12: "cause", 13: "victim", 14: "pair"},
     "power-loss": {1: "shown", 2: "lost"},
     "stale": {0: "pair", 1: "cause", 3: "stale"},
     "deadlock": {0: "pair", 1: "pair"},
@@ -41,7 +41,7 @@ ROLES = {
     "node-local": {},
     "injected": {2: "fault"},
     "without-trace": {},
-    "earlier": {12: "cause", 13: "victim", 14: "pair"},
+    "earlier": {8: "shown", 12: "cause", 13: "victim", 14: "pair"},
 }
 
 

@@ -47,7 +47,11 @@ sequenceDiagram
   participant R0 as rank 0
   participant R1 as rank 1
   participant D as directory
-  Note over R0,R1: 12 more events
+  Note over R0,R1: 8 more events
+  rect rgba(240, 147, 90, 0.25)
+    R0->>D: 9 stat ckpt file
+  end
+  Note over R0,R1: 3 more events
   rect rgba(240, 147, 90, 0.25)
     R1->>D: 13 rmdir ckpt ok
   end
@@ -59,11 +63,12 @@ sequenceDiagram
   end
 ```
 
+* 9, rank `0`: `project/train.py:9` `if ckpt.exists():`
 * 13, rank `1`: `project/train.py:10` `shutil.rmtree(ckpt)`
 * 14, rank `0`: `project/train.py:10` `shutil.rmtree(ckpt)`
 * 15, rank `1`: `project/train.py:11` `ckpt.mkdir()`
 
-It passes if rank 1's `mkdir ckpt` (step 15, line 11) comes before rank 0's `rmdir ckpt` (step 14, line 10). One run in that order passed every invariant.
+It passes if rank 1's `mkdir ckpt` (step 15, line 11) comes before rank 0's `rmdir ckpt` (step 14, line 10), as one run did.
 
 * Replay: `racecheck replay finding.json`
 * World: 2 ranks, 1 node, `shared` storage
