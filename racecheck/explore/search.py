@@ -329,9 +329,9 @@ class _Exploration:
             progress(self.done, len(self.seen), self.seconds, ", ".join(filter(None, (self._left(), outcomes))))
 
     def _left(self) -> str:
-        """Return what the strategy has yet to try, in a few words."""
+        """Return what the strategy has yet to try, or if that is nothing, what it shows."""
         claim = self.strategy.claim()
-        return claim.left or next(iter(claim.remarks), "")
+        return f"{claim.kind}: {claim.left}" if claim.kind and claim.left else str(claim)
 
     @property
     def seconds(self) -> float:

@@ -112,7 +112,7 @@ def test_a_session_ends_with_a_command_that_is_wrong(tmp_path: Path) -> None:
     with Starting(tmp_path) as starting:
         starting.begin()
         slot = str(tmp_path / "racecheck-0000")
-        assert processes_of(slot)
+        assert eventually(lambda: bool(processes_of(slot))), "its processes have the slot in their environment soon"
     assert eventually(lambda: gone(slot))
     assert is_free(slot)
 

@@ -146,7 +146,7 @@ def explored(session: Session, name: str, file: str = "sharing") -> list[tuple[s
 
     scenario = target(file, name)
     asked = Search(scenario, scenario.world, (collect,), strategy="dpor", schedules=2000, keep_going=True)
-    report = explore(session, asked, lambda *heard: told.append(({*found}, heard[3].partition(", ")[2])))
+    report = explore(session, asked, lambda *heard: told.append(({*found}, heard[3])))
     assert report.verdict is Verdict.PASS
     assert report.exhaustive
     assert CONDITION not in report.claim.conditions
