@@ -79,6 +79,11 @@ def find_watched(command: Sequence[str], cover: Cover) -> Path:
             found = first_run.directory_of(session, program)
     finally:
         real(program.file).unlink()
+    if found.path == Path.cwd():
+        raise UsageError(
+            f"the program writes into the working directory itself ({found.files} files), where its own code is: "
+            "let it write to a directory below, or name another one with --watch DIR"
+        )
     click.echo(f"watching {found}; --watch DIR names another directory", err=True)
     return found.path
 
@@ -145,7 +150,7 @@ class Cover:
             raise UsageError(f"--watch {watched}: name a directory below it, such as {watched}/run")
         if here == real or here.is_relative_to(real):
             raise UsageError(
-                f"--watch {watched}: the working directory is in it; name the directory of the checkpoints"
+                f"--watch {watched}: the working directory is in it; let the program write to a directory below"
             )
         if Path(sys.prefix).is_relative_to(real):
             raise UsageError(f"--watch {watched}: Python's environment is in it; name the directory of the checkpoints")
