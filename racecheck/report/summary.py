@@ -17,6 +17,7 @@ from racecheck.report.layout import NARROWEST
 _SMALL = 60
 _MESSAGE = 240
 _FRAMES = 6
+_READS = frozenset({"mmap", "open", "read"})
 _INDENT = "    "
 
 
@@ -36,7 +37,7 @@ def summary(outcome: Outcome, *, width: int = 120, root: Path | None = None) -> 
 def _ranks(outcome: Outcome, name: str, width: int, root: Path) -> Iterator[str]:
     for rank, result in enumerate(outcome.results):
         label = words.pad(f"{name} {rank}", len(f"{name} {len(outcome.results) - 1}"))
-        yield from _wrap(f"{label}  {_how(result, root)}{_echo(rank, outcome)}", width)
+        yield from _wrap(f"{label}  {_how(result, root)}{_read(rank, outcome)}{_echo(rank, outcome)}", width)
         yield from (words.fit(2 * _INDENT + line, width) for line in _below(rank, outcome, root))
     if outcome.mismatch is not None:
         yield from _mismatch(outcome.mismatch, width, root)
@@ -60,6 +61,20 @@ def _raised(result: Raised, root: Path) -> str:
     message = words.fit(words.escape(first), _MESSAGE)
     line = words.line_of(result.stack, root)
     return words.escape(result.type) + (f": {message}" if message else "") + (f" ({line})" if line else "")
+
+
+def _read(rank: int, outcome: Outcome) -> str:
+    """Return which file a rank had read last that failed for what it read, with the file's size, if it is there."""
+    result = outcome.results[rank]
+    if not isinstance(result, Raised) or result.errno or result.echo:
+        return ""
+    own = [each for each in outcome.trace if isinstance(each, Op) and each.rank == rank and each.places]
+    last = next((each for each in reversed(own) if each.call in _READS), None)
+    path = last.path if last is not None else ""
+    entry = outcome.disk.get(path)
+    if entry is None or entry.kind != "file" or any(each.call == "write" and each.path == path for each in own):
+        return ""
+    return f", after it had read {words.escape(path)} ({words.count(entry.size, 'byte')})"
 
 
 def _echo(rank: int, outcome: Outcome) -> str:

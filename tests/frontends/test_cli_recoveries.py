@@ -40,7 +40,7 @@ def test_without_a_command_of_its_own_the_same_one_is_launched_again(programs: P
     assert data["schedules"] == 10
     status, text = racecheck("run", "--watch", "out", "--explain", 0, *KILLS, "--", *RESUMABLE, "--in-place")
     assert status == 1, text
-    assert "recovery, rank 1  raised EOFError (resumable.py:38 <module>)" in text
+    assert "recovery, rank 1  raised EOFError (resumable.py:38 <module>), after it had read model.pt (0 bytes)" in text
 
 
 @pytest.mark.parametrize(
