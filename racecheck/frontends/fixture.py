@@ -98,6 +98,8 @@ class Racecheck:
             )  # fmt: skip
         report, text = self._explore(scenario, given, explain=self._seconds(explain))
         if report.verdict.name != "PASS":
+            if report.finding is not None:  # a property of the test in JUnit XML
+                self._current().user_properties.append(("finding", str(report.finding)))
             if html is not None and report.finding is not None:
                 write(report.finding, html)
             pytest.fail(text, pytrace=False)

@@ -164,8 +164,12 @@ SAID = [
 def test_check(pytester: pytest.Pytester) -> None:
     """Everything about `check` in one process, since each starts torch."""
     pytester.makepyfile(SCENARIOS + CHECKS)
-    done = run(pytester, "-rP", "--racecheck-schedules=6", "--racecheck-seed=nine", "--racecheck-timeout=7.5")
+    words = ("--racecheck-schedules=6", "--racecheck-seed=nine", "--racecheck-timeout=7.5", "--junit-xml=junit.xml")
+    done = run(pytester, "-rP", *words)
     done.assert_outcomes(passed=7, failed=8)
+    properties = re.findall(r'<property name="finding" value="(.+?)"', (pytester.path / "junit.xml").read_text())
+    assert properties
+    assert all((pytester.path / each).is_file() for each in properties)
     done.stdout.fnmatch_lines(SAID)
     assert "Traceback" not in done.stdout.str()
     assert "During handling" not in done.stdout.str()
