@@ -504,5 +504,8 @@ def main(client: int) -> None:
         hooks.install()
         time_reads.install()
         seccomp.assembled(stop_for_gil=True)
-        talk.send(json.dumps({"gil": interpreter.gil()}).encode())
+        try:
+            talk.send(json.dumps({"gil": interpreter.gil()}).encode())
+        except BrokenPipeError:  # the client was interrupted meanwhile
+            return
         Zygote(talk, hooks.connect).serve()
