@@ -931,8 +931,9 @@ def foresee(session: Session, search: Search, progress: Progress | None = None) 
 
 
 def _way(outcome: Outcome, judgement: Judgement) -> Effect:
-    """Return what runs have in common that end in the same way."""
-    return (effect(outcome), *(each.invariant for each in judgement.violations))
+    """Return what runs have in common that end in the same way: of a program also what it was observed to load."""
+    loads = frozenset((each.rank, each.checkpoint) for each in outcome.weights if each.kind == "loaded" and each.series)
+    return (effect(outcome), loads, *(each.invariant for each in judgement.violations))
 
 
 def _keep(

@@ -112,3 +112,10 @@ def test_a_fault_in_a_thread_is_no_excuse(judged: Any) -> None:
     """The program ends with status 0, whatever its threads did."""
     report = judged("background.py waits", "--fault", "EIO on write rank=0 nth=each")
     assert report["violations"][0]["invariant"] == "error-honesty"
+
+
+def test_a_claim_says_which_ranks_load_something_else_in_other_orders(judged: Any) -> None:
+    report = judged("deciding.py")
+    assert report["verdict"] == "PASS"
+    assert "2 outcomes: other loads on rank 1" in report["claim"]
+    assert "outcomes" not in judged("deciding.py together")["claim"]
