@@ -136,8 +136,8 @@ def never(rank):
 
 @pytest.mark.usefixtures("project")
 def test_a_process_that_is_killed_while_it_imports_is_no_wrong_input(session: Session) -> None:
-    Path("killed.py").write_text(IMPORTED.format(here=os.getpid()))
-    scenario = resolve.load("killed.py::never")
+    Path("killed_early.py").write_text(IMPORTED.format(here=os.getpid()))
+    scenario = resolve.load("killed_early.py::never")
     with pytest.raises(CannotRun, match="imports the scenario was killed: from outside, or for want of memory"):
         session.request("import", target=scenario.reference)
 
