@@ -12,7 +12,6 @@ from racecheck.invariants.failures import describe, failures
 from racecheck.model.errors import UsageError
 from racecheck.model.frames import user_frames
 from racecheck.model.nouns import Died, Op, Outcome, Raised, Returned
-from racecheck.model.ops.launcher_ops import is_of_launcher
 from racecheck.processes.session import Session
 from racecheck.scheduling.predict import candidates
 from racecheck.scheduling.relation import Relation
@@ -43,13 +42,16 @@ def check(launch: Launch, outcome: Outcome, written: Sequence[Path], *, has_faul
     ``outcome`` is an undisturbed run, ``written`` are the files that it wrote outside the watched directory.
     ``has_faults``: the search is also about what faults do to a program that fails anyway.
     """
-    has_ops = any(isinstance(event, Op) for event in outcome.trace)
+    has_ops = any(isinstance(event, Op) and event.places for event in outcome.trace)
     directory = None if has_ops else likely(launch, written)
-    if directory is None and not (has_ops and has_faults) and _fails_by_itself(outcome):
-        raise UsageError(_failure(outcome))
+    shown = os.path.relpath(launch.watched)
+    if directory is None and not (has_ops and has_faults):
+        if _fails_in_every_order(outcome):
+            raise UsageError(f"your program fails without any race: {_failure(outcome)}")
+        if not has_ops and _failures(outcome):
+            raise UsageError(f"your program fails before it does anything in {shown}: {_failure(outcome)}")
     if has_ops or not all(isinstance(each, (Returned, Raised)) for each in outcome.results):
         return
-    shown = os.path.relpath(launch.watched)
     if directory is None:
         raise UsageError(f"nothing happened in {shown}, and the program wrote no file of its own elsewhere")
     raise UsageError(
@@ -67,15 +69,16 @@ def directory_of(session: Session, program: Program) -> Directory:
     directory = likely(program.launch, session.slot.written_outside())
     if directory is not None:
         return directory
-    if _fails_by_itself(outcome):
-        raise UsageError(_failure(outcome))
+    if _failures(outcome):
+        why = f"your program fails before it writes a file in the working directory: {_failure(outcome)}"
+        raise UsageError(f"{why}; if another rank makes it fail, name the directory with --watch DIR")
     raise UsageError("the program wrote no file in the working directory: name its directory with --watch DIR")
 
 
 def likely(launch: Launch, written: Iterable[Path]) -> Directory | None:
     """Return the directory that a program's checkpoints seem to go to, None if it wrote no file of its own.
 
-    It is a directory in the working directory, or one that an argument of the program names.
+    Candidates are directories in the working directory, and directories that the program's arguments name.
     """
     found: dict[Path, list[Path]] = {}
     for each in written:
@@ -88,7 +91,7 @@ def likely(launch: Launch, written: Iterable[Path]) -> Directory | None:
 
 
 def _base(launch: Launch, file: Path) -> Path | None:
-    """Return the directory that stands for a file: the one that an argument names, or one in the working directory."""
+    """Return the candidate that a file is in, None if there is none."""
     here = Path(launch.directory)
     named = [Path(os.path.normpath(here / word.rpartition("=")[2])) for word in launch.arguments]
     for path in named:
@@ -103,16 +106,16 @@ def _is_checkpoint(file: PurePath) -> bool:
     return file.suffix in _CHECKPOINTS or file.name in _CHECKPOINTS
 
 
-def _fails_by_itself(outcome: Outcome) -> bool:
-    """Return whether a rank failed although no two ops of the run could go the other way.
+def _fails_in_every_order(outcome: Outcome) -> bool:
+    """Return whether a run is the only one that there is, and ranks failed.
 
-    If the launcher has ended the other ranks, when it did is a choice, unless they did nothing more.
+    No two ops could go the other way, and no rank was cut short: what that would have done might have been in time.
     """
     ops = [event for event in outcome.trace if isinstance(event, Op)]
-    ended = next((place for place, op in enumerate(ops) if is_of_launcher(op)), len(ops))
-    has_rest = any(op.call != "exit" and not is_of_launcher(op) for op in ops[ended:])
-    is_known = not outcome.coverage.untried and not has_rest and all(op.alone for op in ops)
-    return bool(_failures(outcome)) and is_known and not candidates(outcome.trace, Relation(outcome.world))
+    ended = {rank for rank, _ in _failures(outcome)}
+    is_whole = all(isinstance(each, Returned) or rank in ended for rank, each in enumerate(outcome.results))
+    is_known = not outcome.coverage.untried and all(op.alone for op in ops)
+    return bool(ended) and is_whole and is_known and not candidates(outcome.trace, Relation(outcome.world))
 
 
 def _failures(outcome: Outcome) -> list[tuple[int, Raised | Died]]:
@@ -123,4 +126,4 @@ def _failure(outcome: Outcome) -> str:
     rank, first = _failures(outcome)[0]
     frame = next(iter(user_frames(first.stack)), None) if isinstance(first, Raised) else None
     at = f" ({os.path.relpath(frame.file)}:{frame.line})" if frame is not None else ""
-    return f"your program fails without any race: {describe(rank, first)}{at}"
+    return f"{describe(rank, first)}{at}"

@@ -52,21 +52,40 @@ def test_the_directory_is_below_the_working_directory_or_in_the_command(
     [
         ("import nosuchmodule", "ModuleNotFoundError on rank 0: No module named 'nosuchmodule' (by_itself.py:1)"),
         ("import sys; sys.exit(4)", "rank 0 exited with status 4 before it returned"),
-        (
-            "open('out/once', 'a').close(); raise ValueError('no data')",
-            "ValueError on rank 0: no data (by_itself.py:1)",
-        ),
+        ("open('out/x', 'a').close(); raise ValueError('no data')", "ValueError on rank 0: no data (by_itself.py:1)"),
     ],
 )
-@pytest.mark.parametrize("options", [(), ("--watch", "out")], ids=["found", "given"])
-def test_a_program_that_fails_by_itself(
-    programs: Path, racecheck: Racecheck, script: str, says: str, options: tuple[str, ...]
-) -> None:
+def test_a_program_that_fails_by_itself(programs: Path, racecheck: Racecheck, script: str, says: str) -> None:
     """One rank of one: with two, opening one file would be a race."""
     (programs / "by_itself.py").write_text(script)
-    status, text = racecheck("run", *options, "--", "torchrun", "--nproc-per-node=1", "by_itself.py")
+    status, text = racecheck("run", "--watch", "out", "--", "torchrun", "--nproc-per-node=1", "by_itself.py")
+    assert (status, text) == (2, f"racecheck: your program fails without any race: {says}\n")
+
+
+LATE = """
+import os, time, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+if dist.get_rank() == 0:
+    time.sleep(1)
+    torch.save({}, "out/x.pt")
+else:
+    torch.load("out/x.pt")
+"""
+
+
+def test_a_rank_that_was_cut_might_have_been_in_time(programs: Path, racecheck: Racecheck) -> None:
+    """No two ops of the first run could go the other way: rank 0 is ended before it saves."""
+    (programs / "late.py").write_text(LATE)
+    command = ["--", *TORCHRUN, "late.py"]
+    status, text = racecheck("run", "--watch", "out", "--explain", 0, *command)
+    assert (status, text.startswith("FAIL  no-file-errors: FileNotFoundError on rank 1")) == (1, True), text
+    status, text = racecheck("run", "--watch", "elsewhere", *command)
     assert status == 2, text
-    assert text.splitlines()[-1] == f"racecheck: your program fails without any race: {says}"
+    assert text.startswith("racecheck: your program fails before it does anything in elsewhere: FileNotFoundError on ")
+    status, text = racecheck("run", *command)
+    assert status == 2, text
+    assert text.startswith("racecheck: your program fails before it writes a file in the working directory: ")
+    assert text.endswith("; if another rank makes it fail, name the directory with --watch DIR\n")
 
 
 def test_a_failure_after_ops_that_could_go_the_other_way_is_judged(programs: Path, racecheck: Racecheck) -> None:
