@@ -329,7 +329,7 @@ class _Exploration:
             progress(self.done, len(self.seen), self.seconds, ", ".join(filter(None, (self._left(), outcomes))))
 
     def _left(self) -> str:
-        """Return what the strategy has yet to try, or if that is nothing, what it shows."""
+        """Return the rest that the strategy has to try, in a few words; if there is none, its claim."""
         claim = self.strategy.claim()
         return f"{claim.kind}: {claim.left}" if claim.kind and claim.left else str(claim)
 
@@ -931,7 +931,7 @@ def foresee(session: Session, search: Search, progress: Progress | None = None) 
 
 
 def _way(outcome: Outcome, judgement: Judgement) -> Effect:
-    """Return what runs have in common that end in the same way: of a program also what it was observed to load."""
+    """Return the key of an ending: the effect of the run, the observed loads of a program, the broken invariants."""
     loads = frozenset((each.rank, each.checkpoint) for each in outcome.weights if each.kind == "loaded" and each.series)
     return (effect(outcome), loads, *(each.invariant for each in judgement.violations))
 

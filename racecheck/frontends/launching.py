@@ -7,7 +7,7 @@ import shlex
 import sys
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -217,9 +217,9 @@ class LastingCover(Cover):
             session.close()
 
 
-def lasting(settings: Config) -> AbstractContextManager[LastingCover]:
-    """Return a cover for several commands."""
-    return closing(LastingCover(settings))
+def cover_of(settings: Config, *, is_asked_twice: bool) -> AbstractContextManager[Cover]:
+    """Return a cover for a command, or for two runs of it: the first looks for the directory to watch."""
+    return closing(LastingCover(settings)) if is_asked_twice else nullcontext(Cover(settings))
 
 
 class _Lent(Starting):

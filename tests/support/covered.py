@@ -93,10 +93,13 @@ def serve() -> None:
             cover.findings = settings.findings.absolute()
             return cover
 
-        def lasting(settings: config.Config) -> contextlib.nullcontext[launching.LastingCover]:
+        def cover_of(
+            settings: config.Config, *, is_asked_twice: bool
+        ) -> contextlib.nullcontext[launching.LastingCover]:
+            del is_asked_twice
             return contextlib.nullcontext(covered(settings))
 
-        launching.Cover, launching.lasting, capture.capture = covered, lasting, once
+        launching.Cover, launching.cover_of, capture.capture = covered, cover_of, once
         for line in sys.stdin:
             asked = json.loads(line)
             os.chdir(asked["directory"])

@@ -136,7 +136,7 @@ def _evidence() -> list[tuple[str, str]]:
             "`pytest -n 8 scenarios/`",
         ),
         (
-            f"{len(released)} checkpointers of released libraries: [what was found](racecheck/guide/checkpointers.md)",
+            f"{len(released)} checkpointers of released libraries: [the findings](racecheck/guide/checkpointers.md)",
             "`racecheck gate --all`",
         ),
         ("Of random programs the search finds each trace once, as brute force does", "`pytest tests/scheduling`"),

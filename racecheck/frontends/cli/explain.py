@@ -40,7 +40,7 @@ def _of_check(check: Check) -> str:
 
 
 def names() -> str:
-    """Return the names that are explained, by what they are; invariants come first."""
+    """Return the explained names in groups, the invariants first."""
     pages_ = ["invariants", "words", *(each for each in pages() if each not in {"invariants", "words"})]
     groups = {each: [*sections_of(each)] for each in pages_} | {"checks of the gate": [*CHECKS]}
     lines = (f"{title}\n  {_listed(found)}" for title, found in groups.items() if found)

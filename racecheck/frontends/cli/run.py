@@ -39,7 +39,7 @@ from racecheck.frontends.printing import say
 from racecheck.frontends.working import Counter, Teller, with_session
 from racecheck.model import config
 from racecheck.model.errors import CannotRun, UsageError
-from racecheck.model.nouns import Verdict, World
+from racecheck.model.nouns import Invariant, Verdict, World
 from racecheck.processes.doctor.examination import Starting
 from racecheck.processes.launchers import capture
 from racecheck.report import results
@@ -242,20 +242,17 @@ def run(
     settings = config.read()
     scenario: Scenario
     with ExitStack() as stack:
+        asks: dict[str, Invariant] = {}
         if watch is not None or capture.is_launcher(target[0]):
             asks = {os.path.abspath(each): resolve.invariant(each) for each in own}
             again = "" if resume_with is None and faults_ and not compares else resume_with
-            if watch is None:
-                cover: launching.Cover = stack.enter_context(launching.lasting(settings))
-                watch = launching.find_watched(target, cover)
-            else:
-                cover = launching.Cover(settings)
+            cover = stack.enter_context(launching.cover_of(settings, is_asked_twice=watch is None))
+            watch = watch if watch is not None else launching.find_watched(target, cover)
             scenario, starting = launching.prepare(target, watch, from_, again, cover, [*asks])
         else:
             scenario, starting = launching.started(
                 load_target(program.only_target(target, from_, resume_with, own)), settings, faults_
             )
-            asks = {}
         stack.enter_context(starting)
         if compares:
             return program.compare(scenario, starting, seed=seed, as_json=as_json)
