@@ -125,6 +125,18 @@ def test_each_call_of_the_kernel_stops_or_passes_as_the_table_says(machine: str)
 
 
 @pytest.mark.parametrize("machine", MACHINES)
+def test_a_call_about_a_process_stops_unless_that_is_the_caller(machine: str) -> None:
+    named = [call for call in TABLE.values() if call.notify is Notify.NAMED]
+    assert len(named) == 16
+    for call in named:
+        (place,) = (index for index, arg in enumerate(call.args) if arg.name == "pid")
+        for pid in (0, 1, 4711):
+            arguments = tuple(pid if index == place else 7 for index in range(6))
+            known = NUMBERS[machine][call.name]
+            assert verdict(machine, known, arguments) == (NOTIFY if pid else ALLOW), call.name
+
+
+@pytest.mark.parametrize("machine", MACHINES)
 def test_what_the_table_does_not_know_stops(machine: str) -> None:
     """Newer calls, announcements, and calls by another table: of 32-bit code, or of x32, whose numbers have bit 30."""
     for call in (HIGHEST[machine] + 1, ANNOUNCE, 0x4000_0000 | 1, -1, 0x7FFF_FFFF):
