@@ -122,7 +122,8 @@ def three_files(outcome):
 
 
 def test_an_invariant_of_the_user(programs: Path, racecheck: Racecheck) -> None:
-    (programs / "checks.py").write_text(CHECKS)
+    (programs / "checks.py").write_text(f"print('to standard error')\n{CHECKS}")
+    (programs / "exits.py").write_text("import sys; sys.exit(5)")
     (programs / "saves.py").write_text(SAVES)
     words = ["--watch", "right", "--explain", 0, "--json", "--", *TORCHRUN, "saves.py", "right"]
     status, text = racecheck("run", "--invariant", "checks.py::three_files", *words)
@@ -138,6 +139,7 @@ def test_an_invariant_of_the_user(programs: Path, racecheck: Racecheck) -> None:
         ("checks.py::thre_files", "checks has no function 'thre_files'; did you mean three_files?"),
         ("checks.py", "--invariant takes path/to/file.py::name, not 'checks.py'"),
         ("nowhere.py::x", "no such file: nowhere.py"),
+        ("exits.py::x", "cannot import exits.py::x: it calls sys.exit"),
     ):
         status, text = racecheck("run", "--invariant", given, *words)
         assert (status, text) == (2, f"racecheck: {says}\n")

@@ -18,7 +18,7 @@ from racecheck.frontends import launching
 from racecheck.frontends.cli import trust as trusting
 from racecheck.frontends.cli.options import JSON, Command, finding_given, option
 from racecheck.frontends.cli.output import EXIT, complain, unknown
-from racecheck.frontends.cli.targets import find_target
+from racecheck.frontends.cli.targets import find_target, load_invariant
 from racecheck.frontends.cli.terminal import terminal_page
 from racecheck.frontends.printing import say
 from racecheck.frontends.working import Counter, with_session
@@ -28,7 +28,6 @@ from racecheck.model.errors import CannotRun, UsageError
 from racecheck.model.nouns import Invariant
 from racecheck.report import results
 from racecheck.report.files import load
-from racecheck.targets import resolve
 from racecheck.targets.scenarios import Scenario, checked_seed, make_world
 
 if TYPE_CHECKING:
@@ -105,7 +104,7 @@ def _asked(finding: Finding, scenario: Scenario) -> tuple[Invariant, ...]:
     Of the module only functions of one argument that it defines itself count: a finding calls nothing else.
     """
     own = [each for each in vars(sys.modules[scenario.module]).values() if _could_judge(each, scenario.module)]
-    own += [resolve.invariant(each) for each in (finding.launch.asks if finding.launch is not None else ())]
+    own += [load_invariant(each) for each in (finding.launch.asks if finding.launch is not None else ())]
     known = {invariants.name_of(each): each for each in (*invariants.ALL, *own, *scenario.invariants)}
     missing = [name for name in finding.invariants if name not in known]
     if missing:

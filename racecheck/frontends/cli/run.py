@@ -33,7 +33,7 @@ from racecheck.frontends.cli.options import (
     output_file,
 )
 from racecheck.frontends.cli.output import EXIT, INTERRUPTED, complain, unknown
-from racecheck.frontends.cli.targets import load_target
+from racecheck.frontends.cli.targets import load_invariant, load_target
 from racecheck.frontends.cli.terminal import terminal_page
 from racecheck.frontends.printing import say
 from racecheck.frontends.working import Counter, Teller, with_session
@@ -46,7 +46,6 @@ from racecheck.report import results
 from racecheck.report.picture.document import write
 from racecheck.report.results import Page
 from racecheck.scheduling import strategies
-from racecheck.targets import resolve
 from racecheck.targets.programs import sharing
 from racecheck.targets.scenarios import LONGEST, Scenario, make_world
 
@@ -244,7 +243,7 @@ def run(
     with ExitStack() as stack:
         asks: dict[str, Invariant] = {}
         if watch is not None or capture.is_launcher(target[0]):
-            asks = {os.path.abspath(each): resolve.invariant(each) for each in own}
+            asks = {os.path.abspath(each): load_invariant(each) for each in own}
             again = "" if resume_with is None and faults_ and not compares else resume_with
             cover = stack.enter_context(launching.cover_of(settings, is_asked_twice=watch is None))
             watch = watch if watch is not None else launching.find_watched(target, cover)

@@ -6,6 +6,7 @@ import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 
+from racecheck.model.nouns import Invariant
 from racecheck.targets import listing, resolve
 from racecheck.targets.resolve import Place
 from racecheck.targets.scenarios import Scenario
@@ -17,6 +18,12 @@ def load_target(target: str) -> Scenario:
         sys.path.insert(0, here)
     with listing.importing(target), redirect_stdout(sys.stderr):
         return resolve.load(target)
+
+
+def load_invariant(target: str) -> Invariant:
+    """Return the function that ``path/to/file.py::name`` names; raises `UsageError`."""
+    with listing.importing(target), redirect_stdout(sys.stderr):
+        return resolve.invariant(target)
 
 
 def find_target(at: Place) -> Scenario:
