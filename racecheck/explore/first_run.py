@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from racecheck.explore.runner import undisturbed
-from racecheck.invariants.failures import describe, failures
+from racecheck.invariants.failures import describe, failures, is_echo
 from racecheck.model.errors import UsageError
 from racecheck.model.frames import user_frames
 from racecheck.model.nouns import Died, Op, Outcome, Raised, Returned
@@ -112,7 +112,7 @@ def _fails_in_every_order(outcome: Outcome) -> bool:
     No two ops could go the other way, and no rank was cut short: what that would have done might have been in time.
     """
     ops = [event for event in outcome.trace if isinstance(event, Op)]
-    ended = {rank for rank, _ in _failures(outcome)}
+    ended = {rank for rank, _ in _failures(outcome) if not is_echo(outcome, rank)}
     is_whole = all(isinstance(each, Returned) or rank in ended for rank, each in enumerate(outcome.results))
     is_known = not outcome.coverage.untried and all(op.alone for op in ops)
     return bool(ended) and is_whole and is_known and not candidates(outcome.trace, Relation(outcome.world))
