@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from racecheck.explore.runner import undisturbed
-from racecheck.invariants.failures import describe, failures, is_echo
+from racecheck.invariants.failures import describe, failures
 from racecheck.model.errors import UsageError
 from racecheck.model.frames import user_frames
 from racecheck.model.nouns import Died, Op, Outcome, Raised, Returned
+from racecheck.model.ops.launcher_ops import is_of_launcher
 from racecheck.processes.session import Session
 from racecheck.scheduling.predict import candidates
 from racecheck.scheduling.relation import Relation
@@ -109,11 +110,13 @@ def _is_checkpoint(file: PurePath) -> bool:
 def _fails_in_every_order(outcome: Outcome) -> bool:
     """Return whether a run is the only one that there is, and ranks failed.
 
-    No two ops could go the other way, and no rank was cut short: what that would have done might have been in time.
+    No two ops could go the other way, and no rank was cut short or got a signal when another had failed: what that
+    would have done might have been in time, and the moment of the signal is a choice.
     """
     ops = [event for event in outcome.trace if isinstance(event, Op)]
-    ended = {rank for rank, _ in _failures(outcome) if not is_echo(outcome, rank)}
+    ended = {rank for rank, _ in _failures(outcome)}
     is_whole = all(isinstance(each, Returned) or rank in ended for rank, each in enumerate(outcome.results))
+    is_whole &= not any(map(is_of_launcher, ops))
     is_known = not outcome.coverage.untried and all(op.alone for op in ops)
     return bool(ended) and is_whole and is_known and not candidates(outcome.trace, Relation(outcome.world))
 
