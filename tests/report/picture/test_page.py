@@ -62,8 +62,10 @@ def test_what_decides_is_seen_without_scrolling(opened: Browser, tmp_path: Path,
 def test_the_order_that_passes_stands_beside_the_one_that_fails(opened: Browser, tmp_path: Path) -> None:
     with showing(opened, write(pictures.race(), tmp_path)) as page:
         fails, passes = page.locator(".cards .card").all()
-        assert fails.locator(".call").all_inner_texts() == ["rmdir ckpt\nok", "rmdir ckpt\n✕ ENOENT", "mkdir ckpt\nok"]
-        assert passes.locator(".call").all_inner_texts() == ["rmdir ckpt\nok", "mkdir ckpt\nok", "rmdir ckpt\nok"]
+        looked = "stat ckpt\nfile"
+        removed, made = "rmdir ckpt\nok", "mkdir ckpt\nok"
+        assert fails.locator(".call").all_inner_texts() == [looked, removed, "rmdir ckpt\n✕ ENOENT", made]
+        assert passes.locator(".call").all_inner_texts() == [looked, removed, made, removed]
         assert page.locator(".story svg path.tip").count() == 2, "an arrow each"
         colour = "getComputedStyle(document.querySelector('.beat .what.is-{}')).borderLeftColor"
         assert page.evaluate(colour.format("bad")) == "rgb(179, 64, 10)", "what fails"
