@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -30,6 +33,7 @@ from racecheck.scheduling.strategies import Strategy
 from racecheck.targets.launched import Launched
 from racecheck.targets.scenarios import Scenario, checked_seed, make_world
 
+_PACKAGE = Path(racecheck.__file__).parent
 _OF_WORLDS = ("ranks", "nodes", "storage")
 """Settings that a world has already."""
 
@@ -102,7 +106,7 @@ class Racecheck:
                 self._current().user_properties.append(("finding", str(report.finding)))
             if html is not None and report.finding is not None:
                 write(report.finding, html)
-            pytest.fail(text, pytrace=False)
+            raise _failure(text)
         return self._passed(report, text)
 
     def finds(
@@ -138,9 +142,7 @@ class Racecheck:
         wanted, given["invariants"] = _wanted(scenario, invariant, self._asked(scenario, invariants))
         report, text = self._explore(scenario, given, until=wanted, explain=self._seconds(explain))
         if wanted not in [each.violation.invariant for each in report.violations]:
-            pytest.fail(
-                f"expected a violation of {wanted} within {within} schedules; found none\n\n{text}", pytrace=False
-            )
+            raise _failure(f"expected a violation of {wanted} within {within} schedules; found none\n\n{text}")
         return self._passed(report, text)
 
     def run(
@@ -171,14 +173,14 @@ class Racecheck:
             return tuple(next(each for each in given if each is not None))
         except UsageError as error:
             wrong = f"racecheck: {error}"
-        pytest.fail(wrong, pytrace=False)
+        raise _failure(wrong)
 
     def _seconds(self, explain: float | None) -> float:
         """Return the time for an explanation; the test fails if it is none."""
         seconds: float = self._config.getoption("racecheck_explain") if explain is None else explain
         if not seconds >= 0:
             name = "--racecheck-explain" if explain is None else "explain="
-            pytest.fail(f"racecheck: {name} must be at least 0 seconds, not {seconds}", pytrace=False)
+            raise _failure(f"racecheck: {name} must be at least 0 seconds, not {seconds}")
         return seconds
 
     def _single(self, scenario: Scenario, given: dict[str, Any]) -> Search:
@@ -189,7 +191,7 @@ class Racecheck:
             return self._search(scenario, self._chosen(scenario, given))
         except UsageError as error:
             wrong = f"racecheck: {error}"
-        pytest.fail(wrong, pytrace=False)
+        raise _failure(wrong)
 
     def _passed(self, report: Report, text: str) -> Report:
         """Print what a PASS did not cover, for ``pytest -rP``."""
@@ -236,7 +238,7 @@ class Racecheck:
             if report.is_cut_short:
                 self._current().session.shouldstop = "interrupted"
             return report, search_text(report, budget, page)
-        pytest.fail(wrong, pytrace=False)
+        raise _failure(wrong)
 
     def _say(self, text: str) -> None:
         """Print in the terminal, at once; a worker of xdist has none."""
@@ -311,6 +313,15 @@ class Racecheck:
         return _set(marker.kwargs)
 
 
+def _failure(text: str) -> BaseException:
+    """Return what fails the test: the text and the test's line, for a traceback would be one through racecheck."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  (to find the caller)
+    while frame is not None and Path(frame.f_code.co_filename).is_relative_to(_PACKAGE):
+        frame = frame.f_back
+    at = f"{os.path.relpath(frame.f_code.co_filename)}:{frame.f_lineno}: in {frame.f_code.co_name}" if frame else ""
+    return pytest.fail.Exception(f"{text}\n\n{at}", pytrace=False)
+
+
 def _set(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
@@ -324,7 +335,7 @@ def _check_known(unknown: Mapping[str, object], known: Sequence[str]) -> None:
     """Fail the test for a keyword that does not exist."""
     for name in unknown:
         hint = meant(f"{name}=", [f"{each}=" for each in known])
-        pytest.fail(f"racecheck: unknown keyword {name}=; {hint}", pytrace=False)
+        raise _failure(f"racecheck: unknown keyword {name}=; {hint}")
 
 
 def _wanted(
@@ -338,5 +349,5 @@ def _wanted(
     if wanted not in known:
         what = f"is not judged by {wanted!r}" if wanted else "does not say which invariant it `breaks`"
         names = ", ".join(known)
-        pytest.fail(f"racecheck: {scenario.target} {what}: name one of {names}", pytrace=False)
+        raise _failure(f"racecheck: {scenario.target} {what}: name one of {names}")
     return wanted, asked

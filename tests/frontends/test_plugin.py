@@ -138,6 +138,7 @@ SAID = [
     "Replay:  racecheck replay .racecheck/racing-*/*.json",
     "Picture: racecheck report .racecheck/racing-*/*.json",
     "coverage: 4 ops controlled*",
+    "test_check.py:*: in test_fail",
     "*_ test_invariants _*",
     "FAIL  nothing-made: made something",
     "*_ test_nothing_to_judge_is_unknown _*",
@@ -258,6 +259,35 @@ def test_finds(pytester: pytest.Pytester) -> None:
     done = run(pytester)
     done.assert_outcomes(passed=5, failed=6)
     done.stdout.fnmatch_lines(FOUND)
+
+
+def test_lines_that_ranks_reach_are_covered(pytester: pytest.Pytester) -> None:
+    """As the guide says; the files of coverage.py are not the program's."""
+    pytest.importorskip("pytest_cov")
+    pytester.makeini("[pytest]\naddopts = --cov=saver\n")
+    pytester.makefile(".coveragerc", "[run]\npatch = subprocess\nparallel = true\n").rename(".coveragerc")
+    pytester.makepyfile(
+        saver="""
+def save(path):
+    path.mkdir(exist_ok=True)
+
+def load(path):
+    return path.stat()
+"""
+    )
+    pytester.makepyfile("""
+import racecheck, saver
+
+@racecheck.scenario(ranks=2)
+def saving(rank):
+    saver.save(rank.path / "ckpt")
+
+def test_saving(racecheck):
+    assert racecheck.check(saving).coverage.untried == {}
+""")
+    done = run(pytester)
+    done.assert_outcomes(passed=1)
+    done.stdout.fnmatch_lines(["saver.py *4 *1 *75%"])
 
 
 def test_under_xdist_and_then_replayed(pytester: pytest.Pytester) -> None:

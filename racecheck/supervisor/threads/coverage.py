@@ -29,8 +29,8 @@ LOCKED = "a lock on a file outside the watched directory that several ranks use"
 PIPED = "messages through a FIFO"
 SENT = "messages over the program's own sockets"
 OTHERS = "what the kernel tells a rank about other processes"
-_COMPILED = re.compile(r"/__pycache__(/[^/]+\.pyc(\.\d+)?)?$")
-"""What Python itself writes: each rank would write the same."""
+_BY_TOOLS = re.compile(r"/__pycache__(/[^/]+\.pyc(\.\d+)?)?$|/\.coverage\.[^/]+$")
+"""What Python itself writes, where each rank writes the same, and what coverage.py writes, a file for each process."""
 SUBMITTED = "asynchronous I/O on a watched file"
 _NOT_MODELLED = {
     "watch": "an inotify watch on a watched file: its events are not controlled",
@@ -131,7 +131,7 @@ class Ledger:
             self.untried(what)
 
     def _is_allowed(self, path: str) -> bool:
-        return path.startswith((*_ALLOWED, self._own)) or bool(_COMPILED.search(path))
+        return path.startswith((*_ALLOWED, self._own)) or bool(_BY_TOOLS.search(path))
 
     def outside(self) -> dict[str, str]:
         """Return which ranks wrote what; paths beside the watched directory are relative to it, since it moves."""
