@@ -8,7 +8,8 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from random import Random
 
-from racecheck.explore.runner import run_once, warm_up
+from racecheck.explore.requests import RunRequest
+from racecheck.explore.runner import run, warm_up
 from racecheck.model.errors import CannotRun
 from racecheck.model.nouns import Died, Op, Outcome, RankResult, Returned, Stopped, Verdict
 from racecheck.model.ops.file_ops import is_on_file
@@ -52,12 +53,12 @@ def check_launcher(session: Session, program: Program, *, seed: str) -> Check:
     Raises `CannotRun` where one of the runs was impossible.
     """
     session.load(program.reference)
-    warm_up(session, program, program.world, seed=seed)
+    warm_up(session, RunRequest.of(program, program.world, Observed(()), seed=seed))
 
     def emulate(seed: str, order: Sequence[int]) -> Outcome:
         strategy = Observed(order)
         strategy.begin(Random(0))
-        return run_once(session, program, program.world, strategy, seed=seed)
+        return run(session, RunRequest.of(program, program.world, strategy, seed=seed))
 
     check_followed(emulate(seed, ()))
     command, directory = program.launch.command, program.launch.directory

@@ -27,8 +27,9 @@ from racecheck.explore.evidence import gather
 from racecheck.explore.excused import Excused
 from racecheck.explore.findings import Finding, reference, save, versions
 from racecheck.explore.outcomes import several
+from racecheck.explore.requests import RunRequest
 from racecheck.explore.resume import Cut, Known, Past, cut
-from racecheck.explore.runner import Progress, Recoveries, confirm, run_free, run_once, warm_up
+from racecheck.explore.runner import Progress, Recoveries, confirm, run, warm_up
 from racecheck.explore.struck import Struck, struck
 from racecheck.invariants import all_shards_present, doubts_of, judge, name_of, wants_contents
 from racecheck.invariants.series import count
@@ -45,7 +46,6 @@ from racecheck.scheduling.predict import Prediction, Race, predict
 from racecheck.scheduling.relation import Relation
 from racecheck.scheduling.strategies import Auto, Diverged, Replay, Staged, Strategy, Sweep
 from racecheck.scheduling.strategies.following.default import Default
-from racecheck.supervisor.recorder import Recorder
 from racecheck.targets.programs import Program
 from racecheck.targets.scenarios import Scenario
 
@@ -232,10 +232,7 @@ class _Exploration:
             self.rehearsal = search.base
             self.search = replace(search, names=search.base.names)
             return
-        self.rehearsal = warm_up(
-            self.session, search.scenario, search.world, seed=search.seed, names=search.names,
-            contents=wants_contents(search.invariants),
-        )  # fmt: skip
+        self.rehearsal = warm_up(self.session, self.request(search.world, Default()))
         if isinstance(search.scenario, Program):
             outcome = self.rehearsal or self._undisturbed()
             written = self.session.slot.written_outside()
@@ -244,9 +241,7 @@ class _Exploration:
 
     def _undisturbed(self) -> Outcome:
         """Run the default schedule without faults."""
-        default = Default()
-        default.begin(Random(0))
-        return self.attempt(replace(self.search.world, faults=()), default)
+        return self.attempt(replace(self.search.world, faults=()), Default())
 
     def _look_at_saves(self, outcome: Outcome) -> None:
         """Judge what a program was observed to save and load as well, as far as an undisturbed run does so."""
@@ -420,33 +415,23 @@ class _Exploration:
         self.strategy = self._make()
 
     def _once(self, strategy: Strategy) -> Outcome:
-        if not self.search.free:
-            recorder, recoveries = self.crashing.recorder(), self.search.recoveries
-            # A failure is run again, with stacks: without them a run takes about two thirds of the time.
-            stacks = self.search.stacks and (recorder is not None or strategy.wants_stacks)
-            return self.attempt(self.search.world, strategy, recorder=recorder, recoveries=recoveries, stacks=stacks)
-        outcome = run_free(self.session, self.search.scenario, self.search.world, strategy, seed=self.search.seed)
-        strategy.end(outcome)
-        return outcome
+        recorder = None if self.search.free else self.crashing.recorder()
+        request = self.request(self.search.world, strategy)
+        # A failure is run again, with stacks: without them a run takes about two thirds of the time.
+        stacks = self.search.stacks and (recorder is not None or strategy.wants_stacks)
+        return run(self.session, replace(request, stacks=stacks), recorder, self.search.recoveries)
 
-    def attempt(
-        self,
-        world: World,
-        strategy: Strategy,
-        names: Sequence[str] | None = None,
-        recorder: Recorder | None = None,
-        recoveries: Recoveries | None = None,
-        *,
-        stacks: bool | None = None,
-    ) -> Outcome:
-        """Run the scenario once, in a world of any size; ``names``: other ones are known to differ."""
+    def request(self, world: World, strategy: Strategy) -> RunRequest:
+        """Return a run of the scenario in a world of any size."""
         search = self.search
-        return run_once(
-            self.session, search.scenario, world, strategy, seed=search.seed,
-            stacks=search.stacks if stacks is None else stacks,
-            contents=wants_contents(search.invariants), names=search.names if names is None else names,
-            recorder=recorder, recoveries=recoveries,
+        return RunRequest.of(
+            search.scenario, world, strategy, seed=search.seed, stacks=search.stacks, names=search.names,
+            contents=wants_contents(search.invariants), free=search.free,
         )  # fmt: skip
+
+    def attempt(self, world: World, strategy: Strategy) -> Outcome:
+        """Run the scenario once, in a world of any size."""
+        return run(self.session, self.request(world, strategy))
 
     def _take(self, outcome: Outcome) -> None:
         outcome, judgement = self._confirmed(outcome, judge(outcome, self.search.invariants))
@@ -586,7 +571,8 @@ class _Exploration:
             return before, ""
         again = Replay(outcome.schedule, labels=labels)
         again.begin(Random(0))
-        return self.attempt(outcome.world, again, outcome.names), again.divergence
+        request = replace(self.request(outcome.world, again), names=outcome.names)
+        return run(self.session, request), again.divergence
 
     def report(self) -> Report:
         search = self.search

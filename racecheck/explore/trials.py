@@ -15,7 +15,8 @@ from random import Random
 
 from racecheck.explore.current_session import Sessions
 from racecheck.explore.doubts import DIFFERS
-from racecheck.explore.runner import confirm, run_once, warm_up
+from racecheck.explore.requests import RunRequest
+from racecheck.explore.runner import confirm, run, warm_up
 from racecheck.model.compare import first_difference
 from racecheck.model.errors import CannotRun, UsageError
 from racecheck.model.nouns import Outcome, World
@@ -141,7 +142,7 @@ class Trials:
         if what.scenario.reference not in self._warm:
             self._warm.add(what.scenario.reference)
             self._disk = None
-            warm_up(session, what.scenario, what.world, seed=what.seed)
+            warm_up(session, RunRequest.of(what.scenario, what.world, Replay(()), seed=what.seed))
 
     def _once(
         self, session: Session, what: What, strategy: Strategy, before: Trial | None, names: tuple[str, ...]
@@ -151,10 +152,11 @@ class Trials:
             for tree in session.slot.disks(before.what.world).values():
                 grow_old(tree)
         self._disk = None
-        return run_once(
-            session, what.scenario, what.world, strategy, seed=what.seed, contents=what.contents, names=names,
+        request = RunRequest.of(
+            what.scenario, what.world, strategy, seed=what.seed, contents=what.contents, names=names,
             keep=before is not None,
         )  # fmt: skip
+        return run(session, request)
 
     def _restore(self, session: Session, trial: Trial | None) -> None:
         """Make the disk what a run has left, by running all that led to it again."""

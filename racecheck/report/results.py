@@ -29,7 +29,7 @@ from racecheck.scheduling.minimise.critical import Change, op_at
 from racecheck.scheduling.minimise.shrinking import switches
 
 if TYPE_CHECKING:
-    from racecheck.explore.runner import Replayed
+    from racecheck.explore.replaying import Replayed
     from racecheck.explore.search import Ending, Foreseen, Found, Report
     from racecheck.scheduling.explain import Explanation
 

@@ -18,8 +18,10 @@ from racecheck.crash.build import build
 from racecheck.crash.recovery.judge import Crashes, judge_crashes
 from racecheck.crash.states import ALL, states
 from racecheck.explore import runner
+from racecheck.explore.requests import RunRequest
 from racecheck.kernel import proc
 from racecheck.processes.session import Session
+from racecheck.scheduling.strategies import Replay
 from racecheck.supervisor.controlled import Supervisor
 from racecheck.supervisor.recorder import Recorder
 from tests.bench import measuring
@@ -31,7 +33,7 @@ CORES = 2
 
 def record(session: Session, scenario: Scenario) -> tuple[Outcome, Recorder]:
     """One run in the default order, with its record."""
-    runner.warm_up(session, scenario, scenario.world, seed="0")
+    runner.warm_up(session, RunRequest.of(scenario, scenario.world, Replay(()), seed="0"))
     recorder = Recorder(session.slot.path / "blobs")
     run = Supervisor(session, scenario.reference, scenario.world, lambda _: 0, seed="0", recorder=recorder)
     return run.run(), recorder

@@ -37,6 +37,7 @@ from measuring import (
 
 from racecheck import Outcome, Returned, Scenario, Verdict
 from racecheck.explore import runner
+from racecheck.explore.requests import RunRequest
 from racecheck.explore.search import Search, explore
 from racecheck.gate.subjects import Subject, checks
 from racecheck.invariants import judge
@@ -155,7 +156,7 @@ def record(started: Session, scenario: Scenario) -> list[Outcome]:
 def replay(bench: Bench, started: Session, scenario: Scenario, recorded: list[Outcome], times: int) -> int:
     """Replay the recorded schedules in turn; returns how many runs were the same."""
     alike = 0
-    runner.warm_up(started, scenario, scenario.world, seed="0")
+    runner.warm_up(started, RunRequest.of(scenario, scenario.world, Replay(()), seed="0"))
     for number in range(times):
         outcome = recorded[number % len(recorded)]
         strategy = Replay(outcome.schedule)
@@ -241,7 +242,7 @@ def timed_run(
 ) -> tuple[Outcome, float]:
     strategy.begin(Random(seed))
     begun = time.perf_counter()
-    outcome = runner.run_once(started, scenario, scenario.world, strategy, seed="0", names=names)
+    outcome = runner.run(started, RunRequest.of(scenario, scenario.world, strategy, seed="0", names=names))
     return outcome, time.perf_counter() - begun
 
 

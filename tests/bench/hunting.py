@@ -28,9 +28,12 @@ from pathlib import Path
 from typing import Any
 
 from racecheck import Outcome, Raised, Returned
+from racecheck.explore import runner
+from racecheck.explore.requests import RunRequest
 from racecheck.invariants import judge
 from racecheck.model import config
 from racecheck.model.nouns import RankResult
+from racecheck.scheduling.strategies import Replay
 from racecheck.targets import resolve
 
 _LONGEST_SLEEP = 0.005
@@ -111,12 +114,11 @@ def loop(target: str, seed: str, seconds: float) -> dict[str, Any]:
 
 
 def start(target: str) -> dict[str, Any]:
-    from racecheck.explore.runner import warm_up
     from racecheck.processes.session import Session
 
     scenario, begun = resolve.load(target), time.perf_counter()
     with Session(config.read().runs) as started:
-        warm_up(started, scenario, scenario.world, seed="0")
+        runner.warm_up(started, RunRequest.of(scenario, scenario.world, Replay(()), seed="0"))
     return {"hit": False, "runs": 0, "cpu": processor_time(), "seconds": time.perf_counter() - begun}
 
 

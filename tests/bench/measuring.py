@@ -17,10 +17,11 @@ from statistics import median
 
 from racecheck import Outcome, Scenario
 from racecheck.explore import runner
+from racecheck.explore.requests import RunRequest
 from racecheck.invariants import judge
 from racecheck.model import config
 from racecheck.processes.session import Session
-from racecheck.scheduling.strategies import RandomWalk
+from racecheck.scheduling.strategies import RandomWalk, Replay
 from racecheck.supervisor import free
 from racecheck.targets import resolve
 from racecheck.targets.scenarios import make_world
@@ -72,11 +73,11 @@ def load(name: str, *, ranks: int = 0) -> Scenario:
 
 def schedules(started: Session, scenario: Scenario, seeds: Sequence[str], *, stacks: bool = True) -> Iterator[Outcome]:
     """A random walk from each seed, as a search runs them."""
-    runner.warm_up(started, scenario, scenario.world, seed="0")
+    runner.warm_up(started, RunRequest.of(scenario, scenario.world, Replay(()), seed="0"))
     for seed in seeds:
         strategy = RandomWalk()
         strategy.begin(Random(seed))
-        yield runner.run_once(started, scenario, scenario.world, strategy, seed="0", stacks=stacks)
+        yield runner.run(started, RunRequest.of(scenario, scenario.world, strategy, seed="0", stacks=stacks))
 
 
 def timed_schedules(started: Session, scenario: Scenario, outcomes: list[Outcome], block: int) -> Timed:

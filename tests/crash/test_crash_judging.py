@@ -12,12 +12,14 @@ from racecheck.crash.log import Data, Disk, Stored
 from racecheck.crash.recovery.disk_images import Ages, TooLarge, items
 from racecheck.crash.recovery.groups import Groups
 from racecheck.crash.recovery.judge import Crashes, Group, judge_crashes, judge_repairs
-from racecheck.explore.runner import warm_up
+from racecheck.explore import runner
+from racecheck.explore.requests import RunRequest
 from racecheck.kernel import proc
 from racecheck.model import config
 from racecheck.model.nouns import Died, Invariant, Op, Outcome, Raised, Returned, Stopped, Verdict
 from racecheck.processes.session import Session
 from racecheck.report.crash import counts_text, crash_text, repairs_text
+from racecheck.scheduling.strategies import Replay
 from racecheck.supervisor.controlled import Supervisor
 from racecheck.supervisor.recorder import Recorder
 from racecheck.targets import resolve
@@ -37,7 +39,7 @@ def _nothing_stays(session: Session) -> Iterator[None]:
 
 
 def run(session: Session, scenario: Scenario, limit: int = 1 << 30) -> tuple[Outcome, Recorder]:
-    warm_up(session, scenario, scenario.world, seed="0")
+    runner.warm_up(session, RunRequest.of(scenario, scenario.world, Replay(()), seed="0"))
     recorder = Recorder(session.slot.path / "blobs", limit)
     supervisor = Supervisor(session, scenario.reference, scenario.world, lambda _: 0, seed="0", recorder=recorder)
     return supervisor.run(), recorder

@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 
 from racecheck.explore import findings, runner
 from racecheck.explore.findings import Finding, Reference, Versions, decode, encode, load, save, source_hash
+from racecheck.explore.requests import RunRequest
 from racecheck.model import package
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import (
@@ -476,7 +477,7 @@ def test_the_result_of_every_operation_on_the_store_comes_back(session: Session)
     strategy = RoundRobin()
     strategy.begin(Random(0))
     scenario = target("stores", "every_operation")
-    ran = runner.run_once(session, scenario, scenario.world, strategy, seed="0")
+    ran = runner.run(session, RunRequest.of(scenario, scenario.world, strategy, seed="0"))
     assert {op.syscall for op in ran.ops if op.call == "store"} == {
         each
         for each in Store()._operations

@@ -80,8 +80,8 @@ def test_an_undisturbed_run_of_another_check_tells_whether_the_first_run_repeats
     base, seconds = undisturbed(session, scenario, scenario.world, seed="0")
     assert seconds > 0
     runs: list[object] = []
-    original = searches.run_once
-    monkeypatch.setattr(searches, "run_once", lambda *given, **more: runs.append(given) or original(*given, **more))
+    original = searches.run
+    monkeypatch.setattr(searches, "run", lambda *given, **more: runs.append(given) or original(*given, **more))
     report = searched(session, "Careful[kill-rank]", base=base)
     assert report.verdict is Verdict.PASS
     assert len(runs) == report.schedules

@@ -22,6 +22,7 @@ import pytest
 import racecheck
 from racecheck import CannotRun, Outcome, Rank, Scenario, UsageError, World, storage
 from racecheck.explore import runner
+from racecheck.explore.requests import RunRequest
 from racecheck.model import compare
 from racecheck.model.nouns import Event, Point, Returned
 from racecheck.processes import session as world_session
@@ -84,7 +85,7 @@ def explored(session: Session, scenario: Scenario, world: World) -> Iterator[Out
     for number in range(BUDGET):
         strategy = strategies[number % 2]
         strategy.begin(Random(f"uncontrolled:{number}"))
-        yield runner.run_once(session, scenario, world, strategy, seed="0", stacks=False)
+        yield runner.run(session, RunRequest.of(scenario, world, strategy, seed="0", stacks=False))
 
 
 MECHANISMS = {

@@ -20,7 +20,7 @@ from racecheck.crash.recovery.judge import Count, Crashes
 from racecheck.crash.recovery.recoveries import Recoveries
 from racecheck.crash.recovery.runs import Runs
 from racecheck.explore.findings import load
-from racecheck.explore.runner import replay
+from racecheck.explore.replaying import replay
 from racecheck.explore.search import Report, Search, explore
 from racecheck.faults.grammar import CALLS, MODELS
 from racecheck.faults.plan import hits

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from racecheck.explore import runner
+from racecheck.explore.requests import RunRequest
 from racecheck.model import config
 from racecheck.model.compare import first_difference
 from racecheck.processes.session import Session
@@ -23,8 +24,8 @@ def test_a_schedule_repeats_with_the_threads_of_tensorstore() -> None:
     """They wait with time limits, and what they draw is in the files."""
     saves = resolve.load("orbax[save]")
     with Session(config.read().runs) as session:
-        runner.warm_up(session, saves, saves.world, seed="0")
-        first = runner.run_once(session, saves, saves.world, Replay(()), seed="0")
-        again = runner.run_once(session, saves, saves.world, Replay(first.schedule), seed="0", stacks=False)
+        runner.warm_up(session, RunRequest.of(saves, saves.world, Replay(()), seed="0"))
+        first = runner.run(session, RunRequest.of(saves, saves.world, Replay(()), seed="0"))
+        again = runner.run(session, RunRequest.of(saves, saves.world, Replay(first.schedule), seed="0", stacks=False))
     assert not first.coverage.holes
     assert first_difference(first, again) == ""

@@ -15,9 +15,10 @@ from random import Random
 import pytest
 
 from racecheck.explore import runner
+from racecheck.explore.requests import RunRequest
 from racecheck.processes.doctor.examination import Starting
 from racecheck.processes.session import Session
-from racecheck.scheduling.strategies import RandomWalk
+from racecheck.scheduling.strategies import RandomWalk, Replay
 from tests.support import soak
 from tests.support.outside import eventually
 from tests.support.targets import TARGETS, target
@@ -26,13 +27,14 @@ _DRIVER = """
 import sys
 from pathlib import Path
 from racecheck.explore import runner
+from racecheck.explore.requests import RunRequest
 from racecheck.scheduling import strategies
 from racecheck.targets import resolve as targets
 from racecheck.processes.session import Session
 scenario = targets.load(sys.argv[2])
 with Session(Path(sys.argv[1])) as session:
     print(session.slot.path, session._guardian.pid, flush=True)
-    runner.run_once(session, scenario, scenario.world, strategies.RandomWalk(), seed="0")
+    runner.run(session, RunRequest.of(scenario, scenario.world, strategies.RandomWalk(), seed="0"))
 """
 
 
@@ -133,13 +135,13 @@ def worlds_leak_nothing(session: Session, numbers: range) -> None:
     names += [("threads", "same_group_in_two_threads"), ("threads", "polled_child"), ("nodes", "saves")]
     scenarios = [target(file, name) for file, name in names]
     for scenario in scenarios:
-        runner.warm_up(session, scenario, scenario.world, seed="0")
+        runner.warm_up(session, RunRequest.of(scenario, scenario.world, Replay(()), seed="0"))
     before, left = None, 0
     for number in numbers:
         scenario = scenarios[number % len(scenarios)]
         strategy = RandomWalk()
         strategy.begin(Random(number))
-        runner.run_once(session, scenario, scenario.world, strategy, seed="0")
+        runner.run(session, RunRequest.of(scenario, scenario.world, strategy, seed="0"))
         if number % len(scenarios) == len(scenarios) - 1:
             session.request("end", world=0, thorough=True)
             before = before or resources()

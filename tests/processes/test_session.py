@@ -12,13 +12,14 @@ from random import Random
 import pytest
 
 from racecheck.explore import runner
+from racecheck.explore.requests import RunRequest
 from racecheck.model.compare import first_difference
 from racecheck.model.errors import CannotRun
 from racecheck.model.nouns import Returned, World
 from racecheck.processes.file_digests import plain
 from racecheck.processes.session import Session, Slot
 from racecheck.processes.trees import wipe
-from racecheck.scheduling.strategies import RandomWalk
+from racecheck.scheduling.strategies import RandomWalk, Replay
 from racecheck.targets import resolve
 from tests.support.controlled_runs import run
 from tests.support.targets import target
@@ -93,13 +94,13 @@ def test_what_ranks_import_is_imported_once_for_all_but_what_starts_a_thread(
     (tmp_path / "lazy.py").write_text(LAZY)
     scenario = resolve.load(f"{tmp_path / 'lazy.py'}::lazy")
     with Session(tmp_path / "runs") as fresh:
-        ran = runner.warm_up(fresh, scenario, scenario.world, seed="0")
+        ran = runner.warm_up(fresh, RunRequest.of(scenario, scenario.world, Replay(()), seed="0"))
         assert ran is not None, "there was nothing more to learn"
         assert ran.results == (Returned(),)
         fresh.imported.clear()
         strategy = RandomWalk()
         strategy.begin(Random(0))
-        runner.run_once(fresh, scenario, scenario.world, strategy, seed="0")
+        runner.run(fresh, RunRequest.of(scenario, scenario.world, strategy, seed="0"))
         assert fresh.imported == {"threaded", "threaded.inner"}
 
 
@@ -127,7 +128,7 @@ def test_what_is_drawn_by_chance_at_import_is_the_same_in_every_session(tmp_path
     left = []
     for _ in range(2):
         with Session(tmp_path / "runs") as fresh:
-            ran = runner.warm_up(fresh, scenario, scenario.world, seed="0")
+            ran = runner.warm_up(fresh, RunRequest.of(scenario, scenario.world, Replay(()), seed="0"))
             assert ran is not None
             left.append((ran.results, ran.disk["file"].digest))
     assert left[0] == left[1]
@@ -170,7 +171,7 @@ def test_paths_with_spaces_and_without_ascii(tmp_path: Path) -> None:
         scenario = runner_target(odd / "odd_worlds.py")
         strategy = RandomWalk()
         strategy.begin(Random(0))
-        outcome = runner.run_once(session, scenario, scenario.world, strategy, seed="0")
+        outcome = runner.run(session, RunRequest.of(scenario, scenario.world, strategy, seed="0"))
     assert outcome.results == (Returned(), Returned())
     assert {"lock"} == set(outcome.disk)
 
@@ -190,11 +191,11 @@ def test_where_racecheck_runs_out_of_descriptors_is_not_a_finding(session: Sessi
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
         with pytest.raises(CannotRun, match=r"EMFILE.*ulimit -n"):
-            runner.run_once(session, scenario, scenario.world, strategy, seed="0")
+            runner.run(session, RunRequest.of(scenario, scenario.world, strategy, seed="0"))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     strategy.begin(Random(0))
-    outcome = runner.run_once(session, scenario, scenario.world, strategy, seed="0")
+    outcome = runner.run(session, RunRequest.of(scenario, scenario.world, strategy, seed="0"))
     assert outcome.results == (Returned(150), Returned(150))
 
 
@@ -212,7 +213,7 @@ def test_a_full_disk_is_not_a_finding(tmp_path: Path) -> None:
             strategy = RandomWalk()
             strategy.begin(Random(0))
             with pytest.raises(CannotRun, match="ENOSPC"):
-                runner.run_once(session, scenario, scenario.world, strategy, seed="0")
+                runner.run(session, RunRequest.of(scenario, scenario.world, strategy, seed="0"))
         assert not list((small / "racecheck-0000").iterdir())
     finally:
         subprocess.run(["umount", str(small)], check=True)

@@ -12,6 +12,7 @@ import pytest
 
 from racecheck import Outcome, Returned, Violation, World, storage
 from racecheck.explore import runner
+from racecheck.explore.requests import RunRequest
 from racecheck.model import compare
 from racecheck.model.nouns import Collective, Event, Frame, Invariant, Op, Point
 from racecheck.processes.session import Session
@@ -609,10 +610,10 @@ SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
 def real(session: Session, name: str) -> tuple[Outcome, Prediction]:
     scenario = resolve.load(str(Path(__file__).parents[2] / name))
-    runner.warm_up(session, scenario, scenario.world, seed="0")
+    runner.warm_up(session, RunRequest.of(scenario, scenario.world, Replay(()), seed="0"))
 
     def run(strategy: Strategy) -> Outcome:
-        return runner.run_once(session, scenario, scenario.world, strategy, seed="0")
+        return runner.run(session, RunRequest.of(scenario, scenario.world, strategy, seed="0"))
 
     outcome = run(tame())
     return outcome, predict(outcome, run, scenario.invariants, storage.make(scenario.world))

@@ -8,10 +8,11 @@ import pytest
 
 from racecheck import storage
 from racecheck.explore import runner
+from racecheck.explore.requests import RunRequest
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Op, Outcome, Point, Returned, World
 from racecheck.processes.session import Session
-from racecheck.scheduling.strategies import Strategy
+from racecheck.scheduling.strategies import Replay, Strategy
 from racecheck.storage.conformance.playing import check_storage
 from racecheck.storage.conformance.programs import PROGRAMS, Program, Step
 from racecheck.storage.nfs.view import NFSView
@@ -47,10 +48,10 @@ def test_a_program_on_real_processes(session: Session, number: int) -> None:
     """Each line gives what it must, and there is a choice exactly where the program says so."""
     steps = PROGRAMS[number].steps()
     scenario = target("playing", f"plays{number}")
-    runner.warm_up(session, scenario, scenario.world, seed="0")
+    runner.warm_up(session, RunRequest.of(scenario, scenario.world, Replay(()), seed="0"))
     strategy = Plays(steps)
     strategy.begin(Random(0))
-    outcome = runner.run_once(session, scenario, scenario.world, strategy, seed="0")
+    outcome = runner.run(session, RunRequest.of(scenario, scenario.world, strategy, seed="0"))
     answers = [iter(each.value) for each in outcome.results if isinstance(each, Returned)]
     assert len(answers) == 2, outcome.results
     for step, shown in zip(steps, strategy.shown, strict=True):

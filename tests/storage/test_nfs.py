@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from racecheck.explore import runner
+from racecheck.explore.requests import RunRequest
 from racecheck.invariants import judge
 from racecheck.model.compare import first_difference
 from racecheck.model.errors import UsageError
@@ -90,11 +91,11 @@ def test_the_deadlock_is_found_by_chance_and_never_in_the_mended_code(session: S
     verdicts = {name: [] for name in ("each_asks", "one_asks")}
     for name, found in verdicts.items():
         scenario = target("caches", name)
-        runner.warm_up(session, scenario, scenario.world, seed="0")
+        runner.warm_up(session, RunRequest.of(scenario, scenario.world, Replay(()), seed="0"))
         strategy = RandomWalk()
         for number in range(40):
             strategy.begin(Random(number))
-            outcome = runner.run_once(session, scenario, scenario.world, strategy, seed="0", stacks=False)
+            outcome = runner.run(session, RunRequest.of(scenario, scenario.world, strategy, seed="0", stacks=False))
             found.append(judge(outcome, scenario.invariants).verdict)
     assert Verdict.FAIL in verdicts["each_asks"]
     assert set(verdicts["one_asks"]) == {Verdict.PASS}
@@ -106,7 +107,7 @@ def test_a_run_is_repeated_exactly(session: Session) -> None:
     assert "view" in {choice.kind for choice in first.schedule}
     again = Replay(first.schedule)
     again.begin(Random(0))
-    second = runner.run_once(session, scenario, first.world, again, seed="0")
+    second = runner.run(session, RunRequest.of(scenario, first.world, again, seed="0"))
     assert again.divergence == ""
     assert first_difference(first, second) == ""
 
@@ -157,10 +158,10 @@ def test_the_end_of_a_process_closes_what_it_has_open(session: Session) -> None:
 
 def test_on_one_node_nothing_is_stale(session: Session) -> None:
     scenario = target("caches", "asked_before")
-    runner.warm_up(session, scenario, scenario.world, seed="0")
+    runner.warm_up(session, RunRequest.of(scenario, scenario.world, Replay(()), seed="0"))
     strategy = RandomWalk()
     strategy.begin(Random(0))
-    outcome = runner.run_once(session, scenario, World(ranks=2, nodes=1, storage="nfs"), strategy, seed="0")
+    outcome = runner.run(session, RunRequest.of(scenario, World(ranks=2, nodes=1, storage="nfs"), strategy, seed="0"))
     assert {choice.kind for choice in outcome.schedule} <= {"next"}
     assert "one node only: its caches are never stale (use --nodes 2)" in outcome.coverage.notes
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from racecheck.explore import runner
+from racecheck.explore.requests import RunRequest
 from racecheck.model.compare import first_difference
 from racecheck.model.nouns import Op, Place, Raised, World
 from racecheck.processes.session import Session
@@ -84,7 +85,7 @@ def test_a_run_is_repeated_exactly(session: Session) -> None:
         first = show(session, name, "stale")
         again = Replay(first.schedule)
         again.begin(Random(0))
-        second = runner.run_once(session, target("caches", name), first.world, again, seed="0")
+        second = runner.run(session, RunRequest.of(target("caches", name), first.world, again, seed="0"))
         assert again.divergence == ""
         assert first_difference(first, second) == ""
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from racecheck.explore import runner
+from racecheck.explore.requests import RunRequest
 from racecheck.model.nouns import Returned
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import RoundRobin
@@ -25,7 +26,7 @@ def answers(session: Session, storage: str) -> dict[str, Any]:
     strategy = RoundRobin()
     strategy.begin(Random(0))
     world = make_world(battery.world, storage=storage)
-    (result,) = runner.run_once(session, battery, world, strategy, seed="0", stacks=False).results
+    (result,) = runner.run(session, RunRequest.of(battery, world, strategy, seed="0", stacks=False)).results
     assert isinstance(result, Returned), result
     found: dict[str, Any] = fidelity_raw.unpacked(result.value)
     return found

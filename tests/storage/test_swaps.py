@@ -15,12 +15,13 @@ from random import Random
 import pytest
 
 from racecheck.explore import runner
+from racecheck.explore.requests import RunRequest
 from racecheck.model.nouns import Op, Outcome, Point, Returned
 from racecheck.model.ops.footprint import Dependence, Footprint, depends
 from racecheck.processes.session import Session
 from racecheck.scheduling.happens_before import is_step
 from racecheck.scheduling.relation import Relation
-from racecheck.scheduling.strategies import RandomWalk, Strategy
+from racecheck.scheduling.strategies import RandomWalk, Replay, Strategy
 from racecheck.targets import resolve
 from racecheck.targets.scenarios import Scenario
 from tests.support import soak
@@ -76,11 +77,13 @@ class Audit:
     def __init__(self, session: Session, scenario: Scenario, relation: Dependence | None = None) -> None:
         self._session, self._scenario = session, scenario
         self._relation = relation or Relation(scenario.world)
-        runner.warm_up(session, scenario, scenario.world, seed="0")
+        runner.warm_up(session, RunRequest.of(scenario, scenario.world, Replay(()), seed="0"))
 
     def run(self, strategy: Strategy, seed: str) -> Outcome:
         strategy.begin(Random(f"swaps:{seed}"))
-        return runner.run_once(self._session, self._scenario, self._scenario.world, strategy, seed=seed, stacks=False)
+        return runner.run(
+            self._session, RunRequest.of(self._scenario, self._scenario.world, strategy, seed=seed, stacks=False)
+        )
 
     def swaps(self, number: int, *, dependent: bool = False, first: int = 0) -> Iterator[tuple[Op, Op, str]]:
         """So many pairs of neighbours of different threads that nothing orders, with what their swap changed."""

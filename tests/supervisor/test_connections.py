@@ -8,6 +8,7 @@ import socket
 import pytest
 
 from racecheck.explore import runner
+from racecheck.explore.requests import RunRequest
 from racecheck.explore.search import Search, explore
 from racecheck.model.compare import first_difference
 from racecheck.model.nouns import Returned
@@ -67,7 +68,7 @@ def test_the_listener_may_be_another_thread_of_the_rank(session: Session) -> Non
 def test_a_sender_of_datagrams_does_not_wait(session: Session) -> None:
     """In the default schedule rank 0 goes first."""
     scenario = target("connections", "no_connection")
-    outcome = runner.run_once(session, scenario, scenario.world, Replay(()), seed="0")
+    outcome = runner.run(session, RunRequest.of(scenario, scenario.world, Replay(()), seed="0"))
     assert made(outcome) == ["f0", "g0", "f1", "g1"]
 
 
@@ -91,7 +92,9 @@ def test_what_is_connected_is_looked_at_and_closed() -> None:
 @pytest.mark.parametrize("name", ["too_early", "nobody", "one_after_the_other", "two_threads"])
 def test_a_schedule_repeats(session: Session, name: str) -> None:
     scenario = target("connections", name)
-    first = runner.run_once(session, scenario, scenario.world, Replay(()), seed="0")
+    first = runner.run(session, RunRequest.of(scenario, scenario.world, Replay(()), seed="0"))
     for _ in range(3):
-        again = runner.run_once(session, scenario, scenario.world, Replay(first.schedule), seed="0", stacks=False)
+        again = runner.run(
+            session, RunRequest.of(scenario, scenario.world, Replay(first.schedule), seed="0", stacks=False)
+        )
         assert first_difference(first, again) == ""

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from racecheck.explore import runner
+from racecheck.explore.requests import RunRequest
 from racecheck.explore.search import Search, explore
 from racecheck.invariants import judge
 from racecheck.kernel import proc
@@ -252,7 +253,7 @@ def test_one_schedule_gives_one_trace(session: Session, name: str) -> None:
     for _ in range(5):
         again = Replay(first.schedule)
         again.begin(Random(0))
-        second = runner.run_once(session, scenario, first.world, again, seed="0")
+        second = runner.run(session, RunRequest.of(scenario, first.world, again, seed="0"))
         assert not again.divergence
         assert first_difference(first, second) == ""
 
@@ -263,7 +264,7 @@ def test_replay_names_the_step_at_which_it_diverged(session: Session) -> None:
     wrong = (*first.schedule[:4], replace(first.schedule[4], label="0 rmdir never"), *first.schedule[5:])
     strategy = Replay(wrong)
     strategy.begin(Random(0))
-    runner.run_once(session, scenario, first.world, strategy, seed="0")
+    runner.run(session, RunRequest.of(scenario, first.world, strategy, seed="0"))
     assert "at choice 4 the schedule takes '0 rmdir never'" in strategy.divergence
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 
-from racecheck.explore.runner import warm_up
+from racecheck.explore import runner
+from racecheck.explore.requests import RunRequest
 from racecheck.model.nouns import Op
 from racecheck.processes.session import Session
+from racecheck.scheduling.strategies import Replay
 from racecheck.supervisor.controlled import Supervisor
 from racecheck.supervisor.recorder import Recorder
 from tests.support.targets import TARGETS, target
@@ -16,7 +18,7 @@ def test_what_comes_from_outside_is_known(session: Session) -> None:
     """Or no crash could be judged: which bytes were written would have gone unseen."""
     scenario, data = target("copying", "from_outside"), (TARGETS / "copying.py").read_bytes()
     recorder = Recorder(session.slot.path / "blobs", 1 << 20)
-    warm_up(session, scenario, scenario.world, seed="0")
+    runner.warm_up(session, RunRequest.of(scenario, scenario.world, Replay(()), seed="0"))
     supervisor = Supervisor(session, scenario.reference, scenario.world, lambda _: 0, seed="0", recorder=recorder)
     outcome = supervisor.run()
     recorder.close()

@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from racecheck.explore import runner
+from racecheck.explore.requests import RunRequest
 from racecheck.explore.search import Search, explore
 from racecheck.model.compare import first_difference
 from racecheck.model.nouns import Collective, Op, Outcome, Point, Result, Returned, Stopped, Verdict
@@ -22,10 +23,10 @@ ASKED = Op(0, "0", "stat", "newfstatat", (), result=Result(errno="ENOENT"))
 
 def by_default(session: Session, name: str) -> Outcome:
     scenario = target("polling", name)
-    runner.warm_up(session, scenario, scenario.world, seed="0")
+    runner.warm_up(session, RunRequest.of(scenario, scenario.world, Replay(()), seed="0"))
     always = Replay(())
     always.begin(Random(0))
-    return runner.run_once(session, scenario, scenario.world, always, seed="0")
+    return runner.run(session, RunRequest.of(scenario, scenario.world, always, seed="0"))
 
 
 @pytest.mark.parametrize("name", ["its_child", "in_a_program", "for_a_file"])
@@ -116,5 +117,5 @@ def test_a_warm_up_of_a_loop_that_polls_and_writes_ends(session: Session) -> Non
     scenario = target("threads", "polled_child")
     default = Default()
     default.begin(Random(0))
-    outcome = runner.run_once(session, scenario, scenario.world, default, seed="0", stacks=False)
+    outcome = runner.run(session, RunRequest.of(scenario, scenario.world, default, seed="0", stacks=False))
     assert all(isinstance(each, Returned) for each in outcome.results), outcome.results

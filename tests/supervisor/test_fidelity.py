@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from racecheck.explore import findings, runner
+from racecheck.explore.requests import RunRequest
 from racecheck.model.compare import first_difference
 from racecheck.model.nouns import Outcome, Returned
 from racecheck.processes.session import Session
@@ -73,7 +74,7 @@ def left_in(directory: Path) -> dict[str, Any]:
 def run(session: Session, *, stacks: bool) -> tuple[Outcome, Ran]:
     strategy = RoundRobin()
     strategy.begin(Random(0))
-    outcome = runner.run_once(session, battery, battery.world, strategy, seed="0", stacks=stacks)
+    outcome = runner.run(session, RunRequest.of(battery, battery.world, strategy, seed="0", stacks=stacks))
     (result,) = outcome.results
     assert isinstance(result, Returned), result
     return outcome, Ran(fidelity_raw.unpacked(result.value), left_in(session.slot.watched))

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from racecheck.explore import runner
+from racecheck.explore.requests import RunRequest
 from racecheck.kernel.seccomp import Listener, Notification
 from racecheck.model.nouns import Outcome, Returned
 from racecheck.processes.session import Session
@@ -64,7 +65,7 @@ def run(session: Session, name: str, *, stacks: bool) -> Outcome:
     scenario = target("fidelity_signals", name)
     strategy = RoundRobin()
     strategy.begin(Random(0))
-    return runner.run_once(session, scenario, scenario.world, strategy, seed="0", stacks=stacks)
+    return runner.run(session, RunRequest.of(scenario, scenario.world, strategy, seed="0", stacks=stacks))
 
 
 def check(outcome: Outcome, shooter: Shooter) -> None:

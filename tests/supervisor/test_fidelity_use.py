@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from racecheck.explore import runner
+from racecheck.explore.requests import RunRequest
 from racecheck.invariants import DEFAULT, judge
 from racecheck.model.compare import effect, first_difference
 from racecheck.model.nouns import Op, Outcome, Returned, Verdict
 from racecheck.processes.session import Session
-from racecheck.scheduling.strategies import RandomWalk
+from racecheck.scheduling.strategies import RandomWalk, Replay
 from racecheck.supervisor import free
 from racecheck.supervisor.threads.announced_ops import AMONG_THREADS
 from tests.programs import fidelity_raw, fidelity_use
@@ -23,10 +24,10 @@ from tests.support.targets import target
 
 def run(session: Session, name: str, *, seed: int = 0) -> Outcome:
     scenario = target("fidelity_use", name)
-    runner.warm_up(session, scenario, scenario.world, seed="0")
+    runner.warm_up(session, RunRequest.of(scenario, scenario.world, Replay(()), seed="0"))
     strategy = RandomWalk()
     strategy.begin(Random(seed))
-    return runner.run_once(session, scenario, scenario.world, strategy, seed="0")
+    return runner.run(session, RunRequest.of(scenario, scenario.world, strategy, seed="0"))
 
 
 def left(session: Session) -> Any:

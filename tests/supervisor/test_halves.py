@@ -10,8 +10,9 @@ from random import Random
 
 import pytest
 
-from racecheck.explore import resume, runner
+from racecheck.explore import replaying, resume, runner
 from racecheck.explore.findings import decode, encode, load
+from racecheck.explore.requests import RunRequest
 from racecheck.explore.search import Report, Search, explore
 from racecheck.invariants import no_deadlock
 from racecheck.model.compare import effect
@@ -108,7 +109,7 @@ def test_a_finding_repeats_and_holds_its_parts(session: Session, tmp_path: Path,
     finding = load(path)
     assert finding.outcome.world.parts
     assert decode(encode(finding)) == finding
-    assert runner.replay(session, scenario, finding, times=20).reproduced == 20
+    assert replaying.replay(session, scenario, finding, times=20).reproduced == 20
 
 
 def test_a_failure_that_needs_no_parts_is_shown_without(session: Session) -> None:
@@ -184,7 +185,7 @@ def test_the_search_finds_all_outcomes_that_all_schedules_have(
     world, every = replace(scenario.world, parts=in_parts), _Every()
     found = set()
     while every.begin(Random(0)):
-        found.add(effect(runner.run_once(session, scenario, world, every, seed="0")))
+        found.add(effect(runner.run(session, RunRequest.of(scenario, world, every, seed="0"))))
     report = explore(session, Search(scenario, scenario.world, (no_deadlock,), strategy="dpor", schedules=2000))
     assert report.exhaustive
     assert {*report.world.parts} == {*in_parts}
@@ -195,7 +196,7 @@ def test_the_search_finds_all_outcomes_that_all_schedules_have(
 def _run(session: Session, name: str, *in_parts: str) -> Outcome:
     scenario = target("parts", name)
     default = Replay(())
-    return runner.run_once(session, scenario, replace(scenario.world, parts=in_parts), default, seed="0")
+    return runner.run(session, RunRequest.of(scenario, replace(scenario.world, parts=in_parts), default, seed="0"))
 
 
 def test_calls_over_links_come_out_alike_in_parts(session: Session) -> None:

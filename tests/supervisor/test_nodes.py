@@ -9,11 +9,13 @@ import pytest
 
 import racecheck
 from racecheck import Rank
-from racecheck.explore.runner import run_once, warm_up
+from racecheck.explore import runner
+from racecheck.explore.requests import RunRequest
 from racecheck.explore.search import Search, explore
 from racecheck.model.errors import CannotRun, UsageError
 from racecheck.model.nouns import Size, World
 from racecheck.processes.session import Session
+from racecheck.scheduling.strategies import Replay
 from racecheck.targets import resolve
 from racecheck.targets.scenarios import make_world
 from tests.programs import nodes
@@ -122,7 +124,7 @@ def test_each_node_has_a_host_name_that_leads_to_this_machine(session: Session) 
 
 def test_one_node_has_the_machine_s_host_name(session: Session) -> None:
     scenario = resolve.load(f"{Path(nodes.__file__)}::hosts")
-    outcome = run_once(session, scenario, World(ranks=2), by_default(2), seed="0")
+    outcome = runner.run(session, RunRequest.of(scenario, World(ranks=2), by_default(2), seed="0"))
     assert [each["name"] for each in values(outcome)] == [socket.gethostname()] * 2
 
 
@@ -157,8 +159,8 @@ def test_nodes_that_are_asked_who_they_are_give_one_answer_which_is_a_gap(sessio
     assert outcome.coverage.holes.keys() == {gap}
     scenario = target("nodes", name)
     alone = make_world(scenario.world, nodes=1)
-    warm_up(session, scenario, alone, seed="0")
-    assert not run_once(session, scenario, alone, by_default(2), seed="0").coverage.holes
+    runner.warm_up(session, RunRequest.of(scenario, alone, Replay(()), seed="0"))
+    assert not runner.run(session, RunRequest.of(scenario, alone, by_default(2), seed="0")).coverage.holes
 
 
 def test_nodes_have_addresses_of_their_own(session: Session) -> None:

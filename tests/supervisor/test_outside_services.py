@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 import pytest
 
 from racecheck.explore import runner
+from racecheck.explore.requests import RunRequest
 from racecheck.kernel.memory import Memory
 from racecheck.kernel.sleepers import Sleep
 from racecheck.model.nouns import Returned, Stopped
@@ -63,7 +64,7 @@ def test_an_answer_is_waited_for(session: Session, waits: Looks, name: str) -> N
     """In the default schedule rank 0 goes first."""
     scenario = target("outside", name)
     with slow_server(waits.awaited):
-        outcome = runner.run_once(session, scenario, scenario.world, Replay(()), seed="0")
+        outcome = runner.run(session, RunRequest.of(scenario, scenario.world, Replay(()), seed="0"))
     assert any(waits)
     assert not outcome.coverage.holes
     assert made(outcome) == ["f0", "g0", "f1", "g1"]

@@ -12,9 +12,11 @@ from racecheck.crash.changes import Changes, Choice
 from racecheck.crash.cut_outcome import Cutting
 from racecheck.crash.log import Log
 from racecheck.crash.states import states
-from racecheck.explore.runner import warm_up
+from racecheck.explore import runner
+from racecheck.explore.requests import RunRequest
 from racecheck.model.nouns import Crash, DiskEntry, Outcome
 from racecheck.processes.session import Session
+from racecheck.scheduling.strategies import Replay
 from racecheck.supervisor.controlled import Supervisor
 from racecheck.supervisor.recorder import Recorder
 from tests.support.targets import TARGETS, target
@@ -34,7 +36,7 @@ def recorded(session: Session, reference: str, name: str = "", limit: int = 1 <<
     from racecheck.targets import resolve
 
     scenario = target(reference, name) if name else resolve.load(reference)
-    warm_up(session, scenario, scenario.world, seed="0")
+    runner.warm_up(session, RunRequest.of(scenario, scenario.world, Replay(()), seed="0"))
     recorder = Recorder(session.slot.path / "blobs", limit)
     run = Supervisor(session, scenario.reference, scenario.world, lambda _: 0, seed="0", recorder=recorder)
     return run.run(), recorder
@@ -155,7 +157,7 @@ def test_a_record_has_a_limit_and_says_when_it_is_met(session: Session) -> None:
 
 def test_recording_changes_nothing(session: Session) -> None:
     scenario = target("crashing", "dcp_twice")
-    warm_up(session, scenario, scenario.world, seed="0")
+    runner.warm_up(session, RunRequest.of(scenario, scenario.world, Replay(()), seed="0"))
     outcome, _ = recorded(session, "crashing", "dcp_twice")
     plain = Supervisor(session, scenario.reference, scenario.world, lambda _: 0, seed="0").run()
     assert outcome.trace == plain.trace

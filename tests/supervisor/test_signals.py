@@ -10,10 +10,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from racecheck.explore.runner import run_once, warm_up
+from racecheck.explore import runner
+from racecheck.explore.requests import RunRequest
 from racecheck.explore.search import Search, explore
 from racecheck.model.nouns import Died, Outcome, Returned
 from racecheck.processes.session import Session
+from racecheck.scheduling.strategies import Replay
 from tests.support.resharding import by_default
 from tests.support.targets import target
 
@@ -22,8 +24,8 @@ GAP = "other moments for a signal between ranks"
 
 def by_default_order(session: Session, name: str) -> Outcome:
     scenario = target("signalling", name)
-    warm_up(session, scenario, scenario.world, seed="0")
-    return run_once(session, scenario, scenario.world, by_default(scenario.world.ranks), seed="0")
+    runner.warm_up(session, RunRequest.of(scenario, scenario.world, Replay(()), seed="0"))
+    return runner.run(session, RunRequest.of(scenario, scenario.world, by_default(scenario.world.ranks), seed="0"))
 
 
 @pytest.mark.parametrize(

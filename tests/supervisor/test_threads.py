@@ -10,6 +10,7 @@ from statistics import median
 import pytest
 
 from racecheck.explore import runner
+from racecheck.explore.requests import RunRequest
 from racecheck.explore.search import Search, explore
 from racecheck.kernel import proc
 from racecheck.model.compare import first_difference
@@ -46,15 +47,15 @@ def names(outcome: Outcome, call: str = "write") -> set[str]:
 )
 def test_a_schedule_repeats(session: Session, name: str) -> None:
     scenario = target("threads", name)
-    runner.warm_up(session, scenario, scenario.world, seed="0")
+    runner.warm_up(session, RunRequest.of(scenario, scenario.world, Replay(()), seed="0"))
     traces = set()
     for seed in range(3):
         walk = RandomWalk()
         walk.begin(Random(seed))
-        first = runner.run_once(session, scenario, scenario.world, walk, seed="0")
+        first = runner.run(session, RunRequest.of(scenario, scenario.world, walk, seed="0"))
         again = Replay(first.schedule)
         again.begin(Random(0))
-        second = runner.run_once(session, scenario, scenario.world, again, seed="0", stacks=False)
+        second = runner.run(session, RunRequest.of(scenario, scenario.world, again, seed="0", stacks=False))
         assert again.divergence == ""
         assert first_difference(first, second) == ""
         assert not first.coverage.holes

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from racecheck.explore import runner
+from racecheck.explore.requests import RunRequest
 from racecheck.explore.search import Report, Search, explore
 from racecheck.model.compare import first_difference
 from racecheck.model.nouns import Outcome, Raised, RankResult, Returned, Stopped, Verdict, Violation
@@ -50,14 +51,14 @@ def test_a_wait_ends_by_its_limit_or_by_a_notification(session: Session) -> None
 def test_a_notified_thread_continues_however_long_that_took(session: Session) -> None:
     """In the default schedule a thread that can go on goes before one that waits for a time."""
     scenario = target("limits", "is_told")
-    outcome = runner.run_once(session, scenario, scenario.world, Replay(()), seed="0")
+    outcome = runner.run(session, RunRequest.of(scenario, scenario.world, Replay(()), seed="0"))
     assert outcome.results == (Returned([True, 0.0]),) * 2
 
 
 def test_it_does_not_run_out_while_another_thread_works(session: Session) -> None:
     """50 ms; the other one takes longer than that by any clock, and says nothing."""
     scenario = target("limits", "limit_beside_work")
-    outcome = runner.run_once(session, scenario, scenario.world, Replay(()), seed="0")
+    outcome = runner.run(session, RunRequest.of(scenario, scenario.world, Replay(()), seed="0"))
     assert outcome.results == (Returned(False),)
     assert made(outcome)[-2:] == ["last", "waited"]
 
@@ -65,7 +66,7 @@ def test_it_does_not_run_out_while_another_thread_works(session: Session) -> Non
 def test_a_thread_that_has_not_appeared_yet_is_held_too(session: Session) -> None:
     """As the threads of a pool of C++, whose waits would else end at a real time in the middle of anything."""
     scenario = target("limits", "unknown_thread")
-    outcome = runner.run_once(session, scenario, scenario.world, Replay(()), seed="0")
+    outcome = runner.run(session, RunRequest.of(scenario, scenario.world, Replay(()), seed="0"))
     assert set(made(outcome)[-2:]) == {"late0", "late1"}
 
 
@@ -143,8 +144,10 @@ def test_a_repeated_question_to_the_real_clock_is_reported(session: Session) -> 
 )
 def test_a_schedule_repeats(session: Session, name: str) -> None:
     scenario = target("limits", name)
-    first = runner.run_once(session, scenario, scenario.world, Replay(()), seed="0")
+    first = runner.run(session, RunRequest.of(scenario, scenario.world, Replay(()), seed="0"))
     for _ in range(3):
-        again = runner.run_once(session, scenario, scenario.world, Replay(first.schedule), seed="0", stacks=False)
+        again = runner.run(
+            session, RunRequest.of(scenario, scenario.world, Replay(first.schedule), seed="0", stacks=False)
+        )
         assert first_difference(first, again) == ""
         assert [op.time for op in first.ops] == [op.time for op in again.ops]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from racecheck.explore import runner
+from racecheck.explore.requests import RunRequest
 from racecheck.model import config
 from racecheck.model.compare import first_difference
 from racecheck.model.nouns import Returned
@@ -54,7 +55,7 @@ def carried_out(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Sess
         patch.setenv("RACECHECK_PROGRAM", str(file))
         with Session(config.read().runs) as session:
             scenario = target("waiting", "carry_out")
-            runner.warm_up(session, scenario, scenario.world, seed="0")
+            runner.warm_up(session, RunRequest.of(scenario, scenario.world, Replay(()), seed="0"))
             yield session, scenario, file
 
 
@@ -65,10 +66,10 @@ def check(carried_out: tuple[Session, Scenario, Path], seeds: Iterable[int]) -> 
         file.write_text(json.dumps(program), encoding="utf-8")
         walk = RandomWalk()
         walk.begin(Random(seed))
-        first = runner.run_once(session, scenario, scenario.world, walk, seed="0", stacks=False)
+        first = runner.run(session, RunRequest.of(scenario, scenario.world, walk, seed="0", stacks=False))
         again = Replay(first.schedule)
         again.begin(Random(0))
-        second = runner.run_once(session, scenario, scenario.world, again, seed="0", stacks=False)
+        second = runner.run(session, RunRequest.of(scenario, scenario.world, again, seed="0", stacks=False))
         assert first.results == (Returned(None), Returned(None)), (seed, program)
         assert not first.coverage.holes, (seed, program)
         if UNORDERED.isdisjoint(way for told, _, done in program["savers"] for way in (told, done)):

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from racecheck.explore.runner import run_once
+from racecheck.explore import runner
+from racecheck.explore.requests import RunRequest
 from racecheck.explore.search import Report, Search, explore
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Outcome, Raised, Returned, Verdict, Violation
@@ -95,7 +96,7 @@ def test_a_schedule_repeats(session: Session, kind: str) -> None:
     found, _ = searched(session, kind, "weakest")
     scenario, wanted = target("early", kind), found[-1]
     for _ in range(5):
-        again = run_once(session, scenario, wanted.world, Replay(wanted.schedule), seed="0")
+        again = runner.run(session, RunRequest.of(scenario, wanted.world, Replay(wanted.schedule), seed="0"))
         assert (again.trace, again.results) == (wanted.trace, wanted.results)
 
 

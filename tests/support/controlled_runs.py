@@ -5,9 +5,10 @@ from __future__ import annotations
 from random import Random
 
 from racecheck.explore import runner
+from racecheck.explore.requests import RunRequest
 from racecheck.model.nouns import Collective, Outcome, Returned
 from racecheck.processes.session import Session
-from racecheck.scheduling.strategies import RandomWalk
+from racecheck.scheduling.strategies import RandomWalk, Replay
 from racecheck.targets.scenarios import make_world
 from tests.support.targets import target
 
@@ -15,10 +16,10 @@ from tests.support.targets import target
 def run(session: Session, name: str, *, seed: int = 0, file: str = "worlds", ranks: int | None = None) -> Outcome:
     scenario = target(file, name)
     world = make_world(scenario.world, ranks=ranks)
-    runner.warm_up(session, scenario, world, seed="0")
+    runner.warm_up(session, RunRequest.of(scenario, world, Replay(()), seed="0"))
     strategy = RandomWalk()
     strategy.begin(Random(seed))
-    return runner.run_once(session, scenario, world, strategy, seed="0")
+    return runner.run(session, RunRequest.of(scenario, world, strategy, seed="0"))
 
 
 def controlled(session: Session, file: str, name: str) -> Outcome:

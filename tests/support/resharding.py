@@ -6,6 +6,7 @@ from functools import cache
 from random import Random
 
 from racecheck.explore import runner
+from racecheck.explore.requests import RunRequest
 from racecheck.explore.search import Report, Search, explore
 from racecheck.model.nouns import Outcome, Point, Weights
 from racecheck.processes.session import Session
@@ -55,7 +56,7 @@ def resharded(session: Session, name: str) -> tuple[list[Weights], list[Weights]
     scenario = resolve.load(f"{name}[kill]")
     scenario.recovering = {"ranks": 2, "nodes": 1}
     world = make_world(scenario.world, ranks=4, faults=(), timeout=PATIENT)
-    saved = runner.run_once(session, scenario, world, by_default(world.ranks), seed="0", stacks=False)
+    saved = runner.run(session, RunRequest.of(scenario, world, by_default(world.ranks), seed="0", stacks=False))
     again = Supervisor(session, scenario.reference, world, first, seed="0", stacks=False, recovering=True).run()
     return loaded(saved.recovery, step=2), loaded(again, step=_LATER)
 

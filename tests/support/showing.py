@@ -6,9 +6,10 @@ from dataclasses import replace
 from random import Random
 
 from racecheck.explore import runner
+from racecheck.explore.requests import RunRequest
 from racecheck.model.nouns import Op, Outcome, Point, Returned
 from racecheck.processes.session import Session
-from racecheck.scheduling.strategies import Strategy
+from racecheck.scheduling.strategies import Replay, Strategy
 from racecheck.targets.scenarios import make_world
 from tests.support.targets import target
 
@@ -40,10 +41,10 @@ def show(session: Session, name: str, *words: str, storage: str = "", first: int
     """Run a scenario of tests/programs/caches.py once, showing what is stale where it is one of ``words``."""
     scenario = target("caches", name)
     world = make_world(scenario.world, **({"storage": storage} if storage else {}))
-    runner.warm_up(session, scenario, world, seed="0")
+    runner.warm_up(session, RunRequest.of(scenario, world, Replay(()), seed="0"))
     chosen = Shows(*words, first=first)
     chosen.begin(Random(0))
-    return runner.run_once(session, scenario, world, chosen, seed="0")
+    return runner.run(session, RunRequest.of(scenario, world, chosen, seed="0"))
 
 
 def values(outcome: Outcome) -> list[object]:

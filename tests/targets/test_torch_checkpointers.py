@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from racecheck.explore import runner
+from racecheck.explore.requests import RunRequest
 from racecheck.explore.search import Report
 from racecheck.model.compare import first_difference
 from racecheck.model.nouns import Op, Outcome, Verdict, World
@@ -140,12 +141,12 @@ def test_fresh_schedules_replay(session: Session, name: str) -> None:
 def replays(session: Session, name: str, seeds: Iterable[int]) -> None:
     """A random schedule of each seed, and that once more."""
     scenario = resolve.load(f"{name}[saves]")
-    runner.warm_up(session, scenario, scenario.world, seed="0")
+    runner.warm_up(session, RunRequest.of(scenario, scenario.world, Replay(()), seed="0"))
     for seed in seeds:
         before = once(session, scenario, seed)
         strategy = Replay(before.schedule)
         strategy.begin(Random(0))
-        now = runner.run_once(session, scenario, scenario.world, strategy, seed="0")
+        now = runner.run(session, RunRequest.of(scenario, scenario.world, strategy, seed="0"))
         difference = strategy.divergence or first_difference(before, now)
         assert not difference, f"seed {seed}"
 
@@ -153,4 +154,4 @@ def replays(session: Session, name: str, seeds: Iterable[int]) -> None:
 def once(session: Session, scenario: Scenario, seed: int) -> Outcome:
     strategy = RandomWalk()
     strategy.begin(Random(seed))
-    return runner.run_once(session, scenario, scenario.world, strategy, seed="0")
+    return runner.run(session, RunRequest.of(scenario, scenario.world, strategy, seed="0"))

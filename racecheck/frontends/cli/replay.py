@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from racecheck import invariants
-from racecheck.explore import runner
+from racecheck.explore import replaying
 from racecheck.explore.findings import Finding
 from racecheck.frontends import launching
 from racecheck.frontends.cli import trust as trusting
@@ -31,7 +31,8 @@ from racecheck.report.files import load
 from racecheck.targets.scenarios import Scenario, checked_seed, make_world
 
 if TYPE_CHECKING:
-    from racecheck.explore.runner import Progress, Replayed
+    from racecheck.explore.replaying import Replayed
+    from racecheck.explore.runner import Progress
     from racecheck.processes.session import Session
 
 
@@ -64,7 +65,7 @@ def replay(finding: Path | None, times: int, constraints: bool, trust: bool, as_
     starting = launching.starting_of(scenario, settings, found.slot)
 
     def work(session: Session, progress: Progress) -> Replayed:
-        again = runner.replay_constraints if constraints else runner.replay
+        again = replaying.replay_constraints if constraints else replaying.replay
         return again(session, scenario, found, times, progress)
 
     counter = Counter("time", "reproduced", times)
