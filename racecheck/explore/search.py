@@ -19,7 +19,7 @@ from random import Random
 
 from racecheck import faults
 from racecheck.crash.recovery.judge import Crashes
-from racecheck.crash.recovery.runs import Runs
+from racecheck.crash.recovery.runs import CrashedRuns
 from racecheck.explore import first_run, observed_saves
 from racecheck.explore.clocks import Clocks
 from racecheck.explore.doubts import DIFFERS, MOST_IN_A_ROW, UNCONFIRMED, Doubts
@@ -30,6 +30,9 @@ from racecheck.explore.outcomes import several
 from racecheck.explore.requests import RunRequest
 from racecheck.explore.resume import Cut, Known, Past, cut
 from racecheck.explore.runner import Progress, Recoveries, confirm, run, warm_up
+from racecheck.explore.runs.runs import Runs
+from racecheck.explore.runs.tasks import OneRun
+from racecheck.explore.runs.workers import Workers
 from racecheck.explore.struck import Struck, struck
 from racecheck.invariants import all_shards_present, doubts_of, judge, name_of, wants_contents
 from racecheck.invariants.series import count
@@ -56,6 +59,8 @@ LEAST = 5.0
 _FEWEST = 30
 """The most runs of each step of an explanation where many failures are explained, as in the gate."""
 _REPAIRS = "what would help"
+_AHEAD = 32
+"""How many runs before its turn a run may be made."""
 _BUSY = 5
 """How many times as long an explanation may take if its runs wait, or if others use the machine's processors."""
 
@@ -188,11 +193,12 @@ class Search:
 class _Exploration:
     """A search under way."""
 
-    def __init__(self, session: Session, search: Search) -> None:
+    def __init__(self, session: Session, search: Search, workers: Workers | None = None) -> None:
         search = replace(search, world=search.scenario.fitted(search.world), slot=session.slot.number)
         if search.earlier is not None:
             search = replace(search, world=search.earlier.world)
         self.session, self.search = session, search
+        self.runs = Runs(session, search.scenario.reference, workers)
         self.started = time.perf_counter()
         self.strategy = self._make()
         self.past = past = search.earlier.past if search.earlier is not None else Past()
@@ -203,10 +209,12 @@ class _Exploration:
         self.endings: dict[Effect, Ending] = {}
         self.seen: set[str] = {*past.seen}
         self.done, self.strayed, self.begun = 0, 0, past.begun
+        self.asked = past.begun
+        """How many runs the strategy has begun: the others have clocks apart."""
         self.largest: Outcome | None = None
         self.fired = [*past.fired] or [0] * len(search.world.faults)
         self.shown, self.coverage = past.claim, past.coverage
-        self.crashing = Runs(
+        self.crashing = CrashedRuns(
             session, search.scenario, search.world, search.invariants, search.seed, past.crashes, search.states
         )
         if self.crashing.models and search.free:
@@ -268,7 +276,7 @@ class _Exploration:
         self._set_clocks_apart(progress, at_end=True)
 
     def _try_schedules(self, progress: Progress | None) -> None:
-        while not self._is_over() and self._begin():
+        while not self._is_over() and self._begin_ahead() and self._begin():
             try:
                 outcome = self._once(self.strategy)
             except Diverged as difference:
@@ -390,13 +398,28 @@ class _Exploration:
         if self.begins_again and self._is_time_for_parts():
             self._begin_again()
         self.begun += 1
-        rng = Random(f"{self.search.seed}:{self.begun - 1}")
+        self.asked += 1
+        rng = self._rng(self.asked - 1)
         if self.strategy.begin(rng):
             return True
         if not self.begins_again:
             return False
         self._begin_again()
         return self.strategy.begin(rng)
+
+    def _rng(self, number: int) -> Random:
+        return Random(f"{self.search.seed}:{number}")
+
+    def _begin_ahead(self) -> bool:
+        """Let workers make runs whose turn has not come, if they do not depend on runs before them."""
+        if self.runs.has_workers and self.repeats and not self.crashing.models:
+            for runs in range(min(_AHEAD, self._most - self.done)):
+                number = self.asked + runs
+                strategy = None if number in self.runs else self.strategy.ahead(runs, self._rng(number))
+                if strategy is not None:
+                    self.runs.submit(number, OneRun(self._request(strategy)))
+            self.runs.feed()
+        return True
 
     def _is_time_for_parts(self) -> bool:
         """Return whether calls are to go in parts from now on, before all is tried with whole calls.
@@ -409,17 +432,28 @@ class _Exploration:
 
     def _begin_again(self) -> None:
         self.begins_again = False
+        self.runs.drop()
         self.whole = self.strategy.claim(), self.done
         self.struck = []
         self.search = replace(self.search, world=self.parts.of(self.search.world), earlier=None)
         self.strategy = self._make()
 
     def _once(self, strategy: Strategy) -> Outcome:
+        number = self.asked - 1
+        if number in self.runs:
+            outcome: Outcome = self.runs.result(number)[0]
+            strategy.end(outcome)
+            return outcome
         recorder = None if self.search.free else self.crashing.recorder()
-        request = self.request(self.search.world, strategy)
-        # A failure is run again, with stacks: without them a run takes about two thirds of the time.
-        stacks = self.search.stacks and (recorder is not None or strategy.wants_stacks)
-        return run(self.session, replace(request, stacks=stacks), recorder, self.search.recoveries)
+        return run(self.session, self._request(strategy), recorder, self.search.recoveries)
+
+    def _request(self, strategy: Strategy) -> RunRequest:
+        """Return a run of the search itself.
+
+        A failure is run again, with stacks: without them a run takes about two thirds of the time.
+        """
+        stacks = self.search.stacks and (bool(self.crashing.models) or self.strategy.wants_stacks)
+        return replace(self.request(self.search.world, strategy), stacks=stacks)
 
     def request(self, world: World, strategy: Strategy) -> RunRequest:
         """Return a run of the scenario in a world of any size."""
@@ -701,16 +735,20 @@ def _sized(coverage: Coverage, outcome: Outcome | None) -> Coverage:
 
 
 def explore(
-    session: Session, search: Search, progress: Progress | None = None, announce: Callable[[Report], None] | None = None
+    session: Session,
+    search: Search,
+    progress: Progress | None = None,
+    announce: Callable[[Report], None] | None = None,
+    workers: Workers | None = None,
 ) -> Report:
     """Run until something fails, nothing is left to try, or the budget is spent; Ctrl-C keeps what was found.
 
-    ``announce`` is called with a FAIL before its explanation.  Raises `UsageError` or `CannotRun` where no run was
-    possible.
+    ``announce`` is called with a FAIL before its explanation.  ``workers`` help, and the result is the same.  Raises
+    `UsageError` or `CannotRun` where no run was possible.
     """
     if search.earlier is not None:
         search = replace(search, names=search.earlier.names)
-    exploration = _Exploration(session, search)
+    exploration = _Exploration(session, search, workers)
     try:
         _carry_out(exploration, progress)
         report = exploration.report()

@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 
 from racecheck.explore import first_run
+from racecheck.explore.runs.workers import Workers
 from racecheck.frontends.working import display
 from racecheck.kernel import libc
 from racecheck.kernel.layer import mounts
@@ -194,11 +195,13 @@ class Cover:
 class LastingCover(Cover):
     """A cover for one command after another: each finds the real files as they are then, and all share a session.
 
-    It takes this process for itself: when a command has ended, no other process that this one has started goes on.
+    It takes this process for itself: when a command has ended, no other process that this one has started goes on, but
+    for the ``workers``.
     """
 
-    def __init__(self, settings: Config) -> None:
+    def __init__(self, settings: Config, workers: Workers | None = None) -> None:
         super().__init__(settings)
+        self._workers = workers
         libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
         self._session: Session | None = None
 
@@ -208,7 +211,7 @@ class LastingCover(Cover):
         else:
             self._session.slot.cover_again(watched, used)
             self._session.forget()
-        return _Lent(self._session)
+        return _Lent(self._session, self._workers)
 
     def close(self) -> None:
         """End the session."""
@@ -217,17 +220,17 @@ class LastingCover(Cover):
             session.close()
 
 
-def cover_of(settings: Config, *, is_asked_twice: bool) -> AbstractContextManager[Cover]:
+def cover_of(settings: Config, workers: Workers | None, *, is_asked_twice: bool) -> AbstractContextManager[Cover]:
     """Return a cover for a command, or for two runs of it: the first looks for the directory to watch."""
-    return closing(LastingCover(settings)) if is_asked_twice else nullcontext(Cover(settings))
+    return closing(LastingCover(settings, workers)) if is_asked_twice else nullcontext(Cover(settings))
 
 
 class _Lent(Starting):
     """A session that has started, and outlives the command."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, workers: Workers | None) -> None:
         super().__init__(session.slot.path.parent, session.slot)
-        self._lasting = session
+        self._lasting, self._workers = session, workers
 
     def begin(self) -> None:
         pass
@@ -238,7 +241,7 @@ class _Lent(Starting):
 
     def close(self) -> None:
         """Show the real files, when no process is left that could write to them."""
-        self._lasting.end_strays()
+        self._lasting.end_strays(self._workers.pids if self._workers is not None else ())
         self._lasting.slot.lift()
 
 

@@ -7,6 +7,9 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from racecheck.model.errors import UsageError
+
+MOST_JOBS = 256
 _root = Path()
 
 
@@ -29,6 +32,19 @@ def read() -> Config:
         runs=Path(os.environ.get("RACECHECK_RUNS") or fallback),
         findings=Path(os.environ.get("RACECHECK_FINDINGS") or ".racecheck"),
     )
+
+
+def jobs() -> int:
+    """Return how many runs to make at once: ``RACECHECK_JOBS``, else 1 under pytest-xdist, else the usable cores.
+
+    Raises `UsageError` for a text that is no such number.
+    """
+    given = os.environ.get("RACECHECK_JOBS", "").strip()
+    if given and not (given.isdecimal() and 1 <= int(given) <= MOST_JOBS):
+        raise UsageError(f"RACECHECK_JOBS must be from 1 to {MOST_JOBS}, not {given!r}")
+    if given:
+        return int(given)
+    return 1 if "PYTEST_XDIST_WORKER" in os.environ else min(MOST_JOBS, len(os.sched_getaffinity(0)))
 
 
 def begin_in(directory: Path) -> Path:

@@ -402,14 +402,16 @@ class Session:
         known, self._known = self._known, self._known | {target}
         return target not in known
 
-    def end_strays(self) -> None:
+    def end_strays(self, spared: Collection[int] = ()) -> None:
         """Kill the processes that ranks have left running, and every other descendant of this process.
 
-        It must be a subreaper (prctl(2)), so that a daemon of a launcher descends from it.  Raises `CannotRun`.
+        Those that are ``spared`` go on, with their descendants.  This process must be a subreaper (prctl(2)), so that a
+        daemon of a launcher descends from it.  Raises `CannotRun`.
         """
         self.request("end", world=self._worlds, thorough=True)
+        kept = (self._guardian.pid, *spared)
         while left := {*proc.descendants(os.getpid())} - {
-            self._guardian.pid, *proc.descendants(self._guardian.pid),
+            *kept, *(pid for each in kept for pid in proc.descendants(each)),
         }:  # fmt: skip
             for pid in left:
                 with suppress(ProcessLookupError):

@@ -13,7 +13,7 @@ import pytest
 from racecheck.explore import search as searches
 from racecheck.explore.runner import Recoveries, undisturbed
 from racecheck.explore.search import Report, Search, explore
-from racecheck.model.nouns import Frame, Outcome, Point, Verdict, World
+from racecheck.model.nouns import Choice, Frame, Outcome, Point, Verdict, World
 from racecheck.processes import disk
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import RoundRobin, Sweep
@@ -34,12 +34,13 @@ def order(lines: Sequence[int], most: int | None = None) -> list[int]:
     sweep, tried = Sweep(RoundRobin(), most=most), []
     while not sweep.is_swept:
         assert sweep.begin(Random(0))
+        schedule = []
         for line in lines:
             of = op("0 write f", stack=(Frame("a.py", line, "save"),))
-            sweep.choose(Point("fault", (of, replace(of, fault="EIO"))))
+            schedule.append(Choice("fault", 2, sweep.choose(Point("fault", (of, replace(of, fault="EIO")))), ""))
+        sweep.end(Outcome(World(), (), tuple(schedule), ()))
         if sweep.tries is not None:
             tried.append(sweep.tries[0])
-        sweep.end(Outcome(World(), (), (), ()))
     return tried
 
 

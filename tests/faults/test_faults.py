@@ -18,7 +18,7 @@ from racecheck.crash import models
 from racecheck.crash.log import Log
 from racecheck.crash.recovery.judge import Count, Crashes
 from racecheck.crash.recovery.recoveries import Recoveries
-from racecheck.crash.recovery.runs import Runs
+from racecheck.crash.recovery.runs import CrashedRuns
 from racecheck.explore.findings import load
 from racecheck.explore.replaying import replay
 from racecheck.explore.search import Report, Search, explore
@@ -26,7 +26,7 @@ from racecheck.faults.grammar import CALLS, MODELS
 from racecheck.faults.plan import hits
 from racecheck.frontends.cli.main import main
 from racecheck.model.errors import UsageError
-from racecheck.model.nouns import Died, Fault, Op, Outcome, Point, Returned, Verdict, World
+from racecheck.model.nouns import Choice, Died, Fault, Op, Outcome, Point, Returned, Verdict, World
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import RoundRobin, Sweep
 from racecheck.targets.scenarios import make_world
@@ -398,9 +398,8 @@ def test_a_sweep_that_has_not_met_a_place_again_has_not_tried_every_single_one()
     options = (op("0 write f"), op("0 write f", fault="EIO"))
     for places in (3, 3, 1, 1):
         assert sweep.begin(Random(0))
-        for _ in range(places):
-            sweep.choose(Point("fault", options, ()))
-        sweep.end(Outcome(World(), (), (), ()))
+        schedule = [Choice("fault", 2, sweep.choose(Point("fault", options, ())), "") for _ in range(places)]
+        sweep.end(Outcome(World(), (), tuple(schedule), ()))
     assert sweep.is_swept
     assert [*map(str, sweep.tried)] == ["2 of 3 faults"]
     assert str(sweep.claim()) == "2 of 3 single faults and stale reads of the default schedule were tried"
@@ -409,7 +408,7 @@ def test_a_sweep_that_has_not_met_a_place_again_has_not_tried_every_single_one()
 def test_a_run_without_enumerable_states_leaves_crash_states_untried(session: Session) -> None:
     scenario = target("faulty", "renamed")
     world, outcome = make_world(scenario.world, faults=["crash model=kill"]), Outcome(World(), (), (), ())
-    runs = Runs(session, scenario, world, scenario.invariants, "0")
+    runs = CrashedRuns(session, scenario, world, scenario.invariants, "0")
     untold = Crashes(outcome, {"kill": Count()}, reasons=["what a crash leaves cannot be told"])
     told = Crashes(outcome, {"kill": Count(5, 5)}, log=Log({}, ()))
     for judged, tried in (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from functools import cache
@@ -12,11 +13,13 @@ from random import Random
 import pytest
 
 from racecheck.model.errors import UsageError
-from racecheck.model.nouns import Outcome, Point, Returned
-from racecheck.scheduling.strategies import RandomWalk, Strategy, check_strategy
+from racecheck.model.nouns import Outcome, Point, Returned, World
+from racecheck.scheduling.relation import Relation
+from racecheck.scheduling.strategies import Auto, RandomWalk, Strategy, check_strategy
 from racecheck.scheduling.strategies.sampling.pct import PCT
 from racecheck.scheduling.strategies.sampling.portfolio import Portfolio
 from racecheck.scheduling.strategies.sampling.pos import POS
+from racecheck.scheduling.strategies.sampling.rounds import ROUND
 from racecheck.scheduling.strategies.sampling.urw import URW
 from racecheck.storage.footprints import footprint
 from tests.support import toy_bugs
@@ -94,6 +97,31 @@ def test_only_what_there_is_gets_chosen_and_all_of_it_in_time(name: str) -> None
         assert starts == set(range(outcome.schedule[0].count)), f"seed {seed}"
 
 
+@pytest.mark.parametrize("name", [*SAMPLERS, "auto"])
+def test_runs_drawn_ahead_are_those_that_come(name: str) -> None:
+    """In another process, too: so a strategy that is drawn ahead can be pickled."""
+    for seed in range(5):
+        program = random_program(Random(seed), 40) if seed else LATE
+        strategy: Strategy = Auto(Relation(World(ranks=3))) if name == "auto" else SAMPLERS[name]()
+        drawn: dict[int, bytes] = {}
+        furthest = most = 0
+        for number in range(70):
+            for runs in range(40):
+                found = strategy.ahead(runs, Random(f"{seed}:{number + runs}"))
+                if found is not None:
+                    drawn.setdefault(number + runs, pickle.dumps(found))
+                    furthest = max(furthest, runs)
+            if not strategy.begin(Random(f"{seed}:{number}")):
+                break
+            outcome = run(program, strategy.choose)
+            if number in drawn:
+                most += 1
+                assert run(program, pickle.loads(drawn[number]).choose) == outcome, (seed, number)
+            strategy.end(outcome)
+        assert most >= (30 if name == "auto" else 69) or number < 69
+        assert furthest >= ROUND or number < 69
+
+
 # PCT
 
 
@@ -127,7 +155,9 @@ def every_draw(depth: int, runs: list[Outcome], program: Program) -> Iterator[Ou
     for drawn in product(range(places), repeat=depth - 1):
         for priorities in permutations(range(threads)):
             strategy = PCT(depth)
-            for outcome in runs:
+            for outcome in sorted(
+                runs, key=lambda each: -len(each.schedule)
+            ):  # what the first one shows counts at once
                 strategy.end(outcome)
             strategy.begin(Scripted(drawn, priorities))
             yield run(program, strategy.choose)

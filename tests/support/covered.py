@@ -48,6 +48,7 @@ class Covered:
 
 def serve() -> None:
     """Answer the commands on standard input."""
+    from racecheck.explore.runs.workers import Workers
     from racecheck.frontends import launching
     from racecheck.frontends.cli.main import main
     from racecheck.model import config
@@ -94,9 +95,9 @@ def serve() -> None:
             return cover
 
         def cover_of(
-            settings: config.Config, *, is_asked_twice: bool
+            settings: config.Config, workers: Workers | None, *, is_asked_twice: bool
         ) -> contextlib.nullcontext[launching.LastingCover]:
-            del is_asked_twice
+            del workers, is_asked_twice
             return contextlib.nullcontext(covered(settings))
 
         launching.Cover, launching.cover_of, capture.capture = covered, cover_of, once

@@ -36,7 +36,7 @@ class Done:
     runs: tuple[str, ...] = ()
 
 
-class Runs:
+class CrashedRuns:
     """Judges the crashes of runs.  Two runs that did the same to the files have the same crashes."""
 
     def __init__(

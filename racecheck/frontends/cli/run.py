@@ -15,12 +15,14 @@ import click
 from racecheck import faults, storage
 from racecheck.explore import findings, search
 from racecheck.explore import resume as saved
+from racecheck.explore.runs.workers import Workers
 from racecheck.explore.search import Report, Search
 from racecheck.frontends import launching
 from racecheck.frontends.cli import program
 from racecheck.frontends.cli.options import (
     COLLECTIVES_,
     GOES_WRONG,
+    JOBS,
     JSON,
     OUTPUT,
     RANKS,
@@ -173,6 +175,7 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="Processor time for the explanation of a failure, within --seconds; 0 turns it off.",
 )
+@JOBS
 @option(
     "--keep-going",
     group=SEARCH,
@@ -219,6 +222,7 @@ def run(
     schedules: int,
     seconds: float | None,
     explain: float,
+    jobs: int,
     keep_going: bool,
     resume: Path | None,
     seed: str,
@@ -241,11 +245,12 @@ def run(
     settings = config.read()
     scenario: Scenario
     with ExitStack() as stack:
+        workers = stack.enter_context(Workers(jobs - 1))  # before this process covers its files
         asks: dict[str, Invariant] = {}
         if watch is not None or capture.is_launcher(target[0]):
             asks = {os.path.abspath(each): load_invariant(each) for each in own}
             again = "" if resume_with is None and faults_ and not compares else resume_with
-            cover = stack.enter_context(launching.cover_of(settings, is_asked_twice=watch is None))
+            cover = stack.enter_context(launching.cover_of(settings, workers, is_asked_twice=watch is None))
             watch = watch if watch is not None else launching.find_watched(target, cover)
             scenario, starting = launching.prepare(target, watch, from_, again, cover, [*asks])
         else:
@@ -273,10 +278,13 @@ def run(
             keep_going=keep_going, earlier=earlier, explain=0.0 if keep_going else explain,
             findings=settings.findings,
         )  # fmt: skip
-        return _search(asked, starting, terminal_page(full=full, passing=show_passing), html_, as_json=as_json)
+        page = terminal_page(full=full, passing=show_passing)
+        return _search(asked, starting, workers, page, html_, as_json=as_json)
 
 
-def _search(asked: Search, starting: Starting, page: Page, drawing: Path | None, *, as_json: bool) -> int:
+def _search(
+    asked: Search, starting: Starting, workers: Workers, page: Page, drawing: Path | None, *, as_json: bool
+) -> int:
     """Make a search and print its result: a FAIL at once, and the explanation when it is there.
 
     Returns the exit status.
@@ -291,7 +299,7 @@ def _search(asked: Search, starting: Starting, page: Page, drawing: Path | None,
                 announced.append(report)
                 tell.say(results.verdict_text(report, budget, page))
 
-        return search.explore(session, asked, tell, announce)
+        return search.explore(session, asked, tell, announce, workers)
 
     try:
         report = with_session(starting, work, counter, f"{asked.world.ranks} ranks of {asked.scenario.name}")

@@ -31,11 +31,18 @@ class Auto(Strategy):
         self._begun = self._hunted = 0
 
     def begin(self, rng: Random) -> bool:
+        hunts = self._hunts(self._begun)
         self._begun += 1
-        hunts = self._begun > _PROOF_FIRST and self._begun % 2 == 1
         self._now = self._hunt if hunts else self.proof
         self._hunted += hunts
         return self._now.begin(rng)
+
+    def ahead(self, runs: int, rng: Random) -> Strategy | None:
+        return self._hunt.ahead(runs, rng) if self._hunts(self._begun + runs) else None
+
+    def _hunts(self, number: int) -> bool:
+        """Return whether a run is the portfolio's, by its number from 0."""
+        return number >= _PROOF_FIRST and number % 2 == 0
 
     def choose(self, point: Point) -> int:
         return self._now.choose(point)

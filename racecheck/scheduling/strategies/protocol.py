@@ -37,6 +37,15 @@ class Strategy(Protocol):
         """Forget the run under way, which does not end; most strategies keep nothing of it."""
         return
 
+    def ahead(self, runs: int, rng: Random) -> Strategy | None:
+        """Return a strategy that has begun the run which comes ``runs`` runs from now, as this one will with that rng.
+
+        None: that run depends on runs that have not ended, as those of a proof do.  Whoever makes the run calls its
+        ``choose``; when its turn comes, this strategy gets ``begin`` and ``end`` as ever.
+        """
+        del runs, rng
+        return None
+
     def claim(self) -> Claim:
         """Return what the runs so far show beyond themselves; samples show nothing."""
         return Claim()

@@ -37,12 +37,10 @@ class Sweep(Strategy):
         self._is_first = True
         self._order: list[tuple[int, int]] = []
         """The places of points and their options that are still to be tried, the next one last."""
-        self._place, self._option = -1, 0
-        self._hunted = self._met = 0
+        self._run = _Run(None, -1, 0)
+        self._hunted = 0
         self._due: Counter[str] = Counter()
         self._done: Counter[str] = Counter()
-        self._kind = ""
-        self._draw = 0.0
         self.swept = 0
         """How many runs have tried a single failure."""
         self.tries: tuple[int, Op] | None = None
@@ -59,27 +57,31 @@ class Sweep(Strategy):
         return self._is_first
 
     def begin(self, rng: Random) -> bool:
-        self._met, self._kind, self.tries = 0, "", None
+        self.tries = None
         if not self.is_swept:
-            self._place, self._option = self._order[-1] if self._order else (-1, 0)
+            self._run = _Run(None, *(self._order[-1] if self._order else (-1, 0)))
             return True
-        self._place, self._draw = rng.randrange(max(1, len(self._points))), rng.random()
+        self._run = _Run(self._inner, *self._drawn(rng))
         self._hunted += 1
         return self._inner.begin(rng)
 
-    def choose(self, point: Point) -> int:
-        if point.kind == "next":
-            return self._inner.choose(point) if self.is_swept else 0
-        place, self._met = self._met, self._met + 1
+    def ahead(self, runs: int, rng: Random) -> Strategy | None:
+        if self._order:
+            return _Run(None, *self._order[-1 - runs]) if runs < len(self._order) else None
         if self._is_first:
+            return None
+        place = self._drawn(rng)
+        inner = self._inner.ahead(runs, rng)
+        return _Run(inner, *place) if inner is not None else None
+
+    def _drawn(self, rng: Random) -> tuple[int, float]:
+        """Draw the point at which a run has another option than the first, and where in these."""
+        return rng.randrange(max(1, len(self._points))), rng.random()
+
+    def choose(self, point: Point) -> int:
+        if self._is_first and point.kind != "next":
             self._points.append(Point(point.kind, point.options))
-        if place != self._place:
-            return 0
-        self._kind = point.kind
-        if not self.is_swept:
-            self.tries = place, self._points[place].options[self._option]
-        count = len(point.options)
-        return 1 + int(self._draw * (count - 1)) if self.is_swept else min(self._option, count - 1)
+        return self._run.choose(point)
 
     def end(self, outcome: Outcome) -> None:
         if self._is_first:
@@ -91,10 +93,12 @@ class Sweep(Strategy):
         elif self.is_swept:
             self._inner.end(outcome)
         else:
-            self._order.pop()
+            place, option = self._order.pop()
             self.swept += 1
-            if self._kind:
-                self._done[self._kind] += 1
+            met = [each.kind for each in outcome.schedule if each.kind != "next"]
+            if place < len(met):
+                self._done[met[place]] += 1
+                self.tries = place, self._points[place].options[option]
 
     @property
     def tried(self) -> tuple[Tried, ...]:
@@ -118,6 +122,31 @@ class Sweep(Strategy):
         if is_all:
             return f"every single fault and stale read of the default schedule was tried ({done}){more}"
         return f"{done} of {due} single faults and stale reads of the default schedule were tried{more}"
+
+
+class _Run(Strategy):
+    """The default schedule, or one by ``inner``, in which the point at a place has an option other than the first.
+
+    ``option`` is its index, or with an ``inner``, where among these it is, from 0 to 1.
+    """
+
+    def __init__(self, inner: Strategy | None, place: int, option: float) -> None:
+        self._inner, self._place, self._option = inner, place, option
+        self._met = 0
+
+    def begin(self, rng: Random) -> bool:
+        del rng
+        self._met = 0
+        return True
+
+    def choose(self, point: Point) -> int:
+        if point.kind == "next":
+            return self._inner.choose(point) if self._inner is not None else 0
+        place, self._met = self._met, self._met + 1
+        if place != self._place:
+            return 0
+        last = len(point.options) - 1
+        return min(int(self._option), last) if self._inner is None else 1 + int(self._option * last)
 
 
 def _order(points: list[Point]) -> list[tuple[int, int]]:

@@ -14,26 +14,30 @@ thread that polls falls below all others each time, so that they continue).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from random import Random
 
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Op, Outcome, Point
 from racecheck.scheduling.claims import Claim
 from racecheck.scheduling.happens_before import yields
-from racecheck.scheduling.strategies.protocol import Strategy
+from racecheck.scheduling.strategies.sampling.rounds import Learner
 
 
-class PCT(Strategy):
+class PCT(Learner[int]):
     """Hits what happens when one thread is far behind the others; raises `UsageError` for a depth below 1.
 
-    How many threads and places there are is learnt from the runs; the first one has no changes of priority.
+    How many threads and places there are is learnt from the runs, in rounds; the first one has no changes of priority.
     """
 
     def __init__(self, depth: int) -> None:
         if depth < 1:
             raise UsageError(f"depth must be at least 1, not {depth}")
+        super().__init__()
         self._depth = depth
-        self._threads = self._places = self._runs = 0
+        self._places = self._runs = 0
+        self._met = (0, 0)
+        """The most threads and places that a run has had; ``_places`` is the number that a run draws from."""
         self._going = False
         self._aside: set[str] = set()
 
@@ -83,19 +87,23 @@ class PCT(Strategy):
         self._aside |= {"polls" if yields(op) else "locks" for op in ops if yields(op) or op.call == "flock"}
         threads = len({op.thread for op in ops})
         places = len(outcome.schedule) + threads
-        if threads > self._threads or places > self._places:
-            self._threads, self._places = max(threads, self._threads), max(places, self._places)
+        if threads > self._met[0] or places > self._met[1]:
+            self._met = max(threads, self._met[0]), max(places, self._met[1])
             self._runs = 0
-        elif self._going:
+        elif self._going and self._places == self._met[1]:
             self._runs += 1
         self._going = False
+        self.learn(self.rounds.add(places))
+
+    def learn(self, lessons: Iterable[int]) -> None:
+        self._places = max((self._places, *lessons))
 
     def claim(self) -> Claim:
-        return Claim(remarks=(self._odds(),) if self._runs and self._threads else ())
+        return Claim(remarks=(self._odds(),) if self._runs and self._met[0] else ())
 
     def _odds(self) -> str:
         """Return the probability that a bug of the depth is hit."""
-        n, k, changes = self._threads, self._places, self._depth - 1
+        (n, k), changes = self._met, self._depth - 1
         formula = {0: "1/n", 1: "1/(n*k)"}.get(changes, f"1/(n*k^{changes})")
         numbers = formula.replace("n", str(n)).replace("k", str(k))
         hit = 1 / (n * k**changes)

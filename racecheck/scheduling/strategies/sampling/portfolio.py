@@ -18,8 +18,8 @@ from racecheck.scheduling.strategies.sampling.urw import URW
 class Portfolio(Strategy):
     """URW, PCT, POS and a random walk as 2 : 1 : 1 : 1, PCT with depths 2 and 3 in equal parts.
 
-    All of them learn from every run.  ``footprint`` says what ops touch; ``remark`` is what the claim says beside what
-    they do.
+    All of them learn from every run, in rounds.  ``footprint`` says what ops touch; ``remark`` is what the claim says
+    beside what they do.
     """
 
     def __init__(self, footprint: Callable[[Op], Footprint], remark: str = "") -> None:
@@ -28,8 +28,14 @@ class Portfolio(Strategy):
         self._member: Strategy = self._members[0]
 
     def begin(self, rng: Random) -> bool:
-        self._member = rng.choices(self._members, (4, 1, 1, 2, 2))[0]
+        self._member = self._drawn(rng)
         return self._member.begin(rng)
+
+    def ahead(self, runs: int, rng: Random) -> Strategy | None:
+        return self._drawn(rng).ahead(runs, rng)
+
+    def _drawn(self, rng: Random) -> Strategy:
+        return rng.choices(self._members, (4, 1, 1, 2, 2))[0]
 
     def choose(self, point: Point) -> int:
         return self._member.choose(point)

@@ -26,6 +26,12 @@ class POS(Strategy):
         self._seen = 0
         return True
 
+    def ahead(self, runs: int, rng: Random) -> Strategy | None:
+        del runs
+        walk = POS(self._footprint)
+        walk.begin(rng)
+        return walk
+
     def choose(self, point: Point) -> int:
         done = [event for event in point.trace[self._seen :] if isinstance(event, Op)]
         self._seen = len(point.trace)

@@ -18,5 +18,11 @@ class RandomWalk(Strategy):
         self._rng = rng
         return True
 
+    def ahead(self, runs: int, rng: Random) -> Strategy | None:
+        del runs
+        walk = RandomWalk()
+        walk.begin(rng)
+        return walk
+
     def choose(self, point: Point) -> int:
         return self._rng.randrange(len(point.options))

@@ -9,11 +9,12 @@ runs).
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from random import Random
 
 from racecheck.model.nouns import Event, Op, Outcome, Point
-from racecheck.scheduling.strategies.protocol import Strategy
+from racecheck.scheduling.strategies.sampling.rounds import Learner
 
 
 @dataclass(slots=True)
@@ -47,15 +48,16 @@ class _Progress:
             self.at[thread] = (issued, done + 1 if issued == before else 1)
 
 
-class URW(Strategy):
+class URW(Learner[Mapping[tuple[str, int], int]]):
     """Hits what can happen at many places, in threads that are alike.
 
-    How many ops a thread has between collectives is learnt from the runs, as their mean; the first run is a plain
-    random walk.
+    How many ops a thread has between collectives is learnt from the runs, as their mean, in rounds; the first run is a
+    plain random walk.
     """
 
     def __init__(self) -> None:
-        self._lengths: dict[str, dict[int, _Mean]] = defaultdict(lambda: defaultdict(_Mean))
+        super().__init__()
+        self._lengths: dict[str, dict[int, _Mean]] = {}
 
     def begin(self, rng: Random) -> bool:
         self._rng = rng
@@ -72,7 +74,7 @@ class URW(Strategy):
     def _left(self, thread: str) -> float:
         """Return how many ops a thread probably has before its next collective: at least one, since it is at one."""
         issued, done = self._progress.at.get(thread, (0, 0))
-        lengths = self._lengths[thread]
+        lengths = self._lengths.get(thread, {})
         left = lengths[issued].value - done if issued in lengths else 0.0
         if left <= 0.0:  # it may have passed a collective already, which its next op will show
             left = next((lengths[each].value for each in sorted(lengths) if each > issued), 1.0)
@@ -86,5 +88,9 @@ class URW(Strategy):
             progress.add(op)
             issued, done = progress.at[op.thread]
             last[op.thread, issued] = done
-        for (thread, issued), length in last.items():
-            self._lengths[thread][issued].add(length)
+        self.learn(self.rounds.add(last))
+
+    def learn(self, lessons: Iterable[Mapping[tuple[str, int], int]]) -> None:
+        for lengths in lessons:
+            for (thread, issued), length in lengths.items():
+                self._lengths.setdefault(thread, {}).setdefault(issued, _Mean()).add(length)

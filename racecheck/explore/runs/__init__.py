@@ -1,0 +1,1 @@
+"""Independent runs: this process makes them, and workers help."""

@@ -1,0 +1,40 @@
+"""Messages between this process and its workers: pickles, each after its length.
+
+They go over a pair of sockets that only these two processes have; nothing from outside is unpickled.
+"""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import struct
+from typing import Any
+
+_LENGTH = struct.Struct("<Q")
+
+
+def send(channel: socket.socket, message: object) -> None:
+    """Send a message; raises `OSError` if the other side is gone."""
+    data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    channel.sendall(_LENGTH.pack(len(data)) + data)
+
+
+def receive(channel: socket.socket) -> Any:
+    """Return the next message; raises `EOFError` if there will be none."""
+    (length,) = _LENGTH.unpack(_exactly(channel, _LENGTH.size))
+    return pickle.loads(_exactly(channel, length))  # noqa: S301  (only our own process can have sent it)
+
+
+def _exactly(channel: socket.socket, length: int) -> bytearray:
+    data = bytearray(length)
+    view = memoryview(data)
+    done = 0
+    while done < length:
+        try:
+            got = channel.recv_into(view[done:])
+        except ConnectionError:
+            got = 0
+        if not got:
+            raise EOFError
+        done += got
+    return data

@@ -1,0 +1,162 @@
+"""Processes that make runs while this one makes others.
+
+A worker is a process and no thread: umask, limits, the working directory and the mount namespace that covers the
+machine's files belong to a process.  It has a guardian, a slot and a zygote of its own.  It starts as a Python that
+imports nothing and waits, so it costs little until it is needed; and it starts before this process covers its files,
+because the worker covers its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from racecheck.explore.runs import frames
+from racecheck.model.config import Config
+
+_MAIN = (
+    "import socket, sys; channel = socket.socket(fileno=int(sys.argv[1]));"
+    "channel.recv(1, socket.MSG_PEEK) or sys.exit();"
+    "import json; sys.path[:] = json.loads(sys.argv[2]);"
+    "from racecheck.frontends.worker import main; main(channel)"
+)
+_LEAVES = 10.0
+"""Seconds that a worker has to end its session, before it is killed: then its guardian does that."""
+_LONGEST = 3600.0
+"""The longest single wait, in seconds."""
+_AHEAD = 2
+"""Tasks that a worker has: the one that it carries out, and the next."""
+
+
+@dataclass(slots=True, eq=False)
+class Worker:
+    """A worker process; ``numbers`` are those of its tasks."""
+
+    process: subprocess.Popen[bytes]
+    channel: socket.socket
+    is_open: bool = False
+    """It was told what to run."""
+    is_ready: bool = False
+    numbers: list[int] = field(default_factory=list)
+
+    @property
+    def is_free(self) -> bool:
+        return self.is_ready and len(self.numbers) < _AHEAD
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The result of a task, or that its worker is gone."""
+
+    number: int
+    value: Any
+    is_lost: bool = False
+
+
+class Workers:
+    """``count`` workers; ``lost`` says why some are no longer used."""
+
+    def __init__(self, count: int) -> None:
+        self._all = [_started() for _ in range(count)]
+        self.lost: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @property
+    def pids(self) -> list[int]:
+        """Return the process ids of the workers."""
+        return [each.process.pid for each in self._all]
+
+    def open(self, settings: Config, target: str) -> None:
+        """Have all workers start sessions for a target, if they have not; returns at once."""
+        for each in [each for each in self._all if not each.is_open]:
+            each.is_open = True
+            self._send(each, ("open", settings, target))
+
+    def free(self) -> Iterator[Worker]:
+        """Return the workers that take a task, the idle ones first."""
+        return iter(sorted((each for each in self._all if each.is_free), key=lambda each: len(each.numbers)))
+
+    def give(self, worker: Worker, number: int, task: bytes) -> None:
+        """Send a task, pickled, to a worker that is free."""
+        worker.numbers.append(number)
+        self._send(worker, ("task", number, task))
+
+    def answers(self, seconds: float) -> list[Answer]:
+        """Return the results that are there; if there is none, wait for one, ``seconds`` at most."""
+        found: list[Answer] = []
+        until = time.monotonic() + seconds
+        while True:
+            channels = {each.channel: each for each in self._all if each.is_open}
+            left = 0.0 if found or not any(each.numbers for each in self._all) else until - time.monotonic()
+            ready, _, _ = select.select([*channels], [], [], min(max(0.0, left), _LONGEST))
+            if not ready and left <= _LONGEST:
+                return found
+            for each in ready:
+                found += self._answer(channels[each])
+
+    def _answer(self, worker: Worker) -> list[Answer]:
+        try:
+            what, *rest = frames.receive(worker.channel)
+        except EOFError:
+            what, rest = "failed", ["it was killed, or ran out of memory"]
+        if what == "ready":
+            worker.is_ready = True
+        elif what == "done":
+            worker.numbers.remove(rest[0])
+            return [Answer(*rest)]
+        else:
+            self._all.remove(worker)
+            self.lost.append(rest[0])
+            _end([worker])
+            return [Answer(number, None, is_lost=True) for number in worker.numbers]
+        return []
+
+    def _send(self, worker: Worker, message: Sequence[object]) -> None:
+        with suppress(OSError):  # its next answer says that it is gone
+            frames.send(worker.channel, message)
+
+    def close(self) -> None:
+        """End the workers and all that they have started."""
+        workers, self._all = self._all, []
+        _end(workers)
+
+    def __enter__(self) -> Workers:  # noqa: PYI034  (Self is not there in Python 3.10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _started() -> Worker:
+    ours, theirs = socket.socketpair()
+    path = json.dumps([each or os.getcwd() for each in sys.path])
+    process = subprocess.Popen(
+        [sys.executable, "-c", _MAIN, str(theirs.fileno()), path],
+        pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )  # fmt: skip
+    theirs.close()
+    return Worker(process, ours)
+
+
+def _end(workers: Sequence[Worker]) -> None:
+    for each in workers:
+        each.channel.close()
+        each.process.terminate()
+    for each in workers:
+        try:
+            each.process.wait(_LEAVES)
+        except subprocess.TimeoutExpired:
+            each.process.kill()
+            each.process.wait()

@@ -1,0 +1,45 @@
+"""A worker: a process that carries out tasks for another one (`racecheck.explore.runs.workers`)."""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import socket
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from racecheck.explore.runs import frames
+from racecheck.frontends import launching
+from racecheck.frontends.interrupts import as_interrupt
+from racecheck.kernel import libc
+from racecheck.scheduling.strategies import Diverged
+from racecheck.targets import resolve
+
+if TYPE_CHECKING:
+    from racecheck.explore.runs.tasks import Task
+    from racecheck.processes.session import Session
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main(channel: socket.socket) -> None:
+    """Carry out the tasks that come, until the channel is closed.
+
+    What goes wrong ends this process, with the reason as its last answer: the other one goes on without it.
+    """
+    with suppress(KeyboardInterrupt, EOFError, OSError), as_interrupt(signal.SIGTERM):
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        _, settings, target = frames.receive(channel)
+        try:
+            with launching.starting_of(resolve.load(target), settings) as starting, starting.lent() as session:
+                frames.send(channel, ("ready",))
+                while True:
+                    _, number, task = frames.receive(channel)
+                    frames.send(channel, ("done", number, _carried_out(session, task)))
+        except (Exception, Diverged) as error:  # noqa: BLE001  (whatever it is)
+            frames.send(channel, ("failed", f"{type(error).__name__}: {error}"))
+
+
+def _carried_out(session: Session, pickled: bytes) -> object:
+    task: Task[object] = pickle.loads(pickled)  # noqa: S301  (the process that has started this one has pickled it)
+    return task.run(session)

@@ -1,0 +1,171 @@
+"""Workers make runs, and nothing of the result tells who has made them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from racecheck import faults
+from racecheck.explore.findings import load
+from racecheck.explore.requests import RunRequest
+from racecheck.explore.runs import runs
+from racecheck.explore.runs.runs import Runs
+from racecheck.explore.runs.tasks import OneRun
+from racecheck.explore.runs.workers import Workers
+from racecheck.explore.search import Report, Search, explore
+from racecheck.model import config
+from racecheck.model.compare import first_difference
+from racecheck.model.errors import OutOfTime
+from racecheck.model.nouns import Verdict
+from racecheck.processes.session import Session
+from racecheck.scheduling.strategies import Replay
+from racecheck.targets import resolve
+from tests.support.outside import eventually
+
+SCENARIOS = '''
+import os, time
+import racecheck
+
+@racecheck.scenario(ranks=3)
+def sound(rank):
+    for number in range(3):
+        (rank.path / f"{rank.rank} {number}").mkdir()
+        (rank.path / "shared").mkdir(exist_ok=True)
+
+@racecheck.scenario(ranks=2)
+def deep(rank):
+    """It fails if the other rank stops at one place of many."""
+    for number in range(6):
+        (rank.path / f"{rank.rank} {number}").mkdir()
+    if rank.rank == 1 and (rank.path / "0 2").exists() and not (rank.path / "0 4").exists():
+        raise RuntimeError("torn")
+
+@racecheck.scenario(ranks=2)
+def writes(rank):
+    for number in range(4):
+        (rank.path / f"{rank.rank} {number}").write_text("x")
+'''
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("scenarios") / "many_runs.py"
+    found.write_text(SCENARIOS)
+    return found
+
+
+@pytest.fixture
+def workers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Workers]:
+    """They start at once."""
+    monkeypatch.setattr(runs, "_PATIENCE", 0.0)
+    with Workers(2) as found:
+        yield found
+
+
+def told(report: Report) -> dict[str, Any]:
+    """All that a report says, but for what takes time."""
+    found: dict[str, Any] = {each.name: getattr(report, each.name) for each in fields(report)}
+    del found["seconds"]
+    del found["cut"]
+    for name in ("outcome", "endings", "violations", "explanation"):
+        found[name] = str(found[name]) if name != "outcome" else (report.outcome and report.outcome.trace)
+    found["endings"] = [(each.runs, each.number, len(each.violations)) for each in report.endings]
+    found["violations"] = [(each.violation, each.finding and each.finding.name) for each in report.violations]
+    return found
+
+
+SEARCHES: dict[str, tuple[str, dict[str, Any], str]] = {
+    "random": ("sound", {"strategy": "random", "schedules": 60}, ""),
+    "portfolio": ("sound", {"strategy": "portfolio", "schedules": 70, "keep_going": True}, ""),
+    "auto": ("sound", {"schedules": 60}, ""),
+    "auto fails": ("deep", {"schedules": 100, "seed": "3"}, ""),
+    "random fails": ("deep", {"strategy": "random", "schedules": 300}, ""),
+    "a sweep": ("writes", {"schedules": 60, "strategy": "random"}, "ENOSPC on write nth=each"),
+}
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_a_search_has_the_same_result_with_workers(
+    session: Session, workers: Workers, file: Path, tmp_path: Path, name: str
+) -> None:
+    target, given, fault = SEARCHES[name]
+    scenario = resolve.load(f"{file}::{target}")
+    world = replace(scenario.world, faults=(faults.parse(fault),)) if fault else scenario.world
+    search = Search(scenario, world, scenario.invariants, **given)
+    alone = explore(session, replace(search, findings=tmp_path / "alone"))
+    workers.open(config.read(), scenario.reference)
+    assert eventually(lambda: workers.answers(0.0) == [] and len([*workers.free()]) == 2)
+    made: list[int] = []
+    give = workers.give
+    workers.give = lambda worker, number, task: (made.append(number), give(worker, number, task))[1]  # type: ignore[method-assign]
+    helped = explore(session, replace(search, findings=tmp_path / "helped"), workers=workers)
+    assert made, "the workers have made some of the runs"
+    assert not workers.lost
+    assert told(helped) == told(alone)
+    assert (helped.verdict is Verdict.FAIL) == ("fails" in name)
+    if helped.finding is not None and alone.finding is not None:
+        assert first_difference(load(helped.finding).outcome, load(alone.finding).outcome) == ""
+
+
+def test_what_a_worker_cannot_do_is_done_here(session: Session, workers: Workers, file: Path) -> None:
+    scenario = resolve.load(f"{file}::sound")
+    request = RunRequest.of(scenario, scenario.world, Replay(()), seed="0")
+    made = Runs(session, scenario.reference, workers)
+    for number in range(12):
+        made.submit(number, OneRun(request))
+    made.feed()
+
+    def has_given() -> bool:
+        made.feed()
+        return bool(made._given)
+
+    assert eventually(has_given)
+    for pid in workers.pids:
+        os.kill(pid, signal.SIGKILL)
+    outcomes = [made.result(number)[0] for number in range(12)]
+    assert {first_difference(outcomes[0], each) for each in outcomes} == {""}
+    assert len(workers.lost) == 2
+    assert len(workers) == 0
+
+
+def test_workers_that_cannot_start_are_left_out(session: Session, workers: Workers, tmp_path: Path) -> None:
+    file = tmp_path / "gone.py"
+    file.write_text(SCENARIOS)
+    scenario = resolve.load(f"{file}::sound")
+    session.load(scenario.reference)
+    file.unlink()
+    made = Runs(session, scenario.reference, workers)
+    made.submit(0, OneRun(RunRequest.of(scenario, scenario.world, Replay(()), seed="0")))
+
+    def has_lost() -> bool:
+        made.feed()
+        return not made.has_workers
+
+    assert eventually(has_lost)
+    assert [each for each in workers.lost if "no such file" in each] == workers.lost
+    assert made.result(0)[0].results
+
+
+def test_a_wait_for_a_worker_ends_with_the_time_of_the_search(session: Session, workers: Workers, file: Path) -> None:
+    scenario = resolve.load(f"{file}::sound")
+    made = Runs(session, scenario.reference, workers)
+    made._given[5] = b""
+    workers._all[0].is_open = True
+    workers._all[0].numbers.append(5)
+    with session.limited(0.0), pytest.raises(OutOfTime):
+        made.result(5)
+
+
+def test_no_worker_outlives_the_process_that_has_started_it(file: Path) -> None:
+    with Workers(2) as workers:
+        pids = workers.pids
+        workers.open(config.read(), resolve.load(f"{file}::sound").reference)
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
