@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
+from typing import TypeVar
 
 from racecheck.crash.recovery.judge import judge_crashes
 from racecheck.explore import observed_saves
 from racecheck.explore.findings import Finding
 from racecheck.explore.requests import RunRequest
 from racecheck.explore.runner import Progress, run, undisturbed, warm_up
+from racecheck.explore.runs.runs import Runs
+from racecheck.explore.runs.tasks import OneRun
+from racecheck.explore.runs.workers import Workers
 from racecheck.invariants import UNJUDGED, all_shards_present, judge, name_of, wants_contents
 from racecheck.model.compare import first_difference
 from racecheck.model.errors import UsageError
@@ -21,6 +26,11 @@ from racecheck.scheduling.strategies.following.constrained import Constrained
 from racecheck.supervisor.recorder import Recorder
 from racecheck.targets.programs import Program
 from racecheck.targets.scenarios import Scenario
+
+S = TypeVar("S", bound=Strategy)
+
+_AHEAD = 64
+"""How many runs before its turn a run may be made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +47,8 @@ class Replayed:
     outcome: Outcome | None = None
     judgement: Judgement = field(default_factory=lambda: Judgement(Verdict.UNKNOWN))
     doubts: tuple[str, ...] = ()
+    elsewhere: str = ""
+    """How a run in another directory differs from those that count, which are in this one; "" if none does."""
 
     @property
     def verdict(self) -> Verdict:
@@ -46,43 +58,60 @@ class Replayed:
 
 
 def replay(
-    session: Session, scenario: Scenario, finding: Finding, times: int = 1, progress: Progress | None = None
+    session: Session,
+    scenario: Scenario,
+    finding: Finding,
+    times: int = 1,
+    progress: Progress | None = None,
+    workers: Workers | None = None,
 ) -> Replayed:
     """Run a finding's schedule again; every run must have the recorded trace and results.
 
     Of one of free mode there is nothing but the faults to be run again: it may take several times.
     """
     is_free = finding.strategy == "free"
-    replaying = _Replaying(session, scenario, finding, times, progress)
+    replaying = _Replaying(session, scenario, finding, times, progress, workers)
+    steerings = [Replay(finding.outcome.schedule, labels=not is_free) for _ in range(times)]
 
-    def difference(steering: Replay, outcome: Outcome) -> str:
+    def difference(outcome: Outcome, steering: Replay) -> str:
         return "" if is_free else steering.divergence or first_difference(finding.outcome, outcome)
 
-    for number in range(times):
-        steering = Replay(finding.outcome.schedule, labels=not is_free)
-        if finding.outcome.crash is not None:
+    if finding.outcome.crash is not None:
+        for number, steering in enumerate(steerings):
             outcome, changed = _crashed(session, scenario, finding, replaying.request(steering))
             replaying.take(number, outcome, steering.divergence or changed)
-        else:
-            outcome = run(session, replaying.request(steering))
-            replaying.take(number, outcome, difference(steering, outcome))
+        return replaying.done
+    for number, (outcome, steering) in enumerate(replaying.runs(steerings)):
+        divergence = difference(outcome, steering)
+        if not divergence or not replaying.was_elsewhere(number):
+            replaying.take(number, outcome, divergence)
+            continue
+        here = Replay(finding.outcome.schedule)
+        now = run(session, replaying.request(here))
+        replaying.stay_here(divergence)
+        replaying.take(number, now, difference(now, here))
     return replaying.done
 
 
 def replay_constraints(
-    session: Session, scenario: Scenario, finding: Finding, times: int = 1, progress: Progress | None = None
+    session: Session,
+    scenario: Scenario,
+    finding: Finding,
+    times: int = 1,
+    progress: Progress | None = None,
+    workers: Workers | None = None,
 ) -> Replayed:
     """Run random schedules that keep the finding's constraints, and nothing else of it.
 
     Raises `UsageError` if one of them names an op that never happens, neither in any of the runs nor in the finding's
     own; or in none of the runs, and none of them fails.
     """
-    replaying = _Replaying(session, scenario, finding, times, progress)
-    unmet: list[dict[str, str]] = []
-    for number in range(times):
-        steering = Constrained(finding.constraints)
+    replaying = _Replaying(session, scenario, finding, times, progress, workers)
+    steerings = [Constrained(finding.constraints) for _ in range(times)]
+    for number, steering in enumerate(steerings):
         steering.begin(Random(f"{finding.seed}:{number}"))
-        outcome = run(session, replaying.request(steering))
+    unmet: list[dict[str, str]] = []
+    for number, (outcome, steering) in enumerate(replaying.runs(steerings)):
         unmet.append({str(each): why for each, why in steering.unmet.items()})
         replaying.take(number, outcome)
     own = Constrained(finding.constraints)
@@ -102,7 +131,13 @@ class _Replaying:
     """The runs of a replay; ``done`` is how they went so far."""
 
     def __init__(
-        self, session: Session, scenario: Scenario, finding: Finding, times: int, progress: Progress | None
+        self,
+        session: Session,
+        scenario: Scenario,
+        finding: Finding,
+        times: int,
+        progress: Progress | None,
+        workers: Workers | None,
     ) -> None:
         self._started, self._scenario, self._finding, self._progress = time.perf_counter(), scenario, finding, progress
         self._is_free = finding.strategy == "free"
@@ -111,6 +146,25 @@ class _Replaying:
         scenario.invariants = fitted(session, scenario, finding)
         self._broken = {violation.invariant for violation in finding.judgement.violations}
         self.done = Replayed(times, 0, 0)
+        self._runs = Runs(session, scenario.reference, None if self._is_free else workers)
+
+    def runs(self, steerings: Sequence[S]) -> Iterator[tuple[Outcome, S]]:
+        """Make a run for each steering; yields its outcome, and the steering as it is then."""
+        asked = 0
+        for number in range(len(steerings)):
+            for each in steerings[asked : number + _AHEAD]:
+                self._runs.submit(asked, OneRun(self.request(each)))
+                asked += 1
+            yield self._runs.result(number)
+
+    def was_elsewhere(self, number: int) -> bool:
+        """Return whether a worker has made a run."""
+        return number in self._runs.elsewhere
+
+    def stay_here(self, why: str) -> None:
+        """Let no worker make a run from now on: in its directory a run differs from those here."""
+        self._runs.stay_here()
+        self.done = replace(self.done, elsewhere=why)
 
     def request(self, steering: Strategy) -> RunRequest:
         """Return a run of the finding's world."""

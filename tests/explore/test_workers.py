@@ -13,6 +13,7 @@ import pytest
 
 from racecheck import faults
 from racecheck.explore.findings import load
+from racecheck.explore.replaying import replay, replay_constraints
 from racecheck.explore.requests import RunRequest
 from racecheck.explore.runs import runs
 from racecheck.explore.runs.runs import Runs
@@ -45,6 +46,17 @@ def deep(rank):
         (rank.path / f"{rank.rank} {number}").mkdir()
     if rank.rank == 1 and (rank.path / "0 2").exists() and not (rank.path / "0 4").exists():
         raise RuntimeError("torn")
+
+@racecheck.scenario(ranks=2)
+def races(rank):
+    if not (rank.path / "ckpt").exists():
+        (rank.path / "ckpt").mkdir()
+
+@racecheck.scenario(ranks=2)
+def knows_where_it_is(rank):
+    (rank.path / rank.path.parent.name).mkdir(exist_ok=True)
+    if not (rank.path / "ckpt").exists():
+        (rank.path / "ckpt").mkdir()
 
 @racecheck.scenario(ranks=2)
 def writes(rank):
@@ -113,6 +125,24 @@ def test_a_search_has_the_same_result_with_workers(
         assert first_difference(load(helped.finding).outcome, load(alone.finding).outcome) == ""
 
 
+@pytest.mark.parametrize("name", ["races", "knows_where_it_is"])
+def test_replays_with_workers_count_runs_that_follow_the_schedule(
+    session: Session, workers: Workers, file: Path, tmp_path: Path, name: str
+) -> None:
+    """A program can know in which directory it runs; the finding's own is that of this session."""
+    scenario = resolve.load(f"{file}::{name}")
+    found = explore(session, Search(scenario, scenario.world, scenario.invariants, findings=tmp_path, explain=20.0))
+    assert found.finding is not None
+    finding = load(found.finding)
+    assert finding.constraints
+    workers.open(config.read(), scenario.reference)
+    assert eventually(lambda: workers.answers(0.0) == [] and len([*workers.free()]) == 2)
+    for again in (replay, replay_constraints):
+        done = again(session, scenario, finding, 12, workers=workers)
+        assert (done.reproduced, done.diverged, done.verdict) == (12, 0, Verdict.FAIL)
+        assert bool(done.elsewhere) == (name == "knows_where_it_is" and again is replay)
+
+
 def test_what_a_worker_cannot_do_is_done_here(session: Session, workers: Workers, file: Path) -> None:
     scenario = resolve.load(f"{file}::sound")
     request = RunRequest.of(scenario, scenario.world, Replay(()), seed="0")
@@ -155,7 +185,9 @@ def test_workers_that_cannot_start_are_left_out(session: Session, workers: Worke
 def test_a_wait_for_a_worker_ends_with_the_time_of_the_search(session: Session, workers: Workers, file: Path) -> None:
     scenario = resolve.load(f"{file}::sound")
     made = Runs(session, scenario.reference, workers)
-    made._given[5] = b""
+    made.submit(5, OneRun(RunRequest.of(scenario, scenario.world, Replay(()), seed="0")))
+    made._waiting.clear()
+    made._given.add(5)
     workers._all[0].is_open = True
     workers._all[0].numbers.append(5)
     with session.limited(0.0), pytest.raises(OutOfTime):

@@ -22,9 +22,13 @@ class Runs:
     def __init__(self, session: Session, target: str, workers: Workers | None = None) -> None:
         self._session, self._target, self._workers = session, target, workers
         self._begun = time.monotonic()
-        self._waiting: dict[int, bytes] = {}
-        self._given: dict[int, bytes] = {}
+        self._tasks: dict[int, bytes] = {}
+        """Those whose result nobody has taken, pickled.  Each is waiting, given to a worker, or done."""
+        self._waiting: set[int] = set()
+        self._given: set[int] = set()
         self._done: dict[int, Any] = {}
+        self.elsewhere: set[int] = set()
+        """The tasks that a worker has done."""
         self._base = 0
         """What is added to a number for workers, who may still be at tasks that were dropped."""
 
@@ -34,11 +38,12 @@ class Runs:
         return self._workers is not None and len(self._workers) > 0
 
     def __contains__(self, number: int) -> bool:
-        return any(number in each for each in (self._waiting, self._given, self._done))
+        return number in self._tasks
 
     def submit(self, number: int, task: Task[Any]) -> None:
         """Add a task; the numbers of one set of tasks differ."""
-        self._waiting[number] = pickle.dumps(task)
+        self._tasks[number] = pickle.dumps(task)
+        self._waiting.add(number)
 
     def result(self, number: int) -> Any:
         """Return the result of a task, and carry out tasks until it is there; raises what the task raises here.
@@ -50,10 +55,13 @@ class Runs:
             if number in self._done:
                 break
             mine = number if number in self._waiting else min(self._waiting, default=None)
-            if mine is not None:
-                self._carry_out(mine)
-            else:
+            if mine is None:
                 self._collect(wait=True)
+                continue
+            self._waiting.remove(mine)
+            task: Task[Any] = pickle.loads(self._tasks[mine])  # noqa: S301  (this process has pickled it)
+            self._done[mine] = task.run(self._session)
+        del self._tasks[number]
         return self._done.pop(number)
 
     def feed(self) -> None:
@@ -67,12 +75,9 @@ class Runs:
             if not self._waiting or (worker.numbers and len(self._waiting) <= len(self._workers)):
                 return
             number = min(self._waiting)
-            self._given[number] = self._waiting.pop(number)
-            self._workers.give(worker, self._base + number, self._given[number])
-
-    def _carry_out(self, number: int) -> None:
-        task: Task[Any] = pickle.loads(self._waiting.pop(number))  # noqa: S301  (this process has pickled it)
-        self._done[number] = task.run(self._session)
+            self._waiting.remove(number)
+            self._given.add(number)
+            self._workers.give(worker, self._base + number, self._tasks[number])
 
     def _collect(self, *, wait: bool) -> None:
         """Take the results that are there, or wait for one until the time of the session is up."""
@@ -83,16 +88,27 @@ class Runs:
             raise OutOfTime
         for answer in answers:
             number = answer.number - self._base
-            task = self._given.pop(number, None)
-            if task is not None and answer.is_lost:
-                self._waiting[number] = task
-            elif task is not None:
+            if number not in self._given:
+                continue
+            self._given.remove(number)
+            if answer.is_lost:
+                self._waiting.add(number)
+            else:
                 self._done[number] = answer.value
+                self.elsewhere.add(number)
+
+    def stay_here(self) -> None:
+        """Carry out here what is left, and what a worker has done if that result was not taken."""
+        self._workers = None
+        again = {*self._given, *(self.elsewhere & self._done.keys())}
+        self._done = {number: value for number, value in self._done.items() if number not in again}
+        self._waiting |= again
+        self._given.clear()
 
     def drop(self) -> None:
         """Forget all tasks."""
-        last = max((*self._given, *self._done, *self._waiting, 0))
+        self._base += max(self._tasks, default=0) + 1
+        self._tasks.clear()
         self._waiting.clear()
         self._given.clear()
         self._done.clear()
-        self._base += last + 1

@@ -6,6 +6,7 @@ import copy
 import inspect
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,9 +15,10 @@ import click
 from racecheck import invariants
 from racecheck.explore import replaying
 from racecheck.explore.findings import Finding
+from racecheck.explore.runs.workers import Workers
 from racecheck.frontends import launching
 from racecheck.frontends.cli import trust as trusting
-from racecheck.frontends.cli.options import JSON, Command, finding_given, option
+from racecheck.frontends.cli.options import JOBS, JSON, Command, finding_given, option
 from racecheck.frontends.cli.output import EXIT, complain, unknown
 from racecheck.frontends.cli.targets import find_target, load_invariant
 from racecheck.frontends.cli.terminal import terminal_page
@@ -51,9 +53,10 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Replay only the finding's orderings, with random schedules: works after the code has changed.",
 )
+@JOBS
 @option("--trust", is_flag=True, help="Run code that has changed, or that is not below the current directory.")
 @JSON
-def replay(finding: Path | None, times: int, constraints: bool, trust: bool, as_json: bool) -> int:
+def replay(finding: Path | None, times: int, constraints: bool, jobs: int, trust: bool, as_json: bool) -> int:
     """Run the schedule of FINDING again and count how often it reproduces."""
     finding = finding_given(finding)
     found = load(finding)
@@ -62,19 +65,22 @@ def replay(finding: Path | None, times: int, constraints: bool, trust: bool, as_
         raise UsageError(f"{finding} has no constraints: create a new finding with {again}")
     settings = config.read()
     scenario = _scenario_of(found, settings, changed=constraints, trust=trust)
-    starting = launching.starting_of(scenario, settings, found.slot)
 
-    def work(session: Session, progress: Progress) -> Replayed:
+    def work(workers: Workers, session: Session, progress: Progress) -> Replayed:
         again = replaying.replay_constraints if constraints else replaying.replay
-        return again(session, scenario, found, times, progress)
+        return again(session, scenario, found, times, progress, workers)
 
     counter = Counter("time", "reproduced", times)
     try:
-        with starting:
-            done = with_session(starting, work, counter)
+        with Workers(min(jobs, times) - 1) as workers:  # before this process covers its files
+            starting = launching.starting_of(scenario, settings, found.slot)
+            with starting:
+                done = with_session(starting, partial(work, workers), counter)
     except CannotRun as error:
         data = {"times": times, "reproduced": counter.counted, "diverged": 0, "verdict": "UNKNOWN"}
         return unknown({**data, "divergence": "", "reasons": [str(error)]}, as_json=as_json)
+    if done.elsewhere:
+        complain(f"a run in a worker's directory differs ({done.elsewhere}); the runs of this one count", 0)
     moved = found.launch is None and starting.slot is not None and starting.slot.number != found.slot
     if done.diverged and moved:
         complain(f"the path of the finding has the number {found.slot:04d}, which was in use: try again later", 0)
