@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import TypeVar
@@ -146,7 +147,7 @@ class _Replaying:
         scenario.invariants = fitted(session, scenario, finding)
         self._broken = {violation.invariant for violation in finding.judgement.violations}
         self.done = Replayed(times, 0, 0)
-        self._runs = Runs(session, scenario.reference, None if self._is_free else workers)
+        self._runs = Runs(lambda: nullcontext(session), scenario.reference, None if self._is_free else workers)
 
     def runs(self, steerings: Sequence[S]) -> Iterator[tuple[Outcome, S]]:
         """Make a run for each steering; yields its outcome, and the steering as it is then."""

@@ -12,6 +12,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -198,7 +199,7 @@ class _Exploration:
         if search.earlier is not None:
             search = replace(search, world=search.earlier.world)
         self.session, self.search = session, search
-        self.runs = Runs(session, search.scenario.reference, workers)
+        self.runs = Runs(lambda: nullcontext(session), search.scenario.reference, workers, lambda: session.until)
         self.started = time.perf_counter()
         self.strategy = self._make()
         self.past = past = search.earlier.past if search.earlier is not None else Past()

@@ -17,9 +17,10 @@ from racecheck.gate import judging, layouts, pages, subjects
 from racecheck.gate.baseline import Baseline, Comparison
 from racecheck.gate.cells import Cell
 from racecheck.gate.effort import DEFAULT, EFFORTS, is_swept
-from racecheck.gate.judging import Judging, Terms
+from racecheck.gate.judging import Judging
 from racecheck.gate.result import Result
 from racecheck.gate.subjects import Subject
+from racecheck.gate.tasks import Terms
 from racecheck.model import config
 from racecheck.model.errors import UsageError
 from racecheck.model.hints import meant

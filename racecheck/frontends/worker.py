@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import signal
 import socket
+import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -29,13 +30,13 @@ def main(channel: socket.socket) -> None:
     """
     with suppress(KeyboardInterrupt, EOFError, OSError), as_interrupt(signal.SIGTERM):
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        _, settings, target = frames.receive(channel)
+        _, sys.path[:], settings, target = frames.receive(channel)
         try:
             with launching.starting_of(resolve.load(target), settings) as starting, starting.lent() as session:
                 frames.send(channel, ("ready",))
                 while True:
-                    _, number, task = frames.receive(channel)
-                    frames.send(channel, ("done", number, _carried_out(session, task)))
+                    _, ticket, task = frames.receive(channel)
+                    frames.send(channel, ("done", ticket, _carried_out(session, task)))
         except (Exception, Diverged) as error:  # noqa: BLE001  (whatever it is)
             frames.send(channel, ("failed", f"{type(error).__name__}: {error}"))
 

@@ -5,49 +5,32 @@ from __future__ import annotations
 import math
 import time
 import traceback
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from racecheck.crash.recovery.judge import AS_IT_IS
 from racecheck.explore.current_session import Sessions
-from racecheck.explore.runner import Progress, Recoveries, undisturbed
-from racecheck.explore.search import EXPLAIN, Report, Search, explained, explore
-from racecheck.gate import effort as efforts
+from racecheck.explore.runner import undisturbed
+from racecheck.explore.runs.runs import Runs
+from racecheck.explore.runs.workers import Workers
+from racecheck.explore.search import EXPLAIN, Report
 from racecheck.gate import trial
 from racecheck.gate.cells import CUT, Broken, Cell
 from racecheck.gate.defects import defect, place_and_sentence
 from racecheck.gate.effort import EFFORTS, Effort, Extent, extent
 from racecheck.gate.grouping import grouped
 from racecheck.gate.subjects import Subject
+from racecheck.gate.tasks import CheckTask, Terms, share
 from racecheck.invariants import name_of
 from racecheck.model.errors import CannotRun, InternalError, UsageError, is_interrupt
 from racecheck.model.nouns import Outcome, Verdict, World
-from racecheck.processes.session import Session
 from racecheck.report import fault_table
 from racecheck.report.results import Page, search_text, shown_path
 from racecheck.report.words import count, duration
-from racecheck.targets.scenarios import make_world
 from racecheck.targets.suite import CHECKS, TRIAL, Check
 
 Show = Callable[[str], None]
 """Takes a line that says what is going on."""
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """How cells are made.
-
-    That is the size of the worlds (None: as each check has it), the seed, how much is tried (`EFFORTS`), the most
-    seconds for each checkpointer (0: no limit), where findings go (None: nowhere), and how early collectives return.
-    """
-
-    ranks: int | None = None
-    seed: str = "0"
-    effort: str = efforts.DEFAULT
-    seconds: float = 0.0
-    findings: Path | None = None
-    collectives: str = "gloo"
 
 
 class Judging:
@@ -60,15 +43,15 @@ class Judging:
         terms: Terms,
         show: Show = lambda _: None,
         say: Show = lambda _: None,
+        workers: Workers | None = None,
     ) -> None:
         self._subject, self._sessions, self._terms, self._show, self._say = subject, sessions, terms, show, say
         self._effort = EFFORTS[terms.effort]
-        self._begun, self._run = time.perf_counter(), 0.0
+        self._run = 0.0
+        self._until = time.monotonic() + terms.seconds if terms.seconds else math.inf
         self._base: Outcome | None = None
-        self._bases: dict[Hashable, Outcome] = {}
-        """Undisturbed runs, by functions and world (`_does`): checks that do the same share them."""
-        self._recoveries: dict[Hashable, Recoveries] = {}
         self._reports: dict[str, Report] = {}
+        self._tasks = Runs(sessions.use, subject.scenario(TRIAL).reference, workers)
 
     def cells(self, asked: Sequence[Check], known: Mapping[str, Cell] | None = None) -> Iterator[Cell]:
         """Return a cell for each check, and another one for those whose failure is then explained.
@@ -80,6 +63,7 @@ class Judging:
         fresh = [each for each in asked if each.name not in known]
         if not fresh:
             return
+        self._tasks.begin()
         reason = self._subject.missing or self._try()
         if reason:
             yield self._cell(CHECKS[trial.CHECK], reasons=(reason,))
@@ -87,10 +71,17 @@ class Judging:
         self._announce(fresh)
         found = []
         for number, check in enumerate(fresh):
-            found.append(self._judged(check, f"{number + 1} of {count(len(fresh), 'check')}"))
+            cost = self._extent(self._effort, [check]).runs
+            self._tasks.submit(number, CheckTask(self._subject, check.name, self._terms, self._until), cost)
+        for number, check in enumerate(fresh):
+            found.append(self._judged(check, number, f"{number + 1} of {count(len(fresh), 'check')}"))
             yield found[-1]
-        for cell in self._to_explain(found):
-            yield self._explained(CHECKS[cell.check], cell)
+        due = [(each, self._reports[each.check]) for each in self._to_explain(found) if each.check in self._reports]
+        seconds = min(EXPLAIN, self._left())
+        for number, (cell, report) in enumerate(due, len(fresh)):
+            self._tasks.submit(number, CheckTask(self._subject, cell.check, self._terms, self._until, report, seconds))
+        for number, (cell, _) in enumerate(due, len(fresh)):
+            yield self._explained(CHECKS[cell.check], number, cell)
 
     def _try(self) -> str:
         """Return why it cannot be judged at all, or ""; raises `UsageError` for a class that is no checkpointer."""
@@ -102,6 +93,7 @@ class Judging:
                 single = self._subject.scenario(TRIAL)
                 alone, _ = undisturbed(session, single, single.world, seed=self._terms.seed)
                 base, self._run = undisturbed(session, scenario, world, seed=self._terms.seed)
+                share(session, self._subject, check, world, base)
         except CannotRun as error:
             return str(error)
         wrong = trial.misuse(base) or trial.misuse(alone)
@@ -111,7 +103,6 @@ class Judging:
         if wrong:
             raise UsageError(wrong)
         self._base = base
-        self._bases[self._does(check, world)] = base
         return reason
 
     def _announce(self, checks: Sequence[Check]) -> None:
@@ -128,19 +119,17 @@ class Judging:
         assert self._base is not None, "a trial comes before the checks"
         return sum((extent(effort, each, self._world(each), self._base) for each in checks), Extent())
 
-    def _judged(self, check: Check, note: str) -> Cell:
+    def _judged(self, check: Check, number: int, note: str) -> Cell:
         """Return the cell of a check, which is UNKNOWN if the time was up before its end."""
         due = self._extent(self._effort, [check]).runs * self._run
-        if self._left() <= 0:
+        if self._left() <= 0 and not self._tasks.is_done(number):
             return replace(self._cell(check, reasons=(self._cut,)), needs=due)
-        report = self._attempt(lambda session, tell: explore(session, self._search(check), tell), check, note)
+        report = self._result(number, check, note)
         if isinstance(report, str):
             return self._cell(check, reasons=(report,))
         if report.interrupted:
             raise KeyboardInterrupt
         self._reports[check.name] = report
-        if report.endings:
-            self._bases.setdefault(self._does(check, self._world(check)), report.endings[0].outcome)
         made = cell(self._subject, check, report)
         if not report.is_late or made.exhaustive:
             return made
@@ -159,12 +148,10 @@ class Judging:
         leading = dict.fromkeys(each.lead[0].check for each in grouped(cells) if each.is_held)
         return [each for name in [*leading][: self._effort.explained] for each in cells if each.check == name]
 
-    def _explained(self, check: Check, cell: Cell) -> Cell:
-        report, seconds = self._reports.get(check.name), min(EXPLAIN, self._left())
-        if report is None or seconds <= 0:
+    def _explained(self, check: Check, number: int, cell: Cell) -> Cell:
+        if self._left() <= 0:
             return cell
-        search = replace(self._search(check), strategy=report.strategy, seconds=seconds, explain=seconds)
-        fresh = self._attempt(lambda session, tell: explained(session, search, report, tell), check, "explained")
+        fresh = self._result(number, check, "explained")
         if isinstance(fresh, str) or fresh.verdict is not Verdict.FAIL:
             return cell
         return replace(
@@ -172,8 +159,8 @@ class Judging:
             seconds=cell.seconds + fresh.seconds,
         )  # fmt: skip
 
-    def _attempt(self, work: Callable[[Session, Progress], Report], check: Check, note: str) -> Report | str:
-        """Return the result of the work, or why it could not be done."""
+    def _result(self, number: int, check: Check, note: str) -> Report | str:
+        """Return the result of a check, or why there is none."""
 
         def tell(done: int, _: int, seconds: float, more: str) -> None:
             rate = f"{count(done, 'schedule')}, {done / max(seconds, 0.01):.1f} a second"
@@ -182,9 +169,8 @@ class Judging:
 
         tell(0, 0, 0.0, check.about)
         try:
-            with self._sessions.use() as session:
-                return work(session, tell)
-        except (UsageError, CannotRun, InternalError) as error:
+            report: Report | str = self._tasks.result(number, tell)
+        except (CannotRun, InternalError) as error:
             if is_interrupt(error):
                 raise KeyboardInterrupt from None
             return str(error)
@@ -193,26 +179,14 @@ class Judging:
                 raise KeyboardInterrupt from None
             traceback.print_exc()
             return str(InternalError(f"{type(error).__name__}: {error}"))
-
-    def _search(self, check: Check) -> Search:
-        world, left = self._world(check), self._left()
-        return replace(
-            self._effort.search(self._subject.scenario(check), world), seed=self._terms.seed,
-            seconds=max(0.001, left) if self._terms.seconds else 0.0, findings=self._terms.findings,
-            base=self._bases.get(self._does(check, world)),
-            recoveries=self._recoveries.setdefault((check.recover, check.recovering), {}),
-        )  # fmt: skip
-
-    def _does(self, check: Check, world: World) -> Hashable:
-        """Return the key of an undisturbed run: checks with one key share it."""
-        return check.run, check.recover, check.recovering, replace(world, faults=())
+        return report
 
     def _world(self, check: Check) -> World:
-        return make_world(self._subject.world(check, self._terms.ranks), collectives=self._terms.collectives)
+        return self._terms.world(self._subject, check)
 
     def _left(self) -> float:
         """Return the seconds until the limit, infinity if there is none."""
-        return self._terms.seconds - (time.perf_counter() - self._begun) if self._terms.seconds else math.inf
+        return self._until - time.monotonic()
 
     def _cell(self, check: Check, reasons: tuple[str, ...]) -> Cell:
         return _unknown(self._subject, check, reasons)

@@ -9,7 +9,7 @@ from racecheck.gate import baseline, matrix
 from racecheck.gate.baseline import Comparison
 from racecheck.gate.cells import Cell
 from racecheck.gate.grouping import Defect, grouped
-from racecheck.gate.judging import Terms
+from racecheck.gate.tasks import Terms
 from racecheck.model.nouns import Verdict
 
 

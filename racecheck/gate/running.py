@@ -10,17 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from racecheck.explore.current_session import Sessions
+from racecheck.explore.runs.workers import Workers
 from racecheck.gate import baseline, subjects
 from racecheck.gate.baseline import Baseline
 from racecheck.gate.cells import Cell
 from racecheck.gate.effort import EFFORTS
-from racecheck.gate.judging import Judging, Show, Terms
+from racecheck.gate.judging import Judging, Show
 from racecheck.gate.result import Result
 from racecheck.gate.store import Store
 from racecheck.gate.subjects import Subject
+from racecheck.gate.tasks import Terms
 from racecheck.model.errors import UsageError, is_interrupt
 from racecheck.report.words import count
-from racecheck.targets import listing, resolve
+from racecheck.targets import listing
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +43,10 @@ class Asked:
 class Gate:
     """Judges checkpointers and keeps the results; ``say`` takes lines that stay, ``show`` one that does not."""
 
-    def __init__(self, asked: Asked, terms: Terms, say: Callable[[str], None], show: Show) -> None:
-        self._asked, self._terms, self._say, self._show = asked, terms, say, show
+    def __init__(
+        self, asked: Asked, terms: Terms, say: Callable[[str], None], show: Show, workers: Workers | None = None
+    ) -> None:
+        self._asked, self._terms, self._say, self._show, self._workers = asked, terms, say, show, workers
         named = "" if asked.goes_on else asked.names[0]
         self._store = (
             Store(terms.findings, terms, named, asked.checks, asked.storages) if terms.findings is not None else None
@@ -85,7 +89,7 @@ class Gate:
         if "::" not in name and (here := str(Path.cwd())) not in sys.path:
             sys.path.insert(0, here)
         with listing.importing(name):
-            subject = Subject(name, resolve.checkpointer(name))
+            subject = subjects.named(name)
         effort = EFFORTS[self._terms.effort]
         asked = subjects.checks(subject, self._asked.checks, self._asked.storages, effort)
         if not asked and not self._asked.goes_on:
@@ -100,7 +104,9 @@ class Gate:
         more = f", then {after} more" if after else ""
         sessions = Sessions()
         try:
-            judging = Judging(subject, sessions, self._terms, lambda line: self._show(line + more), self._say)
+            judging = Judging(
+                subject, sessions, self._terms, lambda line: self._show(line + more), self._say, self._workers
+            )
             for cell in judging.cells(asked, kept):
                 self._take(subject, cell)
         finally:

@@ -22,8 +22,8 @@ from filelock import FileLock
 from racecheck.explore import findings
 from racecheck.explore.findings import Format
 from racecheck.gate.cells import Cell
-from racecheck.gate.judging import Terms
 from racecheck.gate.subjects import Subject, fingerprint
+from racecheck.gate.tasks import Terms
 from racecheck.model.errors import UsageError
 
 FORMAT = Format("racecheck-gate", 6, "a gate's cells", "remove it, or use --fresh")

@@ -18,7 +18,7 @@ from racecheck.model.errors import UsageError
 from racecheck.model.hints import meant
 from racecheck.model.nouns import World
 from racecheck.model.package import DISTRIBUTION, PLACE, VERSION
-from racecheck.targets import suite
+from racecheck.targets import resolve, suite
 from racecheck.targets.scenarios import Scenario, make_world
 from racecheck.targets.suite import CHECKS, Check, protocol
 
@@ -29,6 +29,10 @@ class Subject:
 
     name: str
     kind: type
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Return how another process finds it: by its name."""
+        return named, (self.name,)
 
     @property
     def versions(self) -> Mapping[str, str]:
@@ -57,6 +61,11 @@ class Subject:
     def against(self, check: Check) -> str:
         """Return why what a check finds does not count; "" if it does."""
         return suite.reason_against(self.kind, check)
+
+
+def named(name: str) -> Subject:
+    """Return the checkpointer with a name; raises `UsageError`."""
+    return Subject(name, resolve.checkpointer(name))
 
 
 def checks(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -115,7 +116,7 @@ def test_a_search_has_the_same_result_with_workers(
     assert eventually(lambda: workers.answers(0.0) == [] and len([*workers.free()]) == 2)
     made: list[int] = []
     give = workers.give
-    workers.give = lambda worker, number, task: (made.append(number), give(worker, number, task))[1]  # type: ignore[method-assign]
+    workers.give = lambda worker, task: (made.append(1), give(worker, task))[1]  # type: ignore[method-assign]
     helped = explore(session, replace(search, findings=tmp_path / "helped"), workers=workers)
     assert made, "the workers have made some of the runs"
     assert not workers.lost
@@ -146,7 +147,7 @@ def test_replays_with_workers_count_runs_that_follow_the_schedule(
 def test_what_a_worker_cannot_do_is_done_here(session: Session, workers: Workers, file: Path) -> None:
     scenario = resolve.load(f"{file}::sound")
     request = RunRequest.of(scenario, scenario.world, Replay(()), seed="0")
-    made = Runs(session, scenario.reference, workers)
+    made = Runs(lambda: nullcontext(session), scenario.reference, workers, lambda: session.until)
     for number in range(12):
         made.submit(number, OneRun(request))
     made.feed()
@@ -170,7 +171,7 @@ def test_workers_that_cannot_start_are_left_out(session: Session, workers: Worke
     scenario = resolve.load(f"{file}::sound")
     session.load(scenario.reference)
     file.unlink()
-    made = Runs(session, scenario.reference, workers)
+    made = Runs(lambda: nullcontext(session), scenario.reference, workers, lambda: session.until)
     made.submit(0, OneRun(RunRequest.of(scenario, scenario.world, Replay(()), seed="0")))
 
     def has_lost() -> bool:
@@ -184,12 +185,12 @@ def test_workers_that_cannot_start_are_left_out(session: Session, workers: Worke
 
 def test_a_wait_for_a_worker_ends_with_the_time_of_the_search(session: Session, workers: Workers, file: Path) -> None:
     scenario = resolve.load(f"{file}::sound")
-    made = Runs(session, scenario.reference, workers)
+    made = Runs(lambda: nullcontext(session), scenario.reference, workers, lambda: session.until)
     made.submit(5, OneRun(RunRequest.of(scenario, scenario.world, Replay(()), seed="0")))
     made._waiting.clear()
-    made._given.add(5)
+    made._given[0] = 5
     workers._all[0].is_open = True
-    workers._all[0].numbers.append(5)
+    workers._all[0].tickets.append(0)
     with session.limited(0.0), pytest.raises(OutOfTime):
         made.result(5)
 

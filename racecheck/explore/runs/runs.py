@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
+from racecheck.explore.runner import Progress
 from racecheck.explore.runs.tasks import Task
 from racecheck.explore.runs.workers import Workers
 from racecheck.model import config
@@ -17,20 +21,29 @@ _PATIENCE = 2.0
 
 
 class Runs:
-    """Carries out tasks of one target here, in ``session``, and in ``workers`` if there are any."""
+    """Carries out tasks here, in the session that ``lend`` lends, and in ``workers`` if there are any.
 
-    def __init__(self, session: Session, target: str, workers: Workers | None = None) -> None:
-        self._session, self._target, self._workers = session, target, workers
+    Workers start sessions for ``target``.  No wait for one is longer than until ``until()``, of `time.monotonic`.
+    """
+
+    def __init__(
+        self,
+        lend: Callable[[], AbstractContextManager[Session]],
+        target: str,
+        workers: Workers | None = None,
+        until: Callable[[], float] = lambda: math.inf,
+    ) -> None:
+        self._lend, self._target, self._workers, self._until = lend, target, workers, until
         self._begun = time.monotonic()
-        self._tasks: dict[int, bytes] = {}
-        """Those whose result nobody has taken, pickled.  Each is waiting, given to a worker, or done."""
+        self._tasks: dict[int, Task[Any]] = {}
+        """Those whose result nobody has taken.  Each is waiting, given to a worker, or done."""
+        self._costs: dict[int, float] = {}
         self._waiting: set[int] = set()
-        self._given: set[int] = set()
+        self._given: dict[int, int] = {}
+        """The numbers of tasks by the tickets of workers."""
         self._done: dict[int, Any] = {}
         self.elsewhere: set[int] = set()
         """The tasks that a worker has done."""
-        self._base = 0
-        """What is added to a number for workers, who may still be at tasks that were dropped."""
 
     @property
     def has_workers(self) -> bool:
@@ -40,27 +53,39 @@ class Runs:
     def __contains__(self, number: int) -> bool:
         return number in self._tasks
 
-    def submit(self, number: int, task: Task[Any]) -> None:
-        """Add a task; the numbers of one set of tasks differ."""
-        self._tasks[number] = pickle.dumps(task)
-        self._waiting.add(number)
+    def begin(self) -> None:
+        """Have the workers start their sessions now, since there is enough to do; returns at once."""
+        self._begun = -math.inf
+        if self._workers is not None:
+            self._workers.open(config.read(), self._target)
 
-    def result(self, number: int) -> Any:
+    def submit(self, number: int, task: Task[Any], cost: float = 0.0) -> None:
+        """Add a task; the numbers of one set of tasks differ.  Workers take those with the highest cost first."""
+        self._tasks[number] = task
+        self._waiting.add(number)
+        self._costs[number] = cost
+
+    def is_done(self, number: int) -> bool:
+        """Return whether the result of a task is there."""
+        return number in self._done
+
+    def result(self, number: int, tell: Progress | None = None) -> Any:
         """Return the result of a task, and carry out tasks until it is there; raises what the task raises here.
 
-        What a worker cannot do is done here.  Raises `OutOfTime` as a run does.
+        What a worker cannot do is done here.  ``tell`` hears of the progress of tasks that are done here.  Raises
+        `OutOfTime` as a run does.
         """
         while number not in self._done:
             self.feed()
             if number in self._done:
                 break
-            mine = number if number in self._waiting else min(self._waiting, default=None)
+            mine = number if number in self._waiting else self._next()
             if mine is None:
                 self._collect(wait=True)
                 continue
             self._waiting.remove(mine)
-            task: Task[Any] = pickle.loads(self._tasks[mine])  # noqa: S301  (this process has pickled it)
-            self._done[mine] = task.run(self._session)
+            with self._lend() as session:
+                self._done[mine] = self._tasks[mine].run(session, tell)
         del self._tasks[number]
         return self._done.pop(number)
 
@@ -72,25 +97,28 @@ class Runs:
             self._workers.open(config.read(), self._target)
         self._collect(wait=False)
         for worker in self._workers.free():
-            if not self._waiting or (worker.numbers and len(self._waiting) <= len(self._workers)):
+            if not self._waiting or (worker.tickets and len(self._waiting) <= len(self._workers)):
                 return
-            number = min(self._waiting)
+            number = self._next()
+            assert number is not None
             self._waiting.remove(number)
-            self._given.add(number)
-            self._workers.give(worker, self._base + number, self._tasks[number])
+            self._given[self._workers.give(worker, pickle.dumps(self._tasks[number]))] = number
+
+    def _next(self) -> int | None:
+        """Return the task that begins next, unless another one is asked for."""
+        return min(self._waiting, key=lambda each: (-self._costs[each], each), default=None)
 
     def _collect(self, *, wait: bool) -> None:
         """Take the results that are there, or wait for one until the time of the session is up."""
         assert self._workers is not None
-        until = self._session.until
+        until = self._until()
         answers = self._workers.answers(max(0.0, until - time.monotonic()) if wait else 0.0)
         if wait and not answers and time.monotonic() >= until:
             raise OutOfTime
         for answer in answers:
-            number = answer.number - self._base
-            if number not in self._given:
+            number = self._given.pop(answer.ticket, -1)
+            if number < 0:
                 continue
-            self._given.remove(number)
             if answer.is_lost:
                 self._waiting.add(number)
             else:
@@ -100,14 +128,13 @@ class Runs:
     def stay_here(self) -> None:
         """Carry out here what is left, and what a worker has done if that result was not taken."""
         self._workers = None
-        again = {*self._given, *(self.elsewhere & self._done.keys())}
+        again = {*self._given.values(), *(self.elsewhere & self._done.keys())}
         self._done = {number: value for number, value in self._done.items() if number not in again}
         self._waiting |= again
         self._given.clear()
 
     def drop(self) -> None:
         """Forget all tasks."""
-        self._base += max(self._tasks, default=0) + 1
         self._tasks.clear()
         self._waiting.clear()
         self._given.clear()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from racecheck.explore.requests import RunRequest
-from racecheck.explore.runner import run, warm_up
+from racecheck.explore.runner import Progress, run, warm_up
 from racecheck.model.nouns import Outcome
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Strategy
@@ -17,7 +17,7 @@ R_co = TypeVar("R_co", covariant=True)
 class Task(Protocol[R_co]):
     """Work that follows from nothing but itself; it can be pickled."""
 
-    def run(self, session: Session) -> R_co: ...
+    def run(self, session: Session, tell: Progress | None = None) -> R_co: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,8 @@ class OneRun:
 
     request: RunRequest
 
-    def run(self, session: Session) -> tuple[Outcome, Strategy]:
+    def run(self, session: Session, tell: Progress | None = None) -> tuple[Outcome, Strategy]:
         """Make the run, in a session that may never have met the scenario."""
+        del tell
         warm_up(session, self.request)
         return run(session, self.request), self.request.steering

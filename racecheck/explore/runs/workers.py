@@ -8,6 +8,7 @@ because the worker covers its own.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import select
@@ -39,25 +40,25 @@ _AHEAD = 2
 
 @dataclass(slots=True, eq=False)
 class Worker:
-    """A worker process; ``numbers`` are those of its tasks."""
+    """A worker process; ``tickets`` are those of its tasks."""
 
     process: subprocess.Popen[bytes]
     channel: socket.socket
     is_open: bool = False
     """It was told what to run."""
     is_ready: bool = False
-    numbers: list[int] = field(default_factory=list)
+    tickets: list[int] = field(default_factory=list)
 
     @property
     def is_free(self) -> bool:
-        return self.is_ready and len(self.numbers) < _AHEAD
+        return self.is_ready and len(self.tickets) < _AHEAD
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The result of a task, or that its worker is gone."""
+    """The result of a task, or that its worker is gone; the ticket is that of `Workers.give`."""
 
-    number: int
+    ticket: int
     value: Any
     is_lost: bool = False
 
@@ -68,6 +69,7 @@ class Workers:
     def __init__(self, count: int) -> None:
         self._all = [_started() for _ in range(count)]
         self.lost: list[str] = []
+        self._tickets = itertools.count()
 
     def __len__(self) -> int:
         return len(self._all)
@@ -81,16 +83,18 @@ class Workers:
         """Have all workers start sessions for a target, if they have not; returns at once."""
         for each in [each for each in self._all if not each.is_open]:
             each.is_open = True
-            self._send(each, ("open", settings, target))
+            self._send(each, ("open", sys.path, settings, target))
 
     def free(self) -> Iterator[Worker]:
         """Return the workers that take a task, the idle ones first."""
-        return iter(sorted((each for each in self._all if each.is_free), key=lambda each: len(each.numbers)))
+        return iter(sorted((each for each in self._all if each.is_free), key=lambda each: len(each.tickets)))
 
-    def give(self, worker: Worker, number: int, task: bytes) -> None:
-        """Send a task, pickled, to a worker that is free."""
-        worker.numbers.append(number)
-        self._send(worker, ("task", number, task))
+    def give(self, worker: Worker, task: bytes) -> int:
+        """Send a task, pickled, to a worker that is free; return its ticket."""
+        ticket = next(self._tickets)
+        worker.tickets.append(ticket)
+        self._send(worker, ("task", ticket, task))
+        return ticket
 
     def answers(self, seconds: float) -> list[Answer]:
         """Return the results that are there; if there is none, wait for one, ``seconds`` at most."""
@@ -98,7 +102,7 @@ class Workers:
         until = time.monotonic() + seconds
         while True:
             channels = {each.channel: each for each in self._all if each.is_open}
-            left = 0.0 if found or not any(each.numbers for each in self._all) else until - time.monotonic()
+            left = 0.0 if found or not any(each.tickets for each in self._all) else until - time.monotonic()
             ready, _, _ = select.select([*channels], [], [], min(max(0.0, left), _LONGEST))
             if not ready and left <= _LONGEST:
                 return found
@@ -113,13 +117,13 @@ class Workers:
         if what == "ready":
             worker.is_ready = True
         elif what == "done":
-            worker.numbers.remove(rest[0])
+            worker.tickets.remove(rest[0])
             return [Answer(*rest)]
         else:
             self._all.remove(worker)
             self.lost.append(rest[0])
             _end([worker])
-            return [Answer(number, None, is_lost=True) for number in worker.numbers]
+            return [Answer(ticket, None, is_lost=True) for ticket in worker.tickets]
         return []
 
     def _send(self, worker: Worker, message: Sequence[object]) -> None:

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import click
 
+from racecheck.explore.runs.workers import Workers
 from racecheck.frontends.cli.options import (
     COLLECTIVES_,
+    JOBS,
     JSON,
     SEARCH,
     SEED,
@@ -28,9 +30,9 @@ from racecheck.frontends.working import display
 from racecheck.gate import baseline, junit, layouts, pages
 from racecheck.gate.baseline import Baseline
 from racecheck.gate.effort import DEFAULT, EFFORTS
-from racecheck.gate.judging import Terms
 from racecheck.gate.result import Result, data
 from racecheck.gate.running import Asked, Gate
+from racecheck.gate.tasks import Terms
 from racecheck.model import config
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Verdict, World
@@ -94,6 +96,7 @@ _CHECKS = "\n".join(["\b", "The checks:", *(f"  {name:<32} {check.about}" for na
     help="Time limit for each checkpointer; checks cut off by it are UNKNOWN (default: none).",
 )
 @SEED
+@JOBS
 @option("--fresh", group=SEARCH, is_flag=True, help="Ignore the cached results of an earlier gate.")
 @COLLECTIVES_
 @option(
@@ -124,6 +127,7 @@ def gate(
     known: Path | None,
     update: bool,
     fresh: bool,
+    jobs: int,
     junit_: Path | None,
     markdown: Path | None,
     html_: Path | None,
@@ -148,9 +152,9 @@ def gate(
     names = [*NAMES] if checkpointer is None else [checkpointer]
     before = _before(known, names, update=update)
     asked = Asked(names, checks, storages, goes_on=every, fresh=fresh)
-    with display("starting") as show:
+    with Workers(jobs - 1) as workers, display("starting") as show:
         terms = Terms(ranks, seed, effort, seconds or 0.0, findings, collectives or "gloo")
-        result = Gate(asked, terms, _tell, show).run(before)
+        result = Gate(asked, terms, _tell, show, workers).run(before)
     if not result.cells and not result.interrupted and not result.wrong:
         raise UsageError("no check matches both --check and --storage: leave one out")
     if update and known is not None and not result.interrupted:
