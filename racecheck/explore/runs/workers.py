@@ -67,8 +67,14 @@ class Workers:
     """``count`` workers; ``lost`` says why some are no longer used."""
 
     def __init__(self, count: int) -> None:
-        self._all = [_started() for _ in range(count)]
+        self._all: list[Worker] = []
         self.lost: list[str] = []
+        for _ in range(count):
+            try:
+                self._all.append(_started())
+            except OSError as error:  # this process goes on with those that there are
+                self.lost.append(str(error))
+                break
         self._tickets = itertools.count()
 
     def __len__(self) -> int:
@@ -144,14 +150,17 @@ class Workers:
 
 def _started() -> Worker:
     ours, theirs = socket.socketpair()
+    with theirs:
+        return Worker(_process(theirs), ours)
+
+
+def _process(channel: socket.socket) -> subprocess.Popen[bytes]:
     path = json.dumps([each or os.getcwd() for each in sys.path])
-    process = subprocess.Popen(
-        [sys.executable, "-c", _MAIN, str(theirs.fileno()), path],
-        pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    return subprocess.Popen(
+        [sys.executable, "-c", _MAIN, str(channel.fileno()), path],
+        pass_fds=(channel.fileno(),), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         start_new_session=True,
     )  # fmt: skip
-    theirs.close()
-    return Worker(process, ours)
 
 
 def _end(workers: Sequence[Worker]) -> None:
