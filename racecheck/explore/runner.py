@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 
-from racecheck.explore.requests import RunRequest
+from racecheck.explore.requests import Recoveries, RunRequest
 from racecheck.model.compare import first_difference
 from racecheck.model.nouns import Outcome, Point, World
 from racecheck.model.ops.unstable_names import Names, learn
@@ -23,9 +23,6 @@ _LESSONS, _REPEATS = 4, 3
 
 _PAUSE = 60 * 10**9
 """How long after a run its recovery begins, in nanoseconds of virtual time."""
-
-Recoveries = dict[Hashable, Outcome]
-"""Outcomes of recoveries by their conditions (disk, world, seed, time): the same disk need not be loaded twice."""
 
 Progress = Callable[[int, int, float, str], None]
 """Called after each run with the number of runs, how many of them count (distinct, or reproduced), the seconds so far,

@@ -18,7 +18,9 @@ import pytest
 import racecheck
 from racecheck.explore.current_session import HERE
 from racecheck.explore.observed_saves import FOR_OBSERVED
-from racecheck.explore.search import Report, Search, explore
+from racecheck.explore.reports import Report
+from racecheck.explore.requests import Search
+from racecheck.explore.search import explore
 from racecheck.frontends.apart import Apart, Asked, ask
 from racecheck.frontends.interrupts import as_interrupt
 from racecheck.invariants import name_of

@@ -30,7 +30,7 @@ from hypothesis.strategies import SearchStrategy
 from racecheck.explore import findings as record
 from racecheck.explore.current_session import HERE
 from racecheck.explore.evidence import gather
-from racecheck.explore.search import Found, Report
+from racecheck.explore.reports import Found, Report
 from racecheck.explore.trials import Trial, Trials, What
 from racecheck.invariants import judge, name_of, wants_contents
 from racecheck.model import config

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from racecheck.explore.search import Search
+from racecheck.explore.requests import Search
 from racecheck.faults import hits
 from racecheck.model.nouns import Op, Outcome, World
 from racecheck.storage import make

@@ -10,10 +10,11 @@ from dataclasses import replace
 
 from racecheck.crash.recovery.judge import AS_IT_IS
 from racecheck.explore.current_session import Sessions
+from racecheck.explore.reports import Report
 from racecheck.explore.runner import undisturbed
 from racecheck.explore.runs.runs import Runs
 from racecheck.explore.runs.workers import Workers
-from racecheck.explore.search import EXPLAIN, Report
+from racecheck.explore.search import EXPLAIN
 from racecheck.gate import trial
 from racecheck.gate.cells import CUT, Broken, Cell
 from racecheck.gate.defects import defect, place_and_sentence

@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from racecheck.explore.search import Search, explore
+from racecheck.explore.requests import Search
+from racecheck.explore.search import explore
 from racecheck.model import config
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Verdict

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
-from racecheck.explore.runner import Progress, Recoveries
-from racecheck.explore.search import Report, Search, explained, explore
+from racecheck.explore.reports import Report
+from racecheck.explore.requests import Recoveries, Search
+from racecheck.explore.runner import Progress
+from racecheck.explore.search import explained, explore
 from racecheck.gate import effort as efforts
 from racecheck.gate.effort import EFFORTS
 from racecheck.gate.subjects import Subject

@@ -29,8 +29,9 @@ from racecheck.scheduling.minimise.critical import Change, op_at
 from racecheck.scheduling.minimise.shrinking import switches
 
 if TYPE_CHECKING:
+    from racecheck.explore.predicting import Foreseen
     from racecheck.explore.replaying import Replayed
-    from racecheck.explore.search import Ending, Foreseen, Found, Report
+    from racecheck.explore.reports import Ending, Found, Report
     from racecheck.scheduling.explain import Explanation
 
 _STYLES = {Verdict.PASS: "bold green", Verdict.FAIL: "bold red", Verdict.UNKNOWN: "bold yellow"}

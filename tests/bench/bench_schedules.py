@@ -37,8 +37,8 @@ from measuring import (
 
 from racecheck import Outcome, Returned, Scenario, Verdict
 from racecheck.explore import runner
-from racecheck.explore.requests import RunRequest
-from racecheck.explore.search import Search, explore
+from racecheck.explore.requests import RunRequest, Search
+from racecheck.explore.search import explore
 from racecheck.gate.subjects import Subject, checks
 from racecheck.invariants import judge
 from racecheck.model.compare import first_difference

@@ -123,7 +123,8 @@ def start(target: str) -> dict[str, Any]:
 
 
 def search(target: str, seed: str) -> dict[str, Any]:
-    from racecheck.explore.search import Search, explore
+    from racecheck.explore.requests import Search
+    from racecheck.explore.search import explore
     from racecheck.processes.session import Session
 
     scenario, begun = resolve.load(target), time.perf_counter()

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from racecheck.explore.clocks import Clocks, worlds
-from racecheck.explore.search import Report, Search, explore
+from racecheck.explore.reports import Report
+from racecheck.explore.requests import Search
+from racecheck.explore.search import explore
 from racecheck.model.nouns import Fault, Outcome, Verdict, World
 from racecheck.processes.session import Session
 from racecheck.report.decisive import decisive

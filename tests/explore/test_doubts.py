@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from racecheck.explore import search
+from racecheck.explore import exploration
 from racecheck.explore.doubts import MOST_IN_A_ROW, Doubts
-from racecheck.explore.search import Report, Search, explore
+from racecheck.explore.reports import Report
+from racecheck.explore.requests import Search
+from racecheck.explore.search import explore
 from racecheck.invariants import no_unexpected_errors, recovers
 from racecheck.model import config
 from racecheck.model.nouns import Verdict
@@ -115,14 +117,14 @@ def test_what_was_run_is_told_although_the_search_has_begun_again(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It begins again with calls in parts, and is interrupted before the first run of these ends."""
-    once = search._Exploration._once
+    once = exploration.Exploration._once
 
     def interrupted(self: Any, strategy: Any) -> Any:
         if self.whole is not None:
             raise KeyboardInterrupt
         return once(self, strategy)
 
-    monkeypatch.setattr(search._Exploration, "_once", interrupted)
+    monkeypatch.setattr(exploration.Exploration, "_once", interrupted)
     scenario = target("parts", "keeps_the_old_step")
     report = explore(session, Search(scenario, scenario.world, (no_unexpected_errors,), schedules=2))
     assert report.interrupted

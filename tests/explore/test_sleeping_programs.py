@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from racecheck import faults
-from racecheck.explore.search import Report, Search, explore
+from racecheck.explore.reports import Report
+from racecheck.explore.requests import Search
+from racecheck.explore.search import explore
 from racecheck.model import config
 from racecheck.model.nouns import Outcome, Verdict, Violation, World
 from racecheck.processes.session import Session

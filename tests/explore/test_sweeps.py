@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from racecheck.explore import search as searches
-from racecheck.explore.runner import Recoveries, undisturbed
-from racecheck.explore.search import Report, Search, explore
+from racecheck.explore import exploration as searches
+from racecheck.explore.reports import Report
+from racecheck.explore.requests import Recoveries, Search
+from racecheck.explore.runner import undisturbed
+from racecheck.explore.search import explore
 from racecheck.model.nouns import Choice, Frame, Outcome, Point, Verdict, World
 from racecheck.processes import disk
 from racecheck.processes.session import Session

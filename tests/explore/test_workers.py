@@ -15,12 +15,13 @@ import pytest
 from racecheck import faults
 from racecheck.explore.findings import load
 from racecheck.explore.replaying import replay, replay_constraints
-from racecheck.explore.requests import RunRequest
+from racecheck.explore.reports import Report
+from racecheck.explore.requests import RunRequest, Search
 from racecheck.explore.runs import runs
 from racecheck.explore.runs.runs import Runs
 from racecheck.explore.runs.tasks import OneRun
 from racecheck.explore.runs.workers import Workers
-from racecheck.explore.search import Report, Search, explore
+from racecheck.explore.search import explore
 from racecheck.model import config
 from racecheck.model.compare import first_difference
 from racecheck.model.errors import OutOfTime

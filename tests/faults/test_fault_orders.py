@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from racecheck.explore.search import Search, explore
+from racecheck.explore.requests import Search
+from racecheck.explore.search import explore
 from racecheck.model.nouns import Fault, Op, Result, Returned, World
 from racecheck.model.ops.footprint import Location, Mode
 from racecheck.processes.session import Session

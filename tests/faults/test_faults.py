@@ -21,7 +21,9 @@ from racecheck.crash.recovery.recoveries import Recoveries
 from racecheck.crash.recovery.runs import CrashedRuns
 from racecheck.explore.findings import load
 from racecheck.explore.replaying import replay
-from racecheck.explore.search import Report, Search, explore
+from racecheck.explore.reports import Report
+from racecheck.explore.requests import Search
+from racecheck.explore.search import explore
 from racecheck.faults.grammar import CALLS, MODELS
 from racecheck.faults.plan import hits
 from racecheck.frontends.cli.main import main

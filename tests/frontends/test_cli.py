@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from racecheck.explore import findings, search
-from racecheck.explore.search import Found, Report, Search
+from racecheck.explore.reports import Found, Report
+from racecheck.explore.requests import Search
 from racecheck.model.nouns import Verdict, Violation
 from racecheck.processes import session
 from racecheck.processes.doctor.examination import Starting

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from racecheck.explore import findings, search
+from racecheck.crash.recovery.runs import CrashedRuns
+from racecheck.explore import findings
 from racecheck.model.errors import CannotRun
 from racecheck.model.nouns import Size
 from racecheck.report import results
@@ -279,7 +280,7 @@ def test_the_data_has_the_same_keys_whatever_the_verdict(cli: Cli, monkeypatch: 
     assert {"claim", "conditions", "doubts"} <= passed.keys()
     assert cli("run", f"{FILE}::racing", "--json") == 1
     assert cli.data.keys() == passed.keys()
-    monkeypatch.setattr(search.CrashedRuns, "recorder", cannot)
+    monkeypatch.setattr(CrashedRuns, "recorder", cannot)
     assert cli("run", f"{FILE}::guarded", "--json") == 3
     assert cli.data.keys() == passed.keys()
     assert (cli.data["claim"], cli.data["reasons"]) == ("no more memory", ["no more memory"])
@@ -290,8 +291,8 @@ def cannot(_: object) -> None:
 
 
 def test_what_was_found_stays_found_where_the_search_cannot_continue(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, calls = search.CrashedRuns.recorder, itertools.count()
-    monkeypatch.setattr(search.CrashedRuns, "recorder", lambda runs: real(runs) if next(calls) < 3 else cannot(runs))
+    real, calls = CrashedRuns.recorder, itertools.count()
+    monkeypatch.setattr(CrashedRuns, "recorder", lambda runs: real(runs) if next(calls) < 3 else cannot(runs))
     assert cli("run", f"{FILE}::racing", "--keep-going", "--strategy", "dpor", "--json") == 1
     assert (cli.data["verdict"], cli.data["reasons"]) == ("FAIL", ["no more memory"])
     assert "no more memory" in cli.data["doubts"]

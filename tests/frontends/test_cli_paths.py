@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from racecheck import World
-from racecheck.explore import search
+from racecheck.explore import keeping
 from racecheck.model.errors import CannotRun, UsageError
 from racecheck.processes.session import Session
 from racecheck.targets import listing
@@ -104,7 +104,7 @@ def test_a_failure_whose_finding_cannot_be_kept_says_why(cli: Cli, monkeypatch: 
     def full(*_: object) -> None:
         raise UsageError("cannot write to there: No space left on device; set RACECHECK_FINDINGS")
 
-    monkeypatch.setattr(search, "save", full)
+    monkeypatch.setattr(keeping, "save", full)
     assert cli("run", SCENARIO) == 1
     assert "No finding was kept: cannot write to there: No space left on device" in cli.out
     assert cli("run", SCENARIO, "--json") == 1

@@ -7,7 +7,9 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from racecheck.explore.search import Report, Search, explore
+from racecheck.explore.reports import Report
+from racecheck.explore.requests import Search
+from racecheck.explore.search import explore
 from racecheck.model.nouns import Outcome, Returned, Violation
 from racecheck.processes.session import Session
 from racecheck.targets.scenarios import Scenario

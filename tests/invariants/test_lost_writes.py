@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from racecheck import UsageError, no_lost_writes
-from racecheck.explore.search import Report, Search, explore
+from racecheck.explore.reports import Report
+from racecheck.explore.requests import Search
+from racecheck.explore.search import explore
 from racecheck.invariants import DEFAULT
 from racecheck.model.nouns import Invariant, Verdict
 from racecheck.processes.session import Session

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from racecheck.explore.search import Report, Search, explore
+from racecheck.explore.reports import Report
+from racecheck.explore.requests import Search
+from racecheck.explore.search import explore
 from racecheck.model.compare import first_difference
 from racecheck.model.errors import CannotRun, UsageError
 from racecheck.model.nouns import Verdict

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from contextlib import nullcontext
 
 from racecheck.explore import search
-from racecheck.explore.search import Report, Search
+from racecheck.explore.reports import Report
+from racecheck.explore.requests import Search
 from racecheck.frontends.cli.main import entry
 from racecheck.model.nouns import Verdict
 from racecheck.processes.doctor.examination import Starting

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from racecheck.explore.search import Search, explore
+from racecheck.explore.requests import Search
+from racecheck.explore.search import explore
 from racecheck.processes.session import Session
 from racecheck.report.results import Page, search_text
 from racecheck.targets import resolve

@@ -8,7 +8,8 @@ from random import Random
 import pytest
 
 from racecheck import InternalError, Returned, World, storage
-from racecheck.explore.search import Search, explore
+from racecheck.explore.requests import Search
+from racecheck.explore.search import explore
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import DPOR, Diverged
 from tests.support import soak, toys

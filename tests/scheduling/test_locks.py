@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from racecheck import InternalError, World, storage
-from racecheck.explore.search import Search, explore
+from racecheck.explore.requests import Search
+from racecheck.explore.search import explore
 from racecheck.invariants import no_deadlock
 from racecheck.model.nouns import Op, Outcome, Returned, Verdict, Violation
 from racecheck.model.ops.lock_ops import apply, lock_of

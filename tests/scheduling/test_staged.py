@@ -10,7 +10,8 @@ import pytest
 
 from racecheck.explore import resume
 from racecheck.explore.findings import Reference
-from racecheck.explore.search import Search, explore
+from racecheck.explore.requests import Search
+from racecheck.explore.search import explore
 from racecheck.model.errors import InternalError
 from racecheck.model.nouns import Op, Outcome, Returned, Verdict, Violation, World
 from racecheck.model.ops.footprint import depends

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from racecheck.explore.search import Report, Search, explore
+from racecheck.explore.reports import Report
+from racecheck.explore.requests import Search
+from racecheck.explore.search import explore
 from racecheck.model.nouns import Verdict
 from racecheck.processes.session import Session
 from racecheck.supervisor.run.channels import CHANNELS, Channel

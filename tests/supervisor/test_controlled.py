@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from racecheck.explore import runner
-from racecheck.explore.requests import RunRequest
-from racecheck.explore.search import Search, explore
+from racecheck.explore.requests import RunRequest, Search
+from racecheck.explore.search import explore
 from racecheck.invariants import judge
 from racecheck.kernel import proc
 from racecheck.model.compare import first_difference

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from racecheck import Rank
-from racecheck.explore.search import Search, explore
+from racecheck.explore.requests import Search
+from racecheck.explore.search import explore
 from racecheck.model.errors import CannotRun
 from racecheck.model.nouns import Verdict
 from racecheck.processes.session import Session

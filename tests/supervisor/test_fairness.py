@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from racecheck.explore import runner
-from racecheck.explore.requests import RunRequest
-from racecheck.explore.search import Search, explore
+from racecheck.explore.requests import RunRequest, Search
+from racecheck.explore.search import explore
 from racecheck.model.compare import first_difference
 from racecheck.model.nouns import Collective, Op, Outcome, Point, Result, Returned, Stopped, Verdict
 from racecheck.processes.session import Session

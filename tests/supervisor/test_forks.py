@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from racecheck.explore.search import Search, explore
+from racecheck.explore.requests import Search
+from racecheck.explore.search import explore
 from racecheck.model.nouns import Returned, Verdict
 from racecheck.processes.session import Session
 from racecheck.targets import resolve

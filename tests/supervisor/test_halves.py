@@ -12,8 +12,9 @@ import pytest
 
 from racecheck.explore import replaying, resume, runner
 from racecheck.explore.findings import decode, encode, load
-from racecheck.explore.requests import RunRequest
-from racecheck.explore.search import Report, Search, explore
+from racecheck.explore.reports import Report
+from racecheck.explore.requests import RunRequest, Search
+from racecheck.explore.search import explore
 from racecheck.invariants import no_deadlock
 from racecheck.model.compare import effect
 from racecheck.model.nouns import Outcome, Point, Verdict

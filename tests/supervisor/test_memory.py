@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from racecheck.explore.search import Search, explore
+from racecheck.explore.requests import Search
+from racecheck.explore.search import explore
 from racecheck.processes.session import Session
 from racecheck.supervisor.threads.coverage import MEMORY
 from tests.support.targets import target

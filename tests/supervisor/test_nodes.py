@@ -10,8 +10,8 @@ import pytest
 import racecheck
 from racecheck import Rank
 from racecheck.explore import runner
-from racecheck.explore.requests import RunRequest
-from racecheck.explore.search import Search, explore
+from racecheck.explore.requests import RunRequest, Search
+from racecheck.explore.search import explore
 from racecheck.model.errors import CannotRun, UsageError
 from racecheck.model.nouns import Size, World
 from racecheck.processes.session import Session

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from racecheck.explore.search import Report, Search, explore
+from racecheck.explore.reports import Report
+from racecheck.explore.requests import Search
+from racecheck.explore.search import explore
 from racecheck.model.compare import first_difference
 from racecheck.model.nouns import Outcome, Raised, Returned, Verdict, Violation
 from racecheck.processes.session import Session

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import pytest
 
 from racecheck.explore import runner
-from racecheck.explore.requests import RunRequest
-from racecheck.explore.search import Search, explore
+from racecheck.explore.requests import RunRequest, Search
+from racecheck.explore.search import explore
 from racecheck.model.nouns import Died, Outcome, Returned
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Replay

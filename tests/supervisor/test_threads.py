@@ -10,8 +10,8 @@ from statistics import median
 import pytest
 
 from racecheck.explore import runner
-from racecheck.explore.requests import RunRequest
-from racecheck.explore.search import Search, explore
+from racecheck.explore.requests import RunRequest, Search
+from racecheck.explore.search import explore
 from racecheck.kernel import proc
 from racecheck.model.compare import first_difference
 from racecheck.model.nouns import Outcome, Returned, Stopped, Verdict

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from racecheck.explore.search import Report, Search, explained, explore
+from racecheck.explore.reports import Report
+from racecheck.explore.requests import Search
+from racecheck.explore.search import explained, explore
 from racecheck.model.nouns import Outcome, Returned, Violation
 from racecheck.processes.session import Session
 from tests.support.targets import target

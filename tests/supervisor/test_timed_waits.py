@@ -7,8 +7,9 @@ import time
 import pytest
 
 from racecheck.explore import runner
-from racecheck.explore.requests import RunRequest
-from racecheck.explore.search import Report, Search, explore
+from racecheck.explore.reports import Report
+from racecheck.explore.requests import RunRequest, Search
+from racecheck.explore.search import explore
 from racecheck.model.compare import first_difference
 from racecheck.model.nouns import Outcome, Raised, RankResult, Returned, Stopped, Verdict, Violation
 from racecheck.processes.session import Session

@@ -10,7 +10,9 @@ from typing import Any, cast
 
 import pytest
 
-from racecheck.explore.search import Report, Search, explore
+from racecheck.explore.reports import Report
+from racecheck.explore.requests import Search
+from racecheck.explore.search import explore
 from racecheck.model.nouns import Died, Verdict
 from racecheck.processes.session import Session
 from racecheck.supervisor.effects.timers import Timer

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from racecheck.explore import runner
-from racecheck.explore.requests import RunRequest
-from racecheck.explore.search import Report, Search, explore
+from racecheck.explore.reports import Report
+from racecheck.explore.requests import RunRequest, Search
+from racecheck.explore.search import explore
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Outcome, Raised, Returned, Verdict, Violation
 from racecheck.processes.session import Session

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from racecheck.explore.search import Found, Report
+from racecheck.explore.reports import Found, Report
 from racecheck.model.nouns import Outcome, Verdict, Violation, World
 
 

@@ -6,8 +6,9 @@ from functools import cache
 from random import Random
 
 from racecheck.explore import runner
-from racecheck.explore.requests import RunRequest
-from racecheck.explore.search import Report, Search, explore
+from racecheck.explore.reports import Report
+from racecheck.explore.requests import RunRequest, Search
+from racecheck.explore.search import explore
 from racecheck.model.nouns import Outcome, Point, Weights
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies.following.switches import Switches

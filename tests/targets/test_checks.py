@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from racecheck.explore.search import Search, explore
+from racecheck.explore.requests import Search
+from racecheck.explore.search import explore
 from racecheck.model.nouns import Verdict
 from racecheck.processes.session import Session
 from racecheck.targets import resolve

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from racecheck.explore import runner
+from racecheck.explore.reports import Report
 from racecheck.explore.requests import RunRequest
-from racecheck.explore.search import Report
 from racecheck.model.compare import first_difference
 from racecheck.model.nouns import Op, Outcome, Verdict, World
 from racecheck.processes.session import Session

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from racecheck import storage
-from racecheck.explore import search
-from racecheck.explore.search import Foreseen, Search
+from racecheck.explore import predicting
+from racecheck.explore.predicting import Foreseen
+from racecheck.explore.requests import Search
 from racecheck.frontends import launching
 from racecheck.frontends.cli.options import COLLECTIVES_, JSON, RANKS, SEED, Command, check_findings
 from racecheck.frontends.cli.output import EXIT, unknown
@@ -45,7 +46,7 @@ def predict(target: str, ranks: int | None, collectives: str | None, seed: str, 
 
         def work(session: Session, progress: Progress) -> Foreseen:
             asked = Search(scenario, world, scenario.invariants, seed=seed, findings=settings.findings)
-            return search.foresee(session, asked, progress)
+            return predicting.foresee(session, asked, progress)
 
         try:
             found = with_session(starting, work, counter)

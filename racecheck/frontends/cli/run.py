@@ -15,8 +15,9 @@ import click
 from racecheck import faults, storage
 from racecheck.explore import findings, search
 from racecheck.explore import resume as saved
+from racecheck.explore.reports import Report
+from racecheck.explore.requests import Search
 from racecheck.explore.runs.workers import Workers
-from racecheck.explore.search import Report, Search
 from racecheck.frontends import launching
 from racecheck.frontends.cli import program
 from racecheck.frontends.cli.options import (
