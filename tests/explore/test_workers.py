@@ -26,6 +26,7 @@ from racecheck.model import config
 from racecheck.model.compare import first_difference
 from racecheck.model.errors import OutOfTime
 from racecheck.model.nouns import Verdict
+from racecheck.processes.doctor import examination
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Replay
 from racecheck.targets import resolve
@@ -72,6 +73,13 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("scenarios") / "many_runs.py"
     found.write_text(SCENARIOS)
     return found
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Session]:
+    """As fresh as those of the workers: what ranks of other tests have imported changes the calls of a run."""
+    with examination.start(config.read().runs) as found:
+        yield found
 
 
 @pytest.fixture
