@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from tests.support.command_line import Cli
 pytest_plugins = ["pytester"]
 LENT = Starting.lent
 
+os.environ.setdefault("RACECHECK_JOBS", "1")  # a test asks for workers if it is about them
 settings.register_profile("fixed", derandomize=True, database=None, deadline=None)
 settings.load_profile("fixed")
 

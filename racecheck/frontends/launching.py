@@ -89,15 +89,17 @@ def find_watched(command: Sequence[str], cover: Cover) -> Path:
     return found.path
 
 
-def started(scenario: Scenario, settings: Config, faults: object = ()) -> tuple[Scenario, Starting]:
+def started(
+    scenario: Scenario, settings: Config, faults: object = (), workers: Workers | None = None
+) -> tuple[Scenario, Starting]:
     """Return a scenario that can be run, and its session to be: a launch command is started for that.
 
     ``faults``: beside those of its own world.
     """
     if not isinstance(scenario, Launched):
-        return scenario, starting_of(scenario, settings)
+        return scenario, starting_of(scenario, settings, workers=workers)
     found, starting = prepare(
-        scenario.command, scenario.watch, scenario.start, scenario.resumed_by(faults), Cover(settings)
+        scenario.command, scenario.watch, scenario.start, scenario.resumed_by(faults), Cover(settings, workers)
     )
     program = copy(found)
     with _closing_on_error(starting):
@@ -120,7 +122,9 @@ def _words(command: str) -> list[str]:
     return words
 
 
-def starting_of(scenario: Scenario, settings: Config, number: int | None = None) -> Starting:
+def starting_of(
+    scenario: Scenario, settings: Config, number: int | None = None, workers: Workers | None = None
+) -> Starting:
     """Return the session to be of a scenario; ``number``: in the slot with this number, if it is free.
 
     A program is watched at its own paths.  Raises `UsageError` for a directory that cannot be watched, and `CannotRun`.
@@ -128,16 +132,20 @@ def starting_of(scenario: Scenario, settings: Config, number: int | None = None)
     if not isinstance(scenario, Program):
         return Starting(settings.runs, None if number is None else Slot(settings.runs, number))
     launch = scenario.launch
-    cover = Cover(settings)
+    cover = Cover(settings, workers)
     watched = cover.checked(Path(launch.watched))
     return cover.start(watched, [Path(launch.directory), watched.parent])
 
 
 class Cover:
-    """The layer in which this process runs launch commands: no file that they change is real."""
+    """The layer in which this process runs launch commands: no file that they change is real.
 
-    def __init__(self, settings: Config) -> None:
+    ``workers`` are started before, since each has a layer of its own.
+    """
+
+    def __init__(self, settings: Config, workers: Workers | None = None) -> None:
         self.findings, self._runs = settings.findings.absolute(), settings.runs
+        self._workers = workers
 
     def checked(self, watched: Path) -> Path:
         """Return the real path of a directory to watch, or of the first directory on the way to it that is missing.
@@ -186,6 +194,8 @@ class Cover:
             findings.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"cannot write findings to {findings}: {error.strerror}; set RACECHECK_FINDINGS") from None
+        if self._workers is not None:
+            self._workers.start()
         slot = Slot(self._runs)
         with _closing_on_error(slot):
             slot.cover(watched, used)
@@ -200,8 +210,7 @@ class LastingCover(Cover):
     """
 
     def __init__(self, settings: Config, workers: Workers | None = None) -> None:
-        super().__init__(settings)
-        self._workers = workers
+        super().__init__(settings, workers)
         libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
         self._session: Session | None = None
 
@@ -222,7 +231,7 @@ class LastingCover(Cover):
 
 def cover_of(settings: Config, workers: Workers | None, *, is_asked_twice: bool) -> AbstractContextManager[Cover]:
     """Return a cover for a command, or for two runs of it: the first looks for the directory to watch."""
-    return closing(LastingCover(settings, workers)) if is_asked_twice else nullcontext(Cover(settings))
+    return closing(LastingCover(settings, workers)) if is_asked_twice else nullcontext(Cover(settings, workers))
 
 
 class _Lent(Starting):

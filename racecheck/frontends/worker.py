@@ -33,12 +33,12 @@ def main(channel: socket.socket) -> None:
         _, sys.path[:], settings, target = frames.receive(channel)
         try:
             with launching.starting_of(resolve.load(target), settings) as starting, starting.lent() as session:
-                frames.send(channel, ("ready",))
+                channel.sendall(frames.frame(("ready",)))
                 while True:
                     _, ticket, task = frames.receive(channel)
-                    frames.send(channel, ("done", ticket, _carried_out(session, task)))
+                    channel.sendall(frames.frame(("done", ticket, _carried_out(session, task))))
         except (Exception, Diverged) as error:  # noqa: BLE001  (whatever it is)
-            frames.send(channel, ("failed", f"{type(error).__name__}: {error}"))
+            channel.sendall(frames.frame(("failed", f"{type(error).__name__}: {error}")))
 
 
 def _carried_out(session: Session, pickled: bytes) -> object:

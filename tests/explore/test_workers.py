@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +174,30 @@ def test_what_a_worker_cannot_do_is_done_here(session: Session, workers: Workers
     assert len(workers) == 0
 
 
+@dataclass(frozen=True)
+class Echo:
+    """A task whose result is as large as itself."""
+
+    data: bytes
+
+    def run(self, session: Session, tell: object = None) -> bytes:
+        del session, tell
+        return self.data
+
+
+def test_large_tasks_and_large_results_do_not_wait_for_each_other(
+    session: Session, workers: Workers, file: Path
+) -> None:
+    made = Runs(lambda: nullcontext(session), resolve.load(f"{file}::sound").reference, workers)
+    made.begin()
+    assert eventually(lambda: workers.answers(0.0) == [] and len([*workers.free()]) == 2)
+    for number in range(8):
+        made.submit(number, Echo(bytes([number]) * (8 << 20)))
+    made.feed()
+    assert [made.result(number)[:1] for number in range(8)] == [bytes([number]) for number in range(8)]
+    assert made.elsewhere
+
+
 def test_workers_that_cannot_start_are_left_out(session: Session, workers: Workers, tmp_path: Path) -> None:
     file = tmp_path / "gone.py"
     file.write_text(SCENARIOS)
@@ -198,6 +222,7 @@ def test_a_wait_for_a_worker_ends_with_the_time_of_the_search(session: Session, 
     made.submit(5, OneRun(RunRequest.of(scenario, scenario.world, Replay(()), seed="0")))
     made._waiting.clear()
     made._given[0] = 5
+    workers.start()
     workers._all[0].is_open = True
     workers._all[0].tickets.append(0)
     with session.limited(0.0), pytest.raises(OutOfTime):
@@ -206,8 +231,10 @@ def test_a_wait_for_a_worker_ends_with_the_time_of_the_search(session: Session, 
 
 def test_no_worker_outlives_the_process_that_has_started_it(file: Path) -> None:
     with Workers(2) as workers:
-        pids = workers.pids
+        assert not workers.pids
         workers.open(config.read(), resolve.load(f"{file}::sound").reference)
+        pids = workers.pids
+    assert len(pids) == 2
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)

@@ -15,7 +15,7 @@ from racecheck.processes.doctor.examination import Starting
 from tests.support.reports import report
 
 
-def explore(_session: object, asked: Search, _tell: object, announce: Callable[[Report], None]) -> Report:
+def explore(_session: object, asked: Search, _tell: object, announce: Callable[[Report], None], _: object) -> Report:
     if asked.scenario.name != "bad":
         return report(verdict=Verdict.PASS, violations=[])
     announce(report())

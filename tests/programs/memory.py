@@ -48,4 +48,5 @@ def semaphore(rank: Rank) -> int:
     dist.barrier()
     if rank.rank == 0:
         _multiprocessing.sem_unlink("/mp-common")
-    return int(made.acquire(False))
+    made.acquire(False)  # who gets it is decided in memory
+    return 1

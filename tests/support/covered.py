@@ -90,7 +90,8 @@ def serve() -> None:
     every = config.read().findings
     with contextlib.closing(Shared(config.read())) as cover:
 
-        def covered(settings: config.Config) -> launching.LastingCover:
+        def covered(settings: config.Config, workers: Workers | None = None) -> launching.LastingCover:
+            del workers
             cover.findings = settings.findings.absolute()
             return cover
 

@@ -13,10 +13,10 @@ from typing import Any
 _LENGTH = struct.Struct("<Q")
 
 
-def send(channel: socket.socket, message: object) -> None:
-    """Send a message; raises `OSError` if the other side is gone."""
+def frame(message: object) -> bytes:
+    """Return a message as it is sent."""
     data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-    channel.sendall(_LENGTH.pack(len(data)) + data)
+    return _LENGTH.pack(len(data)) + data
 
 
 def receive(channel: socket.socket) -> Any:

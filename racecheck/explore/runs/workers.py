@@ -1,9 +1,9 @@
 """Processes that make runs while this one makes others.
 
 A worker is a process and no thread: umask, limits, the working directory and the mount namespace that covers the
-machine's files belong to a process.  It has a guardian, a slot and a zygote of its own.  It starts as a Python that
-imports nothing and waits, so it costs little until it is needed; and it starts before this process covers its files,
-because the worker covers its own.
+machine's files belong to a process.  It has a guardian, a slot and a zygote of its own.  It starts when it is needed,
+or, because it covers the machine's files itself, before this process does: then it is a Python that imports nothing and
+waits, which costs little.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +31,8 @@ _MAIN = (
 )
 _LEAVES = 10.0
 """Seconds that a worker has to end its session, before it is killed: then its guardian does that."""
+_MOST = 63
+"""The most workers: no more runs than that are known before their turn."""
 _LONGEST = 3600.0
 """The longest single wait, in seconds."""
 _AHEAD = 2
@@ -47,6 +48,8 @@ class Worker:
     is_open: bool = False
     """It was told what to run."""
     is_ready: bool = False
+    unsent: bytes = b""
+    """It may be about to send a large result itself, so it is no use to wait until it reads."""
     tickets: list[int] = field(default_factory=list)
 
     @property
@@ -67,18 +70,23 @@ class Workers:
     """``count`` workers; ``lost`` says why some are no longer used."""
 
     def __init__(self, count: int) -> None:
+        self._due = min(count, _MOST)
         self._all: list[Worker] = []
         self.lost: list[str] = []
+        self._tickets = itertools.count()
+
+    def __len__(self) -> int:
+        return self._due + len(self._all)
+
+    def start(self) -> None:
+        """Start the processes, before this one covers its files."""
+        count, self._due = self._due, 0
         for _ in range(count):
             try:
                 self._all.append(_started())
             except OSError as error:  # this process goes on with those that there are
                 self.lost.append(str(error))
                 break
-        self._tickets = itertools.count()
-
-    def __len__(self) -> int:
-        return len(self._all)
 
     @property
     def pids(self) -> list[int]:
@@ -87,6 +95,7 @@ class Workers:
 
     def open(self, settings: Config, target: str) -> None:
         """Have all workers start sessions for a target, if they have not; returns at once."""
+        self.start()
         for each in [each for each in self._all if not each.is_open]:
             each.is_open = True
             self._send(each, ("open", sys.path, settings, target))
@@ -108,10 +117,13 @@ class Workers:
         until = time.monotonic() + seconds
         while True:
             channels = {each.channel: each for each in self._all if each.is_open}
+            unsent = [each.channel for each in self._all if each.unsent]
             left = 0.0 if found or not any(each.tickets for each in self._all) else until - time.monotonic()
-            ready, _, _ = select.select([*channels], [], [], min(max(0.0, left), _LONGEST))
-            if not ready and left <= _LONGEST:
+            ready, able, _ = select.select([*channels], unsent, [], min(max(0.0, left), _LONGEST))
+            if not ready and not able and left <= _LONGEST:
                 return found
+            for each in able:
+                _flush(channels[each])
             for each in ready:
                 found += self._answer(channels[each])
 
@@ -133,12 +145,12 @@ class Workers:
         return []
 
     def _send(self, worker: Worker, message: Sequence[object]) -> None:
-        with suppress(OSError):  # its next answer says that it is gone
-            frames.send(worker.channel, message)
+        worker.unsent += frames.frame(message)
+        _flush(worker)
 
     def close(self) -> None:
         """End the workers and all that they have started."""
-        workers, self._all = self._all, []
+        workers, self._all, self._due = self._all, [], 0
         _end(workers)
 
     def __enter__(self) -> Workers:  # noqa: PYI034  (Self is not there in Python 3.10)
@@ -146,6 +158,17 @@ class Workers:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _flush(worker: Worker) -> None:
+    """Send what a worker takes without a wait."""
+    try:
+        while worker.unsent:
+            worker.unsent = worker.unsent[worker.channel.send(worker.unsent, socket.MSG_DONTWAIT) :]
+    except BlockingIOError:
+        return
+    except OSError:  # its next answer says that it is gone
+        worker.unsent = b""
 
 
 def _started() -> Worker:

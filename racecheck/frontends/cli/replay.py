@@ -72,8 +72,8 @@ def replay(finding: Path | None, times: int, constraints: bool, jobs: int, trust
 
     counter = Counter("time", "reproduced", times)
     try:
-        with Workers(min(jobs, times) - 1) as workers:  # before this process covers its files
-            starting = launching.starting_of(scenario, settings, found.slot)
+        with Workers(min(jobs, times) - 1) as workers:
+            starting = launching.starting_of(scenario, settings, found.slot, workers)
             with starting:
                 done = with_session(starting, partial(work, workers), counter)
     except CannotRun as error:

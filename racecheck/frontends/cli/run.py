@@ -246,7 +246,7 @@ def run(
     settings = config.read()
     scenario: Scenario
     with ExitStack() as stack:
-        workers = stack.enter_context(Workers(jobs - 1))  # before this process covers its files
+        workers = stack.enter_context(Workers(jobs - 1))
         asks: dict[str, Invariant] = {}
         if watch is not None or capture.is_launcher(target[0]):
             asks = {os.path.abspath(each): load_invariant(each) for each in own}
@@ -256,7 +256,7 @@ def run(
             scenario, starting = launching.prepare(target, watch, from_, again, cover, [*asks])
         else:
             scenario, starting = launching.started(
-                load_target(program.only_target(target, from_, resume_with, own)), settings, faults_
+                load_target(program.only_target(target, from_, resume_with, own)), settings, faults_, workers
             )
         stack.enter_context(starting)
         if compares:
