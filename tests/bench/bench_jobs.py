@@ -25,7 +25,7 @@ CASES = {
     "search": ("run", f"{SCENARIOS}/test_dcp_save.py::plain", "--strategy", "random", "--schedules", "200"),
     "auto": ("run", f"{SCENARIOS}/test_dcp_save.py::plain", "--schedules", "200"),
     "sweep": ("run", f"{SCENARIOS}/test_dcp_save.py::plain", "--fault", "EIO on any nth=each", "--schedules", "200"),
-    "replay": ("replay", "{finding}", "--times", "100"),
+    "replay": ("replay", "{finding}", "--times", "100", "--trust"),
     "gate": ("gate", "dcp", "--fresh"),
 }
 
@@ -58,7 +58,7 @@ def compare(directory: Path, name: str, jobs: list[int], times: int) -> bool:
     words = CASES[name]
     if name == "replay":
         _, found = racecheck(directory, "run", f"{SCENARIOS}/test_dcp_resave.py::mixed", "--explain", "0")
-        words = tuple(each.format(finding=found["finding"]) for each in words)
+        words = tuple(each.format(finding=found["violations"][0]["finding"]) for each in words)
     seconds: dict[int, list[float]] = {each: [] for each in jobs}
     results = []
     for _ in range(times):
