@@ -49,7 +49,7 @@ class Replayed:
     judgement: Judgement = field(default_factory=lambda: Judgement(Verdict.UNKNOWN))
     doubts: tuple[str, ...] = ()
     elsewhere: str = ""
-    """How a run in another directory differs from those that count, which are in this one; "" if none does."""
+    """How a run in a worker's directory differs from the counted runs, which are in this one; "" if none does."""
 
     @property
     def verdict(self) -> Verdict:

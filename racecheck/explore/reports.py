@@ -114,5 +114,5 @@ def first_failing(endings: Sequence[Ending], until: str) -> Ending | None:
 
 
 def is_of_crash(report: Report) -> bool:
-    """Return whether the failing run is one that a crash has ended."""
+    """Return whether a crash ends the failing run."""
     return report.outcome is not None and report.outcome.crash is not None

@@ -26,7 +26,7 @@ _PR_SET_PDEATHSIG = 1
 def main(channel: socket.socket) -> None:
     """Carry out the tasks that come, until the channel is closed.
 
-    What goes wrong ends this process, with the reason as its last answer: the other one goes on without it.
+    An error ends this process, and is its last answer: the other process continues without it.
     """
     with suppress(KeyboardInterrupt, EOFError, OSError), as_interrupt(signal.SIGTERM):
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

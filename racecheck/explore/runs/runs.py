@@ -72,8 +72,8 @@ class Runs:
     def result(self, number: int, tell: Progress | None = None) -> Any:
         """Return the result of a task, and carry out tasks until it is there; raises what the task raises here.
 
-        What a worker cannot do is done here.  ``tell`` hears of the progress of tasks that are done here.  Raises
-        `OutOfTime` as a run does.
+        If a worker fails at a task, it is carried out here again.  ``tell`` hears of the progress of tasks that are
+        carried out here.  Raises `OutOfTime` as a run does.
         """
         while number not in self._done:
             self.feed()
@@ -126,7 +126,7 @@ class Runs:
                 self.elsewhere.add(number)
 
     def stay_here(self) -> None:
-        """Carry out here what is left, and what a worker has done if that result was not taken."""
+        """Carry out all other tasks here, also those that a worker has done, if their results were not taken."""
         self._workers = None
         again = {*self._given.values(), *(self.elsewhere & self._done.keys())}
         self._done = {number: value for number, value in self._done.items() if number not in again}

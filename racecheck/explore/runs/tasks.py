@@ -1,4 +1,4 @@
-"""What a worker can do: a task is sent to it, and its result comes back."""
+"""Tasks: work that can be sent to a worker, and whose result comes back."""
 
 from __future__ import annotations
 

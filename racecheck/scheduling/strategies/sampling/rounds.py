@@ -1,4 +1,4 @@
-"""What samplers learn from runs counts with a delay, so that runs can be drawn before those before them have ended.
+"""Rounds: samplers learn from runs with a delay, so that a run can be drawn before the ones before it have ended.
 
 The first run counts at once.  After it come rounds: what the runs of a round show counts from the end of the round
 after it.  So the runs of two rounds follow from nothing but what is known when the first of them begins, and several
