@@ -104,7 +104,7 @@ def sized(coverage: Coverage, outcome: Outcome | None) -> Coverage:
 
 
 def first_failing(endings: Sequence[Ending], until: str) -> Ending | None:
-    """Return the first failing run: of those that break the invariant that ended the search, if any does, it first."""
+    """Return the first failing run, one that violates the invariant ``until`` if there is one; it names that first."""
     failing = [each for each in endings if each.violations]
     for each in failing:
         wanted = [found for found in each.violations if found.violation.invariant == until]

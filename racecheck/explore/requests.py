@@ -1,4 +1,4 @@
-"""All that one run follows from, and all that a search does."""
+"""Requests: a run to make, and a search to make."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RunRequest:
     stacks: bool = True
     """Ops carry the Python stack that made them."""
     contents: bool = False
-    """The outcome says what is in checkpoint files."""
+    """The outcome has the contents of checkpoint files."""
     names: tuple[str, ...] = ()
     """Patterns of names that differ from run to run."""
     keep: bool = False

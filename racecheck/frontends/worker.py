@@ -37,7 +37,7 @@ def main(channel: socket.socket) -> None:
                 while True:
                     _, ticket, task = frames.receive(channel)
                     channel.sendall(frames.frame(("done", ticket, _carried_out(session, task))))
-        except (Exception, Diverged) as error:  # noqa: BLE001  (whatever it is)
+        except (Exception, Diverged) as error:  # noqa: BLE001  (the other process does the task itself)
             channel.sendall(frames.frame(("failed", f"{type(error).__name__}: {error}")))
 
 

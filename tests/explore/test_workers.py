@@ -20,7 +20,7 @@ from racecheck.explore.requests import RunRequest, Search
 from racecheck.explore.runs import runs
 from racecheck.explore.runs.runs import Runs
 from racecheck.explore.runs.tasks import OneRun
-from racecheck.explore.runs.workers import Workers
+from racecheck.explore.runs.workers import Worker, Workers
 from racecheck.explore.search import explore
 from racecheck.model import config
 from racecheck.model.compare import first_difference
@@ -77,7 +77,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[Session]:
-    """As fresh as those of the workers: what ranks of other tests have imported changes the calls of a run."""
+    """As fresh as those of the workers: no other test has used its zygote."""
     with examination.start(config.read().runs) as found:
         yield found
 
@@ -114,7 +114,7 @@ SEARCHES: dict[str, tuple[str, dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("name", SEARCHES)
 def test_a_search_has_the_same_result_with_workers(
-    session: Session, workers: Workers, file: Path, tmp_path: Path, name: str
+    session: Session, workers: Workers, file: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target, given, fault = SEARCHES[name]
     scenario = resolve.load(f"{file}::{target}")
@@ -123,9 +123,14 @@ def test_a_search_has_the_same_result_with_workers(
     alone = explore(session, replace(search, findings=tmp_path / "alone"))
     workers.open(config.read(), scenario.reference)
     assert eventually(lambda: workers.answers(0.0) == [] and len([*workers.free()]) == 2)
-    made: list[int] = []
+    made: list[bytes] = []
     give = workers.give
-    workers.give = lambda worker, task: (made.append(1), give(worker, task))[1]  # type: ignore[method-assign]
+
+    def counted(worker: Worker, task: bytes) -> int:
+        made.append(task)
+        return give(worker, task)
+
+    monkeypatch.setattr(workers, "give", counted)
     helped = explore(session, replace(search, findings=tmp_path / "helped"), workers=workers)
     assert made, "the workers have made some of the runs"
     assert not workers.lost

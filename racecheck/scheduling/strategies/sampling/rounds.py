@@ -8,6 +8,7 @@ processes can make them (`Strategy.ahead`); with one process they are the same.
 from __future__ import annotations
 
 import copy
+from abc import abstractmethod
 from collections.abc import Iterable
 from random import Random
 from typing import Generic, TypeVar
@@ -58,9 +59,9 @@ class Learner(Strategy, Generic[T]):
     def __init__(self) -> None:
         self.rounds: Rounds[T] = Rounds()
 
+    @abstractmethod
     def learn(self, lessons: Iterable[T]) -> None:
         """Let lessons count."""
-        raise NotImplementedError
 
     def ahead(self, runs: int, rng: Random) -> Strategy | None:
         ends = self.rounds.until(runs)
