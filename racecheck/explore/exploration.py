@@ -90,6 +90,8 @@ class Exploration:
             raise UsageError("crash faults need controlled mode: drop --mode free or the fault")
         self.interrupted = False
         self.rehearsal: Outcome | None = None
+        self.first_took = 0.0
+        """Seconds until the first run was done: those before it are no measure for those after it."""
         self.is_late = False
         self.struck: list[Struck] = []
         self.observed: tuple[int, ...] = ()
@@ -196,12 +198,18 @@ class Exploration:
             self._tell(progress)
 
     def _tell(self, progress: Progress | None) -> None:
+        if self.done == 1:
+            self.first_took = self.seconds
         if progress is not None:
             outcomes = f"{len(self.endings)} outcome{'s' * (len(self.endings) != 1)}"
             progress(self.done, len(self.seen), self.seconds, ", ".join(filter(None, (self._left(), outcomes))))
 
     def _left(self) -> str:
         """Return the rest that the strategy has to try, in a few words; if there is none, its claim."""
+        due = self.strategy.due if isinstance(self.strategy, Sweep) else 0
+        if due:
+            each = (self.seconds - self.first_took) / (self.done - 1) if self.done > 1 else 0.0
+            return f"{due} more single fault{'s' * (due > 1)} to try{f', about {due * each:.0f} s' if each else ''}"
         claim = self.strategy.claim()
         return f"{claim.kind}: {claim.left}" if claim.kind and claim.left else str(claim)
 

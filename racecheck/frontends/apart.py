@@ -26,7 +26,8 @@ from racecheck.model import config
 from racecheck.model.errors import CannotRun, InternalError, UsageError
 from racecheck.model.nouns import Invariant
 from racecheck.scheduling import strategies
-from racecheck.targets.launched import Launched
+from racecheck.targets.launched import Launched, places_of
+from racecheck.targets.resolve import invariant as load_invariant
 from racecheck.targets.scenarios import make_world
 
 _MAIN = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from racecheck.frontends.apart import main; main()"
@@ -37,7 +38,10 @@ _ERRORS = {"UsageError": UsageError, "CannotRun": CannotRun}
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A search of a launch command: its world's ``changes``, and what else `Search` takes."""
+    """A search of a launch command: its world's ``changes``, and what else `Search` takes.
+
+    ``invariants`` are racecheck's, and ``asks`` the places of the user's own.
+    """
 
     command: Sequence[str]
     watch: Path
@@ -45,6 +49,7 @@ class Asked:
     resume_with: str | None
     changes: dict[str, Any]
     invariants: Sequence[Invariant]
+    asks: Sequence[str]
     search: dict[str, Any]
 
 
@@ -52,7 +57,9 @@ def ask(scenario: Launched, changes: dict[str, Any], invariants: Sequence[Invari
     """Return the search of a launch command; ``search`` is what `Search` takes beside the scenario and its world."""
     again = scenario.resumed_by(changes.get("faults"))
     every = {**scenario.changes, **changes}
-    return Asked(scenario.command, scenario.watch, scenario.start, again, every, tuple(invariants), search)
+    own = places_of(invariants)
+    known = tuple(each for each in invariants if each not in own.values())
+    return Asked(scenario.command, scenario.watch, scenario.start, again, every, known, [*own], search)
 
 
 class Apart:
@@ -189,11 +196,12 @@ def _answer(asked: Asked, cover: LastingCover, answer: Callable[[str, Any], None
 
 
 def _explore(asked: Asked, cover: LastingCover, announce: Callable[[Report], None]) -> Report:
-    program, starting = launching.prepare(asked.command, asked.watch, asked.start, asked.resume_with, cover)
+    invariants = (*asked.invariants, *map(load_invariant, asked.asks))
+    program, starting = launching.prepare(asked.command, asked.watch, asked.start, asked.resume_with, cover, asked.asks)
     with starting:
         world = make_world(program.world, **asked.changes)
         launching.check(program, world, free=False)
-        search = Search(program, world, asked.invariants, findings=cover.findings, **asked.search)
+        search = Search(program, world, invariants, findings=cover.findings, **asked.search)
         strategies.make(search.strategy, world, None)
         with starting.lent() as session:
             return explore(session, search, announce=announce)

@@ -27,7 +27,7 @@ from racecheck.processes.doctor.examination import Starting
 from racecheck.processes.launchers import capture
 from racecheck.processes.session import Session, Slot
 from racecheck.targets import programs
-from racecheck.targets.launched import Launched
+from racecheck.targets.launched import Launched, places_of
 from racecheck.targets.programs import ABSENT, Program
 from racecheck.targets.scenarios import Scenario, make_world
 
@@ -99,7 +99,12 @@ def started(
     if not isinstance(scenario, Launched):
         return scenario, starting_of(scenario, settings, workers=workers)
     found, starting = prepare(
-        scenario.command, scenario.watch, scenario.start, scenario.resumed_by(faults), Cover(settings, workers)
+        scenario.command,
+        scenario.watch,
+        scenario.start,
+        scenario.resumed_by(faults),
+        Cover(settings, workers),
+        [*places_of(scenario.invariants)],
     )
     program = copy(found)
     with _closing_on_error(starting):

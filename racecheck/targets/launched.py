@@ -67,7 +67,8 @@ def launch(
 
     ``watch`` is the directory that it writes to, ``start`` what that holds when a run begins (default: what it holds
     now), ``resume_with`` the command of the recovery (default, if there are ``faults``: the same one).  ``invariants``
-    are some of racecheck's own; those that judge observed saves and loads are added where they can.  ``report``,
+    are racecheck's, or functions of an `Outcome` that a file defines at its top; those that judge observed saves and
+    loads are added where they can.  ``report``,
     ``expected``, ``breaks`` and the fields of the world are as in `scenario`; how many ranks there are, the command
     says.  Paths are relative to the working directory, in pytest to its root.  Raises `UsageError`.
     """
@@ -77,14 +78,32 @@ def launch(
     for name in ("ranks", "sizes", "backend"):
         if name in world:
             raise UsageError(f"launch: {name} is decided by the command; leave it out")
-    if not all(any(each is own for own in vars(ours).values()) for each in invariants):
-        raise UsageError("launch: a program is judged by racecheck's own invariants: racecheck guide invariants")
+    places_of(invariants)
     caller = sys._getframe(1)  # noqa: SLF001  (the module that will hold it)
     place = str(caller.f_globals.get("__name__", "")), Path(caller.f_code.co_filename).resolve()
     return Launched(
         words, Path(watch), Path(start) if start is not None else None, resume_with, world, place,
         invariants=invariants, report=report, expected=expected, breaks=breaks,
     )  # fmt: skip
+
+
+def places_of(invariants: Sequence[Invariant]) -> dict[str, Invariant]:
+    """Return the user's own invariants by their places, FILE::NAME, from which another process imports them.
+
+    Raises `UsageError` if one cannot be imported so.
+    """
+    return {_place_of(each): each for each in invariants if not any(each is known for known in vars(ours).values())}
+
+
+def _place_of(invariant: Invariant) -> str:
+    name = getattr(invariant, "__name__", "")
+    code = getattr(invariant, "__code__", None)
+    if code is None or getattr(invariant, "__globals__", {}).get(name) is not invariant:
+        raise UsageError(
+            f"launch: {name or repr(invariant)} is no invariant of racecheck's, nor a function at the top of a file: "
+            "define it there, so that a replay finds it"
+        )
+    return f"{Path(code.co_filename).resolve()}::{name}"
 
 
 def _run(rank: Rank) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
@@ -393,6 +394,19 @@ def test_a_sweep_tries_every_single_one(session: Session) -> None:
     assert [*map(str, short.tried)] == ["2 of 3 faults"]
     nothing = search(session, "renamed", "EIO on symlink nth=each", schedules=3)
     assert nothing.claim.remarks[0].startswith("the default schedule has no possible fault or stale read")
+
+
+def test_a_sweep_says_how_many_faults_are_left_and_how_long_they_take(session: Session) -> None:
+    notes: list[str] = []
+    renamed = target("faulty", "renamed")
+    world = make_world(renamed.world, faults=["EIO on open|write|rename nth=each"])
+    asked = Search(renamed, world, renamed.invariants, schedules=6)
+    explore(session, asked, lambda done, distinct, seconds, note: notes.append(note))
+    assert notes[0].startswith("3 more single faults to try, 1 outcome")
+    assert [re.sub(r"\d+ s", "N s", each).rpartition(", ")[0] for each in notes[1:3]] == [
+        "2 more single faults to try, about N s", "1 more single fault to try, about N s",
+    ]  # fmt: skip
+    assert not any("to try" in each for each in notes[3:])
 
 
 def test_a_sweep_that_has_not_met_a_place_again_has_not_tried_every_single_one() -> None:

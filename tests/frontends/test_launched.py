@@ -34,6 +34,15 @@ lost = package.launch(
 )
 missing = package.launch("torchrun missing.py", watch="out")
 
+def names_no_step(outcome):
+    for path in outcome.disk:
+        if path.endswith("model.pt"):
+            yield package.Violation("names-no-step", f"{path} is there")
+
+own = package.launch(
+    "torchrun --nproc-per-node=2 resumable.py", watch="out", invariants=[package.no_file_errors, names_no_step]
+)
+
 def test_race(racecheck):
     assert racecheck.finds(race).violations[0].finding.is_file()
 
@@ -47,6 +56,9 @@ def test_lost(racecheck):
 
 def test_missing(racecheck):
     racecheck.check(missing)
+
+def test_own(racecheck):
+    racecheck.finds(own, "names-no-step")
 
 def test_schedule(racecheck):
     racecheck.check(saves, schedule=package.Switches())
@@ -78,7 +90,7 @@ def inner(directory: Path, *words: str) -> subprocess.Popen[str]:
 def test_tests_of_launch_commands(tested: Path) -> None:
     before = snapshot(tested)
     text, _ = inner(tested, "../test_programs.py", "--racecheck-explain", "0").communicate()
-    for name in ("race", "saves", "lost"):
+    for name in ("race", "saves", "lost", "own"):
         assert f"PASSED ../test_programs.py::test_{name}" in text, text
     assert "FAILED ../test_programs.py::test_missing - Failed: racecheck: no such file: missing.py" in text
     assert "test_schedule - Failed: racecheck: a launch command runs in a process of its own" in text
@@ -95,10 +107,15 @@ def test_tests_of_launch_commands(tested: Path) -> None:
 def test_the_command_line_lists_and_runs_them(tested: Path, racecheck: Racecheck) -> None:
     status, text = racecheck("list", "--json", "test_programs.py")
     assert [each["target"].rpartition("::")[2] for each in json.loads(text)["scenarios"]] == [
-        "race", "saves", "lost", "missing",
+        "race", "saves", "lost", "missing", "own",
     ]  # fmt: skip
     status, text = racecheck("run", "test_programs.py::saves", "--schedules", 3, "--json")
     assert (status, json.loads(text)["schedules"], len(json.loads(text)["world"]["faults"])) == (0, 3, 1)
+    status, text = racecheck("run", "test_programs.py::own", "--json", "--explain", 0)
+    found = json.loads(text)["violations"][0]
+    assert (status, found["invariant"]) == (1, "names-no-step")
+    status, text = racecheck("replay", found["finding"], "--trust")
+    assert (status, "reproduced 20 of 20" in text) == (1, True)
     status, text = racecheck("run", "test_programs.py::race", "--fault", "kill-job on any", "--schedules", 1, "--full")
     assert "one order of the recovery's ops" in text, "a fault brings the same command as the recovery"
 
@@ -114,7 +131,10 @@ def test_ctrl_c_ends_it_and_leaves_no_process(tested: Path) -> None:
     assert "KeyboardInterrupt" in text
     assert running.returncode == 2
     assert ours
-    assert not [each for each in ours if Path(f"/proc/{each}").exists()]
+    end = time.monotonic() + 20  # one that Ctrl-C met while it was started sees that nobody is there when it reads
+    while left := [each for each in ours if Path(f"/proc/{each}").exists()]:
+        assert time.monotonic() < end, left
+        time.sleep(0.1)
 
 
 def _started_by(pid: int) -> list[int]:
@@ -128,7 +148,8 @@ def _started_by(pid: int) -> list[int]:
         ({"command": ""}, "name a launch command"),
         ({"ranks": 2}, "ranks is decided by the command"),
         ({"sizes": {"steps": 2}}, "sizes is decided by the command"),
-        ({"invariants": [print]}, "a program is judged by racecheck's own invariants"),
+        ({"invariants": [print]}, "print is no invariant of racecheck's, nor a function at the top of a file"),
+        ({"invariants": [lambda outcome: []]}, "<lambda> is no invariant"),
     ],
 )
 def test_wrong_usage_is_reported_where_it_is_written(arguments: dict[str, Any], message: str) -> None:

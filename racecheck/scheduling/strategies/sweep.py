@@ -101,6 +101,11 @@ class Sweep(Strategy):
                 self.tries = place, self._points[place].options[option]
 
     @property
+    def due(self) -> int:
+        """How many single failures are still to be tried."""
+        return len(self._order)
+
+    @property
     def tried(self) -> tuple[Tried, ...]:
         """How far the first runs got."""
         return tuple(Tried(_NOUNS.get(kind, kind), self._done[kind], due) for kind, due in self._due.items())
