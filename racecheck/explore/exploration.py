@@ -125,6 +125,8 @@ class Exploration:
     def _look_at_saves(self, outcome: Outcome) -> None:
         """Judge what a program was observed to save and load as well, as far as an undisturbed run does so."""
         fitting, conditions = observed_saves.fitting(outcome, self.search.world.faults)
+        if isinstance(self.search.scenario, Program) and self.search.scenario.launch.kept:
+            conditions += (first_run.KEPT,)
         known = [*self.search.invariants]
         self.search = replace(self.search, invariants=(*known, *(each for each in fitting if each not in known)))
         if not self.search.world.faults and observed_saves.has_shards(outcome):

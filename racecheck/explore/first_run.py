@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
 from racecheck.explore.runner import undisturbed
@@ -18,19 +18,26 @@ from racecheck.scheduling.predict import candidates
 from racecheck.scheduling.relation import Relation
 from racecheck.targets.programs import Launch, Program
 
+KEPT = "what was in the working directory, and the first run did not write, is not controlled"
 _CHECKPOINTS = frozenset(
     {".bin", ".ckpt", ".distcp", ".metadata", ".npy", ".npz", ".pkl", ".pt", ".pth", ".safetensors"}
 )
-_NOT_THE_PROGRAMS = frozenset({".cache", ".git", ".racecheck", "__pycache__"})
+_SMALL = 16 << 20
+"""The most bytes of a file that is taken for a checkpoint by its name; larger ones may be data."""
+NOT_THE_PROGRAMS = frozenset({".cache", ".git", ".racecheck", "__pycache__"})
 
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """A directory that a program wrote to: how many ``files``, and how many of these look like ``checkpoints``."""
+    """A directory that a program wrote to: how many ``files``, and how many of these look like ``checkpoints``.
+
+    ``kept`` are its entries that are not to be watched: the working directory has the program's own code.
+    """
 
     path: Path
     files: int
     checkpoints: int
+    kept: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         files = f"{self.files} file{'s' * (self.files != 1)}"
@@ -61,13 +68,22 @@ def check(launch: Launch, outcome: Outcome, written: Sequence[Path], *, has_faul
     )
 
 
-def directory_of(session: Session, program: Program) -> Directory:
-    """Run a program once, and return the directory that its checkpoints seem to go to.
+def directory_of(session: Session, program: Program, *, here: bool) -> Directory:
+    """Run a program once, and return the directory that its checkpoints seem to go to; ``here``: the working directory.
 
-    Raises `UsageError` if there is none, with the reason if the program fails.
+    What was in the working directory before, and the program neither writes nor calls like a checkpoint, is not to be
+    watched.  Raises `UsageError` if there is no directory, with the reason if the program fails.
     """
+    working = Path(program.launch.directory)
+    before = os.listdir(working)
     outcome, _ = undisturbed(session, program, program.world, seed="0")
-    directory = likely(program.launch, session.slot.written_outside())
+    written = session.slot.written_outside()
+    directory = likely(program.launch, written)
+    if directory is not None and (here or directory.path == working):
+        own = {each.relative_to(working).parts[0] for each in written if working in each.parents}
+        kept = {each for each in before if not (each in own or _is_small_checkpoint(working / each))}
+        kept |= {"__pycache__", *NOT_THE_PROGRAMS.intersection(before)}
+        return replace(directory, path=working, kept=tuple(sorted(kept)))
     if directory is not None:
         return directory
     if _failures(outcome):
@@ -84,7 +100,7 @@ def likely(launch: Launch, written: Iterable[Path]) -> Directory | None:
     found: dict[Path, list[Path]] = {}
     for each in written:
         base = _base(launch, each)
-        if base is not None and _NOT_THE_PROGRAMS.isdisjoint(each.relative_to(base.parent).parts):
+        if base is not None and NOT_THE_PROGRAMS.isdisjoint(each.relative_to(base.parent).parts):
             found.setdefault(base, []).append(each)
     here = Path(launch.directory)
     counted = [Directory(path, len(files), sum(map(_is_checkpoint, files))) for path, files in found.items()]
@@ -105,6 +121,11 @@ def _base(launch: Launch, file: Path) -> Path | None:
 
 def _is_checkpoint(file: PurePath) -> bool:
     return file.suffix in _CHECKPOINTS or file.name in _CHECKPOINTS
+
+
+def _is_small_checkpoint(path: Path) -> bool:
+    """Return whether a file may be a checkpoint that a run has not written: what it then does with it is watched."""
+    return _is_checkpoint(path) and path.is_file() and path.stat().st_size <= _SMALL
 
 
 def _fails_in_every_order(outcome: Outcome) -> bool:

@@ -14,9 +14,12 @@ from pathlib import Path
 
 import click
 
+from racecheck import storage
 from racecheck.explore import first_run
+from racecheck.explore.first_run import NOT_THE_PROGRAMS, Directory
 from racecheck.explore.runs.workers import Workers
 from racecheck.frontends.working import display
+from racecheck.invariants.disk import listed
 from racecheck.kernel import libc
 from racecheck.kernel.layer import mounts
 from racecheck.kernel.real_files import real
@@ -41,52 +44,51 @@ def prepare(
     resume_with: str | None,
     cover: Cover,
     asks: Sequence[str] = (),
+    kept: Sequence[str] = (),
 ) -> tuple[Program, Starting]:
     """Run the launcher of a command; return its program, and a session in which nothing but racecheck's files is real.
 
     The session starts meanwhile: both import torch, which takes most of their time.
     ``resume_with`` is the command of the recovery, which the launcher of that starts, "" for the same one, None if
-    there is no recovery.  ``asks`` are the user's own invariants.  Raises `UsageError`, and `CannotRun` where this
-    machine cannot cover its files.
+    there is no recovery.  ``asks`` are the user's own invariants, ``kept`` the entries of the directory that are not
+    watched.  Raises `UsageError`, and `CannotRun` where this machine cannot cover its files.
     """
     capture.check(command)
     again = _words(resume_with) if resume_with else []
-    watched = cover.checked(watched)
+    watched = cover.checked(watched, kept)
     if start is not None and not start.is_dir():
         raise UsageError(f"--from {start}: no such directory")
-    archive = programs.pack(start or watched)
-    starting = cover.start(watched, [Path.cwd(), watched.parent])
+    archive = programs.pack(start or watched, () if start else kept)
+    starting = cover.start(watched, kept, [Path.cwd(), watched.parent])
     with _closing_on_error(starting):
         starting.begin()
         with display("starting the launcher"):
-            launch = replace(capture.launch(command, watched, archive), asks=tuple(asks))
+            launch = replace(capture.launch(command, watched, archive), asks=tuple(asks), kept=tuple(kept))
             resumed = None if resume_with is None else launch
             if again:
-                resumed = capture.launch(again, watched, ABSENT)
+                resumed = replace(capture.launch(again, watched, ABSENT), kept=tuple(kept))
         resumed = replace(resumed, start=ABSENT) if resumed is not None else None
         program = programs.load(programs.save(launch, cover.findings, resumed))
     return program, starting
 
 
-def find_watched(command: Sequence[str], cover: Cover) -> Path:
+def find_watched(command: Sequence[str], cover: Cover, *, here: bool) -> Directory:
     """Return the directory to watch: run a launch command once, and look where its checkpoints go.
 
+    ``here``: it is the working directory, and the question is what of it to watch.
     Raises `UsageError` if it writes no file in the working directory, or in a directory that an argument names.
     """
     nowhere = Path.cwd() / f".racecheck-{uuid.uuid4().hex}"
     program, starting = prepare(command, nowhere, None, None, cover)
     try:
         with starting, display("running the program once, to see where its checkpoints go"), starting.lent() as session:
-            found = first_run.directory_of(session, program)
+            found = first_run.directory_of(session, program, here=here)
     finally:
         real(program.file).unlink()
-    if found.path == Path.cwd():
-        raise UsageError(
-            f"the program writes into the working directory itself ({found.files} files), where its own code is: "
-            "let it write to a directory below, or name another one with --watch DIR"
-        )
-    click.echo(f"watching {found}; --watch DIR names another directory", err=True)
-    return found.path
+    own = [each for each in found.kept if each not in NOT_THE_PROGRAMS]
+    but = f", but for what was there before: {listed(own)}" if own else ""
+    click.echo(f"watching {found}{but}; --watch DIR names another directory", err=True)
+    return found
 
 
 def started(
@@ -138,8 +140,8 @@ def starting_of(
         return Starting(settings.runs, None if number is None else Slot(settings.runs, number))
     launch = scenario.launch
     cover = Cover(settings, workers)
-    watched = cover.checked(Path(launch.watched))
-    return cover.start(watched, [Path(launch.directory), watched.parent])
+    watched = cover.checked(Path(launch.watched), launch.kept)
+    return cover.start(watched, launch.kept, [Path(launch.directory), watched.parent])
 
 
 class Cover:
@@ -152,48 +154,49 @@ class Cover:
         self.findings, self._runs = settings.findings.absolute(), settings.runs
         self._workers = workers
 
-    def checked(self, watched: Path) -> Path:
+    def checked(self, watched: Path, kept: Sequence[str] = ()) -> Path:
         """Return the real path of a directory to watch, or of the first directory on the way to it that is missing.
 
-        Raises `UsageError` if it cannot be watched.
+        Its entries ``kept`` are not watched.  Raises `UsageError` if it cannot be watched.
         """
         real, here = Path(os.path.realpath(watched)), Path.cwd()
         if real == Path("/"):
             raise UsageError("--watch /: name the directory that the checkpoints go to")
         if real.parent == Path("/") or os.path.ismount(real):
             raise UsageError(f"--watch {watched}: name a directory below it, such as {watched}/run")
-        if here == real or here.is_relative_to(real):
+        if here.is_relative_to(real) and not kept:
             raise UsageError(
                 f"--watch {watched}: the working directory is in it; let the program write to a directory below"
             )
-        if Path(sys.prefix).is_relative_to(real):
+        if _is_in(Path(sys.prefix), real, kept):
             raise UsageError(f"--watch {watched}: Python's environment is in it; name the directory of the checkpoints")
-        self._check_beside(watched, real)
+        self._check_beside(watched, real, kept)
         return next(each for each in (real, *real.parents) if each.parent.is_dir())
 
-    def _check_beside(self, watched: Path, real: Path) -> None:
+    def _check_beside(self, watched: Path, real: Path, kept: Sequence[str]) -> None:
         """Raise `UsageError` for a watched directory with something in it that a run must not remove."""
-        if Path(os.path.realpath(self.findings)).is_relative_to(real):
+        if _is_in(Path(os.path.realpath(self.findings)), real, kept):
             raise UsageError(
                 f"--watch {watched}: racecheck's findings are kept in it, in {self.findings}; "
                 "set RACECHECK_FINDINGS to another directory"
             )
-        if Path(os.path.realpath(self._runs)).is_relative_to(real):
+        if _is_in(Path(os.path.realpath(self._runs)), real, kept):
             raise UsageError(
                 f"--watch {watched}: racecheck works in it, in {self._runs}; set RACECHECK_RUNS to another directory"
             )
-        inside = next((each.path for each in mounts() if each.path.is_relative_to(real)), None)
+        inside = next((each.path for each in mounts() if _is_in(each.path, real, kept)), None)
         if inside is not None:
             raise UsageError(f"--watch {watched}: something is mounted in it, at {inside}; unmount it")
 
-    def start(self, watched: Path, used: Sequence[Path]) -> Starting:
-        """Return a session to be that watches a directory at its own path; programs write in ``used`` directories.
+    def start(self, watched: Path, kept: Sequence[str], used: Sequence[Path]) -> Starting:
+        """Return a session to be that watches a directory at its own path, but for its entries ``kept``.
 
-        Raises `UsageError`, and `CannotRun` if this machine cannot cover its files.
+        Programs write in ``used`` directories.  Raises `UsageError`, and `CannotRun` if this machine cannot cover its
+        files.
         """
-        return Starting(self._runs, self._slot(watched, used))
+        return Starting(self._runs, self._slot(watched, kept, used))
 
-    def _slot(self, watched: Path, used: Sequence[Path]) -> Slot:
+    def _slot(self, watched: Path, kept: Sequence[str], used: Sequence[Path]) -> Slot:
         findings = self.findings
         try:
             findings.mkdir(parents=True, exist_ok=True)
@@ -203,7 +206,7 @@ class Cover:
             self._workers.start()
         slot = Slot(self._runs)
         with _closing_on_error(slot):
-            slot.cover(watched, used)
+            slot.cover(watched, kept, used)
         return slot
 
 
@@ -219,11 +222,11 @@ class LastingCover(Cover):
         libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
         self._session: Session | None = None
 
-    def start(self, watched: Path, used: Sequence[Path]) -> Starting:
+    def start(self, watched: Path, kept: Sequence[str], used: Sequence[Path]) -> Starting:
         if self._session is None:
-            self._session = super().start(watched, used).finish()
+            self._session = super().start(watched, kept, used).finish()
         else:
-            self._session.slot.cover_again(watched, used)
+            self._session.slot.cover_again(watched, kept, used)
             self._session.forget()
         return _Lent(self._session, self._workers)
 
@@ -259,8 +262,19 @@ class _Lent(Starting):
         self._lasting.slot.lift()
 
 
+def _is_in(path: Path, directory: Path, kept: Sequence[str]) -> bool:
+    """Return whether a path is in a directory, but in none of its entries ``kept``."""
+    return path.is_relative_to(directory) and [*path.relative_to(directory).parts, ""][0] not in kept
+
+
 def check(scenario: Scenario, world: World, *, free: bool) -> None:
-    """Raise `UsageError` for what a program that starts its ranks itself cannot do."""
+    """Raise `UsageError` for what a program cannot do that starts its ranks itself, or writes where its code is."""
+    model = storage.make(world)
+    if isinstance(scenario, Program) and scenario.launch.kept and (model.per_node or model.mirrored):
+        raise UsageError(
+            f"--storage {world.storage}: the working directory itself is watched, and stays on one local disk; "
+            "let the program write to a directory below it"
+        )
     if isinstance(scenario, Program) and scenario.launch.spawns:
         if free:
             raise UsageError("--mode free runs what a launcher starts: leave it out")

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -211,15 +211,19 @@ class Layer:
         except OSError:
             namespace.show_read_only(source, path)
 
-    def changed(self, within: Path) -> list[str]:
-        """Return the paths outside of the directory ``within`` that have been written, made or removed."""
+    def changed(self, within: Path, kept: Collection[str] = ()) -> list[str]:
+        """Return the paths outside of the directory ``within`` that have been written, made or removed.
+
+        Its entries with the names ``kept`` count as outside.
+        """
+        inside = _Inside(within, frozenset(kept))
         found: list[str] = []
         for number, (path, handle) in enumerate(self._below.items()):
             if path == _MEMORY:
                 found += [each.path for each in os.scandir(path) if not self._leads_to_real(Path(each.path))]
             elif path in self._covered:
                 made = [] if self._is_trusted else self._used
-                _changes(self._place / str(self._times) / str(number) / "upper", path, within, made, found)
+                _changes(self._place / str(self._times) / str(number) / "upper", path, inside, made, found)
             elif path in self._copied and _stamp(path) != _stamp(Path(f"/proc/self/fd/{handle}")):
                 found.append(str(path))
         return found
@@ -275,13 +279,24 @@ class Layer:
         self._times += 1
 
 
-def _changes(upper: Path, path: Path, within: Path, made: list[Path], found: list[str]) -> None:
+@dataclass(frozen=True, slots=True)
+class _Inside:
+    """A directory without some of its entries."""
+
+    path: Path
+    without: frozenset[str]
+
+    def has(self, path: Path) -> bool:
+        return (path == self.path and not self.without) or (path.parent == self.path and path.name not in self.without)
+
+
+def _changes(upper: Path, path: Path, within: _Inside, made: list[Path], found: list[str]) -> None:
     """Add what an overlay's upper directory has, but for the directories that lead to ``within``, or were ``made``."""
     for each in sorted(os.scandir(upper), key=lambda entry: entry.name):
         shown = path / each.name
-        if shown == within:
+        if within.has(shown):
             continue
-        if each.is_dir(follow_symlinks=False) and any(leads.is_relative_to(shown) for leads in [within, *made]):
+        if each.is_dir(follow_symlinks=False) and any(leads.is_relative_to(shown) for leads in [within.path, *made]):
             _changes(Path(each.path), shown, within, made, found)
         else:
             found.append(str(shown))

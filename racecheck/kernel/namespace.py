@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 from racecheck.kernel import capabilities, libc, syscalls
@@ -20,20 +21,32 @@ _ATTR_READ_ONLY, _ATTR_NO_DEVICES = 1, 4
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def stand_in(directory: Path, path: Path) -> bool:
+def stand_in(directory: Path, path: Path, kept: Sequence[str] = ()) -> bool:
     """Show ``directory`` at ``path`` to this process and all that it starts; returns whether that worked.
 
-    It takes root, or user namespaces that anybody may have (unshare(2), mount_namespaces(7)); and one thread.
+    The entries ``kept`` of the path are seen there as well.  It takes root, or user namespaces that anybody may have
+    (unshare(2), mount_namespaces(7)); and one thread.
     """
     try:
         enter()
-        mount(str(directory), path, BIND)
+        for name in kept:
+            _show(path / name, directory / name)
+        mount(str(directory), path, BIND | REC)
     except OSError:
         return False
     finally:
         if os.geteuid() != 0:
             capabilities.give_up()
     return True
+
+
+def _show(path: Path, at: Path) -> None:
+    """Show a file or directory at another path, too; a symbolic link leads there as well."""
+    if path.is_symlink():
+        at.symlink_to(path.readlink())
+    elif path.exists():
+        at.mkdir() if path.is_dir() else at.touch()
+        mount(str(path), at, BIND | REC)
 
 
 def enter() -> None:

@@ -6,7 +6,7 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from racecheck.model.nouns import DiskEntry
@@ -18,16 +18,21 @@ _HOUR = 3600 * 10**9
 _OURS = (f'  File "{PLACE}', '  File "<string>", line 1 in <module>', "Extension modules: ")
 
 
-def read(disks: Mapping[str, Path]) -> dict[str, DiskEntry]:
-    """Return everything below some directories: by the directory's prefix and the path relative to it, in order."""
+def read(disks: Mapping[str, Path], kept: Collection[str]) -> dict[str, DiskEntry]:
+    """Return everything below some directories: by the directory's prefix and the path relative to it, in order.
+
+    But for the entries of these directories with the names ``kept``.
+    """
     return {
-        f"{prefix}{path}": _entry(root / path) for prefix, root in disks.items() for path in sorted(_paths(root, ""))
+        f"{prefix}{path}": _entry(root / path)
+        for prefix, root in disks.items()
+        for path in sorted(_paths(root, "", kept))
     }
 
 
-def _paths(root: Path, below: str) -> Iterator[str]:
+def _paths(root: Path, below: str, kept: Collection[str] = ()) -> Iterator[str]:
     try:
-        entries = list(os.scandir(root / below))
+        entries = [each for each in os.scandir(root / below) if each.name not in kept]
     except OSError:
         return
     for entry in entries:
@@ -48,14 +53,15 @@ def _entry(path: Path) -> DiskEntry:
     return DiskEntry("file", status.st_size, digest_of(path))
 
 
-def state(roots: Iterable[Path]) -> str:
+def state(roots: Iterable[Path], kept: Collection[str]) -> str:
     """Return a hash of all below some directories that a program can tell apart: names, kinds, modes, times, contents.
 
-    A time that the kernel has set, and not virtual time, is left out: ranks do not see it.
+    A time that the kernel has set, and not virtual time, is left out: ranks do not see it.  So are the entries of these
+    directories with the names ``kept``.
     """
     found, links, now = hashlib.sha256(), dict[tuple[int, int], int](), time.time_ns()
     for root in roots:
-        for each in sorted(_paths(root, "")):
+        for each in sorted(_paths(root, "", kept)):
             path, entry = root / each, _entry(root / each)
             status = path.lstat()
             link = links.setdefault((status.st_dev, status.st_ino), len(links))

@@ -25,12 +25,12 @@ from racecheck import storage
 from racecheck.kernel import proc
 from racecheck.kernel.layer import Layer
 from racecheck.model.errors import CannotRun, UsageError
-from racecheck.model.nouns import Content, Piece, World
+from racecheck.model.nouns import Content, DiskEntry, Piece, World
 from racecheck.processes import disk
 from racecheck.processes.epoch import APART
 from racecheck.processes.file_digests import SLOT
 from racecheck.processes.ranks.agent import SHOWN, Job
-from racecheck.processes.trees import age, wipe
+from racecheck.processes.trees import age, empty, wipe
 from racecheck.targets import resolve
 
 _GUARDIAN = Path(__file__).with_name("guardian.py")
@@ -64,16 +64,19 @@ class Slot:
             raise CannotRun(f"all workspaces in {base} are in use, or belong to others; set RACECHECK_RUNS")
         self.lock = lock
         self.watched, self.scratch, self.output = (self.path / name for name in ("disk", "tmp", "output"))
+        self.kept: frozenset[str] = frozenset()
+        """The entries of the watched directory that are not under control, and stay as they are."""
         self.nodes = self.path / "nodes"
         self._template, self._kept = self.path / "setup", ""
         self._layer: Layer | None = None
         self._empty()
         self.output.mkdir()
 
-    def cover(self, watched: Path, used: Sequence[Path]) -> None:
+    def cover(self, watched: Path, kept: Collection[str], used: Sequence[Path]) -> None:
         """Watch a directory at its own path, and let nothing that this process or its children write be real.
 
-        But for this slot; ``used`` are directories in which a program is likely to write (`racecheck.kernel.layer`).
+        But for this slot.  The entries with the names ``kept`` are not watched; ``used`` are directories in which a
+        program is likely to write (`racecheck.kernel.layer`).
         Raises `CannotRun` where the kernel does not allow it.
         """
         try:
@@ -83,20 +86,20 @@ class Slot:
                 f"cannot cover this machine's files: {error.strerror}; racecheck doctor says what launch commands need"
                 "; a scenario runs without it"
             ) from None
-        self.watched = watched
+        self.watched, self.kept = watched, frozenset(kept)
         self._check_watched()
 
     def lift(self) -> None:
         """Show this process the real files, of which none is watched, until `cover_again`."""
         assert self._layer is not None
-        self.watched = self.path / "disk"
+        self.watched, self.kept = self.path / "disk", frozenset()
         self._layer.lift()
 
-    def cover_again(self, watched: Path, used: Sequence[Path]) -> None:
+    def cover_again(self, watched: Path, kept: Collection[str], used: Sequence[Path]) -> None:
         """Watch another directory at its own path, after `lift`; files may have changed meanwhile."""
         assert self._layer is not None
         self._layer.cover(used)
-        self.watched = watched
+        self.watched, self.kept = watched, frozenset(kept)
         self._check_watched()
 
     @property
@@ -111,7 +114,7 @@ class Slot:
 
     def changed_outside(self) -> list[str]:
         """Return what the last run wrote outside the watched directory, into the layer."""
-        return self._layer.changed(self.watched) if self._layer is not None else []
+        return self._layer.changed(self.watched, self.kept) if self._layer is not None else []
 
     def written_outside(self) -> list[Path]:
         """Return what the last run wrote, made or removed outside the watched directory."""
@@ -125,10 +128,14 @@ class Slot:
         """Keep what a scenario's setup has left in the watched directory, unless copies of it would differ."""
         self._kept = ""
         wipe(self._template)
-        if _copies_well(self.watched):
+        if _copies_well(self.watched, self.kept):
             if self.watched.exists():
-                shutil.copytree(self.watched, self._template, symlinks=True)
+                shutil.copytree(self.watched, self._template, symlinks=True, ignore=self._ignored)
             self._kept = target
+
+    def _ignored(self, directory: str, names: Sequence[str]) -> Collection[str]:
+        del names
+        return self.kept if directory == str(self.watched) else ()
 
     def restore(self, target: str) -> bool:
         """Restore what was kept for a scenario; returns whether anything was."""
@@ -145,6 +152,10 @@ class Slot:
         if not storage.make(world).per_node:
             return {"": self.watched}
         return {f"node{node}/": self.nodes / str(node) for node in range(world.nodes)}
+
+    def read(self, world: World) -> dict[str, DiskEntry]:
+        """Return what is on the disks of a world, by path as in an outcome."""
+        return disk.read(self.disks(world), self.kept)
 
     def mounts(self, world: World) -> list[Path]:
         """Return, for each node, the directory that replaces the watched one; none where all share one."""
@@ -169,14 +180,16 @@ class Slot:
         self.clean()
         self._check_watched()
         strays = [self.path / name for name in os.listdir(self.path) if name not in _OURS]
-        for each in (self.watched, self.nodes, self.scratch, *strays):
+        if self.kept:
+            empty(self.watched, self.kept)
+        for each in (*([] if self.kept else [self.watched]), self.nodes, self.scratch, *strays):
             wipe(each)
         self.make_room(world)
 
     def left(self) -> str:
         """Return a hash of all that a run has left in the slot: names, kinds, modes, times and contents."""
         strays = [self.path / name for name in sorted(os.listdir(self.path)) if name not in _OURS]
-        return disk.state((self.watched, self.nodes, self.scratch, *strays))
+        return disk.state((self.watched, self.nodes, self.scratch, *strays), self.kept)
 
     def clean(self) -> None:
         """Forget what has been written outside the watched directory; no process may write meanwhile."""
@@ -228,10 +241,12 @@ def _taken(path: Path) -> int | None:
     return None
 
 
-def _copies_well(tree: Path) -> bool:
-    """Return whether a copy is the same: only directories, links, and files that have one name."""
+def _copies_well(tree: Path, kept: Collection[str]) -> bool:
+    """Return whether a copy without the entries ``kept`` is the same: directories, links, files that have one name."""
     for below, directories, files in os.walk(tree):
-        for name in [*directories, *files]:
+        if below == str(tree):
+            directories[:] = [each for each in directories if each not in kept]
+        for name in [*directories, *(each for each in files if below != str(tree) or each not in kept)]:
             status = os.lstat(os.path.join(below, name))
             regular = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
             if not (regular or stat.S_ISDIR(status.st_mode) or stat.S_ISLNK(status.st_mode)):
@@ -325,7 +340,8 @@ class Session:
         slot, skew = self.slot, [*world.skew, *[0.0] * world.ranks]
         return Job(
             target=target, ranks=world.ranks, nodes=world.nodes, seed=seed, watched=str(slot.watched),
-            scratch=str(slot.scratch), output=str(slot.output), controlled=controlled, recovering=recovering,
+            kept=sorted(slot.kept), scratch=str(slot.scratch), output=str(slot.output), controlled=controlled,
+            recovering=recovering,
             backend="gloo" if controlled else world.backend,
             ahead=[round(seconds * 1e9) + rank * APART for rank, seconds in enumerate(skew[: world.ranks])],
             sizes={each.name: each.value for each in world.sizes}, early=world.collectives == "weakest",
@@ -356,7 +372,8 @@ class Session:
         """Return what is in the checkpoint files that a run has left, by path as in its outcome's ``disk``."""
         found, answer = {}, self.slot.output / "contents"
         for prefix, root in self.slot.disks(world).items():
-            failed = self.request("contents", root=str(root), answer=str(answer), timeout=world.timeout)["failed"]
+            asked = {"root": str(root), "kept": sorted(self.slot.kept), "answer": str(answer)}
+            failed = self.request("contents", **asked, timeout=world.timeout)["failed"]
             if failed:
                 raise CannotRun(f"cannot read the run's files: {failed.strip().splitlines()[-1]}")
             for path, raw in json.loads(answer.read_text()).items():

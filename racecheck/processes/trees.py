@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
@@ -49,3 +50,13 @@ def wipe(path: Path) -> None:
         else:
             os.unlink(entry.path)
     path.rmdir()
+
+
+def empty(directory: Path, kept: Collection[str]) -> None:
+    """Remove all that is in a directory, but for the entries with these names.
+
+    The directory stays, for it may be somebody's working directory.
+    """
+    for entry in os.scandir(directory):
+        if entry.name not in kept:
+            wipe(Path(entry.path))

@@ -24,7 +24,6 @@ from racecheck.model.errors import CannotRun
 from racecheck.model.nouns import Op, Outcome, Point, Result, Returned, Weights, World
 from racecheck.model.ops.unstable_names import Names
 from racecheck.model.vector_clock import Clock, join
-from racecheck.processes import disk
 from racecheck.processes.session import Session
 from racecheck.scheduling.fairness import Fairness
 from racecheck.scheduling.relation import Relation
@@ -132,7 +131,7 @@ class Supervisor:
             trace=tuple(state.trace),
             schedule=tuple(state.schedule),
             results=results,
-            disk=disk.read(self._session.slot.disks(self._world)),
+            disk=self._session.slot.read(self._world),
             contents=self._session.contents(self._world) if self._contents else {},
             weights=tuple(sorted(state.weights, key=lambda each: (each.event, each.rank))),
             outside=state.ledger.outside(),
@@ -164,7 +163,7 @@ class Supervisor:
         if self._recorder is not None:
             slot, objects = self._session.slot, self._state.storage.mirrored
             self._recorder.begin(
-                slot.disks(self._world), slot.scratch, self._state.identities, self._names, objects=objects
+                slot.disks(self._world), slot.kept, slot.scratch, self._state.identities, self._names, objects=objects
             )
         self._limits = Limits(self._state)
         gil, self._memory_waits = Gil(self._state, self._session.gil), MemoryWaits(members.ranks)

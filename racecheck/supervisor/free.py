@@ -27,7 +27,6 @@ from racecheck.model.nouns import (
     Stopped,
     World,
 )
-from racecheck.processes import disk
 from racecheck.processes.ranks.agent import Job
 from racecheck.processes.session import Session
 from racecheck.processes.trees import wipe
@@ -82,7 +81,7 @@ def run(
     said = tuple(each for rank in crew.ranks for each in rank.weights)
     coverage = Coverage(notes={f"free mode: nothing was controlled ({world.backend})": 1})
     return Outcome(
-        world, crew.trace, crew.schedule, results, disk.read(session.slot.disks(world)), weights=said, fired=crew.fired,
+        world, crew.trace, crew.schedule, results, session.slot.read(world), weights=said, fired=crew.fired,
         coverage=coverage, seconds=time.perf_counter() - started,
     )  # fmt: skip
 

@@ -69,7 +69,7 @@ class _Watch:
 
     def __init__(self, session: Session, command: Sequence[str], directory: str, world: World, output: Path) -> None:
         slot = session.slot
-        files = OpenFiles(Watched({str(slot.watched): "", str(slot.scratch): "TMPDIR"}))
+        files = OpenFiles(Watched({str(slot.watched): "", str(slot.scratch): "TMPDIR"}, slot.kept))
         self._members, self._output, self._name = Members(0, [], files, output), output, command[0]
         self._eyes = _Eyes(self._members, world, str(slot.output))
         self._by_descriptor: dict[int, Rank] = {}

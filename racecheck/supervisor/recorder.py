@@ -12,7 +12,7 @@ import fcntl
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -108,11 +108,13 @@ class Recorder:
     _stored: dict[tuple[int, str], int] = field(default_factory=dict)
 
     def begin(
-        self, disks: Mapping[str, Path], scratch: Path, identities: Identities, names: Names, *, objects: bool
-    ) -> None:
+        self, disks: Mapping[str, Path], kept: Collection[str], scratch: Path, identities: Identities, names: Names, *,
+        objects: bool,
+    ) -> None:  # fmt: skip
         """Take in what is on the disks (by prefix), and in the ranks' scratch directories.
 
-        ``names`` are those that differ from run to run; ``objects``: the one disk has only what is published.
+        The entries ``kept`` of the disks are left out.  ``names`` are those that differ from run to run; ``objects``:
+        the one disk has only what is published.
         """
         self.unstable = names
         self.spool.write_bytes(b"")
@@ -120,7 +122,7 @@ class Recorder:
             (self._store,) = disks.values()
         for prefix, root in [*disks.items(), *([] if objects else [("TMPDIR/", scratch)])]:
             self.roots[prefix] = self._take_in(root, identities)
-            self.names.update(self._names(root, identities))
+            self.names.update(self._names(root, identities, kept if root != scratch else ()))
         self._stored = dict(self.names)
 
     def look(self, event: int, identities: Identities) -> None:
@@ -132,10 +134,14 @@ class Recorder:
             gone, come = before.items() - self._stored.items(), self._stored.items() - before.items()
             self.published[event] = Published(dict(gone), dict(come))
 
-    def _names(self, directory: Path, identities: Identities) -> Iterator[tuple[tuple[int, str], int]]:
+    def _names(
+        self, directory: Path, identities: Identities, kept: Collection[str] = ()
+    ) -> Iterator[tuple[tuple[int, str], int]]:
         """Yield all names below a directory, with their objects, which are taken in."""
         above = identities.of(directory.lstat())
         for entry in sorted(os.scandir(directory), key=lambda each: each.name):
+            if entry.name in kept:
+                continue
             yield (above, entry.name), self._take_in(Path(entry.path), identities)
             if entry.is_dir(follow_symlinks=False):
                 yield from self._names(Path(entry.path), identities)

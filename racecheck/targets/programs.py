@@ -10,7 +10,7 @@ import json
 import os
 import tarfile
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from functools import cache, partial
@@ -60,7 +60,8 @@ class Launch:
     ``command`` is what people typed, ``directory`` the working directory, ``environment`` what the launcher sets beside
     `IDENTITY`.  ``watched`` is the watched directory, and ``start`` what it holds when a run begins: an archive (see
     `pack`), or `ABSENT`.  ``spawns``: the program itself starts its ranks, with ``multiprocessing``.  ``asks`` are the
-    user's own invariants that judge it, as ``path/to/file.py::name``.
+    user's own invariants that judge it, as ``path/to/file.py::name``.  ``kept`` are entries of the watched directory
+    that are not watched: it is the working directory, where the program's own code is.
     """
 
     command: tuple[str, ...]
@@ -74,6 +75,7 @@ class Launch:
     start: str = ABSENT
     spawns: bool = False
     asks: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
 
     @property
     def processes(self) -> int:
@@ -206,7 +208,7 @@ def _decode(data: Any) -> Launch:
     """Return a launch; raises `ValueError` and others for what is none."""
     if data.keys() | _LATER != _KEYS:
         raise ValueError
-    listed = {name: tuple(data.get(name, ())) for name in ("command", "arguments", "asks")}
+    listed = {name: tuple(data.get(name, ())) for name in ("command", "arguments", "asks", "kept")}
     made = Launch(**{**data, **listed})
     words = [
         made.script,
@@ -224,14 +226,14 @@ def _decode(data: Any) -> Launch:
 
 
 _KEYS = {each.name for each in fields(Launch)}
-_LATER = frozenset({"asks", "spawns"})
+_LATER = frozenset({"asks", "kept", "spawns"})
 
 
 # What the watched directory holds.
 
 
-def pack(directory: Path) -> str:
-    """Return an archive of a directory as text, `ABSENT` if there is none.
+def pack(directory: Path, kept: Collection[str] = ()) -> str:
+    """Return an archive of a directory without its entries ``kept``, as text, `ABSENT` if there is none.
 
     Raises `UsageError` for one that is no directory, is too large for a finding, or holds a socket or the like.
     """
@@ -242,7 +244,7 @@ def pack(directory: Path) -> str:
     total = 0
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w:xz", format=tarfile.PAX_FORMAT) as archive:
-        for number, path in enumerate(_below(directory)):
+        for number, path in enumerate(_below(directory, kept)):
             status = path.lstat()
             total += status.st_size if path.is_file() and not path.is_symlink() else 0
             if total > _MOST_BYTES or number >= _MOST_FILES:
@@ -254,8 +256,10 @@ def pack(directory: Path) -> str:
     return base64.b64encode(data.getvalue()).decode()
 
 
-def _below(directory: Path) -> Iterator[Path]:
+def _below(directory: Path, kept: Collection[str] = ()) -> Iterator[Path]:
     for entry in sorted(os.scandir(directory), key=lambda each: each.name):
+        if entry.name in kept:
+            continue
         yield Path(entry.path)
         if entry.is_dir(follow_symlinks=False):
             yield from _below(Path(entry.path))
@@ -340,13 +344,19 @@ def files_of_module(launch: Launch) -> list[Path]:
 
 
 def _named(launch: Launch) -> Iterator[Path]:
-    """Yield the files that arguments name, unless they are in the watched directory, whose start is kept anyway."""
+    """Yield the files that arguments name, unless they are watched: the start of what is watched is known anyway."""
     for word in launch.arguments:
         path = Path(os.path.normpath(os.path.join(launch.directory, word.rpartition("=")[2])))
         with suppress(OSError, ValueError):
             is_small = path.is_file() and path.stat().st_size <= _MOST_BYTES
-            if is_small and not path.is_relative_to(launch.watched):
+            if is_small and not is_watched(launch, path):
                 yield path
+
+
+def is_watched(launch: Launch, path: Path) -> bool:
+    """Return whether an absolute path is in what is watched of a launch."""
+    watched = Path(launch.watched)
+    return path == watched or (watched in path.parents and path.relative_to(watched).parts[0] not in launch.kept)
 
 
 def _bases(file: Path, level: int) -> list[Path]:

@@ -194,7 +194,7 @@ def test_a_program_that_does_something_else_here_is_named(programs: Path, racech
             "name a directory below it, such as /checkpoints/run",
         ),
         (["--watch", "/proc/self/../../dev/shm", "--", "torchrun", "train.py"], "name a directory below it"),
-        (["--watch", ".", "--", "torchrun", "train.py"], "the working directory is in it"),
+        (["--watch", "..", "--", "torchrun", "train.py"], "the working directory is in it"),
         (["--watch", "no/such/dir", "--", "torchrun", "train.py"], "your program fails without any race"),
         (["--watch", "notes.txt", "--", "torchrun", "train.py"], "notes.txt is no directory"),
         (["--watch", "out", "--", "bash", "run.sh"], "unknown launcher 'bash'"),

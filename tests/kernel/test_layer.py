@@ -104,6 +104,7 @@ def test_changes_outside_are_named(tree: Path, tmp_path: Path) -> None:
     _, seen = run(tree, tmp_path, "renewed")
     assert f"/tmp/mark of layer {os.getpid()} renewed" in seen["changed"]
     assert not [each for each in seen["changed"] if each.startswith(str(tree))]
+    assert {*seen["but for kept"]} - {*seen["changed"]} == {f"{tree}/a", f"{tree}/moved"}
 
 
 def test_the_kernels_own_file_systems_are_not_covered() -> None:

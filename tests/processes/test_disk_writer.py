@@ -132,3 +132,13 @@ def test_what_a_recovery_has_done_is_undone(disk: Placed, change: Callable[[Path
     assert found(disk.root) == wanted(ONE)
     assert (disk.root / "a/file").stat().st_nlink == 1
     assert (disk.root / "a").stat().st_mode & 0o700 == 0o700
+
+
+def test_entries_that_are_kept_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "blobs").write_bytes(BLOBS)
+    (tmp_path / "disk" / "code" / "deep").mkdir(parents=True)
+    disk = Placed(tmp_path / "disk", tmp_path / "blobs", 1_700_000_000 * SECOND, frozenset({"code"}))
+    for items, there in ((ONE, {"a", "code", "empty"}), ([], {"code"})):
+        disk.place(items)
+        assert {each.name for each in (tmp_path / "disk").iterdir()} == there
+    assert (tmp_path / "disk" / "code" / "deep").is_dir()

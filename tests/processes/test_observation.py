@@ -30,7 +30,9 @@ def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Said:
     monkeypatch.setattr(observation, "_observer", [])
     monkeypatch.setattr(programs, "acknowledging", [])
     observation.observe(
-        str(tmp_path), lambda each: found.append((each["kind"], each["checkpoint"], each["series"], each["step"]))
+        str(tmp_path),
+        ["mine"],
+        lambda each: found.append((each["kind"], each["checkpoint"], each["series"], each["step"])),
     )
     return found
 
@@ -120,7 +122,7 @@ def test_a_load_of_tensors_without_bytes_says_nothing_of_them(tmp_path: Path, mo
     """Under FakeTensorMode torch.load returns shapes alone, and on the device "meta" too."""
     found: list[dict[str, Any]] = []
     monkeypatch.setattr(observation, "_observer", [])
-    observation.observe(str(tmp_path), found.append)
+    observation.observe(str(tmp_path), (), found.append)
     SAVE({"w": torch.ones(2), "step": 3}, tmp_path / "model.pt")
     with FakeTensorMode():
         loaded = LOAD(tmp_path / "model.pt")
@@ -141,7 +143,7 @@ def test_a_load_of_tensors_without_bytes_says_nothing_of_them(tmp_path: Path, mo
 def test_a_load_in_part_is_a_load_of_what_the_checkpoint_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[dict[str, Any]] = []
     monkeypatch.setattr(observation, "_observer", [])
-    observation.observe(str(tmp_path), found.append)
+    observation.observe(str(tmp_path), (), found.append)
     dcp.save({"model": {"w": torch.ones(4)}, "step": 1}, checkpoint_id=tmp_path / "ckpt", no_dist=True)
     load = observed(state_dict_loader._load_state_dict, False, "state_dict", "storage_reader")
     for is_partial in (True, False):
@@ -150,3 +152,12 @@ def test_a_load_in_part_is_a_load_of_what_the_checkpoint_has(tmp_path: Path, mon
         load(state, dcp.FileSystemReader(tmp_path / "ckpt"), no_dist=True, planner=planner)
         assert found[-1]["kind"] == "loaded"
         assert sorted(found[-1]["tensors"]) == ["model.w", "step"]
+
+
+def test_what_is_kept_is_not_observed(said: Said, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    SAVE({"w": torch.zeros(1)}, tmp_path / "mine" / "data.pt")
+    LOAD(tmp_path / "mine" / "data.pt")
+    assert said == []
+    SAVE({"w": torch.zeros(1)}, tmp_path / "mine.pt")
+    assert [each[:2] for each in said] == [("saved", "mine.pt")]

@@ -48,6 +48,7 @@ def main(place: Path, kept: Path, tree: Path, end: str) -> None:
     change(Path("."), f"mark of {place.name}")
     (kept / "kept").write_text("kept")
     seen = {"here": sorted(os.listdir(tree)), "cwd": os.getcwd(), "changed": layer.changed(tree)}
+    seen["but for kept"] = layer.changed(tree, {"a", "moved"})
     seen["held"] = [layer.holds(each) for each in (tree, tree / "no" / "such", kept, Path("/proc/self"))]
     seen["real"] = sorted(os.listdir(real(tree)))
     if end == "killed":

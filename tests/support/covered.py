@@ -80,10 +80,10 @@ def serve() -> None:
     class Shared(launching.LastingCover):
         """All findings are real, not only those of the first command."""
 
-        def _slot(self, watched: Path, used: Sequence[Path]) -> Slot:
+        def _slot(self, watched: Path, kept: Sequence[str], used: Sequence[Path]) -> Slot:
             here, self.findings = self.findings, every
             try:
-                return super()._slot(watched, used)
+                return super()._slot(watched, kept, used)
             finally:
                 self.findings = here
 

@@ -43,6 +43,14 @@ def test_a_tree_comes_back(tmp_path: Path) -> None:
     assert os.path.samefile(again / "second", again / "a" / "file")
 
 
+def test_what_is_kept_is_left_out(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    for name in ("code", "code/deep", "out", "out/code"):
+        (tree / name).mkdir(parents=True, exist_ok=True)
+    again = unpacked(pack(tree, {"code"}), tmp_path / "again")
+    assert sorted(str(each.relative_to(again)) for each in again.rglob("*")) == ["out", "out/code"]
+
+
 def test_nothing_is_there_for_none(tmp_path: Path) -> None:
     assert pack(tmp_path / "none") == ABSENT
     assert not unpacked(ABSENT, tmp_path / "made").exists()

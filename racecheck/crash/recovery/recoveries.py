@@ -132,7 +132,7 @@ class Recoveries:
 
     def _disk(self, prefix: str, root: Path) -> Placed:
         if prefix not in self._placed:
-            self._placed[prefix] = Placed(root, self._recorder.spool, EPOCH - _SECOND)
+            self._placed[prefix] = Placed(root, self._recorder.spool, EPOCH - _SECOND, self._session.slot.kept)
         return self._placed[prefix]
 
     def _resumed(self) -> Outcome | None:

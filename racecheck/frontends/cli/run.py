@@ -74,8 +74,8 @@ if TYPE_CHECKING:
     group=WHAT,
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Where a launch command writes its checkpoints: its ranks are controlled there. No real file changes "
-    "(default: the directory in which one run leaves most checkpoints).",
+    help="Where a launch command writes its checkpoints, . for the working directory: its ranks are controlled there. "
+    "No real file changes (default: the directory in which one run leaves most checkpoints).",
 )
 @option(
     "--from",
@@ -251,9 +251,13 @@ def run(
         if watch is not None or capture.is_launcher(target[0]):
             asks = {os.path.abspath(each): load_invariant(each) for each in own}
             again = "" if resume_with is None and faults_ and not compares else resume_with
-            cover = stack.enter_context(launching.cover_of(settings, workers, is_asked_twice=watch is None))
-            watch = watch if watch is not None else launching.find_watched(target, cover)
-            scenario, starting = launching.prepare(target, watch, from_, again, cover, [*asks])
+            is_open = watch is None or watch.resolve() == Path.cwd()
+            cover = stack.enter_context(launching.cover_of(settings, workers, is_asked_twice=is_open))
+            kept: tuple[str, ...] = ()
+            if watch is None or is_open:
+                found = launching.find_watched(target, cover, here=watch is not None)
+                watch, kept = found.path, found.kept
+            scenario, starting = launching.prepare(target, watch, from_, again, cover, [*asks], kept)
         else:
             scenario, starting = launching.started(
                 load_target(program.only_target(target, from_, resume_with, own)), settings, faults_, workers

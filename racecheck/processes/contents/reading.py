@@ -11,7 +11,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import combinations
@@ -31,26 +31,27 @@ _TORCH = (".pt", ".pth", ".bin", ".ckpt")
 _MOST_CHUNKS, _SHOWN = 500, 5
 
 
-def read(root: str) -> dict[str, dict[str, Any]]:
+def read(root: str, kept: Collection[str] = ()) -> dict[str, dict[str, Any]]:
     """Read all checkpoint files below a directory; returns, by path relative to it, JSON data of a `Content` each.
 
     These are the metadata of DCP, files of torch.save and of safetensors, known by their names or by how they begin.
     Shards of DCP are read as their metadata says, not by themselves.  Symbolic links are followed to files below
-    ``root`` only.
+    ``root`` only, and its entries ``kept`` are left out.
     """
     top = Path(root).resolve()
     found: dict[str, dict[str, Any]] = {}
-    for path in _files(top):
+    for path in _files(top, kept):
         content = _content(top, path)
         if content is not None:
             found[_relative(top, path)] = json.loads(json.dumps(asdict(content)))
     return found
 
 
-def _files(directory: Path) -> Iterator[Path]:
+def _files(directory: Path, kept: Collection[str] = ()) -> Iterator[Path]:
     """Yield everything below a directory except directories, in order of paths; follow no link to a directory."""
     try:
-        entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
+        found = [entry for entry in os.scandir(directory) if entry.name not in kept]
+        entries = sorted(found, key=lambda entry: entry.name)
     except OSError:
         return
     for entry in entries:

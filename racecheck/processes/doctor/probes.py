@@ -222,7 +222,7 @@ def _layer() -> str:
     """Cover the machine's files twice, as before two runs, and write in the layer each time."""
     slot, place = Slot(config.read().runs), Path(tempfile.gettempdir())
     try:
-        slot.cover(place / slot.path.name / "watched", [place])
+        slot.cover(place / slot.path.name / "watched", (), [place])
         for number in range(2):
             slot.reset(World(ranks=1))
             for each in (slot.watched, place):

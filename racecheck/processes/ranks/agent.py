@@ -62,7 +62,8 @@ _LOST = re.compile(r"gloo/transport/.*(closed by peer|reset by peer|Broken pipe|
 class Job:
     """The work of a world's ranks.
 
-    ``watched`` is the scenario's directory, ``scratch`` holds a TMPDIR for each node, ``output`` what each prints.
+    ``watched`` is the scenario's directory, ``kept`` are its entries that are not watched; ``scratch`` holds a TMPDIR
+    for each node, ``output`` what each prints.
     ``controlled`` is False in free mode, in which calls that a fault may be about are ``filtered`` all the same.
     ``ahead`` is how many nanoseconds each rank's clock is ahead, ``sizes`` are the world's by name.  ``recovering``:
     they run the scenario's recovery.  ``loads`` is the directory of a loader
@@ -94,6 +95,7 @@ class Job:
     program: bool = False
     spawns: bool = False
     note: str = ""
+    kept: Sequence[str] = ()
 
     @property
     def group(self) -> int:
@@ -453,15 +455,15 @@ def with_program(program: Scenario, job: Job) -> Callable[[], Scenario]:
     assert isinstance(program, Program)
     made = copy.copy(program)
     runner = importlib.import_module("racecheck.processes.ranks.program")
-    made.run = functools.partial(runner.main, made.launch, job.output)
+    made.run = runner.prepared(made.launch, job.output)
     if made.resumed is not None:
-        made.recover(functools.partial(runner.main, made.resumed, job.output), **made.recovering)
+        made.recover(runner.prepared(made.resumed, job.output), **made.recovering)
     return lambda: made
 
 
 def observe(job: Job, say: Callable[[dict[str, Any]], Any]) -> None:
     """Observe what a program saves and loads in the watched directory."""
-    importlib.import_module("racecheck.processes.ranks.observation").observe(job.watched, say)
+    importlib.import_module("racecheck.processes.ranks.observation").observe(job.watched, job.kept, say)
 
 
 def _run_one_by_one(place: int) -> None:

@@ -32,12 +32,14 @@ class Item(NamedTuple):
 class Placed:
     """A directory and its last state: what is unchanged need not be written again.
 
-    ``spool`` is the file with the bytes; ``newest`` the modification time of what was changed last.
+    ``spool`` is the file with the bytes; ``newest`` the modification time of what was changed last.  The
+    directory's entries ``kept`` are left alone.
     """
 
     root: Path
     spool: Path
     newest: int
+    kept: frozenset[str] = frozenset()
     _items: dict[str, tuple[Item, tuple[int, ...]]] = field(default_factory=dict)
 
     def place(self, raw: Sequence[Sequence[Any]]) -> None:
@@ -58,6 +60,8 @@ class Placed:
         """Remove what is not as it should be; returns the rest."""
         for entry in list(os.scandir(self.root / below)):
             path = f"{below}/{entry.name}" if below else entry.name
+            if path in self.kept:
+                continue
             if not self._is_right(path, wanted.get(path), is_directory=entry.is_dir(follow_symlinks=False)):
                 wipe(Path(entry.path))
                 continue

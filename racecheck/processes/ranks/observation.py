@@ -44,10 +44,10 @@ _observer: list[_Observer] = []
 
 
 class _Observer:
-    """Announces what this rank saves and loads below ``watched``."""
+    """Announces what this rank saves and loads below ``watched``, but for its entries ``kept``."""
 
-    def __init__(self, watched: str, send: Send) -> None:
-        self._watched, self._send = f"{watched}/", send
+    def __init__(self, watched: str, kept: Collection[str], send: Send) -> None:
+        self._watched, self._kept, self._send = f"{watched}/", frozenset(kept), send
         self._count: Counter[str] = Counter()
         self._kinds: dict[str, list[frozenset[str]]] = {}
         self._returned: dict[str, tuple[str, str, int]] = {}
@@ -133,7 +133,8 @@ class _Observer:
         whole = os.path.normpath(text if text.startswith("/") else os.path.join(os.getcwd(), text))
         if f"{whole}/" == self._watched:
             return "."
-        return whole.removeprefix(self._watched) if whole.startswith(self._watched) else None
+        below = whole.removeprefix(self._watched)
+        return None if below == whole or below.partition("/")[0] in self._kept else below
 
 
 def _asked_for(planner: Any) -> Collection[str] | None:
@@ -143,9 +144,9 @@ def _asked_for(planner: Any) -> Collection[str] | None:
     return frozenset(getattr(getattr(planner, "metadata", None), "state_dict_metadata", ()))
 
 
-def observe(watched: str, send: Send) -> None:
+def observe(watched: str, kept: Collection[str], send: Send) -> None:
     """Observe what this process saves and loads below a directory; ``send`` takes what is to be reported."""
-    _observer.append(_Observer(watched, send))
+    _observer.append(_Observer(watched, kept, send))
     programs.acknowledging.append(_observer[0].acknowledge)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import builtins
+import functools
+import importlib.machinery
 import importlib.util
 import os
 import sys
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Sequence
 from importlib.abc import InspectLoader
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import CodeType, ModuleType
 
@@ -26,17 +28,53 @@ _LACKS = {
 """Texts of errors that show that a program needs something which it cannot have here, each with that thing."""
 
 
-@cache
+@functools.cache
 def compiled(file: str) -> CodeType:
     """Return the code of a script."""
     return compile(Path(file).read_bytes(), file, "exec", dont_inherit=True)
 
 
-def main(launch: Launch, own: str, rank: Rank) -> None:
-    """Run the program: ``python -u script.py args``, or ``python -u -m module args``.
+class _Unwatched:
+    """Finds modules among the entries ``kept`` of a directory on the import path that is watched.
 
-    ``own`` is the directory for what the ranks print.
+    The import system itself would look at the directory again and again, and at what ranks save there.
     """
+
+    def __init__(self, directory: str, kept: Sequence[str]) -> None:
+        self._directory, self._kept = directory, frozenset(kept)
+
+    def find_spec(self, fullname: str, target: ModuleType | None = None) -> ModuleSpec | None:
+        del target
+        name = fullname.rpartition(".")[2]
+        place = f"{self._directory}/{name}"
+        for suffix in importlib.machinery.all_suffixes():
+            if name in self._kept and os.path.isfile(f"{place}/__init__{suffix}"):
+                return importlib.util.spec_from_file_location(
+                    fullname, f"{place}/__init__{suffix}", submodule_search_locations=[place]
+                )
+            if f"{name}{suffix}" in self._kept:
+                return importlib.util.spec_from_file_location(fullname, f"{place}{suffix}")
+        if name in self._kept and os.path.isdir(place):
+            spec = ModuleSpec(fullname, None)
+            spec.submodule_search_locations = [place]
+            return spec
+        return None
+
+
+def prepared(launch: Launch, own: str) -> Callable[[Rank], None]:
+    """Return a function that runs a program: ``python -u script.py args``, or ``python -u -m module args``.
+
+    ``own`` is the directory for what the ranks print.  Enter the working directory, and find the script's: they may be
+    watched, and what a launcher does there is no op of the program's.
+    """
+    if launch.kept:
+        sys.path_importer_cache[launch.watched] = _Unwatched(launch.watched, launch.kept)
+    os.chdir(launch.directory)
+    first = str(Path(launch.file).resolve().parent) if launch.script else launch.directory
+    return functools.partial(_main, launch, own, first)
+
+
+def _main(launch: Launch, own: str, first: str, rank: Rank) -> None:
     if launch.spawns:
         for each in (*IDENTITY, "MASTER_ADDR"):
             os.environ.pop(each, None)
@@ -48,13 +86,12 @@ def main(launch: Launch, own: str, rank: Rank) -> None:
         spawning.be_parent(launch.ranks, launch.directory, own)
     else:
         os.environ.update(ROLE_RANK=str(rank.rank), ROLE_WORLD_SIZE=str(rank.world_size))
-    os.chdir(launch.directory)
     module = ModuleType("__main__")
     vars(module)["__builtins__"] = builtins
     if launch.module:
-        first, code = launch.directory, _prepare_module(launch.module, launch.directory, module)
+        code = _prepare_module(launch.module, launch.directory, module)
     else:
-        first, code = str(Path(launch.file).resolve().parent), compiled(launch.file)
+        code = compiled(launch.file)
         module.__file__ = launch.file
     sys.argv[:] = [launch.script or str(module.__file__), *launch.arguments]
     sys.path.insert(0, first)

@@ -45,7 +45,7 @@ def run(
     """
     own = Path(job.loads)
     (own / "disk").mkdir(parents=True)
-    moved = namespace.stand_in(own / "disk", Path(job.watched))
+    moved = namespace.stand_in(own / "disk", Path(job.watched), job.kept)
     agent.settle(job, 0)
     scratch = own / "tmp"
     scratch.mkdir()
@@ -59,7 +59,7 @@ def run(
     if job.program:
         load = agent.with_program(load(), job)
         agent.observe(job, lambda said: agent.send(channel, {"weights": said}))
-    disk = Placed(Path(job.watched), Path(job.spool), time.time_ns() - _SECOND)
+    disk = Placed(Path(job.watched), Path(job.spool), time.time_ns() - _SECOND, frozenset(job.kept))
     reset, before = _generators(), _surroundings()
     with channel.makefile("rb") as requests:
         for line in requests:
@@ -78,7 +78,8 @@ def run(
 
 
 def _load(load: Callable[[], Scenario], job: agent.Job, channel: socket.socket) -> dict[str, Any]:
-    contents = importlib.import_module("racecheck.processes.contents.reading").read(job.watched) if job.reading else {}
+    reading = importlib.import_module("racecheck.processes.contents.reading")
+    contents = reading.read(job.watched, job.kept) if job.reading else {}
     before = len(sys.modules)
     result, _ = agent.result_of(load, job.rank(0, channel), job, channel)
     fresh = agent.newest_modules(len(sys.modules) - before)

@@ -25,7 +25,7 @@ import socket
 import sys
 import traceback
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -218,9 +218,9 @@ class Zygote:
 
         return {"failed": _in_child(set_up, output, timeout) if prepared.has_setup else ""}
 
-    def _contents(self, root: str, answer: str, timeout: float) -> dict[str, Any]:
+    def _contents(self, root: str, kept: Sequence[str], answer: str, timeout: float) -> dict[str, Any]:
         """Write what is in the checkpoint files below ``root`` into the file ``answer``, in a process of its own."""
-        return {"failed": _in_child(lambda: _write_contents(root, answer), timeout=timeout)}
+        return {"failed": _in_child(lambda: _write_contents(root, kept, answer), timeout=timeout)}
 
     def _gpus(self, answer: str) -> dict[str, Any]:
         """Write the number of GPUs, in a process of its own, since one that has asked CUDA cannot fork."""
@@ -286,9 +286,9 @@ class Zygote:
                 os.waitpid(pid, 0)
 
 
-def _write_contents(root: str, answer: str) -> None:
+def _write_contents(root: str, kept: Sequence[str], answer: str) -> None:
     contents = importlib.import_module("racecheck.processes.contents.reading")
-    Path(answer).write_text(json.dumps(contents.read(root)))
+    Path(answer).write_text(json.dumps(contents.read(root, kept)))
 
 
 def _run_rank(

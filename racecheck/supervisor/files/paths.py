@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -35,9 +35,13 @@ def check_ours(number: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """The directories under control: ``roots`` maps each real path to how places below it are shown."""
+    """The directories under control: ``roots`` maps each real path to how places below it are shown.
+
+    The entries ``kept`` of a root that is shown as "." are not under control.
+    """
 
     roots: dict[str, str]
+    kept: frozenset[str] = frozenset()
 
     def shown(self, path: str) -> str | None:
         """Return a canonical absolute path as a place's path; None if it is not below a root."""
@@ -45,6 +49,8 @@ class Watched:
             if path == root:
                 return prefix or "."
             if path.startswith(root) and path[len(root)] == "/":
+                if self.kept and not prefix and path[len(root) + 1 :].partition("/")[0] in self.kept:
+                    return None
                 return f"{prefix}{'/' if prefix else ''}{path[len(root) + 1 :]}"
         return None
 
@@ -61,11 +67,11 @@ class Identities:
     _known: dict[tuple[int, int], int] = field(default_factory=dict)
     _last: int = 0
 
-    def meet(self, roots: Iterable[str]) -> None:
-        """Give a number to everything below these directories, in the order of paths."""
-        for root in roots:
+    def meet(self, watched: Watched) -> None:
+        """Give a number to everything below the watched directories, in the order of paths."""
+        for root in watched.roots:
             for below, directories, files in os.walk(root):
-                directories.sort()
+                directories[:] = sorted(each for each in directories if watched.shown(f"{below}/{each}") is not None)
                 for name in (".", *sorted(files), *directories):
                     with suppress(OSError):
                         self.of(os.lstat(f"{below}/{name}"))

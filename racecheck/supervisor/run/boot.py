@@ -54,7 +54,7 @@ class Crew(Members):
         clock.write_bytes(bytes(CLOCK))
         with clock.open("r+b") as file:
             self.clock = mmap.mmap(file.fileno(), CLOCK)
-        files = OpenFiles(Watched({**roots, job.scratch: "TMPDIR"}))
+        files = OpenFiles(Watched({**roots, job.scratch: "TMPDIR"}, frozenset(job.kept)))
         self.poll = select.epoll()
         self._session = session
         pairs = [socket.socketpair() for _ in range(job.ranks)]

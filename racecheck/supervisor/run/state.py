@@ -70,7 +70,7 @@ class State:
     channels: Channels = field(init=False)
 
     def __post_init__(self) -> None:
-        self.identities.meet(self.crew.files.watched.roots)
+        self.identities.meet(self.crew.files.watched)
         self.channels = Channels(self.ledger, self.ranks)
         self.livelock = Livelock(self.time)
         self.unseen = Unseen(self.ledger, self.crew.files.watched, self.world)
