@@ -7,11 +7,14 @@ tensors of these names.  What was there before the run is step 0, if the run loa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from racecheck.invariants.events import done
 from racecheck.model.nouns import Op, Outcome, Weights
 
+_NUMBER = re.compile(r"\d+")
 _PART = " at "
 """Stands before the part of a sharded tensor, in its name (`racecheck.processes.contents.weight_digests`)."""
 
@@ -116,7 +119,9 @@ class _Sorting:
         recovery = self.outcome.recovery
         if recovery is not None:
             recovery = replace(recovery, weights=tuple(each for each, later in judged if later))
-        remark = f" (steps count the saves to {name}{'; 0 was there before the run' if before else ''})"
+        final = _renamed(self.outcome, saved[0]) if saved else ""
+        where = f"{final}, written as {name}" if final else name
+        remark = f" (steps count the saves to {where}{'; 0 was there before the run' if before else ''})"
         return Series(replace(self.outcome, weights=tuple(weights), recovery=recovery), remark, name)
 
     def _comparable(self, load: Weights, saved: Sequence[Weights]) -> Weights | None:
@@ -147,6 +152,16 @@ class _Sorting:
 def _is_of(load: Weights, save: Weights) -> bool:
     """Return whether a load has nothing but what was saved."""
     return bool(load.tensors) and all(save.tensors.get(name) == each for name, each in load.tensors.items())
+
+
+def _renamed(outcome: Outcome, save: Weights) -> str:
+    """Return the path to which a saved file or directory was renamed, with # for numbers; "" if it was not."""
+    for index, op in done(outcome):
+        if index >= save.event and op.call == "rename" and op.rank == save.rank:
+            source, target = (each.path for each in op.places)
+            if save.checkpoint == source or save.checkpoint.startswith(f"{source}/"):
+                return _NUMBER.sub("#", f"{target}{save.checkpoint[len(source) :]}")
+    return ""
 
 
 def _is_like(load: Weights, save: Weights) -> bool:

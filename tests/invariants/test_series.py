@@ -84,6 +84,20 @@ def test_a_file_that_was_renamed_is_known_by_what_is_in_it() -> None:
     )
 
 
+def test_a_series_has_the_name_that_its_files_are_renamed_to() -> None:
+    one = *save(1, "step-1.tmp/w.pt"), *save(2, "step-1.tmp/w.pt")
+    before, other, own = (op(f"{rank} rename step-1.tmp -> step-1") for rank in (0, 1, 0))
+    for trace, name in (
+        ((other, own), "step-#/w.pt, written as step-#.tmp/w.pt"),
+        ((other, other), "step-#.tmp/w.pt"),
+        ((before, other), "step-#.tmp/w.pt"),
+        ((other, op("0 rename step-1.tmp -> step-1", errno="ENOENT")), "step-#.tmp/w.pt"),
+    ):
+        made = ran(*one, loads=(seen("loaded", 0, "step-1/w.pt", w="w1"),), trace=trace)
+        (found,) = [each for each in broken(made) if each.startswith("durable-after-ack")]
+        assert found.endswith(f"(steps count the saves to {name})")
+
+
 def test_what_was_there_before_counts_once_the_run_has_loaded_it() -> None:
     start = seen("loaded", 0, "model.pt", event=0, w="old"), seen("loaded", 1, "model.pt", event=0, w="old")
     begun = *start, seen("saved", 0, "model.pt", 1, w="w1")
