@@ -1,11 +1,21 @@
-"""What an error about an unknown name says."""
+"""What to do about an error: which name was meant, which limit to raise."""
 
 from __future__ import annotations
 
 import difflib
+import errno
+import os
 from collections.abc import Iterable
 
 _MOST = 3
+
+
+_NO_PROCESS = os.strerror(errno.EAGAIN)
+
+
+def of_limit(words: str) -> str:
+    """Return what to do about an error with these words if no process or thread could be started; else ""."""
+    return "allow more processes (ulimit -u, in a container --pids-limit)" if _NO_PROCESS in words else ""
 
 
 def meant(name: str, known: Iterable[str], otherwise: str = "") -> str:

@@ -202,3 +202,10 @@ def test_an_interpreter_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> 
     found = examination._Probe(examination._OTHERS).results()
     assert {each.name for each in found} == {each.name for each in examination._OTHERS}
     assert "could not be tested" in found[0].detail
+
+
+def test_a_limit_on_processes_is_named_in_place_of_what_is_not_missing() -> None:
+    for words in ("BlockingIOError: [Errno 11] Resource temporarily unavailable", "no answer in 10 s"):
+        found = examination._result(examination._OTHERS[0], False, words)
+        assert ("ulimit -u" in found.hint) == ("unavailable" in words)
+    assert not examination._result(examination._OTHERS[0], True, "Resource temporarily unavailable").hint

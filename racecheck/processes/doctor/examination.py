@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from racecheck.model.errors import CannotRun
+from racecheck.model.hints import of_limit
 
 if TYPE_CHECKING:
     from racecheck.processes.session import Session, Slot
@@ -165,7 +166,7 @@ def _linux() -> Check:
 
 
 def _result(primitive: Primitive, ok: bool, detail: str) -> Check:
-    return Check(primitive.name, ok, detail, "" if ok else primitive.hint, primitive.required)
+    return Check(primitive.name, ok, detail, "" if ok else of_limit(detail) or primitive.hint, primitive.required)
 
 
 class _Probe:

@@ -13,6 +13,7 @@ from pathlib import Path
 from racecheck.kernel.path_walk import Mount
 from racecheck.kernel.seccomp import ANNOUNCE, Listener, Notification
 from racecheck.model.errors import CannotRun
+from racecheck.model.hints import of_limit
 from racecheck.model.nouns import World
 from racecheck.processes import disk
 from racecheck.processes.epoch import CLOCK
@@ -80,7 +81,9 @@ class Crew(Members):
         while not self.is_ready:
             self.serve(0.1)
             for message in self._session.gone(self.number):
-                raise CannotRun(f"rank {message['gone']} failed to start: {self._last_words(message['gone'])}")
+                words = self._last_words(message["gone"])
+                hint = of_limit(words)
+                raise CannotRun(f"rank {message['gone']} failed to start: {words}{'; ' * bool(hint)}{hint}")
             if time.monotonic() > deadline:
                 raise CannotRun(f"the process group did not start within {_BOOT_SECONDS:.0f} seconds")
         for rank in self.ranks:
