@@ -22,6 +22,15 @@ def killed_for_memory() -> int:
         return next((int(line.split()[1]) for line in file if line.startswith(b"oom_kill ")), 0)
 
 
+def memory(pid: int) -> int:
+    """Return how many bytes of memory a process takes, with its share of what others use too (Pss), 0 for none."""
+    try:
+        lines = read(f"/proc/{pid}/smaps_rollup").splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) << 10 for line in lines if line.startswith(b"Pss:")), 0)
+
+
 def read(path: str) -> bytes:
     """Return the first page of a file of ``/proc``."""
     with open(path, "rb", buffering=0) as file:

@@ -73,6 +73,7 @@ _OPTIONAL = (
     ),
     Primitive("wake-up", "runs are slower: upgrade to Linux 6.6 or newer", required=False),
     Primitive("layer", f"launch commands cannot run: be root, or set {_USER_NAMESPACES}; {_MOUNTS}", required=False),
+    Primitive("jobs", "runs are made one after another: see above what is missing", required=False),
 )
 
 

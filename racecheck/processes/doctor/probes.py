@@ -33,7 +33,7 @@ from racecheck.model.nouns import World
 from racecheck.model.package import DISTRIBUTION, VERSION
 from racecheck.processes import stacks
 from racecheck.processes.doctor.stopped_child import LackingError, expect, leave, readable, stopped
-from racecheck.processes.session import Slot
+from racecheck.processes.session import Session, Slot
 
 _THIS_YEAR = 2025
 _FOREIGN = "racecheck"
@@ -218,6 +218,16 @@ def _runs() -> str:
         slot.close()
 
 
+def _jobs() -> str:
+    """Measure the memory of a session, as each further job has one."""
+    signal.alarm(_PATIENCE_WITH_TORCH)
+    with Session(config.read().runs) as session:
+        session.wait()
+        pids = [os.getpid(), *proc.descendants(os.getpid())]
+        taken = sum(map(proc.memory, pids))
+    return f"{config.jobs()} at once; each further one takes about {taken / 1e6:.0f} MB, without its ranks"
+
+
 def _layer() -> str:
     """Cover the machine's files twice, as before two runs, and write in the layer each time."""
     slot, place = Slot(config.read().runs), Path(tempfile.gettempdir())
@@ -287,6 +297,7 @@ PROBES: Mapping[str, Callable[[], str]] = {
     "package": _package,
     "wake-up": _wake_up,
     "layer": _layer,
+    "jobs": _jobs,
 }
 
 
