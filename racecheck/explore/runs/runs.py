@@ -17,7 +17,7 @@ from racecheck.model.errors import OutOfTime
 from racecheck.processes.session import Session
 
 _PATIENCE = 2.0
-"""Seconds before workers start their sessions: what ends sooner needs none."""
+"""Seconds before workers start their sessions, unless what waits takes longer: what ends sooner needs none."""
 
 
 class Runs:
@@ -35,6 +35,8 @@ class Runs:
     ) -> None:
         self._lend, self._target, self._workers, self._until = lend, target, workers, until
         self._begun = time.monotonic()
+        self._pace = 0.0
+        """Seconds of the last task that was carried out here."""
         self._tasks: dict[int, Task[Any]] = {}
         """Those whose result nobody has taken.  Each is waiting, given to a worker, or done."""
         self._costs: dict[int, float] = {}
@@ -84,14 +86,19 @@ class Runs:
                 self._collect(wait=True)
                 continue
             self._waiting.remove(mine)
+            begun = time.monotonic()
             with self._lend() as session:
                 self._done[mine] = self._tasks[mine].run(session, tell)
+            self._pace = time.monotonic() - begun
         del self._tasks[number]
         return self._done.pop(number)
 
     def feed(self) -> None:
         """Take the results that are there, and give tasks to workers."""
-        if self._workers is None or time.monotonic() - self._begun < _PATIENCE:
+        if self._workers is None:
+            return
+        expected = len(self._waiting) * self._pace
+        if max(time.monotonic() - self._begun, expected) < _PATIENCE:
             return
         if self._waiting:
             self._workers.open(config.read(), self._target)
