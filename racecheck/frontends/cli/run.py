@@ -7,8 +7,9 @@ import os
 import re
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -41,8 +42,9 @@ from racecheck.frontends.cli.terminal import terminal_page
 from racecheck.frontends.printing import say
 from racecheck.frontends.working import Counter, Teller, with_session
 from racecheck.model import config
+from racecheck.model.config import Config
 from racecheck.model.errors import CannotRun, UsageError
-from racecheck.model.nouns import Invariant, Verdict, World
+from racecheck.model.nouns import Verdict, World
 from racecheck.processes.doctor.examination import Starting
 from racecheck.processes.launchers import capture
 from racecheck.report import results
@@ -53,7 +55,6 @@ from racecheck.targets.programs import sharing
 from racecheck.targets.scenarios import LONGEST, Scenario, make_world
 
 if TYPE_CHECKING:
-    from racecheck.explore.resume import Cut
     from racecheck.processes.session import Session
 
 
@@ -205,86 +206,125 @@ if TYPE_CHECKING:
 @option("--show-passing", group=OUTPUT, is_flag=True, help="Show the interleaving of a run that passed, too.")
 @output_file("--html", "html_", does="If it fails, draw the finding as one HTML file.")
 @JSON
-def run(
-    *,
-    target: tuple[str, ...],
-    watch: Path | None,
-    from_: Path | None,
-    resume_with: str | None,
-    compares: bool,
-    ranks: int | None,
-    nodes: int | None,
-    skew: tuple[str, ...],
-    collectives: str | None,
-    sizes: tuple[str, ...],
-    own: tuple[str, ...],
-    shared: tuple[str, ...],
-    strategy: str | None,
-    schedules: int,
-    seconds: float | None,
-    explain: float,
-    jobs: int,
-    keep_going: bool,
-    resume: Path | None,
-    seed: str,
-    mode: str,
-    storage_: str | None,
-    faults_: tuple[str, ...],
-    timeout: float | None,
-    full: bool,
-    show_passing: bool,
-    html_: Path | None,
-    as_json: bool,
-) -> int:
+def run(**given: Any) -> int:
     """Explore the scenario TARGET (path/to/file.py::name, package.module:name or CHECKPOINTER[check]), or a COMMAND."""
-    free, chooses = mode == "free", strategy or strategies.DEFAULT
-    _check_options(strategy if free else None, timeout=timeout, seconds=seconds)
-    if not 0 <= explain <= LONGEST:
-        raise UsageError(f"--explain must be at least 0 and at most {LONGEST} seconds, not {explain}")
-    if not target:
-        raise UsageError("name a scenario (path/to/file.py::name) or a launch command (-- torchrun ... train.py)")
+    options = Options(**given)
+    options.check()
     settings = config.read()
-    scenario: Scenario
     with ExitStack() as stack:
-        workers = stack.enter_context(Workers(jobs - 1))
-        asks: dict[str, Invariant] = {}
-        if watch is not None or capture.is_launcher(target[0]):
-            asks = {os.path.abspath(each): load_invariant(each) for each in own}
-            again = "" if resume_with is None and faults_ and not compares else resume_with
-            is_open = watch is None or watch.resolve() == Path.cwd()
-            cover = stack.enter_context(launching.cover_of(settings, workers, is_asked_twice=is_open))
-            kept: tuple[str, ...] = ()
-            if watch is None or is_open:
-                found = launching.find_watched(target, cover, here=watch is not None)
-                watch, kept = found.path, found.kept
-            scenario, starting = launching.prepare(target, watch, from_, again, cover, [*asks], kept)
-        else:
-            scenario, starting = launching.started(
-                load_target(program.only_target(target, from_, resume_with, own)), settings, faults_, workers
-            )
+        workers = stack.enter_context(Workers(options.jobs - 1))
+        scenario, starting = options.started(stack, settings, workers)
         stack.enter_context(starting)
-        if compares:
-            return program.compare(scenario, starting, seed=seed, as_json=as_json)
-        world = make_world(
-            scenario.world, ranks=ranks, nodes=nodes, storage=storage_, timeout=timeout, collectives=collectives,
-            **({"skew": _skews(skew)} if skew else {}), **({"sizes": _numbers(sizes)} if sizes else {}),
-            **({"faults": faults_} if faults_ else {}),
+        if options.compares:
+            return program.compare(scenario, starting, seed=options.seed, as_json=options.as_json)
+        asked = options.search(scenario, settings.findings)
+        page = terminal_page(full=options.full, passing=options.show_passing)
+        return _search(asked, starting, workers, page, options.html_, as_json=options.as_json)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The arguments of the command, as people gave them."""
+
+    target: tuple[str, ...]
+    watch: Path | None
+    from_: Path | None
+    resume_with: str | None
+    compares: bool
+    ranks: int | None
+    nodes: int | None
+    skew: tuple[str, ...]
+    collectives: str | None
+    sizes: tuple[str, ...]
+    own: tuple[str, ...]
+    shared: tuple[str, ...]
+    strategy: str | None
+    schedules: int
+    seconds: float | None
+    explain: float
+    jobs: int
+    keep_going: bool
+    resume: Path | None
+    seed: str
+    mode: str
+    storage_: str | None
+    faults_: tuple[str, ...]
+    timeout: float | None
+    full: bool
+    show_passing: bool
+    html_: Path | None
+    as_json: bool
+
+    @property
+    def is_free(self) -> bool:
+        return self.mode == "free"
+
+    @property
+    def is_command(self) -> bool:
+        return self.watch is not None or capture.is_launcher(self.target[0])
+
+    def check(self) -> None:
+        """Raise `UsageError` for what needs no look at a scenario."""
+        if self.is_free and self.strategy:
+            raise UsageError("--strategy has no effect in free mode: leave it out")
+        for name, limit in (("timeout", self.timeout), ("seconds", self.seconds)):
+            if limit is not None and not 0 < limit <= LONGEST:  # float accepts nan
+                raise UsageError(f"--{name} must be more than 0 and at most {LONGEST} seconds, not {limit}")
+        if not 0 <= self.explain <= LONGEST:
+            raise UsageError(f"--explain must be at least 0 and at most {LONGEST} seconds, not {self.explain}")
+        if not self.target:
+            raise UsageError("name a scenario (path/to/file.py::name) or a launch command (-- torchrun ... train.py)")
+
+    def started(self, stack: ExitStack, settings: Config, workers: Workers) -> tuple[Scenario, Starting]:
+        """Return the scenario, and its session to be; ``stack`` closes what both need.  Raises `UsageError`."""
+        if not self.is_command:
+            target = program.only_target(self.target, self.from_, self.resume_with, self.own)
+            return launching.started(load_target(target), settings, self.faults_, workers)
+        for each in self.own:
+            load_invariant(each)
+        again = "" if self.resume_with is None and self.faults_ and not self.compares else self.resume_with
+        is_here = self.watch is not None and self.watch.resolve() == Path.cwd()
+        looks = self.watch is None or is_here
+        cover = stack.enter_context(launching.cover_of(settings, workers, is_asked_twice=looks))
+        watched, kept = self.watch, tuple[str, ...]()
+        if watched is None or is_here:
+            found = launching.find_watched(self.target, cover, here=is_here)
+            watched, kept = found.path, found.kept
+        return launching.prepare(self.target, watched, self.from_, again, cover, self.asks, kept)
+
+    @property
+    def asks(self) -> list[str]:
+        """The places of the user's own invariants, which judge a launch command."""
+        return [os.path.abspath(each) for each in self.own]
+
+    def world(self, scenario: Scenario) -> World:
+        """Return the world to run a scenario in; raises `UsageError`."""
+        return make_world(
+            scenario.world, ranks=self.ranks, nodes=self.nodes, storage=self.storage_, timeout=self.timeout,
+            collectives=self.collectives, **({"skew": _skews(self.skew)} if self.skew else {}),
+            **({"sizes": _numbers(self.sizes)} if self.sizes else {}),
+            **({"faults": self.faults_} if self.faults_ else {}),
         )  # fmt: skip
-        launching.check(scenario, world, free=free)
-        earlier = _earlier(resume, scenario, world, seed)
-        strategies.make(chooses, world, earlier.progress if earlier is not None else None)
-        check_findings(settings.findings)
-        if html_ is not None:
-            check_output(html_)
-        invariants = sharing(scenario.invariants, shared) if shared else scenario.invariants
-        invariants = (*invariants, *asks.values())
-        asked = Search(
-            scenario, world, invariants, chooses, schedules, seed, free=free, seconds=seconds or 0.0,
-            keep_going=keep_going, earlier=earlier, explain=0.0 if keep_going else explain,
-            findings=settings.findings,
+
+    def search(self, scenario: Scenario, directory: Path) -> Search:
+        """Return the search to make, whose findings go to a directory; raises `UsageError`."""
+        world, strategy = self.world(scenario), self.strategy or strategies.DEFAULT
+        launching.check(scenario, world, free=self.is_free)
+        earlier = None
+        if self.resume is not None:
+            earlier = saved.load(self.resume, findings.reference(scenario), world, self.seed)
+        strategies.make(strategy, world, earlier.progress if earlier is not None else None)
+        check_findings(directory)
+        if self.html_ is not None:
+            check_output(self.html_)
+        invariants = sharing(scenario.invariants, self.shared) if self.shared else scenario.invariants
+        if self.is_command:
+            invariants = (*invariants, *map(load_invariant, self.asks))
+        return Search(
+            scenario, world, invariants, strategy, self.schedules, self.seed, free=self.is_free,
+            seconds=self.seconds or 0.0, keep_going=self.keep_going, earlier=earlier,
+            explain=0.0 if self.keep_going else self.explain, findings=directory,
         )  # fmt: skip
-        page = terminal_page(full=full, passing=show_passing)
-        return _search(asked, starting, workers, page, html_, as_json=as_json)
 
 
 def _search(
@@ -330,22 +370,6 @@ def _draw(report: Report, file: Path | None) -> None:
         write(report.finding, file)
     except UsageError as error:
         complain(str(error), 0)
-
-
-def _check_options(useless: str | None, **limits: float | None) -> None:
-    """Raise `UsageError` for nan, which `float` accepts as a limit."""
-    if useless:
-        raise UsageError("--strategy has no effect in free mode: leave it out")
-    for name, limit in limits.items():
-        if limit is not None and not 0 < limit <= LONGEST:
-            raise UsageError(f"--{name} must be more than 0 and at most {LONGEST} seconds, not {limit}")
-
-
-def _earlier(path: Path | None, scenario: Scenario, world: World, seed: str) -> Cut | None:
-    """Return the search to continue; raises `UsageError`."""
-    if path is None:
-        return None
-    return saved.load(path, findings.reference(scenario), world, seed)
 
 
 def _keep_cut(report: Report, directory: Path | None) -> Path | None:
