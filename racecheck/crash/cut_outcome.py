@@ -47,7 +47,7 @@ class Cutting:
         }
         return replace(
             self.outcome, trace=trace, weights=weights, disk=entries, contents={}, recovery=None, pending=(),
-            outside={}, mismatch=None, crash=crash,
+            outside={}, mismatch=None, crash=crash.within,
         )  # fmt: skip
 
     def _cut(self, happened: tuple[int, ...]) -> tuple[tuple[Event, ...], tuple[Weights, ...]]:

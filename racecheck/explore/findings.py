@@ -42,7 +42,18 @@ from racecheck.kernel import given_files
 from racecheck.kernel.real_files import real
 from racecheck.model import package
 from racecheck.model.errors import UsageError
-from racecheck.model.nouns import Constraint, Event, Fault, Judgement, Outcome, Raised, RankResult, Weights, World
+from racecheck.model.nouns import (
+    Constraint,
+    Crash,
+    Event,
+    Fault,
+    Judgement,
+    Outcome,
+    Raised,
+    RankResult,
+    Weights,
+    World,
+)
 from racecheck.targets import definitions
 from racecheck.targets.programs import Launch
 from racecheck.targets.scenarios import Scenario
@@ -343,6 +354,7 @@ _ADDED: Mapping[type, Mapping[str, Any]] = {
     Fault: {"survive": False},
     Outcome: {"times": {}},
     World: {"parts": []},
+    Crash: {"whole": []},
     Evidence: {"proof": ""},
     Reference: {"parts": {}},
     Finding: {"slot": 0},

@@ -198,8 +198,8 @@ def _crashed(session: Session, scenario: Scenario, finding: Finding, request: Ru
 
     Where the recovery gets on with it now, that is the outcome of the run.
     """
-    recorder, crash = Recorder(session.slot.path / "record"), finding.outcome.crash
-    assert crash is not None
+    assert finding.outcome.crash is not None
+    recorder, crash = Recorder(session.slot.path / "record"), finding.outcome.crash.of_run
     outcome = run(session, request, recorder)
     found = judge_crashes(
         session, scenario, outcome, recorder, (crash.model,), scenario.invariants, seed=str(finding.seed), only=crash

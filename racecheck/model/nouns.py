@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 
@@ -415,6 +415,9 @@ class Crash:
     ``lost`` left nothing on the disk, and ``torn`` only a part.  ``kept`` says which part, so that no two states
     have the same crash: triples of a change (its number in the log), the first byte of it that lasted, and the end of
     those bytes.  (-1, -1) stands for the whole change, and (-1, size) for a file that has got this size of it.
+
+    An outcome that it left has a trace of what had happened alone.  If something between that had not, its indices
+    differ from those of the whole run: these are ``whole``, one for each event (none: they are the same).
     """
 
     model: str
@@ -422,6 +425,24 @@ class Crash:
     lost: tuple[int, ...] = ()
     torn: tuple[int, ...] = ()
     kept: tuple[tuple[int, int, int], ...] = ()
+    whole: tuple[int, ...] = ()
+
+    @property
+    def within(self) -> Crash:
+        """The same crash, with indices into the trace of what had happened."""
+        if self.whole or self.happened == tuple(range(len(self.happened))):
+            return self
+        place = {event: index for index, event in enumerate(self.happened)}
+        lost, torn = (tuple(place[each] for each in events) for events in (self.lost, self.torn))
+        return replace(self, happened=tuple(range(len(place))), lost=lost, torn=torn, whole=self.happened)
+
+    @property
+    def of_run(self) -> Crash:
+        """The same crash, with indices into the trace of the whole run."""
+        if not self.whole:
+            return self
+        lost, torn = (tuple(self.whole[each] for each in events) for events in (self.lost, self.torn))
+        return replace(self, happened=self.whole, lost=lost, torn=torn, whole=())
 
 
 @dataclass(frozen=True, slots=True)

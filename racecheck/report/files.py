@@ -39,6 +39,8 @@ def _contradiction(outcome: Outcome) -> str:
     crash = outcome.crash
     if crash is not None and crash.model not in MODELS:
         return f"there is no crash model {crash.model!r}"
+    if crash is not None and crash.whole and not len(crash.whole) == len(crash.happened) == size:
+        return f"its crash has {len(crash.whole)} events of the whole run for {size}"
     beyond = (*crash.happened, *crash.lost, *crash.torn) if crash is not None else ()
     return next((f"its crash has event {each} of {size}" for each in beyond if not 0 <= each < size), "")
 

@@ -105,19 +105,19 @@ def test_as_many_crash_states_are_judged_as_are_asked_for(session: Session) -> N
 def test_disks_that_a_program_can_tell_apart_are_told_apart(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"x")
-    first = disk.state([tmp_path])
-    assert disk.state([tmp_path]) == first
+    first = disk.state([tmp_path], ())
+    assert disk.state([tmp_path], ()) == first
     seen = {first}
     file.write_bytes(b"y")
-    seen.add(disk.state([tmp_path]))
+    seen.add(disk.state([tmp_path], ()))
     file.chmod(0o600)
-    seen.add(disk.state([tmp_path]))
+    seen.add(disk.state([tmp_path], ()))
     (tmp_path / "link").hardlink_to(file)
-    seen.add(disk.state([tmp_path]))
+    seen.add(disk.state([tmp_path], ()))
     (tmp_path / "link").unlink()
     (tmp_path / "link").write_bytes(b"y")
     (tmp_path / "link").chmod(0o600)
-    seen.add(disk.state([tmp_path]))
+    seen.add(disk.state([tmp_path], ()))
     (tmp_path / "empty").mkdir()
-    seen.add(disk.state([tmp_path]))
+    seen.add(disk.state([tmp_path], ()))
     assert len(seen) == 6

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -28,9 +29,12 @@ from racecheck.explore.search import explore
 from racecheck.faults.grammar import CALLS, MODELS
 from racecheck.faults.plan import hits
 from racecheck.frontends.cli.main import main
+from racecheck.invariants import recovers
 from racecheck.model.errors import UsageError
-from racecheck.model.nouns import Choice, Died, Fault, Op, Outcome, Point, Returned, Verdict, World
+from racecheck.model.nouns import Choice, Crash, Died, Fault, Op, Outcome, Point, Returned, Verdict, World
 from racecheck.processes.session import Session
+from racecheck.report.files import _contradiction
+from racecheck.report.files import load as read
 from racecheck.scheduling.strategies import RoundRobin, Sweep
 from racecheck.targets.scenarios import make_world
 from tests.programs import crashing
@@ -674,3 +678,37 @@ def test_a_rank_that_is_asked_to_end_is_killed_if_it_has_not_ended_in_time(
         assert [(each.syscall, round((each.time - asked.time) / 1e9)) for each in killed] == [
             ("SIGKILL", 60)
         ] * is_killed
+
+
+# Crashes that leave out what came first in the run.
+
+
+@given(st.sets(st.integers(0, 20), min_size=1), st.data())
+def test_a_crash_has_two_numberings(happened: set[int], data: st.DataObject) -> None:
+    events = sorted(happened)
+    lost, torn = (tuple(sorted(data.draw(st.sets(st.sampled_from(events))))) for _ in range(2))
+    crash = Crash("ext4", tuple(events), lost, torn)
+    within = crash.within
+    assert within.happened == tuple(range(len(events)))
+    assert [events[each] for each in within.lost] == [*lost]
+    assert within.of_run == crash
+    assert within.within == within
+    assert (within.whole == ()) == (events == [*range(len(events))])
+
+
+def test_a_crash_before_one_rank_and_after_another_is_found_again(session: Session, tmp_path: Path) -> None:
+    scenario = target("crashing", "unordered")
+    world = make_world(scenario.world, faults=["crash model=kill"])
+    asked = Search(scenario, world, (recovers,), strategy="dpor", schedules=1, findings=tmp_path)
+    (found,) = {each.finding for each in explore(session, asked).violations}
+    assert found is not None
+    finding = read(found)
+    crash = finding.outcome.crash
+    assert crash is not None
+    assert [each.rank for each in finding.outcome.ops] == [1] * len(finding.outcome.trace)
+    assert crash.whole == (4, 5, 6, 7)
+    assert "its crash has 4 events of the whole run for 3" in _contradiction(
+        replace(finding.outcome, trace=finding.outcome.trace[1:])
+    )
+    done = replay(session, scenario, finding, 2)
+    assert (done.reproduced, done.diverged) == (2, 0)

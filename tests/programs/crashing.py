@@ -542,3 +542,18 @@ def all_or_nothing(outcome: Outcome) -> Iterator[Violation]:
 torn_pages = racecheck.scenario(ranks=1, invariants=(all_or_nothing,))(six_pages)
 torn_pages.name = "torn_pages"
 torn_pages.recover(which_pages, ranks=1)
+
+
+@racecheck.scenario(ranks=2)
+def unordered(rank: Rank) -> None:
+    """Rank 1 names what rank 0 may not have written yet; in the default schedule it has."""
+    name, text = ("shard", "whole") if rank.rank == 0 else ("latest", "shard")
+    (rank.path / name).write_text(text)
+
+
+def load_latest(rank: Rank) -> str:
+    latest = rank.path / "latest"
+    return (rank.path / latest.read_text()).read_text() if latest.exists() and latest.stat().st_size else ""
+
+
+unordered.recover(load_latest, ranks=1)
