@@ -101,6 +101,11 @@ def grouped(cells: Iterable[Cell]) -> list[Defect]:
     return sorted(found, key=lambda each: (not each.is_held, _harm(each.lead[1])[0], telling.index(each.lead[0].check)))
 
 
+def leading(cells: Iterable[Cell]) -> list[str]:
+    """Return the checks with the most telling failures of the defects that count, the gravest defect first."""
+    return [*dict.fromkeys(each.lead[0].check for each in grouped(cells) if each.is_held)]
+
+
 def headline(found: Sequence[Defect]) -> str:
     """Return what a gate has found: "2 defects: the checkpoint is lost if the job is killed, in save (saver.py:12)"."""
     held = [each for each in found if each.is_held]

@@ -19,7 +19,8 @@ from racecheck.gate import trial
 from racecheck.gate.cells import CUT, Broken, Cell
 from racecheck.gate.defects import defect, place_and_sentence
 from racecheck.gate.effort import EFFORTS, Effort, Extent, extent
-from racecheck.gate.grouping import grouped
+from racecheck.gate.grouping import leading
+from racecheck.gate.parts import Part
 from racecheck.gate.subjects import Subject
 from racecheck.gate.tasks import CheckTask, Terms, share
 from racecheck.invariants import name_of
@@ -35,7 +36,10 @@ Show = Callable[[str], None]
 
 
 class Judging:
-    """A checkpointer under the checks; ``show`` takes lines that replace each other, ``say`` lines that stay."""
+    """A checkpointer under the checks; ``show`` takes lines that replace each other, ``say`` lines that stay.
+
+    ``part`` is the shard that takes some of the checks; None: all.
+    """
 
     def __init__(
         self,
@@ -45,7 +49,9 @@ class Judging:
         show: Show = lambda _: None,
         say: Show = lambda _: None,
         workers: Workers | None = None,
+        part: Part | None = None,
     ) -> None:
+        self._part = part or Part()
         self._subject, self._sessions, self._terms, self._show, self._say = subject, sessions, terms, show, say
         self._effort = EFFORTS[terms.effort]
         self._run = 0.0
@@ -67,13 +73,17 @@ class Judging:
         self._tasks.begin()
         reason = self._subject.missing or self._try()
         if reason:
-            yield self._cell(CHECKS[trial.CHECK], reasons=(reason,))
+            if self._part.number == 1:
+                yield self._cell(CHECKS[trial.CHECK], reasons=(reason,))
             return
+        costs = {each.name: float(self._extent(self._effort, [each]).runs) for each in fresh}
+        mine = self._part.of(costs)
+        fresh = [each for each in fresh if each.name in mine]
         self._announce(fresh)
         found = []
         for number, check in enumerate(fresh):
-            cost = self._extent(self._effort, [check]).runs
-            self._tasks.submit(number, CheckTask(self._subject, check.name, self._terms, self._until), cost)
+            task = CheckTask(self._subject, check.name, self._terms, self._until)
+            self._tasks.submit(number, task, costs[check.name])
         for number, check in enumerate(fresh):
             found.append(self._judged(check, number, f"{number + 1} of {count(len(fresh), 'check')}"))
             yield found[-1]
@@ -146,8 +156,7 @@ class Judging:
 
     def _to_explain(self, cells: Sequence[Cell]) -> list[Cell]:
         """Return the failing cells that are to be explained: the leading ones of the gravest defects."""
-        leading = dict.fromkeys(each.lead[0].check for each in grouped(cells) if each.is_held)
-        return [each for name in [*leading][: self._effort.explained] for each in cells if each.check == name]
+        return [each for name in leading(cells)[: self._effort.explained] for each in cells if each.check == name]
 
     def _explained(self, check: Check, number: int, cell: Cell) -> Cell:
         if self._left() <= 0:

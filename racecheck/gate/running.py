@@ -9,6 +9,7 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
+from racecheck.explore import findings
 from racecheck.explore.current_session import Sessions
 from racecheck.explore.runs.workers import Workers
 from racecheck.gate import baseline, subjects
@@ -16,7 +17,9 @@ from racecheck.gate.baseline import Baseline
 from racecheck.gate.cells import Cell
 from racecheck.gate.effort import EFFORTS
 from racecheck.gate.judging import Judging, Show
+from racecheck.gate.parts import Part
 from racecheck.gate.result import Result
+from racecheck.gate.shards import Checked, Shard, Work, carried
 from racecheck.gate.store import Store
 from racecheck.gate.subjects import Subject
 from racecheck.gate.tasks import Terms
@@ -44,27 +47,30 @@ class Gate:
     """Judges checkpointers and keeps the results; ``say`` takes lines that stay, ``show`` one that does not."""
 
     def __init__(
-        self, asked: Asked, terms: Terms, say: Callable[[str], None], show: Show, workers: Workers | None = None
+        self,
+        asked: Asked,
+        terms: Terms,
+        say: Callable[[str], None],
+        show: Show,
+        workers: Workers | None = None,
+        part: Part | None = None,
     ) -> None:
         self._asked, self._terms, self._say, self._show, self._workers = asked, terms, say, show, workers
+        self._part = part
+        self._checked: dict[str, Checked] = {}
+        self._first: dict[tuple[str, str], Cell] = {}
         named = "" if asked.goes_on else asked.names[0]
         self._store = (
-            Store(terms.findings, terms, named, asked.checks, asked.storages) if terms.findings is not None else None
+            Store(terms.findings, terms, named, asked.checks, asked.storages)
+            if terms.findings is not None and part is None
+            else None
         )
         self._cells: dict[tuple[str, str], Cell] = {}
         self._wrong: list[str] = []
 
     def run(self, known: Baseline) -> Result:
         """Judge all; raises `UsageError` for what cannot be asked."""
-        begun, interrupted = time.perf_counter(), False
-        try:
-            with redirect_stdout(sys.stderr):
-                for number, name in enumerate(self._asked.names):
-                    self._try(name, len(self._asked.names) - number - 1)
-        except BaseException as error:
-            if not is_interrupt(error):
-                raise
-            interrupted = True
+        begun, interrupted = time.perf_counter(), not self._carry_out()
         cells = [*self._cells.values()]
         if self._store is not None and not interrupted:
             if self._asked.goes_on:
@@ -75,6 +81,32 @@ class Gate:
             tuple(cells), baseline.compare(cells, known), self._terms, time.perf_counter() - begun,
             tuple(self._wrong), interrupted,
         )  # fmt: skip
+
+    def shard(self) -> Shard | None:
+        """Judge this part of the checks; returns None at Ctrl-C.  Raises `UsageError` for what cannot be asked."""
+        assert self._part is not None
+        begun = time.perf_counter()
+        if not self._carry_out():
+            return None
+        terms, better = self._terms, [each for key, each in self._cells.items() if each is not self._first[key]]
+        work = Work(self._checked, terms.seed, terms.effort, terms.ranks, terms.collectives, findings.versions())
+        first = tuple(self._first.values())
+        return Shard(
+            self._part, work, first, tuple(better), tuple(carried([*first, *better])), tuple(self._wrong),
+            time.perf_counter() - begun,
+        )  # fmt: skip
+
+    def _carry_out(self) -> bool:
+        """Judge all; returns False at Ctrl-C."""
+        try:
+            with redirect_stdout(sys.stderr):
+                for number, name in enumerate(self._asked.names):
+                    self._try(name, len(self._asked.names) - number - 1)
+        except BaseException as error:
+            if not is_interrupt(error):
+                raise
+            return False
+        return True
 
     def _try(self, name: str, after: int) -> None:
         try:
@@ -97,6 +129,7 @@ class Gate:
         if not self._asked.checks and not self._asked.storages and not self._asked.goes_on:
             for text in subjects.left_out(subject):
                 self._say(text)
+        self._checked[name] = Checked(tuple(each.name for each in asked), subjects.fingerprint(subject))
         kept = self._kept(subject)
         for each in asked:
             if each.name in kept:
@@ -105,7 +138,13 @@ class Gate:
         sessions = Sessions()
         try:
             judging = Judging(
-                subject, sessions, self._terms, lambda line: self._show(line + more), self._say, self._workers
+                subject,
+                sessions,
+                self._terms,
+                lambda line: self._show(line + more),
+                self._say,
+                self._workers,
+                self._part,
             )
             for cell in judging.cells(asked, kept):
                 self._take(subject, cell)
@@ -128,6 +167,7 @@ class Gate:
     def _take(self, subject: Subject, cell: Cell) -> None:
         old = self._cells.get((subject.name, cell.check))
         self._cells[subject.name, cell.check] = cell
+        self._first.setdefault((subject.name, cell.check), cell)
         if self._store is not None and cell.schedules and not cell.is_cut:
             self._store.keep(subject, cell)
         if old is None or old.verdict is not cell.verdict:

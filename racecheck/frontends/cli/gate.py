@@ -27,7 +27,7 @@ from racecheck.frontends.cli.options import (
 from racecheck.frontends.cli.output import EXIT, INTERRUPTED
 from racecheck.frontends.printing import say
 from racecheck.frontends.working import display
-from racecheck.gate import baseline, junit, layouts, pages
+from racecheck.gate import baseline, junit, layouts, pages, parts, shards
 from racecheck.gate.baseline import Baseline
 from racecheck.gate.effort import DEFAULT, EFFORTS
 from racecheck.gate.result import Result, data
@@ -97,6 +97,12 @@ _CHECKS = "\n".join(["\b", "The checks:", *(f"  {name:<32} {check.about}" for na
 )
 @SEED
 @JOBS
+@option(
+    "--shard",
+    group=SEARCH,
+    metavar="I/N",
+    help="Make part I of N of the checks, and write one file; racecheck merge joins the files.",
+)
 @option("--fresh", group=SEARCH, is_flag=True, help="Ignore the cached results of an earlier gate.")
 @COLLECTIVES_
 @option(
@@ -128,6 +134,7 @@ def gate(
     update: bool,
     fresh: bool,
     jobs: int,
+    shard: str | None,
     junit_: Path | None,
     markdown: Path | None,
     html_: Path | None,
@@ -145,27 +152,59 @@ def gate(
     if as_json and markdown == _STDOUT:
         raise UsageError("--json and --markdown - both write to standard output: give --markdown a file")
     make_world(World(), collectives=collectives)
+    part = parts.part(shard) if shard is not None else None
+    if part is not None and (known or junit_ or markdown or html_ or as_json):
+        raise UsageError("--shard: give --baseline, --json and the files to write to racecheck merge")
     findings = config.read().findings
-    for file in (known if update else None, junit_, markdown, html_, findings / "gate.json"):
-        if file is not None and file != _STDOUT:
-            check_output(file)
+    own = shards.file_of(part) if part is not None else None
+    check_outputs(known if update else None, junit_, markdown, html_, findings / "gate.json", own)
     names = [*NAMES] if checkpointer is None else [checkpointer]
-    before = _before(known, names, update=update)
+    before = before_of(known, names, update=update)
     asked = Asked(names, checks, storages, goes_on=every, fresh=fresh)
     with Workers(jobs - 1) as workers, display("starting") as show:
         terms = Terms(ranks, seed, effort, seconds or 0.0, findings, collectives or "gloo")
-        result = Gate(asked, terms, _tell, show, workers).run(before)
+        one = Gate(asked, terms, _tell, show, workers, part)
+        if part is not None:
+            return _part(one)
+        result = one.run(before)
     if not result.cells and not result.interrupted and not result.wrong:
         raise UsageError("no check matches both --check and --storage: leave one out")
     if update and known is not None and not result.interrupted:
-        result = _updated(result, before, known)
+        result = updated(result, before, known)
+    return told(result, junit_, markdown, html_, full=full, as_json=as_json)
+
+
+def told(
+    result: Result, junit_: Path | None, markdown: Path | None, html_: Path | None, *, full: bool, as_json: bool
+) -> int:
+    """Print a result, and write it to the files that are asked for; returns the exit status."""
     if markdown != _STDOUT:
         say(json.dumps(data(result)) if as_json else layouts.text(pages.blocks(result, full=full)))
     _write(result, junit_, markdown, html_, full=full)
     return INTERRUPTED if result.interrupted else EXIT[result.verdict]
 
 
-def _before(known: Path | None, names: Sequence[str], *, update: bool) -> Baseline:
+def check_outputs(*files: Path | None) -> None:
+    """Raise `UsageError` for a file that cannot be written; None and - are none."""
+    for file in files:
+        if file is not None and file != _STDOUT:
+            check_output(file)
+
+
+def _part(gate_: Gate) -> int:
+    """Make a shard, and write its file; the exit status says nothing of what it has found."""
+    made = gate_.shard()
+    if made is None:
+        return INTERRUPTED
+    file, total = shards.save(made), sum(len(each.checks) for each in made.work.checkpointers.values())
+    say(
+        f"shard {made.part.number} of {made.part.count}: {len(made.cells)} of {total} checks are in {file}\n"
+        f"Verdict: racecheck merge racecheck-shard-*-of-{made.part.count}.json"
+    )
+    return 0
+
+
+def before_of(known: Path | None, names: Sequence[str], *, update: bool) -> Baseline:
     """Return the baseline, and say so if it is about other checkpointers; one to be written need not be there yet."""
     if known is None or (update and not known.exists()):
         return Baseline()
@@ -175,7 +214,7 @@ def _before(known: Path | None, names: Sequence[str], *, update: bool) -> Baseli
     return before
 
 
-def _updated(result: Result, before: Baseline, known: Path) -> Result:
+def updated(result: Result, before: Baseline, known: Path) -> Result:
     """Write the baseline and return the result compared with it; a gate that is UNKNOWN otherwise writes none."""
     after = baseline.updated(before, result.comparison)
     compared = baseline.compare(result.cells, after)

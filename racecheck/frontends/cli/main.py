@@ -112,6 +112,7 @@ _COMMANDS = {
     "explain": "Explain a name that a report prints.",
     "gate": "Run the conformance suite on a checkpointer.",
     "guide": "Show a page of the guide.",
+    "merge": "Join the shards of a gate.",
     "list": "List the scenarios in files and directories.",
     "predict": "Find the races of one passing run.",
     "replay": "Run a finding again and count how often it reproduces.",

@@ -1,0 +1,55 @@
+"""``racecheck merge``: the verdict of a gate that was made in shards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from racecheck.frontends.cli.gate import before_of, check_outputs, told, updated
+from racecheck.frontends.cli.options import JSON, OUTPUT, Command, option, output_file
+from racecheck.gate import baseline, shards
+from racecheck.gate.result import Result
+from racecheck.model import config
+from racecheck.model.errors import UsageError
+
+_KNOWN = "Known findings"
+_FILE = click.Path(path_type=Path)
+
+
+@click.command("merge", cls=Command, examples=("racecheck merge racecheck-shard-*-of-3.json --junit gate.xml",))
+@click.argument("files", nargs=-1, type=_FILE)
+@option(
+    "--baseline", "known", group=_KNOWN, type=_FILE, metavar="FILE",
+    help="Findings that do not fail the gate (default: none).",
+)  # fmt: skip
+@option("--update-baseline", "update", group=_KNOWN, is_flag=True, help="Write the findings to the baseline file.")
+@output_file("--junit", "junit_", does="Write JUnit XML.")
+@output_file("--markdown", does="Write Markdown; - for standard output.")
+@output_file("--html", "html_", does="Write one HTML file.")
+@option("--full", group=OUTPUT, is_flag=True, help="Show whole exception texts.")
+@JSON
+def merge(
+    files: tuple[Path, ...],
+    known: Path | None,
+    update: bool,
+    junit_: Path | None,
+    markdown: Path | None,
+    html_: Path | None,
+    full: bool,
+    as_json: bool,
+) -> int:
+    """Join the FILES of all shards of a gate: print and write what one machine would have."""
+    if not files:
+        raise UsageError("name the files that racecheck gate --shard has written: racecheck-shard-*-of-N.json")
+    if update and known is None:
+        raise UsageError("--update-baseline needs --baseline FILE")
+    check_outputs(known if update else None, junit_, markdown, html_)
+    found = shards.merged(files, config.read().findings)
+    before = before_of(known, [*dict.fromkeys(each.checkpointer for each in found.cells)], update=update)
+    result = Result(
+        tuple(found.cells), baseline.compare(found.cells, before), found.terms, found.seconds, tuple(found.wrong)
+    )
+    if update and known is not None:
+        result = updated(result, before, known)
+    return told(result, junit_, markdown, html_, full=full, as_json=as_json)
