@@ -100,7 +100,7 @@ class Hand:
         self._processes = [Process(rank, pid, Memory(pid), Descriptors(pid, self._files)) for _ in range(2)]
         self._opened: list[dict[str, list[int]]] = [{"file": [], "directory": []} for _ in self._processes]
         self._threads = [0, 1, 0]
-        self._decoder.identities.meet([str(root)])
+        self._decoder.identities.meet(self._files.watched)
 
     def close(self) -> None:
         self._channel.close()
