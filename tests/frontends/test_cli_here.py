@@ -110,9 +110,12 @@ def test_a_checkpoint_that_is_there_is_what_each_run_begins_with(here: Path, rac
     assert snapshot(here) == before
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("words", [["crash"], ["kill-job on any nth=each"]])
-def test_recoveries_see_the_program_s_own_files(here: Path, racecheck: Racecheck, words: list[str]) -> None:
-    asked = ["run", "--json", "--explain", 0, "--schedules", 24, "--fault", *words, "--", *TORCHRUN, "loop.py"]
+def test_recoveries_see_the_program_s_own_files(here: Path, racecheck: Racecheck, words: list[str], ranks: int) -> None:
+    """Of one rank, many states are loaded in one process, each in a directory that stands in for the watched one."""
+    again = ["--resume-with", f"torchrun --nproc-per-node={ranks} loop.py sync"]
+    asked = ["run", "--json", "--explain", 0, "--schedules", 24, "--fault", *words, *again, "--", *TORCHRUN, "loop.py"]
     status, text = racecheck(*asked, "sync")
     assert (status, json.loads(text)["violations"]) == (0, []), text
     status, text = racecheck(*asked)

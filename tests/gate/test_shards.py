@@ -5,17 +5,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from racecheck.explore.current_session import Sessions
+from racecheck.explore.findings import versions
 from racecheck.gate import parts, running, shards
+from racecheck.gate.cells import Broken, Cell
+from racecheck.gate.effort import EFFORTS, Effort
 from racecheck.gate.parts import Part
+from racecheck.gate.shards import Checked, Shard, Work
 from racecheck.model.errors import UsageError
+from racecheck.model.nouns import Verdict
 from racecheck.processes.session import Session
 from tests.support.command_line import Cli
 
@@ -67,6 +73,22 @@ def test_shards_say_what_one_gate_says(cli: Cli, kind: str, count: int) -> None:
     files = written(cli, kind, count)
     assert cli("merge", *reversed(files), "--json") == status
     assert timeless(json.loads(cli.out)) == alone
+
+
+def test_only_failures_that_one_gate_would_have_explained_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each shard explains the gravest of its own: of all together only one is among those."""
+    monkeypatch.setitem(cast("dict[str, Effort]", EFFORTS), "quick", replace(EFFORTS["quick"], explained=1))
+    work = Work({"x": Checked(("save", "kill"), "")}, "0", "quick", None, "gloo", versions())
+    files = []
+    for number, (check, invariant) in enumerate((("save", "no-deadlock"), ("kill", "consistent-weights")), 1):
+        broken = (Broken(invariant, "seen", defect=check),)
+        cell = Cell("x", check, "shared", {}, Verdict.FAIL, asked=(invariant,), broken=broken, schedules=1)
+        shard = Shard(Part(number, 2), work, (cell,), (replace(cell, text="explained"),))
+        files.append(tmp_path / f"{number}.json")
+        files[-1].write_text(shards.FORMAT.encode(shard))
+    found = shards.merged(files, tmp_path)
+    assert [(each.check, each.text) for each in found.cells] == [("save", ""), ("kill", "explained")]
+    assert found.wrong == []
 
 
 def test_a_finding_of_a_shard_replays_where_it_is_merged(
