@@ -65,6 +65,6 @@ def resume(rank: racecheck.Rank) -> None:
 
 
 def _barrier() -> None:
-    import torch.distributed as dist  # noqa: PLC0415  (only ranks import torch)
+    import torch.distributed as dist
 
     dist.barrier()

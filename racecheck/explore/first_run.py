@@ -18,7 +18,7 @@ from racecheck.scheduling.predict import candidates
 from racecheck.scheduling.relation import Relation
 from racecheck.targets.programs import Launch, Program
 
-KEPT = "what was in the working directory, and the first run did not write, is not controlled"
+KEPT = "files in the working directory that the first run left as they were are not controlled"
 _CHECKPOINTS = frozenset(
     {".bin", ".ckpt", ".distcp", ".metadata", ".npy", ".npz", ".pkl", ".pt", ".pth", ".safetensors"}
 )
@@ -71,8 +71,8 @@ def check(launch: Launch, outcome: Outcome, written: Sequence[Path], *, has_faul
 def directory_of(session: Session, program: Program, *, here: bool) -> Directory:
     """Run a program once, and return the directory that its checkpoints seem to go to; ``here``: the working directory.
 
-    What was in the working directory before, and the program neither writes nor calls like a checkpoint, is not to be
-    watched.  Raises `UsageError` if there is no directory, with the reason if the program fails.
+    Of what is in the working directory, only files that the run wrote and small checkpoints are to be watched.  Raises
+    `UsageError` if there is no directory, with the reason if the program fails.
     """
     working = Path(program.launch.directory)
     before = os.listdir(working)
@@ -124,7 +124,7 @@ def _is_checkpoint(file: PurePath) -> bool:
 
 
 def _is_small_checkpoint(path: Path) -> bool:
-    """Return whether a file may be a checkpoint that a run has not written: what it then does with it is watched."""
+    """Return whether a file is named like a checkpoint, and small enough to be restored before each run."""
     return _is_checkpoint(path) and path.is_file() and path.stat().st_size <= _SMALL
 
 

@@ -104,7 +104,10 @@ def sized(coverage: Coverage, outcome: Outcome | None) -> Coverage:
 
 
 def first_failing(endings: Sequence[Ending], until: str) -> Ending | None:
-    """Return the first failing run, one that violates the invariant ``until`` if there is one; it names that first."""
+    """Return the first failing run.
+
+    A run that violates the invariant ``until`` comes before all others, and that violation before its others.
+    """
     failing = [each for each in endings if each.violations]
     for each in failing:
         wanted = [found for found in each.violations if found.violation.invariant == until]

@@ -86,8 +86,8 @@ def find_watched(command: Sequence[str], cover: Cover, *, here: bool) -> Directo
     finally:
         real(program.file).unlink()
     own = [each for each in found.kept if each not in NOT_THE_PROGRAMS]
-    but = f", but for what was there before: {listed(own)}" if own else ""
-    click.echo(f"watching {found}{but}; --watch DIR names another directory", err=True)
+    left = f"; not watched, since the run left them as they were: {listed(own)}" if own else ""
+    click.echo(f"watching {found}{left}; --watch DIR names another directory", err=True)
     return found
 
 

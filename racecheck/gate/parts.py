@@ -17,7 +17,10 @@ class Part:
     count: int = 1
 
     def of(self, costs: Mapping[str, float]) -> list[str]:
-        """Return what this shard takes of things with these costs: each goes to the one that has least so far."""
+        """Return the names in this part.
+
+        Names are dealt out by cost, the highest first, each to the part with the lowest sum so far.
+        """
         loads = [0.0] * self.count
         mine = []
         for name, cost in sorted(costs.items(), key=lambda each: (-each[1], each[0])):

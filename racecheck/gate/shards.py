@@ -1,13 +1,14 @@
 """A gate in shards: each makes some of the checks, and writes one file; `merged` joins the files.
 
-A shard takes whole checks, by their estimated cost, so that all take about as long; every shard knows what the others
-take.  The files are data: what is in them is compared, and nothing of it is run.
+Checks are dealt out by their estimated cost, which every shard computes for all of them, so that shards take about
+equally long.  The files are data: merging runs no code from them.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
@@ -26,19 +27,20 @@ from racecheck.report.results import shown_path
 from racecheck.targets.suite import CHECKS
 
 FORMAT = Format("racecheck-shard", 1, "a shard of a gate", "make it again with racecheck gate --shard")
+_UNMADE = "no shard has this check"
 _FILE = re.compile(r"[0-9a-f]{10}\.json")
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What a gate asks of a checkpointer: the ``checks`` in their order; ``source`` stands for all that decides."""
+    """The ``checks`` of a checkpointer, in order, and a digest (``source``) of the files that decide their results."""
 
     checks: tuple[str, ...]
     source: str
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class Carried:
     """A finding, and the name of its file."""
 
     file: str
@@ -47,7 +49,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What all shards of a gate have in common: the checkpointers by name, and how their cells are made."""
+    """The settings that all shards of a gate share: the checkpointers by name, and how cells are made."""
 
     checkpointers: Mapping[str, Checked]
     seed: str
@@ -68,7 +70,7 @@ class Shard:
     work: Work
     cells: tuple[Cell, ...] = ()
     explained: tuple[Cell, ...] = ()
-    findings: tuple[Kept, ...] = ()
+    findings: tuple[Carried, ...] = ()
     wrong: tuple[str, ...] = ()
     seconds: float = 0.0
 
@@ -88,10 +90,11 @@ def file_of(this: Part) -> Path:
     return Path(f"racecheck-shard-{this.number}-of-{this.count}.json")
 
 
-def carried(cells: Iterable[Cell]) -> Iterator[Kept]:
-    """Yield the findings that cells name, those that can be read."""
+def carried(cells: Iterable[Cell]) -> Iterator[Carried]:
+    """Yield the findings of cells, without those whose files cannot be read."""
     for file in dict.fromkeys(broken.finding for cell in cells for broken in cell.broken if broken.finding):
-        yield Kept(Path(file).name, findings.load(Path(file)))
+        with suppress(UsageError):
+            yield Carried(Path(file).name, findings.load(Path(file)))
 
 
 def save(shard: Shard) -> Path:
@@ -175,13 +178,14 @@ def _joined(shards: Mapping[int, Shard], wrong: Sequence[str], directory: Path) 
         cells = [raw[name, each] for each in asked.checks if (name, each) in raw]
         chosen = leading(cells)[: EFFORTS[work.effort].explained]
         found = {each.check: better.get((name, each.check), each) if each.check in chosen else each for each in cells}
-        like = cells[0] if cells else None
-        whole = any(each.reasons and len(cells) == 1 and not each.schedules for each in cells) and not missing
+        could_run = any(each.schedules for each in cells)  # else one cell says why not, and stands for all
         for check in asked.checks:
             if check in found:
                 done.cells.append(_moved(found[check], paths))
-            elif like is not None and not whole:
-                done.cells.append(_unmade(like, check, named))
+            elif could_run:
+                done.cells.append(_unmade(cells[0], check, named if missing else _UNMADE))
+        if not cells and not missing and not any(shard.wrong for shard in shards.values()):
+            done.wrong.append(f"{name}: {_UNMADE}")
     done.wrong += [each for shard in shards.values() for each in shard.wrong if each not in done.wrong]
     done.seconds = sum(each.seconds for each in shards.values())
     return done
@@ -195,7 +199,7 @@ def _unmade(like: Cell, check: str, why: str) -> Cell:
     )
 
 
-def _kept(every: Iterable[Kept], directory: Path) -> dict[str, str]:
+def _kept(every: Iterable[Carried], directory: Path) -> dict[str, str]:
     """Keep findings that are not there yet; returns the path of each, as it is shown, by its file's name."""
     paths = {}
     for each in every:

@@ -67,7 +67,7 @@ class Slot:
         self.kept: frozenset[str] = frozenset()
         """The entries of the watched directory that are not under control, and stay as they are."""
         self.nodes = self.path / "nodes"
-        self._template, self._kept = self.path / "setup", ""
+        self._template, self._template_of = self.path / "setup", ""
         self._layer: Layer | None = None
         self._empty()
         self.output.mkdir()
@@ -126,12 +126,12 @@ class Slot:
 
     def keep(self, target: str) -> None:
         """Keep what a scenario's setup has left in the watched directory, unless copies of it would differ."""
-        self._kept = ""
+        self._template_of = ""
         wipe(self._template)
         if _copies_well(self.watched, self.kept):
             if self.watched.exists():
                 shutil.copytree(self.watched, self._template, symlinks=True, ignore=self._ignored)
-            self._kept = target
+            self._template_of = target
 
     def _ignored(self, directory: str, names: Sequence[str]) -> Collection[str]:
         del names
@@ -139,7 +139,7 @@ class Slot:
 
     def restore(self, target: str) -> bool:
         """Restore what was kept for a scenario; returns whether anything was."""
-        if self._kept != target:
+        if self._template_of != target:
             return False
         if self._template.exists():
             shutil.copytree(self._template, self.watched, symlinks=True, dirs_exist_ok=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import subprocess
 import sys
 import tempfile
@@ -19,8 +18,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from tests.support.timeless import timeless
+
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
-_SECONDS = re.compile(r"\d+(\.\d+)? (s|seconds)\b")
 CASES = {
     "search": ("run", f"{SCENARIOS}/test_dcp_save.py::plain", "--strategy", "random", "--schedules", "200"),
     "auto": ("run", f"{SCENARIOS}/test_dcp_save.py::plain", "--schedules", "200"),
@@ -44,15 +44,6 @@ def racecheck(directory: Path, *words: str) -> tuple[float, Any]:
     if done.returncode not in {0, 1, 3}:
         sys.exit(f"racecheck {' '.join(words)}: status {done.returncode}: {done.stderr}")
     return seconds, json.loads(done.stdout)
-
-
-def timeless(data: Any) -> Any:
-    """Return data without durations, which its texts have, too."""
-    if isinstance(data, dict):
-        return {name: timeless(each) for name, each in data.items() if name != "seconds"}
-    if isinstance(data, str):
-        return _SECONDS.sub("# s", data)
-    return [timeless(each) for each in data] if isinstance(data, list) else data
 
 
 def compare(directory: Path, name: str, jobs: list[int], times: int) -> bool:

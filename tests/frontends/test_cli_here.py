@@ -38,7 +38,7 @@ for step in range(begun, begun + 2):
             os.close(directory)
     dist.barrier()
 """
-CONDITION = "what was in the working directory, and the first run did not write, is not controlled"
+CONDITION = "files in the working directory that the first run left as they were are not controlled"
 UNSEEN = """
 import os, torch, torch.distributed as dist
 dist.init_process_group("gloo")
@@ -91,7 +91,7 @@ def test_a_race_in_the_working_directory(here: Path, racecheck: Racecheck) -> No
 def test_naming_it_is_the_same(here: Path, racecheck: Racecheck) -> None:
     for watch in ([], ["--watch", "."], ["--watch", str(here)]):
         status, text = racecheck("run", *watch, "--schedules", 2, "--", *TORCHRUN, "loop.py")
-        assert (status, "what was in the working directory, and the first run did not write, is not" in text) == (
+        assert (status, CONDITION in text) == (
             0,
             True,
         )

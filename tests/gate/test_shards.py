@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -24,12 +24,12 @@ from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Verdict
 from racecheck.processes.session import Session
 from tests.support.command_line import Cli
+from tests.support.timeless import timeless
 
 pytestmark = pytest.mark.usefixtures("project", "lasting")
 
 FILE = Path(__file__).parents[1] / "programs" / "gated.py"
 CHECKS = ("save", "kill", "saves@nfs", "overwrite")
-_SECONDS = re.compile(r"\d+(\.\d+)? (s|seconds)\b")
 
 
 @pytest.fixture
@@ -44,14 +44,6 @@ def lasting(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
         def close(self) -> None: ...
 
     monkeypatch.setattr(running, "Sessions", Lasting)
-
-
-def timeless(data: Any) -> Any:
-    if isinstance(data, dict):
-        return {name: timeless(each) for name, each in data.items() if name != "seconds"}
-    if isinstance(data, str):
-        return _SECONDS.sub("# s", data)
-    return [timeless(each) for each in data] if isinstance(data, list) else data
 
 
 def gate(cli: Cli, kind: str, *words: str) -> int:
@@ -147,6 +139,26 @@ def test_a_shard_that_does_not_fit_is_named(cli: Cli, damage: Callable[[str], st
     assert unmade
     assert [each["verdict"] for each in unmade] == ["UNKNOWN"] * len(unmade)
     assert sorted(each["check"] for each in data["cells"]) == sorted(CHECKS)
+
+
+def test_a_check_that_no_shard_has_is_unknown(cli: Cli) -> None:
+    one, two = written(cli, "Careful", 2)
+    shard = shards.FORMAT.load(Path(one), Shard)
+    Path(one).write_text(shards.FORMAT.encode(replace(shard, cells=shard.cells[1:])))
+    assert cli("merge", one, two, "--json") == 3
+    data = json.loads(cli.out)
+    assert [each["reasons"] for each in data["cells"] if each["check"] == shard.cells[0].check] == [
+        ["no shard has this check"]
+    ]
+    for each in (one, two):
+        shard = shards.FORMAT.load(Path(each), Shard)
+        Path(each).write_text(shards.FORMAT.encode(replace(shard, cells=())))
+    assert cli("merge", one, two) == 3
+
+
+def test_a_finding_that_is_gone_does_not_lose_the_shard(tmp_path: Path) -> None:
+    cell = Cell("x", "save", "shared", {}, Verdict.FAIL, broken=(Broken("recovers", "", str(tmp_path / "gone.json")),))
+    assert not [*shards.carried([cell])]
 
 
 def test_no_file_leaves_the_directory_of_findings(cli: Cli) -> None:

@@ -6,16 +6,24 @@ share them.  What a launcher starts is captured once for each command: it depend
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from racecheck.explore.runs.workers import Workers
+from racecheck.frontends import launching
+from racecheck.frontends.cli.main import main
+from racecheck.model import config
+from racecheck.model.config import Config
+from racecheck.processes.launchers import capture, scripts
+from racecheck.processes.session import Slot
 
 ROOT = Path(__file__).parents[2]
 
@@ -46,62 +54,64 @@ class Covered:
         self._process.communicate()
 
 
+class Captures:
+    """What launchers start, captured once for each command."""
+
+    def __init__(self) -> None:
+        self._really, self._known = capture.capture, dict[tuple[str, ...], str]()
+
+    def __call__(self, command: Sequence[str]) -> list[capture.Started]:
+        if scripts.is_it(command):
+            return self._really(command)  # the script itself runs
+        here, words = os.getcwd(), (*command,)
+        if words not in self._known:
+            added = [_added(each) for each in self._really(command)]
+            self._known[words] = json.dumps(added).replace(here, "{here}")
+        return [_started(each) for each in json.loads(self._known[words].replace("{here}", here))]
+
+
+def _added(one: capture.Started) -> dict[str, Any]:
+    """What the launcher set, without what it found."""
+    own = {name: value for name, value in one.environment.items() if os.environ.get(name) != value}
+    return {**asdict(one), "environment": own}
+
+
+def _started(raw: dict[str, Any]) -> capture.Started:
+    environment = {**os.environ, **raw["environment"]}
+    return capture.Started(**{**raw, "arguments": tuple(raw["arguments"]), "environment": environment})
+
+
+class Shared(launching.LastingCover):
+    """The cover of all commands: all findings are real, not only those of the first command."""
+
+    def __init__(self, settings: Config) -> None:
+        super().__init__(settings)
+        self._every = settings.findings
+
+    def _slot(self, watched: Path, kept: Sequence[str], used: Sequence[Path]) -> Slot:
+        here, self.findings = self.findings, self._every
+        try:
+            return super()._slot(watched, kept, used)
+        finally:
+            self.findings = here
+
+    def of(self, settings: Config, workers: Workers | None = None) -> Shared:
+        """In place of `launching.Cover`."""
+        del workers
+        self.findings = settings.findings.absolute()
+        return self
+
+    def lent(self, settings: Config, workers: Workers | None, *, is_asked_twice: bool) -> nullcontext[Shared]:
+        """In place of `launching.cover_of`."""
+        del workers, is_asked_twice
+        return nullcontext(self.of(settings))
+
+
 def serve() -> None:
     """Answer the commands on standard input."""
-    from racecheck.explore.runs.workers import Workers
-    from racecheck.frontends import launching
-    from racecheck.frontends.cli.main import main
-    from racecheck.model import config
-    from racecheck.processes.launchers import capture, scripts
-    from racecheck.processes.session import Slot
-
     answers = os.fdopen(os.dup(1), "w")
-    captured: dict[tuple[str, ...], str] = {}
-    really = capture.capture
-
-    def once(command: Sequence[str]) -> list[capture.Started]:
-        if scripts.is_it(command):
-            return really(command)  # the script itself runs
-        here, words = os.getcwd(), (*command,)
-        if words not in captured:
-            added = [_added(each) for each in really(command)]
-            captured[words] = json.dumps(added).replace(here, "{here}")
-        return [_started(each) for each in json.loads(captured[words].replace("{here}", here))]
-
-    def _added(one: capture.Started) -> dict[str, Any]:
-        """What the launcher set, without what it found."""
-        own = {name: value for name, value in one.environment.items() if os.environ.get(name) != value}
-        return {**asdict(one), "environment": own}
-
-    def _started(raw: dict[str, Any]) -> capture.Started:
-        environment = {**os.environ, **raw["environment"]}
-        return capture.Started(**{**raw, "arguments": tuple(raw["arguments"]), "environment": environment})
-
-    class Shared(launching.LastingCover):
-        """All findings are real, not only those of the first command."""
-
-        def _slot(self, watched: Path, kept: Sequence[str], used: Sequence[Path]) -> Slot:
-            here, self.findings = self.findings, every
-            try:
-                return super()._slot(watched, kept, used)
-            finally:
-                self.findings = here
-
-    every = config.read().findings
-    with contextlib.closing(Shared(config.read())) as cover:
-
-        def covered(settings: config.Config, workers: Workers | None = None) -> launching.LastingCover:
-            del workers
-            cover.findings = settings.findings.absolute()
-            return cover
-
-        def cover_of(
-            settings: config.Config, workers: Workers | None, *, is_asked_twice: bool
-        ) -> contextlib.nullcontext[launching.LastingCover]:
-            del workers, is_asked_twice
-            return contextlib.nullcontext(covered(settings))
-
-        launching.Cover, launching.cover_of, capture.capture = covered, cover_of, once
+    with closing(Shared(config.read())) as cover:
+        launching.Cover, launching.cover_of, capture.capture = cover.of, cover.lent, Captures()
         for line in sys.stdin:
             asked = json.loads(line)
             os.chdir(asked["directory"])

@@ -133,7 +133,7 @@ class Runs:
                 self.elsewhere.add(number)
 
     def stay_here(self) -> None:
-        """Carry out all other tasks here, also those that a worker has done, if their results were not taken."""
+        """Carry out all other tasks here, and forget the results of workers that nobody has taken."""
         self._workers = None
         again = {*self._given.values(), *(self.elsewhere & self._done.keys())}
         self._done = {number: value for number, value in self._done.items() if number not in again}

@@ -16,10 +16,12 @@ from racecheck.frontends.cli.options import (
     COLLECTIVES_,
     JOBS,
     JSON,
+    OUTPUT,
     SEARCH,
     SEED,
     WHAT,
     Command,
+    F,
     check_output,
     option,
     output_file,
@@ -50,6 +52,28 @@ _FILE = click.Path(path_type=Path)
 
 _KNOWN = "Known findings"
 _CHECKS = "\n".join(["\b", "The checks:", *(f"  {name:<32} {check.about}" for name, check in CHECKS.items())])
+
+
+def of_result(command: F) -> F:
+    """Add the options of a gate's result: the known findings, and the files to write."""
+    known = option(
+        "--baseline",
+        "known",
+        group=_KNOWN,
+        type=_FILE,
+        metavar="FILE",
+        help="Findings that do not fail the gate (default: none).",
+    )
+    update = option(
+        "--update-baseline", "update", group=_KNOWN, is_flag=True, help="Write the findings to the baseline file."
+    )
+    junit_ = output_file("--junit", "junit_", does="Write JUnit XML.")
+    markdown = output_file("--markdown", does="Write Markdown; - for standard output.")
+    html = output_file("--html", "html_", does="Write one HTML file.")
+    full = option("--full", group=OUTPUT, is_flag=True, help="Show whole exception texts.")
+    for each in (JSON, full, html, markdown, junit_, update, known):
+        command = each(command)
+    return command
 
 
 @click.command(
@@ -105,20 +129,7 @@ _CHECKS = "\n".join(["\b", "The checks:", *(f"  {name:<32} {check.about}" for na
 )
 @option("--fresh", group=SEARCH, is_flag=True, help="Ignore the cached results of an earlier gate.")
 @COLLECTIVES_
-@option(
-    "--baseline",
-    "known",
-    group=_KNOWN,
-    type=_FILE,
-    metavar="FILE",
-    help="Findings that do not fail the gate (default: none).",
-)
-@option("--update-baseline", "update", group=_KNOWN, is_flag=True, help="Write the findings to the baseline file.")
-@output_file("--junit", "junit_", does="Write JUnit XML.")
-@output_file("--markdown", does="Write Markdown; - for standard output.")
-@output_file("--html", "html_", does="Write one HTML file.")
-@option("--full", group=SEARCH, is_flag=True, help="Show whole exception texts.")
-@JSON
+@of_result
 def gate(
     *,
     checkpointer: str | None,
@@ -192,7 +203,7 @@ def check_outputs(*files: Path | None) -> None:
 
 
 def _part(gate_: Gate) -> int:
-    """Make a shard, and write its file; the exit status says nothing of what it has found."""
+    """Make a shard and write its file; returns the exit status, which is 0 even if checks fail."""
     made = gate_.shard()
     if made is None:
         return INTERRUPTED

@@ -6,29 +6,17 @@ from pathlib import Path
 
 import click
 
-from racecheck.frontends.cli.gate import before_of, check_outputs, told, updated
-from racecheck.frontends.cli.options import JSON, OUTPUT, Command, option, output_file
+from racecheck.frontends.cli.gate import before_of, check_outputs, of_result, told, updated
+from racecheck.frontends.cli.options import Command
 from racecheck.gate import baseline, shards
 from racecheck.gate.result import Result
 from racecheck.model import config
 from racecheck.model.errors import UsageError
 
-_KNOWN = "Known findings"
-_FILE = click.Path(path_type=Path)
-
 
 @click.command("merge", cls=Command, examples=("racecheck merge racecheck-shard-*-of-3.json --junit gate.xml",))
-@click.argument("files", nargs=-1, type=_FILE)
-@option(
-    "--baseline", "known", group=_KNOWN, type=_FILE, metavar="FILE",
-    help="Findings that do not fail the gate (default: none).",
-)  # fmt: skip
-@option("--update-baseline", "update", group=_KNOWN, is_flag=True, help="Write the findings to the baseline file.")
-@output_file("--junit", "junit_", does="Write JUnit XML.")
-@output_file("--markdown", does="Write Markdown; - for standard output.")
-@output_file("--html", "html_", does="Write one HTML file.")
-@option("--full", group=OUTPUT, is_flag=True, help="Show whole exception texts.")
-@JSON
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path))
+@of_result
 def merge(
     files: tuple[Path, ...],
     known: Path | None,
