@@ -20,6 +20,7 @@ from random import Random
 from racecheck import faults
 from racecheck.crash.recovery.runs import CrashedRuns
 from racecheck.explore import first_run, observed_saves
+from racecheck.explore.ahead import Ahead
 from racecheck.explore.clocks import Clocks
 from racecheck.explore.doubts import DIFFERS, MOST_IN_A_ROW, UNCONFIRMED, Doubts
 from racecheck.explore.excused import Excused
@@ -68,6 +69,7 @@ class Exploration:
             search = replace(search, world=search.earlier.world)
         self.session, self.search = session, search
         self.runs = Runs(lambda: nullcontext(session), search.scenario.reference, workers, lambda: session.until)
+        self.ahead = Ahead(self.runs, self._request)
         self.started = time.perf_counter()
         self.strategy = self._make()
         self.past = past = search.earlier.past if search.earlier is not None else Past()
@@ -297,6 +299,7 @@ class Exploration:
                 strategy = None if number in self.runs else self.strategy.ahead(runs, self._rng(number))
                 if strategy is not None:
                     self.runs.submit(number, OneRun(self._request(strategy)))
+            self.ahead.offer(self.strategy, self._most - self.done)
             self.runs.feed()
         return True
 
@@ -312,6 +315,7 @@ class Exploration:
     def _begin_again(self) -> None:
         self.begins_again = False
         self.runs.drop()
+        self.ahead.drop()
         self.whole = self.strategy.claim(), self.done
         self.struck = []
         self.search = replace(self.search, world=self.parts.of(self.search.world), earlier=None)
@@ -323,6 +327,10 @@ class Exploration:
             outcome: Outcome = self.runs.result(number)[0]
             strategy.end(outcome)
             return outcome
+        made = self.ahead.take(strategy)
+        if made is not None:
+            strategy.end(made)
+            return made
         recorder = None if self.search.free else self.crashing.recorder()
         return run(self.session, self._request(strategy), recorder, self.search.recoveries)
 

@@ -20,9 +20,11 @@ from typing import Any
 
 from tests.support.timeless import timeless
 
+HERE = Path(__file__).parent
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 CASES = {
     "search": ("run", f"{SCENARIOS}/test_dcp_save.py::plain", "--strategy", "random", "--schedules", "200"),
+    "proof": ("run", f"{HERE}/subjects.py::appends", "--strategy", "dpor", "--schedules", "1000"),
     "auto": ("run", f"{SCENARIOS}/test_dcp_save.py::plain", "--schedules", "200"),
     "sweep": ("run", f"{SCENARIOS}/test_dcp_save.py::plain", "--fault", "EIO on any nth=each", "--schedules", "200"),
     "replay": ("replay", "{finding}", "--times", "100", "--trust"),

@@ -33,7 +33,7 @@ from racecheck.targets import resolve
 from tests.support.outside import eventually
 
 SCENARIOS = '''
-import os, time
+import os, threading, time
 import racecheck
 
 @racecheck.scenario(ranks=3)
@@ -60,6 +60,28 @@ def knows_where_it_is(rank):
     (rank.path / rank.path.parent.name).mkdir(exist_ok=True)
     if not (rank.path / "ckpt").exists():
         (rank.path / "ckpt").mkdir()
+
+@racecheck.scenario(ranks=2)
+def appends(rank):
+    log = os.open(rank.path / "log", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    for _ in range(3):
+        os.write(log, b"%d" % rank.rank)
+    os.close(log)
+
+@racecheck.scenario(ranks=2)
+def appends_torn(rank):
+    appends(rank)
+    if (rank.path / "log").read_bytes() == b"001101":
+        raise RuntimeError("torn")
+
+@racecheck.scenario(ranks=2)
+def threads(rank):
+    each = [threading.Thread(target=(rank.path / f"{rank.rank} {number}").mkdir) for number in range(2)]
+    for thread in each:
+        thread.start()
+    for thread in each:
+        thread.join()
+    (rank.path / "shared").mkdir(exist_ok=True)
 
 @racecheck.scenario(ranks=2)
 def writes(rank):
@@ -108,6 +130,10 @@ SEARCHES: dict[str, tuple[str, dict[str, Any], str]] = {
     "auto": ("sound", {"schedules": 60}, ""),
     "auto fails": ("deep", {"schedules": 100, "seed": "3"}, ""),
     "random fails": ("deep", {"strategy": "random", "schedules": 300}, ""),
+    "a proof": ("appends", {"strategy": "dpor", "schedules": 400}, ""),
+    "a proof, cut": ("appends", {"strategy": "dpor", "schedules": 30}, ""),
+    "a proof fails": ("appends_torn", {"strategy": "dpor", "schedules": 400}, ""),
+    "threads": ("threads", {"strategy": "dpor", "schedules": 25}, ""),
     "a sweep": ("writes", {"schedules": 60, "strategy": "random"}, "ENOSPC on write nth=each"),
 }
 

@@ -52,6 +52,12 @@ class Runs:
         """Return whether a task may be carried out elsewhere."""
         return self._workers is not None and len(self._workers) > 0
 
+    @property
+    def room(self) -> int:
+        """Return how many more tasks workers would take soon."""
+        most = self._workers.most if self._workers is not None else 0
+        return max(0, most - len(self._given) - len(self._waiting))
+
     def __contains__(self, number: int) -> bool:
         return number in self._tasks
 
@@ -66,6 +72,14 @@ class Runs:
         self._tasks[number] = task
         self._waiting.add(number)
         self._costs[number] = cost
+
+    def withdraw(self, number: int) -> bool:
+        """Forget a task, if nobody has begun it; return whether that is so."""
+        if number not in self._waiting:
+            return False
+        self._waiting.remove(number)
+        del self._tasks[number]
+        return True
 
     def is_done(self, number: int) -> bool:
         """Return whether the result of a task is there."""
@@ -123,8 +137,8 @@ class Runs:
         if wait and not answers and time.monotonic() >= until:
             raise OutOfTime
         for answer in answers:
-            number = self._given.pop(answer.ticket, -1)
-            if number < 0:
+            number = self._given.pop(answer.ticket, None)
+            if number is None:
                 continue
             if answer.is_lost:
                 self._waiting.add(number)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from random import Random
 from typing import Protocol, TypeVar
 
 from racecheck.explore.requests import RunRequest
 from racecheck.explore.runner import Progress, run, warm_up
-from racecheck.model.nouns import Outcome
+from racecheck.model.errors import CannotRun, InternalError
+from racecheck.model.nouns import Outcome, Point
 from racecheck.processes.session import Session
-from racecheck.scheduling.strategies import Strategy
+from racecheck.scheduling.strategies import Diverged, Strategy
+from racecheck.scheduling.strategies.protocol import Answered, Path
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -31,3 +37,67 @@ class OneRun:
         del tell
         warm_up(session, self.request)
         return run(session, self.request), self.request.steering
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A run of a proof; ``answers`` are its points, each with how many events came before it, and the answer."""
+
+    path: Path
+    answers: Sequence[tuple[int, Point, int]]
+    outcome: Outcome
+
+    @property
+    def points(self) -> list[Answered]:
+        return [(replace(point, trace=self.outcome.trace[:count]), index) for count, point, index in self.answers]
+
+
+@dataclass(slots=True)
+class _Noting(Strategy):
+    """Another strategy, whose answers it notes."""
+
+    inner: Strategy
+    answers: list[tuple[int, Point, int]] = field(default_factory=list)
+
+    def begin(self, rng: Random) -> bool:
+        return self.inner.begin(rng)
+
+    def choose(self, point: Point) -> int:
+        index = self.inner.choose(point)
+        self.answers.append((len(point.trace), replace(point, trace=()), index))
+        return index
+
+
+Part = tuple[Path, Strategy]
+"""A part of a proof: its path, and the steering that makes its runs (`Strategy.subtrees`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subtrees:
+    """Make runs of parts of a proof, one part after the other, until there are no more, or for some seconds.
+
+    ``request`` is for any run.  The result is the runs, and the parts that are left.
+    """
+
+    request: RunRequest
+    parts: Sequence[Part]
+    seconds: float
+
+    def run(self, session: Session, tell: Progress | None = None) -> tuple[list[Made], list[Part]]:
+        """Make the runs.  An error ends a part: whoever makes that run in its turn meets the error again."""
+        del tell
+        warm_up(session, self.request)
+        made, until = list[Made](), time.monotonic() + self.seconds
+        for number, (root, steering) in enumerate(self.parts):
+            with suppress(CannotRun, InternalError, Diverged):
+                while steering.begin(Random(0)) and steering.path[: len(root)] == root:
+                    made.append(self._made(session, steering))
+                    if time.monotonic() >= until:
+                        return made, [*steering.subtrees(), *self.parts[number + 1 :]]
+        return made, []
+
+    def _made(self, session: Session, steering: Strategy) -> Made:
+        noting, path = _Noting(steering), steering.path
+        outcome = run(session, replace(self.request, steering=noting))
+        steering.end(outcome)
+        return Made(path, noting.answers, outcome)

@@ -78,6 +78,11 @@ class Workers:
     def __len__(self) -> int:
         return self._due + len(self._all)
 
+    @property
+    def most(self) -> int:
+        """Return how many tasks the workers have at most."""
+        return len(self) * _AHEAD
+
     def start(self) -> None:
         """Start the processes, before this one covers its files."""
         count, self._due = self._due, 0

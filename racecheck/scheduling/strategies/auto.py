@@ -7,6 +7,7 @@ near the end of the run first, and the bug may be elsewhere.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from random import Random
 
@@ -14,7 +15,7 @@ from racecheck.model.nouns import Outcome, Point
 from racecheck.scheduling.claims import Claim
 from racecheck.scheduling.relation import Relation
 from racecheck.scheduling.strategies.dpor import Progress
-from racecheck.scheduling.strategies.protocol import Strategy
+from racecheck.scheduling.strategies.protocol import Answered, Path, Strategy
 from racecheck.scheduling.strategies.sampling.portfolio import Portfolio
 from racecheck.scheduling.strategies.staged import Staged
 
@@ -55,6 +56,16 @@ class Auto(Strategy):
 
     def abandon(self) -> None:
         self._now.abandon()
+
+    def subtrees(self) -> Iterator[tuple[Path, Strategy]]:
+        return self.proof.subtrees()
+
+    @property
+    def path(self) -> Path:
+        return self._now.path
+
+    def takes(self, points: Sequence[Answered]) -> bool:
+        return self._now.takes(points)
 
     @property
     def progress(self) -> Progress:

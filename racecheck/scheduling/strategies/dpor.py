@@ -12,7 +12,7 @@ run continues to its end all the same: a thread that waits there in vain for a k
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -23,7 +23,7 @@ from racecheck.scheduling.claims import Claim, of_run
 from racecheck.scheduling.fairness import TURN
 from racecheck.scheduling.file_times import Timed
 from racecheck.scheduling.happens_before import Order, Step, is_step, yields
-from racecheck.scheduling.strategies.protocol import Diverged, Strategy
+from racecheck.scheduling.strategies.protocol import Answered, Diverged, Path, Strategy
 
 _POLLS = "a thread polls; what it does when it gives up was not tried"
 _SLEEPS = "a sleep ends at most 5 s before runnable ops"
@@ -106,7 +106,9 @@ class DPOR(Strategy):
 
     def __init__(self, relation: Dependence, progress: Progress | None = None) -> None:
         self.progress = progress or Progress()
+        self._of_world = relation
         self._relation = Timed(relation, self.progress.timed)
+        self._order = Order(self._relation)
         self._going = False
 
     def begin(self, rng: Random) -> bool:
@@ -118,7 +120,7 @@ class DPOR(Strategy):
             if not nodes:
                 return False
             nodes[-1].chosen = nodes[-1].left[0]
-        self._kept, self._going = len(nodes), True
+        self._kept, self._going, self._doubts_before = len(nodes), True, {*self.progress.doubts}
         self._order = Order(self._relation)
         self._seen, self._depth, self._first_new = 0, 0, nodes[-1].step if nodes else 0
         self._at: Node | None = None
@@ -171,7 +173,48 @@ class DPOR(Strategy):
         del nodes[self._kept :]
         if nodes:
             nodes[-1].done.pop(nodes[-1].chosen, None)
+        self.progress.doubts &= self._doubts_before
         self._going = False
+
+    # Parts that others may try first.
+
+    @property
+    def path(self) -> Path:
+        return tuple((node.step, node.chosen) for node in self.progress.nodes)
+
+    def subtrees(self) -> Iterator[tuple[Path, Strategy]]:
+        nodes = self.progress.nodes
+        for depth in reversed(range(len(nodes))):
+            node, before = nodes[depth], self.path[:depth]
+            done = {**node.done}
+            for thread in node.left:
+                yield (*before, (node.step, thread)), self._subtree(depth, thread, done)
+                touched = self._next_touched(node.step, thread)
+                if touched is None:
+                    break
+                done[thread] = touched
+
+    def _subtree(self, depth: int, thread: str, done: dict[str, Footprint]) -> DPOR:
+        """Return a search that begins with ``thread`` at a node, once the threads of ``done`` have gone first there."""
+        nodes = [replace(each, back={*each.back}, done={**each.done}) for each in self.progress.nodes[:depth]]
+        root = replace(self.progress.nodes[depth], back={thread}, done={**done})
+        return DPOR(self._of_world, Progress(
+            traces=1, nodes=[*nodes, root], known=self.progress.known[: root.step], timed={*self.progress.timed},
+        ))  # fmt: skip
+
+    def _next_touched(self, step: int, thread: str) -> Footprint | None:
+        """Return what the op of a thread that was pending before a step of the last run touched, if it went at all."""
+        return next((each.footprint for each in self._order.steps[step:] if each.op.thread == thread), None)
+
+    def takes(self, points: Sequence[Answered]) -> bool:
+        try:
+            if all(self.choose(point) == index for point, index in points):
+                return True
+        except Diverged:
+            pass  # the run that is made in its place says so
+        self.abandon()
+        self.begin(Random(0))
+        return False
 
     def claim(self) -> Claim:
         progress = self.progress

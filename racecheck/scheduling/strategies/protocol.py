@@ -8,11 +8,18 @@ alone.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Protocol
 
 from racecheck.model.nouns import Outcome, Point
 from racecheck.scheduling.claims import Claim
+
+Path = tuple[tuple[int, str], ...]
+"""Where a run of a proof leaves earlier runs: steps, and the threads that go first there."""
+
+Answered = tuple[Point, int]
+"""A point of a run that was made, and the index of the option that was chosen."""
 
 
 class Diverged(BaseException):
@@ -45,6 +52,27 @@ class Strategy(Protocol):
         """
         del runs, rng
         return None
+
+    def subtrees(self) -> Iterator[tuple[Path, Strategy]]:
+        """Return the parts of a proof that are known to be left, in the order of their turn.
+
+        The runs of a part all begin with its path.  Its strategy makes them as this one will, as far as can be told
+        now, and then goes on to other parts.  Whatever it makes, this strategy decides with `takes`.
+        """
+        return iter(())
+
+    @property
+    def path(self) -> Path:
+        """Return the path of the run that has begun; empty if it is the first, or not of a proof."""
+        return ()
+
+    def takes(self, points: Sequence[Answered]) -> bool:
+        """Return whether the run that has begun is one that was made elsewhere: all choices are the same.
+
+        If so, ``end`` is next; if not, the run has yet to be made.
+        """
+        del points
+        return False
 
     def claim(self) -> Claim:
         """Return what the runs so far show beyond themselves; samples show nothing."""

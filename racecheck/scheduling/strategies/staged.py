@@ -8,6 +8,7 @@ beginnings and ends.  With budget left, the full proof follows; once it is compl
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from random import Random
 
@@ -16,7 +17,7 @@ from racecheck.model.nouns import Outcome, Point
 from racecheck.scheduling.claims import Claim
 from racecheck.scheduling.relation import Relation
 from racecheck.scheduling.strategies.dpor import DPOR, Progress
-from racecheck.scheduling.strategies.protocol import Strategy
+from racecheck.scheduling.strategies.protocol import Answered, Path, Strategy
 
 CONDITION = "threads of a rank share only what is controlled"
 
@@ -54,6 +55,16 @@ class Staged(Strategy):
 
     def abandon(self) -> None:
         self._proof.abandon()
+
+    def subtrees(self) -> Iterator[tuple[Path, Strategy]]:
+        return self._proof.subtrees()
+
+    @property
+    def path(self) -> Path:
+        return self._proof.path
+
+    def takes(self, points: Sequence[Answered]) -> bool:
+        return self._proof.takes(points)
 
     @property
     def progress(self) -> Progress:
