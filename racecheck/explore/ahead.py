@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from racecheck.explore.requests import RunRequest
 from racecheck.explore.runs.runs import Runs
@@ -18,9 +18,9 @@ from racecheck.model.nouns import Outcome
 from racecheck.scheduling.strategies import Strategy
 from racecheck.scheduling.strategies.protocol import Path
 
-_SECONDS = 0.5
+_SECONDS = 0.2
 """How long a worker makes runs of parts before it sends them, and the rest is distributed."""
-_PARTS = 2
+_PARTS = 4
 """How many parts a worker gets at once: many have one run."""
 _MOST = 512
 """How many runs that workers have made may wait for their turn."""
@@ -35,35 +35,38 @@ class Ahead:
     def __init__(self, runs: Runs, request: Callable[[Strategy], RunRequest]) -> None:
         self._runs, self._request = runs, request
         self._made: dict[Path, Made] = {}
-        self._given: dict[int, list[Path]] = {}
+        self._given: dict[int, Sequence[Part]] = {}
         self._left: dict[Path, Strategy] = {}
-        """Parts of parts, that workers have not begun."""
+        """Parts that workers have met, and that nobody has begun."""
         self._numbers = itertools.count(-1, -1)
         self.taken = 0
         """How many runs of workers were taken."""
 
     def offer(self, strategy: Strategy, most: int) -> None:
         """Give workers the next parts of a proof; ``most`` is how many runs it may still have."""
+        self._gather(strategy)
+        if len(self._made) >= min(most, _MOST):
+            return
+        room = self._runs.room
+        parts = [*itertools.islice(self._next(strategy), room * _PARTS)]
+        are_few = len(parts) < room * _PARTS
+        for _ in range(room):
+            size = 1 if are_few else _PARTS
+            given, parts = parts[:size], parts[size:]
+            if given:
+                self._give(given, _common(given[0][0], strategy.path), 0.0 if are_few else _SECONDS)
+
+    def _gather(self, strategy: Strategy) -> None:
+        """Take the results that are there, and forget those whose turn has passed."""
         for number in [each for each in self._given if self._runs.is_done(each)]:
             self._add(number)
-        room = self._runs.room if len(self._made) < min(most, _MOST) else 0
-        now = strategy.path
-        parts = self._next(strategy, now)
-        for _ in range(room):
-            given = [*itertools.islice(parts, _PARTS)]
-            if given:
-                self._give(given, _common(given[0][0], now))
+        self._made = {path: each for path, each in self._made.items() if strategy.may_come(path)}
+        self._left = {path: each for path, each in self._left.items() if strategy.may_come(path)}
 
-    def _give(self, parts: list[Part], cost: int) -> None:
-        number = next(self._numbers)
-        self._given[number] = [path for path, _ in parts]
-        for path, _ in parts:
-            self._left.pop(path, None)
-        self._runs.submit(number, Subtrees(self._request(parts[0][1]), parts, _SECONDS), cost)
-
-    def _next(self, strategy: Strategy, now: Path) -> Iterator[Part]:
+    def _next(self, strategy: Strategy) -> Iterator[Part]:
         """Return the parts that nobody has begun, those first whose turn is soon."""
-        known = {*itertools.chain(*self._given.values()), *self._made}
+        now = strategy.path
+        known = {*self._made, *(path for parts in self._given.values() for path, _ in parts)}
         left = sorted(self._left.items(), key=lambda each: -_common(each[0], now))
         of_proof = itertools.islice(strategy.subtrees(), 1, None)  # the first one begins here now
         for path, part in heapq.merge(left, of_proof, key=lambda each: -_common(each[0], now)):
@@ -71,23 +74,47 @@ class Ahead:
                 known.add(path)
                 yield path, part
 
-    def take(self, strategy: Strategy) -> Outcome | None:
+    def _give(self, parts: Sequence[Part], cost: int, seconds: float) -> int:
+        number = next(self._numbers)
+        self._given[number] = parts
+        for path, _ in parts:
+            self._left.pop(path, None)
+        self._runs.submit(number, Subtrees(self._request(parts[0][1]), parts, seconds), cost)
+        return number
+
+    def take(self, strategy: Strategy, most: int) -> Outcome | None:
         """Return the run that has begun, if a worker has made it or is about to."""
         path = strategy.path
         self._left.pop(path, None)
-        for number in [each for each, roots in self._given.items() if any(path[: len(r)] == r for r in roots)]:
-            if path not in self._made and self._runs.withdraw(number):
-                del self._given[number]
-            elif path not in self._made:
+        while path not in self._made and (number := self._holder(path)) is not None:
+            if self._runs.withdraw(number):
+                self._left |= (each for each in self._given.pop(number) if each[0] != path)
+            elif self._runs.is_done(number):
                 self._add(number)
+            else:
+                self._help(strategy)
+                self.offer(strategy, most)
         made = self._made.pop(path, None)
         if made is None or not strategy.takes(made.points):
             return None
         self.taken += 1
         return made.outcome
 
+    def _holder(self, path: Path) -> int | None:
+        """Return the number of a task whose parts contain a path."""
+        found = (number for number, parts in self._given.items() if any(_starts(path, root) for root, _ in parts))
+        return next(found, None)
+
+    def _help(self, strategy: Strategy) -> None:
+        """Make a run of another part, or wait for a worker if none is known."""
+        part = next(self._next(strategy), None)
+        if part is None:
+            self._runs.wait()
+        else:
+            self._add(self._give([part], 0, 0.0))
+
     def _add(self, number: int) -> None:
-        """Take a worker's runs, and note the parts that it has left."""
+        """Take the runs of a task, and note the parts that are left."""
         made, left = self._runs.result(number)
         del self._given[number]
         self._made |= {each.path: each for each in made}
@@ -103,3 +130,7 @@ class Ahead:
 def _common(path: Path, other: Path) -> int:
     """Return how many steps two paths have in common; the more, the sooner is the turn of one after the other."""
     return sum(1 for _ in itertools.takewhile(lambda each: each[0] == each[1], zip(path, other, strict=False)))
+
+
+def _starts(path: Path, root: Path) -> bool:
+    return path[: len(root)] == root

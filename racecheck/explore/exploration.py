@@ -327,7 +327,7 @@ class Exploration:
             outcome: Outcome = self.runs.result(number)[0]
             strategy.end(outcome)
             return outcome
-        made = self.ahead.take(strategy)
+        made = self.ahead.take(strategy, self._most - self.done)
         if made is not None:
             strategy.end(made)
             return made

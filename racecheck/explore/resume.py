@@ -131,14 +131,14 @@ def load(path: Path, scenario: Reference, world: World, seed: str) -> Cut:
 def _branch(node: Node) -> Branch:
     return Branch(
         node.step, node.options, {each: _text(touched) for each, touched in node.asleep.items()}, node.chosen,
-        tuple(sorted(node.back)), {each: _text(touched) for each, touched in node.done.items()},
+        tuple(node.back), {each: _text(touched) for each, touched in node.done.items()},
     )  # fmt: skip
 
 
 def _node(branch: Branch) -> Node:
     return Node(
         branch.step, dict(branch.options), {each: _footprint(text) for each, text in branch.asleep.items()},
-        branch.chosen, set(branch.back), {each: _footprint(text) for each, text in branch.done.items()},
+        branch.chosen, [*branch.back], {each: _footprint(text) for each, text in branch.done.items()},
     )  # fmt: skip
 
 

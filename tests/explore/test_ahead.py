@@ -70,9 +70,12 @@ class Others:
         del self.tasks[number]
         return True
 
-    def result(self, number: int) -> Any:
-        if self.interrupts and number not in self.done and self.rng.random() < 0.3:
+    def wait(self) -> None:
+        if self.interrupts and self.rng.random() < 0.3:
             raise KeyboardInterrupt
+        self.work()
+
+    def result(self, number: int) -> Any:
         self._do(number)
         del self.tasks[number]
         return self.done.pop(number)
@@ -125,7 +128,7 @@ def helped(program: Program, rng: Random, *, interrupts: bool = False) -> Proved
         if not strategy.begin(Random(0)):
             break
         try:
-            outcome = ahead.take(strategy)
+            outcome = ahead.take(strategy, FAR)
         except KeyboardInterrupt:
             strategy.abandon()
             strategy = strategy_of(program, strategy.progress)
@@ -151,8 +154,10 @@ def company(program: Program, rng: Random, interrupts: bool) -> tuple[Others, Ah
     return others, Ahead(others, request)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("interrupts", [False, True])
-def test_a_proof_does_not_depend_on_who_makes_its_runs(interrupts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("what", ["well", "interrupted", "misled"])
+def test_a_proof_does_not_depend_on_who_makes_its_runs(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if what == "misled":
+        monkeypatch.setattr(DPOR, "_next_touched", lambda *_: {})
     runs = taken = lost = 0
     takes, answers = DPOR.takes, list[bool]()
 
@@ -165,14 +170,14 @@ def test_a_proof_does_not_depend_on_who_makes_its_runs(interrupts: bool, monkeyp
         program = program_of(name)
         one = alone(program)
         for number in range(3):
-            other = helped(program, Random(f"{name} {number}"), interrupts=interrupts)
+            other = helped(program, Random(f"{name} {number}"), interrupts=what == "interrupted")
             assert other.runs == one.runs, f"{name} {number}"
             assert other.claim == one.claim, f"{name} {number}"
             assert other.progress == one.progress, f"{name} {number}"
             runs, taken, lost = runs + len(one.runs), taken + other.taken, lost + other.lost
-    assert taken > runs / 3, f"{taken} of {runs} runs were taken from others"
+    assert taken > runs / 5, f"{taken} of {runs} runs were taken from others"
     assert lost > 50
-    assert answers.count(False) > 2, "some parts were begun too early"
+    assert (answers.count(False) > 20) == (what == "misled")
 
 
 def test_a_run_that_is_refused_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,6 +107,11 @@ class Runs:
         del self._tasks[number]
         return self._done.pop(number)
 
+    def wait(self) -> None:
+        """Wait until a worker has a result, or has begun to take tasks; raises `OutOfTime`."""
+        self.feed()
+        self._collect(wait=True)
+
     def feed(self) -> None:
         """Take the results that are there, and give tasks to workers."""
         if self._workers is None:

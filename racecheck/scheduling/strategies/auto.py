@@ -60,6 +60,9 @@ class Auto(Strategy):
     def subtrees(self) -> Iterator[tuple[Path, Strategy]]:
         return self.proof.subtrees()
 
+    def may_come(self, path: Path) -> bool:
+        return self.proof.may_come(path)
+
     @property
     def path(self) -> Path:
         return self._now.path

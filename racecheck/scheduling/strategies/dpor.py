@@ -38,26 +38,26 @@ class Node:
     """A point, before the run's step number ``step``.
 
     ``options`` are the labels of the pending ops by thread; ``back`` are the threads that have to go first here in some
-    run, ``done`` those that have, each with the footprint that its step had; to let one of ``asleep`` go would repeat a
-    run.
+    run, in the order of their turn; ``done`` those that have, each with the footprint that its step had; to let one of
+    ``asleep`` go would repeat a run.
     """
 
     step: int
     options: dict[str, str]
     asleep: dict[str, Footprint]
     chosen: str
-    back: set[str]
+    back: list[str]
     done: dict[str, Footprint] = field(default_factory=dict)
 
     @property
     def left(self) -> list[str]:
         """Return the threads that are to go first here in runs to come."""
-        return [each for each in self.options if each in self.back - self.done.keys() - self.asleep.keys()]
+        return [each for each in self.back if each not in self.done and each not in self.asleep]
 
     def enter(self, able: Sequence[str]) -> None:
         """Have the first of these threads go first in a run to come, if none of them does or sleeps."""
-        if able and self.back.isdisjoint(able) and self.asleep.keys().isdisjoint(able):
-            self.back.add(able[0])
+        if able and not any(each in self.back or each in self.asleep for each in able):
+            self.back.append(able[0])
 
 
 @dataclass(slots=True)
@@ -93,7 +93,7 @@ class Progress:
         """Return the completed part, from 0 to 1: an estimate, as if nothing more were found, in equal branches."""
         share, done = 1.0, 0.0
         for node in self.nodes:
-            share /= max(1, len(node.back | node.done.keys()))
+            share /= max(1, len({*node.back, *node.done}))
             done += share * (len(node.done) - 1)
         return min(1.0, done + share)
 
@@ -194,10 +194,17 @@ class DPOR(Strategy):
                     break
                 done[thread] = touched
 
+    def may_come(self, path: Path) -> bool:
+        nodes = self.progress.nodes
+        for node, (step, thread) in zip(nodes, path, strict=False):
+            if (node.step, node.chosen) != (step, thread):
+                return node.step == step and thread not in node.done and thread not in node.asleep
+        return len(path) > len(nodes)
+
     def _subtree(self, depth: int, thread: str, done: dict[str, Footprint]) -> DPOR:
         """Return a search that begins with ``thread`` at a node, once the threads of ``done`` have gone first there."""
-        nodes = [replace(each, back={*each.back}, done={**each.done}) for each in self.progress.nodes[:depth]]
-        root = replace(self.progress.nodes[depth], back={thread}, done={**done})
+        nodes = [replace(each, back=[*each.back], done={**each.done}) for each in self.progress.nodes[:depth]]
+        root = replace(self.progress.nodes[depth], back=[thread], done={**done})
         return DPOR(self._of_world, Progress(
             traces=1, nodes=[*nodes, root], known=self.progress.known[: root.step], timed={*self.progress.timed},
         ))  # fmt: skip
@@ -283,7 +290,7 @@ class DPOR(Strategy):
     def _enter(self, options: dict[str, Op]) -> Node:
         """Make a new point: a thread that does not sleep continues."""
         chosen = self._prefer({thread: op for thread, op in options.items() if thread not in self._asleep})
-        return Node(len(self._order.steps), _labels(options), dict(self._asleep), chosen, {chosen})
+        return Node(len(self._order.steps), _labels(options), dict(self._asleep), chosen, [chosen])
 
     def _prefer(self, options: dict[str, Op]) -> str:
         """Return the thread that continues: the one that went last, unless it only waits."""
@@ -335,8 +342,8 @@ class DPOR(Strategy):
                 first = self._order.steps[index].op.label
                 raise InternalError(f"{step.op.label} was in a race with {first}, but can never come first")
             self.progress.bounds.add(_SLEEPS)
-        elif node.back.isdisjoint(able) and node.asleep.keys().isdisjoint(able):
-            node.back.add(step.op.thread if step.op.thread in able else able[0])
+        else:
+            node.enter(sorted(able, key=lambda each: each != step.op.thread))
 
     def _reverse_hidden(self) -> None:
         """Have what an op would have depended on, had it not failed, come before it in a run to come.

@@ -61,6 +61,11 @@ class Strategy(Protocol):
         """
         return iter(())
 
+    def may_come(self, path: Path) -> bool:
+        """Return whether a run with this path may yet have its turn, as far as can be told now."""
+        del path
+        return False
+
     @property
     def path(self) -> Path:
         """Return the path of the run that has begun; empty if it is the first, or not of a proof."""

@@ -59,6 +59,9 @@ class Staged(Strategy):
     def subtrees(self) -> Iterator[tuple[Path, Strategy]]:
         return self._proof.subtrees()
 
+    def may_come(self, path: Path) -> bool:
+        return self._proof.may_come(path)
+
     @property
     def path(self) -> Path:
         return self._proof.path
