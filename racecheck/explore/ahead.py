@@ -54,7 +54,7 @@ class Ahead:
             size = 1 if are_few else _PARTS
             given, parts = parts[:size], parts[size:]
             if given:
-                self._give(given, _common(given[0][0], strategy.path), 0.0 if are_few else _SECONDS)
+                self._give([part for _, part in given], given[0][0], 0.0 if are_few else _SECONDS)
 
     def _gather(self, strategy: Strategy) -> None:
         """Take the results that are there, and forget those whose turn has passed."""
@@ -63,23 +63,23 @@ class Ahead:
         self._made = {path: each for path, each in self._made.items() if strategy.may_come(path)}
         self._left = {path: each for path, each in self._left.items() if strategy.may_come(path)}
 
-    def _next(self, strategy: Strategy) -> Iterator[Part]:
-        """Return the parts that nobody has begun, those first whose turn is soon."""
-        now = strategy.path
-        known = {*self._made, *(path for parts in self._given.values() for path, _ in parts)}
+    def _next(self, strategy: Strategy) -> Iterator[tuple[int, Part]]:
+        """Return the parts that nobody has begun, those first whose turn is soon, and how soon that is."""
+        of_proof = strategy.subtrees()
+        now, _ = next(of_proof, ((), strategy))  # that part begins here
+        known = {now, *self._made, *(path for parts in self._given.values() for path, _ in parts)}
         left = sorted(self._left.items(), key=lambda each: -_common(each[0], now))
-        of_proof = itertools.islice(strategy.subtrees(), 1, None)  # the first one begins here now
         for path, part in heapq.merge(left, of_proof, key=lambda each: -_common(each[0], now)):
             if path not in known:
                 known.add(path)
-                yield path, part
+                yield _common(path, now), (path, part)
 
-    def _give(self, parts: Sequence[Part], cost: int, seconds: float) -> int:
+    def _give(self, parts: Sequence[Part], soon: int, seconds: float) -> int:
         number = next(self._numbers)
         self._given[number] = parts
         for path, _ in parts:
             self._left.pop(path, None)
-        self._runs.submit(number, Subtrees(self._request(parts[0][1]), parts, seconds), cost)
+        self._runs.submit(number, Subtrees(self._request(parts[0][1]), parts, seconds), soon)
         return number
 
     def take(self, strategy: Strategy, most: int) -> Outcome | None:
@@ -107,11 +107,12 @@ class Ahead:
 
     def _help(self, strategy: Strategy) -> None:
         """Make a run of another part, or wait for a worker if none is known."""
-        part = next(self._next(strategy), None)
-        if part is None:
+        found = next(self._next(strategy), None)
+        if found is None:
             self._runs.wait()
         else:
-            self._add(self._give([part], 0, 0.0))
+            soon, part = found
+            self._add(self._give([part], soon, 0.0))
 
     def _add(self, number: int) -> None:
         """Take the runs of a task, and note the parts that are left."""
