@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.launching import TORCHRUN, Racecheck
 from tests.support.outside import snapshot
+from tests.support.timeless import timeless
 
 SAVES = """
 import os, sys, torch, torch.distributed as dist
@@ -148,3 +149,28 @@ def test_an_invariant_of_the_user(programs: Path, racecheck: Racecheck) -> None:
         assert (status, text) == (2, f"racecheck: {says}\n")
     status, text = racecheck("run", "--invariant", "checks.py::three_files", "scenarios/test_readme.py::overwrite")
     assert (status, text) == (2, "racecheck: --invariant is for a launch command: add -- COMMAND\n")
+
+
+APPENDS = """
+import os, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+os.makedirs("ckpt", exist_ok=True)
+with open("ckpt/log", "a") as log:
+    for step in range(4):
+        log.write(f"{dist.get_rank()} {step}\\n")
+        log.flush()
+torch.save({}, f"ckpt/{dist.get_rank()}.pt")
+"""
+
+
+@pytest.mark.slow
+def test_the_result_does_not_depend_on_the_jobs(programs: Path, command: Racecheck) -> None:
+    """Workers start before the first run, which looks for the directory, and cover the files for themselves."""
+    (programs / "appends.py").write_text(APPENDS)
+    told = []
+    for jobs in (1, 3):
+        status, text = command("run", "--json", "--jobs", jobs, "--schedules", 150, "--", *TORCHRUN, "appends.py")
+        assert status == 0, text
+        told.append(timeless(json.loads(text)))
+    assert told[0]["schedules"] == 150
+    assert told[0] == told[1]
