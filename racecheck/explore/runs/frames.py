@@ -21,8 +21,19 @@ def frame(message: object) -> bytes:
 
 def receive(channel: socket.socket) -> Any:
     """Return the next message; raises `EOFError` if there will be none."""
-    (length,) = _LENGTH.unpack(_exactly(channel, _LENGTH.size))
-    return pickle.loads(_exactly(channel, length))  # noqa: S301  (only our own process can have sent it)
+    return message(received(channel))
+
+
+def received(channel: socket.socket) -> bytes:
+    """Return the next message as it was sent; raises `EOFError` if there will be none."""
+    start = _exactly(channel, _LENGTH.size)
+    (length,) = _LENGTH.unpack(start)
+    return bytes(start + _exactly(channel, length))
+
+
+def message(data: bytes) -> Any:
+    """Return a message that was received."""
+    return pickle.loads(memoryview(data)[_LENGTH.size :])  # noqa: S301  (only our own process can have sent it)
 
 
 def _exactly(channel: socket.socket, length: int) -> bytearray:

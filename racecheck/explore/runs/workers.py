@@ -4,6 +4,9 @@ A worker is a process and no thread: umask, limits, the working directory and th
 machine's files belong to a process.  It has a guardian, a slot and a zygote of its own.  It starts when it is needed,
 or, because it covers the machine's files itself, before this process does: then it is a Python that imports nothing and
 waits, which costs little.
+
+The workers of a Ray cluster are processes of its nodes.  One process here, the relay, has a channel for each of them
+(`racecheck.frontends.cluster`): Ray has many threads, with which no process can cover its files.
 """
 
 from __future__ import annotations
@@ -29,6 +32,12 @@ _MAIN = (
     "import json; sys.path[:] = json.loads(sys.argv[2]);"
     "from racecheck.frontends.worker import main; main(channel)"
 )
+_RELAY = (
+    "import select, socket, sys; channels = [socket.socket(fileno=int(each)) for each in sys.argv[3:]];"
+    "ready = select.select(channels, [], [])[0]; any(each.recv(1, socket.MSG_PEEK) for each in ready) or sys.exit();"
+    "import json; sys.path[:] = json.loads(sys.argv[2]);"
+    "from racecheck.frontends.cluster import main; main(sys.argv[1], channels)"
+)
 _LEAVES = 10.0
 """Seconds that a worker has to end its session, before it is killed: then its guardian does that."""
 _MOST = 63
@@ -43,7 +52,8 @@ _AHEAD = 2
 class Worker:
     """A worker process; ``tickets`` are those of its tasks."""
 
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | None
+    """None if it is a cluster's."""
     channel: socket.socket
     is_open: bool = False
     """It was told what to run."""
@@ -67,10 +77,11 @@ class Answer:
 
 
 class Workers:
-    """``count`` workers; ``lost`` says why some are no longer used."""
+    """``count`` workers, on this machine or in the Ray cluster with an address; ``lost`` says why some are not used."""
 
-    def __init__(self, count: int) -> None:
-        self._due = min(count, _MOST)
+    def __init__(self, count: int, cluster: str = "") -> None:
+        self._due, self._cluster = min(count, _MOST), cluster
+        self._relay: subprocess.Popen[bytes] | None = None
         self._all: list[Worker] = []
         self.lost: list[str] = []
         self._tickets = itertools.count()
@@ -86,17 +97,19 @@ class Workers:
     def start(self) -> None:
         """Start the processes, before this one covers its files."""
         count, self._due = self._due, 0
-        for _ in range(count):
-            try:
-                self._all.append(_started())
-            except OSError as error:  # this process goes on with those that there are
-                self.lost.append(str(error))
-                break
+        try:
+            if self._cluster and count:
+                self._relay, self._all = _relayed(self._cluster, count)
+            else:
+                for _ in range(count):
+                    self._all.append(_started())
+        except OSError as error:  # this process goes on with those that there are
+            self.lost.append(str(error))
 
     @property
     def pids(self) -> list[int]:
         """Return the process ids of the workers."""
-        return [each.process.pid for each in self._all]
+        return [each.pid for each in (self._relay, *(each.process for each in self._all)) if each is not None]
 
     def open(self, settings: Config, target: str) -> None:
         """Have all workers start sessions for a target, if they have not; returns at once."""
@@ -157,6 +170,8 @@ class Workers:
         """End the workers and all that they have started."""
         workers, self._all, self._due = self._all, [], 0
         _end(workers)
+        if self._relay is not None:
+            _wait(self._relay)
 
     def __enter__(self) -> Workers:  # noqa: PYI034  (Self is not there in Python 3.10)
         return self
@@ -179,25 +194,51 @@ def _flush(worker: Worker) -> None:
 def _started() -> Worker:
     ours, theirs = socket.socketpair()
     with theirs:
-        return Worker(_process(theirs), ours)
+        return Worker(started(theirs), ours)
 
 
-def _process(channel: socket.socket) -> subprocess.Popen[bytes]:
-    path = json.dumps([each or os.getcwd() for each in sys.path])
+def started(channel: socket.socket) -> subprocess.Popen[bytes]:
+    """Start a worker process that has this channel; raises `OSError`."""
+    return _python(_MAIN, [str(channel.fileno()), _path()], [channel])
+
+
+def _relayed(cluster: str, count: int) -> tuple[subprocess.Popen[bytes], list[Worker]]:
+    """Start the relay to the workers of a cluster, and return it and these workers."""
+    pairs = [socket.socketpair() for _ in range(count)]
+    theirs = [each for _, each in pairs]
+    try:
+        relay = _python(_RELAY, [cluster, _path(), *(str(each.fileno()) for each in theirs)], theirs)
+    finally:
+        for each in theirs:
+            each.close()
+    return relay, [Worker(None, ours) for ours, _ in pairs]
+
+
+def _path() -> str:
+    return json.dumps([each or os.getcwd() for each in sys.path])
+
+
+def _python(code: str, words: Sequence[str], channels: Sequence[socket.socket]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-c", _MAIN, str(channel.fileno()), path],
-        pass_fds=(channel.fileno(),), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        start_new_session=True,
+        [sys.executable, "-c", code, *words],
+        pass_fds=[each.fileno() for each in channels], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
 
 
 def _end(workers: Sequence[Worker]) -> None:
+    processes = [each.process for each in workers if each.process is not None]
     for each in workers:
         each.channel.close()
-        each.process.terminate()
-    for each in workers:
-        try:
-            each.process.wait(_LEAVES)
-        except subprocess.TimeoutExpired:
-            each.process.kill()
-            each.process.wait()
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        _wait(process)
+
+
+def _wait(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait(_LEAVES)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import click
 
-from racecheck.explore.runs.workers import Workers
+from racecheck.frontends.cli.jobs import CLUSTER, JOBS, workers_of
 from racecheck.frontends.cli.options import (
     COLLECTIVES_,
-    JOBS,
     JSON,
     OUTPUT,
     SEARCH,
@@ -121,6 +120,7 @@ def of_result(command: F) -> F:
 )
 @SEED
 @JOBS
+@CLUSTER
 @option(
     "--shard",
     group=SEARCH,
@@ -145,6 +145,7 @@ def gate(
     update: bool,
     fresh: bool,
     jobs: int,
+    cluster: str | None,
     shard: str | None,
     junit_: Path | None,
     markdown: Path | None,
@@ -172,7 +173,7 @@ def gate(
     names = [*NAMES] if checkpointer is None else [checkpointer]
     before = before_of(known, names, update=update)
     asked = Asked(names, checks, storages, goes_on=every, fresh=fresh)
-    with Workers(jobs - 1) as workers, display("starting") as show:
+    with workers_of(jobs, cluster) as workers, display("starting") as show:
         terms = Terms(ranks, seed, effort, seconds or 0.0, findings, collectives or "gloo")
         one = Gate(asked, terms, _tell, show, workers, part)
         if part is not None:

@@ -79,12 +79,6 @@ SEED = option(
     callback=lambda _context, _option, seed: checked_seed(seed),
 )  # fmt: skip
 
-JOBS = option(
-    "--jobs", group=SEARCH, type=click.IntRange(1, config.MOST_JOBS), metavar="N",
-    help="Make N runs at once; the result is the same (default: RACECHECK_JOBS, or the usable cores).",
-    callback=lambda _context, _option, jobs: jobs or config.jobs(),
-)  # fmt: skip
-
 
 def output_file(*names: str, does: str) -> Callable[[F], F]:
     """Return the option that names a file to write; ``does`` is its help text."""

@@ -18,7 +18,8 @@ from racecheck.explore.findings import Finding
 from racecheck.explore.runs.workers import Workers
 from racecheck.frontends import launching
 from racecheck.frontends.cli import trust as trusting
-from racecheck.frontends.cli.options import JOBS, JSON, Command, finding_given, option
+from racecheck.frontends.cli.jobs import CLUSTER, JOBS, workers_of
+from racecheck.frontends.cli.options import JSON, Command, finding_given, option
 from racecheck.frontends.cli.output import EXIT, complain, unknown
 from racecheck.frontends.cli.targets import find_target, load_invariant
 from racecheck.frontends.cli.terminal import terminal_page
@@ -54,9 +55,12 @@ if TYPE_CHECKING:
     help="Replay only the finding's orderings, with random schedules: works after the code has changed.",
 )
 @JOBS
+@CLUSTER
 @option("--trust", is_flag=True, help="Run code that has changed, or that is not below the current directory.")
 @JSON
-def replay(finding: Path | None, times: int, constraints: bool, jobs: int, trust: bool, as_json: bool) -> int:
+def replay(
+    finding: Path | None, times: int, constraints: bool, jobs: int, cluster: str | None, trust: bool, as_json: bool
+) -> int:
     """Run the schedule of FINDING again and count how often it reproduces."""
     finding = finding_given(finding)
     found = load(finding)
@@ -72,7 +76,7 @@ def replay(finding: Path | None, times: int, constraints: bool, jobs: int, trust
 
     counter = Counter("time", "reproduced", times)
     try:
-        with Workers(min(jobs, times) - 1) as workers:
+        with workers_of(jobs, cluster, times) as workers:
             starting = launching.starting_of(scenario, settings, found.slot, workers)
             with starting:
                 done = with_session(starting, partial(work, workers), counter)

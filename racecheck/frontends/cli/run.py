@@ -21,10 +21,10 @@ from racecheck.explore.requests import Search
 from racecheck.explore.runs.workers import Workers
 from racecheck.frontends import launching
 from racecheck.frontends.cli import program
+from racecheck.frontends.cli.jobs import CLUSTER, JOBS, workers_of
 from racecheck.frontends.cli.options import (
     COLLECTIVES_,
     GOES_WRONG,
-    JOBS,
     JSON,
     OUTPUT,
     RANKS,
@@ -178,6 +178,7 @@ if TYPE_CHECKING:
     help="Processor time for the explanation of a failure, within --seconds; 0 turns it off.",
 )
 @JOBS
+@CLUSTER
 @option(
     "--keep-going",
     group=SEARCH,
@@ -212,7 +213,7 @@ def run(**given: Any) -> int:
     options.check()
     settings = config.read()
     with ExitStack() as stack:
-        workers = stack.enter_context(Workers(options.jobs - 1))
+        workers = stack.enter_context(workers_of(options.jobs, options.cluster))
         scenario, starting = options.started(stack, settings, workers)
         stack.enter_context(starting)
         if options.compares:
@@ -243,6 +244,7 @@ class Options:
     seconds: float | None
     explain: float
     jobs: int
+    cluster: str | None
     keep_going: bool
     resume: Path | None
     seed: str
