@@ -57,8 +57,11 @@ def cores(address: str) -> int:
             stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=_ASKS,
         )  # fmt: skip
         return int(done.stdout)
-    except (subprocess.TimeoutExpired, ValueError):
-        raise UsageError(f"--cluster {address}: no Ray cluster answers there; ray status says what runs") from None
+    except subprocess.TimeoutExpired:
+        why = f"no answer in {_ASKS:g} s"
+    except ValueError:
+        why = done.stderr.strip().rpartition("\n")[2]
+    raise UsageError(f"--cluster {address}: no Ray cluster answers there ({why}); try ray status --address {address}")
 
 
 def _check_address(address: str) -> None:
