@@ -86,7 +86,7 @@ class Simulated:
         worker.free = self.clock.now
         if self.lose and worker.free // self.lose > start // self.lose:
             self.losses += 1
-            result = [], pickle.loads(task).parts
+            result = [], pickle.loads(task).subtrees
         worker.queue.append((number, worker.free, result))
         self.clock.now = before
 

@@ -1,4 +1,4 @@
-"""A proof whose parts others make: whatever they do and whenever, it is the same proof.
+"""A proof whose subtrees others make: whatever they do and whenever, it is the same proof.
 
 Programs and runs are in memory.  The others take tasks at any time, lose them, and are late; Ctrl-C comes at any wait.
 """
@@ -86,7 +86,7 @@ class Others:
 
 @pytest.fixture(autouse=True)
 def in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run is of the program in its request, and a part is sent after one to four runs."""
+    """A run is of the program in its request, and a result is sent after one to four runs."""
 
     def run(_: object, request: RunRequest) -> Outcome:
         outcome, _ = Toy(request.target, request.steering.choose).run()  # type: ignore[arg-type]

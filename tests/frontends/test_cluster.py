@@ -10,8 +10,12 @@ import pytest
 
 from racecheck.explore.findings import versions
 from racecheck.explore.runs import frames
+from racecheck.explore.runs.workers import Workers
 from racecheck.frontends import cluster
+from racecheck.frontends.cli.jobs import workers_of
+from racecheck.model import config
 from tests.support.command_line import Cli
+from tests.support.outside import eventually
 
 
 @pytest.mark.parametrize(
@@ -68,3 +72,21 @@ def test_a_node_with_other_versions_or_files_is_not_used(tmp_path: Path) -> None
 
 def test_a_module_has_no_file_of_its_own() -> None:
     assert cluster.sources("racecheck.examples:guarded") == {}
+
+
+def test_workers_that_were_not_used_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with workers_of(3, None) as workers:
+        workers.lost += ["no memory", "no memory", "no node"]
+    assert capsys.readouterr().err == (
+        "racecheck: 2 workers were not used, or not to the end: no memory\n"
+        "racecheck: a worker was not used, or not to the end: no node\n"
+    )
+
+
+def test_a_relay_that_cannot_start_loses_its_workers_alone(tmp_path: Path) -> None:
+    """It has no Ray here, or no cluster: this process makes the runs, and says why."""
+    with Workers(2, "127.0.0.1:1") as workers:
+        workers.open(config.read(), f"{tmp_path}/none.py::race")
+        assert eventually(lambda: workers.answers(0.0) == [] and len(workers) == 0)
+        assert len(workers.lost) == 2
+        assert all("no Ray cluster at 127.0.0.1:1" in each for each in workers.lost)

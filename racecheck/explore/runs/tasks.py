@@ -15,7 +15,7 @@ from racecheck.model.errors import CannotRun, InternalError
 from racecheck.model.nouns import Outcome, Point
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Diverged, Strategy
-from racecheck.scheduling.strategies.protocol import Answered, Path
+from racecheck.scheduling.strategies.protocol import Answered, Prefix
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -43,7 +43,7 @@ class OneRun:
 class Made:
     """A run of a proof; ``answers`` are its points, each with how many events came before it, and the answer."""
 
-    path: Path
+    prefix: Prefix
     answers: Sequence[tuple[int, Point, int]]
     outcome: Outcome
 
@@ -68,36 +68,36 @@ class _Noting(Strategy):
         return index
 
 
-Part = tuple[Path, Strategy]
-"""A part of a proof: its path, and the steering that makes its runs (`Strategy.subtrees`)."""
+Subtree = tuple[Prefix, Strategy]
+"""A subtree of a proof: its prefix, and the steering that makes its runs (`Strategy.subtrees`)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Subtrees:
-    """Make runs of parts of a proof, one part after the other, until there are no more, or for some seconds.
+class MakeSubtrees:
+    """Make runs of subtrees of a proof, one subtree after the other, until there are no more, or for some seconds.
 
-    ``request`` is for any run.  The result is the runs, and the parts that are left.
+    ``request`` is for any run.  The result is the runs, and the subtrees that are left.
     """
 
     request: RunRequest
-    parts: Sequence[Part]
+    subtrees: Sequence[Subtree]
     seconds: float
 
-    def run(self, session: Session, tell: Progress | None = None) -> tuple[list[Made], list[Part]]:
-        """Make the runs.  An error ends a part: whoever makes that run in its turn meets the error again."""
+    def run(self, session: Session, tell: Progress | None = None) -> tuple[list[Made], list[Subtree]]:
+        """Make the runs.  An error ends a subtree: whoever makes that run in its turn meets the error again."""
         del tell
         warm_up(session, self.request)
         made, until = list[Made](), time.monotonic() + self.seconds
-        for number, (root, steering) in enumerate(self.parts):
+        for number, (root, steering) in enumerate(self.subtrees):
             with suppress(CannotRun, InternalError, Diverged):
-                while steering.begin(Random(0)) and steering.path[: len(root)] == root:
+                while steering.begin(Random(0)) and steering.prefix[: len(root)] == root:
                     made.append(self._made(session, steering))
                     if time.monotonic() >= until:
-                        return made, [*steering.subtrees(), *self.parts[number + 1 :]]
+                        return made, [*steering.subtrees(), *self.subtrees[number + 1 :]]
         return made, []
 
     def _made(self, session: Session, steering: Strategy) -> Made:
-        noting, path = _Noting(steering), steering.path
+        noting, prefix = _Noting(steering), steering.prefix
         outcome = run(session, replace(self.request, steering=noting))
         steering.end(outcome)
-        return Made(path, noting.answers, outcome)
+        return Made(prefix, noting.answers, outcome)

@@ -15,7 +15,7 @@ from racecheck.model.nouns import Outcome, Point
 from racecheck.scheduling.claims import Claim
 from racecheck.scheduling.relation import Relation
 from racecheck.scheduling.strategies.dpor import Progress
-from racecheck.scheduling.strategies.protocol import Answered, Path, Strategy
+from racecheck.scheduling.strategies.protocol import Answered, Prefix, Strategy
 from racecheck.scheduling.strategies.sampling.portfolio import Portfolio
 from racecheck.scheduling.strategies.staged import Staged
 
@@ -57,15 +57,15 @@ class Auto(Strategy):
     def abandon(self) -> None:
         self._now.abandon()
 
-    def subtrees(self) -> Iterator[tuple[Path, Strategy]]:
+    def subtrees(self) -> Iterator[tuple[Prefix, Strategy]]:
         return self.proof.subtrees()
 
-    def may_come(self, path: Path) -> bool:
-        return self.proof.may_come(path)
+    def may_come(self, prefix: Prefix) -> bool:
+        return self.proof.may_come(prefix)
 
     @property
-    def path(self) -> Path:
-        return self._now.path
+    def prefix(self) -> Prefix:
+        return self._now.prefix
 
     def takes(self, points: Sequence[Answered]) -> bool:
         return self._now.takes(points)

@@ -23,7 +23,7 @@ from racecheck.scheduling.claims import Claim, of_run
 from racecheck.scheduling.fairness import TURN
 from racecheck.scheduling.file_times import Timed
 from racecheck.scheduling.happens_before import Order, Step, is_step, yields
-from racecheck.scheduling.strategies.protocol import Answered, Diverged, Path, Strategy
+from racecheck.scheduling.strategies.protocol import Answered, Diverged, Prefix, Strategy
 
 _POLLS = "a thread polls; what it does when it gives up was not tried"
 _SLEEPS = "a sleep ends at most 5 s before runnable ops"
@@ -176,16 +176,16 @@ class DPOR(Strategy):
         self.progress.doubts &= self._doubts_before
         self._going = False
 
-    # Parts that others may try first.
+    # Subtrees that others may try first.
 
     @property
-    def path(self) -> Path:
+    def prefix(self) -> Prefix:
         return tuple((node.step, node.chosen) for node in self.progress.nodes)
 
-    def subtrees(self) -> Iterator[tuple[Path, Strategy]]:
+    def subtrees(self) -> Iterator[tuple[Prefix, Strategy]]:
         nodes = self.progress.nodes
         for depth in reversed(range(len(nodes))):
-            node, before = nodes[depth], self.path[:depth]
+            node, before = nodes[depth], self.prefix[:depth]
             done = {**node.done}
             for thread in node.left:
                 yield (*before, (node.step, thread)), self._subtree(depth, thread, done)
@@ -194,12 +194,12 @@ class DPOR(Strategy):
                     break
                 done[thread] = touched
 
-    def may_come(self, path: Path) -> bool:
+    def may_come(self, prefix: Prefix) -> bool:
         nodes = self.progress.nodes
-        for node, (step, thread) in zip(nodes, path, strict=False):
+        for node, (step, thread) in zip(nodes, prefix, strict=False):
             if (node.step, node.chosen) != (step, thread):
                 return node.step == step and thread not in node.done and thread not in node.asleep
-        return len(path) > len(nodes)
+        return len(prefix) > len(nodes)
 
     def _subtree(self, depth: int, thread: str, done: dict[str, Footprint]) -> DPOR:
         """Return a search that begins with ``thread`` at a node, once the threads of ``done`` have gone first there."""

@@ -15,8 +15,8 @@ from typing import Protocol
 from racecheck.model.nouns import Outcome, Point
 from racecheck.scheduling.claims import Claim
 
-Path = tuple[tuple[int, str], ...]
-"""Where a run of a proof leaves earlier runs: steps, and the threads that go first there."""
+Prefix = tuple[tuple[int, str], ...]
+"""The steps at which a run of a proof has a choice, up to the one where it is new, and the threads that go there."""
 
 Answered = tuple[Point, int]
 """A point of a run that was made, and the index of the option that was chosen."""
@@ -53,22 +53,22 @@ class Strategy(Protocol):
         del runs, rng
         return None
 
-    def subtrees(self) -> Iterator[tuple[Path, Strategy]]:
-        """Return the parts of a proof that are known to be left, in the order of their turn.
+    def subtrees(self) -> Iterator[tuple[Prefix, Strategy]]:
+        """Return the subtrees of a proof that are known to be left, in the order of their turn.
 
-        The runs of a part all begin with its path.  Its strategy makes them as this one will, as far as can be told
-        now, and then goes on to other parts.  Whatever it makes, this strategy decides with `takes`.
+        The runs of a subtree all begin with its prefix.  Its strategy makes them as this one will, as far as can be
+        told now, and then goes on to other subtrees.  Whatever it makes, this strategy decides with `takes`.
         """
         return iter(())
 
-    def may_come(self, path: Path) -> bool:
-        """Return whether a run with this path may yet have its turn, as far as can be told now."""
-        del path
+    def may_come(self, prefix: Prefix) -> bool:
+        """Return whether a run with this prefix may yet have its turn, as far as can be told now."""
+        del prefix
         return False
 
     @property
-    def path(self) -> Path:
-        """Return the path of the run that has begun; empty if it is the first, or not of a proof."""
+    def prefix(self) -> Prefix:
+        """Return the prefix of the run that has begun; empty if it is the first, or not of a proof."""
         return ()
 
     def takes(self, points: Sequence[Answered]) -> bool:

@@ -17,7 +17,7 @@ from racecheck.model.nouns import Outcome, Point
 from racecheck.scheduling.claims import Claim
 from racecheck.scheduling.relation import Relation
 from racecheck.scheduling.strategies.dpor import DPOR, Progress
-from racecheck.scheduling.strategies.protocol import Answered, Path, Strategy
+from racecheck.scheduling.strategies.protocol import Answered, Prefix, Strategy
 
 CONDITION = "threads of a rank share only what is controlled"
 
@@ -56,15 +56,15 @@ class Staged(Strategy):
     def abandon(self) -> None:
         self._proof.abandon()
 
-    def subtrees(self) -> Iterator[tuple[Path, Strategy]]:
+    def subtrees(self) -> Iterator[tuple[Prefix, Strategy]]:
         return self._proof.subtrees()
 
-    def may_come(self, path: Path) -> bool:
-        return self._proof.may_come(path)
+    def may_come(self, prefix: Prefix) -> bool:
+        return self._proof.may_come(prefix)
 
     @property
-    def path(self) -> Path:
-        return self._proof.path
+    def prefix(self) -> Prefix:
+        return self._proof.prefix
 
     def takes(self, points: Sequence[Answered]) -> bool:
         return self._proof.takes(points)
