@@ -71,7 +71,7 @@ def check(launch: Launch, outcome: Outcome, written: Sequence[Path], *, has_faul
 def directory_of(session: Session, program: Program, *, here: bool) -> Directory:
     """Run a program once, and return the directory that its checkpoints seem to go to; ``here``: the working directory.
 
-    Of what is in the working directory, only files that the run wrote and small checkpoints are to be watched.  Raises
+    In the working directory, only files that the run wrote and small checkpoints are to be watched.  Raises
     `UsageError` if there is no directory, with the reason if the program fails.
     """
     working = Path(program.launch.directory)

@@ -116,7 +116,7 @@ def main(address: str, channels: Sequence[socket.socket]) -> None:
     """Relay between channels and workers of a cluster, until all channels are closed."""
     try:
         _connect(address)
-    except Exception as error:  # noqa: BLE001  (this machine goes on without the cluster, and says why)
+    except Exception as error:  # noqa: BLE001  (of whatever class: it ends the workers, and the user is told)
         for channel in channels:
             channel.sendall(frames.frame(("failed", f"no Ray cluster at {address}: {type(error).__name__}: {error}")))
         return
@@ -196,7 +196,7 @@ def _connect(address: str) -> None:
 
 def _ray() -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    import ray  # noqa: PLC0415  (only a relay has it)
+    import ray  # noqa: PLC0415  (an extra; with its threads no process can cover its files)
 
     return ray
 

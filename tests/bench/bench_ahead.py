@@ -20,12 +20,16 @@ from unittest import mock
 
 from racecheck.explore.ahead import Ahead
 from racecheck.explore.requests import RunRequest
+from racecheck.explore.runner import Progress
 from racecheck.explore.runs import tasks
+from racecheck.explore.runs.runs import Runs
+from racecheck.explore.runs.tasks import Task
 from racecheck.model.nouns import Outcome
 from racecheck.scheduling.relation import Relation
-from racecheck.scheduling.strategies import DPOR, Strategy
+from racecheck.scheduling.strategies import DPOR
 from tests.generated.programs import Program
 from tests.generated.toy import Toy, world_of
+from tests.support import early_runs
 
 RUN, TAKE = 0.050, 0.002
 FAR = 10**9
@@ -47,8 +51,8 @@ class Worker:
 
 
 @dataclass
-class Simulated:
-    """In place of `racecheck.explore.runs.runs.Runs`: ``clock`` is the time of the process that proves."""
+class Simulated(Runs):
+    """``clock`` is the time of the process that proves."""
 
     clock: Clock
     workers: list[Worker]
@@ -64,7 +68,7 @@ class Simulated:
         self.feed()
         return len(self.workers) * QUEUE - sum(len(each.queue) for each in self.workers) - len(self.waiting)
 
-    def submit(self, number: int, task: object, cost: float) -> None:
+    def submit(self, number: int, task: Task[Any], cost: float = 0.0) -> None:
         self.waiting[number] = pickle.dumps(task), cost
 
     def feed(self) -> None:
@@ -107,7 +111,8 @@ class Simulated:
         self.clock.now = min(each.queue[0][1] for each in self.workers if each.queue)
         self.feed()
 
-    def result(self, number: int) -> Any:
+    def result(self, number: int, tell: Progress | None = None) -> Any:
+        del tell
         self.feed()
         while number not in self.done:
             if self.waiting:
@@ -125,9 +130,7 @@ def in_memory(clock: Clock) -> Iterator[None]:
 
     def run(_: object, request: RunRequest) -> Outcome:
         clock.now += RUN
-        outcome, _ = Toy(request.target, request.steering.choose).run()  # type: ignore[arg-type]
-        request.steering.end(outcome)
-        return outcome
+        return early_runs.run(None, request)
 
     with (
         mock.patch.object(tasks, "run", run),
@@ -142,10 +145,7 @@ def prove(program: Program, jobs: int, lose: float) -> tuple[int, int, float, Si
     clock = Clock()
     runs = Simulated(clock, [Worker() for _ in range(jobs - 1)], lose)
 
-    def request(steering: Strategy) -> RunRequest:
-        return RunRequest(program, world_of(program), steering, seed="0")  # type: ignore[arg-type]
-
-    ahead, strategy, made = Ahead(runs, request), DPOR(Relation(world_of(program))), 0  # type: ignore[arg-type]
+    ahead, strategy, made = Ahead(runs, early_runs.requests_of(program)), DPOR(Relation(world_of(program))), 0
     with in_memory(clock):
         while True:
             if jobs > 1:

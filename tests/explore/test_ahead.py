@@ -13,17 +13,20 @@ from typing import Any
 
 import pytest
 
+from racecheck.explore import runner
 from racecheck.explore.ahead import Ahead
-from racecheck.explore.requests import RunRequest
 from racecheck.explore.runs import tasks
-from racecheck.model.nouns import Outcome, Schedule
+from racecheck.explore.runs.runs import Runs
+from racecheck.explore.runs.tasks import Task
+from racecheck.model.nouns import Schedule
 from racecheck.scheduling.relation import Relation
-from racecheck.scheduling.strategies import DPOR, Strategy, dpor
+from racecheck.scheduling.strategies import DPOR, dpor
 from racecheck.scheduling.strategies.dpor import Progress
 from racecheck.scheduling.strategies.protocol import Answered
 from tests.generated.programs import Program
 from tests.generated.tally import program_of, seeds
 from tests.generated.toy import Toy, world_of
+from tests.support import early_runs
 
 PROGRAMS = seeds(0, 60)
 MOST = 150
@@ -31,8 +34,8 @@ FAR = 10_000
 
 
 @dataclass
-class Others:
-    """In place of `Runs`: tasks are done at moments that ``rng`` draws."""
+class Others(Runs):
+    """Tasks are done at moments that ``rng`` draws."""
 
     rng: Random
     interrupts: bool = False
@@ -45,7 +48,7 @@ class Others:
     def room(self) -> int:
         return self.rng.randrange(4)
 
-    def submit(self, number: int, task: object, cost: float) -> None:
+    def submit(self, number: int, task: Task[Any], cost: float = 0.0) -> None:
         del cost
         self.tasks[number] = pickle.dumps(task)
 
@@ -75,7 +78,8 @@ class Others:
             raise KeyboardInterrupt
         self.work()
 
-    def result(self, number: int) -> Any:
+    def result(self, number: int, tell: runner.Progress | None = None) -> Any:
+        del tell
         self._do(number)
         del self.tasks[number]
         return self.done.pop(number)
@@ -88,13 +92,8 @@ class Others:
 def in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run is of the program in its request, and a result is sent after one to four runs."""
 
-    def run(_: object, request: RunRequest) -> Outcome:
-        outcome, _ = Toy(request.target, request.steering.choose).run()  # type: ignore[arg-type]
-        request.steering.end(outcome)
-        return outcome
-
     now = iter(range(10**9))
-    monkeypatch.setattr(tasks, "run", run)
+    monkeypatch.setattr(tasks, "run", early_runs.run)
     monkeypatch.setattr(tasks, "warm_up", lambda *_: None)
     monkeypatch.setattr(tasks.time, "monotonic", lambda: next(now) / 4)
 
@@ -147,11 +146,8 @@ def strategy_of(program: Program, progress: Progress | None = None) -> DPOR:
 
 
 def company(program: Program, rng: Random, interrupts: bool) -> tuple[Others, Ahead]:
-    def request(steering: Strategy) -> RunRequest:
-        return RunRequest(program, world_of(program), steering, seed="0")  # type: ignore[arg-type]
-
     others = Others(rng, interrupts)
-    return others, Ahead(others, request)  # type: ignore[arg-type]
+    return others, Ahead(others, early_runs.requests_of(program))
 
 
 @pytest.mark.parametrize("what", ["well", "interrupted", "misled"])
@@ -197,5 +193,5 @@ def test_a_run_that_is_refused_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -
             fresh.begin(Random(0))
             if not fresh.takes(tasks.Made((), noting.answers, outcome).points):
                 refused += 1
-                assert replace(fresh.progress, known=[]) == Progress(), "what is known is written again"
+                assert replace(fresh.progress, known=[]) == Progress(), "the next run replaces ``known``"
     assert refused > 50

@@ -1,6 +1,6 @@
 """Workers of a Ray cluster (``ray==2.60.0``): nodes on this machine, each with processes of its own.
 
-Whatever happens to actors and nodes, the result is that of one process.
+The result equals the result of one process, also if actors and nodes are lost.
 """
 
 from __future__ import annotations
@@ -9,10 +9,8 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ from ray.cluster_utils import Cluster
 
 from racecheck.explore.requests import Search
 from racecheck.explore.runs import runs
-from racecheck.explore.runs.workers import Workers
+from racecheck.explore.runs.workers import Worker, Workers
 from racecheck.explore.search import explore
 from racecheck.frontends.cluster import cores
 from racecheck.model import config
@@ -78,10 +76,13 @@ def searched(
     file: Path,
     name: str,
     monkeypatch: pytest.MonkeyPatch,
-    disturb: Callable[[], None] | None = None,
+    disturb: Callable[[int], None] = lambda _: None,
     **given: Any,
 ) -> tuple[int, bool]:
-    """Search alone and with workers, while something disturbs these; return their tasks, and if the results differ."""
+    """Search alone and with workers; return the number of their tasks, and whether the results differ.
+
+    ``disturb`` is called with the number of each task before a worker gets it.
+    """
     scenario = resolve.load(f"{file}::{name}")
     search = Search(scenario, scenario.world, scenario.invariants, **given)
     alone = explore(session, search)
@@ -90,13 +91,14 @@ def searched(
     assert eventually(lambda: workers.answers(0.0) == [] and len([*workers.free()]) == len(workers), 60)
     tasks: list[bytes] = []
     give = workers.give
-    monkeypatch.setattr(workers, "give", lambda worker, task: (tasks.append(task), give(worker, task))[1])
-    disturber = threading.Thread(target=disturb) if disturb is not None else None
-    if disturber is not None:
-        disturber.start()
+
+    def counted(worker: Worker, task: bytes) -> int:
+        tasks.append(task)
+        disturb(len(tasks))
+        return give(worker, task)
+
+    monkeypatch.setattr(workers, "give", counted)
     helped = explore(session, search, workers=workers)
-    if disturber is not None:
-        disturber.join()
     return len(tasks), told(helped) != told(alone)
 
 
@@ -123,19 +125,17 @@ def test_the_result_does_not_depend_on_the_cluster(
 def test_actors_that_are_killed_are_replaced(session: Session, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     killed = []
 
-    def disturb() -> None:
-        for _ in range(3):
-            time.sleep(1)
-            for pid in relays()[:1]:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-                    killed.append(pid)
+    def disturb(number: int) -> None:
+        if number in {6, 12, 18}:
+            assert eventually(lambda: bool(relays()))
+            os.kill(relays()[0], signal.SIGKILL)
+            killed.append(number)
 
     with nodes(1, 1) as cluster, Workers(2, cluster.address) as workers:
         given = {"strategy": "random", "schedules": 120}
         tasks, differ = searched(session, workers, file, "sound", monkeypatch, disturb, **given)
         assert not workers.lost
-    assert killed
+    assert killed == [6, 12, 18]
     assert tasks
     assert not differ
 
@@ -146,8 +146,12 @@ def test_a_node_that_is_gone(session: Session, file: Path, monkeypatch: pytest.M
         second = cluster.add_node(num_cpus=1)
         with Workers(2, cluster.address) as workers:
             given = {"strategy": "random", "schedules": 80}
-            gone = lambda: cluster.remove_node(second, allow_graceful=False)  # noqa: E731
-            tasks, differ = searched(session, workers, file, "sound", monkeypatch, gone, **given)
+
+            def disturb(number: int) -> None:
+                if number == 6:
+                    cluster.remove_node(second, allow_graceful=False)
+
+            tasks, differ = searched(session, workers, file, "sound", monkeypatch, disturb, **given)
     assert tasks
     assert not differ
 

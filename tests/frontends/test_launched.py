@@ -141,7 +141,7 @@ def _started_by(pid: int) -> list[int]:
 
 
 def _ends(pid: int) -> bool:
-    """Return whether a process ends; one that Ctrl-C met during its start ends when it reads from the closed pipe."""
+    """Return whether a process ends.  If Ctrl-C met it during its start, it ends when it reads the closed pipe."""
     try:
         process = os.pidfd_open(pid)
     except ProcessLookupError:

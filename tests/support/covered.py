@@ -71,7 +71,7 @@ class Captures:
 
 
 def _added(one: capture.Started) -> dict[str, Any]:
-    """What the launcher set, without what it found."""
+    """Return a started process without the variables that the launcher itself was started with."""
     own = {name: value for name, value in one.environment.items() if os.environ.get(name) != value}
     return {**asdict(one), "environment": own}
 

@@ -1,6 +1,7 @@
 """Messages between this process and its workers: pickles, each after its length.
 
-They go over a pair of sockets that only these two processes have; nothing from outside is unpickled.
+They go over a pair of sockets that only these two processes have; nothing else is unpickled.
+The workers of a cluster are on machines of the cluster that the user has named.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def received(channel: socket.socket) -> bytes:
 
 def message(data: bytes) -> Any:
     """Return a message that was received."""
-    return pickle.loads(memoryview(data)[_LENGTH.size :])  # noqa: S301  (only our own process can have sent it)
+    return pickle.loads(memoryview(data)[_LENGTH.size :])  # noqa: S301  (racecheck sent it: here, or on the cluster that was named)
 
 
 def _exactly(channel: socket.socket, length: int) -> bytearray:

@@ -103,7 +103,7 @@ class Workers:
             else:
                 for _ in range(count):
                     self._all.append(_started())
-        except OSError as error:  # this process goes on with those that there are
+        except OSError as error:  # the workers that have started are enough
             self.lost.append(str(error))
 
     @property

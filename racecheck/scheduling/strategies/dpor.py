@@ -35,19 +35,19 @@ _ASKS = {
 
 @dataclass(slots=True)
 class Node:
-    """A point, before the run's step number ``step``.
-
-    ``options`` are the labels of the pending ops by thread; ``back`` are the threads that have to go first here in some
-    run, in the order of their turn; ``done`` those that have, each with the footprint that its step had; to let one of
-    ``asleep`` go would repeat a run.
-    """
+    """A point of a run."""
 
     step: int
+    """The number of the run's step that follows."""
     options: dict[str, str]
+    """The labels of the pending ops, by thread."""
     asleep: dict[str, Footprint]
+    """Threads that would repeat a run if they went first here."""
     chosen: str
     back: list[str]
+    """The threads that have to go first here in some run, in the order of their turn."""
     done: dict[str, Footprint] = field(default_factory=dict)
+    """The threads that have gone first here, with the footprints of their steps."""
 
     @property
     def left(self) -> list[str]:

@@ -72,9 +72,9 @@ class Strategy(Protocol):
         return ()
 
     def takes(self, points: Sequence[Answered]) -> bool:
-        """Return whether the run that has begun is one that was made elsewhere: all choices are the same.
+        """Return whether this strategy chooses, at all these points of a run made elsewhere, as that run did.
 
-        If so, ``end`` is next; if not, the run has yet to be made.
+        Then ``end`` is next.  Otherwise the run that has begun has yet to be made.
         """
         del points
         return False
