@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from racecheck.explore.requests import RunRequest
 from racecheck.explore.runs.runs import Runs
@@ -26,6 +28,34 @@ _MOST = 512
 """How many runs that workers have made may wait for their turn."""
 
 
+@dataclass(slots=True)
+class _Reach:
+    """How far a depth-first search has come back from the ends of its runs, and how far it is expected to come.
+
+    The number of runs below a node is assumed to grow exponentially with its distance from the end: if n runs came back
+    k steps, m more are expected to come back k * log(m) / log(n).
+    """
+
+    runs: int = 0
+    deepest: int = 0
+    shallowest: int = 0
+
+    def note(self, prefix: Prefix) -> None:
+        """Note the turn of a run."""
+        self.runs += 1
+        depth = len(prefix)
+        if depth:  # the first run has no prefix
+            self.deepest = max(self.deepest, depth)
+            self.shallowest = min(self.shallowest or depth, depth)
+
+    def includes(self, depth: int, most: int) -> bool:
+        """Return whether the next ``most`` runs are expected to come back to a node ``depth`` steps from the root."""
+        if not self.deepest:
+            return True
+        steps = self.deepest - self.shallowest + 1
+        return self.deepest - depth <= steps * math.log(most + 1) / math.log(self.runs + 1)
+
+
 class Ahead:
     """The subtrees that workers have, and the runs that they have made.
 
@@ -38,6 +68,7 @@ class Ahead:
         self._given: dict[int, Sequence[Subtree]] = {}
         self._left: dict[Prefix, Strategy] = {}
         """Subtrees that workers have met, and that nobody has begun."""
+        self._reach = _Reach()
         self._numbers = itertools.count(-1, -1)
         self.taken = 0
         """How many runs of workers were taken."""
@@ -48,7 +79,7 @@ class Ahead:
         if len(self._made) >= min(most, _MOST):
             return
         room = self._runs.room
-        subtrees = [*itertools.islice(self._next(strategy), room * _AT_ONCE)]
+        subtrees = [*itertools.islice(self._next(strategy, most), room * _AT_ONCE)]
         are_few = len(subtrees) < room * _AT_ONCE
         for _ in range(room):
             size = 1 if are_few else _AT_ONCE
@@ -63,16 +94,22 @@ class Ahead:
         self._made = {prefix: each for prefix, each in self._made.items() if strategy.may_come(prefix)}
         self._left = {prefix: each for prefix, each in self._left.items() if strategy.may_come(prefix)}
 
-    def _next(self, strategy: Strategy) -> Iterator[tuple[int, Subtree]]:
-        """Return the subtrees that nobody has begun, those first whose turn is soon, and how soon that is."""
+    def _next(self, strategy: Strategy, most: int) -> Iterator[tuple[int, Subtree]]:
+        """Return the subtrees that nobody has begun, those first whose turn is soon, and how soon that is.
+
+        Subtrees whose turn is not expected within ``most`` runs are left out.
+        """
         of_proof = strategy.subtrees()
         now, _ = next(of_proof, ((), strategy))  # that subtree begins here
         known = {now, *self._made, *(prefix for subtrees in self._given.values() for prefix, _ in subtrees)}
         left = sorted(self._left.items(), key=lambda each: -_common(each[0], now))
         for prefix, subtree in heapq.merge(left, of_proof, key=lambda each: -_common(each[0], now)):
+            soon = _common(prefix, now)
+            if not self._reach.includes(soon, most):
+                return
             if prefix not in known:
                 known.add(prefix)
-                yield _common(prefix, now), (prefix, subtree)
+                yield soon, (prefix, subtree)
 
     def _give(self, subtrees: Sequence[Subtree], soon: int, seconds: float) -> int:
         number = next(self._numbers)
@@ -85,6 +122,7 @@ class Ahead:
     def take(self, strategy: Strategy, most: int) -> Outcome | None:
         """Return the run that has begun, if a worker has made it or is about to."""
         prefix = strategy.prefix
+        self._reach.note(prefix)
         self._left.pop(prefix, None)
         while prefix not in self._made and (number := self._holder(prefix)) is not None:
             if self._runs.withdraw(number):
@@ -92,7 +130,7 @@ class Ahead:
             elif self._runs.is_done(number):
                 self._add(number)
             else:
-                self._help(strategy)
+                self._help(strategy, most)
                 self.offer(strategy, most)
         made = self._made.pop(prefix, None)
         if made is None or not strategy.takes(made.points):
@@ -107,9 +145,9 @@ class Ahead:
                 return number
         return None
 
-    def _help(self, strategy: Strategy) -> None:
+    def _help(self, strategy: Strategy, most: int) -> None:
         """Make a run of another subtree, or wait for a worker if none is known."""
-        found = next(self._next(strategy), None)
+        found = next(self._next(strategy, most), None)
         if found is None:
             self._runs.wait()
         else:
@@ -128,6 +166,7 @@ class Ahead:
         self._made.clear()
         self._given.clear()
         self._left.clear()
+        self._reach = _Reach()
 
 
 def _common(prefix: Prefix, other: Prefix) -> int:

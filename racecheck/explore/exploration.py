@@ -257,6 +257,12 @@ class Exploration:
             return self.search.schedules
         return self.search.schedules + self.strategy.swept if self.strategy.is_swept else sys.maxsize
 
+    @property
+    def _runs_left(self) -> int:
+        """How many runs the strategy may still have before the search ends or begins again."""
+        most = self.search.schedules // 2 if self.begins_again else self._most
+        return max(most - self.done, 0)
+
     def _is_settled(self) -> bool:
         """Return whether there is a verdict that no further run is asked to change."""
         if self.doubts.in_a_row >= MOST_IN_A_ROW or not self.search.invariants:
@@ -294,12 +300,12 @@ class Exploration:
     def _begin_ahead(self) -> bool:
         """Let workers make runs whose turn has not come, if they do not depend on runs before them."""
         if self.runs.has_workers and self.repeats and not self.crashing.models:
-            for runs in range(min(_AHEAD, self._most - self.done)):
+            for runs in range(min(_AHEAD, self._runs_left)):
                 number = self.asked + runs
                 strategy = None if number in self.runs else self.strategy.ahead(runs, self._rng(number))
                 if strategy is not None:
                     self.runs.submit(number, OneRun(self._request(strategy)))
-            self.ahead.offer(self.strategy, self._most - self.done)
+            self.ahead.offer(self.strategy, self._runs_left)
             self.runs.feed()
         return True
 
@@ -327,7 +333,7 @@ class Exploration:
             outcome: Outcome = self.runs.result(number)[0]
             strategy.end(outcome)
             return outcome
-        made = self.ahead.take(strategy, self._most - self.done)
+        made = self.ahead.take(strategy, self._runs_left)
         if made is not None:
             strategy.end(made)
             return made

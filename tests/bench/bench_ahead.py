@@ -1,10 +1,10 @@
 """How many processors a proof can use, by simulation: the real search, with simulated workers and simulated time.
 
-    python tests/bench/bench_ahead.py [--writes N]... [--jobs N]...
+    python tests/bench/bench_ahead.py [--writes N]... [--jobs N]... [--schedules N]
 
 Ranks write to one file, N times each, so a proof needs one run for each order of the writes.  A run takes 50 ms, to
 take a worker's run 2 ms (`RUN`, `TAKE`: seconds), and workers are there at once.  "busy" is the share of the time in
-which processors make runs that the proof takes.  A worker that is lost (`--lose N`) loses its task each N seconds.
+which processors make runs that the search takes.  A worker that is lost (`--lose N`) loses its task each N seconds.
 """
 
 from __future__ import annotations
@@ -140,39 +140,41 @@ def in_memory(clock: Clock) -> Iterator[None]:
         yield
 
 
-def prove(program: Program, jobs: int, lose: float) -> tuple[int, int, float, Simulated]:
+def prove(program: Program, jobs: int, most: int, lose: float) -> tuple[int, int, float, Simulated]:
     """Return how many runs a proof has, how many of them tasks have made, its seconds, and who made them."""
     clock = Clock()
     runs = Simulated(clock, [Worker() for _ in range(jobs - 1)], lose)
 
     ahead, strategy, made = Ahead(runs, early_runs.requests_of(program)), DPOR(Relation(world_of(program))), 0
     with in_memory(clock):
-        while True:
+        while made < most:
             if jobs > 1:
-                ahead.offer(strategy, FAR)
+                ahead.offer(strategy, most - made)
                 runs.feed()
             if not strategy.begin(Random(0)):
-                return made, ahead.taken, clock.now, runs
-            outcome = ahead.take(strategy, FAR)
+                break
+            outcome = ahead.take(strategy, most - made)
             clock.now += TAKE
             if outcome is None:
                 clock.now += RUN
                 outcome, _ = Toy(program, strategy.choose).run()
             strategy.end(outcome)
             made += 1
+    return made, ahead.taken, clock.now, runs
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--writes", type=int, action="append", help="of one rank; repeatable (3, 3 and 3)")
     parser.add_argument("--jobs", type=int, action="append", help="a number of jobs; repeatable (1, 2, 4, 8, 16, 64)")
+    parser.add_argument("--schedules", type=int, default=FAR, metavar="N", help="the most runs (as many as it takes)")
     parser.add_argument("--lose", type=float, default=0.0, metavar="SECONDS", help="a task is lost so often (never)")
     given = parser.parse_args()
     block = (("open", "a"), ("write", "a", "x"))
     program = Program(tuple(block[:1] + block[1:] * count for count in given.writes or (3, 3, 3)), files=(("a", "0"),))
     first = 0.0
     for jobs in given.jobs or (1, 2, 4, 8, 16, 64):
-        made, taken, seconds, runs = prove(program, jobs, given.lose)
+        made, taken, seconds, runs = prove(program, jobs, given.schedules, given.lose)
         first = first or seconds
         busy = made * RUN / seconds / jobs
         print(

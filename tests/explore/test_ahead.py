@@ -23,6 +23,7 @@ from racecheck.scheduling.relation import Relation
 from racecheck.scheduling.strategies import DPOR, dpor
 from racecheck.scheduling.strategies.dpor import Progress
 from racecheck.scheduling.strategies.protocol import Answered
+from tests.bench import bench_ahead
 from tests.generated.programs import Program
 from tests.generated.tally import program_of, seeds
 from tests.generated.toy import Toy, world_of
@@ -195,3 +196,12 @@ def test_a_run_that_is_refused_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -
                 refused += 1
                 assert replace(fresh.progress, known=[]) == Progress(), "the next run replaces ``known``"
     assert refused > 50
+
+
+def test_a_budget_that_ends_early_is_not_spent_on_far_subtrees() -> None:
+    append = ("write", "a", "x")
+    program = Program(ranks=((("open", "a"), append, append, append, append),) * 4, files=(("a", "0"),))
+    made, taken, _, runs = bench_ahead.prove(program, jobs=2, most=120, lose=0)
+    assert made == 120
+    assert taken > 40
+    assert runs.made - taken < 30, "without an estimate of the turns to come: 49"
