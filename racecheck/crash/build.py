@@ -11,7 +11,7 @@ from racecheck.crash.cut_outcome import last_before
 from racecheck.crash.cuts import moments
 from racecheck.crash.log import Data, Entry, Extent, Inode, Log, Tree, merged
 from racecheck.model.nouns import Op, Outcome
-from racecheck.supervisor.recorder import Change, Published, Recorder, Span, Thing
+from racecheck.supervisor.finish.recorder import Change, Published, Recorder, Span, Thing
 
 _NOTHING = Change()
 _ABOVE = -1

@@ -10,7 +10,7 @@ from pathlib import Path
 from racecheck.crash.log import Disk, Stored
 from racecheck.model.nouns import Collective, Crash, DiskEntry, Event, Outcome, Violation, Weights
 from racecheck.processes.file_digests import Digest
-from racecheck.supervisor.recorder import Recorder
+from racecheck.supervisor.finish.recorder import Recorder
 
 
 @dataclass(slots=True)

@@ -24,7 +24,7 @@ from racecheck.model.nouns import Invariant, Judgement, Outcome, Verdict
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Replay, Strategy
 from racecheck.scheduling.strategies.following.constrained import Constrained
-from racecheck.supervisor.recorder import Recorder
+from racecheck.supervisor.finish.recorder import Recorder
 from racecheck.targets.programs import Program
 from racecheck.targets.scenarios import Scenario
 

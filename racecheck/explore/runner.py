@@ -14,7 +14,7 @@ from racecheck.processes.session import Session
 from racecheck.scheduling.strategies.following.default import Default
 from racecheck.supervisor import free
 from racecheck.supervisor.controlled import Supervisor
-from racecheck.supervisor.recorder import Recorder
+from racecheck.supervisor.finish.recorder import Recorder
 from racecheck.targets.scenarios import Scenario
 
 _WARM_UPS = 3

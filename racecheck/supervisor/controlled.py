@@ -28,20 +28,20 @@ from racecheck.processes.session import Session
 from racecheck.scheduling.fairness import Fairness
 from racecheck.scheduling.relation import Relation
 from racecheck.supervisor.calls import bookkeeping, signals
-from racecheck.supervisor.calls.answers import answer, reply
 from racecheck.supervisor.calls.perform import CARRY_ON, SORTED, Answer, creates, perform
 from racecheck.supervisor.effects.caches import Viewer
 from racecheck.supervisor.effects.fault_injection import Injector
 from racecheck.supervisor.effects.halves import Halves
 from racecheck.supervisor.effects.launcher import Launcher
 from racecheck.supervisor.effects.timers import Timers
+from racecheck.supervisor.finish.answers import answer, reply
+from racecheck.supervisor.finish.recorder import Recorder
 from racecheck.supervisor.order import timed_waits
 from racecheck.supervisor.order.gil import Gil
 from racecheck.supervisor.order.intake import Intake
 from racecheck.supervisor.order.memory_waits import MemoryWaits
 from racecheck.supervisor.order.quiescence import Quiet
 from racecheck.supervisor.order.timed_waits import Limits
-from racecheck.supervisor.recorder import Recorder
 from racecheck.supervisor.run import boot
 from racecheck.supervisor.run.ending import conclude, tell_parent
 from racecheck.supervisor.run.state import Over, State
@@ -117,7 +117,7 @@ class Supervisor:
         state = self._state
         if any(rank.shared for rank in state.ranks):
             state.ledger.note(announced_ops.CONDITION)
-        if self._session.slot.is_covered and not any(isinstance(event, Op) for event in state.trace):
+        if self._session.slot.is_covered and not state.trace.ops:
             state.ledger.hole("a program that does nothing in the watched directory")
         if self._session.slot.is_covered and not self._session.slot.is_apart:
             state.ledger.note("processes outside of the run can be seen: this machine allows no other /proc")
@@ -143,7 +143,7 @@ class Supervisor:
             looked=tuple(sorted(state.looked)),
             lookers=tuple(sorted(state.lookers)),
             times=dict(sorted(state.times.items())),
-            coverage=state.ledger.coverage(sum(isinstance(event, Op) for event in state.trace)),
+            coverage=state.ledger.coverage(len(state.trace.ops)),
             seconds=time.perf_counter() - started,
         )
         return replace(self._names.cover(replace(outcome, names=())), names=outcome.names)
@@ -196,7 +196,7 @@ class Supervisor:
                 if options:
                     self._state.current = self._next(options)
                     self._execute(self._state.current)
-                    self._state.cause = self._state.trace[-1].clock
+                    self._state.cause = self._state.trace.last.clock
                 elif self._run_out(math.inf):
                     continue
                 elif self._all_exit() or not self._waits_for_a_time():
@@ -208,7 +208,7 @@ class Supervisor:
         """Return whether threads repeat themselves without an end, and nothing that is pending ends that."""
         stopped = self._state.stopped_tasks()
         going = [task for task in stopped if task.op is not None and self._is_enabled(task)]
-        if not self._state.livelock.is_certain(going, self._state.trace):
+        if not self._state.livelock.is_certain(going, self._state.trace.events):
             return False
         is_held = any(task.wait is not None or task.waits for rank in self._state.ranks for task in rank.tasks.values())
         is_due = any(self._due(task, math.inf) < math.inf for task in stopped) or self._timers.are_armed
@@ -228,7 +228,7 @@ class Supervisor:
         )
         if task is None or due >= before:
             return False
-        self._state.changes += 1
+        self._state.trace.changes += 1
         self._state.time.tick(int(due))
         reply(task, {"error": "wait timeout: the keys were not set"} if _announces(task, "store") else "run out")
         return True
@@ -287,7 +287,7 @@ class Supervisor:
 
     def _place_request(self, request: Request) -> None:
         self._state.decoder.place(request)
-        request.seen = self._state.changes
+        request.seen = self._state.trace.changes
         if request.call.family == "exit":
             request.op = self._ending(request.op, request.task)
 
@@ -379,7 +379,7 @@ class Supervisor:
         if message["patience"]:
             instance.deadlines[task.rank.number] = self._state.time.elapsed + message["patience"]
         if event is not None:
-            self._state.trace.append(event)
+            self._state.trace.add_collective(event)
             if 0 < message["patience"] < self._state.time.elapsed - instance.since:
                 self._state.ledger.untried("a collective that its group gives up on before all ranks arrive")
         reply(task, (ticket, self._returns_early(task, instance, message)))
@@ -522,10 +522,10 @@ class Supervisor:
             self._execute_announced(task)
         else:
             self._execute_request(task, task.request)
-        self._fairness.note(trace[-1])
+        self._fairness.note(trace.last)
 
     def _execute_request(self, task: Task, request: Request) -> None:
-        if request.seen != self._state.changes and not self._resolve(request):
+        if request.seen != self._state.trace.changes and not self._resolve(request):
             return
         if bookkeeping.begins_to_wait(request, self._state.locks):
             self._begin_to_wait(request)
@@ -551,8 +551,6 @@ class Supervisor:
             if result.opened >= 0:
                 os.close(result.opened)
             return
-        task.request = None
-        task.rank.running = True
         result = answer(request, result, self._state.crew.files)
         self._record(request, result)
         if request.call.family == "kill":
@@ -598,7 +596,6 @@ class Supervisor:
             self._state.decoder.resolve(request)
             self._place_request(request)
         except OSError:
-            request.task.request, request.task.rank.running = None, True
             answer(request, CARRY_ON, self._state.crew.files)
             return False
         return True
@@ -649,11 +646,10 @@ class Supervisor:
         )  # fmt: skip
         if self._recorder is not None:
             self._recorder.look(len(state.trace), state.identities)
-        op = replace(part or request.op, result=ended, clock=request.task.tick(), time=state.time.elapsed)
+        op = part or request.op
         if result.end >= 0:
             op = replace(op, args={**op.args, "end": result.end})
-        state.trace.append(op)
-        state.changes += 1
+        op = state.trace.add(op, ended, request.task.tick())
         if op.call == "list" and result.size > 1:
             state.ledger.note(SORTED)
         if op.call in {"rename", "link"} and len({place.path.startswith(_TMPDIR) for place in op.places}) > 1:
@@ -677,7 +673,7 @@ class Supervisor:
         elif message["is"] == "store":
             value = state.crew.store.do(message["do"], message["arguments"], task.clock)
         ended = Result(value=int(value) if isinstance(value, int) else 0)  # some are bool
-        state.trace.append(replace(op, result=ended, clock=clock, time=state.time.elapsed))
+        state.trace.add(op, ended, clock)
         if message["is"] == "issue":
             self._issue(task, message)
         elif message["is"] == "exit":

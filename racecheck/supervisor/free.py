@@ -30,9 +30,9 @@ from racecheck.model.nouns import (
 from racecheck.processes.ranks.agent import Job
 from racecheck.processes.session import Session
 from racecheck.processes.trees import wipe
-from racecheck.supervisor.calls.answers import reply
 from racecheck.supervisor.files.open_files import OpenFiles
 from racecheck.supervisor.files.paths import Watched
+from racecheck.supervisor.finish.answers import reply
 from racecheck.supervisor.free_faults import Rules
 from racecheck.supervisor.run.boot import Crew
 from racecheck.supervisor.run.ending import hear

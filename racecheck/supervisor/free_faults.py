@@ -10,7 +10,6 @@ import errno
 import mmap
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 from racecheck import storage
 from racecheck.kernel import libc, syscalls
@@ -18,9 +17,9 @@ from racecheck.kernel.seccomp import ANNOUNCE, Notification
 from racecheck.kernel.signature import Treatment
 from racecheck.model.nouns import Op, Point, Result, World
 from racecheck.supervisor.calls import bookkeeping
-from racecheck.supervisor.calls.answers import answer
 from racecheck.supervisor.calls.perform import CARRY_ON, Answer, perform
 from racecheck.supervisor.effects.fault_injection import Injector
+from racecheck.supervisor.finish.answers import answer, answer_call
 from racecheck.supervisor.run.boot import Members
 from racecheck.supervisor.run.state import State
 from racecheck.supervisor.threads.coverage import Ledger
@@ -56,11 +55,11 @@ class Rules:
         if notification is None:
             return
         if notification.number == ANNOUNCE:
-            rank.listener.answer(notification.id, 0, errno.ENOSYS)
+            answer_call(rank, notification.id, Answer(errno=errno.ENOSYS))
             return
         request = self._request(rank, notification)
         if request is None:
-            rank.listener.carry_on(notification.id)
+            answer_call(rank, notification.id)
         elif request.until > self._tell():
             self._late.append(request)
         else:
@@ -138,4 +137,5 @@ class Rules:
 
     def _record(self, op: Op, result: Answer) -> None:
         ended = Result(errno=libc.errno_name(result.errno), value=result.value, size=result.size)
-        self.state.trace.append(replace(op, result=ended, time=self._tell()))
+        self._tell()
+        self.state.trace.add(op, ended, {})

@@ -113,8 +113,7 @@ class _Watch:
             raise CannotRun(f"{self._name} had not ended after {_SECONDS} s: {self._last_words()}")
         if len(self._members.ranks) != self._ranks:
             raise CannotRun(f"{self._name} started {len(self._members.ranks)} ranks: {self._last_words()}")
-        ops = [event for event in self._eyes.state.trace if isinstance(event, Op)]
-        return RealRun(tuple(ops), self._eyes.statuses)
+        return RealRun(tuple(self._eyes.state.trace.ops), self._eyes.statuses)
 
     def _let_in(self) -> None:
         channel, _ = self._door.accept()

@@ -23,7 +23,7 @@ from racecheck.kernel import proc
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Replay
 from racecheck.supervisor.controlled import Supervisor
-from racecheck.supervisor.recorder import Recorder
+from racecheck.supervisor.finish.recorder import Recorder
 from tests.bench import measuring
 from tests.bench.measuring import Bench
 

@@ -21,7 +21,7 @@ from racecheck.processes.session import Session
 from racecheck.report.crash import counts_text, crash_text, repairs_text
 from racecheck.scheduling.strategies import Replay
 from racecheck.supervisor.controlled import Supervisor
-from racecheck.supervisor.recorder import Recorder
+from racecheck.supervisor.finish.recorder import Recorder
 from racecheck.targets import resolve
 from racecheck.targets.scenarios import Scenario
 from tests.programs import crashing

@@ -17,7 +17,7 @@ from racecheck.crash.repairs.fresh_directories import fresh_directories
 from racecheck.crash.repairs.repair import repairs
 from racecheck.crash.states import MODELS, CrashState, states
 from racecheck.model.nouns import World
-from racecheck.supervisor.recorder import Span
+from racecheck.supervisor.finish.recorder import Span
 from tests.support.builders import collective, op, outcome
 from tests.support.crash_logs import Calls, dcp_save, deepspeed_save, shown
 

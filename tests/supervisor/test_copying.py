@@ -10,7 +10,7 @@ from racecheck.model.nouns import Op
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Replay
 from racecheck.supervisor.controlled import Supervisor
-from racecheck.supervisor.recorder import Recorder
+from racecheck.supervisor.finish.recorder import Recorder
 from tests.support.targets import TARGETS, target
 
 

@@ -18,7 +18,7 @@ from racecheck.model.nouns import Crash, DiskEntry, Outcome
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Replay
 from racecheck.supervisor.controlled import Supervisor
-from racecheck.supervisor.recorder import Recorder
+from racecheck.supervisor.finish.recorder import Recorder
 from tests.support.targets import TARGETS, target
 
 SCENARIOS = TARGETS.parents[1] / "scenarios"

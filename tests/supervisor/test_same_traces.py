@@ -1,8 +1,8 @@
 """Sixty runs with fixed seeds have the events, results and files that they have always had.
 
 The digests are of one environment (`ENVIRONMENT`): another Python or torch makes other calls.  There each run is made
-twice, and compared with itself.  `python -m tests.supervisor.test_same_traces` writes the digests anew, if a change of
-an event is meant.
+twice, and compared with itself.  If a change of an event is meant, `python -m tests.supervisor.test_same_traces` writes
+new digests.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from racecheck.model import config
 from racecheck.model.nouns import Outcome
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import RandomWalk, Replay
-from racecheck.supervisor.recorder import Recorder
+from racecheck.supervisor.finish.recorder import Recorder
 from racecheck.targets.scenarios import make_world
 from tests.support.covered import Covered
 from tests.support.digests import digests

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from racecheck.model.nouns import Died, Outcome, Raised, RankResult
-from racecheck.supervisor.recorder import Recorder
+from racecheck.supervisor.finish.recorder import Recorder
 
 _LENGTH = 4
 

@@ -8,7 +8,7 @@ from racecheck.crash.log import Disk, Log, Stored
 from racecheck.model.nouns import Outcome
 from racecheck.processes.epoch import EPOCH
 from racecheck.processes.ranks.disk_writer import Item
-from racecheck.supervisor.recorder import Recorder
+from racecheck.supervisor.finish.recorder import Recorder
 
 LIMIT = 1 << 30
 """Bytes that the files of one crash state may have, zeros included."""

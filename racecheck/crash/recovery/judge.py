@@ -20,7 +20,7 @@ from racecheck.crash.states import ALL, CrashState, states
 from racecheck.invariants import judge
 from racecheck.model.nouns import Crash, Died, Event, Invariant, Op, Outcome, Raised, RankResult, Stopped, Verdict
 from racecheck.processes.session import Session
-from racecheck.supervisor.recorder import Recorder
+from racecheck.supervisor.finish.recorder import Recorder
 from racecheck.targets.scenarios import Scenario
 
 MOST_HUNG = 3

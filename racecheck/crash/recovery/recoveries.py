@@ -17,7 +17,7 @@ from racecheck.processes.epoch import EPOCH
 from racecheck.processes.ranks.disk_writer import Item, Placed
 from racecheck.processes.session import Session
 from racecheck.supervisor.controlled import Supervisor
-from racecheck.supervisor.recorder import Recorder
+from racecheck.supervisor.finish.recorder import Recorder
 from racecheck.targets.scenarios import Scenario, make_world
 
 Disks = tuple[tuple[str, Disk], ...]

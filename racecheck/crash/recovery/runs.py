@@ -17,7 +17,7 @@ from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Collective, Event, Invariant, Outcome, Tried, World
 from racecheck.processes.session import Session
 from racecheck.scheduling.claims import NOTHING_AGAINST, Claim
-from racecheck.supervisor.recorder import Recorder
+from racecheck.supervisor.finish.recorder import Recorder
 from racecheck.targets.scenarios import Scenario
 
 _REPAIRING = 60.0

@@ -12,6 +12,7 @@ import os
 import re
 from pathlib import Path
 
+from racecheck.supervisor.calls.perform import Answer
 from racecheck.supervisor.threads.tasks import Request
 
 _FREQUENCY = b"/sys/devices/system/cpu/cpu0/tsc_freq_khz"
@@ -22,17 +23,12 @@ def is_asked(request: Request) -> bool:
     return request.call.family == "open" and _FREQUENCY in request.paths.values() and not os.path.exists(_FREQUENCY)
 
 
-def tell(request: Request) -> bool:
-    """Open a file with it for the thread; returns whether that worked."""
-    listener = request.task.rank.listener
-    assert listener is not None
-    answer = os.memfd_create("tsc_freq_khz")
-    try:
-        os.write(answer, b"%d\n" % frequency())
-        os.lseek(answer, 0, os.SEEK_SET)
-        return listener.give(request.id, answer, close_on_exec="O_CLOEXEC" in request.flags) >= 0
-    finally:
-        os.close(answer)
+def tell(request: Request) -> Answer:
+    """Return a file with it."""
+    file = os.memfd_create("tsc_freq_khz")
+    os.write(file, b"%d\n" % frequency())
+    os.lseek(file, 0, os.SEEK_SET)
+    return Answer(opened=file, close_on_exec="O_CLOEXEC" in request.flags, is_unseen=True)
 
 
 @functools.cache

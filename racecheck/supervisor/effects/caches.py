@@ -113,7 +113,7 @@ class Viewer:
                 self._remove_kept()
                 if self._mirrors is not None:
                     self._mirrors.complete_all()
-                self._state.changes += 1
+                self._state.trace.changes += 1
 
     # Answers.
 

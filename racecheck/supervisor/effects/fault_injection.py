@@ -149,8 +149,7 @@ class Injector:
         """Record the fault in place of the op that does not happen, or before or after the op."""
         state, at = self._state, (f"{when} {op.call}",) if when else ()
         made = Op(op.rank, op.thread, "kill", name, op.places, at, stack=op.stack, fault=what)
-        state.trace.append(replace(made, result=Result(), clock=task.tick(), time=state.time.elapsed))
-        state.changes += 1
+        state.trace.add(made, Result(), task.tick())
 
 
 def end(rank: Rank, number: int = signal.SIGKILL) -> None:
@@ -169,7 +168,7 @@ def end(rank: Rank, number: int = signal.SIGKILL) -> None:
         if task.request is not None:
             task.request.close()
         task.request = task.announcement = None
-    rank.running = True
+    rank.wake()
 
 
 def _survives(pid: int, number: int) -> bool:

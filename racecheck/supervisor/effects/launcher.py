@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import replace
 
 from racecheck.kernel import proc
 from racecheck.model.nouns import Result
@@ -73,11 +72,10 @@ class Launcher:
             return
         state.ledger.note(LAST)
         op = signal_op(rank.number, task.name, number.name)
-        state.trace.append(replace(op, result=Result(), clock=task.tick(), time=state.time.elapsed))
-        state.changes += 1
+        state.trace.add(op, Result(), task.tick())
         if number != signal.SIGKILL and proc.is_caught(rank.pid, number):
             os.kill(rank.pid, number)
-            rank.running, rank.asleep = True, False
+            rank.wake()
             if task.request is not None and task.request.call.family == "sleep":  # the kernel prefers the main thread
                 task.request.left = task.request.until - state.time.elapsed
                 task.request.until = state.time.elapsed

@@ -172,9 +172,7 @@ class Timers:
         state, process, rank = self._state, timer.process, timer.process.rank
         name = signal.Signals(timer.number).name
         task = next((each for each in rank.tasks.values() if each.tid == (timer.thread or process.pid)), rank.main)
-        op = Op(rank.number, task.name, "timer", name, result=Result(), clock=task.tick(), time=state.time.elapsed)
-        state.trace.append(op)
-        state.changes += 1
+        state.trace.add(Op(rank.number, task.name, "timer", name), Result(), task.tick())
         pid = process.pid
         is_handled = proc.is_caught(pid, timer.number) or proc.is_blocked(pid, timer.number)
         if not is_handled and process.is_main and not proc.is_ignored(pid, timer.number):
@@ -182,7 +180,8 @@ class Timers:
             return
         with suppress(ProcessLookupError):
             os.kill(pid, timer.number)
-        rank.running, rank.asleep, rank.kills = True, False, True
+        rank.wake()
+        rank.kills = True
         if task.request is not None and task.request.call.family == "sleep" and proc.is_caught(pid, timer.number):
             task.request.left = max(0, task.request.until - state.time.elapsed)
             task.request.until = state.time.elapsed

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from racecheck.kernel import interpreter
 from racecheck.kernel.seccomp import Notification
 from racecheck.kernel.signature import Call
+from racecheck.supervisor.calls.perform import Answer
+from racecheck.supervisor.finish.answers import answer_call
 from racecheck.supervisor.order import memory_waits
 from racecheck.supervisor.run.state import State
 from racecheck.supervisor.threads.tasks import Rank
@@ -71,6 +73,4 @@ class Gil:
             return False
 
     def _end(self, rank: Rank, tid: int, error: int) -> None:
-        assert rank.listener is not None
-        rank.listener.answer(rank.gil.pop(tid).id, error=error)
-        rank.running, rank.asleep = True, False
+        answer_call(rank, rank.gil.pop(tid).id, Answer(errno=error))

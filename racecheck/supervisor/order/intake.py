@@ -16,10 +16,10 @@ from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Weights
 from racecheck.processes import stacks
 from racecheck.supervisor.calls import bookkeeping, signals, tsc_frequency
-from racecheck.supervisor.calls.answers import answer, reply
 from racecheck.supervisor.calls.perform import CARRY_ON, Answer
 from racecheck.supervisor.effects.timers import Timers
 from racecheck.supervisor.files.open_files import OpenFile
+from racecheck.supervisor.finish.answers import answer, answer_call, reply
 from racecheck.supervisor.order.gil import Gil
 from racecheck.supervisor.order.memory_waits import MemoryWaits, is_unlimited
 from racecheck.supervisor.order.timed_waits import HELD, Limits, may_be_held
@@ -50,7 +50,7 @@ class Intake:
         notification = rank.listener.receive()
         if notification is None or notification.thread in rank.dropped:
             return
-        rank.running, rank.asleep = True, False
+        rank.wake()
         if notification.number == ANNOUNCE:
             self._announced(rank, notification)
         else:
@@ -101,11 +101,10 @@ class Intake:
         return request
 
     def _called(self, rank: Rank, notification: Notification) -> None:
-        assert rank.listener is not None
         row = None if notification.foreign else self._calls.get(notification.number)
         if row is None:
             self._state.ledger.hole(f"an unknown system call, number {notification.number}")
-            rank.listener.carry_on(notification.id)
+            answer_call(rank, notification.id)
             return
         if self._gil.stop(rank, row, notification):
             return
@@ -113,7 +112,7 @@ class Intake:
             self._wait_for_memory(rank, notification)
             return
         if row.family in HELD and not may_be_held(rank, notification.thread, row.family):
-            rank.listener.carry_on(notification.id)
+            answer_call(rank, notification.id)
             return
         task = rank.task(notification.thread)
         self._check_deadline(task)
@@ -125,7 +124,7 @@ class Intake:
             self._give_back(task.process.descriptors.executed())
         request = self._decode(task, row, notification, rank.ahead.pop(task.tid, None))
         if request is None:
-            rank.listener.carry_on(notification.id)
+            answer_call(rank, notification.id)
             return
         request.id, request.received = notification.id, time.monotonic_ns()
         self._state.channels.ask(request)
@@ -135,11 +134,10 @@ class Intake:
             self._dispatch(request)
 
     def _wait_for_memory(self, rank: Rank, notification: Notification) -> None:
-        assert rank.listener is not None
         if notification.thread in rank.tasks:
             self._check_deadline(rank.tasks[notification.thread])
         if not self._memory_waits.stop(rank, notification):
-            rank.listener.carry_on(notification.id)
+            answer_call(rank, notification.id)
 
     def _give_back(self, files: list[OpenFile]) -> None:
         """Close the files that an exec has closed; their locks are free, and no op shows it."""
@@ -159,15 +157,13 @@ class Intake:
             answer(request, CARRY_ON, self._state.crew.files)
 
     def _tell_time(self, task: Task, row: Call, notification: Notification) -> None:
-        assert task.rank.listener is not None
         self.asked += 1
         self._state.livelock.reset()
         try:
-            value = self._state.time.answer(task, row, notification.arguments)
+            result = Answer(value=self._state.time.answer(task, row, notification.arguments))
         except OSError:
-            task.rank.listener.carry_on(notification.id)
-        else:
-            task.rank.listener.answer(notification.id, value)
+            result = CARRY_ON
+        answer_call(task.rank, notification.id, result)
 
     def _decode(self, task: Task, row: Call, notification: Notification, ahead: Request | None) -> Request | None:
         """Return a request; None for a call that the kernel must perform: unreadable memory, or an unshareable file."""
@@ -199,10 +195,7 @@ class Intake:
             result = bookkeeping.at_once(request, state.ledger, state.randomness(task.name))
         if result is None and not request.touches and request.call.family not in bookkeeping.WITHOUT_PLACE:
             state.ledger.passed_by(request)
-            if tsc_frequency.is_asked(request) and tsc_frequency.tell(request):
-                request.close()
-                return
-            result = CARRY_ON
+            result = tsc_frequency.tell(request) if tsc_frequency.is_asked(request) else CARRY_ON
         if result is not None:
             answer(request, result, state.crew.files)
             return

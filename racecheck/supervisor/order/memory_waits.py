@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from racecheck.kernel import proc
 from racecheck.kernel.seccomp import Notification
 from racecheck.kernel.signature import Call
+from racecheck.supervisor.calls.perform import Answer
+from racecheck.supervisor.finish.answers import answer_call
 from racecheck.supervisor.threads.tasks import MemoryWait, Rank, Request, Task
 
 _LIMIT = 3
@@ -55,10 +57,9 @@ class MemoryWaits:
         """Let one thread of a rank continue whose wait is over; returns whether there was one."""
         for task in sorted(rank.tasks.values(), key=lambda task: task.name):
             error = news(task, task.memory_wait) if task.memory_wait is not None else 0
-            if error and task.memory_wait is not None and rank.listener is not None:
-                rank.listener.answer(task.memory_wait.id, error=error)
+            if error and task.memory_wait is not None:
+                answer_call(rank, task.memory_wait.id, Answer(errno=error))
                 task.memory_wait = None
-                rank.running, rank.asleep = True, False
                 return True
         return False
 
@@ -66,8 +67,8 @@ class MemoryWaits:
         """Let all of them wait in the kernel, where a signal that asks for their stack reaches them."""
         for rank in self.ranks:
             for task in rank.tasks.values():
-                if task.memory_wait is not None and rank.listener is not None:
-                    rank.listener.carry_on(task.memory_wait.id)
+                if task.memory_wait is not None:
+                    answer_call(rank, task.memory_wait.id)
                     task.memory_wait = None
 
 

@@ -23,9 +23,9 @@ from racecheck.kernel.seccomp import FUTEX_COMMAND, FUTEX_WAIT
 from racecheck.model.nouns import Op
 from racecheck.model.vector_clock import join
 from racecheck.supervisor.calls import connections
-from racecheck.supervisor.calls.answers import answer
 from racecheck.supervisor.calls.bookkeeping import round_up
 from racecheck.supervisor.calls.perform import CARRY_ON, Answer
+from racecheck.supervisor.finish.answers import answer
 from racecheck.supervisor.order import memory_waits
 from racecheck.supervisor.run.state import Over, State
 from racecheck.supervisor.threads.tasks import Rank, Request, Task
@@ -129,7 +129,7 @@ class Limits:
         """
         if (result := _news(request)) is not None:
             return result
-        last = self._state.trace[-1] if self._state.trace else None
+        last = self._state.trace.last if self._state.trace else None
         self._over = self._over + 1 if isinstance(last, Op) and last.call == "wait" else 0
         if self._over == _MOST:
             raise Over(f"{_MOST} waits timed out in a row and nothing else happened; a polling loop?")
@@ -140,8 +140,7 @@ class Limits:
         if rank.last is not None:
             join(task.clock, rank.last.clock)
         join(task.clock, self._state.cause)
-        task.wait = task.request = None
-        rank.last, rank.running = task, True
+        rank.last = task
         answer(request, result, self._state.crew.files)
 
 

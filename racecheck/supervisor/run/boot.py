@@ -20,9 +20,9 @@ from racecheck.processes.epoch import CLOCK
 from racecheck.processes.ranks.agent import Job
 from racecheck.processes.session import Session
 from racecheck.processes.trees import wipe
-from racecheck.supervisor.calls.answers import reply
 from racecheck.supervisor.files.open_files import OpenFiles
 from racecheck.supervisor.files.paths import Watched
+from racecheck.supervisor.finish.answers import answer_call, reply
 from racecheck.supervisor.threads.store import Store
 from racecheck.supervisor.threads.tasks import Announcement, Rank
 
@@ -127,7 +127,7 @@ class Crew(Members):
         if notification is None:
             return
         if notification.number != ANNOUNCE:
-            rank.listener.carry_on(notification.id)
+            answer_call(rank, notification.id)
         else:
             rank.main.announcement = announcement(rank, notification)
 

@@ -7,13 +7,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from racecheck.model.nouns import Choice, Event, Mismatch, Op, Point, PointKind, Weights, World
+from racecheck.model.nouns import Choice, Mismatch, Op, Point, PointKind, Weights, World
 from racecheck.model.ops.lock_ops import waits
 from racecheck.model.ops.locks import Locks
 from racecheck.model.ops.unstable_names import Names
 from racecheck.scheduling.file_times import label
 from racecheck.storage import Storage
 from racecheck.supervisor.files.paths import Identities
+from racecheck.supervisor.finish.trace import Trace
 from racecheck.supervisor.run.boot import Members
 from racecheck.supervisor.run.channels import Channels
 from racecheck.supervisor.run.unseen import Unseen
@@ -29,7 +30,7 @@ from racecheck.supervisor.threads.virtual_time import VirtualTime
 class State:
     """The state that the parts of the supervisor share.
 
-    ``choose`` answers points, ``changes`` counts the ops performed, ``current`` is the thread chosen last, and
+    ``choose`` answers points, ``current`` is the thread chosen last, and
     ``stacks`` says whether ops carry the stack that made them.  ``cause`` is the clock of the last op that was chosen:
     until the next one is, that op is the cause of all that happens.  ``cut`` are the ops of threads that ended with
     their process, each with the index of the event that ended it.  ``shown`` says of each time of a file, in
@@ -47,7 +48,6 @@ class State:
     identities: Identities = field(default_factory=Identities)
     collectives: Collectives = field(default_factory=Collectives)
     locks: Locks = field(default_factory=Locks)
-    trace: list[Event] = field(default_factory=list)
     schedule: list[Choice] = field(default_factory=list)
     seed: str = "0"
     names: Names = field(default_factory=Names)
@@ -56,11 +56,11 @@ class State:
     mismatch: Mismatch | None = None
     current: Task | None = None
     cause: Mapping[str, int] = field(default_factory=dict)
-    changes: int = 0
     cut: list[tuple[int, Op]] = field(default_factory=list)
     looked: set[int] = field(default_factory=set)
     lookers: set[str] = field(default_factory=set)
     times: dict[int, int] = field(default_factory=dict)
+    trace: Trace = field(init=False)
     livelock: Livelock = field(init=False)
     is_livelocked: bool = False
     parent: Rank | None = None
@@ -71,6 +71,7 @@ class State:
 
     def __post_init__(self) -> None:
         self.identities.meet(self.crew.files.watched)
+        self.trace = Trace(self.time)
         self.channels = Channels(self.ledger, self.ranks)
         self.livelock = Livelock(self.time)
         self.unseen = Unseen(self.ledger, self.crew.files.watched, self.world)
@@ -100,7 +101,7 @@ class State:
 
     def decide(self, kind: PointKind, options: tuple[Op, ...]) -> int:
         """Ask for one of several options, and keep the choice; returns its index."""
-        index = self.choose(Point(kind, options, self.trace))
+        index = self.choose(Point(kind, options, self.trace.events))
         self.schedule.append(Choice(kind, len(options), index, options[index].label))
         return index
 

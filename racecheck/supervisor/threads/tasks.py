@@ -304,6 +304,10 @@ class Rank:
     def main(self) -> Task:
         return self.task(self.pid)
 
+    def wake(self) -> None:
+        """Note that one of its threads continues, and has to be waited for."""
+        self.running, self.asleep = True, False
+
     def process(self, tid: int) -> Process:
         """Return the process that a thread belongs to."""
         pid, parent = tid, 0

@@ -1,4 +1,7 @@
-"""Answer a stopped thread: with a result, with a descriptor, or by letting the kernel perform the call."""
+"""Answer a stopped thread: with a result, with a descriptor, or by letting the kernel perform the call.
+
+Nothing else in the supervisor answers: a call is answered exactly once, or its thread is gone.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +12,21 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from racecheck.supervisor.calls.perform import Answer
+from racecheck.supervisor.calls.perform import CARRY_ON, Answer
 from racecheck.supervisor.files.open_files import OpenFiles
-from racecheck.supervisor.threads.tasks import Request, Task
+from racecheck.supervisor.threads.tasks import Rank, Request, Task
 
 
 def answer(request: Request, result: Answer, files: OpenFiles) -> Answer:
     """Answer a call, which ends it; returns the result as the rank received it."""
-    listener = request.task.rank.listener
-    assert listener is not None
-    request.task.released = time.monotonic_ns()
+    task = request.task
+    task.request = None if task.request is request else task.request
+    task.wait = None if task.wait is request else task.wait
+    task.released = time.monotonic_ns()
     if result.opened >= 0:
         result = _hand_out(request, result, files)
     if result.opened < 0:
-        if result.carry_on:
-            listener.carry_on(request.id)
-        else:
-            listener.answer(request.id, result.value, result.errno)
+        answer_call(task.rank, request.id, result)
     request.close()
     return result
 
@@ -34,6 +35,7 @@ def _hand_out(request: Request, result: Answer, files: OpenFiles) -> Answer:
     """Install an opened file in the rank, which answers its call."""
     process, listener = request.task.process, request.task.rank.listener
     assert listener is not None
+    process.rank.wake()
     if result.is_unseen:
         installed = listener.give(request.id, result.opened, close_on_exec=result.close_on_exec)
         os.close(result.opened)
@@ -53,9 +55,8 @@ def _hand_out(request: Request, result: Answer, files: OpenFiles) -> Answer:
 
 def reply(task: Task, data: Any = None) -> None:
     """Answer an announcement with JSON data; the thread continues."""
-    announced, listener = task.announcement, task.rank.listener
+    announced = task.announcement
     assert announced is not None
-    assert listener is not None
     raw = b"" if data is None else json.dumps(data).encode()
     error = 0
     if len(raw) > announced.room:
@@ -66,5 +67,14 @@ def reply(task: Task, data: Any = None) -> None:
         raw, error = b"", errno.EFAULT
     task.announcement = None
     task.released = time.monotonic_ns()
-    task.rank.running = True
-    listener.answer(announced.id, len(raw), error)
+    answer_call(task.rank, announced.id, Answer(value=len(raw), errno=error))
+
+
+def answer_call(rank: Rank, id_: int, result: Answer = CARRY_ON) -> None:
+    """Answer a call by the number of its notification: by letting the kernel perform it, unless there is a result."""
+    assert rank.listener is not None
+    rank.wake()
+    if result.carry_on:
+        rank.listener.carry_on(id_)
+    else:
+        rank.listener.answer(id_, result.value, result.errno)

@@ -1,0 +1,1 @@
+"""The end of an op: its thread is answered, and the op is recorded."""
