@@ -11,6 +11,7 @@ from racecheck.crash.cut_outcome import last_before
 from racecheck.crash.cuts import moments
 from racecheck.crash.log import Data, Entry, Extent, Inode, Log, Tree, merged
 from racecheck.model.nouns import Op, Outcome
+from racecheck.model.ops import op_kinds
 from racecheck.supervisor.finish.recorder import Change, Published, Recorder, Span, Thing
 
 _NOTHING = Change()
@@ -144,7 +145,7 @@ def _opened(op: Op, change: Change, make: _Make) -> Iterator[Entry]:
             yield make("create", inode=change.inode, name=f"#{change.inode}")
     elif change.inode:
         yield make("create", inode=change.inode, directory=place.directory, name=change.names[-1])
-    elif place.size and ("O_TRUNC" in op.flags or op.syscall == "creat"):
+    elif place.size and op_kinds.truncates(op):
         yield make("truncate", inode=place.inode, length=0)
 
 

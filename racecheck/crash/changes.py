@@ -13,6 +13,7 @@ from typing import Literal
 from racecheck.crash.bitsets import bits, mask_of
 from racecheck.crash.log import SYNCS, Disk, Entry, Extent, Inode, Log, Stored, Tree, merged, overwritten, shortened
 from racecheck.crash.precedence import before_entries
+from racecheck.model.ops import op_kinds
 
 Name = tuple[int, str]
 PAGE = 4096
@@ -114,7 +115,7 @@ class Changes:
 
     def _named(self, index: int, entry: Entry) -> Iterator[Change]:
         source, target = (entry.directory, entry.name), (entry.to_directory, entry.to_name)
-        if entry.kind in {"unlink", "rmdir"}:
+        if entry.kind in op_kinds.REMOVES:
             yield Change(index, "name", entry.inode, removes=(source,))
         elif entry.kind != "rename":
             yield Change(index, "name", entry.inode, adds=((source, entry.inode),))

@@ -12,6 +12,7 @@ from racecheck.explore.requests import RunRequest
 from racecheck.explore.runner import run, warm_up
 from racecheck.model.errors import CannotRun
 from racecheck.model.nouns import Died, Op, Outcome, RankResult, Returned, Stopped, Verdict
+from racecheck.model.ops import op_kinds
 from racecheck.model.ops.file_ops import is_on_file
 from racecheck.model.ops.unstable_names import Names, learn
 from racecheck.processes.session import Session
@@ -20,7 +21,7 @@ from racecheck.supervisor import real_launch
 from racecheck.supervisor.real_launch import RealRun
 from racecheck.targets.programs import Program
 
-_LOCKS = frozenset({"flock", "fcntl"})
+_LOCKS = op_kinds.LOCKS
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import re
 from functools import cache
 
 from racecheck.model.nouns import Fault, Op, World
+from racecheck.model.ops import op_kinds
 
 _NOT_AN_OP = frozenset({"full", "crash"})
 """Faults that do not happen to one op."""
@@ -18,7 +19,7 @@ _NO_ROOM = frozenset({"ENOSPC", "EDQUOT"})
 _MODELLED = frozenset({"short", "torn", "full", "crash"})
 
 
-_USING_ROOM = frozenset({"write", "copy", "allocate", "truncate", "unlink", "rename"})
+_USING_ROOM = op_kinds.RESIZES | {"unlink", "rename"}
 
 
 def hits(fault: Fault, op: Op, node: int) -> bool:
@@ -29,8 +30,7 @@ def hits(fault: Fault, op: Op, node: int) -> bool:
 
 
 def _creates(op: Op) -> bool:
-    is_new = bool(op.places) and not op.places[-1].inode and ("O_CREAT" in op.flags or op.syscall == "creat")
-    return is_new or "O_TMPFILE" in op.flags
+    return op_kinds.creates(op) or "O_TMPFILE" in op.flags
 
 
 def may_hit(fault: Fault, op: Op, node: int) -> bool:
@@ -55,7 +55,7 @@ def is_modelled(fault: Fault) -> bool:
 
 def takes_room(fault: Fault, op: Op, node: int) -> bool:
     """Return whether an op uses, or frees, room of a disk that a fault makes full."""
-    uses = op.call in _USING_ROOM or (op.call == "open" and ("O_TRUNC" in op.flags or op.syscall == "creat"))
+    uses = op.call in _USING_ROOM or op_kinds.truncates(op)
     return fault.what == "full" and uses and fault.node in (-1, node)
 
 

@@ -10,6 +10,7 @@ from pathlib import PurePath
 from racecheck.invariants.failures import failures
 from racecheck.model.frames import user_frames
 from racecheck.model.nouns import Event, Frame, Op, Outcome, Raised, Stopped, Violation
+from racecheck.model.ops import op_kinds
 from racecheck.report.changes import changes
 from racecheck.report.decisive import Decisive, Role, decisive
 from racecheck.report.sentence import plain, sentence
@@ -71,7 +72,7 @@ def _decides(outcome: Outcome, found: Decisive) -> Op | None:
 
 
 def _is_change(event: Event) -> bool:
-    return isinstance(event, Op) and (changes(event) or event.call in {"write", "copy"})
+    return isinstance(event, Op) and (changes(event) or event.call in op_kinds.WRITES)
 
 
 def _where(op: Op) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from racecheck.model.nouns import Op, Outcome
+from racecheck.model.ops import op_kinds
 
-_CHANGES = frozenset({"allocate", "link", "mkdir", "mknod", "rename", "symlink", "truncate"})
-_REMOVALS = frozenset({"unlink", "rmdir"})
+_CHANGES = op_kinds.ADDS | op_kinds.RESIZES - op_kinds.WRITES
 
 
 def done(outcome: Outcome) -> Iterator[tuple[int, Op]]:
@@ -29,19 +29,12 @@ def on_disk(outcome: Outcome, op: Op, path: str) -> str:
 
 def empties(op: Op) -> bool:
     """Return whether an ``open`` leaves its file empty: one that it made, or one that it truncated."""
-    cuts = "O_TRUNC" in op.flags or op.syscall == "creat"
-    makes = "O_CREAT" in op.flags and bool(op.places) and not op.places[-1].inode
-    return op.call == "open" and (cuts or makes)
-
-
-def opens_for_writing(op: Op) -> bool:
-    """Return whether an ``open`` returns a descriptor for writing."""
-    return op.call == "open" and (op.syscall == "creat" or not {"O_WRONLY", "O_RDWR"}.isdisjoint(op.flags))
+    return op_kinds.truncates(op) or op_kinds.creates(op)
 
 
 def writes(op: Op) -> bool:
     """Return whether bytes went into the file of the op's last place."""
-    return op.call in {"write", "copy"} and op.result is not None and (op.result.size > 0 or not op.result.known)
+    return op.call in op_kinds.WRITES and op.result is not None and (op.result.size > 0 or not op.result.known)
 
 
 def changed(op: Op) -> tuple[str, ...]:
@@ -55,7 +48,7 @@ def touched(op: Op) -> tuple[str, ...]:
     """Yield the same, and the paths that it has removed."""
     if op.call == "rename":
         return tuple(place.path for place in op.places)
-    return (op.path,) if op.call in _REMOVALS else changed(op)
+    return (op.path,) if op.call in op_kinds.REMOVES else changed(op)
 
 
 def is_below(path: str, directory: str) -> bool:

@@ -10,6 +10,7 @@ from racecheck.invariants.failures import failures
 from racecheck.invariants.publishing import Published, followed
 from racecheck.invariants.saves import Save, recovered, saves
 from racecheck.model.nouns import Op, Outcome, Raised, Returned, Violation, Weights
+from racecheck.model.ops import op_kinds
 
 
 def error_honesty(outcome: Outcome, pointer: str = "latest", *, observed: bool = False) -> Iterator[Violation]:
@@ -66,7 +67,7 @@ def _undone(outcome: Outcome, save: Weights, hits: Sequence[tuple[int, Op]]) -> 
 
 def _is_unpublished(outcome: Outcome, save: Weights, index: int, op: Op) -> bool:
     """Return whether the rename of a saved file failed for good: nothing was put at its new name afterwards."""
-    if op.call not in {"rename", "link"} or not is_below(op.places[0].path, save.checkpoint):
+    if op.call not in op_kinds.LINKS or not is_below(op.places[0].path, save.checkpoint):
         return False
     return not any(later > index and op.path in changed(each) for later, each in done(outcome))
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from racecheck.invariants.events import done, empties, writes
 from racecheck.model.nouns import Op, Outcome
+from racecheck.model.ops import op_kinds
 
-_CHANGES = frozenset({"truncate", "allocate"})
+_CHANGES = op_kinds.RESIZES - op_kinds.WRITES
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,18 +16,18 @@ from racecheck.invariants.events import (
     has_own_disks,
     is_below,
     on_disk,
-    opens_for_writing,
     touched,
     writes,
 )
 from racecheck.invariants.excuses import is_cut
 from racecheck.invariants.judging import judges_crashes
 from racecheck.model.nouns import Op, Outcome, Returned, Violation
+from racecheck.model.ops import op_kinds
 
 _UNKNOWN = "\0"
 """A pointer's content that was written in a way which the trace does not show."""
 
-_READS = frozenset({"read", "mmap", "copy"})
+_READS = op_kinds.READS | {"mmap"}
 
 
 @judges_crashes
@@ -125,7 +125,7 @@ class _Walk:
         moved = set[str]()
         for _, op in done(self.outcome):
             paths = [on_disk(self.outcome, op, place.path) for place in op.places]
-            if op.call in {"rename", "link"} and all(map(self._is_named, paths)):
+            if op.call in op_kinds.LINKS and all(map(self._is_named, paths)):
                 moved.add(paths[0])
             for path in [on_disk(self.outcome, op, each) for each in touched(op)]:
                 writers[path].add(op.rank)
@@ -149,10 +149,10 @@ class _Walk:
         elif op.call == "symlink":
             self.texts[path] = (op.result.text if op.result else "") or _UNKNOWN
             self._publish(index, op, path)
-        elif op.call in {"rename", "link"}:
+        elif op.call in op_kinds.LINKS:
             self._move(op)
             self._publish(index, op, path)
-        elif op.call in {"unlink", "rmdir"}:
+        elif op.call in op_kinds.REMOVES:
             self._forget(path)
         elif op.call in {"read", "readlink"} and self.is_pointer(path) and path not in self.texts:
             self._read(index, op, path)
@@ -164,7 +164,7 @@ class _Walk:
             self.texts[path] = ""
             if self.is_pointer(path):
                 self.emptied[path] = (index, op.rank)
-        elif opens_for_writing(op) and "O_APPEND" not in op.flags:
+        elif op_kinds.opens_to_write(op) and "O_APPEND" not in op.flags:
             self.whole.add(path)
 
     def _write(self, op: Op, path: str) -> None:

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from racecheck.invariants.disk import PATTERNS, matches
-from racecheck.invariants.events import changed, done, is_before, is_below, on_disk, opens_for_writing
+from racecheck.invariants.events import changed, done, is_before, is_below, on_disk
 from racecheck.invariants.excuses import faults, is_cut
 from racecheck.invariants.publishing import Published, followed
 from racecheck.invariants.saves import Save, saves
 from racecheck.model.nouns import Op, Outcome, Violation
+from racecheck.model.ops import op_kinds
 
 
 def gc_safety(outcome: Outcome, pointer: str = "latest") -> Iterator[Violation]:
@@ -65,7 +66,7 @@ class _Walk:
             if since <= index:
                 self.waiting.remove((since, save))
                 self.complete |= dict.fromkeys(save.checkpoints, save)
-        if op.call in {"unlink", "rmdir"}:
+        if op.call in op_kinds.REMOVES:
             yield from self._delete(index, op)
             yield from self._named(index, op, pointers)
         elif op.call == "rename":
@@ -118,7 +119,7 @@ class _Walk:
 
     def _use(self, index: int, op: Op) -> None:
         """Track which thread has which file open for reading."""
-        if op.call == "open" and op.places and op.places[-1].kind == "file" and not opens_for_writing(op):
+        if op.call == "open" and op.places and op.places[-1].kind == "file" and not op_kinds.opens_to_write(op):
             self.opened.append(_Reader(op.rank, op.path, index))
             return
         for place in op.places:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from racecheck.model.nouns import Op
-from racecheck.report.words import makes
+from racecheck.model.ops import op_kinds
 
-_ADDS = frozenset({"mkdir", "mknod", "rename", "link", "symlink"})
-_REMOVES = frozenset({"rmdir", "unlink"})
+_CHANGES = op_kinds.ADDS | op_kinds.REMOVES | {"truncate"}
 
 
 def succeeded(op: Op) -> bool:
@@ -16,13 +15,13 @@ def succeeded(op: Op) -> bool:
 
 def changes(op: Op) -> bool:
     """Return whether the op changed a name, or the whole content of a file."""
-    is_change = op.call in _ADDS | _REMOVES or op.call == "truncate" or makes(op) or "O_TRUNC" in op.flags
+    is_change = op.call in _CHANGES or op_kinds.creates(op) or op_kinds.truncates(op)
     return succeeded(op) and is_change and bool(op.places)
 
 
 def adds(op: Op) -> bool:
     """Return whether the op made a name."""
-    return succeeded(op) and bool(op.places) and (op.call in _ADDS or makes(op))
+    return succeeded(op) and bool(op.places) and (op.call in op_kinds.ADDS or op_kinds.creates(op))
 
 
 def added(op: Op) -> str:
@@ -36,7 +35,7 @@ def removed(op: Op) -> str:
         return ""
     if op.call == "rename" and "RENAME_EXCHANGE" not in op.flags:
         return op.places[0].path
-    return op.path if op.call in _REMOVES else ""
+    return op.path if op.call in op_kinds.REMOVES else ""
 
 
 def above(path: str) -> str:

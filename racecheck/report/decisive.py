@@ -12,6 +12,7 @@ from typing import Literal
 
 from racecheck.invariants.failures import failures, source
 from racecheck.model.nouns import Crash, Event, Op, Outcome, Place, Raised, Stopped, Violation
+from racecheck.model.ops import op_kinds
 from racecheck.model.ops.launcher_ops import is_of_launcher
 from racecheck.report.changes import above, added, adds, changes, is_at_or_below, removed, succeeded
 
@@ -24,9 +25,9 @@ torn: what a crash took.
 """
 
 _MOST = 3
-_WRITES = frozenset({"write", "fsync", "copy"})
+_WRITES = op_kinds.WRITES | {"fsync"}
 _BETWEEN = re.compile(r"[\s,;:'\"()]+")
-_QUESTIONS = frozenset({"access", "readlink", "stat"})
+_QUESTIONS = op_kinds.LOOKS | {"readlink"}
 _OPPOSITE = {"ENOENT": "", "EEXIST": "ENOENT"}
 """By the errno of a victim: that of a question with the other answer."""
 _READS = frozenset({"open", "read", "stat", "list", "readlink"})
@@ -251,7 +252,7 @@ def _brought(event: Event, places: Sequence[Place]) -> bool:
 
 
 def _changed(op: Op, places: Sequence[Place]) -> bool:
-    written = op.call in {"write", "copy"} and succeeded(op)
+    written = op.call in op_kinds.WRITES and succeeded(op)
     if not written and not changes(op):
         return False
     return any(is_at_or_below(place.path, mine.path) for place in places for mine in op.places if mine.path != ".")

@@ -13,11 +13,11 @@ from rich.cells import cell_len, set_cell_size
 
 from racecheck.model.frames import user_frames
 from racecheck.model.nouns import Collective, Event, Frame, Op
+from racecheck.model.ops import op_kinds
 from racecheck.model.ops.halves import FIRST, SECOND, part_of
 from racecheck.model.ops.lock_ops import begins_to_wait
 
 _KINDS = {"": "none", "directory": "dir", "file": "file", "symlink": "link", "other": "other"}
-_COUNTS_BYTES = frozenset({"read", "write", "copy"})
 _PARTS = {FIRST: "first ", SECOND: "last "}
 """The half of a call in two parts."""
 _CUT = "..."
@@ -177,7 +177,7 @@ def _result(op: Op) -> str:
 
 
 def _success(op: Op, size: int) -> str:
-    if op.call in _COUNTS_BYTES:
+    if op.call in op_kinds.MOVES:
         return f"{_PARTS.get(part_of(op), '')}{size} B"
     if op.call == "list":
         return count(size, "entry", "entries") if size else "end"
@@ -189,15 +189,9 @@ def _success(op: Op, size: int) -> str:
 
 
 def _opened(op: Op) -> str:
-    if makes(op):
+    if op_kinds.creates(op):
         return "new"
-    return "emptied" if "O_TRUNC" in op.flags else "ok"
-
-
-def makes(op: Op) -> bool:
-    """Return whether a successful ``open`` made the file that it opened."""
-    found = op.places[-1].inode if op.places else 1
-    return op.call == "open" and not found and ("O_CREAT" in op.flags or op.syscall == "creat")
+    return "emptied" if op_kinds.truncates(op) else "ok"
 
 
 def collective(event: Collective, *, group: bool) -> str:

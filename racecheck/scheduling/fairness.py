@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 
 from racecheck.model.nouns import Event, Op
+from racecheck.model.ops import op_kinds
 
 _IN_VAIN = 10
 """The number of equal answers, with no change in between, after which a thread counts as polling."""
@@ -19,10 +20,7 @@ TURN = 300
 _PAUSE = 1_000_000
 """Nanoseconds of a sleep that lets time pass for the others too."""
 
-_ASKING = frozenset({
-    "stat", "access", "read", "readlink", "list", "statfs", "getxattr", "listxattr", "seek", "reap", "test",
-    "store", "close",
-})  # fmt: skip
+_ASKING = op_kinds.ASKS | {"reap", "test", "store", "close"}
 _MAKING = frozenset({"O_CREAT", "O_TRUNC"})
 
 

@@ -19,6 +19,7 @@ from dataclasses import replace
 
 from racecheck import storage
 from racecheck.model.nouns import Op, Outcome, World
+from racecheck.model.ops import op_kinds
 from racecheck.model.ops.footprint import Footprint, Location, Mode
 from racecheck.scheduling.happens_before import Order
 from racecheck.scheduling.relation import Relation
@@ -28,8 +29,6 @@ CONDITION = "each call is one step"
 HALVES = "a long call is cut once, in its middle"
 PAGE, CHUNK = 1 << 12, 1 << 16
 """How many bytes a call moves as one step, at least, and how many a copy writes with its target's lock held."""
-DATA = frozenset({"read", "write", "copy"})
-"""The families of calls that move bytes."""
 WALK = "walk"
 _OF_THE_KERNEL = frozenset({"chdir", "exec", "watch", "bind", "handle"})
 
@@ -142,7 +141,7 @@ def _data(op: Op, touched: Footprint) -> Iterator[str]:
 
 
 def _is_long(op: Op) -> bool:
-    return op.call in DATA and op.result is not None and op.result.size > PAGE
+    return op.call in op_kinds.MOVES and op.result is not None and op.result.size > PAGE
 
 
 def _changes(op: Op) -> Iterable[bool]:

@@ -32,6 +32,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from racecheck.model.nouns import Op, Place, Result
+from racecheck.model.ops import op_kinds
 from racecheck.model.ops.footprint import Footprint, Location, Mode
 from racecheck.model.ops.lock_ops import ASKING, begins_to_wait, has_begun_to_wait, kind_of, waits
 
@@ -138,7 +139,7 @@ def _look(touched: _Touched, op: Op) -> None:
 def _opens(touched: _Touched, op: Op) -> None:
     if "O_PATH" not in op.flags:
         _reads("attributes")(touched, op)
-    if _truncates(op):
+    if op_kinds.truncates(op):
         _reads("content")(touched, op)
 
 
@@ -172,14 +173,10 @@ def _open(touched: _Touched, op: Op) -> None:
     place = op.places[-1]
     if "RESOLVE_IN_ROOT" in op.flags:  # only the kernel knows where that leads
         _anything(touched, op)
-    if not place.inode and ("O_CREAT" in op.flags or op.syscall == "creat"):
+    if op_kinds.creates(op):
         _make(touched, op)
-    elif _truncates(op) and place.size:
+    elif op_kinds.truncates(op) and place.size:
         touched("content", place.inode, WRITE)
-
-
-def _truncates(op: Op) -> bool:
-    return "O_TRUNC" in op.flags or op.syscall == "creat"
 
 
 def _make(touched: _Touched, op: Op) -> None:
@@ -337,12 +334,12 @@ FAMILIES: Mapping[str, _Family] = {
     "unlink": _Family(does=_unlink),
     "rmdir": _Family(_is_empty, _unlink),
     "rename": _Family(_is_empty, _rename),
-    **_each(("mkdir", "mknod", "symlink", "bind"), _MAKES),
+    **_each(op_kinds.MAKES | {"bind"}, _MAKES),
     **_each(("read", "mmap", "seek"), _USES_CONTENT),
     **_each(("access", "getxattr", "listxattr", "chdir"), _GETS),
-    **_each(("chmod", "chown", "utime", "setxattr", "removexattr"), _SETS),
-    **_each(("flock", "fcntl"), _LOCKS),
-    **_each(("close", "dup", "exit"), _CLOSES),
+    **_each(op_kinds.SETS, _SETS),
+    **_each(op_kinds.LOCKS, _LOCKS),
+    **_each(op_kinds.CLOSES | {"exit"}, _CLOSES),
     **_each(("issue", "store"), _KEYS),
     **_each(("readlink", "walk", "fsync", "sync", "statfs", "advise", "sleep", "reap", "test"), _NOBODY),
     **_each(("begin", "end", "start", "poll", "leave", "tell", "shutdown", "finalise", "kill"), _NOBODY),

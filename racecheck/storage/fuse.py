@@ -22,13 +22,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from racecheck.model.nouns import Op, World
+from racecheck.model.ops import op_kinds
 from racecheck.storage import options
 from racecheck.storage.options import Option
 from racecheck.storage.shared import Shared
 from racecheck.storage.views import FRESH, SECOND, Seen, Truth, ago, is_watched
 
-_LOOKS = frozenset({"access", "chdir", "open", "stat"})
-_MAKES = frozenset({"link", "mkdir", "mknod", "open", "rename", "symlink"})
+_LOOKS = op_kinds.LOOKS | {"chdir", "open"}
+_MAKES = op_kinds.ADDS | {"open"}
 
 OPTIONS: Mapping[str, Option] = {"timeout": options.seconds("timeout")}
 
@@ -78,7 +79,7 @@ class IncoherentView:
     def before(self, op: Op, now: int, truth: Truth) -> Sequence[Seen]:
         del truth
         told = self._denied.get((self._world.node(op.rank), op.path))
-        if told is None or op.call not in _LOOKS or "O_CREAT" in op.flags or op.places[-1].open_file:
+        if told is None or op.call not in _LOOKS or op_kinds.may_create(op) or op.places[-1].open_file:
             return (FRESH,)
         if not op.places[-1].inode or not self._is_recent(told, now):
             return (FRESH,)

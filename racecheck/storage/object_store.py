@@ -46,13 +46,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from racecheck.model.nouns import Event, Op, World
+from racecheck.model.ops import op_kinds
 from racecheck.model.ops.footprint import Footprint, Location, Mode
 from racecheck.storage import options
 from racecheck.storage.options import Option
 from racecheck.storage.shared import Shared
 from racecheck.storage.views import FRESH, SECOND, Seen, Truth, ago, is_watched
 
-_SETS = frozenset({"chmod", "chown", "utime"})
+FORGOTTEN = frozenset({"chmod", "chown", "utime"})
+"""Families that succeed and change nothing."""
 _BY_IDENTITY = frozenset({"attributes", "content", "directory", "links", "listing", "lock", "record"})
 """Kinds of locations that are found by path here: every node's copy of an object has its own identity."""
 
@@ -181,7 +183,7 @@ class ObjectView:
         node, place = self._node(op), op.places[-1]
         if place.open_file:
             return
-        if op.call in {"access", "stat"} and op.result.errno in {"", "ENOENT"}:
+        if op.call in op_kinds.LOOKS and op.result.errno in {"", "ENOENT"}:
             if (node, place.path) not in self.writing:
                 self._known[node, place.path] = _Known(place.inode, now, truth.attributes())
             return
@@ -212,7 +214,7 @@ class ObjectView:
             return "EPERM"
         if op.call in {"allocate", "setxattr", "getxattr", "listxattr", "removexattr"}:
             return "EOPNOTSUPP"
-        if op.call in _SETS and not settings.renames:
+        if op.call in FORGOTTEN and not settings.renames:
             return "EPERM"
         if op.call == "rename":
             return self._rename(op)
@@ -241,32 +243,28 @@ class ObjectView:
             return "EBUSY" if is_upload else ""
         if is_upload:
             return "EBUSY"
-        truncates = "O_TRUNC" in op.flags or op.syscall == "creat"
-        return "" if self.settings.allow_overwrite and truncates else "EACCES"
+        return "" if self.settings.allow_overwrite and op_kinds.truncates(op) else "EACCES"
 
     # What may be shown.
 
     def _stale(self, op: Op, now: int) -> Seen | None:
         place, node = op.places[-1], self._node(op)
         if place.open_file:
-            gone = self._gone.get(place.inode, node) != node and op.call in {"read", "stat", "copy"}
+            gone = self._gone.get(place.inode, node) != node and op.call in op_kinds.READS | {"stat"}
             return Seen("stale: ESTALE", errno="ESTALE") if gone else None
         known = self._known.get((node, place.path))
         if known is None or known.inode == place.inode or (node, place.path) in self.writing:
             return None
         if not known.inode:
-            denies = op.call in {"access", "stat"} or (op.call == "open" and not _creates(op) and self.settings.renames)
+            opens = op.call == "open" and not op_kinds.may_create(op)
+            denies = op.call in op_kinds.LOOKS or (opens and self.settings.renames)
             if denies and now < known.since + round(self.settings.negative_ttl * SECOND):
                 return Seen(f"stale: no entry (cached {ago(now, known.since)})", errno="ENOENT")
-        elif op.call in {"access", "stat"} and now < known.since + round(self.settings.ttl * SECOND):
+        elif op.call in op_kinds.LOOKS and now < known.since + round(self.settings.ttl * SECOND):
             return Seen(f"stale: as it was {ago(now, known.since)}", shown=known.shown)
         return None
 
 
 def writes(op: Op) -> bool:
     """Return whether an open begins an upload."""
-    return op.syscall == "creat" or not {"O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC"}.isdisjoint(op.flags)
-
-
-def _creates(op: Op) -> bool:
-    return op.syscall == "creat" or "O_CREAT" in op.flags
+    return not {"O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC"}.isdisjoint(op.flags)

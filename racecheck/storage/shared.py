@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from racecheck.model.nouns import Event, Op, World
+from racecheck.model.ops import op_kinds
 from racecheck.model.ops.footprint import Footprint
 from racecheck.storage.footprints import footprint
 
 _SYNCS = frozenset({"fsync", "fdatasync"})
-_WRITES = frozenset({"allocate", "copy", "truncate", "write"})
 _INVISIBLE = frozenset({"close", "fsync", "sync", "statfs", "reap"})
 
 
@@ -46,7 +46,7 @@ class Shared:
                 continue
             inode = op.places[-1].inode
             if op.syscall not in _SYNCS:
-                failed -= {inode} if op.call in _WRITES else set()
+                failed -= {inode} if op.call in op_kinds.RESIZES else set()
             elif op.result.errno:
                 failed.add(inode)
             elif inode not in failed:

@@ -22,6 +22,7 @@ from racecheck.kernel import libc, proc
 from racecheck.kernel.signature import Treatment
 from racecheck.model.errors import CannotRun
 from racecheck.model.nouns import Op, Outcome, Point, Result, Returned, Weights, World
+from racecheck.model.ops import op_kinds
 from racecheck.model.ops.unstable_names import Names
 from racecheck.model.vector_clock import Clock, join
 from racecheck.processes.session import Session
@@ -652,7 +653,7 @@ class Supervisor:
         op = state.trace.add(op, ended, request.task.tick())
         if op.call == "list" and result.size > 1:
             state.ledger.note(SORTED)
-        if op.call in {"rename", "link"} and len({place.path.startswith(_TMPDIR) for place in op.places}) > 1:
+        if op.call in op_kinds.LINKS and len({place.path.startswith(_TMPDIR) for place in op.places}) > 1:
             state.ledger.note(MOVED)
         if not result.errno:
             state.unseen.note(op, self._relation.footprint(op))

@@ -16,6 +16,7 @@ from racecheck.kernel import libc, syscalls
 from racecheck.kernel.seccomp import ANNOUNCE, Notification
 from racecheck.kernel.signature import Treatment
 from racecheck.model.nouns import Op, Point, Result, World
+from racecheck.model.ops import op_kinds
 from racecheck.supervisor.calls import bookkeeping
 from racecheck.supervisor.calls.perform import CARRY_ON, Answer, perform
 from racecheck.supervisor.effects.fault_injection import Injector
@@ -128,7 +129,7 @@ class Rules:
 
     def _carry_out(self, request: Request) -> Answer:
         """Let the kernel perform it, except for what has to be ours: new descriptors, and what is cut short."""
-        if request.call.family in {"close", "dup"}:
+        if request.call.family in op_kinds.CLOSES:
             return bookkeeping.perform(request, self.state.locks) or CARRY_ON
         try:
             return perform(request) if request.call.family == "open" or request.most < MOST else CARRY_ON

@@ -20,6 +20,7 @@ from racecheck.kernel.seccomp import Listener, Notification
 from racecheck.kernel.signature import Treatment
 from racecheck.model.errors import CannotRun
 from racecheck.model.nouns import Op, World
+from racecheck.model.ops import op_kinds
 from racecheck.model.ops.file_ops import is_on_file
 from racecheck.processes import disk
 from racecheck.processes.launchers import capture
@@ -34,7 +35,7 @@ from racecheck.supervisor.run.boot import Members
 from racecheck.supervisor.threads.tasks import Rank, Request
 
 _SECONDS = 300
-_LOCKS = frozenset({"flock", "fcntl"})
+_LOCKS = op_kinds.LOCKS
 
 
 @dataclass(frozen=True, slots=True)

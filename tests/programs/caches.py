@@ -3,6 +3,7 @@
 Sleeps are in virtual time: they take none.  Not collected by pytest.
 """
 
+import ctypes
 import os
 import time
 from collections.abc import Callable
@@ -288,6 +289,21 @@ def looks_first(rank: Rank) -> bool:
     dist.barrier()
     os.makedirs(rank.path / "ckpt", exist_ok=True)
     return (rank.path / "ckpt").is_dir()
+
+
+@scenario(ranks=2, nodes=2, storage="incoherent-fuse")
+def creates_after_a_refusal(rank: Rank) -> bool:
+    """A rank that has been told that the name is taken calls creat(2), which does not ask for it."""
+    import torch.distributed as dist
+
+    path = rank.path / "f"
+    path.exists()
+    dist.barrier()
+    if rank.rank == 0:
+        path.touch()
+    dist.barrier()
+    _attempt(lambda: os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+    return ctypes.CDLL(None).creat(os.fsencode(path), 0o600) >= 0
 
 
 @scenario(ranks=2, nodes=2, storage="object(gcsfuse)")

@@ -4,6 +4,7 @@ The sleeps are what is waited for, and the subject of the tests; they are in vir
 none.
 """
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -49,6 +50,13 @@ def for_a_file(rank: Rank) -> None:
         (rank.path / "made").touch()
     while not (rank.path / "made").exists():
         pass
+
+
+@scenario(ranks=2)
+def empties_a_file(rank: Rank) -> None:
+    """A rank calls creat(2) for the same file again and again."""
+    for _ in range(15 if rank.rank == 0 else 1):
+        os.close(ctypes.CDLL(None).creat(os.fsencode(rank.path / f"of{rank.rank}"), 0o600))
 
 
 @scenario(ranks=2, max_ops=50)

@@ -360,7 +360,7 @@ def test_of_many_collectives_the_nearest_stay() -> None:
         (op(0, "open", "a", flags=("O_CREAT", "O_TRUNC")), "new"),
         (op(0, "open", "a", inode=1, flags=("O_CREAT", "O_TRUNC")), "emptied"),
         (op(0, "open", "a", flags=("O_CREAT", "O_EXCL"), errno="EEXIST"), "EEXIST"),
-        (op(0, "open", "a", syscall="creat"), "new"),
+        (op(0, "open", "a", syscall="creat", flags=("O_CREAT", "O_TRUNC", "O_WRONLY")), "new"),
         (op(0, "close", "a", known=False), ""),
         (Op(0, "0", "mkdir", "mkdir"), ""),
         (op(0, "mkdir", "a"), "ok"),

@@ -40,3 +40,10 @@ def test_for_no_time_means_never(session: Session) -> None:
 def test_nfs_does_not_do_this(session: Session) -> None:
     for name in ("makes_directories", "looks_first"):
         assert all(isinstance(each, Returned) for each in show(session, name, "stale", storage="nfs").results)
+
+
+def test_a_call_that_creates_does_not_ask_whether_a_name_is_there(session: Session) -> None:
+    outcome = show(session, "creates_after_a_refusal", "stale")
+    assert values(outcome) == [True, True]
+    assert [op.syscall for op in outcome.ops if "O_EXCL" in op.flags and op.result and op.result.errno == "EEXIST"]
+    assert stale(outcome) == []

@@ -119,3 +119,8 @@ def test_a_warm_up_of_a_loop_that_polls_and_writes_ends(session: Session) -> Non
     default.begin(Random(0))
     outcome = runner.run(session, RunRequest.of(scenario, scenario.world, default, seed="0", stacks=False))
     assert all(isinstance(each, Returned) for each in outcome.results), outcome.results
+
+
+def test_a_thread_that_empties_a_file_again_and_again_does_not_poll(session: Session) -> None:
+    ranks = [op.rank for op in by_default(session, "empties_a_file").ops if op.call == "open"]
+    assert ranks == [*[0] * 15, 1]

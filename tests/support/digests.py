@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict, is_dataclass, replace
 from typing import Any
 
 from racecheck.model.nouns import Died, Outcome, Raised, RankResult
@@ -26,14 +26,13 @@ def digests(outcome: Outcome, recorder: Recorder | None = None, root: str = "") 
 
 
 def _parts(outcome: Outcome, recorder: Recorder | None) -> Iterator[object]:
-    for event in outcome.trace:
-        yield {key: value for key, value in asdict(event).items() if key != "stack"}
+    yield from outcome.trace
     yield from map(_result, outcome.results)
-    yield [str(each) for each in (outcome.schedule, outcome.mismatch, outcome.weights)]
+    yield outcome.schedule, outcome.mismatch, outcome.weights
     yield [sorted(outcome.disk.items()), sorted(outcome.outside), sorted(outcome.contents.items())]
     yield [outcome.fired, outcome.looked, outcome.lookers, outcome.times]
     yield [(event, op.label) for event, op in outcome.cut] + [op.label for op in outcome.pending]
-    yield replace(outcome.coverage, passed=0)  # imports, too
+    yield replace(outcome.coverage, passed=0)  # the calls of imports, too
     if recorder is not None:
         changes = {event: replace(each, names=_named(each.names)) for event, each in recorder.changes.items()}
         yield [recorder.problem, changes, recorder.published, sorted(recorder.blobs)]
@@ -58,7 +57,9 @@ def _text(part: object) -> str:
 
 
 def _plain(part: Any) -> Any:
-    """Return a part with text as keys."""
+    """Return a part as JSON can write it, without stacks."""
+    if is_dataclass(part) and not isinstance(part, type):
+        return _plain(asdict(part))
     if isinstance(part, dict):
-        return {str(key): _plain(value) for key, value in part.items()}
+        return {str(key): _plain(value) for key, value in part.items() if key not in {"stack", "stacks"}}
     return [*map(_plain, part)] if isinstance(part, list | tuple) else part

@@ -15,6 +15,7 @@ from racecheck.crash.repairs.repair import repairs
 from racecheck.invariants import wants_contents
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Collective, Event, Invariant, Outcome, Tried, World
+from racecheck.model.ops import op_kinds
 from racecheck.processes.session import Session
 from racecheck.scheduling.claims import NOTHING_AGAINST, Claim
 from racecheck.supervisor.finish.recorder import Recorder
@@ -210,7 +211,7 @@ def _order(outcome: Outcome, events: Sequence[int]) -> Hashable:
     return tuple(mask_of(place for place, other in enumerate(events) if before[each] >> other & 1) for each in events)
 
 
-_LOOKING = frozenset({"stat", "access", "read", "readlink", "list", "statfs", "getxattr", "listxattr", "sleep", "seek"})
+_LOOKING = op_kinds.ASKS | {"sleep"}
 
 
 def _told(tell: Tell) -> Callable[[int, int, float, str], None]:

@@ -7,10 +7,10 @@ from contextlib import suppress
 from dataclasses import replace
 
 from racecheck.crash.log import Entry, Inode, Log
+from racecheck.model.ops import op_kinds
 
 Name = tuple[int, str]
 
-_REMOVES = frozenset({"unlink", "rmdir"})
 _CONTENTS = frozenset({"write", "truncate"})
 
 
@@ -49,11 +49,11 @@ def _before(log: Log, save: int) -> dict[Name, int]:
 
 
 def _apply(entry: Entry, names: dict[Name, int]) -> None:
-    if entry.kind in _REMOVES or entry.kind == "rename":
+    if entry.kind in op_kinds.REMOVES or entry.kind == "rename":
         names.pop((entry.directory, entry.name), None)
     if entry.kind == "rename":
         names[entry.to_directory, entry.to_name] = entry.inode
-    elif entry.name and entry.kind not in _REMOVES:
+    elif entry.name and entry.kind not in op_kinds.REMOVES:
         names[entry.directory, entry.name] = entry.inode
 
 
@@ -61,7 +61,7 @@ def _made(entry: Entry) -> Name | None:
     """Return the name that an entry makes."""
     if entry.kind == "rename":
         return entry.to_directory, entry.to_name
-    return (entry.directory, entry.name) if entry.name and entry.kind not in _REMOVES else None
+    return (entry.directory, entry.name) if entry.name and entry.kind not in op_kinds.REMOVES else None
 
 
 def _reused(log: Log, save: int) -> list[tuple[int, Name]]:
@@ -72,7 +72,7 @@ def _reused(log: Log, save: int) -> list[tuple[int, Name]]:
     removed: set[Name] = set()
     for entry in (each for each in log.entries if _save(log, each) == save):
         made = _made(entry)
-        if entry.kind in _REMOVES:
+        if entry.kind in op_kinds.REMOVES:
             removed.add((entry.directory, entry.name))
         elif made in removed and made in names:
             found[names[made] if entry.kind == "mkdir" else made[0]] = None
@@ -145,7 +145,7 @@ class _Moving:
             return None
         if entry.inode in self._below and entry.inode not in self._instead and entry.kind != "fsync":
             self._gone.add(entry.inode)
-            if entry.kind in _REMOVES:
+            if entry.kind in op_kinds.REMOVES:
                 return None
             if entry.kind != "truncate" or entry.length or entry.inode not in self._old:
                 raise _CannotTell

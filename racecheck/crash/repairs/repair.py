@@ -13,11 +13,12 @@ from itertools import combinations
 
 from racecheck.crash.log import SYNCS, Entry, Log
 from racecheck.crash.repairs.fresh_directories import fresh_directories
+from racecheck.model.ops import op_kinds
 
 Repair = Callable[[Log], Log]
 
 _CONTENTS = frozenset({"write", "truncate"})
-_NAMES = frozenset({"create", "mkdir", "link", "symlink", "unlink", "rmdir", "rename"})
+_NAMES = op_kinds.ADDS | op_kinds.REMOVES | {"create"}
 
 
 def repairs(log: Log, most: int = 2) -> dict[str, Log]:
@@ -141,7 +142,7 @@ def _fsync(behind: Entry, inode: int) -> Entry:
 def _new_names(entry: Entry) -> list[tuple[int, str]]:
     if entry.kind == "rename":
         return [(entry.to_directory, entry.to_name)]
-    return [(entry.directory, entry.name)] if entry.kind in _NAMES - {"unlink", "rmdir"} else []
+    return [(entry.directory, entry.name)] if entry.kind in _NAMES - op_kinds.REMOVES else []
 
 
 def _with_fsyncs(entries: Sequence[Entry]) -> Iterator[Entry]:

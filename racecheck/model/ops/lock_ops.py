@@ -18,13 +18,14 @@ from dataclasses import replace
 from itertools import takewhile
 
 from racecheck.model.nouns import Op, Place
+from racecheck.model.ops import op_kinds
 from racecheck.model.ops.locks import END, EXCLUSIVE, SHARED, UNLOCK, Lock, Locks
 
 ASKING = frozenset({"F_GETLK", "F_OFD_GETLK"})
 _WAITING = frozenset({"F_SETLKW", "F_OFD_SETLKW"})
 _OF_FILES = frozenset({"F_OFD_SETLK", "F_OFD_SETLKW", "F_OFD_GETLK"})
 _MODES = {"LOCK_UN": UNLOCK, "LOCK_EX": EXCLUSIVE, "LOCK_SH": SHARED}
-_CLOSES = frozenset({"close", "dup", "exit"})
+_CLOSES = op_kinds.CLOSES | {"exit"}
 
 
 def kind_of(op: Op) -> str:

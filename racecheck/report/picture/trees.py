@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from racecheck.invariants.events import on_disk
 from racecheck.model.nouns import DiskEntry, Op, Outcome
+from racecheck.model.ops import op_kinds
 from racecheck.report.changes import above, is_at_or_below, succeeded
-from racecheck.report.words import makes
 
 _KINDS = {"mkdir": "directory", "symlink": "symlink", "mknod": "other"}
 
@@ -139,13 +139,13 @@ class _Derivation:
         if op.call in _KINDS:
             target = self.outcome.disk[path].target if op.call == "symlink" and path in self.outcome.disk else ""
             return [(path, Entry(_KINDS[op.call], 0, target, index))]
-        if op.call == "open" and (makes(op) or "O_TRUNC" in op.flags) and place.kind != "directory":
+        if op.call == "open" and (op_kinds.creates(op) or op_kinds.truncates(op)) and place.kind != "directory":
             return [(path, Entry("file", 0, "", index))]
-        if op.call in {"write", "copy", "truncate"} and path in self.tree and place.inode not in self.nameless:
+        if op.call in op_kinds.WRITES | {"truncate"} and path in self.tree and place.inode not in self.nameless:
             return [(path, self._written(index, op, path))]
-        if op.call in {"unlink", "rmdir"}:
+        if op.call in op_kinds.REMOVES:
             return [(path, None)]
-        if op.call in {"rename", "link"} and len(paths) > 1:
+        if op.call in op_kinds.LINKS and len(paths) > 1:
             return self._moved(index, op, paths[0], path)
         return []
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from racecheck.model.nouns import Op, Place, World
+from racecheck.model.ops import op_kinds
 from racecheck.storage.footprints import names
 from racecheck.storage.nfs.caches import Caches
 from racecheck.storage.nfs.clients import Client, Dirty, Name, Pages
 from racecheck.storage.nfs.mount_options import Settings
-from racecheck.storage.nfs.writeback import SETS, WRITES, sends
+from racecheck.storage.nfs.writeback import SETS, SHOWS, sends
 from racecheck.storage.views import FRESH, Seen, Truth, ago, is_watched
 
 _LOOKS = frozenset({
@@ -17,7 +18,7 @@ _LOOKS = frozenset({
     "rename", "rmdir", "setxattr", "stat", "statfs", "truncate", "unlink", "utime",
 })  # fmt: skip
 """Families that look up their path (of two, the first) in the cache."""
-_MAKES = frozenset({"link", "mkdir", "mknod", "symlink"})
+_MAKES = op_kinds.MAKES | {"link"}
 _NO_POINT = frozenset({"close", "dup", "fsync", "stat"})
 """Families that no other node could notice if they did not send what was written."""
 KEPT = "SILLY_RENAME"
@@ -83,7 +84,7 @@ class NFSView:
         client, place = self._clients[self._node(op)], _looked_up(op)
         if place.open_file:
             return self._stale_file(client, op, place, now)
-        if op.call not in _LOOKS or _creates(op):
+        if op.call not in _LOOKS or op_kinds.may_create(op):
             return None
         if place.inode:
             for path in names(place.path):
@@ -117,7 +118,7 @@ class NFSView:
             return Seen("stale: ESTALE", errno="ESTALE") if gone else None
         if op.call == "stat":
             return self._old_attributes(client, op, place, now)
-        if op.call in {"copy", "read"}:
+        if op.call in op_kinds.READS:
             return self._old_content(client, op, place, now)
         if op.call == "list" and not self._settings.cto:
             return self._old_pages(client, place, now)
@@ -144,10 +145,10 @@ class NFSView:
 
     def _keep(self, op: Op, now: int, truth: Truth) -> None:
         place = op.places[-1]
-        if not place.inode or not (op.call in WRITES or op.call == "truncate" or _truncates(op)):
+        if not place.inode or not (op.call in op_kinds.FILLS or op.call == "truncate" or op_kinds.truncates(op)):
             return
         server, inode = self._server, place.inode
-        if op.call in WRITES and inode not in server.dirty:
+        if op.call in op_kinds.FILLS and inode not in server.dirty:
             server.dirty[inode] = Dirty(now, truth.attributes(), truth.content())
         for client in self._clients:
             pages = client.pages.get(inode)
@@ -163,14 +164,14 @@ class NFSView:
         dirty = self._server.dirty.get(place.inode)
         if dirty is None:
             return
-        if op.call in WRITES and not failed:
+        if op.call in op_kinds.FILLS and not failed:
             dirty.nodes.add(self._node(op))
             dirty.ranks.add(op.rank)
             dirty.open_files.add(place.open_file)
         elif not dirty.nodes:
             del self._server.dirty[place.inode]
         source = self._server.dirty.get(_looked_up(op).inode)
-        if source is not None and op.call in {"copy", "read", "stat"} and self._node(op) not in source.nodes:
+        if source is not None and op.call in SHOWS and self._node(op) not in source.nodes:
             self._caches.send(_looked_up(op).inode)
         if self._settings.sync and place.inode in self._server.dirty:
             self._caches.send(place.inode)
@@ -213,7 +214,7 @@ class NFSView:
         client = self._clients[node]
         if op.call in _MAKES or (op.call == "open" and not place.inode):
             self._made(client, op, now)
-        elif op.call in {"unlink", "rmdir"}:
+        elif op.call in op_kinds.REMOVES:
             self._removed(op, place)
             self._caches.change_directory(client, place, now)
             client.names[place.path] = Name(0, place.directory, now)
@@ -249,7 +250,7 @@ class NFSView:
     def _opened(self, client: Client, op: Op, now: int, truth: Truth) -> None:
         node, place = self._node(op), op.places[-1]
         self._caches.look(client, place, now)
-        if _truncates(op) and place.size:
+        if op_kinds.truncates(op) and place.size:
             self._server.dirty.pop(place.inode, None)
             self._caches.change(place.inode, {node})
         dirty = self._server.dirty.get(place.inode)
@@ -280,12 +281,4 @@ def _needs_flags(op: Op) -> bool:
 
 def _looked_up(op: Op) -> Place:
     """Return the place that a call looks up, or reads from: the first of two."""
-    return op.places[0] if op.call in {"copy", "link", "rename"} else op.places[-1]
-
-
-def _creates(op: Op) -> bool:
-    return op.call == "open" and ("O_CREAT" in op.flags or op.syscall == "creat")
-
-
-def _truncates(op: Op) -> bool:
-    return op.call == "open" and ("O_TRUNC" in op.flags or op.syscall == "creat")
+    return op.places[0] if op.call in op_kinds.LINKS | {"copy"} else op.places[-1]

@@ -12,13 +12,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from racecheck.model.nouns import Event, Op, World
+from racecheck.model.ops import op_kinds
 from racecheck.storage.nfs.mount_options import Settings
 
-WRITES = frozenset({"allocate", "copy", "write"})
-SETS = frozenset({"chmod", "chown", "removexattr", "setxattr", "truncate", "utime"})
+SETS = op_kinds.SETS | {"truncate"}
 """Families that set something of a file on the server, after what was written."""
 _SENDS = frozenset({"flock", "fsync", "stat"}) | SETS
-_SHOWS = frozenset({"copy", "read", "stat"})
+SHOWS = op_kinds.READS | {"stat"}
+"""Families that show the bytes of a file, or how many there are."""
 
 
 @dataclass(slots=True)
@@ -60,15 +61,15 @@ def _sent(op: Op, node: int, unsent: dict[int, _Unsent], settings: Settings) -> 
         return
     place, source = op.places[-1], op.places[0]
     waits = unsent.get(place.inode)
-    if op.result.errno and op.call not in WRITES:  # a part of a failed write may be there
+    if op.result.errno and op.call not in op_kinds.FILLS:  # a part of a failed write may be there
         if op.call == "fsync" and waits is not None and waits.node == node:
             del unsent[place.inode]
         return
-    if op.call in _SHOWS and not op.fault and source.inode in unsent and unsent[source.inode].node != node:
+    if op.call in SHOWS and not op.fault and source.inode in unsent and unsent[source.inode].node != node:
         yield source.inode
-    if waits is not None and waits.node != node and (op.call in WRITES | {"truncate"} or "O_TRUNC" in op.flags):
+    if waits is not None and waits.node != node and (op.call in op_kinds.RESIZES or op_kinds.truncates(op)):
         raise LookupError(f"{op.label}: another node has unsent writes to it")
-    if op.call in WRITES:
+    if op.call in op_kinds.FILLS:
         waits = unsent.setdefault(place.inode, _Unsent(node))
         waits.threads.add(op.thread)
         waits.open_files.add(place.open_file)
@@ -80,5 +81,5 @@ def _sent(op: Op, node: int, unsent: dict[int, _Unsent], settings: Settings) -> 
 
 def sends(op: Op, written: Collection[int]) -> bool:
     """Return whether an op of a node on a file sends what the node wrote to it through the open files ``written``."""
-    closes = op.call in {"close", "dup"} and op.places[-1].open_file in written
-    return closes or op.call in _SENDS or "O_TRUNC" in op.flags
+    closes = op.call in op_kinds.CLOSES and op.places[-1].open_file in written
+    return closes or op.call in _SENDS or op_kinds.truncates(op)

@@ -19,6 +19,7 @@ from racecheck.kernel import flock, libc, proc, syscalls
 from racecheck.kernel.memory import Memory
 from racecheck.kernel.seccomp import CLOCKS, FIRST_DESCRIPTOR
 from racecheck.model.nouns import Op
+from racecheck.model.ops import op_kinds
 from racecheck.model.ops.lock_ops import ASKING, has_begun_to_wait, waits
 from racecheck.model.ops.locks import END, EXCLUSIVE, SHARED, UNLOCK, Lock, Locks
 from racecheck.supervisor.calls import perform as performing
@@ -230,7 +231,7 @@ def describe(request: Request, now: VirtualTime) -> None:
             request.until = now.elapsed + request.op.args["nanoseconds"]
     elif request.call.family == "dup":
         request.op = replace(request.op, call="close")
-    elif request.call.family in {"flock", "fcntl"}:
+    elif request.call.family in op_kinds.LOCKS:
         request.op = replace(request.op, call="flock")
         with suppress(OSError):
             _look_at_lock(request)
@@ -412,7 +413,7 @@ def _closed(request: Request) -> list[tuple[int, OpenFile, int]]:
         numbers = request.task.process.descriptors.between(*closing_range(request))
         return [(number, request.files[at], places[at].inode) for at, number in enumerate(numbers)]
     target = 1 if request.call.family == "dup" else 0
-    if request.call.family not in {"close", "dup"} or target not in request.files:
+    if request.call.family not in op_kinds.CLOSES or target not in request.files:
         return []
     return [(signed(request.arguments[target]), request.files[target], places[-1].inode)]
 
@@ -422,9 +423,9 @@ def perform(request: Request, held: Locks) -> Answer | None:
     family = request.call.family
     if family == "sleep":
         return _interrupt(request) if request.left else Answer()
-    if family in {"close", "dup"}:
+    if family in op_kinds.CLOSES:
         return _close(request, held)
-    if family in {"flock", "fcntl"}:
+    if family in op_kinds.LOCKS:
         return _set_lock(request, held)
     if family == "exec":
         return CARRY_ON

@@ -23,6 +23,7 @@ from racecheck.kernel import libc, proc, syscalls
 from racecheck.kernel.memory import Memory
 from racecheck.kernel.signature import Arg, Role
 from racecheck.model.errors import CannotRun
+from racecheck.model.ops import op_kinds
 from racecheck.model.ops.unstable_names import Names
 from racecheck.processes.file_digests import Digest, plain
 from racecheck.supervisor.files.open_files import OpenFile
@@ -35,8 +36,8 @@ _SHORT = 120
 """Bytes that are kept as text: the length of a pointer to a checkpoint."""
 _IOV_MAX = 1024
 _LONG_MAX = (1 << 63) - 1
-_CREATING = frozenset({"open", "mkdir", "mknod", "symlink"})
-_MAKES_MODE = frozenset({"open", "mkdir", "mknod"})
+_CREATING = op_kinds.MAKES | {"open"}
+_MAKES_MODE = _CREATING - {"symlink"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +64,6 @@ class Answer:
 
 
 CARRY_ON = Answer(carry_on=True)
-_GROWS = frozenset({"allocate", "copy", "truncate", "write"})
-"""The calls that may make a file larger, by family."""
 
 
 def perform(request: Request) -> Answer:
@@ -77,7 +76,7 @@ def perform(request: Request) -> Answer:
             if located.has_failed:
                 return Answer(errno=located.error)
     performer = _PERFORMERS.get(request.call.family, _generic)
-    if request.call.family not in _GROWS:
+    if request.call.family not in op_kinds.RESIZES:
         return performer(request)
     with _file_size(request.task.process.pid) as is_limited:
         answer = performer(request)
@@ -229,7 +228,7 @@ def _open_arguments(request: Request) -> tuple[int, int]:
     if request.how is not None:
         return request.how[0], request.how[1]
     mode = request.op.args.get("mode", 0) & 0o7777
-    if request.call.name == "creat":
+    if request.call.name == "creat":  # the one call of its family without a register for flags
         return os.O_CREAT | os.O_WRONLY | os.O_TRUNC, mode
     flags = request.raw(Role.FLAGS) & 0xFFFFFFFF
     return flags, mode if flags & (os.O_CREAT | os.O_TMPFILE & ~os.O_DIRECTORY) else 0
@@ -296,7 +295,7 @@ def extent(request: Request) -> tuple[int, int]:
         length = request.number("length") if call == "allocate" else wanted(request)
     if start < 0:
         start = os.lseek(file.descriptor, 0, os.SEEK_CUR)
-    if call in {"read", "copy"}:
+    if call in op_kinds.READS:
         length = min(length, file.status().st_size - start)
     return start, max(0, min(length, _LONG_MAX))
 

@@ -17,16 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from racecheck.model.errors import InternalError
+from racecheck.model.ops import op_kinds
 from racecheck.processes.trees import wipe
-from racecheck.storage.object_store import ObjectView, writes
+from racecheck.storage.object_store import FORGOTTEN, ObjectView, writes
 from racecheck.storage.views import View
 from racecheck.supervisor.calls.perform import Answer
 from racecheck.supervisor.files.paths import Located
 from racecheck.supervisor.run.state import State
 from racecheck.supervisor.threads.tasks import Request
 
-_FORGOTTEN = frozenset({"chmod", "chown", "utime"})
-_CHANGES_CONTENT = frozenset({"copy", "truncate", "write"})
+_CHANGES_CONTENT = op_kinds.RESIZES - {"allocate"}
 Key = tuple[int, int]
 
 
@@ -71,7 +71,7 @@ class Mirrors:
 
     def perform(self, request: Request, carry_out: Callable[[Request], Answer]) -> Answer:
         """Carry a call out on the node's mirror, and its effect on the store and the other mirrors."""
-        if request.op.call in _FORGOTTEN:
+        if request.op.call in FORGOTTEN:
             return Answer()
         performer = self._performers.get(request.op.call)
         if performer is None or not self._is_mirrored(request):
@@ -85,7 +85,7 @@ class Mirrors:
             return False
         if request.op.call == "fsync":
             return self._settings.sequential
-        return request.op.call in {"close", "dup"} and all(file.holders <= 1 for file in request.files.values())
+        return request.op.call in op_kinds.CLOSES and all(file.holders <= 1 for file in request.files.values())
 
     def complete_all(self, *, everything: bool = False) -> None:
         """Complete the uploads that no process has open any more (or all: the processes are about to end)."""
@@ -123,7 +123,7 @@ class Mirrors:
         if not writes(request.op) or place.kind not in {"", "file"}:
             return carry_out(request)
         status = _status(self._disks[node] / path)
-        dirty = status is None or "O_TRUNC" in request.op.flags or request.op.syscall == "creat"
+        dirty = status is None or op_kinds.truncates(request.op)
         excludes = "O_EXCL" in request.op.flags and status is not None
         if status is not None and _key(status) not in self._uploads and not excludes:
             self._make_private(node, path, empty=dirty)

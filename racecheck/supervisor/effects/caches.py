@@ -18,6 +18,7 @@ from racecheck import storage
 from racecheck.kernel import libc, syscalls
 from racecheck.kernel.signature import SIZES, Role
 from racecheck.model.nouns import Op, Result
+from racecheck.model.ops import op_kinds
 from racecheck.storage.nfs.view import KEPT
 from racecheck.storage.views import Seen, View
 from racecheck.supervisor.calls.perform import Answer
@@ -31,7 +32,6 @@ _MOST = 256 << 20
 """The most bytes that are copied of a file; of a longer one no old content is shown."""
 _EMPTY_PATH, _NO_FOLLOW = 0x1000, 0x100
 _BASIC_STATS = 0xFFF
-_CLOSES = frozenset({"close", "dup"})
 
 CarryOut = Callable[[Request], Answer]
 
@@ -86,7 +86,7 @@ class Viewer:
             request.file.keeps_listing = True
         result = self._answer(request, seen, carry_out)
         self._view.after(_done(replace(request.op, clock=clock), result), seen, now, truth)
-        if request.op.call in _CLOSES:
+        if request.op.call in op_kinds.CLOSES:
             self._remove_kept()
         return result
 

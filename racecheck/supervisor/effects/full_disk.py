@@ -12,12 +12,11 @@ import stat
 from contextlib import suppress
 
 from racecheck.faults import Plan
+from racecheck.model.ops import op_kinds
 from racecheck.supervisor.calls.perform import extent
 from racecheck.supervisor.effects.caches import open_files
 from racecheck.supervisor.run.state import State
 from racecheck.supervisor.threads.tasks import Request
-
-_TAKING = frozenset({"write", "copy", "allocate"})
 
 
 class FullDisk:
@@ -29,7 +28,7 @@ class FullDisk:
 
     def room(self, request: Request) -> int | None:
         """Take room for a call; returns how many of its bytes there is room for, None if for all."""
-        if not self._is_limited or request.op.call not in _TAKING or not request.files:
+        if not self._is_limited or request.op.call not in op_kinds.FILLS or not request.files:
             return None
         file = [*request.files.values()][0 if request.op.call != "copy" else _target(request)]
         size = file.status().st_size
@@ -56,7 +55,7 @@ class FullDisk:
         status, family = located[-1].status if located else request.file.status(), request.op.call
         if status is None or not stat.S_ISREG(status.st_mode):
             return 0
-        if family == "open" and ("O_TRUNC" in request.flags or request.call.name == "creat"):
+        if op_kinds.truncates(request.op):
             return status.st_size
         if family == "truncate":
             return max(0, status.st_size - request.number("length"))

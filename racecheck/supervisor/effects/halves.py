@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from racecheck.kernel.path_walk import MAX_LINKS
 from racecheck.model.nouns import Op
+from racecheck.model.ops import op_kinds
 from racecheck.model.ops.halves import FIRST, SECOND, keeps_waiting, part_of, with_part
-from racecheck.scheduling.parts import CHUNK, DATA, PAGE, WALK, goes_in_parts, name, walked_by
+from racecheck.scheduling.parts import CHUNK, PAGE, WALK, goes_in_parts, name, walked_by
 from racecheck.scheduling.relation import Relation
 from racecheck.supervisor.calls.perform import Answer, extent
 from racecheck.supervisor.run.state import State
@@ -50,7 +51,7 @@ class Halves:
     def limit(self, request: Request) -> bool:
         """Return whether a call is to move only the first half of its bytes now, which ``request.most`` then says."""
         op = request.op
-        if not self._parts or request.done or op.call not in DATA or name(op, op.path) not in self._parts:
+        if not self._parts or request.done or op.call not in op_kinds.MOVES or name(op, op.path) not in self._parts:
             return False
         half, locks = _half(request)
         if half:

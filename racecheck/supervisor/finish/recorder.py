@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from racecheck.model.nouns import Op
+from racecheck.model.ops import op_kinds
 from racecheck.model.ops.unstable_names import Names
 from racecheck.supervisor.calls.perform import Answer
 from racecheck.supervisor.files.paths import Identities
@@ -27,9 +28,7 @@ LIMIT = 512 << 20
 """Bytes that are kept of a run, unless another limit is given."""
 
 _CHUNK = 1 << 20
-_CHANGES = frozenset({
-    "allocate", "copy", "link", "mkdir", "mknod", "rename", "rmdir", "symlink", "truncate", "unlink", "write",
-})  # fmt: skip
+_CHANGES = op_kinds.CHANGES - op_kinds.SETS
 _MAPS = frozenset({"MAP_SHARED", "PROT_WRITE"})
 _FILLING, _PUNCHING = frozenset[str](), frozenset({"FALLOC_FL_PUNCH_HOLE", "FALLOC_FL_ZERO_RANGE"})
 
@@ -186,21 +185,21 @@ class Recorder:
         if op.call == "submit":
             self._fail("what is written by io_submit is not seen")
         if op.call == "open":
-            return request.touches and (_is_made(op, flags) or "O_TRUNC" in flags or op.syscall == "creat")
+            return request.touches and (_is_made(op, flags) or op_kinds.truncates(op))
         return op.call in _CHANGES and request.touches
 
     def _change(self, request: Request, answer: Answer, identities: Identities) -> Change:
         op = request.op
         names = tuple(os.path.basename(request.located[index].path) for index in sorted(request.located))
         made, target = 0, ""
-        if op.call in {"open", "mkdir", "mknod", "symlink"} and _is_made(op, request.flags):
+        if op.call in op_kinds.MAKES | {"open"} and _is_made(op, request.flags):
             status = os.fstat(answer.opened) if answer.opened >= 0 else os.lstat(_made(request))
             made = identities.of(status)
             if stat.S_ISLNK(status.st_mode):
                 target = os.readlink(_made(request))
             elif not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
                 self._fail(f"{op.label}: it is neither a file, nor a directory, nor a link")
-        if op.call in {"write", "copy"}:
+        if op.call in op_kinds.WRITES:
             return self._written(request, answer)
         if op.call == "allocate":
             return self._allocated(request)

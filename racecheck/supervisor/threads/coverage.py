@@ -10,14 +10,15 @@ from collections import Counter
 
 from racecheck.model.errors import CannotRun
 from racecheck.model.nouns import Coverage
+from racecheck.model.ops import op_kinds
 from racecheck.supervisor.files.open_files import OpenFile
 from racecheck.supervisor.files.paths import kind_of
 from racecheck.supervisor.threads.outside import Outside
 from racecheck.supervisor.threads.tasks import Request
 
-_CHANGES_EXISTING = frozenset({"rmdir", "unlink", "rename", "truncate", "chmod", "chown", "setxattr", "removexattr"})
-_MAKES_NEW = frozenset({"mkdir", "mknod", "link", "symlink"})
-_NAMES_EXISTING = frozenset({"rmdir", "unlink", "rename"})
+_NAMES_EXISTING = op_kinds.REMOVES | {"rename"}
+_CHANGES_EXISTING = _NAMES_EXISTING | op_kinds.SETS - {"utime"} | {"truncate"}
+_MAKES_NEW = op_kinds.MAKES | {"link"}
 _ALLOWED = ("/proc/", "/sys/")
 """What is not storage: settings of the kernel."""
 _MEMORY = tuple(f"/dev/shm/{each}" for each in ("sem.", "torch_", "psm_", "pym-"))  # noqa: S108  (compared with, never opened)
@@ -120,7 +121,7 @@ class Ledger:
 
     def _share(self, path: str, request: Request, *, exists: bool, writes: bool) -> None:
         """Check whether a rank uses outside what another one changes there."""
-        family, makes = request.op.call, "O_CREAT" in request.flags or request.call.name == "creat"
+        family, makes = request.op.call, op_kinds.may_create(request.op)
         names = exists if family in _NAMES_EXISTING else not exists and (family in _MAKES_NEW or makes)
         names |= family == "rename"  # its new name, too
         if self._others.meets(path, request.task.rank.number, writes=writes, names=names):
@@ -160,6 +161,6 @@ def _is_open_to_write(file: OpenFile) -> bool:
 
 def _opens_to_write(request: Request, *, exists: bool) -> bool:
     flags = request.flags
-    if request.call.name == "creat" or "O_TRUNC" in flags or "O_TMPFILE" in flags:
+    if "O_TRUNC" in flags or "O_TMPFILE" in flags:
         return True
     return bool(flags & {"O_WRONLY", "O_RDWR"}) or ("O_CREAT" in flags and not exists)

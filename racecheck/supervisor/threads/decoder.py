@@ -14,6 +14,7 @@ from racecheck.kernel.flags import flag_names
 from racecheck.kernel.signature import Role
 from racecheck.kernel.syscalls import Call
 from racecheck.model.nouns import Op, Place
+from racecheck.model.ops import op_kinds
 from racecheck.model.ops.unstable_names import Names
 from racecheck.supervisor.files.open_files import OpenFile
 from racecheck.supervisor.files.paths import AT_FDCWD, Identities, Located, Resolver, View, Walked, Watched, kind_of
@@ -21,7 +22,7 @@ from racecheck.supervisor.threads.tasks import Request, Task
 
 _UNIX = 1
 _HOW_SIZE, _PAGE_SIZE = 24, 4096
-_NEW_NAMES = frozenset({"mkdir", "mknod", "rmdir", "unlink", "rename", "symlink"})
+_NEW_NAMES = op_kinds.MAKES | op_kinds.REMOVES | {"rename"}
 """Families that concern a name in a directory: a slash after a link does not make them follow it."""
 
 
@@ -90,7 +91,7 @@ class Decoder:
         request.op = replace(request.op, places=self._places(request))
 
     def _flags(self, request: Request) -> frozenset[str]:
-        found: set[str] = set()
+        found = {*op_kinds.CREAT} if request.call.name == "creat" else set[str]()
         for index, arg in enumerate(request.call.args):
             if arg.role is Role.FLAGS:
                 found.update(flag_names(arg.name, signed(request.arguments[index], 64) & 0xFFFFFFFF, libc.MACHINE))
@@ -250,7 +251,7 @@ def _how(request: Request, index: int) -> tuple[int, int, int]:
 def _looks_up(request: Request, index: int) -> bool:
     """Return whether the path in argument ``index`` is of an existing object, not of a name to make or remove."""
     call = request.call
-    if call.family in _NEW_NAMES or "O_CREAT" in request.flags or call.name == "creat":
+    if call.family in _NEW_NAMES or "O_CREAT" in request.flags:
         return False
     paths = [each for each, arg in enumerate(call.args) if arg.role in (Role.PATH, Role.LINK)]
     return call.family != "link" or index == paths[0]

@@ -17,16 +17,14 @@ from typing import TYPE_CHECKING
 
 from racecheck.kernel import libc
 from racecheck.kernel.signature import Call, Role
+from racecheck.model.ops import op_kinds
 from racecheck.processes.epoch import EPOCH, GRANULARITY, TICK
 
 if TYPE_CHECKING:
     from racecheck.supervisor.threads.tasks import Request, Task
 
 
-_ATTRIBUTES = frozenset({"chmod", "chown", "utime", "setxattr", "removexattr", "link", "rename"})
-_CHANGING = _ATTRIBUTES | {
-    "mkdir", "mknod", "symlink", "unlink", "rmdir", "write", "truncate", "allocate", "copy",
-}  # fmt: skip
+_ATTRIBUTES = op_kinds.SETS | op_kinds.LINKS
 _OPENS_TO_CHANGE = frozenset({"O_CREAT", "O_TRUNC"})
 _ATIME, _MTIME, _CTIME, _BIRTH = range(4)
 _STAT, _STATX = (72, 88, 104), (64, 112, 96, 80)
@@ -86,8 +84,8 @@ class VirtualTime:
 
     def stamp(self, request: Request, opened: int) -> None:
         """Set the time of what an op changed, over the kernel's own; ``opened`` is the op's own file."""
-        changing = request.op.call in _CHANGING or not _OPENS_TO_CHANGE.isdisjoint(request.flags)
-        if not changing and request.call.name != "creat":
+        changing = request.op.call in op_kinds.CHANGES or not _OPENS_TO_CHANGE.isdisjoint(request.flags)
+        if not changing:
             return
         attributes = request.op.call in _ATTRIBUTES
         for located in request.located.values():
