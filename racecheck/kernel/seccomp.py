@@ -36,7 +36,7 @@ CLOCKS = (0, 5, 11)
 """The clocks that are virtual: CLOCK_REALTIME, CLOCK_REALTIME_COARSE and CLOCK_TAI (clock_gettime(2)).  The monotonic
 ones stay real, because the kernel waits by them."""
 
-ANNOUNCE = 0x7261
+HYPERCALL = 0x7261
 """A system call number that no kernel has: the agent in a rank reports to the supervisor with it.  Without a filter it
 fails with ENOSYS, and the agent does nothing."""
 

@@ -13,9 +13,9 @@ import re
 import select
 import time
 from pathlib import Path
-from typing import Any
 
 from racecheck.kernel import libc, proc, syscalls
+from racecheck.model.hypercalls import Stack
 from racecheck.model.nouns import Frame
 from racecheck.processes.ranks.agent import STACK_SIGNAL
 from racecheck.targets import scenarios
@@ -98,6 +98,6 @@ def parse(text: str) -> tuple[Frame, ...]:
     return tuple(found)
 
 
-def frames(raw: list[list[Any]] | None) -> tuple[Frame, ...]:
+def frames(raw: Stack) -> tuple[Frame, ...]:
     """Return a stack as the agent sends it."""
-    return tuple(Frame(str(file), int(line), str(function)) for file, line, function in raw or ())
+    return tuple(Frame(str(file), int(line), str(function)) for file, line, function in raw)

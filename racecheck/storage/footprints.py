@@ -348,4 +348,4 @@ FAMILIES: Mapping[str, _Family] = {
     ),
     **_each(("watch", "handle", "submit", "mount", "landlock", "admin"), _UNKNOWN),
 }
-"""By family; what the table of system calls has, and what ranks announce."""
+"""By family; what the table of system calls has, and that of hypercalls."""

@@ -1,7 +1,7 @@
 """One controlled run of a world: wait until it is quiet, choose which pending op goes, perform it, repeat.
 
-Quiet means that every thread is stopped at an op or an announcement, is gone, or sleeps in the kernel (`quiescence`).
-What no order of ranks can change (collectives, announcements, invisible ops) is done as soon as the world is quiet,
+Quiet means that every thread is stopped at an op or a hypercall, is gone, or sleeps in the kernel (`quiescence`).
+What no order of ranks can change (collectives, hypercalls, invisible ops) is done as soon as the world is quiet,
 in the order of ranks; the rest is a point.
 """
 
@@ -21,6 +21,20 @@ from racecheck import storage
 from racecheck.kernel import libc, proc
 from racecheck.kernel.signature import Treatment
 from racecheck.model.errors import CannotRun
+from racecheck.model.hypercalls import (
+    AmongThreads,
+    AskComplete,
+    Declare,
+    EndItem,
+    Exit,
+    Finalise,
+    Hypercall,
+    Issue,
+    SendSignal,
+    Shutdown,
+    UseStore,
+    Wait,
+)
 from racecheck.model.nouns import Op, Outcome, Point, Result, Returned, Weights, World
 from racecheck.model.ops import op_kinds
 from racecheck.model.ops.unstable_names import Names
@@ -46,10 +60,10 @@ from racecheck.supervisor.order.timed_waits import Limits
 from racecheck.supervisor.run import boot
 from racecheck.supervisor.run.ending import conclude, tell_parent
 from racecheck.supervisor.run.state import Over, State
-from racecheck.supervisor.threads import announced_ops
+from racecheck.supervisor.threads import hypercall_ops
 from racecheck.supervisor.threads.collectives import CONDITIONS, NEVER_AWAITED, OPEN, Instance, Mismatched
 from racecheck.supervisor.threads.coverage import OTHERS, Ledger
-from racecheck.supervisor.threads.tasks import Announcement, Rank, Request, Task
+from racecheck.supervisor.threads.tasks import HypercallStop, Rank, Request, Task
 from racecheck.supervisor.threads.virtual_time import VirtualTime
 
 MOVED = "a file is moved between TMPDIR and the watched directory, which are on one file system"
@@ -117,7 +131,7 @@ class Supervisor:
             members.end()
         state = self._state
         if any(rank.shared for rank in state.ranks):
-            state.ledger.note(announced_ops.CONDITION)
+            state.ledger.note(hypercall_ops.CONDITION)
         if self._session.slot.is_covered and not state.trace.ops:
             state.ledger.hole("a program that does nothing in the watched directory")
         if self._session.slot.is_covered and not self._session.slot.is_apart:
@@ -231,19 +245,19 @@ class Supervisor:
             return False
         self._state.trace.changes += 1
         self._state.time.tick(int(due))
-        reply(task, {"error": "wait timeout: the keys were not set"} if _announces(task, "store") else "run out")
+        is_key = isinstance(task.call, UseStore)
+        reply(task, {"error": "wait timeout: the keys were not set"} if is_key else "run out")
         return True
 
     def _due(self, task: Task, before: float) -> float:
         """Return when the limit of a wait for a key or a collective is over, in virtual nanoseconds."""
-        announcement = task.announcement
-        if announcement is None:
+        stop, limits = task.hypercall, list[float]()
+        if stop is None or not isinstance(stop.call, UseStore | Wait):
             return math.inf
-        message, limits = announcement.message, list[float]()
-        if message.get("limit"):
-            limits.append(announcement.since + int(message["limit"]))
-        if message.get("gives_up") and before < math.inf:
-            deadlines = self._state.collectives.instance(message["ticket"]).deadlines
+        if stop.call.limit:
+            limits.append(stop.since + stop.call.limit)
+        if isinstance(stop.call, Wait) and stop.call.gives_up and before < math.inf:
+            deadlines = self._state.collectives.instance(stop.call.ticket).deadlines
             limits.append(deadlines.get(task.rank.number, math.inf))
         return min(limits, default=math.inf)
 
@@ -274,8 +288,8 @@ class Supervisor:
                     join(task.clock, last.clock)  # of one rank, one thread runs at a time: so that thread woke this one
                 join(task.clock, self._state.cause)
                 task.rank.shared |= task.rank.has_threads
-                if task.announcement is not None:
-                    self._place_announcement(task, task.announcement)
+                if task.hypercall is not None:
+                    self._place_hypercall(task, task.hypercall)
             task.fresh = False
             if task.request is None:
                 continue
@@ -292,19 +306,19 @@ class Supervisor:
         if request.call.family == "exit":
             request.op = self._ending(request.op, request.task)
 
-    def _place_announcement(self, task: Task, announcement: Announcement) -> None:
-        announcement.op = announced_ops.announced_op(task, stacks=self._state.stacks)
-        if announcement.message["is"] == "wait":
-            self._state.collectives.awaited(task.rank.number, announcement.message["ticket"])
-            limit = self._due(task, 0) if announcement.message.get("gives_up") else math.inf
+    def _place_hypercall(self, task: Task, stop: HypercallStop) -> None:
+        call, stop.op = stop.call, hypercall_ops.op_of(task, stacks=self._state.stacks)
+        if isinstance(call, Wait):
+            self._state.collectives.awaited(task.rank.number, call.ticket)
+            limit = self._due(task, 0) if call.gives_up else math.inf
             if limit - self._state.time.elapsed < _USUAL_LIMIT:
                 self._state.ledger.note(LIMITED)
-        announcement.since = self._state.time.elapsed
-        if announcement.message.get("limit"):
+        stop.since = self._state.time.elapsed
+        if isinstance(call, UseStore | Wait) and call.limit:
             self._state.ledger.untried("an earlier timeout of a wait for a collective or a store key")
-        if announcement.message["is"] == "exit":
+        if isinstance(call, Exit):
             op = self._ending(Op(task.rank.number, task.name, "exit", "exit_group", alone=not task.rank.shared), task)
-            announcement.op = op if op.places or task.rank.shared else None
+            stop.op = op if op.places or task.rank.shared else None
 
     def _ending(self, op: Op, task: Task) -> Op:
         return bookkeeping.ending(op, task.process, self._state.locks, self._state.decoder)
@@ -321,8 +335,8 @@ class Supervisor:
             number = task.rank.number
             if number in answered:
                 continue
-            if task.announcement is not None and task.announcement.op is None:
-                if self._try_announcement(task, task.announcement.message):
+            if task.hypercall is not None and task.hypercall.op is None:
+                if self._try_hypercall(task, task.hypercall.call):
                     task.rank.last = task
                     answered.add(number)
             elif task.request is not None and not self._is_visible(task.request):
@@ -338,38 +352,40 @@ class Supervisor:
         request.op = replace(request.op, flags=tuple(sorted({*request.op.flags, "LOCK_UN"})))
         return True
 
-    def _try_announcement(self, task: Task, message: dict[str, Any]) -> bool:
-        if message["is"] == "issue":
-            return self._issue(task, message)
-        if message["is"] == "wait":
-            return self._wait(task, message)
-        if message["is"] == "store":
-            return self._use_store(task, message)
-        if message["is"] == "signal":
-            self._launcher.send(self._state.ranks[message["rank"]], signal.Signals(message["number"]))
-            reply(task)
-            return True
-        if message["is"] in announced_ops.AMONG_THREADS and message["is"] != "shutdown":
-            self._answer(task, message)
-            return True
-        return False
+    def _try_hypercall(self, task: Task, call: Hypercall) -> bool:
+        """Answer a hypercall, unless it waits for something; returns whether it was answered."""
+        match call:
+            case Issue():
+                self._issue(task, call)
+            case Wait():
+                return self._wait(task, call)
+            case UseStore():
+                return self._use_store(task, call)
+            case SendSignal(rank=rank, number=number):
+                self._launcher.send(self._state.ranks[rank], signal.Signals(number))
+                reply(task)
+            case AmongThreads() if not isinstance(call, Shutdown):
+                self._answer(task, call)
+            case _:
+                return False
+        return True
 
-    def _answer(self, task: Task, message: dict[str, Any]) -> None:
-        """Answer the announcements that wait for nothing."""
-        if message["is"] == "weights":
-            said = message["said"]
-            self._state.weights.append(Weights(rank=task.rank.number, event=len(self._state.trace), **said))
-        elif message["is"] == "end of item":
-            task.name = task.own_name
-        elif message["is"] == "finalise":
-            self._cut(task, own=True)
-        elif message["is"] == "shutdown" and self._world.collectives == "gloo":
-            task.rank.left[message["group"]] = dict(task.clock)
+    def _answer(self, task: Task, call: AmongThreads) -> None:
+        """Answer the hypercalls that wait for nothing."""
+        match call:
+            case Declare(said=said):
+                self._state.weights.append(Weights(rank=task.rank.number, event=len(self._state.trace), **said))
+            case EndItem():
+                task.name = task.own_name
+            case Finalise():
+                self._cut(task, own=True)
+            case Shutdown(group=group) if self._world.collectives == "gloo":
+                task.rank.left[group] = dict(task.clock)
         reply(task)
 
-    def _issue(self, task: Task, message: dict[str, Any]) -> bool:
+    def _issue(self, task: Task, call: Issue) -> None:
         try:
-            ticket, event = self._state.collectives.issue(task.rank.number, message, task.tick())
+            ticket, event = self._state.collectives.issue(task.rank.number, call, task.tick())
         except Mismatched as found:
             self._state.mismatch = found.mismatch
             raise Over from None
@@ -377,31 +393,30 @@ class Supervisor:
         instance.issued[task.name] = task.clock[task.name]
         if instance.since < 0:
             instance.since = self._state.time.elapsed
-        if message["patience"]:
-            instance.deadlines[task.rank.number] = self._state.time.elapsed + message["patience"]
+        if call.patience:
+            instance.deadlines[task.rank.number] = self._state.time.elapsed + call.patience
         if event is not None:
             self._state.trace.add_collective(event)
-            if 0 < message["patience"] < self._state.time.elapsed - instance.since:
+            if 0 < call.patience < self._state.time.elapsed - instance.since:
                 self._state.ledger.untried("a collective that its group gives up on before all ranks arrive")
-        reply(task, (ticket, self._returns_early(task, instance, message)))
-        return True
+        reply(task, (ticket, self._returns_early(task, instance, call)))
 
-    def _returns_early(self, task: Task, instance: Instance, message: dict[str, Any]) -> bool:
+    def _returns_early(self, task: Task, instance: Instance, call: Issue) -> bool:
         """Return whether a rank continues before its peers come; the claim names what that depends on."""
         if not instance.returns_early(task.rank.number):
             return False
         self._state.ledger.note(CONDITIONS[self._world.collectives])
         is_weakest = self._world.collectives == "weakest"
-        if is_weakest and not message["python"] and instance.kind != "broadcast":
+        if is_weakest and not call.python and instance.kind != "broadcast":
             self._state.ledger.untried(f"the early return of a {instance.kind} issued by C++")
         return is_weakest
 
-    def _wait(self, task: Task, message: dict[str, Any]) -> bool:
+    def _wait(self, task: Task, call: Wait) -> bool:
         """Let a rank into a collective that will complete, or whose failure it has to receive.
 
         Over gloo, the end of a rank closes its connections, and the waits of its peers fail.
         """
-        instance, number = self._state.collectives.instance(message["ticket"]), task.rank.number
+        instance, number = self._state.collectives.instance(call.ticket), task.rank.number
         if instance.may_return(number):
             join(task.clock, *(instance.clocks[each] for each in instance.before(number)))
             instance.left.setdefault(task.name, task.clock.get(task.name, 0))
@@ -412,7 +427,7 @@ class Supervisor:
             return False
         reply(task)
         task.inside = instance
-        task.leaves = instance.may_return(number) and message.get("leaves", False)
+        task.leaves = instance.may_return(number) and call.leaves
         return True
 
     def _left(self, instance: Instance) -> list[Clock]:
@@ -421,13 +436,13 @@ class Supervisor:
         ended = [rank.clock for rank in missing if rank.gone]
         return ended + [rank.left[instance.group] for rank in missing if not rank.gone and instance.group in rank.left]
 
-    def _use_store(self, task: Task, message: dict[str, Any]) -> bool:
-        store, do, arguments = self._state.crew.store, message["do"], message["arguments"]
-        if do.startswith("queue_"):
+    def _use_store(self, task: Task, call: UseStore) -> bool:
+        store = self._state.crew.store
+        if call.do.startswith("queue_"):
             self._state.ledger.untried("other orders of operations on a store queue")
-        if store.missing(do, arguments):
+        if store.missing(call.do, call.arguments):
             return False
-        reply(task, store.do(do, arguments, task.clock))
+        reply(task, store.do(call.do, call.arguments, task.clock))
         return True
 
     def _let_leave(self) -> bool:
@@ -439,14 +454,13 @@ class Supervisor:
         if self._all_exit():
             return False
         leaving = [task for task in self._state.stopped_tasks() if task.op is None]
-        exiting = [task for task in leaving if _announces(task, "exit") and not self._is_needed(task.rank)]
-        closing = [task for task in leaving if _announces(task, "shutdown")]
+        exiting = [task for task in leaving if isinstance(task.call, Exit) and not self._is_needed(task.rank)]
+        closing = [(task, task.call) for task in leaving if isinstance(task.call, Shutdown)]
         for task in exiting:
             task.rank.leaving = True
             reply(task)
-        for task in closing:
-            assert task.announcement is not None
-            self._answer(task, task.announcement.message)
+        for task, call in closing:
+            self._answer(task, call)
         return bool(exiting or closing)
 
     def _is_needed(self, rank: Rank) -> bool:
@@ -462,15 +476,15 @@ class Supervisor:
     def _is_stuck(self) -> bool:
         """Return whether every rank is at its end or waits, and one waits for a rank that is at its end."""
         ended = {rank.number for rank in self._state.ranks if rank.is_at_end}
-        waiting = [rank.main.announcement for rank in self._state.ranks if rank.number not in ended]
-        tickets = [each.message["ticket"] for each in waiting if each is not None and each.message["is"] == "wait"]
+        waiting = [rank.main.call for rank in self._state.ranks if rank.number not in ended]
+        tickets = [each.ticket for each in waiting if isinstance(each, Wait)]
         missing = (self._state.collectives.instance(each).missing for each in tickets)
         return len(tickets) == len(waiting) and not all(ended.isdisjoint(each) for each in missing)
 
     def _all_exit(self) -> bool:
         """Return whether every remaining rank is at its end, which is the end of its threads too."""
         ranks = self._state.ranks
-        return all(rank.gone or _announces(rank.main, "exit") for rank in ranks) and not any(
+        return all(rank.gone or isinstance(rank.main.call, Exit) for rank in ranks) and not any(
             rank.forked for rank in ranks
         )
 
@@ -497,9 +511,8 @@ class Supervisor:
         return is_late or (task.op is not None and task.op.call in _YIELDS)
 
     def _is_enabled(self, task: Task) -> bool:
-        if task.announcement is not None and task.announcement.message["is"] == "store":
-            message = task.announcement.message
-            return not self._state.crew.store.missing(message["do"], message["arguments"])
+        if isinstance(task.call, UseStore):
+            return not self._state.crew.store.missing(task.call.do, task.call.arguments)
         if task.request is None:
             return True
         return bookkeeping.is_enabled(task.request, self._state.locks) and not self._halves.holds_up(task.request)
@@ -520,7 +533,7 @@ class Supervisor:
         if self._state.collectives.is_open(task.rank.number):
             self._state.ledger.note(OPEN)
         if task.request is None:
-            self._execute_announced(task)
+            self._execute_hypercall(task)
         else:
             self._execute_request(task, task.request)
         self._fairness.note(trace.last)
@@ -658,32 +671,32 @@ class Supervisor:
         if not result.errno:
             state.unseen.note(op, self._relation.footprint(op))
 
-    def _execute_announced(self, task: Task) -> None:
+    def _execute_hypercall(self, task: Task) -> None:
         """Update a thread's clock after its op; the op's own clock does not contain what the thread learns with it."""
-        announcement, state = task.announcement, self._state
-        assert announcement is not None
-        assert announcement.op is not None
-        message, op = announcement.message, announcement.op
-        if message["is"] == "exit":
-            op = self._ending(op, task)
+        stop, state = task.hypercall, self._state
+        assert stop is not None
+        assert stop.op is not None
+        call = stop.call
+        op = self._ending(stop.op, task) if isinstance(call, Exit) else stop.op
         op, clock = state.with_keys(op), task.tick()
         value: Any = None
-        if message["is"] == "test":
-            instance = state.collectives.instance(message["ticket"])
+        if isinstance(call, AskComplete):
+            instance = state.collectives.instance(call.ticket)
             value = instance.may_return(task.rank.number) or bool(self._left(instance))
-        elif message["is"] == "store":
-            value = state.crew.store.do(message["do"], message["arguments"], task.clock)
+        elif isinstance(call, UseStore):
+            value = state.crew.store.do(call.do, call.arguments, task.clock)
         ended = Result(value=int(value) if isinstance(value, int) else 0)  # some are bool
         state.trace.add(op, ended, clock)
-        if message["is"] == "issue":
-            self._issue(task, message)
-        elif message["is"] == "exit":
-            bookkeeping.end(task.process, state.locks)
-            announcement.op = None
-        elif message["is"] in announced_ops.AMONG_THREADS:
-            self._answer(task, message)
-        else:
-            reply(task, value)
+        match call:
+            case Issue():
+                self._issue(task, call)
+            case Exit():
+                bookkeeping.end(task.process, state.locks)
+                stop.op = None
+            case AmongThreads():
+                self._answer(task, call)
+            case _:
+                reply(task, value)
 
     def _cut(self, last: Task, *, own: bool = False) -> None:
         """End the other threads of a process with it, at whatever op each of them is.
@@ -704,7 +717,3 @@ def _until(task: Task) -> int:
 def _only_waits(task: Task) -> bool:
     """Return whether a thread can only learn that its wait with a time limit is over."""
     return task.request is not None and task.waits and not timed_waits.has_news(task.request)
-
-
-def _announces(task: Task, what: str) -> bool:
-    return task.announcement is not None and task.announcement.message["is"] == what

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from racecheck import storage
 from racecheck.kernel import libc, syscalls
-from racecheck.kernel.seccomp import ANNOUNCE, Notification
+from racecheck.kernel.seccomp import HYPERCALL, Notification
 from racecheck.kernel.signature import Treatment
 from racecheck.model.nouns import Op, Point, Result, World
 from racecheck.model.ops import op_kinds
@@ -55,7 +55,7 @@ class Rules:
         notification = rank.listener.receive()
         if notification is None:
             return
-        if notification.number == ANNOUNCE:
+        if notification.number == HYPERCALL:
             answer_call(rank, notification.id, Answer(errno=errno.ENOSYS))
             return
         request = self._request(rank, notification)

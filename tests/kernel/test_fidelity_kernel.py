@@ -23,7 +23,7 @@ import pytest
 from racecheck.kernel import libc, seccomp
 from racecheck.kernel.memory import PATH_MAX, Memory
 from racecheck.kernel.numbers import NUMBERS
-from racecheck.kernel.seccomp import ANNOUNCE, Listener, Notification, program
+from racecheck.kernel.seccomp import HYPERCALL, Listener, Notification, program
 from racecheck.kernel.syscalls import HIGHEST, TABLE, UNTOUCHED, Call, Notify, Role, number
 from racecheck.supervisor.files.paths import AT_FDCWD, Identities, Resolver, View, Watched
 
@@ -139,7 +139,7 @@ def test_a_call_about_a_process_stops_unless_that_is_the_caller(machine: str) ->
 @pytest.mark.parametrize("machine", MACHINES)
 def test_what_the_table_does_not_know_stops(machine: str) -> None:
     """Newer calls, announcements, and calls by another table: of 32-bit code, or of x32, whose numbers have bit 30."""
-    for call in (HIGHEST[machine] + 1, ANNOUNCE, 0x4000_0000 | 1, -1, 0x7FFF_FFFF):
+    for call in (HIGHEST[machine] + 1, HYPERCALL, 0x4000_0000 | 1, -1, 0x7FFF_FFFF):
         assert verdict(machine, call) == NOTIFY
     for arch in (0x40000003, 0x40000028, 0, *(AUDIT[each] for each in MACHINES if each != machine)):
         assert verdict(machine, NUMBERS[machine]["getpid"], arch=arch) == NOTIFY
@@ -197,11 +197,11 @@ def test_a_notification_has_thread_call_and_arguments() -> None:
     """A number that no kernel has, with registers at their extremes; its answers arrive as they were given."""
     body = f"""
 for _ in range(2):
-    said = libc.syscall({ANNOUNCE}, -1, 1 << 63, 3, 0xFFFF_FFFF, 5, 6)
+    said = libc.syscall({HYPERCALL}, -1, 1 << 63, 3, 0xFFFF_FFFF, 5, 6)
     theirs.send(repr(said).encode())
 """
     with filtered(body) as (listener, pid, channel):
-        first = received(listener, ANNOUNCE)
+        first = received(listener, HYPERCALL)
         assert first.thread == pid
         assert first.arguments == ((1 << 64) - 1, 1 << 63, 3, 0xFFFF_FFFF, 5, 6)
         assert not first.foreign
@@ -210,7 +210,7 @@ for _ in range(2):
         assert not listener.answer(first.id), "nobody waits any more"
         assert not listener.is_waiting(first.id)
         assert channel.recv(100) == repr((1 << 40, 0)).encode()
-        second = received(listener, ANNOUNCE)
+        second = received(listener, HYPERCALL)
         assert second.id != first.id
         assert listener.answer(second.id, value=5, error=errno.EXDEV)
         assert channel.recv(100) == repr((-1, errno.EXDEV)).encode()
@@ -222,18 +222,18 @@ def test_a_descriptor_is_handed_over_under_its_number(tmp_path: Path) -> None:
 import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300))
 for _ in range(4):
-    theirs.send(repr(libc.syscall({ANNOUNCE})).encode())
+    theirs.send(repr(libc.syscall({HYPERCALL})).encode())
 """
     file, path = os.open(tmp_path, os.O_RDONLY), os.open(tmp_path, os.O_PATH)
     with filtered(body) as (listener, pid, channel):
         for closing in (True, False):
-            waiting = received(listener, ANNOUNCE)
+            waiting = received(listener, HYPERCALL)
             assert listener.give(waiting.id, file, 299 - closing, close_on_exec=closing) == 299 - closing
             assert channel.recv(100) == repr((299 - closing, 0)).encode()
             flags = int(Path(f"/proc/{pid}/fdinfo/{299 - closing}").read_text().split()[3], 8)
             assert bool(flags & os.O_CLOEXEC) is closing
         for source, target in ((file, 300), (path, 270)):
-            waiting = received(listener, ANNOUNCE)
+            waiting = received(listener, HYPERCALL)
             assert listener.give(waiting.id, source, target, close_on_exec=False) == -errno.EBADF
             assert listener.answer(waiting.id, error=errno.EMFILE)
             assert channel.recv(100) == repr((-1, errno.EMFILE)).encode()

@@ -9,7 +9,7 @@ import pytest
 
 from racecheck.model.nouns import Choice, Coverage, Outcome, Returned, Stopped, World
 from racecheck.scheduling.claims import NOTHING_AGAINST, Claim, lowered, merged, of_run, pending
-from racecheck.supervisor.threads import announced_ops
+from racecheck.supervisor.threads import hypercall_ops
 
 PROOF = Claim(True, 3, 1)
 RUN = Outcome(World(ranks=1), (), (), (Returned(None),))
@@ -68,7 +68,7 @@ def test_what_a_run_did_not_control_lowers_the_claim_by_its_name(run: Outcome, d
 
 
 def test_what_a_run_notes_is_a_condition_of_the_claim() -> None:
-    noted = seen(notes={announced_ops.CONDITION: 1})
+    noted = seen(notes={hypercall_ops.CONDITION: 1})
     assert PROOF.join(of_run(noted)).join(of_run(RUN)).conditions == (
         "threads and processes of a rank are switched only at their ops",
     )

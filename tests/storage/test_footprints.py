@@ -13,12 +13,12 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from racecheck.kernel.syscalls import TABLE
+from racecheck.model.hypercalls import AMONG_THREADS
 from racecheck.model.nouns import Op, Place, Result, World
 from racecheck.model.ops.footprint import Footprint, Mode, depends, only_reads
 from racecheck.scheduling.parts import WALK
 from racecheck.storage.footprints import FAMILIES, footprint
 from racecheck.storage.node_local import NodeLocal
-from racecheck.supervisor.threads.announced_ops import AMONG_THREADS
 from tests.support import soak
 from tests.support.builders import op, use
 from tests.support.diamonds import (
@@ -214,7 +214,7 @@ def root() -> Iterator[Path]:
 
 
 def test_every_family_is_placed() -> None:
-    announced = {"issue", "store", "test", *AMONG_THREADS.values()}
+    announced = {"issue", "store", "test", *AMONG_THREADS}
     assert FAMILIES.keys() == {call.family for call in TABLE.values()} | announced | {WALK}
 
 

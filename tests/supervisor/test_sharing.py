@@ -10,7 +10,7 @@ from racecheck.explore.search import explore
 from racecheck.model.compare import first_difference
 from racecheck.model.nouns import Outcome, Raised, Returned, Verdict, Violation
 from racecheck.processes.session import Session
-from racecheck.supervisor.threads import announced_ops
+from racecheck.supervisor.threads import hypercall_ops
 from racecheck.targets.scenarios import make_world
 from tests.support.controlled_runs import run, values
 from tests.support.targets import target
@@ -90,7 +90,7 @@ def test_a_poll_that_steers_a_collective_leaves_it_without_a_rank(session: Sessi
 
 def test_what_threads_share_is_said_with_the_claim(session: Session) -> None:
     _, report = searched(session, "two_threads")
-    assert announced_ops.CONDITION in report.coverage.notes
+    assert hypercall_ops.CONDITION in report.coverage.notes
 
 
 @pytest.mark.parametrize(

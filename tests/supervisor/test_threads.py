@@ -20,12 +20,12 @@ from racecheck.scheduling import claims
 from racecheck.scheduling.strategies import RandomWalk, Replay
 from racecheck.supervisor.order import gil, quiescence
 from racecheck.supervisor.order.gil import Gil
-from racecheck.supervisor.threads import announced_ops
+from racecheck.supervisor.threads import hypercall_ops
 from racecheck.supervisor.threads.tasks import Rank
 from tests.support.controlled_runs import run
 from tests.support.targets import target
 
-NOTE = announced_ops.CONDITION
+NOTE = hypercall_ops.CONDITION
 
 
 def names(outcome: Outcome, call: str = "write") -> set[str]:

@@ -14,7 +14,7 @@ from racecheck.model.compare import first_difference
 from racecheck.model.nouns import Outcome, Raised, RankResult, Returned, Stopped, Verdict, Violation
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Replay
-from racecheck.supervisor.threads import announced_ops
+from racecheck.supervisor.threads import hypercall_ops
 from racecheck.supervisor.threads.collectives import CONDITIONS
 from racecheck.targets.scenarios import Scenario
 from tests.support.controlled_runs import controlled, made, run
@@ -103,7 +103,7 @@ def test_repeated_waits_hide_no_early_end(session: Session) -> None:
     assert isinstance(outcome.results[0], Raised)
     assert outcome.results[0].lacks
     assert outcome.results[1] == Returned(None)
-    assert outcome.coverage.notes.keys() == {announced_ops.CONDITION, CONDITIONS["gloo"]}, "it is known at once"
+    assert outcome.coverage.notes.keys() == {hypercall_ops.CONDITION, CONDITIONS["gloo"]}, "it is known at once"
 
 
 def test_an_endless_poll_is_stopped_and_shown(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The life of a rank, from its fork to its end, and what it announces to the supervisor (`announcing`)."""
+"""The life of a rank, from its fork to its end, and what it tells the supervisor (`hypercalling`)."""
 
 from __future__ import annotations
 
@@ -36,11 +36,33 @@ from typing import Any, SupportsFloat, SupportsIndex
 
 from racecheck.kernel import capabilities, libc, seccomp, syscalls, vdso
 from racecheck.model.errors import UsageError
+from racecheck.model.hypercalls import (
+    BeginItem,
+    BeginProcess,
+    BeginThread,
+    Declare,
+    EndItem,
+    EndThread,
+    Exit,
+    Finalise,
+    Limit,
+    LooksAtClock,
+    Note,
+    Observed,
+    Poll,
+    Ready,
+    Sleeps,
+    Started,
+    Starting,
+    Submit,
+    Submitted,
+    ThreadFailed,
+)
 from racecheck.model.nouns import Died, Frame, Raised, RankResult, Returned
 from racecheck.model.package import is_installed
 from racecheck.processes import epoch
 from racecheck.processes.ranks import host_names, loop_state
-from racecheck.processes.ranks.announcing import ECHO, OURS, announce, stack
+from racecheck.processes.ranks.hypercalling import ECHO, OURS, hypercall, stack
 from racecheck.targets.programs import Program
 from racecheck.targets.scenarios import Rank, Scenario
 
@@ -139,7 +161,7 @@ def sleep(seconds: SupportsFloat | SupportsIndex, /) -> None:
     if seconds < 0:
         raise ValueError("sleep length must be non-negative")
     if _page is not None and _page[8]:
-        announce({"is": "sleeps", "state": loop_state.digest(sys._getframe(1))})
+        hypercall(Sleeps(loop_state.digest(sys._getframe(1))))
     number = syscalls.number("clock_nanosleep", libc.MACHINE)
     assert number is not None
     left = ctypes.create_string_buffer(struct.pack("qq", int(seconds), round(seconds % 1 * 1e9) % 10**9), 16)
@@ -198,7 +220,7 @@ def begin_setup() -> None:
 
 
 def tell_of_clock(frame: FrameType | None, *, of_day: bool = True) -> None:
-    """Announce the program's first look at a clock, and the first at one that tells the time of day (``of_day``).
+    """Tell of the program's first look at a clock, and of the first at one that tells the time of day (``of_day``).
 
     While the rank is watched closely, each look.
 
@@ -213,7 +235,7 @@ def tell_of_clock(frame: FrameType | None, *, of_day: bool = True) -> None:
     if frame is None or not _is_of_program(frame.f_code.co_filename):
         return
     _told.append(of_day)
-    announce({"is": "looks at clock", "of_day": of_day})
+    hypercall(LooksAtClock(of_day))
 
 
 @functools.cache
@@ -238,13 +260,13 @@ def _watch_clock(job: Job, rank: int) -> None:
 
 
 def take_over_threads() -> None:
-    """Announce when a Python thread begins, and when a pool is given work and does it."""
+    """Tell when a Python thread begins, and when a pool is given work and does it."""
     for owner, method, wrap in (threading.Thread, "start", _starting), (ThreadPoolExecutor, "submit", _submitting):
         setattr(owner, method, wrap(getattr(owner, method)))
 
 
 def take_over_raw_threads() -> None:
-    """Announce threads that a program starts without ``threading``."""
+    """Tell of threads that a program starts without ``threading``."""
     original = _thread.start_new_thread
 
     def start(function: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None) -> int:
@@ -257,15 +279,15 @@ def take_over_raw_threads() -> None:
 
 
 def _run_raw(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    announce({"is": "thread", "stack": stack()})
+    hypercall(BeginThread(stack=stack()))
     try:
         function(*args, **kwargs)
     finally:
-        announce({"is": "end of thread"})
+        hypercall(EndThread())
 
 
 def take_over_processes() -> None:
-    """Announce that a process is about to start, that it has begun, and that its parent continues.
+    """Tell that a process is about to start, that it has begun, and that its parent continues.
 
     ``subprocess`` and ``multiprocessing`` start programs by a function in C, which runs no hook of ``os.fork``.
     """
@@ -275,7 +297,7 @@ def take_over_processes() -> None:
 
 
 def take_over_polls() -> None:
-    """Announce each question about another thread that does not wait, and that an event is about to be set.
+    """Tell of each question about another thread that does not wait, and that an event is about to be set.
 
     The answer depends on which thread goes first.
     """
@@ -291,9 +313,9 @@ def take_over_polls() -> None:
 
 
 def take_over_limits() -> None:
-    """Announce how long a thread is about to wait at most: the wait itself only shows a point in time."""
+    """Tell how long a thread is about to wait at most: the wait itself only shows a point in time."""
     for owner, method in (threading.Condition, "wait"), (threading.Thread, "join"):
-        setattr(owner, method, _announcing(getattr(owner, method)))
+        setattr(owner, method, _limited(getattr(owner, method)))
 
 
 def take_over_signals() -> None:
@@ -310,11 +332,11 @@ def take_over_signals() -> None:
     signal.signal = set_handler
 
 
-def _announcing(original: Callable[..., Any]) -> Callable[..., Any]:
+def _limited(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def wait(self: Any, timeout: float | None = None) -> Any:
         if timeout is not None and timeout > 0:
-            announce({"is": "limit", "nanoseconds": round(timeout * 1e9)})
+            hypercall(Limit(round(timeout * 1e9)))
         return original(self, timeout)
 
     return wait
@@ -344,16 +366,16 @@ def _starting_program(original: Callable[..., int]) -> Callable[..., int]:
 
 def _about_to_start() -> None:
     """Note that the rank now has several threads or processes."""
-    announce({"is": "starting"})
+    hypercall(Starting())
 
 
 def _started() -> None:
     """Note that a thread or process has been started: it may run first, or its parent may."""
-    announce({"is": "started", "stack": stack()})
+    hypercall(Started(stack=stack()))
 
 
 def _begun() -> None:
-    announce({"is": "begun", "stack": stack()})
+    hypercall(BeginProcess(stack=stack()))
 
 
 def _polling(original: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -361,7 +383,7 @@ def _polling(original: Callable[..., Any], name: str) -> Callable[..., Any]:
     def poll(*arguments: Any, **named: Any) -> Any:
         caller = sys._getframe(1).f_globals.get("__name__")
         if len(threading._active) > 1 and caller not in _THREADING:  # type: ignore[attr-defined]
-            announce({"is": "poll", "at": name, "stack": stack()})
+            hypercall(Poll(name, stack=stack()))
         return original(*arguments, **named)
 
     return poll
@@ -370,18 +392,18 @@ def _polling(original: Callable[..., Any], name: str) -> Callable[..., Any]:
 def _submitting(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def submit(self: ThreadPoolExecutor, function: Callable[..., Any], /, *given: Any, **named: Any) -> Any:
-        item = functools.partial(_work, announce({"is": "submit"}), function)
+        item = functools.partial(_work, hypercall(Submit()), function)
         try:
             return original(self, item, *given, **named)
         finally:
-            announce({"is": "submitted", "stack": stack()})
+            hypercall(Submitted(stack=stack()))
 
     return submit
 
 
 def _begin(thread: threading.Thread, run: Callable[[], None]) -> None:
     del vars(thread)["run"]
-    announce({"is": "thread", "stack": stack()})
+    hypercall(BeginThread(stack=stack()))
     try:
         run()
     except Exception as error:
@@ -390,7 +412,7 @@ def _begin(thread: threading.Thread, run: Callable[[], None]) -> None:
                 say(error, thread.name)
         raise
     finally:
-        announce({"is": "end of thread"})
+        hypercall(EndThread())
 
 
 _unhandled: list[Callable[[BaseException, str], None]] = []
@@ -398,15 +420,15 @@ _unhandled: list[Callable[[BaseException, str], None]] = []
 
 
 def _say_failed(result: Raised) -> None:
-    announce({"is": "thread failed", "result": {"type_name": "Raised", **asdict(result)}})
+    hypercall(ThreadFailed({"type_name": "Raised", **asdict(result)}))
 
 
 def _work(name: str | None, function: Callable[..., Any], /, *given: Any, **named: Any) -> Any:
-    announce({"is": "item", "name": name, "stack": stack()})
+    hypercall(BeginItem(name, stack=stack()))
     try:
         return function(*given, **named)
     finally:
-        announce({"is": "end of item"})
+        hypercall(EndItem())
 
 
 def run(
@@ -419,8 +441,8 @@ def run(
     """Run a rank after its fork; returns the exit status.  ``load`` imports the scenario.
 
     1. settle: environment, output, seeds; 2. install the filter, hand the listener over; 3. ``connect``: bring the
-    process group up; 4. announce "ready" and wait for all ranks; 5. import the scenario and run it; 6. send the
-    result; 7. in free mode wait for the others, and end as a Python process ends; 8. announce "exit".
+    process group up; 4. `Ready`: wait for all ranks; 5. import the scenario and run it; 6. send the
+    result; 7. in free mode wait for the others, and end as a Python process ends; 8. `Exit`.
     """
     settle(job, rank)
     if job.controlled:
@@ -431,13 +453,13 @@ def run(
     connect(job, rank)
     before, own = len(sys.modules), list[str]()
     if job.program and job.controlled:
-        observe(job, lambda said: announce({"is": "observed", "said": said}))
+        observe(job, lambda said: hypercall(Observed(said)))
     if job.program:
         load, own = with_program(load(), job), ["__main__"]
     _unhandled.append(lambda error, name: _say_failed(replace(raised(error, rank, job), thread=name)))
-    announce({"is": "ready"})
+    hypercall(Ready())
     if job.note:
-        announce({"is": "note", "text": job.note})
+        hypercall(Note(job.note))
     result, error = result_of(load, job.rank(rank, channel), job, channel)
     fresh = newest_modules(len(sys.modules) - before)
     imported = sorted(each for each in fresh if not is_own(each))
@@ -446,7 +468,7 @@ def run(
         channel.recv(1)  # a rank that leaves early would close connections on which its peers still wait
     status = result.status if isinstance(result, Died) else int(error is not None)
     _finalise(error, [*own, *filter(is_own, fresh)])
-    announce({"is": "exit"})
+    hypercall(Exit())
     return status
 
 
@@ -686,7 +708,7 @@ def _tell(job: Job, channel: socket.socket, kind: str, state: Any, step: int, at
     where = os.path.relpath(at, job.watched) if at else ""
     said = {"kind": kind, "step": step, "checkpoint": where, "tensors": weights.digests(state)}
     if job.controlled:
-        announce({"is": "weights", "said": said, "stack": stack()})
+        hypercall(Declare(said, stack=stack()))
     else:
         send(channel, {"weights": said})
 
@@ -707,7 +729,7 @@ def _finalise(error: BaseException | None, own: Sequence[str]) -> None:
     with suppress(Exception):
         threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    announce({"is": "finalise"})  # from here on daemon threads run no Python code any more
+    hypercall(Finalise())  # from here on daemon threads run no Python code any more
     if error is not None:
         error.__traceback__ = None
     del error

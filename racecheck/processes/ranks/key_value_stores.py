@@ -15,7 +15,8 @@ from weakref import WeakKeyDictionary
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _new_process_group_helper
 
-from racecheck.processes.ranks.announcing import announce, nanoseconds, stack
+from racecheck.model.hypercalls import UseStore
+from racecheck.processes.ranks.hypercalling import hypercall, nanoseconds, stack
 
 _FIRST_PORT = 29500
 _DEFAULT = timedelta(minutes=5)
@@ -25,7 +26,7 @@ _KEEPS = frozenset({__name__, "torch._C._distributed_c10d"})
 
 
 class SupervisedStore(dist.Store):  # type: ignore[misc]
-    """A key-value store in the supervisor: reads and writes are announcements.
+    """A key-value store in the supervisor: reads and writes are hypercalls.
 
     So what ranks learn from one another through the store is known, too, and no port is opened for it.  The supervisor
     knows each key with the store's ``prefix``.
@@ -41,10 +42,9 @@ class SupervisedStore(dist.Store):  # type: ignore[misc]
         ``settled``: the result is the same in whatever order these operations go; ``limit`` is a time limit of the
         program's own.
         """
-        message: dict[str, Any] = {"is": "store", "do": do, "arguments": arguments, "stack": stack()}
         settled = settled or _makes_group()
-        message |= {"settled": settled, "limit": 0 if settled else nanoseconds(limit)}
-        answer = announce(message, room=1 << 20)
+        asked = UseStore(do, arguments, settled, 0 if settled else nanoseconds(limit), stack=stack())
+        answer = hypercall(asked, room=1 << 20)
         if isinstance(answer, dict) and "error" in answer:
             raise dist.DistStoreError(answer["error"])
         return answer

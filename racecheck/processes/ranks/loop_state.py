@@ -9,7 +9,7 @@ from itertools import count, islice
 from types import FrameType, GeneratorType, ModuleType
 from typing import Any
 
-from racecheck.processes.ranks.announcing import OURS
+from racecheck.processes.ranks.hypercalling import OURS
 
 _PLAIN = (int, float, complex, str, bytes, bool, type(None))
 _DEEP, _MANY, _ALL = 3, 50, 2000

@@ -3,13 +3,13 @@
 Observed are ``torch.save`` and ``torch.load``, the checkpoints of ``torch.distributed.checkpoint``, and the files of
 safetensors.  The functions are replaced once, in the zygote; in a rank that does not `observe` they do what they did.
 An observation makes no call that the supervisor could order: it takes digests of what is in memory, of sharded tensors
-of the rank's own part, and announces them.
+of the rank's own part, and tells the supervisor.
 
 Saves are counted by series: those of the same tensors to paths that are equal but for numbers and random parts.  A save
 counts as acknowledged when it has returned and the rank begins the next one of the series (until then other files may
 be added to a checkpoint, and it may be renamed), when the script ends, or when it says so (`racecheck.acked`).
 
-If other threads of the rank have changed a state by the time its save returns, that is announced as well.
+If other threads of the rank have changed a state by the time its save returns, it tells that, too.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _observer: list[_Observer] = []
 
 
 class _Observer:
-    """Announces what this rank saves and loads below ``watched``, but for its entries ``kept``."""
+    """Tells what this rank saves and loads below ``watched``, but for its entries ``kept``."""
 
     def __init__(self, watched: str, kept: Collection[str], send: Send) -> None:
         self._watched, self._kept, self._send = f"{watched}/", frozenset(kept), send
@@ -113,7 +113,7 @@ class _Observer:
     def _say(
         self, kind: str, checkpoint: str, series: str, step: int, state: Any, known: Collection[str] | None = None
     ) -> dict[str, str]:
-        """Announce a state, or what of it is ``known``, by its names; returns its digests."""
+        """Tell of a state, or what of it is ``known``, by its names; returns its digests."""
         tensors = weight_digests.own_digests(state)
         if known is not None:
             tensors = {name: each for name, each in tensors.items() if name.partition(weight_digests.PART)[0] in known}

@@ -1,6 +1,6 @@
-"""The process group of a rank, and the hooks through which its collectives are announced.
+"""The process group of a rank, and the hooks through which the supervisor hears of its collectives.
 
-A collective is announced when it is *issued* and again when a thread *waits* for it; the supervisor holds
+There is a hypercall when a collective is *issued*, and one when a thread *waits* for it; the supervisor holds
 the waiting thread until it is certain to complete, so that no thread sleeps in gloo and nothing has to be guessed.
 torch's own Python code calls the methods of ``ProcessGroup``; functional collectives (``DTensor.full_tensor``, FSDP2)
 and those that C++ makes (the reducer of DDP) go through the dispatcher and are met there.  C++ waits for its own out of
@@ -28,9 +28,10 @@ from torch.distributed.distributed_c10d import (
     get_process_group_ranks,
 )
 
+from racecheck.model.hypercalls import AskComplete, Issue, Left, Looks, MakesGroup, Shutdown, Wait
 from racecheck.processes.ranks import key_value_stores, observation, program_group, weak_collectives
 from racecheck.processes.ranks.agent import Job, show_gpus
-from racecheck.processes.ranks.announcing import ECHO, announce, nanoseconds, stack
+from racecheck.processes.ranks.hypercalling import ECHO, hypercall, nanoseconds, stack
 
 _METHODS = {
     "allreduce": "all_reduce",
@@ -97,7 +98,7 @@ _tickets: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 _by_storage: dict[int, int] = {}
 _made: list[dist.Store] = []
 _libraries: list[torch.library.Library] = []
-_announced = threading.local()
+_issued = threading.local()
 
 
 def connect(job: Job, rank: int) -> None:
@@ -136,7 +137,7 @@ def gpus() -> int:
 def install() -> None:
     """Wrap the methods of ``ProcessGroup`` and ``Work``, and the functional collectives.
 
-    Done once, in the zygote: without a listener the announcements have no effect.
+    Done once, in the zygote: without a listener the hypercalls have no effect.
     """
     for method, kind in _METHODS.items():
         if hasattr(ProcessGroup, method):
@@ -171,7 +172,7 @@ def install() -> None:
 def _awaited(
     ticket: int | None, *, leaves: bool = True, limit: timedelta | None = None, gives_up: bool = False
 ) -> Iterator[bool]:
-    """Announce that a thread waits for a collective, and that it has left it; yields whether ``limit`` has run out.
+    """Tell that a thread waits for a collective, and that it has left it; yields whether ``limit`` has run out.
 
     ``leaves``: once all ranks have issued their parts it leaves by itself.  (A part that is carried out only in the
     wait, as C++ does, does not count until its rank is released.)  ``gives_up``: the limit of the group holds, too.
@@ -179,12 +180,10 @@ def _awaited(
     if ticket is None:
         yield False
         return
-    limits = {"limit": nanoseconds(limit), "gives_up": gives_up}
-    message = {"is": "wait", "ticket": ticket, "stack": stack(), "leaves": leaves, **limits}
     try:
-        yield announce(message) is not None
+        yield hypercall(Wait(ticket, leaves, nanoseconds(limit), gives_up, stack=stack())) is not None
     finally:
-        announce({"is": "left", "ticket": ticket, "stack": stack()})
+        hypercall(Left(ticket, stack=stack()))
 
 
 @contextmanager
@@ -200,25 +199,21 @@ def _marked(*, is_over: bool = False) -> Iterator[None]:
 def _issue(
     group: ProcessGroup, kind: str, arguments: tuple[Any, ...], named: dict[str, Any], *, python: bool = True
 ) -> tuple[int, bool]:
-    """Announce a part of a collective; returns its ticket, and whether the rank continues before its peers come."""
+    """Tell of a part of a collective; returns its ticket, and whether the rank continues before its peers come."""
     ranks = get_process_group_ranks(group)
-    message = {
-        "is": "issue",
-        "kind": kind,
-        "group": group.group_name,
-        "ranks": ranks,
-        "signature": _signature(kind, arguments),
-        "stack": stack(),
-        "python": python,
-        "patience": _patience(group),
-    }
-    if kind in {"broadcast", "scatter", "reduce", "gather"}:
-        message["root"] = ranks[_root(arguments, named)]
-    if kind in {"send", "recv"}:
-        message["peer"] = ranks[int(arguments[1])]
-    if kind in {"send", "recv", "recv_any"}:
-        message["tag"] = int(arguments[-1])
-    ticket, returns_early = announce(message) or (0, False)
+    call = Issue(
+        kind=kind,
+        group=group.group_name,
+        ranks=ranks,
+        signature=_signature(kind, arguments),
+        python=python,
+        patience=_patience(group),
+        root=ranks[_root(arguments, named)] if kind in {"broadcast", "scatter", "reduce", "gather"} else -1,
+        peer=ranks[int(arguments[1])] if kind in {"send", "recv"} else -1,
+        tag=int(arguments[-1]) if kind in {"send", "recv", "recv_any"} else 0,
+        stack=stack(),
+    )
+    ticket, returns_early = hypercall(call) or (0, False)
     return ticket, returns_early
 
 
@@ -262,7 +257,7 @@ def _issuing(original: Callable[..., Any], kind: str) -> Callable[..., Any]:
     def issue(self: ProcessGroup, *arguments: Any, **named: Any) -> Any:
         ticket, returns_early = _issue(self, kind, arguments, named)
         blocks = kind == "monitored_barrier"  # in C++, and it returns no Work
-        _announced.already = True
+        _issued.already = True
         try:
             limit = _limit(arguments, named)
             waits = _awaited(ticket if blocks else None, leaves=False, limit=limit)
@@ -275,7 +270,7 @@ def _issuing(original: Callable[..., Any], kind: str) -> Callable[..., Any]:
                 else:
                     work = original(self, *arguments, **named)
         finally:
-            _announced.already = False
+            _issued.already = False
         if work is not None:
             _tickets[work] = ticket
         return work
@@ -286,7 +281,7 @@ def _issuing(original: Callable[..., Any], kind: str) -> Callable[..., Any]:
 def _closing(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def shutdown(self: ProcessGroup) -> Any:
-        announce({"is": "shutdown", "group": self.group_name, "stack": stack()})
+        hypercall(Shutdown(self.group_name, stack=stack()))
         return None if weak_collectives.is_kept(self) else original(self)
 
     return shutdown
@@ -308,7 +303,7 @@ def _testing(original: Callable[..., Any], wait: Callable[..., Any]) -> Callable
         ticket = _tickets.get(self)
         if ticket is None:
             return bool(original(self))
-        if announce({"is": "test", "ticket": ticket, "stack": stack()}):
+        if hypercall(AskComplete(ticket, stack=stack())):
             with suppress(RuntimeError):  # the program's own wait raises it again
                 wait(self)
             return True
@@ -323,11 +318,11 @@ def _making_group(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def make(*arguments: Any, **named: Any) -> Any:
         group = parameters.bind(*arguments, **named).arguments["group_name"]
-        announce({"is": "group", "begins": True, "group": group})
+        hypercall(MakesGroup(group, begins=True))
         try:
             return original(*arguments, **named)
         finally:
-            announce({"is": "group", "begins": False, "group": group})
+            hypercall(MakesGroup(group, begins=False))
 
     return make
 
@@ -336,7 +331,7 @@ def _looking(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def look(self: Any) -> Any:
         if self in _tickets:
-            announce({"is": "looks at collective"})
+            hypercall(Looks("collective"))
         return original(self)
 
     return look
@@ -344,10 +339,10 @@ def _looking(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _from_cpp(op: Any, kind: str) -> Callable[..., Any]:
     def call(*arguments: Any) -> Any:
-        if not getattr(_announced, "already", False):
+        if not getattr(_issued, "already", False):
             boxed = next(each for each in arguments if isinstance(each, torch.ScriptObject))
             ticket, _ = _issue(ProcessGroup.unbox(boxed), kind, arguments, {}, python=False)
-            announce({"is": "wait", "ticket": ticket, "stack": stack()})
+            hypercall(Wait(ticket, stack=stack()))
         with torch._C._AutoDispatchBelowAutograd():
             return op(*arguments)
 

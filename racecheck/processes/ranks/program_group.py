@@ -18,9 +18,10 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
+from racecheck.model.hypercalls import Note, Usage
 from racecheck.processes.ranks import key_value_stores
 from racecheck.processes.ranks.agent import Job
-from racecheck.processes.ranks.announcing import announce, stack
+from racecheck.processes.ranks.hypercalling import hypercall, stack
 
 GLOO = "the program's NCCL groups are gloo here"
 """The note of a run in which a program has asked for NCCL."""
@@ -79,7 +80,7 @@ def init_process_group(*arguments: Any, **named: Any) -> None:
     _replace_nccl(given)
     group, method, job, rank = _aside[0]
     if os.getpid() != _aside_of[0]:
-        announce({"is": "usage", "text": FORKED, "stack": stack()})
+        hypercall(Usage(FORKED, stack=stack()))
     url = str(given.get("init_method") or "env://")
     is_plain = not (given.keys() - _PLAIN) and url.partition("://")[0] in {"env", "tcp", "file"}
     is_whole = given.get("world_size", -1) in {-1, job.group} and given.get("rank", -1) in {-1, rank}
@@ -111,5 +112,5 @@ def _replace_nccl(given: dict[str, Any]) -> None:
     if getattr(device, "type", "") == "cuda":
         del given["device_id"]
     if "nccl" in str(given.get("backend") or "").lower() or getattr(device, "type", "") == "cuda":
-        announce({"is": "note", "text": GLOO, "stack": stack()})
+        hypercall(Note(GLOO, stack=stack()))
         given["backend"] = "gloo"

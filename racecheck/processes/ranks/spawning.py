@@ -23,8 +23,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
 
+from racecheck.model.hypercalls import BecomeParent, Looks, SendSignal, Usage, UseStore
 from racecheck.model.package import is_installed
-from racecheck.processes.ranks.announcing import announce, stack
+from racecheck.processes.ranks.hypercalling import hypercall, stack
 
 ENDED = "processes ended: "
 """A key of the supervisor's store, with the number of an end: which process that was, and its exit status."""
@@ -128,7 +129,7 @@ class Popen:
 
     def _send(self, number: signal.Signals) -> None:
         if self.returncode is None:
-            announce({"is": "signal", "rank": _popens.index(self), "number": int(number), "stack": stack()})
+            hypercall(SendSignal(_popens.index(self), int(number), stack=stack()))
 
 
 _ranks: list[int] = []
@@ -159,7 +160,7 @@ def be_parent(ranks: int, directory: str, own: str) -> None:
 
     _replace("multiprocessing.popen_spawn_posix", Popen=lambda made: (Popen if _is_rank(made) else start)(made))
     _replace("multiprocessing.connection", wait=wait)
-    announce({"is": "parent"})
+    hypercall(BecomeParent())
 
 
 def _replace(module: str, **names: Any) -> None:
@@ -244,7 +245,7 @@ def _await(popens: list[Popen], timeout: float | None) -> None:
     while all(each.returncode is None for each in popens):
         key = f"{ENDED}{len(_known) + 1}"
         if timeout == 0:
-            announce({"is": "looks at process"})
+            hypercall(Looks("process"))
             if not _ask("check", key, settled=False):
                 return
         answer = _ask("get", key, limit=round((timeout or 0) * 1e9))
@@ -257,8 +258,7 @@ def _await(popens: list[Popen], timeout: float | None) -> None:
 
 def _ask(do: str, *arguments: str, settled: bool = True, limit: int = 0) -> Any:
     """Use the supervisor's store; ``limit`` is in nanoseconds, 0 for none."""
-    message = {"is": "store", "do": do, "arguments": arguments, "settled": settled, "limit": limit, "stack": stack()}
-    return announce(message)
+    return hypercall(UseStore(do, arguments, settled, limit, stack=stack()))
 
 
 def _tell(key: str, value: str) -> None:
@@ -272,5 +272,5 @@ def _hear(key: str) -> str:
 
 def _refuse(why: str) -> None:
     """End the run: the supervisor reports why."""
-    announce({"is": "usage", "text": why, "stack": stack()})
+    hypercall(Usage(why, stack=stack()))
     raise SystemExit(1)

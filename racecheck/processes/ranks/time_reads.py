@@ -18,9 +18,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from racecheck.model.hypercalls import Looks, LooksAtTime
 from racecheck.processes.epoch import EPOCH
 from racecheck.processes.ranks.agent import tell_of_clock
-from racecheck.processes.ranks.announcing import announce
+from racecheck.processes.ranks.hypercalling import hypercall
 
 _TIMES = ("st_mtime", "st_ctime", "st_birthtime")
 _COPIES_TIMES = frozenset({"copystat", "gettarinfo"})
@@ -32,7 +33,7 @@ _told: set[str] = set()
 
 
 def install() -> None:
-    """Have every access to a file's times, and to the time of day, announced to the supervisor.
+    """Have every access to a file's times, and to the time of day, told to the supervisor.
 
     Done once, in the zygote.
     """
@@ -54,8 +55,8 @@ def _watch_status(status: dict[str, Any]) -> None:
             status[name] = _looking(status[name].__get__, exact)
             status[f"{name}_ns"] = _looking(exact, exact)
     for names, matters, what in (
-        (("st_nlink", "st_size"), _is_directory, "looks at directory"),
-        (("st_atime", "st_atime_ns"), _is_curious, "looks at last read"),
+        (("st_nlink", "st_size"), _is_directory, "directory"),
+        (("st_atime", "st_atime_ns"), _is_curious, "last read"),
     ):
         for name in names:
             status[name] = _asking(status[name].__get__, changed, matters, what)
@@ -78,12 +79,15 @@ def _looking(get: Callable[[Any], Any], exact: Callable[[Any], int]) -> property
 def _asking(
     get: Callable[[Any], Any], changed: Callable[[Any], int], matters: Callable[[os.stat_result], bool], what: str
 ) -> property:
-    """Return an attribute whose first access is announced, if the file is watched (by its time) and ``matters``."""
+    """Return an attribute that tells the supervisor of its first access.
+
+    It does so if the file is watched (by its time) and ``matters``.
+    """
 
     def ask(status: os.stat_result) -> Any:
         if what not in _told and changed(status) >= EPOCH - _SETUP and matters(status):
             _told.add(what)
-            announce({"is": what})
+            hypercall(Looks(what))
         return get(status)
 
     return property(ask)
@@ -105,7 +109,7 @@ def _note(since: int) -> None:
     """Return whether a time can be one of a run, or of its setup."""
     if since >= -_SETUP and since not in _looked:
         _looked.add(since)
-        announce({"is": "looks at time", "nanoseconds": since})
+        hypercall(LooksAtTime(since))
 
 
 def _telling(method: Any) -> classmethod[Any, Any, Any]:

@@ -32,7 +32,7 @@ _libraries: list[torch.library.Library] = []
 
 
 def wrap_work(wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Have the ``Work`` of an early part announced like any other; releases of torch before `FakeWork` have none."""
+    """Have the ``Work`` of an early part make hypercalls, too; releases of torch before `FakeWork` have none."""
     if hasattr(c10d, "FakeWork"):
         setattr(c10d.FakeWork, "wait", wrap(c10d.FakeWork.wait))  # noqa: B010  (read-only to mypy)
 

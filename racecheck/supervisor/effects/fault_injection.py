@@ -167,7 +167,7 @@ def end(rank: Rank, number: int = signal.SIGKILL) -> None:
             continue
         if task.request is not None:
             task.request.close()
-        task.request = task.announcement = None
+        task.request = task.hypercall = None
     rank.wake()
 
 

@@ -54,20 +54,20 @@ def _hand_out(request: Request, result: Answer, files: OpenFiles) -> Answer:
 
 
 def reply(task: Task, data: Any = None) -> None:
-    """Answer an announcement with JSON data; the thread continues."""
-    announced = task.announcement
-    assert announced is not None
+    """Answer a hypercall with JSON data; the thread continues."""
+    stop = task.hypercall
+    assert stop is not None
     raw = b"" if data is None else json.dumps(data).encode()
     error = 0
-    if len(raw) > announced.room:
+    if len(raw) > stop.room:
         raw, error = b"", errno.EOVERFLOW
     try:
-        task.process.memory.write(announced.reply, raw)
+        task.process.memory.write(stop.reply, raw)
     except OSError:
         raw, error = b"", errno.EFAULT
-    task.announcement = None
+    task.hypercall = None
     task.released = time.monotonic_ns()
-    answer_call(task.rank, announced.id, Answer(value=len(raw), errno=error))
+    answer_call(task.rank, stop.id, Answer(value=len(raw), errno=error))
 
 
 def answer_call(rank: Rank, id_: int, result: Answer = CARRY_ON) -> None:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from racecheck.kernel import libc, proc, syscalls
-from racecheck.kernel.seccomp import ANNOUNCE, Notification
+from racecheck.kernel.seccomp import HYPERCALL, Notification
 from racecheck.kernel.signature import Call, Treatment
 from racecheck.kernel.syscalls import number
-from racecheck.model.errors import UsageError
-from racecheck.model.nouns import Weights
+from racecheck.model.hypercalls import AtOnce, Left, Submitted
 from racecheck.processes import stacks
 from racecheck.supervisor.calls import bookkeeping, signals, tsc_frequency
 from racecheck.supervisor.calls.perform import CARRY_ON, Answer
@@ -21,15 +18,14 @@ from racecheck.supervisor.effects.timers import Timers
 from racecheck.supervisor.files.open_files import OpenFile
 from racecheck.supervisor.finish.answers import answer, answer_call, reply
 from racecheck.supervisor.order.gil import Gil
+from racecheck.supervisor.order.hypercalls import answer_at_once
 from racecheck.supervisor.order.memory_waits import MemoryWaits, is_unlimited
 from racecheck.supervisor.order.timed_waits import HELD, Limits, may_be_held
-from racecheck.supervisor.run.boot import announcement
-from racecheck.supervisor.run.ending import result_of
+from racecheck.supervisor.run.boot import hypercall
 from racecheck.supervisor.run.state import State
 from racecheck.supervisor.threads.decoder import Unreachable
 from racecheck.supervisor.threads.tasks import Rank, Request, Task
 
-CLOCKS = "the program reads clocks: other readings were not tried"
 _SPIN = 100
 
 
@@ -51,8 +47,8 @@ class Intake:
         if notification is None or notification.thread in rank.dropped:
             return
         rank.wake()
-        if notification.number == ANNOUNCE:
-            self._announced(rank, notification)
+        if notification.number == HYPERCALL:
+            self._hypercalled(rank, notification)
         else:
             self._called(rank, notification)
         if rank.is_quiet:
@@ -217,129 +213,13 @@ class Intake:
             self._state.ledger.hole("a wait with a real-time limit")
         task.deadline = 0
 
-    def _announced(self, rank: Rank, notification: Notification) -> None:
+    def _hypercalled(self, rank: Rank, notification: Notification) -> None:
         task = rank.task(notification.thread)
         self._check_deadline(task)
         task.inside = None
-        task.announcement = announcement(rank, notification)
+        stop = task.hypercall = hypercall(rank, notification)
         task.started = task.fresh = True
-        message = task.announcement.message
-        if message["is"] == "sleeps":
-            self._state.livelock.look(task.name, message["state"])
-            reply(task)
-            return
-        if message["is"] in _LOOKS:
-            _LOOKS[message["is"]](self._state, rank, message)
-            reply(task)
-            return
-        if message["is"] == "parent":
-            self._state.parent = rank
-            reply(task)
-            return
-        if message["is"] == "observed":
-            self._state.weights.append(Weights(rank.number, event=len(self._state.trace), **message["said"]))
-            reply(task)
-            return
-        if message["is"] in _OWN_AFFAIRS:
-            reply(task, _OWN_AFFAIRS[message["is"]](task, message))
-            return
-        task.hiring &= message["is"] != "submitted"
-        task.leaves &= message["is"] != "left"
-
-
-def _look_at_collective(state: State, rank: Rank, message: dict[str, Any]) -> None:
-    del rank, message
-    state.ledger.untried("other answers about a collective that a rank does not wait for")
-
-
-def _look_at_directory(state: State, rank: Rank, message: dict[str, Any]) -> None:
-    del rank, message
-    state.ledger.untried("other sizes or link counts of a directory")
-
-
-def _look_at_last_read(state: State, rank: Rank, message: dict[str, Any]) -> None:
-    del rank, message
-    state.ledger.untried("other access times of a file")
-
-
-def _look_at_process(state: State, rank: Rank, message: dict[str, Any]) -> None:
-    del rank, message
-    state.ledger.untried("other answers about whether a process has ended")
-
-
-def _look_at_clock(state: State, rank: Rank, message: dict[str, Any]) -> None:
-    state.ledger.note(CLOCKS)
-    state.livelock.reset()
-    if message["of_day"]:
-        state.times.setdefault(rank.number, state.time.now + state.time.ahead[rank.number])
-
-
-def _note(state: State, rank: Rank, message: dict[str, Any]) -> None:
-    del rank
-    state.ledger.note(message["text"])
-
-
-def _refuse(state: State, rank: Rank, message: dict[str, Any]) -> None:
-    del state, rank
-    raise UsageError(message["text"])
-
-
-def _look_at_time(state: State, rank: Rank, message: dict[str, Any]) -> None:
-    del rank
-    state.look(message["nanoseconds"])
-
-
-def _lose_thread(state: State, rank: Rank, message: dict[str, Any]) -> None:
-    del state
-    rank.lost = rank.lost or result_of(message["result"])
-
-
-_LOOKS: Mapping[str, Callable[[State, Rank, dict[str, Any]], None]] = {
-    "looks at collective": _look_at_collective,
-    "looks at clock": _look_at_clock,
-    "looks at directory": _look_at_directory,
-    "looks at last read": _look_at_last_read,
-    "looks at process": _look_at_process,
-    "looks at time": _look_at_time,
-    "note": _note,
-    "thread failed": _lose_thread,
-    "usage": _refuse,
-}
-
-
-def _submit(task: Task, message: dict[str, Any]) -> str:
-    """Note that a thread gives work to a pool; returns the name of the work."""
-    del message
-    name = task.next_child()
-    task.rank.items[name] = dict(task.clock)
-    task.hiring = True
-    return name
-
-
-def _share(task: Task, message: dict[str, Any]) -> None:
-    """Note that a thread is about to start another thread or a process."""
-    del message
-    task.rank.shared = True
-
-
-def _make_group(task: Task, message: dict[str, Any]) -> None:
-    """Note that a thread begins or ends to make a process group: gloo binds and connects, with retries.
-
-    A group that is made again, after its end, has the same name.
-    """
-    task.makes_group = message["begins"]
-    task.rank.left.pop(message["group"], None)
-
-
-def _limit(task: Task, message: dict[str, Any]) -> None:
-    """Note that a thread is about to wait, with a limit."""
-    task.limit = message["nanoseconds"]
-
-
-_OWN_AFFAIRS: Mapping[str, Callable[[Task, dict[str, Any]], Any]] = {
-    "submit": _submit,
-    "starting": _share,
-    "group": _make_group,
-    "limit": _limit,
-}
-"""Handle announcements that concern the thread alone and are answered at once."""
+        if isinstance(stop.call, AtOnce):
+            reply(task, answer_at_once(self._state, task, stop.call))
+        task.hiring &= not isinstance(stop.call, Submitted)
+        task.leaves &= not isinstance(stop.call, Left)

@@ -37,7 +37,7 @@ _MOST = 500
 _PATIENCE = 10 * 10**9
 """Nanoseconds of virtual time that others may take before a connect is refused."""
 _SLOWEST = 10 * 10**9
-"""Nanoseconds that a thread may take from announcing a limit until it waits, on a busy machine."""
+"""Nanoseconds that a thread may take from naming a limit until it waits, on a busy machine."""
 _REALTIME = 0x100
 _PYTORCH = "pt_"
 

@@ -11,9 +11,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from racecheck.kernel.path_walk import Mount
-from racecheck.kernel.seccomp import ANNOUNCE, Listener, Notification
+from racecheck.kernel.seccomp import HYPERCALL, Listener, Notification
 from racecheck.model.errors import CannotRun
 from racecheck.model.hints import of_limit
+from racecheck.model.hypercalls import MakesGroup, Ready, UseStore, decode
 from racecheck.model.nouns import World
 from racecheck.processes import disk
 from racecheck.processes.epoch import CLOCK
@@ -24,7 +25,7 @@ from racecheck.supervisor.files.open_files import OpenFiles
 from racecheck.supervisor.files.paths import Watched
 from racecheck.supervisor.finish.answers import answer_call, reply
 from racecheck.supervisor.threads.store import Store
-from racecheck.supervisor.threads.tasks import Announcement, Rank
+from racecheck.supervisor.threads.tasks import HypercallStop, Rank
 
 _BOOT_SECONDS = 120.0
 
@@ -91,7 +92,7 @@ class Crew(Members):
 
     @property
     def is_ready(self) -> bool:
-        return all(rank.listener is not None and _is_at(rank, "ready") for rank in self.ranks)
+        return all(rank.listener is not None and isinstance(rank.main.call, Ready) for rank in self.ranks)
 
     def serve(self, seconds: float) -> None:
         """Take in messages of the ranks, for at most this time if there are none."""
@@ -104,9 +105,10 @@ class Crew(Members):
             else:
                 self.poll.modify(descriptor, 0)
         for rank in self.ranks:
-            if rank.listener is not None and _is_at(rank, "store"):
-                self._use_store(rank)
-            elif rank.listener is not None and _is_at(rank, "group"):
+            call = rank.main.call if rank.listener is not None else None
+            if isinstance(call, UseStore) and not self.store.missing(call.do, call.arguments):
+                reply(rank.main, self.store.do(call.do, call.arguments, {}))
+            elif isinstance(call, MakesGroup):
                 reply(rank.main)
 
     def _meet(self, rank: Rank) -> None:
@@ -121,22 +123,15 @@ class Crew(Members):
         self.poll.register(received[0], select.EPOLLIN)
 
     def _hear(self, rank: Rank) -> None:
-        """Answer the store's announcements; nothing else is controlled yet."""
+        """Receive a hypercall; nothing else is controlled yet."""
         assert rank.listener is not None
         notification = rank.listener.receive()
         if notification is None:
             return
-        if notification.number != ANNOUNCE:
+        if notification.number != HYPERCALL:
             answer_call(rank, notification.id)
         else:
-            rank.main.announcement = announcement(rank, notification)
-
-    def _use_store(self, rank: Rank) -> None:
-        announced = rank.main.announcement
-        assert announced is not None
-        do, arguments = announced.message["do"], announced.message["arguments"]
-        if not self.store.missing(do, arguments):
-            reply(rank.main, self.store.do(do, arguments, {}))
+            rank.main.hypercall = hypercall(rank, notification)
 
     def _last_words(self, rank: int) -> str:
         """Return the end of a rank's output, in one line."""
@@ -154,13 +149,8 @@ class Crew(Members):
         wipe(self.output)
 
 
-def _is_at(rank: Rank, what: str) -> bool:
-    announced = rank.main.announcement
-    return announced is not None and announced.message["is"] == what
-
-
-def announcement(rank: Rank, notification: Notification) -> Announcement:
-    """Return what a thread announces, from its memory."""
+def hypercall(rank: Rank, notification: Notification) -> HypercallStop:
+    """Return a thread's hypercall, from its memory."""
     address, length, answer, room = notification.arguments[:4]
     raw = rank.process(notification.thread).memory.read(address, length)
-    return Announcement(notification.id, json.loads(raw), answer, room)
+    return HypercallStop(notification.id, decode(raw), answer, room)

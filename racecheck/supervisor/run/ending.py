@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from racecheck.model.errors import UsageError
+from racecheck.model.hypercalls import Wait
 from racecheck.model.nouns import Died, Frame, Raised, RankResult, Returned, Stopped, Weights
 from racecheck.processes import stacks
 from racecheck.processes.ranks.spawning import ENDED
@@ -47,8 +49,9 @@ def tell_parent(state: State) -> None:
             store.do("set", [f"{ENDED}{len(state.told)}", value], rank.clock)
 
 
-def result_of(raw: dict[str, Any]) -> RankResult:
+def result_of(sent: Mapping[str, Any]) -> RankResult:
     """Return a rank's result, as the agent sends it."""
+    raw = dict(sent)
     kind = raw.pop("type_name")
     if kind == "Returned":
         return Returned(raw["value"])
@@ -116,8 +119,8 @@ def _stop(state: State, rank: Rank, why: str, *, failed: bool) -> Stopped:
 def _waits_for(state: State, rank: Rank) -> Instance | None:
     """Return the collective that a thread of a rank is held before, or was let into and has not left."""
     for task in rank.tasks.values():
-        if task.announcement is not None and task.announcement.message["is"] == "wait":
-            return state.collectives.instance(task.announcement.message["ticket"])
+        if isinstance(task.call, Wait):
+            return state.collectives.instance(task.call.ticket)
         if task.inside is not None:
             return task.inside
     return None
@@ -132,8 +135,8 @@ def _missing(rank: Rank) -> str:
 def stack_now(rank: Rank) -> tuple[Frame, ...]:
     """Return where a rank is: at the thread that is stopped, or else at the main one."""
     for task in rank.stopped_tasks():
-        if task.announcement is not None:
-            return frames(task.announcement.message.get("stack"))
+        if task.call is not None:
+            return frames(task.call.stack)
         if task.request is not None:
             return task.request.op.stack or ()
     if not rank.gone and rank.main.wait is not None:

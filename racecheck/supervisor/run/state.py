@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from racecheck.model.hypercalls import UseStore, Wait
 from racecheck.model.nouns import Choice, Mismatch, Op, Point, PointKind, Weights, World
 from racecheck.model.ops.lock_ops import waits
 from racecheck.model.ops.locks import Locks
@@ -79,7 +80,7 @@ class State:
     def show(self, times: Iterable[int], op: Op, *, all_seen: bool) -> None:
         """Note that an op showed times of a file, in nanoseconds since the run began.
 
-        ``all_seen``: they count as looked at at once, since nothing announces the looks of a foreign program.
+        ``all_seen``: they count as looked at at once, since nothing tells of the looks of a foreign program.
         """
         for each in times:
             self.shown[each].add(label(op))
@@ -120,11 +121,10 @@ class State:
 
     def _waits_for_others(self, task: Task) -> bool:
         """Return whether a thread is stopped where another one's action may let it continue."""
-        message = task.announcement.message if task.announcement is not None else {"is": ""}
-        if message["is"] == "store":
-            return bool(self.crew.store.missing(message["do"], message["arguments"]))
+        if isinstance(task.call, UseStore):
+            return bool(self.crew.store.missing(task.call.do, task.call.arguments))
         op = task.op
-        return message["is"] == "wait" or task.leaves or (op is not None and waits(op))
+        return isinstance(task.call, Wait) or task.leaves or (op is not None and waits(op))
 
     def pending(self, tasks: Iterable[Task]) -> list[Op]:
         """Return the ops at which threads are, with the clocks that they would have."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from racecheck.model.hypercalls import Issue
 from racecheck.model.nouns import Collective, Frame, Mismatch
 from racecheck.model.vector_clock import Clock, before, join
 from racecheck.processes.stacks import frames
@@ -101,18 +102,18 @@ class Collectives:
         self._open: dict[int, set[int]] = {}
         self.ambiguous = False
 
-    def issue(self, rank: int, message: dict[str, Any], clock: Clock) -> tuple[int, Collective | None]:
+    def issue(self, rank: int, call: Issue, clock: Clock) -> tuple[int, Collective | None]:
         """Issue the part of ``rank``; returns its ticket, and the event if all parts have been issued now.
 
         Raises `Mismatched`.
         """
-        key, instance = self._find(rank, message)
-        instance.stacks[rank] = frames(message.get("stack"))
-        if message["kind"] not in _ONE_TO_ONE:
-            self._compare(key, instance, rank, message)
+        key, instance = self._find(rank, call)
+        instance.stacks[rank] = frames(call.stack)
+        if call.kind not in _ONE_TO_ONE:
+            self._compare(key, instance, rank, call)
         instance.clocks[rank] = dict(clock)
         self._tickets.append(instance)
-        if message["python"] and message["kind"] not in _WITHOUT_TENSOR:
+        if call.python and call.kind not in _WITHOUT_TENSOR:
             self._open.setdefault(rank, set()).add(len(self._tickets) - 1)
         return len(self._tickets) - 1, None if instance.missing else instance.event()
 
@@ -135,46 +136,45 @@ class Collectives:
         """Return the other ranks of all collectives from which a rank may continue before these come."""
         return {each for instance in self._tickets if instance.returns_early(rank) for each in instance.ranks} - {rank}
 
-    def _find(self, rank: int, message: dict[str, Any]) -> tuple[tuple[Any, ...], Instance]:
-        kind, group, ranks = message["kind"], message["group"], tuple(message["ranks"])
+    def _find(self, rank: int, call: Issue) -> tuple[tuple[Any, ...], Instance]:
+        kind, group, ranks = call.kind, call.group, tuple(call.ranks)
         key: tuple[Any, ...]
         if kind in _ONE_TO_ONE:
-            source, target = self._ends(rank, message)
-            ranks, pair = (source, target), (group, source, target, message.get("tag", 0))
+            source, target = self._ends(rank, call)
+            ranks, pair = (source, target), (group, source, target, call.tag)
             key = (*pair, self._count((kind != "send", *pair)))
             kind = "send/recv"
         else:
             key = (group, ranks, self._count((group, ranks, rank)))
         if key not in self._instances:
-            self._instances[key] = Instance(kind, group, key[-1], ranks, message.get("root", -1))
+            self._instances[key] = Instance(kind, group, key[-1], ranks, call.root)
         return key, self._instances[key]
 
-    def _ends(self, rank: int, message: dict[str, Any]) -> tuple[int, int]:
-        if message["kind"] == "send":
-            return rank, message["peer"]
-        if message["kind"] == "recv":
-            return message["peer"], rank
+    def _ends(self, rank: int, call: Issue) -> tuple[int, int]:
+        if call.kind == "send":
+            return rank, call.peer
+        if call.kind == "recv":
+            return call.peer, rank
         senders = sorted({
             each.ranks[0]
             for each in self._instances.values()
-            if each.kind == "send/recv" and each.group == message["group"] and each.missing == [rank]
+            if each.kind == "send/recv" and each.group == call.group and each.missing == [rank]
         })  # fmt: skip
         self.ambiguous |= len(senders) != 1
-        return (senders[0] if senders else next(each for each in message["ranks"] if each != rank)), rank
+        return (senders[0] if senders else next(each for each in call.ranks if each != rank)), rank
 
     def _count(self, key: tuple[Any, ...]) -> int:
         self._counts[key] = self._counts.get(key, -1) + 1
         return self._counts[key]
 
-    def _compare(self, key: tuple[Any, ...], instance: Instance, rank: int, message: dict[str, Any]) -> None:
+    def _compare(self, key: tuple[Any, ...], instance: Instance, rank: int, call: Issue) -> None:
         calls = self._calls.setdefault(key, {})
-        calls[rank] = call = _call(message)
-        if any(each != call for each in calls.values()):
+        calls[rank] = said = _said(call)
+        if any(each != said for each in calls.values()):
             raise Mismatched(Mismatch(instance.group, instance.number, dict(calls), dict(instance.stacks)))
 
 
-def _call(message: dict[str, Any]) -> str:
-    """Return what has to be the same on all ranks."""
-    root = f"root {message['root']}" if "root" in message else ""
-    details = ", ".join(filter(None, [root, message.get("signature", "")]))
-    return f"{message['kind']}({details})"
+def _said(call: Issue) -> str:
+    """Return the part of a call that has to be the same on all ranks."""
+    root = f"root {call.root}" if call.root >= 0 else ""
+    return f"{call.kind}({', '.join(filter(None, [root, call.signature]))})"

@@ -9,13 +9,14 @@ import socket
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from racecheck.kernel import proc
 from racecheck.kernel.memory import Memory
 from racecheck.kernel.seccomp import Listener
 from racecheck.kernel.signature import Role
 from racecheck.kernel.syscalls import Call
+from racecheck.model.hypercalls import Exit, Hypercall
 from racecheck.model.nouns import Died, Op, RankResult, Returned, Weights
 from racecheck.model.ops.locks import Lock
 from racecheck.model.ops.unstable_names import Names
@@ -122,14 +123,14 @@ class MemoryWait:
 
 
 @dataclass(slots=True)
-class Announcement:
-    """A thread's announcement, which waits for its answer.
+class HypercallStop:
+    """A hypercall that waits for its answer, which goes to the address ``reply`` and has ``room`` bytes there.
 
-    It has an ``op`` where the answer depends on the order of ranks.  ``since`` is when it was placed (virtual time).
+    It has an ``op`` if the answer depends on the order of ranks.  ``since`` is when it was placed (virtual time).
     """
 
     id: int
-    message: dict[str, Any]
+    call: Hypercall
     reply: int
     room: int
     op: Op | None = None
@@ -161,14 +162,14 @@ class Task:
     """A thread.
 
     Its ``name`` is its parent's with the number of the child; while it works on an item of a thread pool it is the
-    item's, and ``own_name`` its own.  At most one of ``request`` and ``announcement`` is what it is stopped at;
+    item's, and ``own_name`` its own.  It is stopped at a ``request`` or a ``hypercall``, never at both;
     ``fresh``: it has just stopped.  ``inside`` is the collective that it was let into and has not been seen to leave.
     ``deadline`` is when the wait that it was seen in would end by itself (CLOCK_MONOTONIC, 0 for never), ``released``
     when a call of its was last answered; ``wait`` is the connect that it is held before (`timed_waits`), ``limit`` how
-    many nanoseconds it has announced for the next, ``memory_wait`` the wait that it is held before (`memory_waits`).
+    many nanoseconds it has named for the next, ``memory_wait`` the wait that it is held before (`memory_waits`).
     ``started``: it has shown itself as one of the program's own, by a
-    call or an announcement.  ``hiring``: a thread that it starts now is a worker of a pool.  ``leaves``: it has been
-    let into a collective, and will announce that it has left it.  ``makes_group``: it makes a process group.
+    call or a hypercall.  ``hiring``: a thread that it starts now is a worker of a pool.  ``leaves``: it has been
+    let into a collective, and will say that it has left it.  ``makes_group``: it makes a process group.
     ``sleeps``: it slept when all threads of its rank were last looked at, and has not been released since.
     """
 
@@ -188,7 +189,7 @@ class Task:
     wait: Request | None = None
     memory_wait: MemoryWait | None = None
     request: Request | None = None
-    announcement: Announcement | None = None
+    hypercall: HypercallStop | None = None
     inside: Instance | None = None
     leaves: bool = False
     makes_group: bool = False
@@ -200,7 +201,7 @@ class Task:
 
     @property
     def stopped(self) -> bool:
-        return self.request is not None or self.announcement is not None
+        return self.request is not None or self.hypercall is not None
 
     @property
     def waits(self) -> bool:
@@ -222,7 +223,12 @@ class Task:
         """The pending op, if it is stopped at one."""
         if self.request is not None:
             return self.request.op
-        return self.announcement.op if self.announcement is not None else None
+        return self.hypercall.op if self.hypercall is not None else None
+
+    @property
+    def call(self) -> Hypercall | None:
+        """The hypercall that it is stopped in, if it is."""
+        return self.hypercall.call if self.hypercall is not None else None
 
     def next_child(self) -> str:
         """Return the name of a thread, process or item that it starts."""
@@ -383,7 +389,7 @@ class Rank:
     @property
     def unanswered(self) -> list[int]:
         """The calls that its threads are stopped in, by the ids of their notifications."""
-        own = [each for task in self.tasks.values() for each in (task.request, task.announcement, task.wait)]
+        own = [each for task in self.tasks.values() for each in (task.request, task.hypercall, task.wait)]
         memory = [task.memory_wait for task in self.tasks.values()]
         return [each.id for each in (*own, *memory, *self.gil.values()) if each is not None]
 
@@ -397,8 +403,7 @@ class Rank:
         """Whether its main process has ended, or has nothing left to do but that."""
         if self.gone or self.leaving:
             return True
-        announced = self.main.announcement
-        return announced is not None and announced.message["is"] == "exit"
+        return isinstance(self.main.call, Exit)
 
     @property
     def has_threads(self) -> bool:

@@ -53,7 +53,7 @@ class VirtualTime:
         self.page[:8] = self.elapsed.to_bytes(8, "little")
 
     def watch_closely(self, *, is_on: bool) -> None:
-        """Have ranks announce each look at a clock, and their state whenever they sleep."""
+        """Have ranks tell of each look at a clock, and their state whenever they sleep."""
         self.page[8] = is_on
 
     @property

@@ -1,9 +1,4 @@
-"""Announcements: how the code inside a rank tells the supervisor what system calls alone do not show.
-
-An announcement is a system call whose number no kernel has (`seccomp.ANNOUNCE`), with a JSON message in
-memory.  The thread stops in it, like in any intercepted call, until the supervisor answers; so there is one
-channel, and the order of announcements and ops is the order in which the thread makes them.
-"""
+"""The rank's end of hypercalls: there is one channel, so they and ops keep the order in which a thread makes them."""
 
 from __future__ import annotations
 
@@ -19,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 from racecheck.kernel import libc, seccomp
+from racecheck.model.hypercalls import AtOnce, Hypercall, encode
 from racecheck.targets import scenarios
 
 OURS = (*(str(Path(__file__).parents[1] / each) for each in ("ranks", "contents")), scenarios.__file__)
@@ -26,24 +22,18 @@ OURS = (*(str(Path(__file__).parents[1] / each) for each in ("ranks", "contents"
 _replies = threading.local()
 ECHO = "racecheck_echo"
 """The attribute of an exception that says whether it is an echo of a peer's failure."""
-_AT_ONCE = frozenset({
-    "group", "limit", "looks at clock", "looks at collective", "looks at directory", "looks at last read",
-    "looks at process", "looks at time", "note", "observed", "sleeps", "starting", "submit", "thread failed",
-})  # fmt: skip
-"""Announcements that the supervisor answers whatever other threads do."""
 
 
-def announce(message: dict[str, Any], room: int = 4096) -> Any:
-    """Send a message to the supervisor and wait for its answer (JSON data); None without a listener.
+def hypercall(call: Hypercall, room: int = 4096) -> Any:
+    """Make a hypercall and wait for its answer (JSON data); None without a listener.
 
     ``room`` is the most bytes that the answer may take.  A thread keeps the GIL where the answer comes at once: which
     other one takes it meanwhile would depend on how fast they are.
     """
-    data = json.dumps(message).encode()
-    keep = message["is"] in _AT_ONCE
+    data, keep = encode(call), isinstance(call, AtOnce)
     if getattr(_replies, "room", 0) < room:
         _replies.buffer, _replies.room = ctypes.create_string_buffer(room), room
-    length, error = libc.syscall(seccomp.ANNOUNCE, data, len(data), _replies.buffer, _replies.room, keep_gil=keep)
+    length, error = libc.syscall(seccomp.HYPERCALL, data, len(data), _replies.buffer, _replies.room, keep_gil=keep)
     if error == errno.ENOSYS:
         return None
     if error:
