@@ -17,8 +17,8 @@ from racecheck.model.ops.file_ops import is_on_file
 from racecheck.model.ops.unstable_names import Names, learn
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies.following.observed import Observed
-from racecheck.supervisor import real_launch
-from racecheck.supervisor.real_launch import RealRun
+from racecheck.supervisor.free import observed_launch
+from racecheck.supervisor.free.observed_launch import RealRun
 from racecheck.targets.programs import Program
 
 _LOCKS = op_kinds.LOCKS
@@ -63,7 +63,7 @@ def check_launcher(session: Session, program: Program, *, seed: str) -> Check:
 
     check_followed(emulate(seed, ()))
     command, directory = program.launch.command, program.launch.directory
-    real = real_launch.run(session, program.reference, command, directory, program.world)
+    real = observed_launch.run(session, program.reference, command, directory, program.world)
     order = [op.rank for op in real.ops]
     emulated = emulate(seed, order)
     found = differences(real, emulated)

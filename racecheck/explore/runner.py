@@ -12,9 +12,9 @@ from racecheck.model.nouns import Outcome, Point, World
 from racecheck.model.ops.unstable_names import Names, learn
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies.following.default import Default
-from racecheck.supervisor import free
-from racecheck.supervisor.controlled import Supervisor
 from racecheck.supervisor.finish.recorder import Recorder
+from racecheck.supervisor.free import full_speed
+from racecheck.supervisor.one_run import Supervisor
 from racecheck.targets.scenarios import Scenario
 
 _WARM_UPS = 3
@@ -67,10 +67,10 @@ def _run(session: Session, request: RunRequest, recorder: Recorder | None, recov
 def _run_free(session: Session, request: RunRequest) -> Outcome:
     """Make one run at full speed, and the recovery; the steering chooses faults alone."""
     target, seed = request.target, request.seed
-    outcome = free.run(session, target, request.world, seed=seed, choose=request.steering.choose)
+    outcome = full_speed.run(session, target, request.world, seed=seed, choose=request.steering.choose)
     if request.recovery is None:
         return outcome
-    return replace(outcome, recovery=free.run(session, target, request.recovery, seed=seed, recovering=True))
+    return replace(outcome, recovery=full_speed.run(session, target, request.recovery, seed=seed, recovering=True))
 
 
 def _begins(session: Session, request: RunRequest, since: int) -> Hashable:

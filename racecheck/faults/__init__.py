@@ -1,6 +1,6 @@
 """Faults that are injected on purpose: their grammar, and which ops a fault hits.
 
-Not here: how a fault is injected into a call (`supervisor.effects`), what a crash leaves (`crash`).
+Not here: how a fault is injected into a call (`supervisor.act`), what a crash leaves (`crash`).
 Imports: kernel, model.
 """
 

@@ -94,7 +94,7 @@ OPTIONS: Mapping[str, Option] = {
 
 
 class Objects(Shared):
-    """The bucket is one disk, of which every node has a mirror (`racecheck.supervisor.effects.buckets`)."""
+    """The bucket is one disk, of which every node has a mirror (`racecheck.supervisor.act.buckets`)."""
 
     has_views = True
     mirrored = True

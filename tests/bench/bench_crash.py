@@ -22,8 +22,8 @@ from racecheck.explore.requests import RunRequest
 from racecheck.kernel import proc
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Replay
-from racecheck.supervisor.controlled import Supervisor
 from racecheck.supervisor.finish.recorder import Recorder
+from racecheck.supervisor.one_run import Supervisor
 from tests.bench import measuring
 from tests.bench.measuring import Bench
 

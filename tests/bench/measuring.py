@@ -22,7 +22,7 @@ from racecheck.invariants import judge
 from racecheck.model import config
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import RandomWalk, Replay
-from racecheck.supervisor import free
+from racecheck.supervisor.free import full_speed
 from racecheck.targets import resolve
 from racecheck.targets.scenarios import make_world
 
@@ -100,7 +100,7 @@ def timed_free(started: Session, scenario: Scenario, block: int) -> Timed:
     def once() -> float:
         begun = time.perf_counter()
         for _ in range(block):
-            judge(free.run(started, scenario.reference, scenario.world, seed="0"), scenario.invariants)
+            judge(full_speed.run(started, scenario.reference, scenario.world, seed="0"), scenario.invariants)
         return (time.perf_counter() - begun) / block
 
     return once

@@ -20,8 +20,8 @@ from racecheck.model.nouns import Died, Invariant, Op, Outcome, Raised, Returned
 from racecheck.processes.session import Session
 from racecheck.report.crash import counts_text, crash_text, repairs_text
 from racecheck.scheduling.strategies import Replay
-from racecheck.supervisor.controlled import Supervisor
 from racecheck.supervisor.finish.recorder import Recorder
+from racecheck.supervisor.one_run import Supervisor
 from racecheck.targets import resolve
 from racecheck.targets.scenarios import Scenario
 from tests.programs import crashing

@@ -36,7 +36,7 @@ from racecheck.model.nouns import (
 )
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import RoundRobin
-from racecheck.supervisor.threads.store import Store
+from racecheck.supervisor.state.store import Store
 from tests.support.builders import (
     died,
     outcome,

@@ -10,7 +10,7 @@ from racecheck.explore.launcher_check import Check, Difference, check_followed, 
 from racecheck.model.errors import CannotRun
 from racecheck.model.nouns import Op, Result, Verdict
 from racecheck.report import comparison
-from racecheck.supervisor.real_launch import RealRun
+from racecheck.supervisor.free.observed_launch import RealRun
 from tests.support.builders import died, op, outcome, raised, returned, stopped
 
 MADE, TAKEN = op("0 mkdir ckpt"), op("0 mkdir ckpt", errno="EEXIST")

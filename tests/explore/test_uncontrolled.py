@@ -29,7 +29,7 @@ from racecheck.processes import session as world_session
 from racecheck.processes.ranks import agent
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import PCT
-from racecheck.supervisor import free
+from racecheck.supervisor.free import full_speed
 from racecheck.targets import resolve
 from racecheck.targets.launched import Launched
 from racecheck.targets.scenarios import make_world
@@ -118,7 +118,7 @@ def test_each_mechanism_has_a_scenario() -> None:
 def test_a_free_run_is_among_the_explored(session: Session, scenario: Scenario) -> None:
     world = make_world(scenario.world, ranks=2, timeout=10)
     session.request("import", target=scenario.reference)
-    ran = free.run(session, scenario.reference, world, seed="0")
+    ran = full_speed.run(session, scenario.reference, world, seed="0")
     happened, has_failed = effect(ran), not all(isinstance(each, Returned) for each in ran.results)
     assert any(
         effect(outcome) == happened or (outcome.mismatch and has_failed)  # what gloo makes of that is stopped before
@@ -136,15 +136,15 @@ def test_auto_takes_nccl_where_each_rank_has_a_gpu(
     monkeypatch.setitem(vars(session), "gpus", gpus)  # a cached property
     monkeypatch.setattr(session, "job", job)
     with pytest.raises(CannotRun, match=f"asked for {backend}"):
-        free.run(session, f"{HERE}::saves", World(backend="auto"), seed="0")
+        full_speed.run(session, f"{HERE}::saves", World(backend="auto"), seed="0")
 
 
 def test_nccl_needs_a_gpu_for_each_rank_and_is_not_controlled(session: Session) -> None:
     """Here one that has as many GPUs as there will ever be."""
     with pytest.raises(CannotRun, match=r"^NCCL needs a GPU for each of 512 ranks; this machine has \d+: use fewer "):
-        free.run(session, f"{HERE}::saves", World(ranks=512, backend="nccl"), seed="0")
+        full_speed.run(session, f"{HERE}::saves", World(ranks=512, backend="nccl"), seed="0")
     with pytest.raises(UsageError, match="NCCL uses this machine's GPUs: drop --nodes"):
-        free.run(session, f"{HERE}::saves", World(nodes=2, backend="nccl"), seed="0")
+        full_speed.run(session, f"{HERE}::saves", World(nodes=2, backend="nccl"), seed="0")
     with pytest.raises(UsageError, match=r"cannot be controlled .its waits spin.: add --mode free, or use gloo"):
         session.job("", World(backend="nccl"), "0", controlled=True)
     assert session.job("", World(backend="auto"), "0", controlled=True).backend == "gloo"
@@ -164,7 +164,7 @@ def saves(rank: Rank) -> float:
 
 def test_what_runs_with_either_backend_says_with_which(session: Session) -> None:
     session.request("import", target=f"{HERE}::saves")
-    outcome = free.run(session, f"{HERE}::saves", World(backend="auto"), seed="0")
+    outcome = full_speed.run(session, f"{HERE}::saves", World(backend="auto"), seed="0")
     assert [each.value for each in outcome.results if isinstance(each, Returned)] == [2.0, 2.0]
     assert outcome.world.backend in {"gloo", "nccl"}
     assert outcome.coverage.notes == {f"free mode: nothing was controlled ({outcome.world.backend})": 1}

@@ -21,7 +21,7 @@ from racecheck.report.guide import pages
 from racecheck.scheduling import claims, strategies
 from racecheck.scheduling.strategies import dpor, staged
 from racecheck.supervisor.run import unseen
-from racecheck.supervisor.threads import coverage
+from racecheck.supervisor.state import coverage
 from racecheck.targets.suite import CHECKS
 from tests.support.command_line import Cli
 

@@ -20,7 +20,7 @@ import racecheck
 from racecheck import CannotRun, Scenario, Switches, UsageError, World, faults
 from racecheck.explore.current_session import HERE
 from racecheck.model.nouns import Outcome, Returned, Size
-from racecheck.supervisor.controlled import Supervisor
+from racecheck.supervisor.one_run import Supervisor
 from tests.support import toys
 from tests.support.inner_pytest import PLUGIN
 from tests.support.pages import block

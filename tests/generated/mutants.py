@@ -15,7 +15,7 @@ from racecheck.scheduling.happens_before import Order, Step
 from racecheck.scheduling.relation import Relation
 from racecheck.scheduling.strategies import DPOR
 from racecheck.storage import footprints
-from racecheck.supervisor.threads import collectives
+from racecheck.supervisor.state import collectives
 
 Break = Callable[[pytest.MonkeyPatch], None]
 

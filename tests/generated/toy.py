@@ -13,7 +13,7 @@ from racecheck.model.nouns import Choice, Collective, Event, Fault, Op, Outcome,
 from racecheck.scheduling.file_times import label
 from racecheck.scheduling.happens_before import is_step
 from racecheck.scheduling.relation import Relation
-from racecheck.supervisor.threads import collectives
+from racecheck.supervisor.state import collectives
 
 from .machine import Machine
 from .ops import THROUGH_DESCRIPTOR, Ops

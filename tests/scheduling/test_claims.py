@@ -9,7 +9,7 @@ import pytest
 
 from racecheck.model.nouns import Choice, Coverage, Outcome, Returned, Stopped, World
 from racecheck.scheduling.claims import NOTHING_AGAINST, Claim, lowered, merged, of_run, pending
-from racecheck.supervisor.threads import hypercall_ops
+from racecheck.supervisor.state import hypercall_ops
 
 PROOF = Claim(True, 3, 1)
 RUN = Outcome(World(ranks=1), (), (), (Returned(None),))

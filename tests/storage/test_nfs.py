@@ -15,7 +15,7 @@ from racecheck.model.nouns import Op, Raised, Returned, Verdict, World
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import RandomWalk, Replay
 from racecheck.storage import make
-from racecheck.supervisor import free
+from racecheck.supervisor.free import full_speed
 from tests.support.builders import op
 from tests.support.showing import show, stale, values
 from tests.support.targets import target
@@ -169,7 +169,7 @@ def test_on_one_node_nothing_is_stale(session: Session) -> None:
 def test_free_mode_has_no_caches(session: Session) -> None:
     scenario = target("caches", "asked_before")
     with pytest.raises(UsageError, match="storage nfs needs control"):
-        free.run(session, scenario.reference, scenario.world, seed="0")
+        full_speed.run(session, scenario.reference, scenario.world, seed="0")
 
 
 def closing(*flags: str) -> Op:

@@ -22,7 +22,7 @@ from racecheck.model.errors import CannotRun, UsageError
 from racecheck.model.nouns import Died, Raised, Returned, Stopped, Verdict
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Replay
-from racecheck.supervisor.order.quiescence import Quiet
+from racecheck.supervisor.quiescence import Quiet
 from tests.support.controlled_runs import collectives, run
 from tests.support.targets import target
 

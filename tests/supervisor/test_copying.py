@@ -9,8 +9,8 @@ from racecheck.explore.requests import RunRequest
 from racecheck.model.nouns import Op
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Replay
-from racecheck.supervisor.controlled import Supervisor
 from racecheck.supervisor.finish.recorder import Recorder
+from racecheck.supervisor.one_run import Supervisor
 from tests.support.targets import TARGETS, target
 
 

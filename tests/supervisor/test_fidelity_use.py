@@ -17,7 +17,7 @@ from racecheck.model.hypercalls import AMONG_THREADS
 from racecheck.model.nouns import Op, Outcome, Returned, Verdict
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import RandomWalk, Replay
-from racecheck.supervisor import free
+from racecheck.supervisor.free import full_speed
 from tests.programs import fidelity_raw, fidelity_use
 from tests.support.targets import target
 
@@ -39,7 +39,7 @@ def both(session: Session, name: str) -> Outcome:
     """The outcome under control, after it has been found to be that of an ordinary process (its disk in `left`)."""
     scenario = target("fidelity_use", name)
     session.request("import", target=scenario.reference)
-    plain = free.run(session, scenario.reference, scenario.world, seed="0")
+    plain = full_speed.run(session, scenario.reference, scenario.world, seed="0")
     expected = left(session)
     controlled = run(session, name)
     assert all(isinstance(result, Returned) for result in plain.results), plain.results

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from racecheck.supervisor.threads.outside import Outside
+from racecheck.supervisor.state.outside import Outside
 
 USES = {
     "stat": {"writes": False, "names": False},

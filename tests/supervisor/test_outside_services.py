@@ -24,8 +24,8 @@ from racecheck.scheduling.strategies import Replay
 from racecheck.supervisor.calls.connections import open_socket
 from racecheck.supervisor.files.open_files import Descriptors, OpenFiles
 from racecheck.supervisor.files.paths import Watched
-from racecheck.supervisor.order.outside_services import Outside, leads_out, processes
-from racecheck.supervisor.threads.tasks import Process, Rank
+from racecheck.supervisor.state.tasks import Process, Rank
+from racecheck.supervisor.wait.outside_services import Outside, leads_out, processes
 from tests.programs import outside
 from tests.support.controlled_runs import controlled, made, run
 from tests.support.targets import target
@@ -132,7 +132,7 @@ def test_other_processes_and_machines_are_outside(monkeypatch: pytest.MonkeyPatc
     with socket.create_server((outside.HOST, 0)) as server, socket.create_connection(server.getsockname()) as client:
         assert not leads_out(client, os.getpid(), {os.getpid()})
         assert leads_out(client, os.getpid(), set())
-        monkeypatch.setattr("racecheck.supervisor.order.outside_services.is_own", lambda *_: False)
+        monkeypatch.setattr("racecheck.supervisor.wait.outside_services.is_own", lambda *_: False)
         assert leads_out(client, os.getpid(), {os.getpid()})
 
 

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 
-from racecheck.supervisor.order import quiescence
+from racecheck.supervisor import quiescence
 
 
 def test_a_thread_that_runs_at_this_moment_may_look_around_by_itself() -> None:

@@ -17,8 +17,8 @@ from racecheck.explore.requests import RunRequest
 from racecheck.model.nouns import Crash, DiskEntry, Outcome
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Replay
-from racecheck.supervisor.controlled import Supervisor
 from racecheck.supervisor.finish.recorder import Recorder
+from racecheck.supervisor.one_run import Supervisor
 from tests.support.targets import TARGETS, target
 
 SCENARIOS = TARGETS.parents[1] / "scenarios"

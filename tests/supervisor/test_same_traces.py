@@ -1,4 +1,4 @@
-"""Sixty runs with fixed seeds have the events, results and files that they have always had.
+"""Seventy runs with fixed seeds have the events, results and files that they have always had.
 
 The digests are of one environment (`ENVIRONMENT`): another Python or torch makes other calls.  There each run is made
 twice, and compared with itself.  If a change of an event is meant, `python -m tests.supervisor.test_same_traces` writes
@@ -52,7 +52,7 @@ RUNS = {
     "stores": "every_operation queue_of_the_group",
     "threads": "nested uploads same_group_in_two_threads",
     "timers": "dies",
-    "times": "clocks file_times",
+    "times": "clocks",
     "worlds": "point_to_point functional mismatched crashes leaves polls survivors_go_on",
 }
 FAULTS = {

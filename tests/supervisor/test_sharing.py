@@ -10,7 +10,7 @@ from racecheck.explore.search import explore
 from racecheck.model.compare import first_difference
 from racecheck.model.nouns import Outcome, Raised, Returned, Verdict, Violation
 from racecheck.processes.session import Session
-from racecheck.supervisor.threads import hypercall_ops
+from racecheck.supervisor.state import hypercall_ops
 from racecheck.targets.scenarios import make_world
 from tests.support.controlled_runs import run, values
 from tests.support.targets import target

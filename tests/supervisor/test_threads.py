@@ -18,10 +18,11 @@ from racecheck.model.nouns import Outcome, Returned, Stopped, Verdict
 from racecheck.processes.session import Session
 from racecheck.scheduling import claims
 from racecheck.scheduling.strategies import RandomWalk, Replay
-from racecheck.supervisor.order import gil, quiescence
-from racecheck.supervisor.order.gil import Gil
-from racecheck.supervisor.threads import hypercall_ops
-from racecheck.supervisor.threads.tasks import Rank
+from racecheck.supervisor import quiescence
+from racecheck.supervisor.state import hypercall_ops
+from racecheck.supervisor.state.tasks import Rank
+from racecheck.supervisor.wait import gil
+from racecheck.supervisor.wait.gil import Gil
 from tests.support.controlled_runs import run
 from tests.support.targets import target
 

@@ -14,8 +14,8 @@ from racecheck.model.compare import first_difference
 from racecheck.model.nouns import Outcome, Raised, RankResult, Returned, Stopped, Verdict, Violation
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Replay
-from racecheck.supervisor.threads import hypercall_ops
-from racecheck.supervisor.threads.collectives import CONDITIONS
+from racecheck.supervisor.state import hypercall_ops
+from racecheck.supervisor.state.collectives import CONDITIONS
 from racecheck.targets.scenarios import Scenario
 from tests.support.controlled_runs import controlled, made, run
 from tests.support.targets import target
@@ -107,7 +107,7 @@ def test_repeated_waits_hide_no_early_end(session: Session) -> None:
 
 
 def test_an_endless_poll_is_stopped_and_shown(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("racecheck.supervisor.order.timed_waits._MOST", 50)
+    monkeypatch.setattr("racecheck.supervisor.wait.timed_waits._MOST", 50)
     outcome = controlled(session, "limits", "waits_forever")
     assert isinstance(outcome.results[0], Stopped)
     assert outcome.results[0].kind == "running", "whether it would ever end is not known"
@@ -117,7 +117,7 @@ def test_an_endless_poll_is_stopped_and_shown(session: Session, monkeypatch: pyt
 
 def test_a_run_that_was_stopped_is_not_every_interleaving(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where no choice was to be made: the verdict and the claim name what was stopped."""
-    monkeypatch.setattr("racecheck.supervisor.order.timed_waits._MOST", 50)
+    monkeypatch.setattr("racecheck.supervisor.wait.timed_waits._MOST", 50)
     scenario = target("limits", "waits_forever")
     report = explore(session, Search(scenario, scenario.world, scenario.invariants, schedules=5))
     assert (report.verdict, report.schedules, report.exhaustive) == (Verdict.UNKNOWN, 1, False)

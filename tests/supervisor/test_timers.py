@@ -15,9 +15,9 @@ from racecheck.explore.requests import Search
 from racecheck.explore.search import explore
 from racecheck.model.nouns import Died, Verdict
 from racecheck.processes.session import Session
-from racecheck.supervisor.effects.timers import Timer
-from racecheck.supervisor.order import gil
-from racecheck.supervisor.threads.tasks import Process
+from racecheck.supervisor.act.timers import Timer
+from racecheck.supervisor.state.tasks import Process
+from racecheck.supervisor.wait import gil
 from tests.programs import timers
 from tests.support.controlled_runs import controlled, run, values
 from tests.support.targets import target
@@ -88,7 +88,7 @@ def test_timers_of_processor_time_are_named(session: Session) -> None:
 
 
 def test_a_timer_that_runs_out_for_ever_is_stopped(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("racecheck.supervisor.effects.timers._MOST", 50)
+    monkeypatch.setattr("racecheck.supervisor.act.timers._MOST", 50)
     report = searched(session, "endless")
     said = "rank 0 did not end: 50 timers ran out in a row and nothing else happened"
     assert (report.verdict, report.reasons) == (Verdict.UNKNOWN, (said,))

@@ -27,13 +27,13 @@ from racecheck.kernel.syscalls import TABLE
 from racecheck.model.nouns import Op, Result
 from racecheck.model.ops.locks import Locks
 from racecheck.model.ops.unstable_names import Names
-from racecheck.supervisor.calls import bookkeeping
+from racecheck.supervisor.calls import locks, sleeps
 from racecheck.supervisor.calls.perform import Answer, creates, perform
 from racecheck.supervisor.files.open_files import Descriptors, OpenFiles
 from racecheck.supervisor.files.paths import AT_FDCWD, Identities, Watched
-from racecheck.supervisor.threads.decoder import Decoder
-from racecheck.supervisor.threads.tasks import Process, Rank, Request, Task
-from racecheck.supervisor.threads.virtual_time import VirtualTime
+from racecheck.supervisor.state.decoder import Decoder
+from racecheck.supervisor.state.tasks import Process, Rank, Request, Task
+from racecheck.supervisor.state.virtual_time import VirtualTime
 
 _PATHS = (
     ".", "a", "a", "b", "h", "d", "d/a", "d/a", "d/s", "d/s/a", "e", "e/a", "l", "l/a", "m", "m/a", "k", "k/a", "o",
@@ -134,8 +134,9 @@ class Hand:
         task = Task(self._processes[owner], threading.get_native_id(), str(thread))
         request = self._decoder.decode(task, TABLE[call.name], (*registers, *[0] * (6 - len(registers))))
         self._decoder.place(request)
-        bookkeeping.describe(request, self._time)
-        if bookkeeping.releases(request, self._locks):
+        sleeps.describe(request, self._time)
+        locks.describe(request)
+        if locks.releases(request, self._locks):
             request.op = replace(request.op, flags=(*request.op.flags, "LOCK_UN"))
         answer = self._perform(request)
         if answer.opened >= 0:
@@ -161,7 +162,7 @@ class Hand:
 
     def _perform(self, request: Request) -> Answer:
         makes = creates(request)
-        answer = bookkeeping.perform(request, self._locks) or perform(request)
+        answer = sleeps.perform(request, lambda each: locks.perform(each, perform, held=self._locks))
         if makes and not answer.errno and not answer.carry_on:
             made = [*request.located.values()][-1].via.rstrip("/")
             self._decoder.identities.created(os.fstat(answer.opened) if answer.opened >= 0 else os.lstat(made))

@@ -12,7 +12,7 @@ from racecheck.explore.search import explore
 from racecheck.model.nouns import Outcome, Point, Weights
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies.following.switches import Switches
-from racecheck.supervisor.controlled import Supervisor
+from racecheck.supervisor.one_run import Supervisor
 from racecheck.targets import resolve
 from racecheck.targets.scenarios import make_world
 from racecheck.targets.suite import protocol

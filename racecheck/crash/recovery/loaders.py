@@ -27,9 +27,9 @@ from racecheck.processes.ranks.disk_writer import Item
 from racecheck.processes.ranks.recovery_worker import ENOUGH
 from racecheck.processes.session import Session, content
 from racecheck.processes.trees import wipe
-from racecheck.supervisor.calls import bookkeeping
+from racecheck.supervisor.calls import real_waits
 from racecheck.supervisor.run.ending import result_of
-from racecheck.supervisor.threads.tasks import signal_name
+from racecheck.supervisor.state.tasks import signal_name
 
 LOADERS = 2
 _AHEAD = 3
@@ -283,7 +283,7 @@ class _Loader:
         """Return its state: it waits for something that never comes, or it still runs."""
         stack = stacks.capture(self.pid, self.pid, self._pipe) or ()
         call = proc.stopped_call(self.pid, self.pid)
-        if call is not None and not bookkeeping.has_timeout(call[0], call[1]):
+        if call is not None and not real_waits.has_timeout(call[0], call[1]):
             return Stopped("asleep", f"sleeps and nothing woke it: {late}", stack)
         return Stopped("running", late, stack)
 

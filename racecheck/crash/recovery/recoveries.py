@@ -16,8 +16,8 @@ from racecheck.model.nouns import Content, Coverage, Invariant, Outcome, Point, 
 from racecheck.processes.epoch import EPOCH
 from racecheck.processes.ranks.disk_writer import Item, Placed
 from racecheck.processes.session import Session
-from racecheck.supervisor.controlled import Supervisor
 from racecheck.supervisor.finish.recorder import Recorder
+from racecheck.supervisor.one_run import Supervisor
 from racecheck.targets.scenarios import Scenario, make_world
 
 Disks = tuple[tuple[str, Disk], ...]

@@ -1,1 +1,1 @@
-"""Perform a call in a rank's place, and answer it."""
+"""Carry a call out in a rank's place."""

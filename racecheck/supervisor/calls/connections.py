@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from racecheck.kernel import sockets
-from racecheck.supervisor.threads.decoder import signed
-from racecheck.supervisor.threads.tasks import Request
+from racecheck.supervisor.state.decoder import signed
+from racecheck.supervisor.state.tasks import Request
 
 _BIND_ADDRESS_NO_PORT = 24
 """From ip(7); `socket` has no name for it before Python 3.12."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
+import functools
 import mmap
 import os
 import resource
@@ -23,13 +24,14 @@ from racecheck.kernel import libc, proc, syscalls
 from racecheck.kernel.memory import Memory
 from racecheck.kernel.signature import Arg, Role
 from racecheck.model.errors import CannotRun
+from racecheck.model.nouns import Fault, Op
 from racecheck.model.ops import op_kinds
 from racecheck.model.ops.unstable_names import Names
 from racecheck.processes.file_digests import Digest, plain
 from racecheck.supervisor.files.open_files import OpenFile
 from racecheck.supervisor.files.paths import AT_FDCWD, Located, check_ours
-from racecheck.supervisor.threads.decoder import signed
-from racecheck.supervisor.threads.tasks import Request
+from racecheck.supervisor.state.decoder import signed
+from racecheck.supervisor.state.tasks import Request
 
 _CHUNK = 1 << 20
 _SHORT = 120
@@ -61,9 +63,27 @@ class Answer:
     carry_on: bool = False
     is_unseen: bool = False
     end: int = -1
+    part: Op | None = None
+    """The part of the call that is done; the rest is still to be answered."""
+    kill: Fault | None = None
+    """The fault that ends the caller now that the call is done."""
+    has_ended: bool = False
+    """A fault has ended the caller before the call."""
 
 
 CARRY_ON = Answer(carry_on=True)
+ENDED = Answer(has_ended=True)
+Next = Callable[[Request], Answer]
+"""Carries a request out, as far as it is not the caller's to do."""
+Layer = Callable[[Request, Next], Answer]
+
+
+def stacked(layers: Sequence[Layer], kernel: Next) -> Next:
+    """Return a function that hands a request through the layers, from the first to the kernel.
+
+    A layer calls ``next`` at most once, with the same request.
+    """
+    return functools.reduce(lambda next_, layer: lambda request: layer(request, next_), reversed(layers), kernel)
 
 
 def perform(request: Request) -> Answer:

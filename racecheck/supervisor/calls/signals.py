@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from racecheck.kernel import proc
-from racecheck.supervisor.threads.tasks import Rank, Request
+from racecheck.supervisor.state.tasks import Rank, Request
 
 KILLS = "a rank sends a signal to another process: that ends at once, if it does"
 LEAVES = "a signal to a process outside of the run, which is refused (EPERM)"

@@ -14,7 +14,7 @@ from typing import Any
 
 from racecheck.supervisor.calls.perform import CARRY_ON, Answer
 from racecheck.supervisor.files.open_files import OpenFiles
-from racecheck.supervisor.threads.tasks import Rank, Request, Task
+from racecheck.supervisor.state.tasks import Rank, Request, Task
 
 
 def answer(request: Request, result: Answer, files: OpenFiles) -> Answer:

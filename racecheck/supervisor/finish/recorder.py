@@ -22,7 +22,7 @@ from racecheck.model.ops import op_kinds
 from racecheck.model.ops.unstable_names import Names
 from racecheck.supervisor.calls.perform import Answer
 from racecheck.supervisor.files.paths import Identities
-from racecheck.supervisor.threads.tasks import Request
+from racecheck.supervisor.state.tasks import Request
 
 LIMIT = 512 << 20
 """Bytes that are kept of a run, unless another limit is given."""

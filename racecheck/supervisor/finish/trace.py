@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from racecheck.model.nouns import Collective, Event, Op, Result
 from racecheck.model.vector_clock import Clock
-from racecheck.supervisor.threads.virtual_time import VirtualTime
+from racecheck.supervisor.state.virtual_time import VirtualTime
 
 
 @dataclass(slots=True)

@@ -24,8 +24,8 @@ from racecheck.processes.trees import wipe
 from racecheck.supervisor.files.open_files import OpenFiles
 from racecheck.supervisor.files.paths import Watched
 from racecheck.supervisor.finish.answers import answer_call, reply
-from racecheck.supervisor.threads.store import Store
-from racecheck.supervisor.threads.tasks import HypercallStop, Rank
+from racecheck.supervisor.state.store import Store
+from racecheck.supervisor.state.tasks import HypercallStop, Rank
 
 _BOOT_SECONDS = 120.0
 

@@ -20,10 +20,10 @@ from racecheck.kernel.real_files import real
 from racecheck.kernel.signature import Notify, Role
 from racecheck.kernel.syscalls import TABLE
 from racecheck.supervisor.calls import connections
-from racecheck.supervisor.calls.bookkeeping import RECORD_LOCKS
-from racecheck.supervisor.threads.coverage import LOCKED, MEMORY, OTHERS, PIPED, SENT, SUBMITTED, Ledger
-from racecheck.supervisor.threads.decoder import signed
-from racecheck.supervisor.threads.tasks import Rank, Request
+from racecheck.supervisor.calls.locks import RECORD_LOCKS
+from racecheck.supervisor.state.coverage import LOCKED, MEMORY, OTHERS, PIPED, SENT, SUBMITTED, Ledger
+from racecheck.supervisor.state.decoder import signed
+from racecheck.supervisor.state.tasks import Rank, Request
 
 DESCRIPTOR = "a descriptor of a watched file that is sent to another process"
 EVENTS = "events of an inotify watch outside the watched directory"

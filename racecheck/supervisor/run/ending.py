@@ -13,10 +13,10 @@ from racecheck.model.nouns import Died, Frame, Raised, RankResult, Returned, Sto
 from racecheck.processes import stacks
 from racecheck.processes.ranks.spawning import ENDED
 from racecheck.processes.stacks import frames
-from racecheck.supervisor.calls import bookkeeping
+from racecheck.supervisor.calls import locks
 from racecheck.supervisor.run.state import State
-from racecheck.supervisor.threads.collectives import Instance
-from racecheck.supervisor.threads.tasks import Rank
+from racecheck.supervisor.state.collectives import Instance
+from racecheck.supervisor.state.tasks import Rank
 
 
 def hear(rank: Rank) -> None:
@@ -105,7 +105,7 @@ def _stop(state: State, rank: Rank, why: str, *, failed: bool) -> Stopped:
         missing = ", ".join(_missing(state.ranks[each]) for each in instance.missing) or "its data"
         return Stopped("echo" if failed else "collective", f"waits in {instance} for {missing}", stack_now(rank))
     for task in locked:
-        if task.request is not None and not bookkeeping.is_enabled(task.request, state.locks):
+        if task.request is not None and not locks.is_enabled(task.request, state.locks):
             return Stopped("lock", f"waits for the lock on {task.request.op.path}", stack_now(rank))
     if state.is_livelocked and not why:
         said = state.livelock.said(rank.number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,17 +15,18 @@ from racecheck.model.ops.locks import Locks
 from racecheck.model.ops.unstable_names import Names
 from racecheck.scheduling.file_times import label
 from racecheck.storage import Storage
+from racecheck.supervisor.calls import locks
 from racecheck.supervisor.files.paths import Identities
 from racecheck.supervisor.finish.trace import Trace
 from racecheck.supervisor.run.boot import Members
 from racecheck.supervisor.run.channels import Channels
 from racecheck.supervisor.run.unseen import Unseen
-from racecheck.supervisor.threads.collectives import Collectives
-from racecheck.supervisor.threads.coverage import Ledger
-from racecheck.supervisor.threads.decoder import Decoder
-from racecheck.supervisor.threads.livelock import Livelock
-from racecheck.supervisor.threads.tasks import Rank, Task
-from racecheck.supervisor.threads.virtual_time import VirtualTime
+from racecheck.supervisor.state.collectives import Collectives
+from racecheck.supervisor.state.coverage import Ledger
+from racecheck.supervisor.state.decoder import Decoder
+from racecheck.supervisor.state.livelock import Livelock
+from racecheck.supervisor.state.tasks import Rank, Task
+from racecheck.supervisor.state.virtual_time import VirtualTime
 
 
 @dataclass(slots=True)
@@ -92,6 +94,12 @@ class State:
         self.looked.add(time)
         self.lookers |= self.shown.get(time, set())
 
+    def check_deadline(self, task: Task) -> None:
+        """Note how the wait that a thread was seen in has ended: by time, or not."""
+        if task.deadline and time.monotonic_ns() >= task.deadline:
+            self.ledger.hole("a wait with a real-time limit")
+        task.deadline = 0
+
     @property
     def ranks(self) -> list[Rank]:
         return self.crew.ranks
@@ -118,6 +126,20 @@ class State:
         if any(map(self._waits_for_others, ordered)):
             self.ledger.untried("the rest of a thread that ended with its process while waiting")
         self.cut += [(len(self.trace) - 1, op) for op in self.pending(ordered)]
+
+    def cut_others(self, last: Task, *, own: bool = False) -> None:
+        """End the other threads of a process with it, at whatever op each of them is.
+
+        When only its interpreter ends (``own``), only the program's own threads end: gloo's continue.
+        """
+        others = [task for task in last.rank.tasks.values() if task.process is last.process and task is not last]
+        others = [task for task in others if task.started or not own]
+        self.end(others)
+        last.rank.drop(others)
+
+    def ending(self, op: Op, task: Task) -> Op:
+        """Return the op of the end of a thread's process, with the files whose locks it releases."""
+        return locks.ending(op, task.process, self.locks, self.decoder)
 
     def _waits_for_others(self, task: Task) -> bool:
         """Return whether a thread is stopped where another one's action may let it continue."""

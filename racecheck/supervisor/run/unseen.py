@@ -19,8 +19,8 @@ from racecheck.kernel.path_walk import undeleted
 from racecheck.model.nouns import Op, World
 from racecheck.model.ops.footprint import Footprint, Mode
 from racecheck.supervisor.files.paths import Watched
-from racecheck.supervisor.threads.coverage import OTHERS, PIPED, SENT, Ledger
-from racecheck.supervisor.threads.tasks import Request
+from racecheck.supervisor.state.coverage import OTHERS, PIPED, SENT, Ledger
+from racecheck.supervisor.state.tasks import Request
 
 _TORN = "reads through a mapping while another thread writes the file"
 _BUSY = "an exec of a file while another thread has it open for writing (ETXTBSY)"

@@ -1,7 +1,7 @@
 """Python imports this when it starts: the launcher goes on, and any other process reports how it was started and ends.
 
 Only the standard library is here: the process may belong to any environment.  Where a launch is only observed
-(`racecheck.supervisor.real_launch`), the ranks go on, too, as soon as they have joined.
+(`racecheck.supervisor.free.observed_launch`), the ranks go on, too, as soon as they have joined.
 """
 
 from __future__ import annotations

@@ -1,1 +1,0 @@
-"""Effects that change an op's result: faults, caches of nodes, buckets of objects."""

@@ -1,1 +1,0 @@
-"""When an op may go: stopped calls come in, the world falls quiet, waits end."""

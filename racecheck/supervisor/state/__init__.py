@@ -1,0 +1,1 @@
+"""Ranks, their threads, and what is known of them: requests, collectives, the store, times, coverage."""

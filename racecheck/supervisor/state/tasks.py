@@ -1,0 +1,478 @@
+"""The supervisor's view of ranks: their processes, their threads, and what each of those waits for."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import socket
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from racecheck.kernel import proc
+from racecheck.kernel.memory import Memory
+from racecheck.kernel.seccomp import Listener
+from racecheck.kernel.signature import Role
+from racecheck.kernel.syscalls import Call
+from racecheck.model.hypercalls import Exit, Hypercall
+from racecheck.model.nouns import Died, Op, RankResult, Returned, Weights
+from racecheck.model.ops.locks import Lock
+from racecheck.model.ops.unstable_names import Names
+from racecheck.model.vector_clock import Clock
+from racecheck.supervisor.files.open_files import Descriptors, OpenFile, OpenFiles
+from racecheck.supervisor.files.paths import Located, View
+
+if TYPE_CHECKING:
+    from racecheck.kernel.path_walk import Mount
+    from racecheck.supervisor.state.collectives import Instance
+
+
+MOST = 0x7FFFF000
+"""The most bytes that one read or write moves: MAX_RW_COUNT of read(2)."""
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A call that waits for its answer.
+
+    ``located`` and ``files`` say, by index of the argument, where its paths lead and what its descriptors
+    refer to; ``paths`` are the paths as given.  ``op`` is the pending op, ``lock`` the lock that it is about, ``until``
+    the virtual time at which a sleep ends, and ``seen`` how many ops had been performed when it was placed, -1 before.
+    ``left`` is how many nanoseconds a sleep that a signal has interrupted would have gone on for.  ``most``
+    is how many bytes may move, ``received`` what the monotonic clock said when the call came in.  Of a call in parts
+    ``walked`` says how far its paths were followed (an O_PATH handle, which it owns, and the rest of the path) and
+    ``walks`` how often, and ``done`` how many bytes have moved.
+    """
+
+    task: Task
+    id: int
+    call: Call
+    arguments: tuple[int, ...]
+    op: Op
+    located: dict[int, Located] = field(default_factory=dict)
+    files: dict[int, OpenFile] = field(default_factory=dict)
+    paths: dict[int, bytes] = field(default_factory=dict)
+    flags: frozenset[str] = frozenset()
+    how: tuple[int, int, int] | None = None
+    lock: Lock | None = None
+    until: int = 0
+    left: int = 0
+    seen: int = -1
+    most: int = MOST
+    received: int = 0
+    walked: dict[int, tuple[int, str]] = field(default_factory=dict)
+    walks: int = 0
+    done: int = 0
+
+    @property
+    def touches(self) -> bool:
+        """Whether it is about anything in the watched directories, or a link there decides what it is about."""
+        return bool(self.files) or any(
+            each.shown is not None or each.crossed or each.through for each in self.located.values()
+        )
+
+    @property
+    def file(self) -> OpenFile:
+        """Return the open file that a call on one descriptor is about.
+
+        Raises `OSError` if another thread has closed the descriptor while the call was pending.
+        """
+        for found in self.files.values():
+            return found
+        raise OSError(errno.EBADF, "closed by another thread")
+
+    def is_of(self, call: Call, arguments: tuple[int, ...]) -> bool:
+        """Return whether it is this call with these arguments."""
+        return (self.call, self.arguments) == (call, arguments)
+
+    def number(self, name: str) -> int:
+        """Return an ``int`` or ``long`` argument by name."""
+        return self.op.args[name]
+
+    def raw(self, role: Role) -> int:
+        """Return the register of the first argument with this role."""
+        return self.arguments[self.index(role)]
+
+    def index(self, role: Role) -> int:
+        return next(index for index, arg in enumerate(self.call.args) if arg.role is role)
+
+    @property
+    def view(self) -> View:
+        """Return how the calling thread sees the file system."""
+        return View(self.task.process.pid, self.task.tid, self.task.rank.mount)
+
+    def close(self) -> None:
+        """Close all handles."""
+        self.forget()
+        for handle, _ in self.walked.values():
+            os.close(handle)
+        self.walked.clear()
+
+    def forget(self) -> None:
+        """Close the handles of where its paths lead."""
+        for each in self.located.values():
+            each.close()
+        self.located.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryWait:
+    """A call that waits until a ``word`` in memory is not ``expected`` any more."""
+
+    id: int
+    word: int
+    expected: int
+
+
+@dataclass(slots=True)
+class HypercallStop:
+    """A hypercall that waits for its answer, which goes to the address ``reply`` and has ``room`` bytes there.
+
+    It has an ``op`` if the answer depends on the order of ranks.  ``since`` is when it was placed (virtual time).
+    """
+
+    id: int
+    call: Hypercall
+    reply: int
+    room: int
+    op: Op | None = None
+    since: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Process:
+    """A process of a rank: the rank itself, or a child that it started."""
+
+    rank: Rank
+    pid: int
+    memory: Memory
+    descriptors: Descriptors
+    has_executed: bool = False
+    is_foreign: bool = False
+
+    @property
+    def is_main(self) -> bool:
+        return self.pid == self.rank.pid
+
+    @property
+    def is_another_program(self) -> bool:
+        return self.has_executed or self.is_foreign
+
+
+@dataclass(slots=True, eq=False)
+class Task:
+    """A thread.
+
+    Its ``name`` is its parent's with the number of the child; while it works on an item of a thread pool it is the
+    item's, and ``own_name`` its own.  It is stopped at a ``request`` or a ``hypercall``, never at both;
+    ``fresh``: it has just stopped.  ``inside`` is the collective that it was let into and has not been seen to leave.
+    ``deadline`` is when the wait that it was seen in would end by itself (CLOCK_MONOTONIC, 0 for never), ``released``
+    when a call of its was last answered; ``wait`` is the connect that it is held before (`timed_waits`), ``limit`` how
+    many nanoseconds it has named for the next, ``memory_wait`` the wait that it is held before (`memory_waits`).
+    ``started``: it has shown itself as one of the program's own, by a
+    call or a hypercall.  ``hiring``: a thread that it starts now is a worker of a pool.  ``leaves``: it has been
+    let into a collective, and will say that it has left it.  ``makes_group``: it makes a process group.
+    ``sleeps``: it slept when all threads of its rank were last looked at, and has not been released since.
+    """
+
+    process: Process
+    tid: int
+    name: str
+    own_name: str = ""
+    clock: Clock = field(default_factory=dict)
+    children: int = 0
+    workers: int = 0
+    hiring: bool = False
+    started: bool = False
+    fresh: bool = False
+    deadline: int = 0
+    released: int = 0
+    limit: int = 0
+    wait: Request | None = None
+    memory_wait: MemoryWait | None = None
+    request: Request | None = None
+    hypercall: HypercallStop | None = None
+    inside: Instance | None = None
+    leaves: bool = False
+    makes_group: bool = False
+    sleeps: bool = False
+
+    @property
+    def rank(self) -> Rank:
+        return self.process.rank
+
+    @property
+    def stopped(self) -> bool:
+        return self.request is not None or self.hypercall is not None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is stopped in a wait with a time limit, which another thread may end."""
+        return self.request is not None and self.request.call.family == "wait"
+
+    @property
+    def stands(self) -> bool:
+        """Whether it is stopped, whatever other threads do."""
+        return self.stopped and not self.waits
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it is still until we answer."""
+        return self.stopped or self.wait is not None or self.tid in self.rank.gil
+
+    @property
+    def op(self) -> Op | None:
+        """The pending op, if it is stopped at one."""
+        if self.request is not None:
+            return self.request.op
+        return self.hypercall.op if self.hypercall is not None else None
+
+    @property
+    def call(self) -> Hypercall | None:
+        """The hypercall that it is stopped in, if it is."""
+        return self.hypercall.call if self.hypercall is not None else None
+
+    def next_child(self) -> str:
+        """Return the name of a thread, process or item that it starts."""
+        if self.hiring:
+            self.workers += 1
+            return f"{self.name}.worker{self.workers}"
+        self.children += 1
+        return f"{self.name}.{self.children}"
+
+    def tick(self) -> Clock:
+        """Return the clock of the thread's next event."""
+        self.clock[self.name] = self.clock.get(self.name, 0) + 1
+        return dict(self.clock)
+
+
+@dataclass(slots=True, eq=False)
+class Rank:
+    """A rank.
+
+    ``running``: it may run, and has to be waited for; ``asleep``: the kernel says that it sleeps, in a wait that we do
+    not know.  ``single``: it has no thread or process but the main one and those of the ``background`` (gloo's, from
+    before the run), so that it is quiet as soon as that has stopped; ``forked``: it has started a process; ``alarmed``:
+    it has armed a timer; ``connects``: it has connected a socket.
+    ``unborn`` is the name of a thread or process that is being started, with its parent: one at a time, so that what
+    turns up next is it.  ``items`` are the clocks with which work was given to pools.  ``ahead`` holds the calls of
+    threads that were looked at before they were received.  ``mount``: it has a disk that other nodes do not see.
+    ``last`` is the thread that was released last.  ``shared``: it has, or has had, several threads or processes, which
+    share its memory.  ``dropped`` are threads that the end of their interpreter has cut.
+    ``gil``: the threads that are stopped before they wait for the GIL, with their waits.
+    ``credentials`` are those that it had before the first call that changes some; empty without such a call.
+    ``leaving``: its main process has been told to end.  ``kills``: one of its processes has just sent or got a signal.
+    ``is_program``: it runs a program, not a function: what ends with status 0 has not failed, whatever ended it.
+    ``left`` are the process groups that it has shut down, with its clock then.
+    ``lost`` is the exception that ended one of its threads, if nobody handled it.
+    ``status`` and ``clock`` are its exit status (negative for a signal) and its main thread's clock when it has ended.
+    """
+
+    number: int
+    channel: socket.socket
+    files: OpenFiles
+    pid: int = 0
+    listener: Listener | None = None
+    stack_pipe: int = -1
+    running: bool = True
+    asleep: bool = False
+    single: bool = True
+    forked: bool = False
+    alarmed: bool = False
+    connects: bool = False
+    background: frozenset[int] = frozenset()
+    unborn: tuple[str, Task] | None = None
+    items: dict[str, Clock] = field(default_factory=dict)
+    ahead: dict[int, Request] = field(default_factory=dict)
+    gone: bool = False
+    mount: Mount | None = None
+    last: Task | None = None
+    shared: bool = False
+    leaving: bool = False
+    kills: bool = False
+    dropped: set[int] = field(default_factory=set)
+    gil: dict[int, MemoryWait] = field(default_factory=dict)
+    credentials: tuple[str, ...] = ()
+    names: Names = field(default_factory=Names)
+    replaced: bool = False
+    is_program: bool = False
+    left: dict[str, Clock] = field(default_factory=dict)
+    status: int = 0
+    clock: Clock = field(default_factory=dict)
+    result: RankResult | None = None
+    lost: RankResult | None = None
+    modules: list[str] = field(default_factory=list)
+    weights: list[Weights] = field(default_factory=list)
+    processes: dict[int, Process] = field(default_factory=dict)
+    numbered: list[Process] = field(default_factory=list)
+    tasks: dict[int, Task] = field(default_factory=dict)
+    _received: bytes = b""
+
+    @property
+    def main(self) -> Task:
+        return self.task(self.pid)
+
+    def wake(self) -> None:
+        """Note that one of its threads continues, and has to be waited for."""
+        self.running, self.asleep = True, False
+
+    def process(self, tid: int) -> Process:
+        """Return the process that a thread belongs to."""
+        pid, parent = tid, 0
+        if tid != self.pid and tid not in self.processes:
+            status = proc.status(tid)
+            pid, parent = int(status.get("Tgid", tid)), int(status.get("PPid", 0))
+        if pid not in self.processes:
+            descriptors = Descriptors(pid, self.files)
+            if parent in self.processes:
+                descriptors.inherit(self.processes[parent].descriptors)
+            self.processes[pid] = Process(self, pid, Memory(pid), descriptors)
+        return self.processes[pid]
+
+    def number_of(self, process: Process) -> int:
+        """Return 0 for the rank's own process, else the number of the other one, in the order of their first locks."""
+        if process.is_main:
+            return 0
+        if process not in self.numbered:
+            self.numbered.append(process)
+        return self.numbered.index(process) + 1
+
+    def task(self, tid: int) -> Task:
+        """Return the task of a thread; a new one is entered and named."""
+        if tid not in self.tasks:
+            if tid == self.pid:
+                name, clock = str(self.number), Clock()
+            elif self.unborn is not None and tid not in self.background:
+                (name, parent), self.unborn = self.unborn, None
+                clock = dict(parent.clock)
+            else:
+                name, clock = f"{self.number}.unknown{len(self.tasks)}", dict(self.main.clock)
+            self.tasks[tid] = Task(self.process(tid), tid, name, name, clock)
+        return self.tasks[tid]
+
+    def bear(self, parent: Task) -> None:
+        """Note that ``parent`` starts a thread or a process."""
+        self.unborn, self.single = (parent.next_child(), parent), False
+
+    def await_birth(self, waiting: Task) -> None:
+        """Note that ``waiting`` is about to start another thread or process.
+
+        What is being started now has to be seen before, or be gone again already; otherwise the next one to appear
+        would be taken for it.  (It may have done nothing that is seen, and its parent may have ended, too.)
+        """
+        while self.unborn is not None:
+            parent = self.unborn[1]
+            is_starting = parent is not waiting and proc.may_be_starting_one(parent.process.pid, parent.tid)
+            found = [*proc.threads(self.pid), *(proc.descendants(self.pid) if self.forked else ())]
+            fresh = [tid for tid in found if tid not in self.tasks and tid not in self.background]
+            if fresh:
+                self.task(fresh[0])
+            elif not is_starting:
+                self.unborn = None
+
+    def stopped_tasks(self) -> list[Task]:
+        return [task for task in self.tasks.values() if task.stopped]
+
+    @property
+    def waiting_for_memory(self) -> list[int]:
+        """The threads that are stopped before a wait for memory."""
+        return [tid for tid, task in self.tasks.items() if task.memory_wait is not None]
+
+    def drop(self, tasks: Iterable[Task]) -> None:
+        """Drop threads that do nothing any more: their last stop is never answered."""
+        for task in tasks:
+            for request in (task.request, task.wait):
+                if request is not None:
+                    request.close()
+            self.dropped.add(task.tid)
+            del self.tasks[task.tid]
+        self.background |= self.dropped
+
+    @property
+    def unanswered(self) -> list[int]:
+        """The calls that its threads are stopped in, by the ids of their notifications."""
+        own = [each for task in self.tasks.values() for each in (task.request, task.hypercall, task.wait)]
+        memory = [task.memory_wait for task in self.tasks.values()]
+        return [each.id for each in (*own, *memory, *self.gil.values()) if each is not None]
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it is known, without asking the kernel, that nothing of this rank runs."""
+        return self.single and (self.gone or (self.main.stands and not self.gil))
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether its main process has ended, or has nothing left to do but that."""
+        if self.gone or self.leaving:
+            return True
+        return isinstance(self.main.call, Exit)
+
+    @property
+    def has_threads(self) -> bool:
+        """Whether the program has several threads or processes."""
+        return sum(task.started for task in self.tasks.values()) > 1
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether every thread known to be the program's has stopped, at an op or for the GIL."""
+        return self.gone or all(task.stands or task.tid in self.gil for task in self.tasks.values() if task.started)
+
+    @property
+    def has_only_waiting(self) -> bool:
+        """Whether each of its threads is known to have stopped, none in a collective, and one before a wait."""
+        if self.forked or self.gone or not (self.gil or self.waiting_for_memory):
+            return False
+        if any(task.inside is not None for task in self.tasks.values()):
+            return False
+        threads = {*proc.threads(self.pid)} - self.background
+        held = {tid for tid, task in self.tasks.items() if task.stands or task.memory_wait is not None}
+        return threads <= held | {*self.gil}
+
+    @property
+    def is_still(self) -> bool:
+        """Whether every thread of the program has stopped, or slept when it was last looked at."""
+        own = [task for task in self.tasks.values() if task.started]
+        return self.gone or all(
+            task.stands or task.sleeps or task.memory_wait is not None or task.tid in self.gil for task in own
+        )
+
+    @property
+    def failed(self) -> bool:
+        """Whether it has ended without returning."""
+        return self.gone and not isinstance(self.result, Returned)
+
+    def end(self, status: int) -> None:
+        """Note the end of the process.  What it reported before decides, unless its end says otherwise."""
+        self.gone, self.running, self.status = True, False, status
+        if self.result is None and self.is_program and status == 0:
+            self.result = Returned()
+        elif self.result is None or (isinstance(self.result, Returned) and status != 0):
+            self.result = Died(status=max(status, 0), signal=signal_name(-status) if status < 0 else "")
+
+    def lines(self) -> Iterator[bytes]:
+        """Return whole lines that the rank has sent since the last call."""
+        with suppress(BlockingIOError, ConnectionError):
+            while data := self.channel.recv(1 << 16, socket.MSG_DONTWAIT):
+                self._received += data
+        while b"\n" in self._received:
+            line, _, self._received = self._received.partition(b"\n")
+            yield line
+
+    def close(self) -> None:
+        self.channel.close()
+        if self.listener is not None:
+            self.listener.close()
+        if self.stack_pipe >= 0:
+            os.close(self.stack_pipe)
+        for request in [*self.ahead.values(), *(task.request for task in self.tasks.values() if task.request)]:
+            request.close()
+
+
+def signal_name(number: int) -> str:
+    """Return "SIGKILL" for 9."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,1 +1,0 @@
-"""The state of each thread: its request, its collective, its clock, the keys of the store."""

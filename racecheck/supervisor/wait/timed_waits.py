@@ -1,0 +1,185 @@
+"""Waits with a time limit (``Event.wait(1)``), in virtual time, and connects.
+
+All such waits of user space come down to futex(2): wait until a word in memory is no longer what it was, or the time is
+over.  A thread of the program's own that calls it stops, as if it were late to call, and the wait is an op: once the
+word has changed the call ends as it would have, with EAGAIN; before that it can end as a sleep ends, when its time is
+over.  Which of the two comes first is a choice.
+
+A connect to a port of this machine waits until a process listens there (`connections`).  It fails with ECONNREFUSED
+where nothing else can continue, or others only wait for long.
+
+Threads of gloo's and those inside a collective are let pass.  A thread that wants the GIL stops elsewhere (`gil`).
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+from contextlib import suppress
+from dataclasses import replace
+
+from racecheck.kernel import proc
+from racecheck.kernel.seccomp import FUTEX_COMMAND, FUTEX_WAIT
+from racecheck.model.nouns import Op
+from racecheck.model.vector_clock import join
+from racecheck.supervisor.calls import connections
+from racecheck.supervisor.calls.perform import CARRY_ON, Answer, Next
+from racecheck.supervisor.calls.sleeps import round_up
+from racecheck.supervisor.finish.answers import answer
+from racecheck.supervisor.run.state import Over, State
+from racecheck.supervisor.state.tasks import Rank, Request, Task
+from racecheck.supervisor.wait import memory_waits
+
+HELD = frozenset({"wait", "connect"})
+"""The families of calls that a thread may be held in."""
+_MOST = 500
+"""This many limits in a row, with nothing else done: such a loop may wait for something that never comes."""
+_PATIENCE = 10 * 10**9
+"""Nanoseconds of virtual time that others may take before a connect is refused."""
+_SLOWEST = 10 * 10**9
+"""Nanoseconds that a thread may take from naming a limit until it waits, on a busy machine."""
+_REALTIME = 0x100
+_PYTORCH = "pt_"
+
+
+class Limits:
+    """The waits of a run that end by time, and the threads that are held before they connect."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._over = 0
+        self._run_out: dict[Task, bytes] = {}
+
+    def hold(self, request: Request) -> bool:
+        """Handle a thread's futex(2) or connect(2); returns whether it is held, or has stopped at an op.
+
+        Raises `OSError` where its memory cannot be read.
+
+        C++ asks the clock whether the time is really over, and waits again: then in real time.
+        """
+        task = request.task
+        if _connects(request):
+            task.rank.connects = True
+            if connections.is_here(request):
+                if not task.makes_group:
+                    self._state.ledger.untried("a connect that is refused before anybody listens")
+                request.until = self._state.time.elapsed + _PATIENCE
+                task.wait, task.started, task.inside = request, True, None
+            return task.wait is not None
+        limit = _limit(request)
+        if request.arguments[1] & FUTEX_COMMAND != FUTEX_WAIT and self._run_out.get(task) == limit:
+            return False
+        length = self._length(request, limit)
+        request.until = self._state.time.elapsed + length
+        request.op = replace(request.op, args={"nanoseconds": length})
+        task.request, task.limit, task.started, task.fresh = request, 0, True, True
+        return True
+
+    def _length(self, request: Request, limit: bytes) -> int:
+        """Return the nanoseconds that the thread would wait.
+
+        What Python's own functions are asked for is announced.  Else it is rounded up: how far off a point in time is
+        depends on how fast the thread was, or how often it has looked at the clock.
+        """
+        task, operation = request.task, request.arguments[1]
+        seconds, rest = struct.unpack("qq", limit)
+        length: int = seconds * 1_000_000_000 + rest
+        if operation & FUTEX_COMMAND != FUTEX_WAIT:  # until a point in time
+            if operation & _REALTIME:
+                length -= self._state.time.read(task.rank.number, task.name)
+            else:
+                length -= request.received
+        announced = task.limit
+        slack = max(announced // 2, _SLOWEST)
+        return announced if announced - slack < length <= announced else round_up(max(0, length))
+
+    def end_some(self) -> bool:
+        """End the first wait that is over without a choice of ours; returns whether there was one.
+
+        In a rank with one thread only a thread of a library can end a wait, and does so whatever thread goes first.
+        """
+        waiting = [task for task in self._state.stopped_tasks() if task.waits and not task.rank.shared]
+        for task in [*self._state.held_tasks(), *waiting]:
+            request = task.wait or task.request
+            if request is not None and (result := _news(request)) is not None:
+                self._end(task, request, result)
+                return True
+        return False
+
+    def run_out(self, before: float) -> bool:
+        """Refuse one connect without a listener, if its time ends ``before`` then; returns whether there was one."""
+        first = min(self._state.held_tasks(), key=_end_of, default=None)
+        if first is None or first.wait is None or first.wait.until >= before:
+            return False
+        if any(key.startswith("TCPStore/") for key in self._state.crew.store):
+            self._state.ledger.hole("a refused connect, in a run whose TCPStore only its ranks can reach")
+        self._end(first, first.wait, CARRY_ON)
+        return True
+
+    def _time_out(self, request: Request) -> Answer:
+        self._state.time.tick(request.until)
+        with suppress(OSError):
+            self._run_out[request.task] = _limit(request)
+        return Answer(errno=errno.ETIMEDOUT)
+
+    def perform(self, request: Request, next_: Next) -> Answer:
+        """End a wait that is an op: its word has changed, or its time is over.
+
+        Raises `Over` where such waits run out and nothing else happens any more.
+        """
+        if request.call.family != "wait":
+            return next_(request)
+        if (result := _news(request)) is not None:
+            return result
+        last = self._state.trace.last if self._state.trace else None
+        self._over = self._over + 1 if isinstance(last, Op) and last.call == "wait" else 0
+        if self._over == _MOST:
+            raise Over(f"{_MOST} waits timed out in a row and nothing else happened; a polling loop?")
+        return self._time_out(request)
+
+    def _end(self, task: Task, request: Request, result: Answer) -> None:
+        rank = task.rank
+        if rank.last is not None:
+            join(task.clock, rank.last.clock)
+        join(task.clock, self._state.cause)
+        rank.last = task
+        answer(request, result, self._state.crew.files)
+
+
+def may_be_held(rank: Rank, tid: int, family: str) -> bool:
+    """Return whether a thread that makes such a call is one of the program's own, outside of collectives.
+
+    One that has not shown itself yet may be C++'s: a pool that starts a thread when some milliseconds have passed would
+    do so in the middle of anything.  Those of gloo, for groups that are made on the way, have names of PyTorch's.
+    """
+    task = rank.tasks.get(tid)
+    if task is not None and task.started:
+        return task.inside is None or family == "connect"
+    return tid not in rank.background and not proc.name(tid).startswith(_PYTORCH)
+
+
+def _limit(request: Request) -> bytes:
+    """Return the ``struct timespec`` of a wait, in the thread's memory."""
+    return request.task.process.memory.read(request.arguments[3], 16)
+
+
+def _connects(request: Request) -> bool:
+    return request.call.family == "connect"
+
+
+def _end_of(task: Task) -> int:
+    assert task.wait is not None
+    return task.wait.until
+
+
+def has_news(request: Request) -> bool:
+    """Return whether a wait ends now, before its time."""
+    return _news(request) is not None
+
+
+def _news(request: Request) -> Answer | None:
+    """Return how a wait ends now; None if it continues."""
+    if _connects(request):
+        return CARRY_ON if connections.is_awaited(request) else None
+    error = memory_waits.news(request.task, memory_waits.of(request))
+    return Answer(errno=error) if error else None
