@@ -6,7 +6,7 @@ The rooms, from the top; imports go down this list, never up:
     gate        The conformance suite as a gate for CI: cells, matrix, baseline, budget.
     report      Runs, searches and findings as text for people and data for programs.
     explore     Searches: many runs of a scenario, their findings on disk, and a finding's run again.
-    crash       What a crash leaves of a run on its disks, and what the recovery makes of that.
+    crash       Crash states: the disks that a crash can leave of a run.
     supervisor  One run of a world: what each thread is stopped at, which op goes next, and how it is done.
     processes   Every process that is started, and what runs in it.
     scheduling  Orders of ops: which of them differ, which to try next, and what a failing one owes its failure to.

@@ -15,7 +15,7 @@ from racecheck.model.frames import user_frames
 from racecheck.model.nouns import Collective, Frame, Outcome, Raised, Stopped
 
 if TYPE_CHECKING:
-    from racecheck.crash.recovery.judge import Crashes
+    from racecheck.explore.recovery.judge import Crashes
     from racecheck.scheduling.explain import Explanation
 
 _AROUND = 2

@@ -18,7 +18,6 @@ from pathlib import Path
 from random import Random
 
 from racecheck import faults
-from racecheck.crash.recovery.runs import CrashedRuns
 from racecheck.explore import first_run, observed_saves
 from racecheck.explore.ahead import Ahead
 from racecheck.explore.clocks import Clocks
@@ -27,6 +26,7 @@ from racecheck.explore.excused import Excused
 from racecheck.explore.findings import reference
 from racecheck.explore.keeping import keep
 from racecheck.explore.outcomes import several
+from racecheck.explore.recovery.runs import CrashedRuns
 from racecheck.explore.reports import Ending, Found, Report, first_failing, sized
 from racecheck.explore.requests import RunRequest, Search
 from racecheck.explore.resume import Cut, Known, Past, cut

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-_SUITE = {name: name for name in ("checks", "controls", "mutants", "protocol", "state")}
+_SUITE = {name: name for name in ("checks", "controls", "protocol", "state")}
 _SUITE |= {"driving": "driver", "loads": "load_invariants", "suite": "check_scenario"}
 _ADAPTERS = (
     "dcp", "dcp_sharded", "deepspeed", "huggingface", "lightning", "megatron", "orbax", "ray_train", "torch_save",

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from racecheck.crash.recovery.judge import Crashes
 from racecheck.explore.evidence import gather
 from racecheck.explore.findings import Finding, reference, save, versions
+from racecheck.explore.recovery.judge import Crashes
 from racecheck.explore.reports import Found
 from racecheck.explore.requests import Search
 from racecheck.invariants import name_of

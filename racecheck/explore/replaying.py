@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import TypeVar
 
-from racecheck.crash.recovery.judge import judge_crashes
 from racecheck.explore import observed_saves
 from racecheck.explore.findings import Finding
+from racecheck.explore.recovery.judge import judge_crashes
 from racecheck.explore.requests import RunRequest
 from racecheck.explore.runner import Progress, run, undisturbed, warm_up
 from racecheck.explore.runs.runs import Runs

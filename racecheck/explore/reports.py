@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from racecheck.crash.recovery.judge import Crashes
+from racecheck.explore.recovery.judge import Crashes
 from racecheck.explore.resume import Cut
 from racecheck.explore.struck import Struck
 from racecheck.model.nouns import Coverage, Outcome, Tried, Verdict, Violation, World

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from racecheck.crash.recovery.runs import Done
 from racecheck.explore import findings
 from racecheck.explore.findings import Format, Reference
+from racecheck.explore.recovery.runs import Done
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Coverage, Verdict, Violation, World
 from racecheck.model.ops.footprint import Footprint, Location, Mode

@@ -8,8 +8,8 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from racecheck.crash.recovery.judge import AS_IT_IS
 from racecheck.explore.current_session import Sessions
+from racecheck.explore.recovery.judge import AS_IT_IS
 from racecheck.explore.reports import Report
 from racecheck.explore.runner import undisturbed
 from racecheck.explore.runs.runs import Runs

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from racecheck.crash.recovery.groups import Group, Witness
-from racecheck.crash.recovery.judge import Count, Crashes
+from racecheck.explore.recovery.groups import Group, Witness
+from racecheck.explore.recovery.judge import Count, Crashes
 from racecheck.model.nouns import Crash, Event, Op, Outcome
 from racecheck.report import words
 from racecheck.report.layout import NARROWEST

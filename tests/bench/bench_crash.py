@@ -15,9 +15,9 @@ from pathlib import Path
 
 from racecheck import Outcome, Scenario
 from racecheck.crash.build import build
-from racecheck.crash.recovery.judge import Crashes, judge_crashes
 from racecheck.crash.states import ALL, states
 from racecheck.explore import runner
+from racecheck.explore.recovery.judge import Crashes, judge_crashes
 from racecheck.explore.requests import RunRequest
 from racecheck.kernel import proc
 from racecheck.processes.session import Session

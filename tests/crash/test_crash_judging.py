@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from racecheck.crash.log import Data, Disk, Stored
-from racecheck.crash.recovery.disk_images import Ages, TooLarge, items
-from racecheck.crash.recovery.groups import Groups
-from racecheck.crash.recovery.judge import Crashes, Group, judge_crashes, judge_repairs
 from racecheck.explore import runner
+from racecheck.explore.recovery.disk_images import Ages, TooLarge, items
+from racecheck.explore.recovery.groups import Groups
+from racecheck.explore.recovery.judge import Crashes, Group, judge_crashes, judge_repairs
 from racecheck.explore.requests import RunRequest
 from racecheck.kernel import proc
 from racecheck.model import config

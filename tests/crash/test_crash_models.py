@@ -7,11 +7,11 @@ from random import Random
 import pytest
 
 from racecheck.crash.bitsets import bits
-from racecheck.crash.certify import litmus
 from racecheck.crash.changes import PAGE, Changes
 from racecheck.crash.legal import Legal, Limits
 from racecheck.crash.models import MODELS
 from racecheck.crash.states import states
+from tests.peers.file_systems import litmus
 from tests.support.crash_logs import Calls, shown
 
 

@@ -8,8 +8,6 @@ from random import Random
 import pytest
 
 from racecheck.crash import build
-from racecheck.crash.certify import litmus
-from racecheck.crash.certify.contains import contains
 from racecheck.crash.changes import PAGE
 from racecheck.crash.cuts import cuts, moments
 from racecheck.crash.log import Data, Disk, Log, Stored, merged, overwritten, shortened
@@ -18,6 +16,8 @@ from racecheck.crash.repairs.repair import repairs
 from racecheck.crash.states import MODELS, CrashState, states
 from racecheck.model.nouns import World
 from racecheck.supervisor.finish.recorder import Span
+from tests.peers.file_systems import litmus
+from tests.peers.file_systems.contains import contains
 from tests.support.builders import collective, op, outcome
 from tests.support.crash_logs import Calls, dcp_save, deepspeed_save, shown
 

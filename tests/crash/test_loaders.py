@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from racecheck.crash.recovery.loaders import LOADERS, Loaded, Loaders
+from racecheck.explore.recovery.loaders import LOADERS, Loaded, Loaders
 from racecheck.model.nouns import Died, Raised, Returned, World
 from racecheck.processes.ranks.disk_writer import Item
 from racecheck.processes.session import Session

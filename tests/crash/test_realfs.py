@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from racecheck.crash.certify import litmus, loopfs, realfs, selftest
-from racecheck.crash.certify.realfs import Certificate
 from racecheck.model.nouns import Verdict
+from tests.peers.file_systems import litmus, loopfs, realfs, selftest
+from tests.peers.file_systems.realfs import Certificate
 
 
 @pytest.mark.slow

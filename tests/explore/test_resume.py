@@ -12,10 +12,10 @@ from random import Random
 import pytest
 
 from racecheck import UsageError, World, storage
-from racecheck.crash.recovery.judge import Count
-from racecheck.crash.recovery.runs import Done
 from racecheck.explore import resume
 from racecheck.explore.findings import Reference
+from racecheck.explore.recovery.judge import Count
+from racecheck.explore.recovery.runs import Done
 from racecheck.model.nouns import Coverage, Verdict, Violation
 from racecheck.scheduling.claims import Claim
 from racecheck.scheduling.strategies import DPOR

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from racecheck import faults, storage
 from racecheck.crash import models
 from racecheck.crash.log import Log
-from racecheck.crash.recovery.judge import Count, Crashes
-from racecheck.crash.recovery.recoveries import Recoveries
-from racecheck.crash.recovery.runs import CrashedRuns
 from racecheck.explore.findings import load
+from racecheck.explore.recovery.judge import Count, Crashes
+from racecheck.explore.recovery.recoveries import Recoveries
+from racecheck.explore.recovery.runs import CrashedRuns
 from racecheck.explore.replaying import replay
 from racecheck.explore.reports import Report
 from racecheck.explore.requests import Search

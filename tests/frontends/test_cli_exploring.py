@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from racecheck.crash.recovery.runs import CrashedRuns
 from racecheck.explore import findings
+from racecheck.explore.recovery.runs import CrashedRuns
 from racecheck.model.errors import CannotRun
 from racecheck.model.nouns import Size
 from racecheck.report import results

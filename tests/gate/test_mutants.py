@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from racecheck.gate import mutation
 from racecheck.model.errors import UsageError
 from racecheck.processes.session import Session
 from racecheck.targets import resolve
-from racecheck.targets.suite import controls, mutants, protocol
-from racecheck.targets.suite.mutants import Mutant
+from racecheck.targets.suite import controls, protocol
+from tests.gate import mutants, mutation
+from tests.gate.mutants import Mutant
 
 
 class Log:
@@ -160,18 +160,18 @@ def test_mutants_of_the_controls_can_be_named(kind: type) -> None:
     assert found
     for name, mutant in found.items():
         assert mutant.source.startswith(source[mutant.line - 1].strip())
-        named = resolve.checkpointer(f"racecheck.targets.suite.mutants:{name}")
+        named = resolve.checkpointer(f"tests.gate.mutants:{name}")
         assert named is mutants.of(kind)[name].made, "all who name it get the same class"
         assert issubclass(named, kind)
         assert (named.__module__, named.__name__) == (mutants.__name__, name)
         assert protocol.layout_of(named) == protocol.layout_of(kind)
-    scenario = resolve.load(f"racecheck.targets.suite.mutants:{name}[kill]")
+    scenario = resolve.load(f"tests.gate.mutants:{name}[kill]")
     assert resolve.load(scenario.reference).name == scenario.name, "as a finding names it"
 
 
 def test_there_are_no_others() -> None:
     with pytest.raises(UsageError, match="no class 'Recipe_without_sense_1'"):
-        resolve.checkpointer("racecheck.targets.suite.mutants:Recipe_without_sense_1")
+        resolve.checkpointer("tests.gate.mutants:Recipe_without_sense_1")
 
 
 def test_no_reason_is_out_of_date() -> None:
@@ -209,6 +209,6 @@ EVERY = [mutant for kind in mutants.CONTROLS for mutant in mutants.of(kind).valu
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", EVERY, ids=lambda mutant: mutant.name)
 def test_the_fate_of_every_mutant_is_known(session: Session, mutant: Mutant) -> None:
-    """Those that do no harm are asked what loses data most easily; ``python -m racecheck.gate.mutation``: all."""
+    """Those that do no harm are asked what loses data most easily; ``python -m tests.gate.mutation``: all."""
     fate = mutation.judge(session, mutant, TELLING if mutant.harmless else ())
     assert fate.is_explained, fate.text

@@ -20,7 +20,7 @@ import shutil
 import sys
 import time
 
-from racecheck.storage.conformance.programs import Program, act, programs
+from tests.storage.conformance.programs import Program, act, programs
 
 _PAUSE = 0.05
 """Seconds between two lines: longer than a tick of the kernel's clock, by which the server tells that a directory has

@@ -14,11 +14,11 @@ import sys
 from pathlib import Path
 from random import Random
 
-from racecheck.crash.certify import litmus
 from racecheck.crash.changes import Changes, Choice
 from racecheck.crash.legal import Limits
 from racecheck.crash.log import Stored
 from racecheck.crash.models import MODELS
+from tests.peers.file_systems import litmus
 
 _KEPT = ".nfs"
 """How names begin that the client gives to files that are removed while they are open."""

@@ -1,4 +1,4 @@
-"""Two nodes that play the programs of `racecheck.storage.conformance.programs`, line by line.
+"""Two nodes that play the programs of `tests.storage.conformance.programs`, line by line.
 
 Sleeps are in virtual time: they take none.  Not collected by pytest.
 """
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from racecheck import Rank, scenario
-from racecheck.storage.conformance.programs import PROGRAMS, act
+from tests.storage.conformance.programs import PROGRAMS, act
 
 
 def _player(number: int) -> Callable[[Rank], list[str]]:

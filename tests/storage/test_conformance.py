@@ -13,10 +13,10 @@ from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Op, Outcome, Point, Returned, World
 from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Replay, Strategy
-from racecheck.storage.conformance.playing import check_storage
-from racecheck.storage.conformance.programs import PROGRAMS, Program, Step
 from racecheck.storage.nfs.view import NFSView
 from racecheck.storage.views import FRESH, Seen, Truth
+from tests.storage.conformance.playing import check_storage
+from tests.storage.conformance.programs import PROGRAMS, Program, Step
 from tests.support.targets import target
 
 

@@ -140,7 +140,10 @@ def _evidence() -> list[tuple[str, str]]:
             "`racecheck gate --all`",
         ),
         ("Of random programs the search finds each trace once, as brute force does", "`pytest tests/scheduling`"),
-        ("A crash leaves what the models of ext4, XFS and btrfs say", "`racecheck selftest`"),
+        (
+            "A crash leaves what the models of ext4, XFS and btrfs say",
+            "`python -m tests.peers.file_systems.selftest` (needs root)",
+        ),
         (
             "No file of yours changes: a layer takes what a launch command writes",
             "`pytest tests/frontends/test_cli_programs.py`",

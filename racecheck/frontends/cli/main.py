@@ -118,7 +118,6 @@ _COMMANDS = {
     "replay": "Run a finding again and count how often it reproduces.",
     "report": "Draw a finding as one HTML file.",
     "run": "Explore a scenario or a launch command.",
-    "selftest": "Check the crash models against real file systems.",
     "trace": "Write a finding as a trace for Perfetto.",
 }
 

@@ -19,7 +19,7 @@ From nfs(5) ("Data and metadata coherence") and the client in the kernel (fs/nfs
     who has it open, and nothing else.)  One that a process of the same node has open gets a name ``.nfs...`` instead,
     until it is closed: the supervisor does that.
 
-The programs in `racecheck.storage.conformance.programs` went like this on two mounts of Linux 6.1, by versions 3 and
+The programs in `tests.storage.conformance.programs` went like this on two mounts of Linux 6.1, by versions 3 and
 4.2 (tests/peers/nfs_in_uml.sh).
 
 A cached item may be dropped at any time: so where the cache differs from what is there, either may be seen, and which

@@ -170,7 +170,8 @@ def end(rank: Rank, number: int = signal.SIGKILL) -> None:
             continue
         if task.request is not None:
             task.request.close()
-        task.request = task.hypercall = None
+        if task.stopped:
+            task.release()
     rank.wake()
 
 

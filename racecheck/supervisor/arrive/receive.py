@@ -51,7 +51,7 @@ class Receiver:
             return
         if found is None:
             assert request is not None
-            request.task.request = request
+            request.task.stop(request)
             request.task.started = request.task.fresh = True
         elif request is None:
             answer_call(rank, notification.id, found)
@@ -62,7 +62,8 @@ class Receiver:
         task = rank.task(notification.thread)
         self._state.check_deadline(task)
         task.inside = None
-        stop = task.hypercall = hypercall(rank, notification)
+        stop = hypercall(rank, notification)
+        task.stop(stop)
         task.started = task.fresh = True
         if isinstance(stop.call, AtOnce):
             reply(task, answer_at_once(self._state, task, stop.call))

@@ -20,8 +20,8 @@ from racecheck.supervisor.state.tasks import Rank, Request, Task
 def answer(request: Request, result: Answer, files: OpenFiles) -> Answer:
     """Answer a call, which ends it; returns the result as the rank received it."""
     task = request.task
-    task.request = None if task.request is request else task.request
-    task.wait = None if task.wait is request else task.wait
+    if request in (task.request, task.wait):
+        task.release()
     task.released = time.monotonic_ns()
     if result.opened >= 0:
         result = _hand_out(request, result, files)
@@ -65,7 +65,7 @@ def reply(task: Task, data: Any = None) -> None:
         task.process.memory.write(stop.reply, raw)
     except OSError:
         raw, error = b"", errno.EFAULT
-    task.hypercall = None
+    task.release()
     task.released = time.monotonic_ns()
     answer_call(task.rank, stop.id, Answer(value=len(raw), errno=error))
 

@@ -131,7 +131,7 @@ class Crew(Members):
         if notification.number != HYPERCALL:
             answer_call(rank, notification.id)
         else:
-            rank.main.hypercall = hypercall(rank, notification)
+            rank.main.stop(hypercall(rank, notification))
 
     def _last_words(self, rank: int) -> str:
         """Return the end of a rank's output, in one line."""

@@ -141,6 +141,16 @@ class HypercallStop:
     since: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectStop:
+    """A connect that waits until somebody listens."""
+
+    request: Request
+
+
+Stop = Request | HypercallStop | ConnectStop | MemoryWait
+
+
 @dataclass(slots=True, eq=False)
 class Process:
     """A process of a rank: the rank itself, or a child that it started."""
@@ -165,47 +175,76 @@ class Process:
 class Task:
     """A thread.
 
-    Its ``name`` is its parent's with the number of the child; while it works on an item of a thread pool it is the
-    item's, and ``own_name`` its own.  It is stopped at a ``request`` or a ``hypercall``, never at both;
-    ``fresh``: it has just stopped.  ``inside`` is the collective that it was let into and has not been seen to leave.
-    ``deadline`` is when the wait that it was seen in would end by itself (CLOCK_MONOTONIC, 0 for never), ``released``
-    when a call of its was last answered; ``wait`` is the connect that it is held before (`timed_waits`), ``limit`` how
-    many nanoseconds it has named for the next, ``memory_wait`` the wait that it is held before (`memory_waits`).
-    ``started``: it has shown itself as one of the program's own, by a
-    call or a hypercall.  ``hiring``: a thread that it starts now is a worker of a pool.  ``leaves``: it has been
-    let into a collective, and will say that it has left it.  ``makes_group``: it makes a process group.
-    ``sleeps``: it slept when all threads of its rank were last looked at, and has not been released since.
+    It is stopped ``at`` one thing, or it runs, as far as is known.
     """
 
     process: Process
     tid: int
     name: str
+    """Its parent's with the number of the child; while it works on an item of a thread pool, the item's."""
     own_name: str = ""
+    """Its name when it works on no item."""
     clock: Clock = field(default_factory=dict)
     children: int = 0
     workers: int = 0
     hiring: bool = False
+    """A thread that it starts now is a worker of a pool."""
     started: bool = False
+    """It has shown itself as one of the program's own, by a call or a hypercall."""
     fresh: bool = False
+    """It has stopped since the world was last quiet."""
     deadline: int = 0
+    """When the wait that it was seen in would end by itself (CLOCK_MONOTONIC, 0 for never)."""
     released: int = 0
+    """When a call of its was last answered (CLOCK_MONOTONIC)."""
     limit: int = 0
-    wait: Request | None = None
-    memory_wait: MemoryWait | None = None
-    request: Request | None = None
-    hypercall: HypercallStop | None = None
+    """How many nanoseconds it has named for its next wait."""
+    at: Stop | None = None
     inside: Instance | None = None
+    """The collective that it was let into and has not been seen to leave."""
     leaves: bool = False
+    """It has been let into a collective, and will say that it has left it."""
     makes_group: bool = False
+    """It makes a process group."""
     sleeps: bool = False
+    """It slept when all threads of its rank were last looked at, and has not been released since."""
 
     @property
     def rank(self) -> Rank:
         return self.process.rank
 
+    def stop(self, at: Stop) -> None:
+        """Note that it has stopped: it is stopped nowhere else."""
+        assert self.at is None, f"{self.name} is stopped twice"
+        self.at = at
+
+    def release(self) -> None:
+        """Note that what it is stopped at is answered."""
+        assert self.at is not None, f"{self.name} is not stopped"
+        self.at = None
+
+    @property
+    def request(self) -> Request | None:
+        """The call that it is stopped at as an op, if it is."""
+        return self.at if isinstance(self.at, Request) else None
+
+    @property
+    def hypercall(self) -> HypercallStop | None:
+        return self.at if isinstance(self.at, HypercallStop) else None
+
+    @property
+    def wait(self) -> Request | None:
+        """The connect that it is held before (`timed_waits`), if it is."""
+        return self.at.request if isinstance(self.at, ConnectStop) else None
+
+    @property
+    def memory_wait(self) -> MemoryWait | None:
+        """The wait for memory that it is held before (`memory_waits`), if it is."""
+        return self.at if isinstance(self.at, MemoryWait) else None
+
     @property
     def stopped(self) -> bool:
-        return self.request is not None or self.hypercall is not None
+        return isinstance(self.at, Request | HypercallStop)
 
     @property
     def waits(self) -> bool:
@@ -225,9 +264,7 @@ class Task:
     @property
     def op(self) -> Op | None:
         """The pending op, if it is stopped at one."""
-        if self.request is not None:
-            return self.request.op
-        return self.hypercall.op if self.hypercall is not None else None
+        return self.at.op if isinstance(self.at, Request | HypercallStop) else None
 
     @property
     def call(self) -> Hypercall | None:
@@ -250,25 +287,7 @@ class Task:
 
 @dataclass(slots=True, eq=False)
 class Rank:
-    """A rank.
-
-    ``running``: it may run, and has to be waited for; ``asleep``: the kernel says that it sleeps, in a wait that we do
-    not know.  ``single``: it has no thread or process but the main one and those of the ``background`` (gloo's, from
-    before the run), so that it is quiet as soon as that has stopped; ``forked``: it has started a process; ``alarmed``:
-    it has armed a timer; ``connects``: it has connected a socket.
-    ``unborn`` is the name of a thread or process that is being started, with its parent: one at a time, so that what
-    turns up next is it.  ``items`` are the clocks with which work was given to pools.  ``ahead`` holds the calls of
-    threads that were looked at before they were received.  ``mount``: it has a disk that other nodes do not see.
-    ``last`` is the thread that was released last.  ``shared``: it has, or has had, several threads or processes, which
-    share its memory.  ``dropped`` are threads that the end of their interpreter has cut.
-    ``gil``: the threads that are stopped before they wait for the GIL, with their waits.
-    ``credentials`` are those that it had before the first call that changes some; empty without such a call.
-    ``leaving``: its main process has been told to end.  ``kills``: one of its processes has just sent or got a signal.
-    ``is_program``: it runs a program, not a function: what ends with status 0 has not failed, whatever ended it.
-    ``left`` are the process groups that it has shut down, with its clock then.
-    ``lost`` is the exception that ended one of its threads, if nobody handled it.
-    ``status`` and ``clock`` are its exit status (negative for a signal) and its main thread's clock when it has ended.
-    """
+    """A rank: its processes, and the threads of these."""
 
     number: int
     channel: socket.socket
@@ -277,36 +296,61 @@ class Rank:
     listener: Listener | None = None
     stack_pipe: int = -1
     running: bool = True
+    """It may run, and has to be waited for."""
     asleep: bool = False
+    """The kernel says that it sleeps, in a wait that we do not know."""
     single: bool = True
+    """It has no thread or process but the main one and those of the ``background``, so it is quiet once that stops."""
     forked: bool = False
+    """It has started a process."""
     alarmed: bool = False
+    """It has armed a timer of the kernel's."""
     connects: bool = False
+    """It has connected a socket."""
     background: frozenset[int] = frozenset()
+    """Gloo's threads, from before the run."""
     unborn: tuple[str, Task] | None = None
+    """The name of a thread or process that is being started, with its parent: one at a time, so the next is it."""
     items: dict[str, Clock] = field(default_factory=dict)
+    """The clocks with which work was given to pools."""
     ahead: dict[int, Request] = field(default_factory=dict)
+    """The calls of threads that were looked at before they were received."""
     gone: bool = False
     mount: Mount | None = None
+    """Its node's disk, which other nodes do not see."""
     last: Task | None = None
+    """The thread that was released last."""
     shared: bool = False
+    """It has, or has had, several threads or processes, which share its memory."""
     leaving: bool = False
+    """Its main process has been told to end."""
     kills: bool = False
+    """One of its processes has just sent or got a signal."""
     dropped: set[int] = field(default_factory=set)
+    """The threads that the end of their interpreter has cut."""
     gil: dict[int, MemoryWait] = field(default_factory=dict)
+    """The threads that are stopped before they wait for the GIL, with their waits."""
     credentials: tuple[str, ...] = ()
+    """Those that it had before the first call that changes some; empty without such a call."""
     names: Names = field(default_factory=Names)
     replaced: bool = False
+    """Its main process has executed another program."""
     is_program: bool = False
+    """It runs a program, not a function: an end with status 0 is no failure."""
     left: dict[str, Clock] = field(default_factory=dict)
+    """The process groups that it has shut down, with its clock then."""
     status: int = 0
+    """Its exit status, negative for a signal."""
     clock: Clock = field(default_factory=dict)
+    """Its main thread's clock when it has ended."""
     result: RankResult | None = None
     lost: RankResult | None = None
+    """The exception that ended one of its threads, if nobody handled it."""
     modules: list[str] = field(default_factory=list)
     weights: list[Weights] = field(default_factory=list)
     processes: dict[int, Process] = field(default_factory=dict)
     numbered: list[Process] = field(default_factory=list)
+    """Its processes that lock files, in the order of their first locks."""
     tasks: dict[int, Task] = field(default_factory=dict)
     _received: bytes = b""
 
@@ -376,6 +420,10 @@ class Rank:
         return [task for task in self.tasks.values() if task.stopped]
 
     @property
+    def _stops(self) -> list[Stop]:
+        return [task.at for task in self.tasks.values() if task.at is not None]
+
+    @property
     def waiting_for_memory(self) -> list[int]:
         """The threads that are stopped before a wait for memory."""
         return [tid for tid, task in self.tasks.items() if task.memory_wait is not None]
@@ -393,9 +441,8 @@ class Rank:
     @property
     def unanswered(self) -> list[int]:
         """The calls that its threads are stopped in, by the ids of their notifications."""
-        own = [each for task in self.tasks.values() for each in (task.request, task.hypercall, task.wait)]
-        memory = [task.memory_wait for task in self.tasks.values()]
-        return [each.id for each in (*own, *memory, *self.gil.values()) if each is not None]
+        stops = [each.request if isinstance(each, ConnectStop) else each for each in self._stops]
+        return [each.id for each in (*stops, *self.gil.values())]
 
     @property
     def is_quiet(self) -> bool:

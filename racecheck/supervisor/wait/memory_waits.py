@@ -50,7 +50,7 @@ class MemoryWaits:
             return False
         if task.process.is_another_program:
             return False
-        task.memory_wait = of(notification)
+        task.stop(of(notification))
         return True
 
     def pass_on(self, rank: Rank) -> bool:
@@ -59,7 +59,7 @@ class MemoryWaits:
             error = news(task, task.memory_wait) if task.memory_wait is not None else 0
             if error and task.memory_wait is not None:
                 answer_call(rank, task.memory_wait.id, Answer(errno=error))
-                task.memory_wait = None
+                task.release()
                 return True
         return False
 
@@ -69,7 +69,7 @@ class MemoryWaits:
             for task in rank.tasks.values():
                 if task.memory_wait is not None:
                     answer_call(rank, task.memory_wait.id)
-                    task.memory_wait = None
+                    task.release()
 
 
 def news(task: Task, wait: MemoryWait) -> int:

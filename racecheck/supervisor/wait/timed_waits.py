@@ -27,7 +27,7 @@ from racecheck.supervisor.calls.perform import CARRY_ON, Answer, Next
 from racecheck.supervisor.calls.sleeps import round_up
 from racecheck.supervisor.finish.answers import answer
 from racecheck.supervisor.run.state import Over, State
-from racecheck.supervisor.state.tasks import Rank, Request, Task
+from racecheck.supervisor.state.tasks import ConnectStop, Rank, Request, Task
 from racecheck.supervisor.wait import memory_waits
 
 HELD = frozenset({"wait", "connect"})
@@ -64,7 +64,8 @@ class Limits:
                 if not task.makes_group:
                     self._state.ledger.untried("a connect that is refused before anybody listens")
                 request.until = self._state.time.elapsed + _PATIENCE
-                task.wait, task.started, task.inside = request, True, None
+                task.stop(ConnectStop(request))
+                task.started, task.inside = True, None
             return task.wait is not None
         limit = _limit(request)
         if request.arguments[1] & FUTEX_COMMAND != FUTEX_WAIT and self._run_out.get(task) == limit:
@@ -72,7 +73,8 @@ class Limits:
         length = self._length(request, limit)
         request.until = self._state.time.elapsed + length
         request.op = replace(request.op, args={"nanoseconds": length})
-        task.request, task.limit, task.started, task.fresh = request, 0, True, True
+        task.stop(request)
+        task.limit, task.started, task.fresh = 0, True, True
         return True
 
     def _length(self, request: Request, limit: bytes) -> int:

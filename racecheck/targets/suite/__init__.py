@@ -7,7 +7,6 @@
     load_invariants  what must hold of loads
     check_scenario a checkpointer and a check make a scenario
     controls       checkpointers that hold
-    mutants        these with a safeguard taken out
     (the others)   adapters over the public interfaces of released checkpointers, one file for each framework
 
 ``NAMES`` are the adapters by the name that the command line knows them by.

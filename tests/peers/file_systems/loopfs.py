@@ -1,6 +1,6 @@
 """A file system on a loop device, in a process with a mount namespace of its own, that can be crashed.
 
-For `racecheck.crash.certify.realfs`, which runs this in a process of its own: with the process the mounts go, with
+For `tests.peers.file_systems.realfs`, which runs this in a process of its own: with the process the mounts go, with
 these the loop device.
 """
 
@@ -85,11 +85,11 @@ class LoopFs:
         self._mount()
 
     def flush(self, descriptor: int) -> None:
-        """See `racecheck.crash.certify.litmus.Special`."""
+        """See `tests.peers.file_systems.litmus.Special`."""
         _checked(_libc.sync_file_range(descriptor, ctypes.c_int64(0), ctypes.c_int64(0), _SYNC_FILE_RANGE_ALL))
 
     def sync(self) -> None:
-        """See `racecheck.crash.certify.litmus.Special`."""
+        """See `tests.peers.file_systems.litmus.Special`."""
         descriptor = os.open(self.mount, os.O_RDONLY)
         try:
             _checked(_libc.syncfs(descriptor))
@@ -97,7 +97,7 @@ class LoopFs:
             os.close(descriptor)
 
     def commit(self) -> None:
-        """See `racecheck.crash.certify.litmus.Special`: a transaction of btrfs, elsewhere an fsync of another file."""
+        """See `tests.peers.file_systems.litmus.Special`: a transaction of btrfs, elsewhere an fsync of another file."""
         if self.fs == "btrfs":
             descriptor = os.open(self.mount, os.O_RDONLY)
             try:

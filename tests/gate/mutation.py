@@ -1,6 +1,6 @@
 """Test the checks: each mutant of a control must fail one of them, or be known to do no harm.
 
-``python -m racecheck.gate.mutation [control|control-dcp] [NAME...]`` prints a table: what was changed, and which check
+``python -m tests.gate.mutation [control|control-dcp] [NAME...]`` prints a table: what was changed, and which check
 noticed by which invariant, or why none had to.  Exit status 1 for a mutant of which neither can be said.
 """
 
@@ -20,8 +20,9 @@ from racecheck.processes.doctor import examination
 from racecheck.processes.session import Session
 from racecheck.targets import resolve, suite
 from racecheck.targets.scenarios import make_world
-from racecheck.targets.suite import controls, mutants
-from racecheck.targets.suite.mutants import Mutant
+from racecheck.targets.suite import controls
+from tests.gate import mutants
+from tests.gate.mutants import Mutant
 
 _LEAST, _HOLD_AT_LEAST = "posix-min", (controls.Recipe,)
 """The model that promises least, and the control that holds under it too.  A pointer that is replaced does not: POSIX
@@ -118,7 +119,7 @@ def main(arguments: Sequence[str]) -> int:
         for name in arguments:
             chosen += [found[name]] if name in found else mutants.of(resolve.checkpointer(name)).values()
     except UsageError as error:
-        print(f"racecheck.gate.mutation: {error}; or a mutant: {', '.join(found)}", file=sys.stderr)
+        print(f"tests.gate.mutation: {error}; or a mutant: {', '.join(found)}", file=sys.stderr)
         return 2
     with examination.start(config.read().runs) as session:
         fates = judge_all(session, chosen, lambda fate: print(fate.text, flush=True))

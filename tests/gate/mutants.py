@@ -11,7 +11,7 @@ the lines of the others, and of stacks, are those of the source.  What is change
   makes a name that the other uses: that would be another program.
 
 Mutants of the controls are attributes of this module, so that a target can name them, as in
-``racecheck run 'racecheck.targets.suite.mutants:Recipe_without_fsync_88[power-loss]'``; the number is the line.
+``racecheck run 'tests.gate.mutants:Recipe_without_fsync_88[power-loss]'``; the number is the line.
 DeMillo, Lipton and Sayward, "Hints on Test Data Selection" (IEEE Computer, 1978), is where this comes from.
 """
 
@@ -138,7 +138,7 @@ def _made(mutant: Mutant) -> type:
     cast("ast.ClassDef", tree.body[0]).body = [mutant.function]
     flags = __future__.annotations.compiler_flag
     space = {**vars(sys.modules[mutant.control.__module__]), "_control": mutant.control}
-    exec(compile(tree, str(mutant.file), "exec", flags, dont_inherit=True), space)  # noqa: S102  (source of a class that is imported already)
+    exec(compile(tree, str(mutant.file), "exec", flags, dont_inherit=True), space)
     kind = cast("type", space[mutant.name])
     kind.__module__, kind.__doc__ = __name__, mutant.about
     return kind

@@ -1,7 +1,7 @@
 """Check, in memory, that a storage model allows what it must, and nothing else.
 
 The tree is in memory and the two nodes are not processes: what is checked is the model's view.  The same programs run
-in controlled worlds, and on real mounts, with `racecheck.storage.conformance.programs.act`.
+in controlled worlds, and on real mounts, with `tests.storage.conformance.programs.act`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from racecheck import storage
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Op, Place, Result, World
 from racecheck.storage import options
-from racecheck.storage.conformance.programs import Step, programs
 from racecheck.storage.views import FRESH, SECOND, Seen, View
+from tests.storage.conformance.programs import Step, programs
 
 
 def check_storage(name: str) -> int:

@@ -10,8 +10,8 @@ from racecheck import storage
 from racecheck.crash.bitsets import mask_of
 from racecheck.crash.cuts import moments
 from racecheck.crash.precedence import before_events
-from racecheck.crash.recovery.judge import OUT_OF_TIME, Count, Crashes, judge_crashes, judge_repairs
 from racecheck.crash.repairs.repair import repairs
+from racecheck.explore.recovery.judge import OUT_OF_TIME, Count, Crashes, judge_crashes, judge_repairs
 from racecheck.invariants import wants_contents
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Collective, Event, Invariant, Outcome, Tried, World

@@ -1,12 +1,19 @@
-"""Check the models of crashes against this machine's file systems."""
+"""Check the models of crashes against this machine's file systems; needs root.
+
+    python -m tests.peers.file_systems.selftest [--programs N] [--fs NAME]... [--seed N]
+
+Exit status 1: a crash left what the model does not allow; 2: something could not be tried.
+"""
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from racecheck.crash.certify.realfs import FILE_SYSTEMS, Certificate, certify
 from racecheck.model.nouns import Verdict
+from tests.peers.file_systems.realfs import FILE_SYSTEMS, Certificate, certify
 
 __all__ = ["FILE_SYSTEMS", "Selftest", "selftest"]
 
@@ -62,3 +69,23 @@ def _lines(certificate: Certificate) -> list[str]:
         lines += ["  first state that the model does not allow:"]
         lines += [f"  {line}" for line in certificate.outside[0].splitlines()]
     return lines
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--programs", type=int, default=100, metavar="N", help="for each file system (100)")
+    parser.add_argument("--fs", action="append", choices=FILE_SYSTEMS, help="repeatable (all)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the programs (0)")
+    given = parser.parse_args()
+
+    def tell(fs: str, number: int) -> None:
+        if number % 10 == 0:
+            print(f"{fs}: {number} of {given.programs} programs", file=sys.stderr)
+
+    done = selftest(given.fs or (), given.programs, given.seed, tell)
+    print(done.text)
+    return {Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.UNKNOWN: 2}[done.verdict]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

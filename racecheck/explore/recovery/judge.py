@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from racecheck.crash.build import build
 from racecheck.crash.cut_outcome import Cutting, uncut
 from racecheck.crash.log import Disk, Log
-from racecheck.crash.recovery.disk_images import Ages
-from racecheck.crash.recovery.groups import Group, Groups, Witness, plain
-from racecheck.crash.recovery.recoveries import Recovered, Recoveries
 from racecheck.crash.repairs.repair import repairs, with_one_more
 from racecheck.crash.states import ALL, CrashState, states
+from racecheck.explore.recovery.disk_images import Ages
+from racecheck.explore.recovery.groups import Group, Groups, Witness, plain
+from racecheck.explore.recovery.recoveries import Recovered, Recoveries
 from racecheck.invariants import judge
 from racecheck.model.nouns import Crash, Died, Event, Invariant, Op, Outcome, Raised, RankResult, Stopped, Verdict
 from racecheck.processes.session import Session

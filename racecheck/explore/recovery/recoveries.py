@@ -8,8 +8,8 @@ from pathlib import Path
 
 from racecheck import storage
 from racecheck.crash.log import Disk
-from racecheck.crash.recovery.disk_images import Ages, TooLarge, items
-from racecheck.crash.recovery.loaders import Loaded, Loaders
+from racecheck.explore.recovery.disk_images import Ages, TooLarge, items
+from racecheck.explore.recovery.loaders import Loaded, Loaders
 from racecheck.invariants import after_crash, wants_contents
 from racecheck.model.errors import CannotRun
 from racecheck.model.nouns import Content, Coverage, Invariant, Outcome, Point, World

@@ -18,10 +18,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from racecheck.crash.certify import litmus
-from racecheck.crash.certify.contains import contains
-from racecheck.crash.certify.loopfs import FILE_SYSTEMS, LoopFs, own_mounts, why_not
 from racecheck.crash.log import Stored
+from tests.peers.file_systems import litmus
+from tests.peers.file_systems.contains import contains
+from tests.peers.file_systems.loopfs import FILE_SYSTEMS, LoopFs, own_mounts, why_not
 
 __all__ = ["FILE_SYSTEMS", "Certificate", "certify"]
 
@@ -68,7 +68,7 @@ def certify(
         return Certificate(fs, _MODEL[fs], 0, 0, reason=reason)
     place = tempfile.mkdtemp(prefix="racecheck-", dir=directory)
     child = subprocess.Popen(
-        [sys.executable, "-m", "racecheck.crash.certify.realfs", fs, str(programs), str(seed), place],
+        [sys.executable, "-m", "tests.peers.file_systems.realfs", fs, str(programs), str(seed), place],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         start_new_session=True,

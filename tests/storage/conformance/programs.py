@@ -10,7 +10,7 @@
 
 After the colon is what the call may give, the first being what is really there; the one with the star is what the
 program continues with, else the first.  A model must offer exactly these.  `act` carries a line out with real
-calls, in a controlled world or on a real mount; `racecheck.storage.conformance.playing` holds a model against them in
+calls, in a controlled world or on a real mount; `tests.storage.conformance.playing` holds a model against them in
 memory.
 """
 
