@@ -8,7 +8,8 @@ The rooms, from the top; imports go down this list, never up:
     explore     Searches: many runs of a scenario, their findings on disk, and a finding's run again.
     crash       Crash states: the disks that a crash can leave of a run.
     supervisor  One run of a world: what each thread is stopped at, which op goes next, and how it is done.
-    processes   Every process that is started, and what runs in it.
+    sessions    Processes that racecheck starts and ends: sessions with their disks, launchers, the doctor.
+    agent       The code that runs in a process with torch: ranks, the zygote that forks them, readers of checkpoints.
     scheduling  Orders of ops: which of them differ, which to try next, and what a failing one owes its failure to.
     targets     What is tested: scenarios, how a name leads to one, and checkpointers.
     storage     What a node sees of the files, and what an op touches of them.

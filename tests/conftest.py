@@ -12,8 +12,8 @@ import pytest
 from hypothesis import settings
 
 from racecheck.model import config
-from racecheck.processes.doctor.examination import Starting
-from racecheck.processes.session import Session
+from racecheck.sessions.doctor.examination import Starting
+from racecheck.sessions.session import Session
 from tests.support.command_line import Cli
 
 pytest_plugins = ["pytester"]

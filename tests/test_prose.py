@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -33,6 +34,16 @@ NEVER = {
     r"\bthere (is|are) no [\w ]+; there (is|are):": "unknown X; known: ...",
 }
 """What to write instead, by the construction."""
+
+
+RATES = {
+    r"\bwhat\b": (10.9, "name the thing: the result, the bytes"),
+    r"\bwhere\b": (4.4, "if, or when"),
+    r"\b(that|those) (of|that|which)\b|\bones? that\b": (3.1, "name the thing"),
+}
+"""Constructions that are rarer in native English: how often they may be in 1,000 words of docstring, and how to write
+it instead.  Lower a bound when it has room; never raise one.
+"""
 
 
 def texts() -> list[Path]:
@@ -68,3 +79,22 @@ def test_a_wrong_word_is_noticed(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "codespell_lib", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert "==> received" in done.stdout
+
+
+def docstrings() -> str:
+    """All docstrings of the package, those of fields among them."""
+    found = []
+    for file in (ROOT / "racecheck").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            body = getattr(node, "body", None)
+            texts = [each.value for each in body if isinstance(each, ast.Expr)] if isinstance(body, list) else []
+            found += [str(each.value) for each in texts if isinstance(each, ast.Constant)]
+    return "\n".join(found)
+
+
+def test_constructions_become_rarer() -> None:
+    text = docstrings()
+    words = len(re.findall(r"[A-Za-z']+", text))
+    for pattern, (most, instead) in RATES.items():
+        rate = 1000 * len(re.findall(pattern, text, re.IGNORECASE)) / words
+        assert rate <= most, f"{pattern}: {rate:.2f} in 1,000 words; write: {instead}"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from racecheck.crash.log import Disk, Stored
 from racecheck.model.nouns import Collective, Crash, DiskEntry, Event, Outcome, Violation, Weights
-from racecheck.processes.file_digests import Digest
+from racecheck.sessions.file_digests import Digest
 from racecheck.supervisor.finish.recorder import Recorder
 
 
@@ -66,7 +66,7 @@ class Cutting:
         return self._entries[stored]
 
     def _digest(self, stored: Stored) -> str:
-        """Return the files' digests (`racecheck.processes.file_digests`), which are the same in every session."""
+        """Return the files' digests (`racecheck.sessions.file_digests`), which are the same in every session."""
         whole, parts = Digest(), []
         with Path(self.recorder.spool).open("rb") as spool:
             for _, length, data in stored.extents:

@@ -1,7 +1,7 @@
 """Ranks whose clocks are apart: the same program where one of the clocks is a second ahead.
 
 Where several ranks read the time of day, each of them may get another second, and, since every run begins just before
-midnight (`racecheck.processes.epoch`), another minute, hour and day.  So the default schedule is also run with the
+midnight (`racecheck.model.epoch`), another minute, hour and day.  So the default schedule is also run with the
 clocks apart.  If the ranks then do something else, a part of the budget is for other schedules of such worlds.
 """
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 from racecheck.model import config
 from racecheck.model.errors import UsageError
-from racecheck.processes.doctor import examination
-from racecheck.processes.session import Session
+from racecheck.sessions.doctor import examination
+from racecheck.sessions.session import Session
 
 
 class Sessions:

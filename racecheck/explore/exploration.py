@@ -40,7 +40,6 @@ from racecheck.invariants.series import count
 from racecheck.model.compare import effect, fingerprint
 from racecheck.model.errors import CannotRun, InternalError, UsageError
 from racecheck.model.nouns import Judgement, Outcome, Verdict, Violation, World
-from racecheck.processes.session import Session
 from racecheck.scheduling import parts, strategies
 from racecheck.scheduling.claims import Claim, lowered, merged, of_run, pending
 from racecheck.scheduling.explain import INTERRUPTED
@@ -48,6 +47,7 @@ from racecheck.scheduling.minimise import repeated, same_failure
 from racecheck.scheduling.parts import Parts
 from racecheck.scheduling.strategies import Auto, Diverged, Replay, Staged, Strategy, Sweep
 from racecheck.scheduling.strategies.following.default import Default
+from racecheck.sessions.session import Session
 from racecheck.targets.programs import Program
 
 _AHEAD = 32

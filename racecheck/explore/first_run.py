@@ -13,9 +13,9 @@ from racecheck.model.errors import UsageError
 from racecheck.model.frames import user_frames
 from racecheck.model.nouns import Died, Op, Outcome, Raised, Returned
 from racecheck.model.ops.launcher_ops import is_of_launcher
-from racecheck.processes.session import Session
 from racecheck.scheduling.predict import candidates
 from racecheck.scheduling.relation import Relation
+from racecheck.sessions.session import Session
 from racecheck.targets.programs import Launch, Program
 
 KEPT = "files in the working directory that the first run left as they were are not controlled"

@@ -15,8 +15,8 @@ from racecheck.model.nouns import Died, Op, Outcome, RankResult, Returned, Stopp
 from racecheck.model.ops import op_kinds
 from racecheck.model.ops.file_ops import is_on_file
 from racecheck.model.ops.unstable_names import Names, learn
-from racecheck.processes.session import Session
 from racecheck.scheduling.strategies.following.observed import Observed
+from racecheck.sessions.session import Session
 from racecheck.supervisor.free import observed_launch
 from racecheck.supervisor.free.observed_launch import RealRun
 from racecheck.targets.programs import Program

@@ -14,9 +14,9 @@ from racecheck.explore.runner import Progress
 from racecheck.explore.search import explore
 from racecheck.invariants import judge
 from racecheck.model.nouns import Coverage, Verdict
-from racecheck.processes.session import Session
 from racecheck.scheduling.predict import Prediction, Race, predict
 from racecheck.scheduling.relation import Relation
+from racecheck.sessions.session import Session
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,9 @@ from racecheck.invariants import UNJUDGED, all_shards_present, judge, name_of, w
 from racecheck.model.compare import first_difference
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Invariant, Judgement, Outcome, Verdict
-from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Replay, Strategy
 from racecheck.scheduling.strategies.following.constrained import Constrained
+from racecheck.sessions.session import Session
 from racecheck.supervisor.finish.recorder import Recorder
 from racecheck.targets.programs import Program
 from racecheck.targets.scenarios import Scenario

@@ -10,8 +10,8 @@ from racecheck.explore.requests import Recoveries, RunRequest
 from racecheck.model.compare import first_difference
 from racecheck.model.nouns import Outcome, Point, World
 from racecheck.model.ops.unstable_names import Names, learn
-from racecheck.processes.session import Session
 from racecheck.scheduling.strategies.following.default import Default
+from racecheck.sessions.session import Session
 from racecheck.supervisor.finish.recorder import Recorder
 from racecheck.supervisor.free import full_speed
 from racecheck.supervisor.one_run import Supervisor

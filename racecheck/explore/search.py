@@ -16,9 +16,9 @@ from racecheck.explore.runner import Progress
 from racecheck.explore.runs.workers import Workers
 from racecheck.model.errors import CannotRun, InternalError, OutOfTime
 from racecheck.model.nouns import Verdict
-from racecheck.processes.session import Session
 from racecheck.scheduling.claims import Claim
 from racecheck.scheduling.explain import INTERRUPTED
+from racecheck.sessions.session import Session
 
 EXPLAIN = 15.0
 """Seconds of processor time that an explanation may take, unless asked otherwise."""

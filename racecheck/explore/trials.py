@@ -17,13 +17,13 @@ from racecheck.explore.current_session import Sessions
 from racecheck.explore.doubts import DIFFERS
 from racecheck.explore.requests import RunRequest
 from racecheck.explore.runner import confirm, run, warm_up
+from racecheck.kernel.trees import grow_old
 from racecheck.model.compare import first_difference
 from racecheck.model.errors import CannotRun, UsageError
 from racecheck.model.nouns import Outcome, World
-from racecheck.processes.session import Session
-from racecheck.processes.trees import grow_old
 from racecheck.scheduling.strategies import Replay, Strategy
 from racecheck.scheduling.strategies.following.switches import Switch, Switches
+from racecheck.sessions.session import Session
 from racecheck.targets.scenarios import Scenario
 
 _MOST_OPS = 100_000

@@ -26,9 +26,9 @@ from racecheck.kernel.real_files import real
 from racecheck.model.config import Config
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import World
-from racecheck.processes.doctor.examination import Starting
-from racecheck.processes.launchers import capture
-from racecheck.processes.session import Session, Slot
+from racecheck.sessions.doctor.examination import Starting
+from racecheck.sessions.launchers import capture
+from racecheck.sessions.session import Session, Slot
 from racecheck.targets import programs
 from racecheck.targets.launched import Launched, places_of
 from racecheck.targets.programs import ABSENT, Program

@@ -18,7 +18,7 @@ from racecheck.targets import resolve
 
 if TYPE_CHECKING:
     from racecheck.explore.runs.tasks import Task
-    from racecheck.processes.session import Session
+    from racecheck.sessions.session import Session
 
 _PR_SET_PDEATHSIG = 1
 

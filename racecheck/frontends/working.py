@@ -21,8 +21,8 @@ from racecheck.model.errors import CannotRun, InternalError, RacecheckError, is_
 from racecheck.report.words import count, escape, fit
 
 if TYPE_CHECKING:
-    from racecheck.processes.doctor.examination import Starting
-    from racecheck.processes.session import Session
+    from racecheck.sessions.doctor.examination import Starting
+    from racecheck.sessions.session import Session
 
 T = TypeVar("T")
 

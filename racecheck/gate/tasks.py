@@ -18,7 +18,7 @@ from racecheck.gate.effort import EFFORTS
 from racecheck.gate.subjects import Subject
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Outcome, World
-from racecheck.processes.session import Session
+from racecheck.sessions.session import Session
 from racecheck.targets.scenarios import make_world
 from racecheck.targets.suite import CHECKS, Check
 

@@ -16,7 +16,7 @@ from racecheck.model.nouns import Op, Outcome, Weights
 
 _NUMBER = re.compile(r"\d+")
 _PART = " at "
-"""Stands before the part of a sharded tensor, in its name (`racecheck.processes.contents.weight_digests`)."""
+"""Stands before the part of a sharded tensor, in its name (`racecheck.agent.contents.weight_digests`)."""
 
 
 @dataclass(frozen=True, slots=True)

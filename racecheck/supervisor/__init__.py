@@ -1,5 +1,5 @@
 """One run of a world: what each thread is stopped at, which op goes next, and how that op is performed.
 
-Not here: what runs inside ranks (`processes.ranks`), decoding of system calls by the kernel's rules (`kernel`).
-Imports: faults, kernel, model, processes, scheduling, storage.
+Not here: what runs inside ranks (`agent`), decoding of system calls by the kernel's rules (`kernel`).
+Imports: agent, faults, kernel, model, scheduling, sessions, storage.
 """

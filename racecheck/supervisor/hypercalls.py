@@ -108,7 +108,7 @@ class Hypercalls:
         reply(task, (ticket, self._returns_early(task, instance, call)))
 
     def _returns_early(self, task: Task, instance: Instance, call: Issue) -> bool:
-        """Return whether a rank continues before its peers come; the claim names what that depends on."""
+        """Return whether a rank continues before its peers come; the claim names the reason."""
         if not instance.returns_early(task.rank.number):
             return False
         self._state.ledger.note(CONDITIONS[self._state.world.collectives])
@@ -195,7 +195,7 @@ class Hypercalls:
         )
 
     def execute(self, task: Task) -> None:
-        """Update a thread's clock after its op; the op's own clock does not contain what the thread learns with it."""
+        """Update a thread's clock after its op; the op's own clock is older than the answer."""
         stop, state = task.hypercall, self._state
         assert stop is not None
         assert stop.op is not None

@@ -20,10 +20,10 @@ from racecheck.model.hypercalls import UseStore
 from racecheck.model.nouns import Op, RankResult, Result
 from racecheck.model.ops import op_kinds
 from racecheck.model.vector_clock import join
-from racecheck.processes.session import Session
 from racecheck.scheduling.fairness import Fairness
 from racecheck.scheduling.parts import WALK
 from racecheck.scheduling.relation import Relation
+from racecheck.sessions.session import Session
 from racecheck.supervisor.act.caches import Viewer
 from racecheck.supervisor.act.fault_injection import Injector
 from racecheck.supervisor.act.halves import Halves
@@ -182,9 +182,9 @@ class Loop:
             request.op = self._state.ending(request.op, request.task)
 
     def _settle(self) -> bool:
-        """Answer what no choice could change, in the order of ranks; returns whether anything was answered.
+        """Answer threads that no choice concerns, in the order of ranks; returns whether anything was answered.
 
-        Of the threads of one rank only one runs at a time, so that what they do in memory has an order.
+        Of the threads of one rank only one runs at a time, so their effects in memory have an order.
         """
         answered: set[int] = set()
         for task in self._state.stopped_tasks():

@@ -10,7 +10,7 @@ from racecheck import storage
 from racecheck.kernel import proc
 from racecheck.model.nouns import Outcome, Point, Returned, World
 from racecheck.model.ops.unstable_names import Names
-from racecheck.processes.session import Session
+from racecheck.sessions.session import Session
 from racecheck.supervisor.act.launcher import Launcher
 from racecheck.supervisor.finish.answers import reply
 from racecheck.supervisor.finish.recorder import Recorder
@@ -26,10 +26,10 @@ from racecheck.supervisor.state.virtual_time import VirtualTime
 class Supervisor:
     """Runs a world once.
 
-    ``choose`` answers points; ``seed`` is what ranks draw their randomness from; ``stacks``: ops carry the Python stack
-    that made them; ``keep``: it is on the disk that the last run left; ``recovering``: that too, and what ranks run is
-    the scenario's recovery; ``contents``: the outcome says what is in checkpoint files; ``names`` are those that differ
-    from run to run, for a recovery as its run has met them.  A ``recorder`` keeps what ops write.
+    ``choose`` answers points; ``seed`` decides the randomness of ranks; ``stacks``: ops carry the Python stack that
+    made them; ``keep``: it is on the disk that the last run left; ``recovering``: that too, and ranks run the
+    scenario's recovery; ``contents``: the outcome has the contents of checkpoint files; ``names`` are those that differ
+    from run to run, for a recovery as its run has met them.  A ``recorder`` keeps the bytes that ops write.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Wait until the world is quiet.
 
 After an op only its own rank may run, and it is known to be quiet when it stops again.  The kernel is asked
-(`Sleepers`) only when a rank has not stopped after a while, and then about every thread of the world, since what
-wakes a sleeper may be on its way.
+(`Sleepers`) only when a rank has not stopped after a while, and then about every thread of the world, since
+the event that wakes a sleeper may be on its way.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from racecheck.kernel import libc, proc, syscalls
 from racecheck.kernel.sleepers import Sleep, Sleepers
 from racecheck.model.errors import CannotRun, OutOfTime
 from racecheck.model.nouns import Died
-from racecheck.processes import disk
-from racecheck.processes.session import Session
+from racecheck.sessions import disk
+from racecheck.sessions.session import Session
 from racecheck.supervisor.arrive.receive import Receiver
 from racecheck.supervisor.calls import real_waits
 from racecheck.supervisor.files.paths import check_ours
@@ -175,7 +175,7 @@ class Quiet:
             raise Over(f"real-time waits took more than {timeout:g} s in total")
 
     def _pump(self, milliseconds: int) -> bool:
-        """Take in what has happened; returns whether anything has in this world."""
+        """Take in events; returns whether there was one in this world."""
         news = False
         for descriptor, event in self._poll.poll(milliseconds):
             rank = self._ranks.get(descriptor)

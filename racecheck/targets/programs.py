@@ -107,7 +107,7 @@ class Launch:
 
 
 class Program(Scenario):
-    """The scenario of a launch, whose file is ``file``.  A rank runs it by `racecheck.processes.ranks.program`.
+    """The scenario of a launch, whose file is ``file``.  A rank runs it by `racecheck.agent.program`.
 
     ``resumed`` is what a fresh world launches as the recovery, if anything: its ``start`` is what the run has left.
     """
@@ -134,7 +134,7 @@ class Program(Scenario):
 
 def _run(rank: Rank) -> None:
     del rank
-    raise AssertionError("a rank runs a program by racecheck.processes.ranks.program")
+    raise AssertionError("a rank runs a program by racecheck.agent.program")
 
 
 acknowledging: list[Callable[[], None]] = []

@@ -20,8 +20,8 @@ from racecheck.explore import runner
 from racecheck.explore.recovery.judge import Crashes, judge_crashes
 from racecheck.explore.requests import RunRequest
 from racecheck.kernel import proc
-from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Replay
+from racecheck.sessions.session import Session
 from racecheck.supervisor.finish.recorder import Recorder
 from racecheck.supervisor.one_run import Supervisor
 from tests.bench import measuring

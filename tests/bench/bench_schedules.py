@@ -42,8 +42,8 @@ from racecheck.explore.search import explore
 from racecheck.gate.subjects import Subject, checks
 from racecheck.invariants import judge
 from racecheck.model.compare import first_difference
-from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import RandomWalk, Replay, Strategy
+from racecheck.sessions.session import Session
 from racecheck.targets import resolve
 from racecheck.targets.launched import Launched
 from racecheck.targets.suite import NAMES

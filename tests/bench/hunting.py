@@ -79,7 +79,7 @@ def attempt(target: str, seed: str, base: str) -> bool:
     """One run of the loop; whether the race shows."""
     import torch.multiprocessing as mp
 
-    from racecheck.processes import disk
+    from racecheck.sessions import disk
 
     scenario, home = resolve.load(target), Path(tempfile.mkdtemp(dir=base))
     (home / "disk").mkdir()
@@ -114,7 +114,7 @@ def loop(target: str, seed: str, seconds: float) -> dict[str, Any]:
 
 
 def start(target: str) -> dict[str, Any]:
-    from racecheck.processes.session import Session
+    from racecheck.sessions.session import Session
 
     scenario, begun = resolve.load(target), time.perf_counter()
     with Session(config.read().runs) as started:
@@ -125,7 +125,7 @@ def start(target: str) -> dict[str, Any]:
 def search(target: str, seed: str) -> dict[str, Any]:
     from racecheck.explore.requests import Search
     from racecheck.explore.search import explore
-    from racecheck.processes.session import Session
+    from racecheck.sessions.session import Session
 
     scenario, begun = resolve.load(target), time.perf_counter()
     with Session(config.read().runs) as started:

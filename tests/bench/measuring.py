@@ -20,8 +20,8 @@ from racecheck.explore import runner
 from racecheck.explore.requests import RunRequest
 from racecheck.invariants import judge
 from racecheck.model import config
-from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import RandomWalk, Replay
+from racecheck.sessions.session import Session
 from racecheck.supervisor.free import full_speed
 from racecheck.targets import resolve
 from racecheck.targets.scenarios import make_world

@@ -17,9 +17,9 @@ from racecheck.explore.requests import RunRequest
 from racecheck.kernel import proc
 from racecheck.model import config
 from racecheck.model.nouns import Died, Invariant, Op, Outcome, Raised, Returned, Stopped, Verdict
-from racecheck.processes.session import Session
 from racecheck.report.crash import counts_text, crash_text, repairs_text
 from racecheck.scheduling.strategies import Replay
+from racecheck.sessions.session import Session
 from racecheck.supervisor.finish.recorder import Recorder
 from racecheck.supervisor.one_run import Supervisor
 from racecheck.targets import resolve
@@ -170,7 +170,7 @@ def test_a_recovery_that_is_killed_is_a_verdict(session: Session) -> None:
     assert isinstance(result, Died)
     assert result.signal == "SIGSEGV"
     assert "Segmentation fault" in result.output
-    assert "racecheck/processes" not in result.output, "frames of racecheck are left out"
+    assert "racecheck/agent" not in result.output, "frames of racecheck are left out"
 
 
 def test_a_recovery_that_hangs_is_a_verdict_with_its_stack(session: Session) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from racecheck.agent.disk_writer import Item
 from racecheck.explore.recovery.loaders import LOADERS, Loaded, Loaders
 from racecheck.model.nouns import Died, Raised, Returned, World
-from racecheck.processes.ranks.disk_writer import Item
-from racecheck.processes.session import Session
+from racecheck.sessions.session import Session
 from tests.support.targets import target
 
 WORDS = [f"state {number}" for number in range(40)]

@@ -13,11 +13,11 @@ from racecheck.explore.reports import Report
 from racecheck.explore.requests import Search
 from racecheck.explore.search import explore
 from racecheck.model.nouns import Fault, Outcome, Verdict, World
-from racecheck.processes.session import Session
 from racecheck.report.decisive import decisive
 from racecheck.report.sentence import plain, sentence
 from racecheck.scheduling.claims import CLOCKS, Claim
 from racecheck.scheduling.minimise.world_size import fewer_ranks
+from racecheck.sessions.session import Session
 from racecheck.targets import resolve
 from tests.support.builders import op
 

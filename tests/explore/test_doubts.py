@@ -15,7 +15,7 @@ from racecheck.explore.search import explore
 from racecheck.invariants import no_unexpected_errors, recovers
 from racecheck.model import config
 from racecheck.model.nouns import Verdict
-from racecheck.processes.session import Session
+from racecheck.sessions.session import Session
 from racecheck.targets.scenarios import make_world
 from tests.support.targets import target
 

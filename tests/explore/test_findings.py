@@ -34,8 +34,8 @@ from racecheck.model.nouns import (
     Outcome,
     World,
 )
-from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import RoundRobin
+from racecheck.sessions.session import Session
 from racecheck.supervisor.state.store import Store
 from tests.support.builders import (
     died,

@@ -6,7 +6,7 @@ import pytest
 
 from racecheck.explore.requests import Search
 from racecheck.explore.search import explore
-from racecheck.processes.session import Session
+from racecheck.sessions.session import Session
 from tests.support.targets import target
 
 

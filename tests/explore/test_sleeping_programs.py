@@ -19,7 +19,7 @@ from racecheck.explore.requests import Search
 from racecheck.explore.search import explore
 from racecheck.model import config
 from racecheck.model.nouns import Outcome, Verdict, Violation, World
-from racecheck.processes.session import Session
+from racecheck.sessions.session import Session
 from racecheck.targets import resolve
 from racecheck.targets.scenarios import Scenario
 from tests.support import soak

@@ -16,9 +16,9 @@ from racecheck.explore.requests import Recoveries, Search
 from racecheck.explore.runner import undisturbed
 from racecheck.explore.search import explore
 from racecheck.model.nouns import Choice, Frame, Outcome, Point, Verdict, World
-from racecheck.processes import disk
-from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import RoundRobin, Sweep
+from racecheck.sessions import disk
+from racecheck.sessions.session import Session
 from racecheck.targets import resolve
 from tests.support.builders import op
 

@@ -21,14 +21,14 @@ import pytest
 
 import racecheck
 from racecheck import CannotRun, Outcome, Rank, Scenario, UsageError, World, storage
+from racecheck.agent.job import show_gpus
 from racecheck.explore import runner
 from racecheck.explore.requests import RunRequest
 from racecheck.model import compare
 from racecheck.model.nouns import Event, Point, Returned
-from racecheck.processes import session as world_session
-from racecheck.processes.ranks import agent
-from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import PCT
+from racecheck.sessions import session as world_session
+from racecheck.sessions.session import Session
 from racecheck.supervisor.free import full_speed
 from racecheck.targets import resolve
 from racecheck.targets.launched import Launched
@@ -180,5 +180,5 @@ def test_ranks_with_nccl_see_the_gpus_of_the_caller_and_others_none(
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.setattr(os, "environ", {**os.environ, **world_session.environment()})
     assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
-    agent.show_gpus()
+    show_gpus()
     assert os.environ.get("CUDA_VISIBLE_DEVICES") == visible

@@ -26,9 +26,9 @@ from racecheck.model import config
 from racecheck.model.compare import first_difference
 from racecheck.model.errors import OutOfTime
 from racecheck.model.nouns import Verdict
-from racecheck.processes.doctor import examination
-from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Replay
+from racecheck.sessions.doctor import examination
+from racecheck.sessions.session import Session
 from racecheck.targets import resolve
 from tests.support.outside import eventually
 

@@ -11,9 +11,9 @@ from racecheck.explore.requests import Search
 from racecheck.explore.search import explore
 from racecheck.model.nouns import Fault, Op, Result, Returned, World
 from racecheck.model.ops.footprint import Location, Mode
-from racecheck.processes.session import Session
 from racecheck.scheduling.happens_before import Order
 from racecheck.scheduling.relation import Relation
+from racecheck.sessions.session import Session
 from racecheck.storage.footprints import footprint
 from racecheck.targets.scenarios import make_world
 from tests.support.builders import op, use

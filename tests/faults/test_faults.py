@@ -32,10 +32,10 @@ from racecheck.frontends.cli.main import main
 from racecheck.invariants import recovers
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Choice, Crash, Died, Fault, Op, Outcome, Point, Returned, Verdict, World
-from racecheck.processes.session import Session
 from racecheck.report.files import _contradiction
 from racecheck.report.files import load as read
 from racecheck.scheduling.strategies import RoundRobin, Sweep
+from racecheck.sessions.session import Session
 from racecheck.targets.scenarios import make_world
 from tests.programs import crashing
 from tests.support.builders import op, opens

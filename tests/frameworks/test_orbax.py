@@ -10,8 +10,8 @@ from racecheck.explore import runner
 from racecheck.explore.requests import RunRequest
 from racecheck.model import config
 from racecheck.model.compare import first_difference
-from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Replay
+from racecheck.sessions.session import Session
 from racecheck.targets import resolve
 
 

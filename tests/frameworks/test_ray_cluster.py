@@ -23,8 +23,8 @@ from racecheck.explore.runs.workers import Worker, Workers
 from racecheck.explore.search import explore
 from racecheck.frontends.cluster import cores
 from racecheck.model import config
-from racecheck.processes.doctor import examination
-from racecheck.processes.session import Session
+from racecheck.sessions.doctor import examination
+from racecheck.sessions.session import Session
 from racecheck.targets import resolve
 from tests.explore.test_workers import SCENARIOS, told
 from tests.support.outside import eventually

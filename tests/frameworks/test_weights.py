@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from racecheck.gate.subjects import Subject
-from racecheck.processes.session import Session
+from racecheck.sessions.session import Session
 from racecheck.targets import resolve
 from racecheck.targets.suite import NAMES, protocol
 from tests.support.resharding import assert_equal, assert_resharded, explored, loaded

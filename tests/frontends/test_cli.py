@@ -21,11 +21,11 @@ from racecheck.explore import findings, search
 from racecheck.explore.reports import Found, Report
 from racecheck.explore.requests import Search
 from racecheck.model.nouns import Verdict, Violation
-from racecheck.processes import session
-from racecheck.processes.doctor.examination import Starting
-from racecheck.processes.session import Session, Slot
 from racecheck.report.results import Page, search_text
 from racecheck.scheduling.explain import PAIR, SWITCHES, Explanation
+from racecheck.sessions import session
+from racecheck.sessions.doctor.examination import Starting
+from racecheck.sessions.session import Session, Slot
 from racecheck.targets import resolve
 from tests.support import pictures
 from tests.support.command_line import FILE, RACECHECK, Cli, finding_of

@@ -14,7 +14,7 @@ import pytest
 from racecheck import World
 from racecheck.explore import keeping
 from racecheck.model.errors import CannotRun, UsageError
-from racecheck.processes.session import Session
+from racecheck.sessions.session import Session
 from racecheck.targets import listing
 from tests.support.command_line import FILE, Cli
 from tests.support.launching import environment

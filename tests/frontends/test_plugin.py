@@ -309,7 +309,7 @@ def test_a_lost_session_fails_its_test_and_the_next_one_has_another(pytester: py
         SCENARIOS
         + """
 import os, signal
-from racecheck.processes.session import Session
+from racecheck.sessions.session import Session
 
 def test_killed(racecheck, monkeypatch):
     def request(self, do, **arguments):
@@ -344,7 +344,7 @@ def test_projects_that_do_not_use_it_pay_nothing(pytester: pytest.Pytester) -> N
 import sys
 
 def test_nothing_is_imported():
-    ours = {f"racecheck.{room}" for room in ("explore", "processes", "report", "supervisor")}
+    ours = {f"racecheck.{room}" for room in ("explore", "sessions", "report", "supervisor")}
     heavy = {"torch", "rich", "click", *ours}
     assert "racecheck.frontends.pytest_plugin" in sys.modules
     assert heavy & set(sys.modules) == set()

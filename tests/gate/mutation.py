@@ -16,8 +16,8 @@ from racecheck.explore.search import explore
 from racecheck.model import config
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Verdict
-from racecheck.processes.doctor import examination
-from racecheck.processes.session import Session
+from racecheck.sessions.doctor import examination
+from racecheck.sessions.session import Session
 from racecheck.targets import resolve, suite
 from racecheck.targets.scenarios import make_world
 from racecheck.targets.suite import controls

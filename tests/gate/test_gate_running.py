@@ -26,7 +26,7 @@ from racecheck.gate.subjects import Subject
 from racecheck.gate.tasks import Terms
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Verdict
-from racecheck.processes.session import Session
+from racecheck.sessions.session import Session
 from racecheck.targets import suite
 from racecheck.targets.scenarios import make_world
 from racecheck.targets.suite import CHECKS

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from racecheck.model.errors import UsageError
-from racecheck.processes.session import Session
+from racecheck.sessions.session import Session
 from racecheck.targets import resolve
 from racecheck.targets.suite import controls, protocol
 from tests.gate import mutants, mutation

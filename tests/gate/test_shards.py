@@ -22,7 +22,7 @@ from racecheck.gate.parts import Part
 from racecheck.gate.shards import Checked, Shard, Work
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Verdict
-from racecheck.processes.session import Session
+from racecheck.sessions.session import Session
 from tests.support.command_line import Cli
 from tests.support.timeless import timeless
 

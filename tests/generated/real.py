@@ -11,7 +11,7 @@ from racecheck.explore.reports import Report
 from racecheck.explore.requests import Search
 from racecheck.explore.search import explore
 from racecheck.model.nouns import Outcome, Returned, Violation
-from racecheck.processes.session import Session
+from racecheck.sessions.session import Session
 from racecheck.targets.scenarios import Scenario
 
 from . import judge

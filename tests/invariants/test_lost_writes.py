@@ -13,7 +13,7 @@ from racecheck.explore.requests import Search
 from racecheck.explore.search import explore
 from racecheck.invariants import DEFAULT
 from racecheck.model.nouns import Invariant, Verdict
-from racecheck.processes.session import Session
+from racecheck.sessions.session import Session
 from racecheck.targets import resolve
 from racecheck.targets.programs import ASKED, sharing
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from racecheck.kernel.layer import Mount, writable
-from racecheck.processes.trees import wipe
+from racecheck.kernel.trees import wipe
 from tests.programs.layered import PLACES
 from tests.support.outside import snapshot
 from tests.support.users import MOUNTING, USERS

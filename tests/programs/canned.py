@@ -11,7 +11,7 @@ from racecheck.explore.reports import Report
 from racecheck.explore.requests import Search
 from racecheck.frontends.cli.main import entry
 from racecheck.model.nouns import Verdict
-from racecheck.processes.doctor.examination import Starting
+from racecheck.sessions.doctor.examination import Starting
 from tests.support.reports import report
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from racecheck.explore.requests import Search
 from racecheck.explore.search import explore
-from racecheck.processes.session import Session
 from racecheck.report.results import Page, search_text
+from racecheck.sessions.session import Session
 from racecheck.targets import resolve
 from racecheck.targets.scenarios import Scenario
 from tests.support.targets import target

@@ -383,7 +383,7 @@ MINE = Frame("/home/user/project/train.py", 1, "f")
         "/usr/lib/python3/dist-packages/torch/serialization.py",
         "/home/user/project/.venv/lib/python3.11/site-packages/torch/serialization.py",
         "<frozen importlib._bootstrap>",
-        f"{OWN}/processes/ranks/process_group.py",
+        f"{OWN}/agent/process_group.py",
     ],
 )
 def test_the_users_line_is_the_innermost_that_no_library_has(library: str) -> None:

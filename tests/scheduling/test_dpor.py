@@ -10,8 +10,8 @@ import pytest
 from racecheck import InternalError, Returned, World, storage
 from racecheck.explore.requests import Search
 from racecheck.explore.search import explore
-from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import DPOR, Diverged
+from racecheck.sessions.session import Session
 from tests.support import soak, toys
 from tests.support.targets import target
 from tests.support.toy_searches import Blind, runs, searched

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from racecheck.model import config
-from racecheck.processes.session import Session
+from racecheck.sessions.session import Session
 from racecheck.targets.scenarios import Scenario
 from tests.generated import judge, real
 from tests.generated.drawing import REAL_FEATURES

@@ -17,9 +17,9 @@ from racecheck.invariants import no_deadlock
 from racecheck.model.nouns import Op, Outcome, Returned, Verdict, Violation
 from racecheck.model.ops.lock_ops import apply, lock_of
 from racecheck.model.ops.locks import EXCLUSIVE, Lock, Locks
-from racecheck.processes.session import Session
 from racecheck.scheduling.happens_before import Order
 from racecheck.scheduling.strategies import DPOR
+from racecheck.sessions.session import Session
 from tests.support import soak, toys
 from tests.support.builders import op, use
 from tests.support.targets import target

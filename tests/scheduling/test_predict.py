@@ -15,7 +15,6 @@ from racecheck.explore import runner
 from racecheck.explore.requests import RunRequest
 from racecheck.model import compare
 from racecheck.model.nouns import Collective, Event, Frame, Invariant, Op, Point
-from racecheck.processes.session import Session
 from racecheck.report.prediction import data, render
 from racecheck.scheduling.predict import (
     Attempt,
@@ -30,6 +29,7 @@ from racecheck.scheduling.predict import (
 )
 from racecheck.scheduling.predict.clocks import clocks
 from racecheck.scheduling.strategies import DPOR, Replay, Strategy
+from racecheck.sessions.session import Session
 from racecheck.targets import resolve
 from tests.support import toys
 from tests.support.builders import op

@@ -15,11 +15,11 @@ from racecheck.explore.search import explore
 from racecheck.model.errors import InternalError
 from racecheck.model.nouns import Op, Outcome, Returned, Verdict, Violation, World
 from racecheck.model.ops.footprint import depends
-from racecheck.processes.session import Session
 from racecheck.scheduling.claims import Claim
 from racecheck.scheduling.relation import Relation
 from racecheck.scheduling.strategies import DPOR, Staged, Strategy
 from racecheck.scheduling.strategies.staged import CONDITION
+from racecheck.sessions.session import Session
 from tests.generated.programs import Program
 from tests.generated.toy import Toy, world_of
 from tests.support.builders import op, use

@@ -11,8 +11,8 @@ from racecheck.explore import runner
 from racecheck.explore.requests import RunRequest
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Op, Outcome, Point, Returned, World
-from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Replay, Strategy
+from racecheck.sessions.session import Session
 from racecheck.storage.nfs.view import NFSView
 from racecheck.storage.views import FRESH, Seen, Truth
 from tests.storage.conformance.playing import check_storage

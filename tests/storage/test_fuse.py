@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from racecheck.model.nouns import Raised, Returned
-from racecheck.processes.session import Session
+from racecheck.sessions.session import Session
 from tests.support.showing import show, stale, values
 
 

@@ -12,8 +12,8 @@ from racecheck.invariants import judge
 from racecheck.model.compare import first_difference
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Op, Raised, Returned, Verdict, World
-from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import RandomWalk, Replay
+from racecheck.sessions.session import Session
 from racecheck.storage import make
 from racecheck.supervisor.free import full_speed
 from tests.support.builders import op

@@ -8,8 +8,8 @@ from racecheck.explore import runner
 from racecheck.explore.requests import RunRequest
 from racecheck.model.compare import first_difference
 from racecheck.model.nouns import Op, Place, Raised, World
-from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Replay
+from racecheck.sessions.session import Session
 from racecheck.storage import make
 from tests.support.showing import show, values
 from tests.support.targets import target

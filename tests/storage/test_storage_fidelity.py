@@ -10,8 +10,8 @@ import pytest
 from racecheck.explore import runner
 from racecheck.explore.requests import RunRequest
 from racecheck.model.nouns import Returned
-from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import RoundRobin
+from racecheck.sessions.session import Session
 from racecheck.targets.scenarios import make_world
 from tests.programs import fidelity_raw
 from tests.support.fidelity import battery, differences

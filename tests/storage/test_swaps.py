@@ -18,10 +18,10 @@ from racecheck.explore import runner
 from racecheck.explore.requests import RunRequest
 from racecheck.model.nouns import Op, Outcome, Point, Returned
 from racecheck.model.ops.footprint import Dependence, Footprint, depends
-from racecheck.processes.session import Session
 from racecheck.scheduling.happens_before import is_step
 from racecheck.scheduling.relation import Relation
 from racecheck.scheduling.strategies import RandomWalk, Replay, Strategy
+from racecheck.sessions.session import Session
 from racecheck.targets import resolve
 from racecheck.targets.scenarios import Scenario
 from tests.support import soak

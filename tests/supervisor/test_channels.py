@@ -10,7 +10,7 @@ from racecheck.explore.reports import Report
 from racecheck.explore.requests import Search
 from racecheck.explore.search import explore
 from racecheck.model.nouns import Verdict
-from racecheck.processes.session import Session
+from racecheck.sessions.session import Session
 from racecheck.supervisor.run.channels import CHANNELS, Channel
 from tests.support.targets import target
 

@@ -12,9 +12,9 @@ from racecheck.explore.requests import RunRequest, Search
 from racecheck.explore.search import explore
 from racecheck.model.compare import first_difference
 from racecheck.model.nouns import Returned
-from racecheck.processes.session import Session
 from racecheck.report.results import Page, search_text
 from racecheck.scheduling.strategies import Replay
+from racecheck.sessions.session import Session
 from racecheck.supervisor.calls.connections import is_own, is_stream
 from tests.support.controlled_runs import controlled, made, run
 from tests.support.targets import target

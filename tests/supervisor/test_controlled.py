@@ -20,8 +20,8 @@ from racecheck.kernel import proc
 from racecheck.model.compare import first_difference
 from racecheck.model.errors import CannotRun, UsageError
 from racecheck.model.nouns import Died, Raised, Returned, Stopped, Verdict
-from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Replay
+from racecheck.sessions.session import Session
 from racecheck.supervisor.quiescence import Quiet
 from tests.support.controlled_runs import collectives, run
 from tests.support.targets import target

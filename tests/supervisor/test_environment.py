@@ -15,7 +15,7 @@ from racecheck.explore.requests import Search
 from racecheck.explore.search import explore
 from racecheck.model.errors import CannotRun
 from racecheck.model.nouns import Verdict
-from racecheck.processes.session import Session
+from racecheck.sessions.session import Session
 from tests.programs import environment
 from tests.support.controlled_runs import controlled, run, values
 from tests.support.targets import target

@@ -12,10 +12,10 @@ from racecheck.explore.requests import RunRequest, Search
 from racecheck.explore.search import explore
 from racecheck.model.compare import first_difference
 from racecheck.model.nouns import Collective, Op, Outcome, Point, Result, Returned, Stopped, Verdict
-from racecheck.processes.session import Session
 from racecheck.scheduling.fairness import TURN, Fairness
 from racecheck.scheduling.strategies import Replay
 from racecheck.scheduling.strategies.following.default import Default
+from racecheck.sessions.session import Session
 from tests.support.targets import target
 
 ASKED = Op(0, "0", "stat", "newfstatat", (), result=Result(errno="ENOENT"))

@@ -19,11 +19,11 @@ import pytest
 
 from racecheck.explore import findings, runner
 from racecheck.explore.requests import RunRequest
+from racecheck.kernel.trees import wipe
 from racecheck.model.compare import first_difference
 from racecheck.model.nouns import Outcome, Returned
-from racecheck.processes.session import Session
-from racecheck.processes.trees import wipe
 from racecheck.scheduling.strategies import RoundRobin
+from racecheck.sessions.session import Session
 from tests.programs import fidelity_raw
 from tests.support.fidelity import battery, differences
 from tests.support.sample_finding import FULL

@@ -15,8 +15,8 @@ from racecheck.explore import runner
 from racecheck.explore.requests import RunRequest
 from racecheck.kernel.seccomp import Listener, Notification
 from racecheck.model.nouns import Outcome, Returned
-from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import RoundRobin
+from racecheck.sessions.session import Session
 from tests.support.targets import target
 
 ONCE = {

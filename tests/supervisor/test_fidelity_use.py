@@ -15,8 +15,8 @@ from racecheck.invariants import DEFAULT, judge
 from racecheck.model.compare import effect, first_difference
 from racecheck.model.hypercalls import AMONG_THREADS
 from racecheck.model.nouns import Op, Outcome, Returned, Verdict
-from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import RandomWalk, Replay
+from racecheck.sessions.session import Session
 from racecheck.supervisor.free import full_speed
 from tests.programs import fidelity_raw, fidelity_use
 from tests.support.targets import target

@@ -19,9 +19,9 @@ from racecheck.invariants import no_deadlock
 from racecheck.model.compare import effect
 from racecheck.model.nouns import Outcome, Point, Verdict
 from racecheck.model.ops.unstable_names import Names
-from racecheck.processes.session import Session
 from racecheck.scheduling import parts
 from racecheck.scheduling.strategies import Replay, Strategy
+from racecheck.sessions.session import Session
 from racecheck.supervisor.calls import perform
 from racecheck.supervisor.files.open_files import OpenFile
 from racecheck.targets.scenarios import make_world

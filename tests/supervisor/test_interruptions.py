@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from racecheck.model.nouns import Outcome, Returned
-from racecheck.processes.session import Session
+from racecheck.sessions.session import Session
 from tests.support.controlled_runs import run
 
 EVERY = 0.001

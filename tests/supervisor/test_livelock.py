@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from racecheck.agent import loop_state
 from racecheck.invariants import no_deadlock
 from racecheck.model.nouns import Returned, Stopped
-from racecheck.processes.ranks import loop_state
-from racecheck.processes.session import Session
+from racecheck.sessions.session import Session
 from tests.support.controlled_runs import run
 
 

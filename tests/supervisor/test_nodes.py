@@ -14,8 +14,8 @@ from racecheck.explore.requests import RunRequest, Search
 from racecheck.explore.search import explore
 from racecheck.model.errors import CannotRun, UsageError
 from racecheck.model.nouns import Size, World
-from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Replay
+from racecheck.sessions.session import Session
 from racecheck.targets import resolve
 from racecheck.targets.scenarios import make_world
 from tests.programs import nodes

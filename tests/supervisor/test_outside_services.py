@@ -19,8 +19,8 @@ from racecheck.explore.requests import RunRequest
 from racecheck.kernel.memory import Memory
 from racecheck.kernel.sleepers import Sleep
 from racecheck.model.nouns import Returned, Stopped
-from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Replay
+from racecheck.sessions.session import Session
 from racecheck.supervisor.calls.connections import open_socket
 from racecheck.supervisor.files.open_files import Descriptors, OpenFiles
 from racecheck.supervisor.files.paths import Watched

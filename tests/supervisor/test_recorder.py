@@ -15,8 +15,8 @@ from racecheck.crash.states import states
 from racecheck.explore import runner
 from racecheck.explore.requests import RunRequest
 from racecheck.model.nouns import Crash, DiskEntry, Outcome
-from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Replay
+from racecheck.sessions.session import Session
 from racecheck.supervisor.finish.recorder import Recorder
 from racecheck.supervisor.one_run import Supervisor
 from tests.support.targets import TARGETS, target

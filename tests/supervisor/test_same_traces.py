@@ -22,8 +22,8 @@ from racecheck.explore import findings, runner
 from racecheck.explore.requests import RunRequest
 from racecheck.model import config
 from racecheck.model.nouns import Outcome
-from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import RandomWalk, Replay
+from racecheck.sessions.session import Session
 from racecheck.supervisor.finish.recorder import Recorder
 from racecheck.targets.scenarios import make_world
 from tests.support.covered import Covered

@@ -9,7 +9,7 @@ from racecheck.explore.requests import Search
 from racecheck.explore.search import explore
 from racecheck.model.compare import first_difference
 from racecheck.model.nouns import Outcome, Raised, Returned, Verdict, Violation
-from racecheck.processes.session import Session
+from racecheck.sessions.session import Session
 from racecheck.supervisor.state import hypercall_ops
 from racecheck.targets.scenarios import make_world
 from tests.support.controlled_runs import run, values

@@ -14,8 +14,8 @@ from racecheck.explore import runner
 from racecheck.explore.requests import RunRequest, Search
 from racecheck.explore.search import explore
 from racecheck.model.nouns import Died, Outcome, Returned
-from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Replay
+from racecheck.sessions.session import Session
 from tests.support.resharding import by_default
 from tests.support.targets import target
 

@@ -15,9 +15,9 @@ from racecheck.explore.search import explore
 from racecheck.kernel import proc
 from racecheck.model.compare import first_difference
 from racecheck.model.nouns import Outcome, Returned, Stopped, Verdict
-from racecheck.processes.session import Session
 from racecheck.scheduling import claims
 from racecheck.scheduling.strategies import RandomWalk, Replay
+from racecheck.sessions.session import Session
 from racecheck.supervisor import quiescence
 from racecheck.supervisor.state import hypercall_ops
 from racecheck.supervisor.state.tasks import Rank

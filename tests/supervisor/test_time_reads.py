@@ -10,7 +10,7 @@ from racecheck.explore.reports import Report
 from racecheck.explore.requests import Search
 from racecheck.explore.search import explained, explore
 from racecheck.model.nouns import Outcome, Returned, Violation
-from racecheck.processes.session import Session
+from racecheck.sessions.session import Session
 from tests.support.targets import target
 
 

@@ -12,8 +12,8 @@ from racecheck.explore.requests import RunRequest, Search
 from racecheck.explore.search import explore
 from racecheck.model.compare import first_difference
 from racecheck.model.nouns import Outcome, Raised, RankResult, Returned, Stopped, Verdict, Violation
-from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Replay
+from racecheck.sessions.session import Session
 from racecheck.supervisor.state import hypercall_ops
 from racecheck.supervisor.state.collectives import CONDITIONS
 from racecheck.targets.scenarios import Scenario

@@ -14,7 +14,7 @@ from racecheck.explore.reports import Report
 from racecheck.explore.requests import Search
 from racecheck.explore.search import explore
 from racecheck.model.nouns import Died, Verdict
-from racecheck.processes.session import Session
+from racecheck.sessions.session import Session
 from racecheck.supervisor.act.timers import Timer
 from racecheck.supervisor.state.tasks import Process
 from racecheck.supervisor.wait import gil

@@ -8,7 +8,7 @@ from racecheck.explore.requests import Search
 from racecheck.explore.search import explore
 from racecheck.model.nouns import Outcome, Raised, Verdict, World
 from racecheck.model.ops.unstable_names import Names, learn
-from racecheck.processes.session import Session
+from racecheck.sessions.session import Session
 from tests.support.builders import op
 from tests.support.targets import target
 

@@ -9,8 +9,8 @@ import pytest
 
 from racecheck.kernel import vdso
 from racecheck.model.compare import first_difference
-from racecheck.processes.epoch import APART, EPOCH
-from racecheck.processes.session import Session
+from racecheck.model.epoch import APART, EPOCH
+from racecheck.sessions.session import Session
 from racecheck.supervisor.calls.sleeps import round_up
 from tests.support.controlled_runs import run, values
 

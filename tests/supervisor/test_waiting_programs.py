@@ -15,8 +15,8 @@ from racecheck.explore.requests import RunRequest
 from racecheck.model import config
 from racecheck.model.compare import first_difference
 from racecheck.model.nouns import Returned
-from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import RandomWalk, Replay
+from racecheck.sessions.session import Session
 from racecheck.targets.scenarios import Scenario
 from tests.programs.waiting import COLLECTIVES, SAVES, WAYS
 from tests.support import soak

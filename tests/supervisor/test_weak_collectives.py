@@ -13,8 +13,8 @@ from racecheck.explore.requests import RunRequest, Search
 from racecheck.explore.search import explore
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Outcome, Raised, Returned, Verdict, Violation
-from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Replay
+from racecheck.sessions.session import Session
 from racecheck.targets.scenarios import make_world
 from tests.support.targets import target
 

@@ -7,8 +7,8 @@ from random import Random
 from racecheck.explore import runner
 from racecheck.explore.requests import RunRequest
 from racecheck.model.nouns import Collective, Outcome, Returned
-from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import RandomWalk, Replay
+from racecheck.sessions.session import Session
 from racecheck.targets.scenarios import make_world
 from tests.support.targets import target
 

@@ -22,8 +22,8 @@ from racecheck.frontends import launching
 from racecheck.frontends.cli.main import main
 from racecheck.model import config
 from racecheck.model.config import Config
-from racecheck.processes.launchers import capture, scripts
-from racecheck.processes.session import Slot
+from racecheck.sessions.launchers import capture, scripts
+from racecheck.sessions.session import Slot
 
 ROOT = Path(__file__).parents[2]
 

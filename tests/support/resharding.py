@@ -10,8 +10,8 @@ from racecheck.explore.reports import Report
 from racecheck.explore.requests import RunRequest, Search
 from racecheck.explore.search import explore
 from racecheck.model.nouns import Outcome, Point, Weights
-from racecheck.processes.session import Session
 from racecheck.scheduling.strategies.following.switches import Switches
+from racecheck.sessions.session import Session
 from racecheck.supervisor.one_run import Supervisor
 from racecheck.targets import resolve
 from racecheck.targets.scenarios import make_world

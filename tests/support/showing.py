@@ -8,8 +8,8 @@ from random import Random
 from racecheck.explore import runner
 from racecheck.explore.requests import RunRequest
 from racecheck.model.nouns import Op, Outcome, Point, Returned
-from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Replay, Strategy
+from racecheck.sessions.session import Session
 from racecheck.targets.scenarios import make_world
 from tests.support.targets import target
 

@@ -7,7 +7,7 @@ import pytest
 from racecheck.explore.requests import Search
 from racecheck.explore.search import explore
 from racecheck.model.nouns import Verdict
-from racecheck.processes.session import Session
+from racecheck.sessions.session import Session
 from racecheck.targets import resolve
 from tests.support.targets import TARGETS
 

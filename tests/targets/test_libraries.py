@@ -8,7 +8,7 @@ from racecheck.explore.reports import Report
 from racecheck.explore.requests import Search
 from racecheck.explore.search import explore
 from racecheck.model.nouns import Outcome, Returned, Verdict
-from racecheck.processes.session import Session
+from racecheck.sessions.session import Session
 from racecheck.targets.scenarios import make_world
 from tests.support.targets import target
 

@@ -12,8 +12,8 @@ from racecheck.explore.reports import Report
 from racecheck.explore.requests import RunRequest
 from racecheck.model.compare import first_difference
 from racecheck.model.nouns import Op, Outcome, Verdict, World
-from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import RandomWalk, Replay
+from racecheck.sessions.session import Session
 from racecheck.targets import resolve, suite
 from racecheck.targets.scenarios import Scenario
 from tests.support import soak

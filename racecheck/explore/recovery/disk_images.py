@@ -1,13 +1,13 @@
-"""Crash states as items to put on real files (`racecheck.processes.ranks.disk_writer`)."""
+"""Crash states as items to put on real files (`racecheck.agent.disk_writer`)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from racecheck.agent.disk_writer import Item
 from racecheck.crash.log import Disk, Log, Stored
+from racecheck.model.epoch import EPOCH
 from racecheck.model.nouns import Outcome
-from racecheck.processes.epoch import EPOCH
-from racecheck.processes.ranks.disk_writer import Item
 from racecheck.supervisor.finish.recorder import Recorder
 
 LIMIT = 1 << 30

@@ -19,7 +19,7 @@ from racecheck.explore.recovery.groups import Group, Groups, Witness, plain
 from racecheck.explore.recovery.recoveries import Recovered, Recoveries
 from racecheck.invariants import judge
 from racecheck.model.nouns import Crash, Died, Event, Invariant, Op, Outcome, Raised, RankResult, Stopped, Verdict
-from racecheck.processes.session import Session
+from racecheck.sessions.session import Session
 from racecheck.supervisor.finish.recorder import Recorder
 from racecheck.targets.scenarios import Scenario
 

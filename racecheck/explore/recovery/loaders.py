@@ -1,6 +1,6 @@
 """Loaders run the scenario's recovery on many states of the disk, fast.
 
-A loader is a process forked from the zygote (`racecheck.processes.ranks.recovery_worker`), in which the recovery loads
+A loader is a process forked from the zygote (`racecheck.agent.recovery_worker`), in which the recovery loads
 one state after the other; two of them go at the same time where each can have a disk of its own at the same path.  For
 a recovery of one rank, not under control.
 """
@@ -19,14 +19,14 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from racecheck.agent.disk_writer import Item
+from racecheck.agent.recovery_worker import ENOUGH
 from racecheck.kernel import proc
+from racecheck.kernel.trees import wipe
 from racecheck.model.errors import CannotRun, UsageError
 from racecheck.model.nouns import Content, Died, RankResult, Stopped, Weights, World
-from racecheck.processes import disk, stacks
-from racecheck.processes.ranks.disk_writer import Item
-from racecheck.processes.ranks.recovery_worker import ENOUGH
-from racecheck.processes.session import Session, content
-from racecheck.processes.trees import wipe
+from racecheck.sessions import disk, stacks
+from racecheck.sessions.session import Session, content
 from racecheck.supervisor.calls import real_waits
 from racecheck.supervisor.run.ending import result_of
 from racecheck.supervisor.state.tasks import signal_name

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from racecheck import storage
+from racecheck.agent.disk_writer import Item, Placed
 from racecheck.crash.log import Disk
 from racecheck.explore.recovery.disk_images import Ages, TooLarge, items
 from racecheck.explore.recovery.loaders import Loaded, Loaders
 from racecheck.invariants import after_crash, wants_contents
+from racecheck.model.epoch import EPOCH
 from racecheck.model.errors import CannotRun
 from racecheck.model.nouns import Content, Coverage, Invariant, Outcome, Point, World
-from racecheck.processes.epoch import EPOCH
-from racecheck.processes.ranks.disk_writer import Item, Placed
-from racecheck.processes.session import Session
+from racecheck.sessions.session import Session
 from racecheck.supervisor.finish.recorder import Recorder
 from racecheck.supervisor.one_run import Supervisor
 from racecheck.targets.scenarios import Scenario, make_world

@@ -16,8 +16,8 @@ from racecheck.invariants import wants_contents
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Collective, Event, Invariant, Outcome, Tried, World
 from racecheck.model.ops import op_kinds
-from racecheck.processes.session import Session
 from racecheck.scheduling.claims import NOTHING_AGAINST, Claim
+from racecheck.sessions.session import Session
 from racecheck.supervisor.finish.recorder import Recorder
 from racecheck.targets.scenarios import Scenario
 

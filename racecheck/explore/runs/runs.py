@@ -14,7 +14,7 @@ from racecheck.explore.runs.tasks import Task
 from racecheck.explore.runs.workers import Workers
 from racecheck.model import config
 from racecheck.model.errors import OutOfTime
-from racecheck.processes.session import Session
+from racecheck.sessions.session import Session
 
 _PATIENCE = 2.0
 """Seconds before workers start their sessions, unless what waits takes longer: what ends sooner needs none."""

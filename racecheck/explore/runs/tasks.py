@@ -13,9 +13,9 @@ from racecheck.explore.requests import RunRequest
 from racecheck.explore.runner import Progress, run, warm_up
 from racecheck.model.errors import CannotRun, InternalError
 from racecheck.model.nouns import Outcome, Point
-from racecheck.processes.session import Session
 from racecheck.scheduling.strategies import Diverged, Strategy
 from racecheck.scheduling.strategies.protocol import Answered, Prefix
+from racecheck.sessions.session import Session
 
 R_co = TypeVar("R_co", covariant=True)
 

@@ -12,7 +12,7 @@ from racecheck.frontends.cli.output import EXIT
 from racecheck.frontends.printing import say
 from racecheck.frontends.working import display
 from racecheck.model.nouns import Verdict
-from racecheck.processes.doctor import examination
+from racecheck.sessions.doctor import examination
 
 
 @click.command("doctor", cls=Command, examples=("racecheck doctor",))

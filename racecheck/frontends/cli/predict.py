@@ -25,7 +25,7 @@ from racecheck.targets.scenarios import make_world
 
 if TYPE_CHECKING:
     from racecheck.explore.runner import Progress
-    from racecheck.processes.session import Session
+    from racecheck.sessions.session import Session
 
 
 @click.command("predict", cls=Command, examples=("racecheck predict scenarios/test_makedirs_without_barrier.py::racy",))

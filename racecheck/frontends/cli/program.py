@@ -18,9 +18,9 @@ from racecheck.kernel import given_files
 from racecheck.model.errors import CannotRun, UsageError
 from racecheck.model.hints import meant
 from racecheck.model.nouns import Verdict
-from racecheck.processes.doctor.examination import Starting
-from racecheck.processes.launchers import capture
 from racecheck.report import comparison
+from racecheck.sessions.doctor.examination import Starting
+from racecheck.sessions.launchers import capture
 from racecheck.targets.programs import Program
 from racecheck.targets.scenarios import Scenario
 

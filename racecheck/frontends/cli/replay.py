@@ -36,7 +36,7 @@ from racecheck.targets.scenarios import Scenario, checked_seed, make_world
 if TYPE_CHECKING:
     from racecheck.explore.replaying import Replayed
     from racecheck.explore.runner import Progress
-    from racecheck.processes.session import Session
+    from racecheck.sessions.session import Session
 
 
 @click.command(

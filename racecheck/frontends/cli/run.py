@@ -45,17 +45,17 @@ from racecheck.model import config
 from racecheck.model.config import Config
 from racecheck.model.errors import CannotRun, UsageError
 from racecheck.model.nouns import Verdict, World
-from racecheck.processes.doctor.examination import Starting
-from racecheck.processes.launchers import capture
 from racecheck.report import results
 from racecheck.report.picture.document import write
 from racecheck.report.results import Page
 from racecheck.scheduling import strategies
+from racecheck.sessions.doctor.examination import Starting
+from racecheck.sessions.launchers import capture
 from racecheck.targets.programs import sharing
 from racecheck.targets.scenarios import LONGEST, Scenario, make_world
 
 if TYPE_CHECKING:
-    from racecheck.processes.session import Session
+    from racecheck.sessions.session import Session
 
 
 @click.command(

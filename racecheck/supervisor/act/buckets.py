@@ -16,9 +16,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from racecheck.kernel.trees import wipe
 from racecheck.model.errors import InternalError
 from racecheck.model.ops import op_kinds
-from racecheck.processes.trees import wipe
 from racecheck.storage.object_store import FORGOTTEN, ObjectView, writes
 from racecheck.storage.views import View
 from racecheck.supervisor.calls.perform import Answer, Layer, Next

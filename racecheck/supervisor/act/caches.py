@@ -1,7 +1,7 @@
-"""Calls on a storage whose nodes have caches: a choice decides what a node is shown, and the answer follows it.
+"""Calls on a storage whose nodes have caches: a choice decides which version a node sees, and the answer follows it.
 
-The storage's view (`racecheck.storage.views`) decides what may be shown; here are the copies of attributes, bytes and
-listings that this takes, and what only real files can do: NFS's renaming of a removed file that is still open on its
+The storage's view (`racecheck.storage.views`) decides which may be seen; here are the copies of attributes, bytes and
+listings that this takes, and the part that needs real files: NFS's renaming of a removed file that is still open on its
 own node, and the mirrors of an object storage (`racecheck.supervisor.act.buckets`).
 """
 
@@ -65,7 +65,7 @@ class Viewer:
         return self._view.flushes(request.op)
 
     def perform(self, request: Request, next_: Next) -> Answer:
-        """Carry a call out, or answer it with what its node is shown instead."""
+        """Carry a call out, or answer it with the version that its node sees."""
         if self._view is None:
             return next_(request)
         self._settle()
@@ -89,7 +89,7 @@ class Viewer:
         return result
 
     def finish(self) -> None:
-        """End the run: what ranks still have open is closed with them."""
+        """End the run: the open files of ranks are closed with them."""
         if self._view is not None:
             self._settle()
             for path in self._kept:
@@ -187,7 +187,7 @@ class Viewer:
 
 
 def open_files(rank: Rank) -> Iterator[OpenFile]:
-    """Yield what the processes of a rank have open."""
+    """Yield the open files of a rank's processes."""
     for process in rank.processes.values():
         yield from process.descriptors.among(0, 1 << 30)
 

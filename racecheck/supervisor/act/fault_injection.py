@@ -1,4 +1,4 @@
-"""Inject faults: which fault an op meets, and what that does to the op and its rank."""
+"""Inject faults: which fault an op meets, and its effect on the op and its rank."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Injector:
         return None if number is None else self._plan.happens(number)
 
     def perform(self, request: Request, next_: Next) -> Answer:
-        """Draw what happens to a call, and carry it out as far as that lets it go."""
+        """Draw the fault of a call, and carry it out as far as the fault lets it go."""
         fault = self._drawn(request.op, self._plan.due(request.op))
         if fault is not None and fault.what in _ENDS and not fault.after and self._ends(request, fault):
             return ENDED
@@ -97,11 +97,11 @@ class Injector:
     # Ends of processes.
 
     def kill(self, request: Request, fault: Fault) -> None:
-        """Kill what a fault kills now that the call is done."""
+        """Kill the victims of a fault now that the call is done."""
         self._ends(request, fault)
 
     def _ends(self, request: Request, fault: Fault) -> bool:
-        """Kill what the fault kills; returns whether the caller is among it."""
+        """Kill the victims of a fault; returns whether the caller is among it."""
         task = request.task
         if fault.what == "term":
             return self._terminate(task, request, fault)

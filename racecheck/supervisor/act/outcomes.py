@@ -1,4 +1,4 @@
-"""What a call that was performed leaves behind: times of files, identities, the record of bytes."""
+"""The effects of a call that was performed: times of files, identities, the record of bytes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Outcomes:
     recorder: Recorder | None
 
     def perform(self, request: Request, next_: Next) -> Answer:
-        """Carry a call out and note what it leaves; raises `CannotRun` for an error that is this machine's."""
+        """Carry a call out and note its effects; raises `CannotRun` for an error that is this machine's."""
         makes = creates(request)
         try:
             result = next_(request)

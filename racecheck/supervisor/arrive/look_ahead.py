@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from racecheck.kernel import libc, proc
 from racecheck.kernel.signature import Call
 from racecheck.kernel.syscalls import number
-from racecheck.processes import stacks
+from racecheck.sessions import stacks
 from racecheck.supervisor.calls import own_state
 from racecheck.supervisor.run.state import State
 from racecheck.supervisor.state.decoder import Unreachable

@@ -16,7 +16,7 @@ from racecheck.supervisor.wait.gil import Gil
 
 
 class Receiver:
-    """Receives the calls of a run's ranks; ``triage`` decides what becomes of each."""
+    """Receives the calls of a run's ranks; ``triage`` decides about each."""
 
     def __init__(self, state: State, gil: Gil, triage: Triage) -> None:
         self._state, self.triage = state, triage

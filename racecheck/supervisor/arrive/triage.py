@@ -37,7 +37,7 @@ HELD_BACK = Held.HELD
 
 @dataclass(slots=True)
 class Arrival:
-    """A call that has just been received; ``row`` is its row of the table, ``request`` what it is about, if decoded."""
+    """A call that has just been received, with its ``row`` of the table, and its ``request`` once it is decoded."""
 
     rank: Rank
     notification: Notification
@@ -83,7 +83,7 @@ class Triage:
                 return found
         return None
 
-    # Before it is known what the call is about.
+    # Before the call is decoded.
 
     def _gil_wait(self, arrival: Arrival) -> Held | None:
         return HELD_BACK if self._gil.stop(arrival.rank, arrival.row, arrival.notification) else None

@@ -27,7 +27,7 @@ _FLAGS = {mode: flag for flag, mode in _MODES.items()}
 
 
 def describe(request: Request) -> None:
-    """Complete a pending op with what its memory or its file says of its lock; an end of a descriptor is a close."""
+    """Complete a pending op with its lock, which its memory or its file names; an end of a descriptor is a close."""
     if request.call.family == "dup":
         request.op = replace(request.op, call="close")
     elif request.call.family in op_kinds.LOCKS:

@@ -27,7 +27,7 @@ from racecheck.model.errors import CannotRun
 from racecheck.model.nouns import Fault, Op
 from racecheck.model.ops import op_kinds
 from racecheck.model.ops.unstable_names import Names
-from racecheck.processes.file_digests import Digest, plain
+from racecheck.sessions.file_digests import Digest, plain
 from racecheck.supervisor.files.open_files import OpenFile
 from racecheck.supervisor.files.paths import AT_FDCWD, Located, check_ours
 from racecheck.supervisor.state.decoder import signed
@@ -47,10 +47,9 @@ class Answer:
     """The answer to a rank: a value or an errno, or a descriptor (``opened``).
 
     ``size`` and ``digest`` are of the bytes that moved (for a listing, ``size`` counts its entries but the dots), and
-    ``text`` is what they are, if that is short and printable.
-    ``carry_on``: the kernel is to do it; then the result is not known.  ``is_unseen``: what is done with the descriptor
-    that was ``opened`` does not matter.  ``end`` is where in its file a write ended that named no offset,
-    -1 for any other.
+    ``text`` the bytes, if they are short and printable.  ``carry_on``: the kernel is to do it; then the result is not
+    known.  ``is_unseen``: the descriptor that was ``opened`` does not matter.  ``end`` is where in its file a write
+    ended that named no offset, -1 for any other.
     """
 
     value: int = 0
@@ -123,7 +122,7 @@ def _file_size(pid: int) -> Iterator[bool]:
 
 
 def _symlink(request: Request) -> Answer:
-    """Add what the offset is now."""
+    """Add the present offset."""
     target = _text(request.task.process.memory, request.raw(Role.TARGET))
     return replace(_generic(request), text=_shown(plain(target)))
 
@@ -334,7 +333,7 @@ def _chunks(spans: list[tuple[int, int]], most: int) -> Iterator[tuple[int, int]
 def _transfer(request: Request, move: Callable[[Memory, OpenFile, int, int, int], bytes]) -> Answer:
     """Read or write piece by piece, as one op; ``move`` does one piece and returns the bytes that it moved.
 
-    The value of the answer counts what was done before, the size what is done now.
+    The value of the answer counts all bytes of the call, the size those that move now.
     """
     file, offset = request.file, request.op.args.get("offset", -1)
     memory, digest, done, text = request.task.process.memory, Digest(), 0, b""

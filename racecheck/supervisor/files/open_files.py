@@ -1,4 +1,4 @@
-"""The open files of ranks: which descriptor of which process refers to what.
+"""The open files of ranks: which descriptor of which process refers to which file.
 
 Files are identified by the open file description, not by number.  The supervisor keeps a duplicate of each
 description that it has handed out; a descriptor that it meets for the first time (inherited, duplicated, received
@@ -31,7 +31,7 @@ _KCMP_FILE = 0
 class OpenFile:
     """An open file description that ranks share with us through ``descriptor``, our duplicate.
 
-    ``listing`` is what a directory stream returns, once it has been read; ``keeps_listing``: it is not read again.
+    ``listing`` has the entries of a directory stream, once it has been read; ``keeps_listing``: it is not read again.
     """
 
     number: int
@@ -178,7 +178,7 @@ class Descriptors:
         return [file for file in dropped if file is not None]
 
     def inherit(self, parent: Descriptors) -> None:
-        """Take over what a process that has just been forked shares with its parent: each keeps the file open."""
+        """Take over the files that a forked process shares with its parent: each keeps them open."""
         for number, file in [*parent._table.items()]:
             if self.where(number) is not None and self._files.same(self._pid, number) is file:
                 self.set(number, file)
@@ -198,7 +198,7 @@ class Descriptors:
         return file
 
     def where(self, number: int) -> str | None:
-        """Return the path that a descriptor refers to, as places show it; None for what is not storage.
+        """Return the path that a descriptor refers to, as places show it; None if it is no storage.
 
         That is a file outside the watched directories, and a FIFO, which passes data on, and waits.
         """
@@ -232,7 +232,7 @@ class Descriptors:
 
 
 def _is_seen(number: int) -> bool:
-    """Return whether the filter stops what happens to a descriptor; if not, it may refer to another file each time."""
+    """Return whether the filter stops the calls on a descriptor; if not, it may refer to another file each time."""
     return number >= FIRST_DESCRIPTOR or number < _STANDARD
 
 

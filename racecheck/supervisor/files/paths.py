@@ -2,7 +2,7 @@
 
 "Below" is decided on the resolved parent directory, never on the string: ``..``, symbolic links, ``/x`` against
 ``/xy`` and paths relative to a descriptor all end at one answer.  Symbolic links in the last component are followed
-here, one by one, where the call would follow them, so that what is performed is about the object itself.
+here, one by one, where the call would follow them, so that the performed call is about the object itself.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Identities:
 
     A raw inode number differs between runs and is used again once its object is gone; so a created object gets
     a new number whatever its inode number was.  What is there at the start gets its number then: else it would depend
-    on the order of ops, and what is known of an op in one run would not hold in another.
+    on the order of ops, and facts about an op of one run would not hold in another.
     """
 
     _known: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -94,9 +94,9 @@ class Located:
 
     Where a directory on the way is missing ``error`` is the errno, ``handle`` as far as the way leads (-1: nowhere) and
     ``name`` the rest of it.  ``path`` is canonical and absolute; ``shown`` is None outside the watched directories.
-    ``status`` is of what has the name, if anything; ``crossed``: the way leads over a node's own disk, of which the
-    kernel knows nothing.  ``through`` are the watched symbolic links that were followed and directories that ".." left
-    again, as places show them: a change of one of those may change where the path leads.
+    ``status`` is of the object with the name, if there is one; ``crossed``: the way leads over a node's own disk, of
+    which the kernel knows nothing.  ``through`` are the watched symbolic links that were followed and directories that
+    ".." left again, as places show them: a change of one of those may change where the path leads.
     """
 
     handle: int
@@ -185,7 +185,7 @@ class Resolver:
     def locate(self, start: int, path: str, *, follow: bool, slash: bool = True, base: int = -1) -> Located:
         """Return where ``path`` leads from the descriptor ``start`` of the process (AT_FDCWD: its working directory).
 
-        The caller closes what comes back.  ``follow``: a symbolic link at the end is followed; ``slash``: also where it
+        The caller closes the handle.  ``follow``: a symbolic link at the end is followed; ``slash``: also where it
         would not be, if a slash comes after it.  ``base``, if there is one, is a handle of ours in place of ``start``.
         """
         self.crossings[:], self.turns[:] = [], []
@@ -281,7 +281,7 @@ class Resolver:
         return Located(handle, name, canonical, self.watched.shown(canonical), status_of(plain, handle))
 
     def _open(self, base: int, path: str, flags: int = OPEN_DIRECTORY) -> int:
-        """Return an O_PATH handle of what a path leads to, all links followed."""
+        """Return an O_PATH handle of the object that a path leads to, all links followed."""
         if self.view.mount is None:
             return os.open(path, flags, dir_fd=base if base >= 0 else None)
         way = self._set_out(base, path)
@@ -296,7 +296,7 @@ class Resolver:
         return Way(start, path.split("/")[::-1], self.view.mount, self.crossings, self.turns)
 
     def _note_turns(self, base: int, parent: str, name: str, directory: str) -> None:
-        """Walk the way to ``directory`` once more, name by name, where it is not what the path says."""
+        """Walk the way to ``directory`` once more, name by name, if the path does not say it."""
         if name == "..":
             self.turns.append(directory)
         if parent == "." or self.view.mount is not None:
@@ -307,7 +307,7 @@ class Resolver:
         self._follow(base, parent)
 
     def _follow(self, base: int, path: str) -> str:
-        """Note the turns of a path; returns the canonical one of its end, or of what is missing on the way."""
+        """Note the turns of a path; returns the canonical one of its end, or of the missing part."""
         way = self._set_out(base, path)
         try:
             with suppress(OSError):
@@ -319,7 +319,7 @@ class Resolver:
             os.close(way.current)
 
     def _own_directory(self, handle: int) -> tuple[int, str]:
-        """Return a directory and its path; what is ours below /proc, reached in whatever way, becomes the process's."""
+        """Return a directory and its path; a path of ours below /proc becomes the process's."""
         directory = real_path(handle)
         if not directory.startswith("/proc/"):
             return handle, directory
@@ -361,7 +361,7 @@ class Resolver:
 
 
 def _mounted(mount: Mount, handle: int, name: str, plain: str) -> tuple[int, str, str]:
-    """Return what ``name`` in a directory means on the node: for the directory with a mount, the disk's own name."""
+    """Return the object of ``name`` in a directory on the node: for the directory with a mount, the disk's own."""
     if plain in _DOTS:
         if plain == ".." and mount.is_disk(handle):
             handle = instead(handle, os.open(mount.at, OPEN_DIRECTORY))

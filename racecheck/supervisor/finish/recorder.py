@@ -1,9 +1,9 @@
-"""The recorder: the bytes that a run's ops put into files, and what its disks held before.
+"""The recorder: the bytes that a run's ops put into files, and its disks as they were before.
 
 The supervisor tells it of each op that has been performed.  What an op has written is read back from the file at once,
 while nobody else can have changed it: so it is what the file holds, whatever call wrote it.
 
-Of a storage of objects only what has been published lasts: there the recorder looks after each op for what has changed.
+Of a storage of objects only published ones last: there the recorder compares the store after each op.
 """
 
 from __future__ import annotations
@@ -60,9 +60,10 @@ class Thing:
 class Change:
     """The effects of an op, beyond its places and its result.
 
-    ``inode`` is the identity of what it made, ``names`` the names that it was about as they are on the disk, ``spans``
-    what it wrote, ``size`` how large the file was afterwards, ``target`` where a new link leads.  ``lasting``: what it
-    wrote is on the disk when it returns, with what an fsync ("all": O_SYNC) or an fdatasync ("data": O_DSYNC) adds.
+    ``inode`` is the identity of the object it made, ``names`` the names that it was about as they are on the disk,
+    ``spans`` the bytes it wrote, ``size`` how large the file was afterwards, ``target`` where a new link leads.
+    ``lasting``: the bytes are on the disk when it returns, with all that an fsync ("all": O_SYNC) or an fdatasync
+    ("data": O_DSYNC) adds.
     """
 
     inode: int = 0
@@ -75,7 +76,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """Which names, as (directory, name), went from a storage of objects, and which came; with what they lead to."""
+    """Names, as (directory, name), that went from a storage of objects, and that came, with their objects."""
 
     gone: Mapping[tuple[int, str], int] = field(default_factory=dict)
     come: Mapping[tuple[int, str], int] = field(default_factory=dict)
@@ -85,8 +86,8 @@ class Published:
 class Recorder:
     """The record of one run.  Blobs lie one after the other in the file ``spool``, each once.
 
-    ``things`` are what was on the disks at the start, by identity, ``names`` their identities by (directory, name), and
-    ``roots`` the identities of the disks' own directories, by how their paths begin in an outcome.  ``changes`` are
+    ``things`` are the objects on the disks at the start, by identity, ``names`` their identities by (directory, name),
+    and ``roots`` the identities of the disks' own directories, by how their paths begin in an outcome.  ``changes`` are
     by the op's index in the trace; of a storage of objects there are ``published`` instead, with the new objects among
     the things.  ``blobs`` says where in the spool a blob begins.  ``problem`` says why the record is not complete, ""
     if it is; what it has is then no ground to judge on.  ``unstable`` are the names that differ from run to run.
@@ -110,10 +111,10 @@ class Recorder:
         self, disks: Mapping[str, Path], kept: Collection[str], scratch: Path, identities: Identities, names: Names, *,
         objects: bool,
     ) -> None:  # fmt: skip
-        """Take in what is on the disks (by prefix), and in the ranks' scratch directories.
+        """Take in the disks (by prefix), and the ranks' scratch directories.
 
         The entries ``kept`` of the disks are left out.  ``names`` are those that differ from run to run; ``objects``:
-        the one disk has only what is published.
+        the one disk has only published objects.
         """
         self.unstable = names
         self.spool.write_bytes(b"")
@@ -125,7 +126,7 @@ class Recorder:
         self._stored = dict(self.names)
 
     def look(self, event: int, identities: Identities) -> None:
-        """Record what has been published by the end of an op, which will be the event ``event`` of the trace."""
+        """Record the objects published by the end of an op, which will be the event ``event`` of the trace."""
         if self._store is None:
             return
         before, self._stored = self._stored, dict(self._names(self._store, identities))
@@ -162,7 +163,7 @@ class Recorder:
         return identity
 
     def performed(self, event: int, request: Request, answer: Answer, identities: Identities) -> None:
-        """Record what an op, which will be the event ``event`` of the trace, has done, before the rank is answered."""
+        """Record the changes of an op, which will be the event ``event`` of the trace, before the rank is answered."""
         if answer.errno or self._store is not None:
             return
         op = request.op
@@ -261,7 +262,7 @@ class Recorder:
 
 
 def _lasting(opened: int, given: frozenset[str]) -> Literal["", "data", "all"]:
-    """Return what a write makes durable by itself, given how its file is opened and the flags of the call."""
+    """Return how much a write makes durable by itself, given how its file is opened and the flags of the call."""
     if opened & os.O_SYNC == os.O_SYNC or "RWF_SYNC" in given:  # O_DSYNC is a part of O_SYNC
         return "all"
     return "data" if opened & os.O_DSYNC or "RWF_DSYNC" in given else ""

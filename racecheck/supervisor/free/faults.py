@@ -36,7 +36,7 @@ class Rules:
     """The treatment of the calls of a crew's ranks."""
 
     def __init__(self, crew: Members, world: World, own: str, choose: Callable[[Point], int]) -> None:
-        """``own`` is our directory for what ranks print; ``choose`` answers points of kind "fault"."""
+        """``own`` is our directory for the output of ranks; ``choose`` answers points of kind "fault"."""
         self._started = time.monotonic_ns()
         page = VirtualTime(mmap.mmap(-1, 8))
         self.state = State(crew, world, storage.make(world), choose, Ledger(own), False, page)
@@ -89,7 +89,7 @@ class Rules:
         return self.state.time.elapsed
 
     def _request(self, rank: Rank, notification: Notification) -> Request | None:
-        """Return what a call is about; None if it does not matter."""
+        """Return the request that a call makes; None if it does not matter."""
         row = None if notification.foreign else self._calls.get(notification.number)
         if row is None or row.treatment is Treatment.REFUSE:
             return None
@@ -128,7 +128,7 @@ class Rules:
         return bool(op.fault)
 
     def _carry_out(self, request: Request) -> Answer:
-        """Let the kernel perform it, except for what has to be ours: new descriptors, and what is cut short."""
+        """Let the kernel perform it, except for new descriptors and calls that are cut short, which have to be ours."""
         if request.call.family in op_kinds.CLOSES:
             return locks.perform(request, lambda _: CARRY_ON, held=self.state.locks)
         try:

@@ -1,6 +1,6 @@
 """Free mode: the same world at full speed, without control.
 
-Nothing is chosen except faults.  Only what faults hit, and the results, are seen of it.
+Nothing is chosen except faults.  Only the ops that faults hit, and the results, are seen of it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 
 from racecheck import storage
+from racecheck.agent.job import Job
+from racecheck.kernel.trees import wipe
 from racecheck.model.errors import CannotRun, UsageError
 from racecheck.model.nouns import (
     Coverage,
@@ -27,9 +29,7 @@ from racecheck.model.nouns import (
     Stopped,
     World,
 )
-from racecheck.processes.ranks.agent import Job
-from racecheck.processes.session import Session
-from racecheck.processes.trees import wipe
+from racecheck.sessions.session import Session
 from racecheck.supervisor.files.open_files import OpenFiles
 from racecheck.supervisor.files.paths import Watched
 from racecheck.supervisor.finish.answers import reply

@@ -18,14 +18,14 @@ from pathlib import Path
 
 from racecheck.kernel.seccomp import Listener, Notification
 from racecheck.kernel.signature import Treatment
+from racecheck.kernel.trees import wipe
 from racecheck.model.errors import CannotRun
 from racecheck.model.nouns import Op, World
 from racecheck.model.ops import op_kinds
 from racecheck.model.ops.file_ops import is_on_file
-from racecheck.processes import disk
-from racecheck.processes.launchers import capture
-from racecheck.processes.session import Session, environment, guarded
-from racecheck.processes.trees import wipe
+from racecheck.sessions import disk
+from racecheck.sessions.launchers import capture
+from racecheck.sessions.session import Session, environment, guarded
 from racecheck.supervisor.calls import locks, sleeps
 from racecheck.supervisor.calls.perform import CARRY_ON, Answer, perform
 from racecheck.supervisor.files.open_files import OpenFiles
@@ -132,7 +132,7 @@ class _Watch:
         return lines[-1] if lines else "it printed nothing"
 
     def close(self) -> None:
-        """Kill the launcher and all that it has started, and release what belongs to them."""
+        """Kill the launcher and all that it has started, and release their resources."""
         self._launcher.terminate()
         self._launcher.wait()
         os.close(self._over)

@@ -10,17 +10,17 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from racecheck.agent.job import Job
 from racecheck.kernel.path_walk import Mount
 from racecheck.kernel.seccomp import HYPERCALL, Listener, Notification
+from racecheck.kernel.trees import wipe
+from racecheck.model.epoch import CLOCK
 from racecheck.model.errors import CannotRun
 from racecheck.model.hints import of_limit
 from racecheck.model.hypercalls import MakesGroup, Ready, UseStore, decode
 from racecheck.model.nouns import World
-from racecheck.processes import disk
-from racecheck.processes.epoch import CLOCK
-from racecheck.processes.ranks.agent import Job
-from racecheck.processes.session import Session
-from racecheck.processes.trees import wipe
+from racecheck.sessions import disk
+from racecheck.sessions.session import Session
 from racecheck.supervisor.files.open_files import OpenFiles
 from racecheck.supervisor.files.paths import Watched
 from racecheck.supervisor.finish.answers import answer_call, reply
@@ -34,7 +34,7 @@ _BOOT_SECONDS = 120.0
 class Members:
     """The ranks of a world, wherever they were started, with their open files and their store.
 
-    ``number`` is the world's in its session, ``output`` the directory for what its ranks print.
+    ``number`` is the world's in its session, ``output`` the directory for the output of its ranks.
     """
 
     number: int
@@ -139,7 +139,7 @@ class Crew(Members):
         return lines[-1] if lines else "no output"
 
     def end(self) -> None:
-        """Kill the ranks, with all that they have started, and release what belongs to them."""
+        """Kill the ranks, with all that they have started, and release their resources."""
         self._session.end_world(self.number, thorough=any(rank.forked for rank in self.ranks))
         self.poll.close()
         self.clock.close()

@@ -1,4 +1,4 @@
-"""The ways in which processes of one machine reach each other, and what racecheck does about each of them.
+"""The ways in which processes of one machine reach each other, and how racecheck treats each of them.
 
 `CHANNELS` is the list: the pages of section 7 of the Linux manual on interprocess communication, and the calls with
 which one process looks at another.  A way is either controlled or, where several ranks use it, a gap with a name.
@@ -168,7 +168,7 @@ class Channels:
             raw = raw[max(16, (size + 7) // 8 * 8) :]
 
     def submit(self, request: Request) -> None:
-        """Look for watched files in what io_submit(2) takes: pointers to ``struct iocb`` (linux/aio_abi.h)."""
+        """Look for watched files in the arguments of io_submit(2): pointers to ``struct iocb`` (linux/aio_abi.h)."""
         memory, process = request.task.process.memory, request.task.process
         count = min(max(0, request.number("count")), _MOST_SUBMITTED)
         for (block,) in struct.iter_unpack("Q", memory.read(request.arguments[2], 8 * count)):
@@ -182,7 +182,7 @@ class Channels:
 
 
 def _unix_name(request: Request) -> bytes:
-    """Return the name of a Unix socket in a call's address: a path, or what follows the zero of an abstract one."""
+    """Return the name of a Unix socket in a call's address: a path, or the bytes after the zero of an abstract one."""
     length = min(request.number("length"), 110)
     raw = request.task.process.memory.part(request.arguments[1], length) if length > 2 else b""
     if len(raw) < 3 or struct.unpack_from("H", raw)[0] != socket.AF_UNIX:

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from racecheck.agent.spawning import ENDED
 from racecheck.model.errors import UsageError
 from racecheck.model.hypercalls import Wait
 from racecheck.model.nouns import Died, Frame, Raised, RankResult, Returned, Stopped, Weights
-from racecheck.processes import stacks
-from racecheck.processes.ranks.spawning import ENDED
-from racecheck.processes.stacks import frames
+from racecheck.sessions import stacks
+from racecheck.sessions.stacks import frames
 from racecheck.supervisor.calls import locks
 from racecheck.supervisor.run.state import State
 from racecheck.supervisor.state.collectives import Instance

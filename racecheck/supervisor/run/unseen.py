@@ -3,8 +3,8 @@
 A read through a mapping is no system call, so it may tear where another thread writes the file while it is mapped.  A
 program cannot be executed while a file is open for writing, nor the other way round (ETXTBSY, execve(2)), and when a
 file is closed is no point.  getcwd(2) and the links of /proc show a path that another thread's rename changes.  In each
-case one half alone changes nothing, so that only a run with both makes a search incomplete.  The same holds for what an
-NFS client may do and the model of it does not (`racecheck.storage.nfs`): lose bytes where two nodes append to one file
+case one half alone changes nothing, so that only a run with both makes a search incomplete.  The same holds for the
+acts of an NFS client that its model leaves out (`racecheck.storage.nfs`): lose bytes where two nodes append to one file
 (open(2)), follow a symbolic link as it was, and open a file by the name that another node has just taken from it.
 """
 
@@ -38,7 +38,7 @@ _IDENTITIES = re.compile(
 """What tells machines apart: files, and programs that print it."""
 _ASK = frozenset({"open", "exec", "readlink"})
 _ALL = frozenset({b"/proc", b"/proc/locks"})
-"""They list what belongs to every process."""
+"""They list things of every process."""
 _PROCESS = re.compile(rb"/proc/([0-9]+)(?:/.*)?")
 _LINK = re.compile(rb"/proc/(?:self|thread-self|[0-9]+)/(?:task/[0-9]+/)?(?:cwd|fd/[0-9]+)")
 
@@ -58,7 +58,7 @@ class Unseen:
         self._renamed: defaultdict[str, set[str]] = defaultdict(set)
 
     def ask(self, request: Request) -> None:
-        """Note that a thread may be about to be shown a path, or what its machine is called."""
+        """Note that a thread may be about to be shown a path, or the name of its machine."""
         if self._world.nodes > 1 and request.call.family in _ASK and any(map(_identifies, request.paths.values())):
             self._ledger.hole(_IDENTITY)
         if request.call.family == "bind" and not request.located and not request.task.makes_group:
@@ -112,7 +112,7 @@ class Unseen:
             self._check(self._renamed[place.path], self._read[place.path], _NAME)
 
     def _note_client(self, op: Op, node: str) -> None:
-        """Note what an NFS client has done: what it may remember, and what others may remember of it."""
+        """Note an op of an NFS client, which it and others may remember."""
         for place in op.places:
             for link in place.through:
                 self._meet(_FOLLOWED, link, node, first=True)

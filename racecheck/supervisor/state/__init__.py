@@ -1,1 +1,1 @@
-"""Ranks, their threads, and what is known of them: requests, collectives, the store, times, coverage."""
+"""Ranks, their threads, and their state: requests, collectives, the store, times, coverage."""

@@ -1,14 +1,14 @@
 """The supervisor's view of collectives: which ranks have arrived, which may leave, what happens before what.
 
 A collective is an *instance*: the n-th of its group (for sends and receives: the n-th from one rank to another with
-one tag).  A rank *issues* its part and later *waits*.  When it may continue depends on what the kind guarantees:
+one tag).  A rank *issues* its part and later *waits*.  When it may continue depends on the guarantee of the kind:
 
     all to all    barrier, all_reduce, all_gather, ...   everybody has issued
     root to all   broadcast, scatter                     the root has issued
     all to root   reduce, gather                         for the root, everybody has; the others need not wait
     one to one    send, recv                             for the receiver, the sender has
 
-Only what is guaranteed becomes a happens-before edge.  (gloo's broadcast happens to go through intermediate ranks; to
+Only guarantees become happens-before edges.  (gloo's broadcast happens to go through intermediate ranks; to
 count that as order would hide races that another backend, or the next release, shows.)
 """
 
@@ -20,7 +20,7 @@ from typing import Any
 from racecheck.model.hypercalls import Issue
 from racecheck.model.nouns import Collective, Frame, Mismatch
 from racecheck.model.vector_clock import Clock, before, join
-from racecheck.processes.stacks import frames
+from racecheck.sessions.stacks import frames
 
 _WITHOUT_TENSOR = frozenset({"barrier", "monitored_barrier"})
 _ONE_TO_ONE = frozenset({"send", "recv", "recv_any"})

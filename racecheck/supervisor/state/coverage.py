@@ -1,4 +1,4 @@
-"""The coverage statement: what a run did not see or did not control."""
+"""The coverage statement: the calls and effects that a run did not see or did not control."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ _NOT_MODELLED = {
 
 
 class Ledger:
-    """Counts what passes.
+    """Counts calls that are not controlled, and names them.
 
-    ``own`` is our directory for what ranks print, which is not "written outside"; it is beside the watched one.
+    ``own`` is our directory for the output of ranks, which is not "written outside"; it is beside the watched one.
     """
 
     def __init__(self, own: str) -> None:
@@ -120,7 +120,7 @@ class Ledger:
             self.untried(PIPED)
 
     def _share(self, path: str, request: Request, *, exists: bool, writes: bool) -> None:
-        """Check whether a rank uses outside what another one changes there."""
+        """Check whether a rank uses a path outside that another one changes."""
         family, makes = request.op.call, op_kinds.may_create(request.op)
         names = exists if family in _NAMES_EXISTING else not exists and (family in _MAKES_NEW or makes)
         names |= family == "rename"  # its new name, too
@@ -135,7 +135,7 @@ class Ledger:
         return path.startswith((*_ALLOWED, self._own)) or bool(_BY_TOOLS.search(path))
 
     def outside(self) -> dict[str, str]:
-        """Return which ranks wrote what; paths beside the watched directory are relative to it, since it moves."""
+        """Return the paths that ranks wrote, with the ranks; those beside the watched directory are relative to it."""
         return dict(sorted((self._shown(path), ", ".join(sorted(who))) for path, who in self._outside.items()))
 
     def _shown(self, path: str) -> str:

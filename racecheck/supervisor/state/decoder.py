@@ -1,4 +1,4 @@
-"""From a stopped thread's registers to a request: which call, on what, and whether it matters here."""
+"""From a stopped thread's registers to a request: which call, on which files, and whether it matters here."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Decoder:
     names: Names
 
     def decode(self, task: Task, call: Call, arguments: tuple[int, ...]) -> Request:
-        """Return what a call is about, as things stand.
+        """Return the request that a call makes, as things stand.
 
         Raises `OSError` where its memory cannot be read (the kernel will say EFAULT), `Unreachable`.
         """

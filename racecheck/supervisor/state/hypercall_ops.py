@@ -12,7 +12,7 @@ from dataclasses import replace
 from racecheck.model.hypercalls import AmongThreads, AskComplete, BeginItem, Issue, Poll, UseStore
 from racecheck.model.nouns import Op, Place
 from racecheck.model.vector_clock import join
-from racecheck.processes.stacks import frames
+from racecheck.sessions.stacks import frames
 from racecheck.supervisor.state.store import keys_of
 from racecheck.supervisor.state.tasks import Task
 

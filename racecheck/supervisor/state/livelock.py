@@ -1,8 +1,8 @@
-"""A livelock: each rank that could continue only asks what it has asked before, gets the same answers, and sleeps.
+"""A livelock: each rank that could continue only repeats its questions, gets the same answers, and sleeps.
 
 Nothing that is pending can change an answer then.  But a loop may count its turns, or look at a clock, and give up.  So
 when the same questions have been asked for long enough, ranks tell of each look at a clock, and of the values that
-their functions hold whenever they sleep (`racecheck.processes.ranks.loop_state`).  If no clock is looked at, and the
+their functions hold whenever they sleep (`racecheck.agent.loop_state`).  If no clock is looked at, and the
 values stay the same, the loops have no end.
 """
 
@@ -70,5 +70,5 @@ class Livelock:
         return all(min(each, default=0) >= _SAME for each in states)
 
     def said(self, rank: int) -> str:
-        """Return what a rank has asked last, "" if it has only slept."""
+        """Return the last question of a rank, "" if it has only slept."""
         return self._last.get(rank, "")

@@ -15,7 +15,7 @@ def _ranks() -> _Ranks:
 
 @dataclass(slots=True)
 class Outside:
-    """Which ranks used a path, changed what is there, made, removed or renamed it (``named``), used a name below it.
+    """Which ranks used a path, changed its object, made, removed or renamed it (``named``), used a name below it.
 
     Listings do not count: Python lists the directories from which it imports.
     """

@@ -19,7 +19,7 @@ def keys_of(do: str, arguments: Sequence[Any]) -> Sequence[str]:
 
 
 class Store:
-    """Values are hexadecimal text, as they travel.  What a rank reads happens after what was written."""
+    """Values are hexadecimal text, as they travel.  A read happens after the write of its value."""
 
     def __init__(self) -> None:
         self._data: dict[str, str] = {}
@@ -56,7 +56,7 @@ class Store:
         return [key for key in keys_of(do, arguments) if key not in self._data] if do in AWAIT_KEYS else []
 
     def do(self, do: str, arguments: Sequence[Any], clock: Clock) -> Any:
-        """Carry an operation out; ``clock`` is the caller's, which learns from what it reads."""
+        """Carry an operation out; ``clock`` is the caller's, which learns from its reads."""
         for key in keys_of(do, arguments):
             known = self._clocks.setdefault(key, {})
             if do not in {"set", "multi_set"}:

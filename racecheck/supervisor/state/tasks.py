@@ -1,4 +1,4 @@
-"""The supervisor's view of ranks: their processes, their threads, and what each of those waits for."""
+"""The supervisor's view of ranks: their processes, their threads, and the stop of each thread."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Request:
     refer to; ``paths`` are the paths as given.  ``op`` is the pending op, ``lock`` the lock that it is about, ``until``
     the virtual time at which a sleep ends, and ``seen`` how many ops had been performed when it was placed, -1 before.
     ``left`` is how many nanoseconds a sleep that a signal has interrupted would have gone on for.  ``most``
-    is how many bytes may move, ``received`` what the monotonic clock said when the call came in.  Of a call in parts
+    is how many bytes may move, ``received`` when the call came in (CLOCK_MONOTONIC).  Of a call in parts
     ``walked`` says how far its paths were followed (an O_PATH handle, which it owns, and the rest of the path) and
     ``walks`` how often, and ``done`` how many bytes have moved.
     """
@@ -68,7 +68,7 @@ class Request:
 
     @property
     def touches(self) -> bool:
-        """Whether it is about anything in the watched directories, or a link there decides what it is about."""
+        """Whether it is about anything in the watched directories, or a link there decides its subject."""
         return bool(self.files) or any(
             each.shown is not None or each.crossed or each.through for each in self.located.values()
         )
@@ -219,7 +219,7 @@ class Task:
         self.at = at
 
     def release(self) -> None:
-        """Note that what it is stopped at is answered."""
+        """Note that its stop is answered."""
         assert self.at is not None, f"{self.name} is not stopped"
         self.at = None
 

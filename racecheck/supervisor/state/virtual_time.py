@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from racecheck.kernel import libc
 from racecheck.kernel.signature import Call, Role
+from racecheck.model.epoch import EPOCH, GRANULARITY, TICK
 from racecheck.model.ops import op_kinds
-from racecheck.processes.epoch import EPOCH, GRANULARITY, TICK
 
 if TYPE_CHECKING:
     from racecheck.supervisor.state.tasks import Request, Task
@@ -83,7 +83,7 @@ class VirtualTime:
     # The times of files.
 
     def stamp(self, request: Request, opened: int) -> None:
-        """Set the time of what an op changed, over the kernel's own; ``opened`` is the op's own file."""
+        """Set the time of the objects that an op changed, over the kernel's own; ``opened`` is the op's own file."""
         changing = request.op.call in op_kinds.CHANGES or not _OPENS_TO_CHANGE.isdisjoint(request.flags)
         if not changing:
             return

@@ -1,10 +1,10 @@
 """Waits without a time limit for something in memory: a lock, an event, a queue, another thread's end.
 
-Like those with a limit (`timed_waits`) they come down to futex(2): wait until a word in memory is no longer what it
-was.  A thread that the kernel wakes there needs no further call to take the GIL, if that happens to be free: whether
-the thread that has woken it continues first would be luck.  So a thread of the program's own stops before such a wait.
-When no thread of its rank runs any more and its word has changed, the call ends with EAGAIN, as one that comes late
-does; of several such threads of a rank the first by name continues first.
+Like those with a limit (`timed_waits`) they come down to futex(2): wait until a word in memory has changed.  A thread
+that the kernel wakes there needs no further call to take the GIL, if that happens to be free: whether the thread that
+has woken it continues first would be luck.  So a thread of the program's own stops before such a wait.  When no thread
+of its rank runs any more and its word has changed, the call ends with EAGAIN, as one that comes late does; of several
+such threads of a rank the first by name continues first.
 
 Threads inside a collective, those of gloo, and programs that a rank has started wait in the kernel.
 """

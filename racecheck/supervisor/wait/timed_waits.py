@@ -1,9 +1,9 @@
 """Waits with a time limit (``Event.wait(1)``), in virtual time, and connects.
 
-All such waits of user space come down to futex(2): wait until a word in memory is no longer what it was, or the time is
-over.  A thread of the program's own that calls it stops, as if it were late to call, and the wait is an op: once the
-word has changed the call ends as it would have, with EAGAIN; before that it can end as a sleep ends, when its time is
-over.  Which of the two comes first is a choice.
+All such waits of user space come down to futex(2): wait until a word in memory has changed, or the time is over.  A
+thread of the program's own that calls it stops, as if it were late to call, and the wait is an op: once the word has
+changed the call ends as it would have, with EAGAIN; before that it can end as a sleep ends, when its time is over.
+Which of the two comes first is a choice.
 
 A connect to a port of this machine waits until a process listens there (`connections`).  It fails with ECONNREFUSED
 where nothing else can continue, or others only wait for long.

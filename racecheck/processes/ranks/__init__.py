@@ -1,1 +1,0 @@
-"""The zygote, which forks ranks, and the code that runs in them."""

@@ -1,0 +1,108 @@
+"""Python imports this when it starts: the launcher goes on, and any other process reports how it was started and ends.
+
+Only the standard library is here: the process may belong to any environment.  Where a launch is only observed
+(`racecheck.supervisor.free.observed_launch`), the ranks go on, too, as soon as they have joined.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import sys
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_PLACE = os.environ.get("RACECHECK_CAPTURE", "")
+_DOOR = os.environ.get("RACECHECK_OBSERVE", "")
+_IS_SCRIPT = "RACECHECK_SCRIPT" in os.environ
+_LAUNCHERS = {"torchrun", "torch.distributed.run", "accelerate", "accelerate-launch", "accelerate.commands.launch"}
+_WITH_VALUE = {"-W", "-X"}
+
+
+def _started() -> str:
+    """Return the script or module that this process is about to run, "" for any other start."""
+    words = iter(sys.orig_argv[1:])
+    for word in words:
+        if word in _WITH_VALUE:
+            next(words, "")
+        elif word == "-m":
+            return next(words, "")
+        elif not word.startswith("-"):
+            return os.path.basename(word)
+    return ""
+
+
+def _is_launcher() -> bool:
+    """Return whether this is the launcher, or the script: the first process of its kind, and no other."""
+    if not _IS_SCRIPT and _started() not in _LAUNCHERS:
+        return False
+    try:
+        os.close(os.open(f"{_PLACE}/launcher", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        return False
+    return True
+
+
+def _hide() -> None:
+    """Remove what racecheck has put into the environment."""
+    for name in ("RACECHECK_CAPTURE", "RACECHECK_OBSERVE", "RACECHECK_SCRATCH", "RACECHECK_SCRIPT"):
+        os.environ.pop(name, None)
+    path = [each for each in os.environ.pop("PYTHONPATH", "").split(os.pathsep) if each and each != _HERE]
+    if path:
+        os.environ["PYTHONPATH"] = os.pathsep.join(path)
+
+
+def _said() -> dict[str, object]:
+    _hide()
+    return {
+        "arguments": sys.orig_argv[1:], "environment": {**os.environ}, "directory": os.getcwd(),
+        "interpreter": sys.executable,
+    }  # fmt: skip
+
+
+def _report(said: dict[str, object]) -> None:
+    with open(f"{_PLACE}/{os.getpid()}.part", "w") as file:
+        json.dump(said, file)
+    os.rename(f"{_PLACE}/{os.getpid()}.part", f"{_PLACE}/{os.getpid()}.json")
+    news = os.open(f"{_PLACE}/news", os.O_WRONLY)
+    os.write(news, b".")
+    os.close(news)
+
+
+def _stop_all_but_the_launcher() -> None:
+    if not _is_launcher():
+        try:
+            _report(_said())
+        finally:
+            os._exit(0)
+
+
+def _count_starts() -> None:
+    """Let the script run, and report how many processes it starts; it and what it starts find no trace of this."""
+    if not _is_launcher():
+        return
+    said = _said()
+    importlib.import_module("starting").count_starts(lambda number: _report({**said, "starts": number}))
+    del sys.modules["starting"]
+
+
+def _join() -> None:
+    """Let racecheck see the calls of this process, which is a rank."""
+    scratch = os.environ["RACECHECK_SCRATCH"]
+    _hide()
+    importlib.import_module("racecheck.agent.observed").join(_DOOR, scratch)
+
+
+if _PLACE and _IS_SCRIPT:
+    _count_starts()
+elif _PLACE:
+    _stop_all_but_the_launcher()
+elif _DOOR and "RANK" in os.environ:
+    _join()
+sys.path[:] = [each for each in sys.path if os.path.abspath(each) != _HERE]
+_this = sys.modules.pop("sitecustomize")
+if importlib.util.find_spec("sitecustomize"):
+    importlib.import_module("sitecustomize")  # the environment's own, which this one hides
+else:
+    sys.modules["sitecustomize"] = _this  # the import of this one ends with a look for it

@@ -1,0 +1,76 @@
+"""A script that starts its ranks itself: let it run until it waits for them, and report how many there are.
+
+What it would start by the method "spawn" of ``multiprocessing`` is counted and not started.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from collections.abc import Callable
+from multiprocessing import popen_spawn_posix
+from typing import Any
+
+_PATIENCE = 5.0
+"""Seconds without another start after which it has started all: it may wait for them in a way of its own."""
+
+
+def _is_rank(made: Any) -> bool:
+    """Return whether a process runs a function of the program's, as `racecheck.agent.spawning` tells it."""
+    target = getattr(made, "_target", None)
+    name = target.__module__ if hasattr(target, "__module__") else type(made).__module__
+    file = getattr(sys.modules.get(name), "__file__", None) or f"{sys.prefix}/"
+    is_installed = file.startswith((f"{sys.prefix}/", f"{sys.base_prefix}/")) or "/site-packages/" in file
+    return name in {"__main__", "torch.multiprocessing.spawn"} or not is_installed
+
+
+def count_starts(report: Callable[[int], None]) -> None:
+    """Call ``report`` with the number of processes started so far, at each start; end when it waits for one.
+
+    A script that starts none reports that when it ends.
+    """
+    timers: list[threading.Timer] = []
+    started = 0
+
+    def end() -> None:
+        os._exit(0)
+
+    class Popen:
+        method = "spawn"
+
+        def __init__(self, process: Any) -> None:
+            nonlocal started
+            del process
+            started += 1
+            report(started)
+            self.pid, self.returncode = os.getpid(), None
+            self.sentinel, writing = os.pipe()
+            os.close(writing)
+            for each in timers:
+                each.cancel()
+            timers[:] = [threading.Timer(_PATIENCE, end)]
+            timers[0].daemon = True
+            timers[0].start()
+
+        def poll(self, flag: int = os.WNOHANG) -> None:
+            del flag
+            if sys._getframe(1).f_code.co_name != "_cleanup":  # multiprocessing itself asks at each start
+                end()
+
+        def wait(self, timeout: float | None = None) -> None:
+            del timeout
+            end()
+
+        terminate = kill = close = wait
+
+    original = popen_spawn_posix.Popen
+    vars(popen_spawn_posix)["Popen"] = lambda made: (Popen if _is_rank(made) else original)(made)
+    this = os.getpid()
+
+    def end_of_script() -> None:
+        if os.getpid() == this:  # a process that it has forked says nothing
+            report(started)
+
+    atexit.register(end_of_script)

@@ -1,0 +1,144 @@
+"""Scripts that start their ranks themselves: what is one, and how many ranks it starts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from racecheck.model.errors import UsageError
+from racecheck.sessions.launchers import capture, scripts
+from racecheck.targets.programs import ABSENT
+from tests.support.launching import LAUNCHED, environment
+from tests.support.outside import eventually
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("train.py --lr 3", ("train.py", "", ("--lr", "3"))),
+        ("-u -W ignore -X dev train.py", ("train.py", "", ())),
+        ("-m package.train -x", ("", "package.train", ("-x",))),
+    ],
+)
+def test_the_program_is_told_from_the_interpreter_s_options(words: str, expected: tuple[str, str, tuple[str]]) -> None:
+    assert scripts.program(words.split()) == expected
+    assert scripts.is_it(["python3", *words.split()])
+
+
+@pytest.mark.parametrize("words", ["python -c pass", "python", "python -u", "python -m torch.distributed.launch a.py"])
+def test_other_commands_are_refused(words: str) -> None:
+    assert not scripts.is_it(words.split())
+    with pytest.raises(UsageError, match="unknown launcher"):
+        capture.check(words.split())
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copy(LAUNCHED / "spawning.py", tmp_path)
+    (tmp_path / "out").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("what", "ranks"), [("race", 2), ("processes", 2), ("orphans", 2), ("none", 0), ("twice", 2), ("queue", 2)]
+)
+def test_the_ranks_are_counted_and_not_started(place: Path, what: str, ranks: int) -> None:
+    made = capture.launch([sys.executable, "spawning.py", what], place / "out", ABSENT)
+    assert (made.ranks, made.spawns, made.script, made.arguments) == (ranks, True, "spawning.py", (what,))
+    assert made.processes == ranks + 1
+    assert [each.name for each in (place / "out").iterdir()] == (["model.pt"] if what == "none" else [])
+
+
+def test_a_script_that_waits_in_a_way_of_its_own_is_not_waited_for_longer_than_needed(place: Path) -> None:
+    (place / "waits.py").write_text(
+        "import threading\nfrom multiprocessing import get_context\n"
+        "if __name__ == '__main__':\n"
+        "    get_context('spawn').Process(target=exit).start()\n"
+        "    get_context('spawn').Process(target=f).start() if False else None\n"
+    )
+    assert capture.launch([sys.executable, "waits.py"], place / "out", ABSENT).ranks == 0, "exit is no function of its"
+    (place / "waits.py").write_text(
+        "import threading\nfrom multiprocessing import get_context\n"
+        "def work():\n    pass\n"
+        "if __name__ == '__main__':\n"
+        "    get_context('spawn').Process(target=work).start()\n"
+        "    threading.Event().wait()\n"
+    )
+    assert capture.launch([sys.executable, "waits.py"], place / "out", ABSENT).ranks == 1
+
+
+def test_a_script_that_fails_before_it_starts_anything_is_refused_with_its_last_words(place: Path) -> None:
+    (place / "fails.py").write_text("raise SystemExit('no configuration')\n")
+    with pytest.raises(UsageError, match=r"fails\.py failed before it started a rank: no configuration"):
+        capture.launch([sys.executable, "fails.py"], place / "out", ABSENT)
+
+
+def test_a_process_that_the_script_forks_says_nothing(place: Path) -> None:
+    (place / "forks.py").write_text(
+        "import os\nfrom multiprocessing import get_context\n"
+        "def work():\n    pass\n"
+        "if __name__ == '__main__':\n"
+        "    if pid := os.fork():\n"
+        "        os.waitpid(pid, 0)\n"
+        "        get_context('spawn').Process(target=work).start()\n"
+    )
+    assert capture.launch([sys.executable, "forks.py"], place / "out", ABSENT).ranks == 1
+
+
+def test_the_script_s_own_functions_are_ranks_wherever_it_lies(place: Path) -> None:
+    """Also below the directory of the environment, or of Python itself."""
+    inside = place / "site-packages"
+    inside.mkdir()
+    shutil.copy(place / "spawning.py", inside)
+    assert capture.launch([sys.executable, "site-packages/spawning.py", "processes"], place / "out", ABSENT).ranks == 2
+
+
+DAEMON = """
+import subprocess, sys, time
+from multiprocessing import get_context
+
+def work():
+    pass
+
+if __name__ == "__main__":
+    subprocess.Popen(["sleep", sys.argv[1]], start_new_session=True)
+    if sys.argv[2:]:
+        time.sleep(60)
+    get_context("spawn").Process(target=work).start()
+"""
+
+
+def _sleeping(mark: str) -> bool:
+    """Whether a process sleeps for ``mark`` seconds."""
+    found = False
+    for each in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found = found or each.read_bytes() == f"sleep\0{mark}\0".encode()
+    return found
+
+
+def test_a_daemon_ends_with_the_launcher(place: Path) -> None:
+    (place / "daemon.py").write_text(DAEMON)
+    mark = f"9{os.getpid()}1"
+    assert capture.launch([sys.executable, "daemon.py", mark], place / "out", ABSENT).ranks == 1
+    assert not _sleeping(mark)
+
+
+def test_nothing_is_left_if_racecheck_is_killed_while_the_launcher_runs(place: Path) -> None:
+    (place / "daemon.py").write_text(DAEMON)
+    mark = f"9{os.getpid()}2"
+    capturing = "import sys; from racecheck.sessions.launchers import capture; capture.capture(sys.argv[1:])"
+    process = subprocess.Popen(
+        [sys.executable, "-c", capturing, sys.executable, "daemon.py", mark, "waits"], env=environment(place)
+    )
+    assert eventually(lambda: _sleeping(mark))
+    process.kill()
+    process.wait()
+    assert eventually(lambda: not _sleeping(mark))
