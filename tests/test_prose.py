@@ -37,8 +37,8 @@ NEVER = {
 
 
 RATES = {
-    r"\bwhat\b": (10.9, "name the thing: the result, the bytes"),
-    r"\bwhere\b": (4.4, "if, or when"),
+    r"\bwhat\b": (9.4, "name the thing: the result, the bytes"),
+    r"\bwhere\b": (3.7, "if, or when"),
     r"\b(that|those) (of|that|which)\b|\bones? that\b": (3.1, "name the thing"),
 }
 """Constructions that are rarer in native English: how often they may be in 1,000 words of docstring, and how to write

@@ -40,7 +40,7 @@ def wrap_work(wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
 def install() -> None:
     """Send broadcasts of this process from the root to each rank, without a wait of the root.
 
-    Raises `RuntimeError` where torch has no ``Work`` for a part that is done at once.
+    Raises `RuntimeError` if torch has no ``Work`` for a part that is done at once.
     """
     if not hasattr(c10d, "FakeWork"):
         raise RuntimeError(f"torch {torch.__version__} has no FakeWork: use a newer torch, or drop collectives=weakest")

@@ -24,7 +24,7 @@ _Make = Callable[..., Entry]
 def build(outcome: Outcome, recorder: Recorder) -> Log:
     """Return what a run did.
 
-    ``recorder`` recorded the run of this outcome.  Raises `LookupError` where it does not know everything.
+    ``recorder`` recorded the run of this outcome.  Raises `LookupError` if it does not know everything.
     """
     if recorder.problem:
         raise LookupError(recorder.problem)

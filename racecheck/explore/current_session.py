@@ -21,7 +21,7 @@ class Sessions:
 
     @contextmanager
     def use(self) -> Iterator[Session]:
-        """Lend the session; raises `CannotRun` where there can be none."""
+        """Lend the session; raises `CannotRun` if there can be none."""
         self.uses += 1
         if self._session is None:
             self._session = examination.start(config.read().runs)

@@ -417,7 +417,7 @@ def _dump(value: Any) -> Any:
 
 
 def _parse(hint: Any, data: Any, where: str) -> Any:
-    """Return the value of type ``hint`` that ``data`` stands for; raises `_WrongError` where it stands for none."""
+    """Return the value of type ``hint`` that ``data`` stands for; raises `_WrongError` if it stands for none."""
     parse, about = _parser(hint)
     return parse(about, data, where)
 

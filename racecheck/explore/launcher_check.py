@@ -51,7 +51,7 @@ def check_launcher(session: Session, program: Program, *, seed: str) -> Check:
     """Run a program by its real launcher, and then as racecheck runs it, with the ops in the same order.
 
     Compared are the ops of each rank on watched files, with errno and number of bytes, and the exit statuses.
-    Raises `CannotRun` where one of the runs was impossible.
+    Raises `CannotRun` if one of the runs was impossible.
     """
     session.load(program.reference)
     warm_up(session, RunRequest.of(program, program.world, Observed(()), seed=seed))
@@ -143,7 +143,7 @@ def _name(op: Op) -> str:
 
 
 def _result(op: Op) -> str:
-    """Return the errno, or how many bytes moved; "" where the kernel had the call."""
+    """Return the errno, or how many bytes moved; "" if the kernel had the call."""
     if op.result is None or not op.result.known:
         return ""
     return op.result.errno or f"ok, {op.result.size}"

@@ -41,7 +41,7 @@ def foresee(session: Session, search: Search, progress: Progress | None = None) 
     """Run the default schedule without faults, and then once more for each of its races.
 
     FAIL: one of these breaks an invariant.  UNKNOWN: the first run does not pass, or not all could be tried.
-    Raises `UsageError` or `CannotRun` where no run was possible.
+    Raises `UsageError` or `CannotRun` if no run was possible.
     """
     search = replace(search, world=replace(search.world, faults=()))
     first = explore(session, replace(search, strategy="dpor", schedules=1, findings=None))

@@ -247,7 +247,7 @@ def _by_check(defect: Defect, known: Collection[str]) -> Iterator[str]:
 
 
 def _shown(text: str, *, full: bool) -> str:
-    """Return a text in one line, cut where it is longer than most people read."""
+    """Return a text in one line, cut if it is longer than most people read."""
     line = " ".join(text.split())
     return line if full or len(line) <= _LONGEST else f"{line[:_LONGEST]}... (--full shows all)"
 

@@ -55,7 +55,7 @@ def _read(outcome: Outcome, unread: Collection[str]) -> list[Series]:
 
 
 def _newest(series: Series) -> Save | None:
-    """Return the newest step that all ranks count as saved; raises `LookupError` where that is not declared."""
+    """Return the newest step that all ranks count as saved; raises `LookupError` if that is not declared."""
     outcome = series.outcome
     if outcome.recovery is None:
         raise LookupError("the scenario has no recovery (@scenario.recover)")

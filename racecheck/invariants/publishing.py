@@ -250,7 +250,7 @@ def _with_parents(paths: set[str]) -> Iterator[str]:
 
 
 def _end(walk: _Walk) -> Iterator[Violation]:
-    """Return what pointers name at the end; raises `LookupError` where that, or anything before, is not known."""
+    """Return what pointers name at the end; raises `LookupError` if that, or anything before, is not known."""
     outcome, there = walk.outcome, frozenset(_with_parents(set(walk.outcome.disk)))
     pointers = {
         path: entry for path, entry in outcome.disk.items() if walk.is_pointer(path) and entry.kind != "directory"

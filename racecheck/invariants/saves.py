@@ -54,7 +54,7 @@ def newest_acked(outcome: Outcome) -> Save | None:
 def recovered(outcome: Outcome) -> Iterator[tuple[Weights, int]]:
     """Each load of the recovery with its step: the one that it named, else the newest that has these weights.
 
-    Raises `LookupError` where there is none.
+    Raises `LookupError` if there is none.
     """
     for load, steps in steps_of_loads(outcome):
         step = load.step if load.step >= 0 else max(steps, default=-1)

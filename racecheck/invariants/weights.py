@@ -304,7 +304,7 @@ class _Saved:
 def _records(outcome: Outcome) -> tuple[_Saved, list[_Load]]:
     """Return what was saved, and each load.
 
-    Raises `LookupError` where no rank declared either, unless a fault or a crash came before that.
+    Raises `LookupError` if no rank declared either, unless a fault or a crash came before that.
     """
     saved, loads = _spoken(outcome)
     for records, word in ((saved.records, "saved"), (loads, "loaded")):

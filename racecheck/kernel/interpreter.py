@@ -50,7 +50,7 @@ def runtime() -> range:
 
 @functools.cache
 def gil() -> int:
-    """Return the address of the GIL of this process and its forks; 0 where it was not found.
+    """Return the address of the GIL of this process and its forks; 0 if it was not found.
 
     The GIL has no symbol.  It is found by a word that the interpreter is asked to change, the switch interval, and
     checked by what must follow: the GIL is held, by this thread.
@@ -75,7 +75,7 @@ def is_of_gil(gil_: int, word: int) -> bool:
 
 
 def is_held(gil_: int, memory: Memory) -> bool:
-    """Return whether a thread holds the GIL at the address ``gil_``; raises `OSError` where there is no such memory."""
+    """Return whether a thread holds the GIL at the address ``gil_``; raises `OSError` if there is no such memory."""
     return bool(_HEAD.unpack(memory.read(gil_, _HEAD.size))[2])
 
 

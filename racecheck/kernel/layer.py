@@ -73,7 +73,7 @@ class Layer:
     ``place`` is a directory for the layer, in one of the directories ``real`` that stay as they are.  ``used`` are
     directories in which the program is likely to write: an ordinary user can write in others only where all owners on
     the way are his.
-    Raises `OSError` where the kernel does not allow it: that takes root, or user namespaces that anybody may have, and
+    Raises `OSError` if the kernel does not allow it: that takes root, or user namespaces that anybody may have, and
     one thread.
     """
 

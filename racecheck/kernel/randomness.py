@@ -21,7 +21,7 @@ _DRAW = ctypes.CFUNCTYPE(ctypes.c_ssize_t, ctypes.c_void_p, ctypes.c_size_t, cty
 def repeatable(seed: str) -> Iterator[None]:
     """Make getrandom(3) of this process and its forks return numbers from a seed, as long as this lasts.
 
-    (Linux's system call still returns real ones.)  Raises `OSError` where the kernel does not let a process write
+    (Linux's system call still returns real ones.)  Raises `OSError` if the kernel does not let a process write
     to its own code through /proc.
     """
     generator = Random(seed)

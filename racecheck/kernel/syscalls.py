@@ -290,7 +290,7 @@ HIGHEST: Mapping[str, int] = {arch: max(numbers.values()) for arch, numbers in N
 
 
 def number(name: str, arch: str) -> int | None:
-    """Return the number of a call; None where the architecture does not have it.
+    """Return the number of a call; None if the architecture does not have it.
 
     Raises `CannotRun` for an unknown architecture, `InternalError` for a call that is in neither list.
     """

@@ -27,7 +27,7 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 def divert() -> list[str]:
     """Overwrite the entries of this process; returns the names of those that existed.
 
-    Raises `OSError` where the kernel does not let a process write to its own code through /proc.
+    Raises `OSError` if the kernel does not let a process write to its own code through /proc.
     """
     found = []
     for line in Path("/proc/self/maps").read_text().splitlines():

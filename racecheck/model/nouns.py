@@ -179,7 +179,7 @@ class Op:
 class Collective:
     """A collective (or a send with its receive) that all of its parties have reached.
 
-    ``ranks`` are global and in order of the group; ``root`` is the global rank of the root, -1 where the
+    ``ranks`` are global and in order of the group; ``root`` is the global rank of the root, -1 if the
     kind has none; ``number`` counts the collectives of the group from 0.  ``issued`` says of each thread that took part
     which of its events (as clocks count them) that was, ``left`` of each that waited after which of its events it went
     on.

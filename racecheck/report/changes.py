@@ -1,4 +1,4 @@
-"""What an op changed of the names below the watched directory."""
+"""The names below the watched directory that an op changed."""
 
 from __future__ import annotations
 

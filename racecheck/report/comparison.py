@@ -29,5 +29,5 @@ def text(check: Check) -> str:
 
 
 def data(check: Check) -> dict[str, Any]:
-    """Return what ``racecheck run --check-launcher --json`` prints."""
+    """Return the data that ``racecheck run --check-launcher --json`` prints."""
     return {"verdict": check.verdict.name, **asdict(check)}

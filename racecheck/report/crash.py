@@ -1,4 +1,4 @@
-"""A crash as text: what was lost, where it shows, what is on the disk, and how the recovery ends."""
+"""A crash as text: the lost ops, the disk that is left, and how the recovery ends."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def crash_text(group: Group, crashes: Crashes, *, width: int = 120, cut: bool = 
 
 
 def counts_text(crashes: Crashes) -> str:
-    """Yield how many states were judged, a line for each model; what was left out, and what prevents a PASS."""
+    """Yield how many states were judged, a line for each model; the omissions, and the reasons against a PASS."""
     lines = [
         f"{NAMES.get(model, model)}: {words.count(count.judged, 'crash state')} at "
         f"{words.count(count.cuts, 'cut')} of the run, {count.bad or 'none'} violate an invariant"

@@ -1,6 +1,6 @@
-"""Which events of a failing run a reader has to see, and why: what came first, what failed, what was injected or lost.
+"""Which events of a failing run a reader has to see, and why: causes, failures, faults, losses.
 
-Everything here follows from the run alone, and from what the finding says of it.
+Everything here follows from the run alone, and from its finding.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from racecheck.report.changes import above, added, adds, changes, is_at_or_below
 Role = Literal["pair", "cause", "victim", "shown", "last", "kill", "stale", "fault", "lost", "torn"]
 """Why an event is shown.
 
-pair: one of the two whose order decides.  cause: it changed what the victim met.  victim: it failed, or met the wrong
-thing.  shown: a violation is about it.  last: where a failed rank stood last.  kill, stale, fault: injected.  lost,
-torn: what a crash took.
+pair: one of the two whose order decides.  cause: it changed the state that the victim met.  victim: it failed, or met
+the wrong thing.  shown: a violation is about it.  last: where a failed rank stood last.  kill, stale, fault: injected.
+lost, torn: a crash took it.
 """
 
 _MOST = 3
@@ -37,7 +37,7 @@ _READS = frozenset({"open", "read", "stat", "list", "readlink"})
 class Decisive:
     """The roles of events by their index in the trace, and the two that an arrow joins (the cause and the victim).
 
-    ``arrow`` is empty where no two events say it all.
+    ``arrow`` is empty if no two events say it all.
     """
 
     roles: Mapping[int, Role]
@@ -118,7 +118,7 @@ def _injected(trace: Sequence[Event]) -> dict[int, Role]:
 
 
 def _crashed(crash: Crash, trace: Sequence[Event], roles: Mapping[int, Role]) -> dict[int, Role]:
-    """Return what the crash took, and the last ops that wrote to the same files and did happen."""
+    """Return the ops that the crash took, and the last ones that wrote to the same files and did happen."""
     found: dict[int, Role] = dict.fromkeys(crash.torn, "torn")
     found |= dict.fromkeys(crash.lost, "lost")
     files = {_object(trace[index]) for index in found} - {0}
@@ -137,7 +137,7 @@ def _object(event: Event) -> int:
 
 
 def _left_behind(outcome: Outcome, kill: int) -> list[int]:
-    """Return the last changes before a kill of what the recovery looked at, the latest first."""
+    """Return the last changes before a kill of files that the recovery looked at, the latest first."""
     last = {
         event.path: index
         for index, event in enumerate(outcome.trace[:kill])
@@ -176,7 +176,7 @@ def _mark_causes(trace: Sequence[Event], roles: dict[int, Role], of: Role = "vic
 
 
 def cause_of(trace: Sequence[Event], index: int) -> int | None:
-    """Return the op of another thread that changed what this op met; None if there is none.
+    """Return the op of another thread that changed the state that this op met; None if there is none.
 
     Of an op that found nothing: the removal before it, or else the op that made the name too late.  Of one that found
     something in its way: what put it there.  What its own thread did last is no cause.
@@ -196,7 +196,7 @@ def cause_of(trace: Sequence[Event], index: int) -> int | None:
 
 
 def own_look(trace: Sequence[Event], index: int) -> int | None:
-    """Return the question by which the rank of a victim learned the opposite of what it met; None if there is none.
+    """Return the question by which the rank of a victim learned the opposite; None if there is none.
 
     That is for a name that was gone by then the last check that found it, for one that was there the last that did not.
     """

@@ -1,4 +1,4 @@
-"""What each single fault does, as a table: op, line of code, what a restart loads, what breaks."""
+"""The effect of each single fault, as a table: op, line of code, loaded checkpoint, violations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HEADER = ("", "op", "at", "fault", "a restart loads", "breaks")
 
 
 def rows(found: Sequence[Struck]) -> Iterator[tuple[str, ...]]:
-    """Return a row of `HEADER` for each op, in the order of the undisturbed run; what breaks is "" for nothing."""
+    """Return a row of `HEADER` for each op, in the order of the undisturbed run; violations are "" for none."""
     for each in sorted(found, key=lambda one: one.number):
         yield (
             str(each.number + 1),

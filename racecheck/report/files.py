@@ -1,4 +1,4 @@
-"""Findings to show and the files that show them: what is read, how source files are named, how a file is written."""
+"""Findings to show and the files that show them: reading, names of source files, writing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def load(path: Path) -> Finding:
 
 
 def _contradiction(outcome: Outcome) -> str:
-    """Return what is wrong with a world and its trace, "" for nothing: a finding may come from anywhere."""
+    """Return the error of a world and its trace, "" for nothing: a finding may come from anywhere."""
     world, ranks, size = outcome.world, range(outcome.world.ranks), len(outcome.trace)
     if world.ranks != len(outcome.results) or not ranks:
         return f"it has results of {len(outcome.results)} of {world.ranks} ranks"

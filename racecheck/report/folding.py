@@ -9,7 +9,7 @@ from racecheck.model.nouns import Collective, Event, Op
 from racecheck.report.changes import changes
 
 _SCREEN = 8
-"""More events than these do not fit on a screen, beside what else is said of a finding."""
+"""More events than these do not fit on a screen, beside the rest of a finding."""
 _LONG = 40
 """Where nothing is decisive, a run of this many events is not folded."""
 _FEWEST = 3

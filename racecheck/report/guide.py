@@ -30,12 +30,12 @@ def page(name: str = INDEX) -> str:
 
 
 def written() -> dict[str, str]:
-    """Return what the guide says about each name that has a section: Markdown without its bold marks."""
+    """Return the guide's text about each name that has a section: Markdown without its bold marks."""
     return {name: text for each in pages() for name, text in sections_of(each).items()}
 
 
 def sections_of(name: str) -> dict[str, str]:
-    """Return what a page says about each name that has a section there."""
+    """Return a page's text about each name that has a section there."""
     found: dict[str, str] = {}
     for match in _SECTION.finditer(page(name)):
         found |= dict.fromkeys(match[1].strip("`").split("`, `"), _BOLD.sub(r"\1", match[2].strip()))
@@ -43,7 +43,7 @@ def sections_of(name: str) -> dict[str, str]:
 
 
 def repair(invariant: str, storage: str = "") -> str:
-    """Return how the guide says to repair what breaks an invariant, in one paragraph; "" if it says nothing.
+    """Return the guide's repair of a violation of an invariant, in one paragraph; "" if it says nothing.
 
     A repair for this storage takes precedence over the general one.
     """

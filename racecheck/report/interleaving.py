@@ -25,7 +25,7 @@ Part = tuple[str, str]
 
 _BLANK = " " * GAP
 _PATHS = 200
-"""Of more paths it would take too long to see that they are cut where none is like another."""
+"""Of more paths it would take too long to see that they are cut if none is like another."""
 
 
 def render(

@@ -27,7 +27,7 @@ _LINE = 16
 """Cells that the line of code has at least, if it needs them, where ranks have columns."""
 
 _WHOLE_LINE = 30
-"""Cells that the line of code gets before columns grow beyond what is readable."""
+"""Cells that the line of code gets before columns become too wide to read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Row:
 class Layout:
     """The widths in cells of the step, of one column of text, of the mark, and of the line of code.
 
-    ``lanes`` is the number of lanes, None where each rank has a column.
+    ``lanes`` is the number of lanes, None if each rank has a column.
     """
 
     ranks: int

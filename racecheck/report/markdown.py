@@ -137,7 +137,7 @@ def _line(step: _Step, everyone: str) -> str:
 
 
 def _subject(op: Op) -> str:
-    """Return what the op is about, with each path cut in its middle."""
+    """Return the subject of an op, with each path cut in its middle."""
     return " to ".join(_cut(each) for each in words.subject(op).split(" -> "))
 
 

@@ -85,7 +85,7 @@ def search_text(report: Report, budget: int, page: Page, cut: Path | None = None
 
 
 def verdict_text(report: Report, budget: int, page: Page) -> str:
-    """Return the first part of it: what is known before a failure is explained, and does not change."""
+    """Return the first part of it, which is known before a failure is explained, and does not change."""
     if report.verdict is Verdict.PASS:
         said, more = _capped(_passed(report))
         lines = [_headline(Verdict.PASS, said, "", page), *(_wrapper(page, _INDENT).fill(each) for each in more)]
@@ -131,7 +131,7 @@ def _passing(report: Report, page: Page) -> list[str]:
 
 
 def _said(report: Report, page: Page) -> Iterator[str]:
-    """Yield what happened in the failing run, where the message does not say it already."""
+    """Yield the events of the failing run, if the message does not say them already."""
     if report.verdict is not Verdict.FAIL or report.outcome is None:
         return
     violations = _bare(report)
@@ -156,14 +156,14 @@ def _resume(report: Report, cut: Path | None) -> Iterator[str]:
 
 
 def _observed(report: Report) -> Iterator[str]:
-    """Yield what a program was observed to save and load, in the run that did most."""
+    """Yield the saves and loads of a program, in the run with most of them."""
     if report.observed:
         saves, loads = report.observed
         yield f"observed: {count(saves, 'save')}, {count(loads, 'load')}"
 
 
 def search_data(report: Report, cut: Path | None = None) -> dict[str, Any]:
-    """Return what ``racecheck run --json`` prints."""
+    """Return the data that ``racecheck run --json`` prints."""
     return {
         "target": report.target,
         "verdict": report.verdict.name,
@@ -207,7 +207,7 @@ def prediction_text(found: Foreseen, page: Page) -> str:
 
 
 def prediction_data(found: Foreseen) -> dict[str, Any]:
-    """Return what ``racecheck predict --json`` prints."""
+    """Return the data that ``racecheck predict --json`` prints."""
     made = prediction.data(found.prediction) if found.prediction is not None else {"races": [], "collectives": []}
     for number, path in found.findings.items():
         made["races"][number]["finding"] = shown_path(path)
@@ -241,7 +241,7 @@ def replay_text(finding: Finding, done: Replayed, page: Page) -> str:
 
 
 def replay_data(done: Replayed) -> dict[str, Any]:
-    """Return what ``racecheck replay --json`` prints."""
+    """Return the data that ``racecheck replay --json`` prints."""
     return {
         "times": done.times,
         "reproduced": done.reproduced,
@@ -261,7 +261,7 @@ def _headline(verdict: Verdict, text: str, trailer: str, page: Page) -> str:
 
 
 def _capped(claim: str) -> tuple[str, list[str]]:
-    """Return what of a claim goes into its line, which says how much is below, and the rest."""
+    """Return the part of a claim that goes into its line, which says how much is below, and the rest."""
     parts, room = claim.split("; "), _LINE - len(_MORE.format(99))
     shown = len(parts)
     while len(claim) > _LINE and shown > 1 and len("; ".join(parts[:shown])) > room:
@@ -281,7 +281,7 @@ def _line(violation: Violation) -> str:
 
 
 def _announced(report: Report) -> list[Found]:
-    """Return what broke before anything was minimised, and what had been found before the search was cut."""
+    """Return the violations from before anything was minimised, and those found before the search was cut."""
     first = next((each.violations for each in report.endings if each.violations), None)
     if first is None:
         return [*report.violations]
@@ -380,7 +380,7 @@ _IN_VAIN: dict[Change, str] = {
 
 
 def _in_vain(others: Sequence[Change]) -> str:
-    """Return what the runs of pairs in the other order were."""
+    """Return the results of pairs in the other order."""
     if not others:
         return "no two ops that lead to the failure could go the other way"
     tried = Counter(others)
@@ -420,7 +420,7 @@ def _crash(report: Report, page: Page) -> Iterator[str]:
 
 
 def _crashes(report: Report, page: Page) -> Iterator[str]:
-    """Return the other ways in which crashes hurt, what would help, and how many states were judged."""
+    """Return the other ways in which crashes hurt, changes that would help, and how many states were judged."""
     hurt = next((each for each in report.crashes if each.groups), None)
     if hurt is not None and report.outcome is not None and report.outcome.crash is not None:
         shown = hurt.groups if page.full else hurt.groups[:_WAYS]
@@ -449,7 +449,7 @@ def _endings(report: Report) -> Iterator[str]:
 
 
 def _doubts(verdict: Verdict, reasons: Sequence[str]) -> Iterator[str]:
-    """Return reasons, one line each, and then what to do about them.
+    """Return reasons, one line each, and then the hints for them.
 
     That a failed rank declared no save is left out.
     """
@@ -488,7 +488,7 @@ def _drawn(outcome: Outcome, violations: Sequence[Violation], page: Page, found:
 
 
 def _meaning_of(report: Report) -> Iterator[str]:
-    """Yield the one ``racecheck explain`` that fits: what failed, why it is UNKNOWN, or what was not tried."""
+    """Yield the one ``racecheck explain`` that fits: for the failure, the reason of UNKNOWN, or a gap."""
     broken = [each.violation.invariant for each in report.violations]
     return _meaning(report.verdict, broken, report.reasons, report.claim.doubts)
 

@@ -1,4 +1,4 @@
-"""What happened in a failing run, in one sentence: only facts of that run."""
+"""A failing run in one sentence: only facts of that run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def plain(parts: Sequence[Part]) -> str:
 
 
 def sentence(outcome: Outcome, violations: Sequence[Violation], found: Decisive) -> list[Part]:
-    """Return what happened; of a run whose events do not say it, the message of its first violation.
+    """Return the sentence; of a run whose events do not say it, the message of its first violation.
 
     Clocks that are apart have a sentence of their own.  The parts are escaped: they hold printable characters only.
     """
@@ -39,7 +39,7 @@ def sentence(outcome: Outcome, violations: Sequence[Violation], found: Decisive)
 
 
 def _clocks(outcome: Outcome) -> list[Part]:
-    """Return which clocks are ahead, and what each rank's told the program first, to the millisecond."""
+    """Return which clocks are ahead, and the first time that each told its program, to the millisecond."""
     skew = {rank: seconds for rank, seconds in enumerate(outcome.world.skew) if seconds}
     if not skew:
         return []
@@ -153,7 +153,7 @@ def _mismatch(outcome: Outcome, found: Decisive) -> list[Part] | None:
 
 
 def _order(outcome: Outcome, found: Decisive) -> list[Part] | None:
-    """Say which op failed, and what another rank had done before, or did only afterwards."""
+    """Say which op failed, and the op of another rank before it, or only after it."""
     first, second = (_op(outcome, index) for index in found.arrow) if len(found.arrow) == 2 else (None, None)
     if first is None or second is None:
         return None
@@ -212,7 +212,7 @@ def _sequence(first: Op, second: Op) -> list[Part]:
 
 
 def _lines(*ops: Op) -> list[str]:
-    """Return the lines of the user's code that made the ops, " (line 10)" in one file, "" where one is not known."""
+    """Return the lines of the user's code that made the ops, " (line 10)" in one file, "" if one is not known."""
     frames = [user_frames(op.stack or ())[:1] for op in ops]
     places = [(PurePath(each[0].file).name, each[0].line) for each in frames if each]
     if len(places) < len(ops):

@@ -1,4 +1,4 @@
-"""How each rank ended, and what the run did not control, as text."""
+"""How each rank ended, and the coverage of the run, as text."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _INDENT = "    "
 
 
 def summary(outcome: Outcome, *, width: int = 120, root: Path | None = None) -> str:
-    """Return a line for every rank: what it returned, raised or waits for; a mismatch of collectives after them.
+    """Return a line for every rank: its value, exception or wait; a mismatch of collectives after them.
 
     Longer lines are wrapped at ``width`` cells (at 40, if less is asked for).  Below a rank that was stopped
-    stands its stack, below one that died the end of what it printed.  The ranks of the recovery come last.
+    stands its stack, below one that died the end of its output.  The ranks of the recovery come last.
     """
     width, root = max(width, NARROWEST), root or words.here()
     lines = list(_ranks(outcome, "rank", width, root))

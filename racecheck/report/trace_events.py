@@ -1,6 +1,6 @@
 """A finding in the Trace Event Format, which Perfetto and chrome://tracing open.
 
-Each rank is a process, and each of its threads a thread; the user's functions and what they do are nested slices.  Time
+Each rank is a process, and each of its threads a thread; the user's functions and their ops are nested slices.  Time
 is virtual, so two equal runs have equal traces: an event begins at its virtual time in microseconds, but at least one
 after the event before it, and lasts one.  Process ids begin at 1, because 0 is the kernel's (google/perfetto#394).
 """
@@ -183,7 +183,7 @@ class _World:
                 yield self._flow("decides", f"{self.name}decides", place, len(ops), self.times[index], at)
 
     def _marks(self) -> Iterator[Json]:
-        """Yield what ranks declared, and a crash."""
+        """Yield the declarations of ranks, and a crash."""
         for each in self.outcome.weights:
             if 0 <= each.rank < self.outcome.world.ranks:
                 time = self.times[each.event - 1] + 1 if 0 < each.event <= len(self.times) else self.start
@@ -198,5 +198,5 @@ class _World:
 
 
 def _user(stack: Sequence[Frame]) -> list[Frame]:
-    """Return the frames of the user's own code, none where there is none."""
+    """Return the frames of the user's own code, none if there is none."""
     return [each for each in user_frames(stack) if distance(each) == 0]

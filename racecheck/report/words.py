@@ -14,8 +14,8 @@ from rich.cells import cell_len, set_cell_size
 from racecheck.model.frames import user_frames
 from racecheck.model.nouns import Collective, Event, Frame, Op
 from racecheck.model.ops import op_kinds
-from racecheck.model.ops.halves import FIRST, SECOND, part_of
 from racecheck.model.ops.lock_ops import begins_to_wait
+from racecheck.model.ops.part_ops import FIRST, SECOND, part_of
 
 _KINDS = {"": "none", "directory": "dir", "file": "file", "symlink": "link", "other": "other"}
 _PARTS = {FIRST: "first ", SECOND: "last "}
@@ -30,7 +30,7 @@ def escape(text: str) -> str:
     r"""Return ``text`` as one line of printable characters, with the rest escaped as in a string literal.
 
     Bytes of a name that are not UTF-8 (``os.fsdecode`` makes surrogates of them) become ``\xff``.  Marks stay
-    on the letter they belong to; elsewhere they would change the width of what stands before them.
+    on the letter they belong to; elsewhere they would change the width of the text before them.
     """
     return "".join(char if _is_plain(char, before) else _escaped(char) for before, char in pairwise(f" {text}"))
 
@@ -48,7 +48,7 @@ def _escaped(char: str) -> str:
 
 
 def fit(text: str, width: int) -> str:
-    """Return ``text``, cut on the right where it is wider than ``width`` cells."""
+    """Return ``text``, cut on the right if it is wider than ``width`` cells."""
     if cell_len(text) <= width:
         return text
     mark = _CUT[: max(0, width)]
@@ -56,7 +56,7 @@ def fit(text: str, width: int) -> str:
 
 
 def fit_path(text: str, width: int, others: Collection[str] = ()) -> str:
-    """Return ``text``, cut in its middle where it is wider than ``width`` cells.
+    """Return ``text``, cut in its middle if it is wider than ``width`` cells.
 
     The cut is not where it differs from the ``others``, as far as that is possible.
     """
@@ -73,7 +73,7 @@ def fit_path(text: str, width: int, others: Collection[str] = ()) -> str:
 def _cuts(text: str, room: int) -> Iterator[tuple[str, str]]:
     """Yield how a text can keep ``room`` cells of its two ends, first with a third of them at its start.
 
-    It is less where the last name would not fit otherwise.
+    It is less if the last name would not fit otherwise.
     """
     name = cell_len(text) - cell_len(text.rpartition("/")[0])
     best = min(room // 3, room - name if name <= room else room)
@@ -95,7 +95,7 @@ def _could_be(text: str, head: str, tail: str) -> bool:
 
 
 def fit_subject(text: str, width: int, others: Collection[str] = ()) -> str:
-    """Return what `subject` returns, with each of its paths cut where necessary, and unlike the ``others``."""
+    """Return the text of `subject`, with each of its paths cut if necessary, and unlike the ``others``."""
     source, arrow, target = text.rpartition(_ARROW)
     if not arrow or width < 4 * len(_ARROW):
         return fit_path(text, width, others)
@@ -105,7 +105,7 @@ def fit_subject(text: str, width: int, others: Collection[str] = ()) -> str:
 
 
 def paths(subject: str) -> list[str]:
-    """Return the paths of what `subject` returns."""
+    """Return the paths in the text of `subject`."""
     return subject.split(_ARROW)
 
 
@@ -150,7 +150,7 @@ def call_name(op: Op) -> str:
 
 
 def subject(op: Op) -> str:
-    """Return what the op is about: its paths, where a link leads that it follows, or how long it sleeps."""
+    """Return the subject of an op: its paths, where a link leads that it follows, or how long it sleeps."""
     if op.call == "sleep":
         return f"{op.args.get('nanoseconds', 0) / 1e9:g} s"
     if op.call == "walk" and op.result is not None and op.result.text:
@@ -159,7 +159,7 @@ def subject(op: Op) -> str:
 
 
 def result(op: Op) -> str:
-    """Return how the op ended, in a word; what a fault made of it; "" where that is not known."""
+    """Return how the op ended, in a word, or its fault; "" if that is not known."""
     if op.call == "kill":
         return ""
     if op.fault.startswith("stale"):
@@ -203,7 +203,7 @@ def collective(event: Collective, *, group: bool) -> str:
 
 
 def where(event: Event, root: Path) -> str:
-    """Return the line of the user's code that made the event, "" where it is not known."""
+    """Return the line of the user's code that made the event, "" if it is not known."""
     if isinstance(event, Op):
         return line_of(event.stack or (), root)
     lines = sorted({line_of(stack, root) for stack in event.stacks.values()} - {""})

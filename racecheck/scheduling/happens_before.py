@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from racecheck.model.nouns import Event, Op
 from racecheck.model.ops import store_ops
 from racecheck.model.ops.footprint import Dependence, Footprint, Location, Mode, depends, only_reads
-from racecheck.model.ops.halves import FIRST, SECOND, keeps_waiting, part_of
 from racecheck.model.ops.lock_ops import LockHistory, releases, waits
+from racecheck.model.ops.part_ops import FIRST, SECOND, keeps_waiting, part_of
 
 _YIELDS = frozenset({"sleep", "test", "poll", "wait"})
 _IN_VAIN, _WITH_PAUSES = 10, 3

@@ -6,10 +6,10 @@ write into the part of a file that a read has yet to reach.  To do every call in
 longer, and most calls meet nobody.  So a search begins with whole calls, and learns from each run which calls were in a
 race in which this matters.  Later these go in two parts (``World.parts``), each of which is an op.
 
-Two writes to one file are not mixed: on a local file system a write holds the file's lock to its end (``i_rwsem``;
-see generic_file_write_iter in mm/filemap.c).  Two uses of one open file's offset are not mixed either (``f_pos_lock``;
-fdget_pos in fs/file.c).  So such calls of others wait between the two parts (`racecheck.model.ops.halves`).  A copy is
-a chain of writes of 64 KiB each (splice_direct_to_actor in fs/splice.c), and others may write in between.
+Two writes to one file are not mixed: on a local file system a write holds the file's lock to its end (``i_rwsem``; see
+generic_file_write_iter in mm/filemap.c).  Two uses of one open file's offset are not mixed either (``f_pos_lock``;
+fdget_pos in fs/file.c).  So such calls of others wait between the two parts (`racecheck.model.ops.part_ops`).  A copy
+is a chain of writes of 64 KiB each (splice_direct_to_actor in fs/splice.c), and others may write in between.
 """
 
 from __future__ import annotations

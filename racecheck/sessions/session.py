@@ -77,7 +77,7 @@ class Slot:
 
         But for this slot.  The entries with the names ``kept`` are not watched; ``used`` are directories in which a
         program is likely to write (`racecheck.kernel.layer`).
-        Raises `CannotRun` where the kernel does not allow it.
+        Raises `CannotRun` if the kernel does not allow it.
         """
         try:
             self._layer = Layer(self.path / "layer", [self.path], used)

@@ -1,6 +1,6 @@
-"""Storage models, one for each kind: what each node sees of the files, and what an op touches of them.
+"""Storage models, one for each kind: the version of the files that each node sees, and the footprint of an op.
 
-Not here: resolving a path (`supervisor.files`), what a crash leaves on a storage (`crash.models`).
+Not here: resolving a path (`supervisor.files`), the disks that a crash can leave (`crash.models`).
 Imports: model.
 """
 
@@ -29,13 +29,12 @@ class Storage(Protocol):
     1.  For each pending op, ``visible(op)``: could its result or its effect depend on, or matter to, another rank?  An
         op that is not visible is performed in order and recorded, but it is no point: nothing is chosen there.
     2.  Strategies ask ``footprint(op)``: which other ops could tell when this one happens?
-    3.  Where nodes have caches, a run's `View` says at each call what its node may be shown (`storage.views`).
+    3.  Where nodes have caches, a run's `View` says at each call which versions its node may see (`storage.views`).
 
-    ``per_node``: every node has a disk of its own.  ``has_views``: what a node sees may be what was there before.
-    ``mirrored``: every node has a mirror of the one disk, which shows what others have published.  ``crashes`` are the
-    models that can say what a crash leaves on it (`racecheck.crash.models`), ``usual_crashes`` those of a crash that
-    names none.  ``by_page``: what was written comes there page by page, each as it is
-    then.
+    ``per_node``: every node has a disk of its own.  ``has_views``: a node may see an earlier version.  ``mirrored``:
+    every node has a mirror of the one disk, which shows what others have published.  ``crashes`` are the models that
+    know the disks that a crash can leave (`racecheck.crash.models`), ``usual_crashes`` those of a crash that names
+    none.  ``by_page``: written bytes come there page by page, each as it is then.
     """
 
     per_node: bool
@@ -52,18 +51,18 @@ class Storage(Protocol):
     def sent(self, trace: Sequence[Event]) -> Mapping[int, Sequence[int]]:
         """Return, by event of a run, the files of which all that the op's node has written lasts from then on.
 
-        Raises `LookupError` where that cannot be told.
+        Raises `LookupError` if that cannot be told.
         """
         ...
 
     def footprint(self, op: Op) -> Footprint:
-        """Return what an op touches; of a pending op, what it can touch at most."""
+        """Return the footprint of an op; of a pending one, the largest that it can have."""
         ...
 
 
 class _Cached(Storage, Protocol):
     def view(self) -> View:
-        """Return what the nodes of one run remember: nothing yet."""
+        """Return the memory of the nodes of one run, which is empty."""
         ...
 
 

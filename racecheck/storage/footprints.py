@@ -2,7 +2,7 @@
 
 Locations, by kind:
 
-    entry        a name, by its path with the links resolved: is it there, and what is it?  Every op reads the names
+    entry        a name, by its path with the links resolved: is it there, and of which kind?  Every op reads the names
                  that lead to where it acts, the links among them too: so an op that renames or removes one conflicts
     listing      the names in a directory, by its identity; ops that add and remove different ones commute
     directory    whether a directory still exists, for a process that holds it open
@@ -15,14 +15,14 @@ Locations, by kind:
     issue, store the collectives that the threads of one rank issue to a group; a key of the store
 
 An op that is done says more than one that is pending: one that failed has only read (but a close, and a write that
-failed after some of its bytes), and one that found its file has
-not made it.  A pending op touches what it would touch at most, as far as its places are as they were when it stopped.
+failed after some of its bytes), and one that found its file has not made it.  A pending op has the largest footprint
+that it can have, as far as its places are as they were when it stopped.
 
-Left out on purpose, because nearly everything would depend on nearly everything, is what hardly a program looks at:
-times (but those that utimensat(2) sets), the size and the number of links of a directory, inode numbers, and how much
-room is left (ENOSPC, EDQUOT, EMLINK).  A claim to have covered everything is a claim without these.  The threads of a
-rank share more than files: see `racecheck.scheduling.relation`.  What has no op, such as a read through a mapping, is
-named by `racecheck.supervisor.run.unseen`.
+Left out on purpose, because nearly everything would depend on nearly everything, are facts that hardly a program looks
+at: times (but those that utimensat(2) sets), the size and the number of links of a directory, inode numbers, and how
+much room is left (ENOSPC, EDQUOT, EMLINK).  A claim to have covered everything is a claim without these.  The threads
+of a rank share more than files: see `racecheck.scheduling.relation`.  Effects without an op, such as a read through a
+mapping, are named by `racecheck.supervisor.run.unseen`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class _Touched(dict[Location, Mode]):
 
 
 def footprint(op: Op) -> Footprint:
-    """Return the footprint of an op; of a pending one, what it can touch at most."""
+    """Return the footprint of an op; of a pending one, the largest that it can have."""
     touched = _Touched()
     if not op.places:
         return touched
@@ -107,7 +107,7 @@ def names(path: str) -> tuple[str, ...]:
     return (*("/".join(parts[: count + 1]) for count in range(len(parts)) if parts[count] not in {"", "."}), ".")
 
 
-# What an op reads, also if it fails.
+# Reads, also of an op that fails.
 
 _Part = Callable[[_Touched, Op], None]
 
@@ -128,7 +128,7 @@ def _reads(*kinds: str) -> _Part:
 
 
 def _look(touched: _Touched, op: Op) -> None:
-    """Add what stat reads: of directories neither size nor number of links."""
+    """Add the reads of stat: of directories neither size nor number of links."""
     for place in op.places:
         touched("attributes", place.inode, READ)
         if place.kind == "file":
@@ -166,7 +166,7 @@ def _links(touched: _Touched, op: Op) -> None:
         touched("links", source.inode, READ)
 
 
-# What an op changes if it succeeds.
+# Changes of an op that succeeds.
 
 
 def _open(touched: _Touched, op: Op) -> None:
@@ -262,7 +262,7 @@ def _lock_mode(op: Op) -> Mode:
 
 
 def _wait(touched: _Touched, op: Op) -> None:
-    """Add waits: EDEADLK depends on which processes wait, and on what all of these hold."""
+    """Add waits: EDEADLK depends on which processes wait, and on the locks that they hold."""
     is_pending = op.result is None and waits(op)
     if is_pending or begins_to_wait(op) or has_begun_to_wait(op) or (op.result and op.result.errno == "EDEADLK"):
         touched("waits", "record", WRITE)
@@ -284,7 +284,7 @@ def _close(touched: _Touched, op: Op) -> None:
 
 
 def _use_key(touched: _Touched, op: Op) -> None:
-    """Add what concerns no file: the group that a rank issues a collective to, or a key of the store."""
+    """Add a location that is no file: the group that a rank issues a collective to, or a key of the store."""
     rank = op.rank if op.call == "issue" else -1
     for place in op.places:
         touched(op.call, (rank, place.name), READ if op.syscall in _ASKING_STORE else WRITE)

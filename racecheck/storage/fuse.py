@@ -6,14 +6,14 @@ on saying that there is nothing: the answer of an earlier lookup is cached, and 
 
 So this happens only to a node that has looked before another one made the name, or may have: mkdir looks before it
 asks the server, so if nothing orders it after the other node's call the other may have come in between.  After a
-barrier a node that has not looked before sees what is there.
+barrier a node that has not looked before sees the truth.
 
 Such failures are reported of shared FUSE mounts, without their cause being proved (NVIDIA-NeMo/Automodel#3686); the
 kernel's NFS client does not do this.
 
-Everything else is as on one file system for all; so is what a crash takes, as if every write and fsync went to the
-server's disk at once (FUSE without writeback caching, which was not compared with a real mount).  What nodes see beyond
-what is there is tried out: no claim to have covered everything covers it.
+Everything else is as on one file system for all; so are the losses of a crash, as if every write and fsync went to the
+server's disk at once (FUSE without writeback caching, which was not compared with a real mount).  Stale reads of nodes
+are tried out: no claim to have covered everything covers it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The same path on every node, with a different disk behind it: what ``/tmp`` or a local NVMe drive is on a cluster."""
+"""The same path on every node, with a different disk behind it, as ``/tmp`` or a local NVMe drive is on a cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class NodeLocal(Shared):
     per_node = True
 
     def footprint(self, op: Op) -> Footprint:
-        """Names are the node's.  Identities are of one disk anyway, and what concerns no file is common to all."""
+        """Names are the node's, identities are of one disk anyway, and other locations are common to all."""
         node = self.world.node(op.rank)
         return {_on(node, location): mode for location, mode in super().footprint(op).items()}
 

@@ -1,6 +1,6 @@
 """A bucket of objects, mounted on every node: ``object(mountpoint-s3)`` and ``object(gcsfuse)``.
 
-What these have in common: a file that is written is an upload; it becomes an object, for others to see, when it is
+They have in common: a file that is written is an upload; it becomes an object, for others to see, when it is
 closed, and all at once.  Directories are prefixes of keys; there are no hard links; locks are the node's own.
 
 From mountpoint-s3's doc/SEMANTICS.md and its errors (fs/error.rs), and gcsfuse's docs/semantics.md and fs.go:
@@ -94,7 +94,7 @@ OPTIONS: Mapping[str, Option] = {
 
 
 class Objects(Shared):
-    """The bucket is one disk, of which every node has a mirror (`racecheck.supervisor.act.buckets`)."""
+    """The bucket is one disk, of which every node has a mirror (`racecheck.supervisor.act.object_mirrors`)."""
 
     has_views = True
     mirrored = True
@@ -107,7 +107,7 @@ class Objects(Shared):
         self.settings = replace(PROFILES[read.pop("profile", "gcsfuse")], **read)
 
     def sent(self, trace: Sequence[Event]) -> Mapping[int, Sequence[int]]:
-        """Return nothing: what is published lasts without an fsync."""
+        """Return nothing: a published object lasts without an fsync."""
         del trace
         return {}
 
@@ -115,7 +115,7 @@ class Objects(Shared):
         return "FLUSH" in op.flags or super().visible(op)
 
     def footprint(self, op: Op) -> Footprint:
-        """Return the footprint on one shared file system, by path; and what completes an upload makes the object."""
+        """Return the footprint on one shared file system, by path; and the end of an upload makes the object."""
         found: dict[Location, Mode] = {}
         for location, mode in super().footprint(op).items():
             here = _by_path(op, location)
@@ -147,7 +147,7 @@ def _above(path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The entry of a name in a node's cache: what was there (0: nothing), since when, and its attributes."""
+    """The entry of a name in a node's cache: the object (0: none), since when, and its attributes."""
 
     inode: int
     since: int
@@ -197,7 +197,7 @@ class ObjectView:
         return False
 
     def ended(self, rank: int) -> None:
-        """Note that a process has ended: the mirrors complete what it has left open."""
+        """Note that a process has ended: the mirrors complete its open uploads."""
 
     def lost(self, inode: int, node: int) -> None:
         """Note that ``node`` removed or replaced an object: open files of others are of the old one."""
@@ -206,7 +206,7 @@ class ObjectView:
     def _node(self, op: Op) -> int:
         return self._world.node(op.rank)
 
-    # What the storage does not support.
+    # Calls that the storage does not support.
 
     def _refused(self, op: Op) -> str:
         settings, place = self.settings, op.places[-1]
@@ -245,7 +245,7 @@ class ObjectView:
             return "EBUSY"
         return "" if self.settings.allow_overwrite and op_kinds.truncates(op) else "EACCES"
 
-    # What may be shown.
+    # Stale reads.
 
     def _stale(self, op: Op, now: int) -> Seen | None:
         place, node = op.places[-1], self._node(op)

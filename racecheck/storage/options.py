@@ -1,6 +1,6 @@
 """The storage in a world's name: ``shared``, ``nfs``, ``nfs(vers=3, actimeo=0, nocto)``, ``object(gcsfuse)``.
 
-A model's settings are a frozen dataclass; an `Option` says what a word sets.
+A model's settings are a frozen dataclass; an `Option` says which settings a word sets.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DAY = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A word of the options: which settings it sets, and to what.
+    """A word of the options: its settings and their values.
 
     A word with a ``read`` is written with a value ("acregmin=3"), which ``read`` turns into that of each of the
     ``settings`` (it raises `ValueError`), and ``values`` says to people what there is.  A word without stands alone

@@ -1,8 +1,8 @@
-"""The interface between a storage model with caches and the code that carries calls out: what a node sees.
+"""The interface between a storage model with caches and the code that carries calls out.
 
 For each call that is about to happen its node's view is asked (`View.before`) what the node may be shown.  Where that
 is one thing only, that happens; else a strategy chooses, the first being what is really there.  When the call has been
-answered the view is told (`View.after`), so that it knows what the node remembers.
+answered the view is told (`View.after`), so that it knows the node's memory.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Seen:
 
 
 FRESH = Seen()
-"""The call is carried out on what is there."""
+"""The call is carried out on the truth."""
 
 
 class Truth(Protocol):
     """The true state of the object that the current call is about."""
 
     def attributes(self) -> object:
-        """Return a copy of what ``stat`` says of it now; None if nothing is there."""
+        """Return a copy of its attributes as ``stat`` has them now; None if nothing is there."""
         ...
 
     def content(self) -> object:
@@ -54,7 +54,7 @@ class View(Protocol):
     """
 
     def before(self, op: Op, now: int, truth: Truth) -> Sequence[Seen]:
-        """Return what the op's node may be shown; the first is the default."""
+        """Return the versions that the op's node may see; the first is the default."""
         ...
 
     def after(self, op: Op, seen: Seen, now: int, truth: Truth) -> None:

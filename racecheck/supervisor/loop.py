@@ -1,8 +1,8 @@
 """The loop of a controlled run: wait until it is quiet, choose which pending op goes, perform it, repeat.
 
-Quiet means that every thread is stopped at an op or a hypercall, is gone, or sleeps in the kernel (`quiescence`).
-What no order of ranks can change (collectives, hypercalls, invisible ops) is done as soon as the world is quiet,
-in the order of ranks; the rest is a point.
+It is quiet if every thread is stopped at an op or a hypercall, is gone, or sleeps in the kernel (`quiescence`).
+Actions that no order of ranks can change (collectives, hypercalls, invisible ops) are done as soon as the world is
+quiet, in the order of ranks; the rest is a point.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from racecheck.scheduling.fairness import Fairness
 from racecheck.scheduling.parts import WALK
 from racecheck.scheduling.relation import Relation
 from racecheck.sessions.session import Session
-from racecheck.supervisor.act.caches import Viewer
+from racecheck.supervisor.act.call_parts import CallParts
+from racecheck.supervisor.act.client_caches import ClientCaches
 from racecheck.supervisor.act.fault_injection import Injector
-from racecheck.supervisor.act.halves import Halves
 from racecheck.supervisor.act.launcher import Launcher
 from racecheck.supervisor.act.outcomes import Outcomes, kernel
 from racecheck.supervisor.act.timers import Timers
@@ -38,7 +38,7 @@ from racecheck.supervisor.calls.perform import CARRY_ON, SORTED, Answer, Layer, 
 from racecheck.supervisor.finish.answers import answer
 from racecheck.supervisor.finish.recorder import Recorder
 from racecheck.supervisor.hypercalls import Hypercalls
-from racecheck.supervisor.quiescence import Quiet
+from racecheck.supervisor.quiescence import Quiescence
 from racecheck.supervisor.run.ending import conclude, tell_parent
 from racecheck.supervisor.run.state import Over, State
 from racecheck.supervisor.state.collectives import OPEN
@@ -63,15 +63,15 @@ class Loop:
     def __init__(self, session: Session, state: State, recorder: Recorder | None, launcher: Launcher) -> None:
         self._state, self._recorder = state, recorder
         self._relation, self._fairness = Relation(state.world), Fairness()
-        self.injector, self.viewer = Injector(state), Viewer(state)
-        self._halves = Halves(state, self._relation)
+        self.injector, self.caches = Injector(state), ClientCaches(state)
+        self._parts = CallParts(state, self._relation)
         self._limits, timers, patience = Limits(state), Timers(state), Patience(state)
         self._hypercalls = Hypercalls(state, patience, launcher)
         self._agenda = Agenda(state, self.injector, launcher, timers, self._limits, patience)
         self._patience = patience
         gil, self._memory_waits = Gil(state, session.gil), MemoryWaits(state.ranks)
         triage = Triage(state, self._limits, gil, self._memory_waits, timers)
-        self._quiet = Quiet(session, state, Receiver(state, gil, triage), gil, self._memory_waits)
+        self._quiescence = Quiescence(session, state, Receiver(state, gil, triage), gil, self._memory_waits)
         self._act = self._layers()
 
     def _layers(self) -> Next:
@@ -79,10 +79,10 @@ class Loop:
         held = self._state.locks
         layers: tuple[Layer, ...] = (
             partial(locks.wait, held=held),
-            self._halves.perform,
+            self._parts.perform,
             self._delay,
             self.injector.perform,
-            self.viewer.perform,
+            self.caches.perform,
             Outcomes(self._state, self._recorder).perform,
             partial(locks.perform, held=held),
             sleeps.perform,
@@ -99,11 +99,11 @@ class Loop:
 
     def run(self) -> tuple[RankResult, ...]:
         """Loop until nothing can continue; returns the result of every rank."""
-        with closing(self._quiet):
+        with closing(self._quiescence):
             why = self._explore()
             self._memory_waits.release()
             results = conclude(self._state, why)
-        self.viewer.finish()
+        self.caches.finish()
         return results
 
     def _explore(self) -> str:
@@ -111,7 +111,7 @@ class Loop:
         state = self._state
         try:
             while True:
-                self._quiet.wait()
+                self._quiescence.wait()
                 tell_parent(state)
                 if self._limits.end_some():
                     continue
@@ -135,7 +135,9 @@ class Loop:
 
     def _goes_on(self) -> bool:
         """Return whether something happens by real time, although nothing is left to choose."""
-        return not self._hypercalls.all_exit() and (self._limits.run_out(math.inf) or self._quiet.wait_for_timers())
+        return not self._hypercalls.all_exit() and (
+            self._limits.run_out(math.inf) or self._quiescence.wait_for_timers()
+        )
 
     def _is_due(self, options: list[Task]) -> bool:
         """Do what is due before one of these continues by itself; returns whether something was.
@@ -201,7 +203,7 @@ class Loop:
         return bool(answered) or self._hypercalls.let_leave()
 
     def _is_visible(self, request: Request) -> bool:
-        if self.viewer.flushes(request):
+        if self.caches.flushes(request):
             request.op = replace(request.op, flags=tuple(sorted({*request.op.flags, "FLUSH"})))
         if not locks.releases(request, self._state.locks):
             return "LOCK_UN" in request.op.flags or self._relation.visible(request.op)
@@ -233,7 +235,7 @@ class Loop:
             return not self._state.crew.store.missing(task.call.do, task.call.arguments)
         if task.request is None:
             return True
-        return locks.is_enabled(task.request, self._state.locks) and not self._halves.holds_up(task.request)
+        return locks.is_enabled(task.request, self._state.locks) and not self._parts.holds_up(task.request)
 
     def _next(self, options: list[Task]) -> Task:
         if len(options) == 1:

@@ -55,7 +55,7 @@ class Supervisor:
         self._keep, self._since = keep or recovering, since
 
     def run(self) -> Outcome:
-        """Make the run; raises `CannotRun` or `UsageError` where none was possible."""
+        """Make the run; raises `CannotRun` or `UsageError` if none was possible."""
         started = time.perf_counter()
         if self._keep:
             self._session.slot.make_room(self._world)

@@ -44,7 +44,7 @@ _LOOPS = 0.3
 _UNEXPLAINED = "unexplained waits (in-memory locks, sockets, or collectives that no hook sees)"
 
 
-class Quiet:
+class Quiescence:
     """Waits for events."""
 
     def __init__(self, session: Session, state: State, receiver: Receiver, gil: Gil, memory_waits: MemoryWaits) -> None:

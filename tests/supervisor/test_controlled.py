@@ -22,7 +22,7 @@ from racecheck.model.errors import CannotRun, UsageError
 from racecheck.model.nouns import Died, Raised, Returned, Stopped, Verdict
 from racecheck.scheduling.strategies import Replay
 from racecheck.sessions.session import Session
-from racecheck.supervisor.quiescence import Quiet
+from racecheck.supervisor.quiescence import Quiescence
 from tests.support.controlled_runs import collectives, run
 from tests.support.targets import target
 
@@ -310,10 +310,10 @@ def test_a_rank_that_sleeps_is_looked_at_until_gloos_loop_has_looked_around(
 ) -> None:
     """On a busy machine that takes longer than the look that finds all asleep."""
     later = iter([False, False, True])
-    monkeypatch.setattr(Quiet, "_pass_on", lambda *_: next(later))
-    monkeypatch.setattr(Quiet, "_pump", lambda *_: False)
+    monkeypatch.setattr(Quiescence, "_pass_on", lambda *_: next(later))
+    monkeypatch.setattr(Quiescence, "_pump", lambda *_: False)
     rank: Any = SimpleNamespace(asleep=asleep, waiting_for_memory=frozenset(), gil=frozenset())
-    assert object.__new__(Quiet)._looks_again([rank]) is news
+    assert object.__new__(Quiescence)._looks_again([rank]) is news
 
 
 def test_what_a_rank_does_behind_its_last_group_is_not_first(session: Session) -> None:

@@ -71,7 +71,7 @@ class Loaders:
     def load(self, states: Iterable[Sequence[Item]], *, alone: bool = False) -> Iterator[tuple[int, Loaded]]:
         """Have the recovery load each of these states; yields their numbers with the results, in order of arrival.
 
-        ``alone``: each in a process of its own.  Raises `CannotRun` or `UsageError` where that cannot be.
+        ``alone``: each in a process of its own.  Raises `CannotRun` or `UsageError` if that cannot be.
         """
         coming = enumerate(states)
         for loader in list(self._loaders) if alone else ():

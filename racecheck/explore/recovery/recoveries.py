@@ -77,7 +77,7 @@ class Recoveries:
     def recover(self, disks: Iterable[Disks], *, alone: bool = False) -> Iterator[tuple[Disks, Recovered]]:
         """Have the recovery load each of these, in any order, except those that are too large.
 
-        ``alone``: in a process of its own.  Raises `CannotRun` or `UsageError` where that cannot be.
+        ``alone``: in a process of its own.  Raises `CannotRun` or `UsageError` if that cannot be.
         """
         if not self._is_needed:
             yield from ((each, Recovered(None)) for each in disks)

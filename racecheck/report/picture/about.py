@@ -1,4 +1,4 @@
-"""What the page says about the run as a whole: facts, orderings, repairs, and what it cannot show."""
+"""The run as a whole on the page: facts, orderings, repairs, and omissions."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def advice(finding: Finding, found: Decisive) -> list[str] | None:
 
 
 def gaps(finding: Finding, worlds: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return what this page cannot show, and what it derives."""
+    """Return the omissions of this page, and its derivations."""
     outcome, evidence = finding.outcome, finding.evidence
     found = []
     if outcome.trace:

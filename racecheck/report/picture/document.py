@@ -114,7 +114,7 @@ def _start(finding: Finding) -> Tree | None:
 def _passing(finding: Finding, passing: Outcome, found: Decisive, tables: Tables, failing_: list[Data]) -> Data:
     """Return the run that passes; in both runs the events that end otherwise there are marked.
 
-    ``differs`` is 1 where an event of the other run has the same name and another result, 2 where there is none.
+    ``differs`` is 1 where an event of the other run has the same name and another result, 2 if there is none.
     """
     mine, theirs = _names(finding.outcome.trace), _names(passing.trace)
     there = {name: index for index, name in enumerate(theirs)}

@@ -29,7 +29,7 @@ class Entry:
 
 Tree = dict[str, Entry]
 Change = tuple[str, Entry | None]
-"""A path, and what is there from now on; None for nothing."""
+"""A path, and its entry from now on; None for nothing."""
 
 
 @dataclass(slots=True)
@@ -97,7 +97,7 @@ class _Derivation:
         return [on_disk(self.outcome, op, place.path) for place in op.places]
 
     def meet(self, op: Op) -> None:
-        """Add what the op found and nothing had made: it was there before the run."""
+        """Add the files that the op found and nothing had made: they were there before the run."""
         for place, path in zip(op.places, self.paths(op), strict=True):
             is_new = place.inode and place.kind and place.path != "." and not place.open_file
             if is_new and path not in self.tree and path not in self.known and self.start is None:
@@ -125,7 +125,7 @@ class _Derivation:
         self.changes[index] = found
 
     def _count_names(self, op: Op) -> None:
-        """Note which files have lost their last name: what is written to them later is in no tree."""
+        """Note which files have lost their last name: bytes written to them later are in no tree."""
         if op.call == "link":
             self.links[op.places[0].inode] += 1
         elif op.call == "unlink" or (op.call == "rename" and "RENAME_EXCHANGE" not in op.flags):
@@ -173,7 +173,7 @@ class _Derivation:
         return found
 
     def add_untouched(self) -> None:
-        """Add what the run left, and no op ever named: it was there before."""
+        """Add the files that the run left and no op named: they were there before."""
         for path, entry in recorded(self.outcome.disk).items():
             if path not in self.tree and path not in self.known:
                 self.first[path] = self.tree[path] = entry

@@ -25,7 +25,7 @@ The programs in `tests.storage.conformance.programs` went like this on two mount
 A cached item may be dropped at any time: so where the cache differs from what is there, either may be seen, and which
 is chosen.  A barrier refreshes nothing.
 
-What is lost when machines lose power: `racecheck.crash.models.nfs`.
+Losses when machines lose power: `racecheck.crash.models.nfs`.
 
 Left out, so that less is shown than could be: a file opened by way of an old name that a rename has moved; positive
 names above the last one; names that a listing has brought; delegations; lost replies.
@@ -66,12 +66,12 @@ class NFS(Shared):
         return "FLUSH" in op.flags or super().visible(op)
 
     def footprint(self, op: Op) -> Footprint:
-        """Like that of one file system for all; and what sends a file's bytes changes its content for the others."""
+        """As on one file system for all; and an op that sends a file's bytes changes its content for others."""
         found = dict(super().footprint(op))
         if "FLUSH" in op.flags:
             found.update({Location("content", each.inode): Mode.WRITE for each in op.places if each.inode})
         return found
 
     def view(self) -> NFSView:
-        """Return what the clients remember in one run: nothing yet."""
+        """Return the memory of the clients of one run, which is empty."""
         return NFSView(self.world, self.settings)

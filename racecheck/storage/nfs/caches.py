@@ -43,7 +43,7 @@ class Caches:
         return not self._settings.noac and known is not None and known.are_valid(now)
 
     def send(self, inode: int) -> None:
-        """Send what was written to a file to the server."""
+        """Send the written bytes of a file to the server."""
         dirty = self.server.dirty.pop(inode)
         self.change(inode, dirty.nodes)
 
@@ -53,7 +53,7 @@ class Caches:
             self.send(inode)
 
     def send_old(self, now: int) -> None:
-        """Send what was written long ago to the server, as the client does by itself."""
+        """Send bytes that were written long ago to the server, as the client does by itself."""
         for inode in [inode for inode, dirty in self.server.dirty.items() if now >= dirty.since + _WRITEBACK]:
             self.send(inode)
 

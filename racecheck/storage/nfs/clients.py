@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Attributes:
-    """The cache of an object: since when, for how long, of which version, and what ``stat`` said of it."""
+    """The cache of an object: since when, for how long, of which version, and its attributes."""
 
     fetched: int
     timeout: int
@@ -64,7 +64,7 @@ class Client:
 
 @dataclass(slots=True)
 class Dirty:
-    """A file with bytes that its writers have not sent yet: which clients, since when, and what the server has.
+    """A file with bytes that its writers have not sent yet: which clients, since when, and the server's version.
 
     ``open_files`` are those through which they wrote.
     """

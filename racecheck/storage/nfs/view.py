@@ -20,7 +20,7 @@ _LOOKS = frozenset({
 """Families that look up their path (of two, the first) in the cache."""
 _MAKES = op_kinds.MAKES | {"link"}
 _NO_POINT = frozenset({"close", "dup", "fsync", "stat"})
-"""Families that no other node could notice if they did not send what was written."""
+"""Families that no other node could notice if they did not send written bytes."""
 KEPT = "SILLY_RENAME"
 """The flag of an op that has renamed a file instead of removing it."""
 _USES = frozenset({"fsync", "list", "read", "stat", "truncate"})
@@ -28,7 +28,7 @@ _USES = frozenset({"fsync", "list", "read", "stat", "truncate"})
 
 
 class NFSView:
-    """See `racecheck.storage.nfs`; `racecheck.storage.views.View` says what is called when.
+    """See `racecheck.storage.nfs`; `racecheck.storage.views.View` says when each method is called.
 
     A removed file that is still open on the remover's own node keeps a name there: ``renames_open``.
     """
@@ -78,7 +78,7 @@ class NFSView:
     def _node(self, op: Op) -> int:
         return self._world.node(op.rank)
 
-    # What may be shown.
+    # Stale reads.
 
     def _stale(self, op: Op, now: int) -> Seen | None:
         client, place = self._clients[self._node(op)], _looked_up(op)
@@ -141,7 +141,7 @@ class NFSView:
             return None
         return Seen(f"stale: as it was {ago(now, pages.since)}", shown=pages.shown)
 
-    # Copies of what is about to change.
+    # Copies of files that are about to change.
 
     def _keep(self, op: Op, now: int, truth: Truth) -> None:
         place = op.places[-1]
@@ -156,7 +156,7 @@ class NFSView:
                 dirty = server.dirty.get(inode)
                 pages.shown = dirty.content if dirty is not None else truth.content()
 
-    # What is sent.
+    # Bytes that are sent.
 
     def _meet_dirty(self, op: Op, *, failed: bool) -> None:
         """Note a write, which makes a file dirty, or a read, which may show that another client's write was sent."""
@@ -177,11 +177,11 @@ class NFSView:
             self._caches.send(place.inode)
 
     def _sends(self, op: Op) -> bool:
-        """Return whether what the op's node has written to the file reaches the server with it."""
+        """Return whether an op sends the bytes that its node has written to the file."""
         dirty = self._server.dirty.get(op.places[-1].inode) if op.places else None
         return dirty is not None and self._node(op) in dirty.nodes and sends(op, dirty.open_files)
 
-    # What is learnt.
+    # News for a node.
 
     def _failed(self, op: Op, now: int) -> None:
         assert op.result is not None
@@ -263,7 +263,7 @@ class NFSView:
             client.attributes[place.inode].shown = dirty.attributes
 
     def _set(self, op: Op, node: int) -> None:
-        """Set attributes on the server, after what was written."""
+        """Set attributes on the server, after the written bytes."""
         place = op.places[-1]
         self._server.dirty.pop(place.inode, None)
         self._caches.change(place.inode, {node})

@@ -2,8 +2,8 @@
 
 From nfs(5) ("Close-to-open cache consistency") and the client in the kernel (fs/nfs/file.c, inode.c, write.c): a close
 of a descriptor that was written to, an fsync, a lock, a change of size or attributes, and a ``stat`` of the same node
-send what waits; so does the end of a process.  What another node is shown has been sent.  Bytes of which an fsync has
-said that they could not be sent are dropped, and a later close says nothing of it.
+send waiting bytes; so does the end of a process.  Bytes that another node sees have been sent.  Bytes of which an fsync
+has said that they could not be sent are dropped, and a later close says nothing of it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from racecheck.model.ops import op_kinds
 from racecheck.storage.nfs.mount_options import Settings
 
 SETS = op_kinds.SETS | {"truncate"}
-"""Families that set something of a file on the server, after what was written."""
+"""Families that set something of a file on the server, after the written bytes."""
 _SENDS = frozenset({"flock", "fsync", "stat"}) | SETS
 SHOWS = op_kinds.READS | {"stat"}
 """Families that show the bytes of a file, or how many there are."""
@@ -34,10 +34,10 @@ class _Unsent:
 def sent(trace: Sequence[Event], world: World, settings: Settings) -> Mapping[int, Sequence[int]]:
     """Return, for each event of a run, the files whose bytes are at the server when it is over, by identity.
 
-    What a rank has started may be a process: with its last op it may have ended, and sent what it had written.
+    A child of a rank may be a process: with its last op it may have ended, and sent its bytes.
 
-    Raises `LookupError` where two nodes have unsent bytes of one file: then the order in which these come to the server
-    decides what is in it, and that order is not known.
+    Raises `LookupError` if two nodes have unsent bytes of one file: then the order in which these come to the server
+    decides about its content, and that order is not known.
     """
     unsent: dict[int, _Unsent] = {}
     found: dict[int, list[int]] = {}
@@ -80,6 +80,6 @@ def _sent(op: Op, node: int, unsent: dict[int, _Unsent], settings: Settings) -> 
 
 
 def sends(op: Op, written: Collection[int]) -> bool:
-    """Return whether an op of a node on a file sends what the node wrote to it through the open files ``written``."""
+    """Return whether an op on a file sends the bytes that its node wrote through the open files ``written``."""
     closes = op.call in op_kinds.CLOSES and op.places[-1].open_file in written
     return closes or op.call in _SENDS or op_kinds.truncates(op)

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from racecheck.faults import Plan
 from racecheck.model.ops import op_kinds
-from racecheck.supervisor.act.caches import open_files
+from racecheck.supervisor.act.client_caches import open_files
 from racecheck.supervisor.calls.perform import extent
 from racecheck.supervisor.run.state import State
 from racecheck.supervisor.state.tasks import Request

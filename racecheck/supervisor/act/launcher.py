@@ -23,7 +23,7 @@ _LOOK, _GRACE = 10**8, 30 * 10**9
 
 
 class Launcher:
-    """The launcher of a run; ``is_there`` is False where the ranks are a scenario's.
+    """The launcher of a run; ``is_there`` is False if the ranks are a scenario's.
 
     A rank at its end gets no signal: it is held there until others have done all that they do by themselves.
     """

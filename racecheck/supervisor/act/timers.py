@@ -151,7 +151,7 @@ class Timers:
     def act(self, soonest: float) -> bool:
         """Send the next signal if it is due before ``soonest``, when another thread continues (nanoseconds, virtual).
 
-        Returns whether it was sent.  Raises `Over` where timers run out and nothing else happens any more.
+        Returns whether it was sent.  Raises `Over` if timers run out and nothing else happens any more.
         """
         self._armed = {key: each for key, each in self._armed.items() if _is_there(each)}
         timer = min(self._armed.values(), key=lambda each: each.place, default=None)

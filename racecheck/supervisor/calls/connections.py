@@ -27,7 +27,7 @@ _ADDRESSES: Mapping[int, slice] = {socket.AF_INET: slice(4, 8), socket.AF_INET6:
 def is_here(request: Request) -> bool:
     """Return whether a connect(2) is for TCP on this machine; its op then shows the port.
 
-    Raises `OSError` where its memory cannot be read, or its socket not be shared.
+    Raises `OSError` if its memory cannot be read, or its socket not be shared.
     """
     process = request.task.process
     length = min(28, max(0, request.op.args["length"]))

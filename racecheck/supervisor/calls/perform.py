@@ -88,7 +88,7 @@ def stacked(layers: Sequence[Layer], kernel: Next) -> Next:
 def perform(request: Request) -> Answer:
     """Perform a request; errors of the call are part of the answer.
 
-    Raises `OSError` only where the rank's own memory cannot be used: then the kernel must have the call.
+    Raises `OSError` only if the rank's own memory cannot be used: then the kernel must have the call.
     """
     if request.how is None or not request.how[2]:
         for located in request.located.values():
@@ -300,7 +300,7 @@ def wanted(request: Request) -> int:
 def extent(request: Request) -> tuple[int, int]:
     """Return where in its file a read, write, copy or allocation begins, and how many bytes it is about at most.
 
-    Raises `OSError` where that cannot be told.
+    Raises `OSError` if that cannot be told.
     """
     call, file, start = request.op.call, request.file, request.op.args.get("offset", -1)
     if call == "copy":

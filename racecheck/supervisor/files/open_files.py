@@ -55,7 +55,7 @@ class OpenFile:
         return os.fstat(self.descriptor)
 
     def duplicate(self) -> int:
-        """Return another descriptor of ours for it; raises `CannotRun` where we may not have one."""
+        """Return another descriptor of ours for it; raises `CannotRun` if we may not have one."""
         try:
             return os.dup(self.descriptor)
         except OSError as error:
@@ -123,7 +123,7 @@ class Descriptors:
     def has_room(self) -> bool:
         """Return whether the process may have another one.
 
-        Raises `CannotRun` where that is only because of the numbers that watched files get.
+        Raises `CannotRun` if that is only because of the numbers that watched files get.
         """
         if self.free_number() < self.limit:
             return True

@@ -58,7 +58,7 @@ def run(
 
     ``choose`` decides which possible faults happen.  ``recovering``: ranks run the recovery, on the present disk.
 
-    Raises `CannotRun` or `UsageError` where no run was possible.
+    Raises `CannotRun` or `UsageError` if no run was possible.
     """
     if storage.make(world).per_node or storage.view(world) is not None:
         raise UsageError(f"storage {world.storage} needs controlled mode: drop --mode free")
@@ -99,7 +99,7 @@ def _results(ranks: list[Rank], why: str) -> tuple[RankResult, ...]:
 
 
 def _backend(session: Session, world: World) -> str:
-    """Return the backend of a world's process group; raises `CannotRun` where a GPU for each rank is asked for."""
+    """Return the backend of a world's process group; raises `CannotRun` if a GPU for each rank is asked for."""
     if world.backend == "gloo":
         return "gloo"
     if world.nodes > 1:

@@ -46,7 +46,7 @@ _LOCKS = RECORD_LOCKS | {"F_SETLEASE"}
 class Channel:
     """A way from one process to another; ``page`` of the manual describes it.
 
-    ``says`` is the gap, condition or note that the report names where ranks use it, "" where it is controlled.
+    ``says`` is the gap, condition or note that the report names where ranks use it, "" if it is controlled.
     """
 
     name: str

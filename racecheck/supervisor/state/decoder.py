@@ -47,7 +47,7 @@ class Decoder:
     def decode(self, task: Task, call: Call, arguments: tuple[int, ...]) -> Request:
         """Return the request that a call makes, as things stand.
 
-        Raises `OSError` where its memory cannot be read (the kernel will say EFAULT), `Unreachable`.
+        Raises `OSError` if its memory cannot be read (the kernel will say EFAULT), `Unreachable`.
         """
         request = Request(task, 0, call, arguments, Op(task.rank.number, task.name, call.family, call.name))
         request.flags = self._flags(request)
@@ -237,7 +237,7 @@ def closing_range(request: Request) -> tuple[int, int]:
 
 
 def _how(request: Request, index: int) -> tuple[int, int, int]:
-    """Return flags, mode and resolve flags of a ``struct open_how``; raises `OSError` where the kernel refuses it."""
+    """Return flags, mode and resolve flags of a ``struct open_how``; raises `OSError` if the kernel refuses it."""
     size, memory = request.arguments[request.call.args[index].length or 0], request.task.process.memory
     if not _HOW_SIZE <= size <= _PAGE_SIZE:
         raise OSError(errno.EINVAL, "no struct open_how")

@@ -10,7 +10,7 @@ from racecheck.model.vector_clock import Clock, join
 
 
 def keys_of(do: str, arguments: Sequence[Any]) -> Sequence[str]:
-    """Return the keys that an operation is about; none where it is about all."""
+    """Return the keys that an operation is about; none if it is about all."""
     if do == "multi_set":
         return arguments[::2]
     if do in {"count", "keys"}:

@@ -53,7 +53,7 @@ class Limits:
     def hold(self, request: Request) -> bool:
         """Handle a thread's futex(2) or connect(2); returns whether it is held, or has stopped at an op.
 
-        Raises `OSError` where its memory cannot be read.
+        Raises `OSError` if its memory cannot be read.
 
         C++ asks the clock whether the time is really over, and waits again: then in real time.
         """
@@ -127,7 +127,7 @@ class Limits:
     def perform(self, request: Request, next_: Next) -> Answer:
         """End a wait that is an op: its word has changed, or its time is over.
 
-        Raises `Over` where such waits run out and nothing else happens any more.
+        Raises `Over` if such waits run out and nothing else happens any more.
         """
         if request.call.family != "wait":
             return next_(request)

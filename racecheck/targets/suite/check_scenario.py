@@ -47,7 +47,7 @@ def scenario(kind: type, name: str) -> Scenario:
 def applicable(kind: type) -> dict[str, Check]:
     """Return the checks that a checkpointer has the methods for.
 
-    Raises `UsageError` where its ``not_for`` names what there is not.
+    Raises `UsageError` if its ``not_for`` names what there is not.
     """
     _check_names(kind)
     return {name: each for name, each in CHECKS.items() if not each.needs or callable(getattr(kind, each.needs, None))}

@@ -47,7 +47,7 @@ class Upload:
     complete: bool = False
 
 
-class Mirrors:
+class ObjectMirrors:
     """Made before the ranks begin; every mirror is made again from the store."""
 
     def __init__(self, state: State, view: View | None) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from racecheck.kernel.path_walk import MAX_LINKS
 from racecheck.model.ops import op_kinds
-from racecheck.model.ops.halves import FIRST, SECOND, keeps_waiting, part_of, with_part
+from racecheck.model.ops.part_ops import FIRST, SECOND, keeps_waiting, part_of, with_part
 from racecheck.scheduling.parts import CHUNK, PAGE, WALK, goes_in_parts, name, walked_by
 from racecheck.scheduling.relation import Relation
 from racecheck.supervisor.calls.perform import Answer, Next, extent
@@ -14,7 +14,7 @@ from racecheck.supervisor.run.state import State
 from racecheck.supervisor.state.tasks import MOST, Request
 
 
-class Halves:
+class CallParts:
     """The calls of a run that go in parts."""
 
     def __init__(self, state: State, relation: Relation) -> None:
@@ -79,7 +79,7 @@ class Halves:
 def _half(request: Request) -> tuple[int, bool]:
     """Return how many bytes the first half has, and whether the file that changes is locked meanwhile.
 
-    It ends at a boundary in the file; it has 0 bytes where there is no second one.
+    It ends at a boundary in the file; it has 0 bytes if there is no second one.
     """
     try:
         start, length = extent(request)

@@ -2,7 +2,7 @@
 
 The storage's view (`racecheck.storage.views`) decides which may be seen; here are the copies of attributes, bytes and
 listings that this takes, and the part that needs real files: NFS's renaming of a removed file that is still open on its
-own node, and the mirrors of an object storage (`racecheck.supervisor.act.buckets`).
+own node, and the mirrors of an object storage (`racecheck.supervisor.act.object_mirrors`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from racecheck.model.nouns import Op, Result
 from racecheck.model.ops import op_kinds
 from racecheck.storage.nfs.view import KEPT
 from racecheck.storage.views import Seen, View
-from racecheck.supervisor.act.buckets import Mirrors
+from racecheck.supervisor.act.object_mirrors import ObjectMirrors
 from racecheck.supervisor.calls.perform import Answer, Next
 from racecheck.supervisor.files.open_files import OpenFile
 from racecheck.supervisor.files.paths import AT_FDCWD
@@ -42,13 +42,13 @@ class _Attributes:
     statx: bytes
 
 
-class Viewer:
-    """The views of a run; unused where every node sees the true state."""
+class ClientCaches:
+    """The views of a run; unused if every node sees the true state."""
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._view = storage.view(state.world)
-        self._mirrors = Mirrors(state, self._view) if state.storage.mirrored else None
+        self._mirrors = ObjectMirrors(state, self._view) if state.storage.mirrored else None
         self._copies: list[int] = []
         self._kept: dict[str, int] = {}
         self._ended: set[int] = set()
@@ -286,4 +286,4 @@ def _instead(request: Request, copy: int) -> Iterator[None]:
         os.close(descriptor)
 
 
-__all__ = ["View", "Viewer", "open_files"]
+__all__ = ["ClientCaches", "View", "open_files"]
