@@ -49,7 +49,7 @@ def save(baseline: Baseline, path: Path) -> None:
 
 
 def compare(cells: Sequence[Cell], baseline: Baseline) -> Comparison:
-    """Return what is new, known and fixed.
+    """Return the new, known and fixed entries.
 
     A finding is fixed if its check was judged again and the invariant held.  It is left out if its check was not judged
     or was UNKNOWN, or if another defect still breaks the invariant.
@@ -71,12 +71,12 @@ def others(baseline: Baseline, names: Collection[str]) -> list[str]:
 
 
 def updated(baseline: Baseline, comparison: Comparison) -> Baseline:
-    """Return the baseline with what is new, and without what is fixed."""
+    """Return the baseline with the new entries, and without the fixed ones."""
     return Baseline(tuple(sorted({*baseline.known, *comparison.new} - {*comparison.fixed})))
 
 
 def fixed(line: str) -> str:
-    """Say what to do about a finding that is gone."""
+    """Say how to treat a finding that is gone."""
     return f"fixed: {line}: remove it from the baseline with --update-baseline"
 
 

@@ -17,9 +17,9 @@ CUT = "cut off by --seconds"
 class Broken:
     """An invariant that does not hold: how that was first seen, and the file of the finding ("" if none was kept).
 
-    ``defect`` identifies what breaks it (`racecheck.gate.defects`); two defects are two of these.
+    ``defect`` identifies its cause (`racecheck.gate.defects`); two defects are two of these.
     ``unkept`` says why its finding could not be kept.  ``place`` is the line of code of the op that decides, and
-    ``sentence`` what happened in the run.
+    ``sentence`` describes the run.
     """
 
     invariant: str

@@ -40,7 +40,7 @@ def defect(violation: Violation, outcome: Outcome) -> str:
 
 
 def place_and_sentence(violation: Violation, outcome: Outcome) -> tuple[str, str]:
-    """Return the line of code of the decisive op ("save (saver.py:12)"), and what happened in the run."""
+    """Return the line of code of the decisive op ("save (saver.py:12)"), and the sentence about the run."""
     found = decisive(outcome, [violation])
     frame, op = _waits(violation, outcome), _decides(outcome, found)
     if frame is None and op is not None:

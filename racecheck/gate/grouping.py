@@ -82,7 +82,7 @@ class Defect:
 
 
 def grouped(cells: Iterable[Cell]) -> list[Defect]:
-    """Return the defects that cells show: first what counts, then the most harmful.
+    """Return the defects that cells show: first those that count, then the most harmful.
 
     Harm of one kind in one run has one cause.  So has harm of one kind in two runs, if their decisive op is in the same
     function, and the error is the same.
@@ -107,7 +107,7 @@ def leading(cells: Iterable[Cell]) -> list[str]:
 
 
 def headline(found: Sequence[Defect]) -> str:
-    """Return what a gate has found: "2 defects: the checkpoint is lost if the job is killed, in save (saver.py:12)"."""
+    """Return the result of a gate: "2 defects: the checkpoint is lost if the job is killed, in save (saver.py:12)"."""
     held = [each for each in found if each.is_held]
     if not held:
         return ""

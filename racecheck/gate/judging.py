@@ -32,7 +32,7 @@ from racecheck.report.words import count, duration
 from racecheck.targets.suite import CHECKS, TRIAL, Check
 
 Show = Callable[[str], None]
-"""Takes a line that says what is going on."""
+"""Takes a line about the progress."""
 
 
 class Judging:
@@ -117,7 +117,7 @@ class Judging:
         return reason
 
     def _announce(self, checks: Sequence[Check]) -> None:
-        """Say what will be tried, and about how long that takes here."""
+        """Name the checks, and about how long they take here."""
         due = self._extent(self._effort, checks)
         said = f"{self._effort.name}: {_extent(due, self._run)}"
         quick = EFFORTS["quick"]

@@ -17,8 +17,8 @@ _ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 def xml(cells: Sequence[Cell], comparison: Comparison) -> str:
     """Return the result as JUnit XML.
 
-    A failure has the interleaving.  What is known, or not promised, is skipped with the reason; UNKNOWN is an error.
-    Each case says how much was tried.
+    A failure has the interleaving.  A known failure, or one of a promise that nobody made, is skipped with the reason;
+    UNKNOWN is an error.  Each case says how much was tried.
     """
     root = ET.Element("testsuites", name="racecheck gate")
     for row in dict.fromkeys(each.row for each in cells):

@@ -33,7 +33,7 @@ def markdown(blocks: Iterable[Block]) -> str:
 
 
 def page(blocks: Iterable[Block], href: Href = lambda _: "") -> str:
-    """Return one HTML file that needs no other; what failed links to the pictures of its findings."""
+    """Return one HTML file that needs no other; failures link to the pictures of their findings."""
     return list_page("racecheck gate", section(blocks, href), _ABOUT)
 
 

@@ -31,7 +31,7 @@ LEGEND: dict[Kind, str] = {
 class Entry:
     """The knowledge of a checkpointer, an invariant and a storage, and its grounds.
 
-    ``is_part``: some of the faults, stale reads or crash states were left out.  ``finding`` is the file of what failed.
+    ``is_part``: some of the faults, stale reads or crash states were left out.  ``finding`` is the file of the failure.
     """
 
     kind: Kind
@@ -71,7 +71,7 @@ def tables(cells: Sequence[Cell]) -> Iterator[Table]:
 
 
 def entry(cells: Sequence[Cell], invariant: str) -> Entry:
-    """Return what the cells of one checkpointer and one storage say of an invariant.
+    """Return the summary of an invariant in the cells of one checkpointer and one storage.
 
     One check that breaks it is a FAIL, else one that could not judge it is UNKNOWN.
     """

@@ -25,7 +25,7 @@ _KINDS: dict[Verdict, Kind] = {Verdict.PASS: "budget", Verdict.UNKNOWN: "unknown
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A heading of what follows."""
+    """A heading of the blocks below it."""
 
     text: str
 
@@ -45,7 +45,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A column of a grid; ``about`` is what to say of it where there is room, ``finding`` the file of its finding."""
+    """A column of a grid; ``about`` is a remark if there is room, ``finding`` the file of its finding."""
 
     text: str
     kind: Kind | None = None
@@ -188,7 +188,7 @@ def _legend(result: Result, used: set[Kind], *, is_part: bool) -> Iterator[Block
 
 
 def _found(result: Result, found: Sequence[Defect], *, full: bool) -> Iterator[Block]:
-    """Return an entry for each defect; first what counts, and the most harmful."""
+    """Return an entry for each defect; those that count and harm most come first."""
     if found:
         yield Heading("Defects")
     for number, defect in enumerate(found, 1):
@@ -253,7 +253,7 @@ def _shown(text: str, *, full: bool) -> str:
 
 
 def _faults(cells: Sequence[Cell]) -> Iterator[Block]:
-    """Return, for each check that tried one fault after the other and found something, what each of them did."""
+    """Return, for each check that tried one fault after the other and found something, the effect of each."""
     is_first = True
     for cell in cells:
         if any(row[-1] for row in cell.faults):

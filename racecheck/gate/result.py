@@ -39,7 +39,7 @@ class Result:
 
 
 def data(result: Result) -> dict[str, Any]:
-    """Return what ``racecheck gate --json`` prints."""
+    """Return the data that ``racecheck gate --json`` prints."""
     return {
         "verdict": result.verdict.name,
         "interrupted": result.interrupted,

@@ -69,7 +69,7 @@ class Gate:
         self._wrong: list[str] = []
 
     def run(self, known: Baseline) -> Result:
-        """Judge all; raises `UsageError` for what cannot be asked."""
+        """Judge all; raises `UsageError` for subjects that cannot be asked."""
         begun, interrupted = time.perf_counter(), not self._carry_out()
         cells = [*self._cells.values()]
         if self._store is not None and not interrupted:
@@ -83,7 +83,7 @@ class Gate:
         )  # fmt: skip
 
     def shard(self) -> Shard | None:
-        """Judge this part of the checks; returns None at Ctrl-C.  Raises `UsageError` for what cannot be asked."""
+        """Judge these checks; returns None at Ctrl-C.  Raises `UsageError` for subjects that cannot be asked."""
         assert self._part is not None
         begun = time.perf_counter()
         if not self._carry_out():

@@ -104,7 +104,7 @@ def save(shard: Shard) -> Path:
 
 
 def merged(files: Sequence[Path], directory: Path) -> Merged:
-    """Return what one gate would have found, and keep the shards' findings below a directory.
+    """Return the result of one gate, and keep the shards' findings below a directory.
 
     A shard that is missing, given twice, damaged or of other work is named, and its checks are UNKNOWN.  Raises
     `UsageError` if no file is a shard, or a finding cannot be written.
@@ -133,7 +133,7 @@ def merged(files: Sequence[Path], directory: Path) -> Merged:
 
 
 def _checked(shard: Shard) -> Shard:
-    """Return a shard that is what it says; raises `UsageError`."""
+    """Return a shard whose name fits its content; raises `UsageError`."""
     this, cells = shard.part, (*shard.cells, *shard.explained)
     known = {(name, check) for name, each in shard.work.checkpointers.items() for check in each.checks}
     strange = [each.target for each in cells if (each.checkpointer, each.check) not in known]
@@ -146,7 +146,7 @@ def _checked(shard: Shard) -> Shard:
 
 
 def _differs(one: Shard, other: Shard) -> str:
-    """Return in what the work of two shards differs, "" for nothing."""
+    """Return the difference between the work of two shards, "" for nothing."""
     if one.part.count != other.part.count:
         return f"number of shards ({other.part.count})"
     for name, said in (

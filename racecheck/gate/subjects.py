@@ -1,4 +1,4 @@
-"""A checkpointer to be judged: what it needs, and the checks that are asked of it."""
+"""A checkpointer to be judged: its needs, and the checks that are asked of it."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ class Subject:
 
     @property
     def versions(self) -> Mapping[str, str]:
-        """Versions of the packages that it needs, and of torch; "" for what is not installed."""
+        """Versions of the packages that it needs, and of torch; "" for a missing one."""
         return {name: _version(name) for name in dict.fromkeys((*protocol.requires(self.kind), "torch"))}
 
     @property
     def missing(self) -> str:
-        """Return what it needs and is not installed, with what to do; "" if nothing is missing."""
+        """Return the missing packages that it needs, with the remedy; "" if nothing is missing."""
         missing = [name for name in protocol.requires(self.kind) if not _is_installed(name)]
         if not missing:
             return ""
         return f"needs {', '.join(missing)}: {_installation(missing[0])}"
 
     def scenario(self, check: Check) -> Scenario:
-        """Return the scenario of a check: what every rank runs."""
+        """Return the scenario of a check, which every rank runs."""
         return suite.scenario(self.kind, check.name)
 
     def world(self, check: Check, ranks: int | None) -> World:
@@ -59,7 +59,7 @@ class Subject:
         return make_world(world, ranks=ranks, nodes=ranks if world.nodes > 1 else 1)
 
     def against(self, check: Check) -> str:
-        """Return why what a check finds does not count; "" if it does."""
+        """Return why the failures of a check do not count; "" if it does."""
         return suite.reason_against(self.kind, check)
 
 
@@ -115,9 +115,9 @@ def left_out(subject: Subject) -> list[str]:
 
 
 def fingerprint(subject: Subject) -> str:
-    """Return the SHA-256 of what the outcome depends on, besides versions.
+    """Return the SHA-256 of the files that the outcome depends on.
 
-    That is the file of the class, what it has imported from its package and from beside it, and racecheck's own files.
+    These are the file of the class, its imports from its package and from beside it, and racecheck's own files.
     """
     found = hashlib.sha256(_own().encode())
     for path in _files(subject.kind.__module__):

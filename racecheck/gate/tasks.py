@@ -45,7 +45,7 @@ class Terms:
 
 @dataclass(slots=True)
 class _Shared:
-    """What checks of a checkpointer share in a session."""
+    """The state that checks of a checkpointer share in a session."""
 
     bases: dict[Hashable, Outcome] = field(default_factory=dict)
     """Undisturbed runs, by checkpointer, functions and world: checks that do the same share them."""

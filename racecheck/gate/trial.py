@@ -30,7 +30,7 @@ def misuse(outcome: Outcome) -> str:
 def reason(outcome: Outcome) -> str:
     """Why it cannot be judged here, in one line; "" if it can.
 
-    What fails otherwise may be a bug, and is left to the checks.
+    Another failure may be a bug, and is left to the checks.
     """
     for each in _raised(outcome):
         said = f"{each.type}: {' '.join(each.message.split())}"
@@ -84,7 +84,7 @@ def _is_construction(frame: Frame) -> bool:
 
 
 def _at(stack: tuple[Frame, ...]) -> str:
-    """Return where the checkpointer was, if known; what it has called is not shown."""
+    """Return where the checkpointer was, if known; its own calls are not shown."""
     ours = [number for number, frame in enumerate(stack) if frame.file == driver.__file__]
     if ours and ours[0] == 0:
         return ""

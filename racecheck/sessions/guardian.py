@@ -24,7 +24,7 @@ READ_ONLY, REMOUNT, BIND, REC, PRIVATE = 1, 32, 4096, 16384, 1 << 18
 NO_PROGRAMS = 2 | 4 | 8
 """No set-user-id bits, devices or programs (mount(2)): as ``/proc`` is mounted everywhere."""
 ADMINISTRATION = ("bus", "fs", "irq", "sys", "sysrq-trigger")
-"""What is in ``/proc`` for the whole machine, and can be written to."""
+"""Files in ``/proc`` that are for the whole machine, and can be written to."""
 SYS_ADMIN, CAPABILITIES = 21, 0x20080522
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -100,7 +100,7 @@ def children() -> list[int]:
 
 
 def kill_all() -> None:
-    """Kill until no child is left; the children of what dies become ours."""
+    """Kill until no child is left; the children of the dead become ours."""
     while True:
         for pid in children():
             with suppress(ProcessLookupError):
@@ -112,7 +112,7 @@ def kill_all() -> None:
 
 
 def empty(directory: str) -> None:
-    """Remove what is in a directory, but not the directory: its lock is held through it."""
+    """Remove the contents of a directory, but not the directory: its lock is held through it."""
     for name in os.listdir(directory):
         path = os.path.join(directory, name)
         if os.path.isdir(path) and not os.path.islink(path):

@@ -47,8 +47,8 @@ class Slot:
     """A directory of our own below ``base``, locked for as long as the session or its guardian lives.
 
     Slots are numbered.  The first free one is taken, or the one with the ``number`` that is asked for, so that paths
-    are the same in every session that runs alone, whoever runs it.  What a killed session left in a slot goes when the
-    slot is taken again.
+    are the same in every session that runs alone, whoever runs it.  The remains of a killed session in a slot go when
+    the slot is taken again.
     """
 
     def __init__(self, base: Path, number: int = 0) -> None:
@@ -113,11 +113,11 @@ class Slot:
         return self._layer is not None and self._layer.is_apart
 
     def changed_outside(self) -> list[str]:
-        """Return what the last run wrote outside the watched directory, into the layer."""
+        """Return the files that the last run wrote outside the watched directory, into the layer."""
         return self._layer.changed(self.watched, self.kept) if self._layer is not None else []
 
     def written_outside(self) -> list[Path]:
-        """Return what the last run wrote, made or removed outside the watched directory."""
+        """Return the paths that the last run changed outside the watched directory."""
         return self._layer.written(self.watched) if self._layer is not None else []
 
     def _empty(self) -> None:
@@ -125,7 +125,7 @@ class Slot:
             wipe(self.path / name)
 
     def keep(self, target: str) -> None:
-        """Keep what a scenario's setup has left in the watched directory, unless copies of it would differ."""
+        """Keep the files of a scenario's setup in the watched directory, unless copies of it would differ."""
         self._template_of = ""
         wipe(self._template)
         if _copies_well(self.watched, self.kept):
@@ -138,7 +138,7 @@ class Slot:
         return self.kept if directory == str(self.watched) else ()
 
     def restore(self, target: str) -> bool:
-        """Restore what was kept for a scenario; returns whether anything was."""
+        """Restore the files that were kept for a scenario; returns whether there are any."""
         if self._template_of != target:
             return False
         if self._template.exists():
@@ -154,7 +154,7 @@ class Slot:
         return {f"node{node}/": self.nodes / str(node) for node in range(world.nodes)}
 
     def read(self, world: World) -> dict[str, DiskEntry]:
-        """Return what is on the disks of a world, by path as in an outcome."""
+        """Return the entries on the disks of a world, by path as in an outcome."""
         return disk.read(self.disks(world), self.kept)
 
     def mounts(self, world: World) -> list[Path]:
@@ -164,7 +164,7 @@ class Slot:
         return [self.nodes / str(node) for node in range(world.nodes)] if has_own else []
 
     def spread(self, world: World) -> None:
-        """Copy what is in the watched directory to every disk of a world; the directory then only stands for them."""
+        """Copy the watched directory to every disk of a world; the directory itself then only stands for them."""
         disks = [each for each in self.disks(world).values() if each != self.watched]
         for each in disks:
             shutil.copytree(self.watched, each, symlinks=True, dirs_exist_ok=True)
@@ -175,7 +175,7 @@ class Slot:
     def reset(self, world: World) -> None:
         """Make the slot as it is before a run: empty, with a scratch directory for each node.
 
-        What ranks have left beside the watched directory goes too, for the next run is to do the same.
+        Files of ranks beside the watched directory go, too, for the next run is to do the same.
         """
         self.clean()
         self._check_watched()
@@ -192,7 +192,7 @@ class Slot:
         return disk.state((self.watched, self.nodes, self.scratch, *strays), self.kept)
 
     def clean(self) -> None:
-        """Forget what has been written outside the watched directory; no process may write meanwhile."""
+        """Forget the writes outside the watched directory; no process may write meanwhile."""
         if self._layer is not None and self.changed_outside():
             self._layer.renew()
 
@@ -267,7 +267,7 @@ class Session:
     """A guardian and a zygote, kept until `close`; ``slot``: in that one.
 
     The constructor returns at once, while the zygote imports torch; `wait` returns when it is ready.
-    ``imported``: what ranks have had to import so far.
+    ``imported``: the modules that ranks have had to import so far.
     """
 
     def __init__(self, base: Path, slot: Slot | None = None) -> None:
@@ -319,7 +319,7 @@ class Session:
     def request(self, do: str, **arguments: Any) -> dict[str, Any]:
         """Send a request to the zygote; returns its answer.
 
-        Raises `UsageError` or `CannotRun` for what the zygote could not do and why.
+        Raises `UsageError` or `CannotRun` with the reason of the zygote.
         """
         self.wait()
         self._send({"do": do, **arguments}, ())
@@ -332,7 +332,7 @@ class Session:
             raise self._lost() from None
 
     def job(self, target: str, world: World, seed: str, *, controlled: bool, recovering: bool = False) -> Job:
-        """Return what the ranks of a world are to do; raises `UsageError` for a world that cannot be controlled."""
+        """Return the job of the ranks of a world; raises `UsageError` for a world that cannot be controlled."""
         if resolve.is_program(target) and not self.slot.is_covered:
             raise UsageError(f"{target} is a program: run it with racecheck run, which covers this machine's files")
         if controlled and world.backend == "nccl":
@@ -351,7 +351,7 @@ class Session:
     def make_ready(self, target: str, world: World) -> None:
         """Prepare the slot for a run; raises `UsageError` if the setup fails or takes longer than the world's timeout.
 
-        The setup runs once, and later runs get a copy of what it left: the same, and cheaper than a process.
+        The setup runs once, and later runs get a copy of its files: the same, and cheaper than a process.
         """
         slot = self.slot
         slot.reset(world)
@@ -369,7 +369,7 @@ class Session:
         slot.spread(world)
 
     def contents(self, world: World) -> dict[str, Content]:
-        """Return what is in the checkpoint files that a run has left, by path as in its outcome's ``disk``."""
+        """Return the contents of the checkpoint files that a run has left, by path as in its outcome's ``disk``."""
         found, answer = {}, self.slot.output / "contents"
         for prefix, root in self.slot.disks(world).items():
             asked = {"root": str(root), "kept": sorted(self.slot.kept), "answer": str(answer)}
@@ -450,7 +450,7 @@ class Session:
         self.request("forget")
 
     def learn(self) -> bool:
-        """Have the zygote import what ranks had to import; returns whether there was anything new.
+        """Have the zygote import the modules that ranks had to import; returns whether there was anything new.
 
         Each module is tried once.
         """
@@ -459,7 +459,7 @@ class Session:
         return bool(fresh) and bool(self.request("learn", modules=fresh)["learnt"])
 
     def end_world(self, world: int, *, thorough: bool) -> None:
-        """Kill what is left of a world; ``thorough``: also what its ranks may have started."""
+        """Kill the processes left of a world; ``thorough``: also those that its ranks may have started."""
         self.request("end", world=world, thorough=thorough)
 
     def _receive(self) -> dict[str, Any]:
@@ -469,7 +469,7 @@ class Session:
                 return answer
 
     def _sort(self, message: dict[str, Any]) -> bool:
-        """Keep an unrequested message; returns whether this was one.  Raises what the zygote could not do."""
+        """Keep an unrequested message; returns whether this was one.  Raises the errors of the zygote."""
         if "usage" in message:
             raise UsageError(message["usage"])
         if "cannot" in message:
@@ -497,7 +497,7 @@ class Session:
         return bool(watch.poll(0))
 
     def close(self) -> None:
-        """End the guardian, which kills what is left and empties the slot."""
+        """End the guardian, which kills the remaining processes and empties the slot."""
         self.socket.close()
         self._guardian.terminate()
         try:
@@ -524,7 +524,7 @@ class Session:
 
 
 def content(raw: dict[str, Any], prefix: str) -> Content:
-    """Return one file of what `racecheck.agent.contents.reading` returns."""
+    """Return one file of the contents that `racecheck.agent.contents.reading` returns."""
     sizes = ("shape", "start", "sizes")
     pieces = [{**each, **{name: tuple(each[name]) for name in sizes}} for each in raw["pieces"]]
     return Content(**{**raw, "pieces": tuple(Piece(**{**each, "file": f"{prefix}{each['file']}"}) for each in pieces)})

@@ -1,6 +1,6 @@
 """Examine whether this machine can run controlled worlds: try every primitive, in a process of its own.
 
-Nothing here is specific to Linux, so that elsewhere this can still say what is missing.
+Nothing here is specific to Linux, so that elsewhere this can still name the missing parts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MOUNTS = "in a container: docker run --cap-add SYS_ADMIN --security-opt apparmo
 
 @dataclass(frozen=True, slots=True)
 class Primitive:
-    """Something that a controlled world needs, and what to do where it is missing."""
+    """Something that a controlled world needs, and the remedy if it is missing."""
 
     name: str
     hint: str
@@ -39,7 +39,7 @@ class Primitive:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The result of trying a primitive; ``hint`` is what to do if it is not ``ok``, else ""."""
+    """The result of trying a primitive; ``hint`` is the remedy if it is not ``ok``, else ""."""
 
     name: str
     ok: bool
@@ -98,7 +98,7 @@ class Starting:
         self._error = ""
 
     def begin(self) -> None:
-        """Start the processes and return at once; `finish` raises what goes wrong."""
+        """Start the processes and return at once; `finish` raises their errors."""
         if self._probe is not None:
             return
         if sys.platform != "linux":
@@ -112,7 +112,7 @@ class Starting:
             self._error = str(failed)
 
     def finish(self) -> Session:
-        """Return the session when it is ready; raises `CannotRun`, which names what this machine lacks."""
+        """Return the session when it is ready; raises `CannotRun`, which names the missing parts."""
         self.begin()
         assert self._probe is not None
         try:
@@ -152,7 +152,7 @@ class Starting:
 
 
 def start(base: Path, slot: Slot | None = None) -> Session:
-    """Return a session below ``base``, or in a slot; raises `CannotRun`, which names what this machine lacks."""
+    """Return a session below ``base``, or in a slot; raises `CannotRun`, which names the missing parts."""
     return Starting(base, slot).finish()
 
 
@@ -199,7 +199,7 @@ class _Probe:
 
 
 def text(checks: Sequence[Check]) -> str:
-    """Return a line for each check, with what to do below a failed one, and a conclusion."""
+    """Return a line for each check, with the remedy below a failed one, and a conclusion."""
     lines = []
     for each in checks:
         state = "ok" if each.ok else "MISSING" if each.required else "optional"

@@ -1,8 +1,8 @@
 """The needs of a controlled world, each tried on this machine.
 
 `racecheck.sessions.doctor.examination` runs this in an interpreter of its own, which has one thread and forks for each
-probe: what a probe does to its process (a filter, a signal that kills) is gone with it.  A probe returns a remark
-for people, or raises: its message then says what happened.
+probe: the changes to its process (a filter, a signal that kills) are gone with it.  A probe returns a remark
+for people, or raises: its message then has the reason.
 """
 
 from __future__ import annotations

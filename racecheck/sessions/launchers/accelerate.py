@@ -1,4 +1,4 @@
-"""``accelerate launch``: what its command and its configuration say of the processes to start.
+"""``accelerate launch``: the processes to start, by its command and its configuration.
 
 With ``--multi_gpu`` it runs torchrun's launcher in its own process.  On CPUs it starts one process, whatever number was
 asked for, unless there is MPI (``accelerate/commands/launch.py``, simple_launcher): racecheck then starts that number.

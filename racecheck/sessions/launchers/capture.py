@@ -1,4 +1,4 @@
-"""Run the real launcher once, and take down what each rank would be: its script, arguments, environment, directory."""
+"""Run the real launcher once, and take down each rank: its script, arguments, environment, directory."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Started:
 
 
 def launch(command: Sequence[str], watched: Path, start: str) -> Launch:
-    """Return what the ranks of a launch command would run.
+    """Return the program that the ranks of a launch command would run.
 
     The launcher must run where it can do no harm (`racecheck.kernel.layer`).  ``start`` is what the watched directory
     holds when a run begins.  Raises `UsageError` for a command that cannot be taken over.
@@ -67,7 +67,7 @@ def launch(command: Sequence[str], watched: Path, start: str) -> Launch:
 
 
 def _script(command: Sequence[str], watched: Path, start: str) -> Launch:
-    """Return what a script runs that starts its ranks itself."""
+    """Return the program of a script that starts its ranks itself."""
     script, module, arguments = scripts.program(command[1:])
     made = Launch(
         command=tuple(command), script=script, module=module, arguments=arguments, directory=os.getcwd(),
@@ -109,7 +109,7 @@ def _plain(word: str) -> str:
 
 
 def check(command: Sequence[str]) -> None:
-    """Raise `UsageError` for a command that is no launcher's, or that starts what cannot be stopped."""
+    """Raise `UsageError` for a command that is no launcher's, or whose processes cannot be stopped."""
     plain = [_plain(command[0]), *command[1:]]
     if not any(plain[: len(each)] == [*each] for each in _KNOWN) and not scripts.is_it(command):
         known = ", ".join([*(" ".join(each) for each in _KNOWN), "python SCRIPT"])
@@ -126,7 +126,7 @@ def check(command: Sequence[str]) -> None:
 
 
 def capture(command: Sequence[str]) -> list[Started]:
-    """Start the launcher; return the ranks in order.  Raises `UsageError` with what the launcher said."""
+    """Start the launcher; return the ranks in order.  Raises `UsageError` with the launcher's message."""
     with _temporary_directory() as place, open(f"{place}/log", "w+b") as log:
         os.mkfifo(f"{place}/news")
         os.mkdir(f"{place}/guarded")
@@ -257,7 +257,7 @@ def _check_interpreter(first: Started) -> None:
 
 
 def _environment(first: Started, command: Sequence[str]) -> dict[str, str]:
-    """Return what the launcher added to its own environment, the same in every session."""
+    """Return the variables that the launcher added to its own environment, the same in every session."""
     found = {
         name: value for name, value in first.environment.items() if name not in _OWN and os.environ.get(name) != value
     }

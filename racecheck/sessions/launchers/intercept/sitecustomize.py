@@ -45,7 +45,7 @@ def _is_launcher() -> bool:
 
 
 def _hide() -> None:
-    """Remove what racecheck has put into the environment."""
+    """Remove racecheck's own variables from the environment."""
     for name in ("RACECHECK_CAPTURE", "RACECHECK_OBSERVE", "RACECHECK_SCRATCH", "RACECHECK_SCRIPT"):
         os.environ.pop(name, None)
     path = [each for each in os.environ.pop("PYTHONPATH", "").split(os.pathsep) if each and each != _HERE]
@@ -79,7 +79,7 @@ def _stop_all_but_the_launcher() -> None:
 
 
 def _count_starts() -> None:
-    """Let the script run, and report how many processes it starts; it and what it starts find no trace of this."""
+    """Let the script run, and report how many processes it starts; it and its children find no trace of this."""
     if not _is_launcher():
         return
     said = _said()

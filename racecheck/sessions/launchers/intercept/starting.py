@@ -1,6 +1,6 @@
 """A script that starts its ranks itself: let it run until it waits for them, and report how many there are.
 
-What it would start by the method "spawn" of ``multiprocessing`` is counted and not started.
+Processes that it would start by the method "spawn" of ``multiprocessing`` are counted and not started.
 """
 
 from __future__ import annotations
