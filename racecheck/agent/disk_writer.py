@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from racecheck.kernel.trees import wipe
 
 
-class Item(NamedTuple):
+class DiskItem(NamedTuple):
     """An object to put under a path; as JSON data a list.
 
     ``spans`` are what a file holds but zeros: (offset, length, place in the spool).  ``age`` is how long before the
@@ -40,11 +40,11 @@ class Placed:
     spool: Path
     newest: int
     kept: frozenset[str] = frozenset()
-    _items: dict[str, tuple[Item, tuple[int, ...]]] = field(default_factory=dict)
+    _items: dict[str, tuple[DiskItem, tuple[int, ...]]] = field(default_factory=dict)
 
     def place(self, raw: Sequence[Sequence[Any]]) -> None:
         """Make the directory hold these items and nothing else; raises `OSError`."""
-        wanted = {item.path: item for item in (Item(*each) for each in raw)}
+        wanted = {item.path: item for item in (DiskItem(*each) for each in raw)}
         kept = set(self._clear("", wanted))
         with _mapped(self.spool) as blobs:
             for path in sorted(wanted.keys() - kept):
@@ -56,7 +56,7 @@ class Placed:
                 os.utime(self.root / path, ns=(when, when), follow_symlinks=False)
         self._items = {path: (item, _look(self.root / path)) for path, item in wanted.items()}
 
-    def _clear(self, below: str, wanted: Mapping[str, Item]) -> Iterator[str]:
+    def _clear(self, below: str, wanted: Mapping[str, DiskItem]) -> Iterator[str]:
         """Remove what is not as it should be; returns the rest."""
         for entry in list(os.scandir(self.root / below)):
             path = f"{below}/{entry.name}" if below else entry.name
@@ -69,7 +69,7 @@ class Placed:
             if entry.is_dir(follow_symlinks=False):
                 yield from self._clear(path, wanted)
 
-    def _is_right(self, path: str, item: Item | None, *, is_directory: bool) -> bool:
+    def _is_right(self, path: str, item: DiskItem | None, *, is_directory: bool) -> bool:
         before = self._items.get(path)
         if item is None or before is None:
             return False
@@ -96,7 +96,7 @@ def _mapped(path: Path) -> Iterator[memoryview]:
             yield view
 
 
-def _put(path: Path, item: Item, blobs: memoryview) -> None:
+def _put(path: Path, item: DiskItem, blobs: memoryview) -> None:
     if item.kind == "directory":
         path.mkdir()
     elif item.kind == "symlink":

@@ -30,7 +30,7 @@ from racecheck.model.errors import UsageError
 from racecheck.model.hypercalls import (
     Exit,
     Note,
-    Observed,
+    ObservedWeights,
     Ready,
 )
 from racecheck.model.nouns import Died, RankResult, Returned
@@ -63,7 +63,7 @@ def run(
     connect(job, rank)
     before, own = len(sys.modules), list[str]()
     if job.program and job.controlled:
-        observe(job, lambda said: hypercall(Observed(said)))
+        observe(job, lambda said: hypercall(ObservedWeights(said)))
     if job.program:
         load, own = with_program(load(), job), ["__main__"]
     unhandled.append(lambda error, name: say_failed(replace(raised(error, rank, job), thread=name)))

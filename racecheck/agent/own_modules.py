@@ -27,7 +27,7 @@ from racecheck.kernel import proc
 from racecheck.model.errors import CannotRun, UsageError
 from racecheck.model.package import is_installed
 from racecheck.targets import resolve
-from racecheck.targets.resolve import Place
+from racecheck.targets.resolve import TargetPlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Look:
     environment: Mapping[str, str | None]
 
 
-def look(place: Place) -> Look:
+def look(place: TargetPlace) -> Look:
     """Import a scenario in a process of its own; raises `UsageError` if that fails, `CannotRun` if it is killed."""
     found = _told(lambda: _looked(place))
     if "usage" in found:
@@ -66,7 +66,7 @@ def look(place: Place) -> Look:
     return Look(**found, own=own)
 
 
-def _looked(place: Place) -> dict[str, Any]:
+def _looked(place: TargetPlace) -> dict[str, Any]:
     before, environment = {*sys.modules}, dict(os.environ)
     try:
         scenario = resolve.find(place)

@@ -26,8 +26,8 @@ from racecheck.model.hypercalls import (
     EndThread,
     Limit,
     Poll,
-    Started,
-    Starting,
+    StartedChild,
+    StartsChild,
     Submit,
     Submitted,
     ThreadFailed,
@@ -145,12 +145,12 @@ def _starting_program(original: Callable[..., int]) -> Callable[..., int]:
 
 def _about_to_start() -> None:
     """Note that the rank now has several threads or processes."""
-    hypercall(Starting())
+    hypercall(StartsChild())
 
 
 def _started() -> None:
     """Note that a thread or process has been started: it may run first, or its parent may."""
-    hypercall(Started(stack=stack()))
+    hypercall(StartedChild(stack=stack()))
 
 
 def _begun() -> None:

@@ -12,9 +12,9 @@ from racecheck.crash.cuts import moments
 from racecheck.crash.log import Data, Entry, Extent, Inode, Log, Tree, merged
 from racecheck.model.nouns import Op, Outcome
 from racecheck.model.ops import op_kinds
-from racecheck.supervisor.finish.recorder import Change, Published, Recorder, Span, Thing
+from racecheck.supervisor.finish.recorder import Published, RecordedChange, Recorder, Span, Thing
 
-_NOTHING = Change()
+_NOTHING = RecordedChange()
 _ABOVE = -1
 """The directory that holds the disks of the nodes.  No op has met it."""
 
@@ -76,7 +76,9 @@ def _maker(outcome: Outcome, event: int, op: Op) -> _Make:
     return partial(Entry, event, rank=op.rank, node=outcome.world.node(op.rank), clock=op.clock)
 
 
-def _entries(op: Op, change: Change, sent: Sequence[int], make: _Make, disks: storage.Storage) -> Iterator[Entry]:
+def _entries(
+    op: Op, change: RecordedChange, sent: Sequence[int], make: _Make, disks: storage.Storage
+) -> Iterator[Entry]:
     """Return what an op did and promised, in order.  An op that failed may have written a part all the same."""
     if change.spans:
         yield from _writes(op, change, make, disks)
@@ -90,7 +92,7 @@ def _entries(op: Op, change: Change, sent: Sequence[int], make: _Make, disks: st
         yield make("fsync", inode=inode, datasync=op.syscall == "fdatasync")
 
 
-def _writes(op: Op, change: Change, make: _Make, disks: storage.Storage) -> Iterator[Entry]:
+def _writes(op: Op, change: RecordedChange, make: _Make, disks: storage.Storage) -> Iterator[Entry]:
     inode = op.places[-1].inode
     for span in change.spans:
         for start, end in _parts(span) if disks.by_page else [(0, span.length)]:
@@ -138,7 +140,7 @@ def _depth(directory: int, names: Mapping[tuple[int, str], int]) -> int:
     return 0 if above is None else 1 + _depth(above, names)
 
 
-def _opened(op: Op, change: Change, make: _Make) -> Iterator[Entry]:
+def _opened(op: Op, change: RecordedChange, make: _Make) -> Iterator[Entry]:
     place = op.places[-1]
     if "O_TMPFILE" in op.flags:
         if change.inode:
@@ -149,18 +151,18 @@ def _opened(op: Op, change: Change, make: _Make) -> Iterator[Entry]:
         yield make("truncate", inode=place.inode, length=0)
 
 
-def _made(op: Op, change: Change, make: _Make) -> Iterator[Entry]:
+def _made(op: Op, change: RecordedChange, make: _Make) -> Iterator[Entry]:
     kind = {"mkdir": "mkdir", "symlink": "symlink"}.get(op.call, "create")
     place = op.places[-1]
     yield make(kind, inode=change.inode, directory=place.directory, name=change.names[-1], target=change.target)
 
 
-def _linked(op: Op, change: Change, make: _Make) -> Iterator[Entry]:
+def _linked(op: Op, change: RecordedChange, make: _Make) -> Iterator[Entry]:
     source, target = op.places[0], op.places[-1]
     yield make("link", inode=source.inode, directory=target.directory, name=change.names[-1])
 
 
-def _renamed(op: Op, change: Change, make: _Make) -> Iterator[Entry]:
+def _renamed(op: Op, change: RecordedChange, make: _Make) -> Iterator[Entry]:
     """Return the entry of a rename.  Between two names of one file, rename(2) does nothing."""
     source, target = op.places
     if "RENAME_EXCHANGE" in op.flags:
@@ -172,25 +174,25 @@ def _renamed(op: Op, change: Change, make: _Make) -> Iterator[Entry]:
         )  # fmt: skip
 
 
-def _removed(op: Op, change: Change, make: _Make) -> Iterator[Entry]:
+def _removed(op: Op, change: RecordedChange, make: _Make) -> Iterator[Entry]:
     place = op.places[-1]
     kind = "rmdir" if place.kind == "directory" else "unlink"
     yield make(kind, inode=place.inode, directory=place.directory, name=change.names[-1])
 
 
-def _truncated(op: Op, _: Change, make: _Make) -> Iterator[Entry]:
+def _truncated(op: Op, _: RecordedChange, make: _Make) -> Iterator[Entry]:
     place, length = op.places[-1], op.args["length"]
     if length != place.size:
         yield make("truncate", inode=place.inode, length=length)
 
 
-def _allocated(op: Op, change: Change, make: _Make) -> Iterator[Entry]:
+def _allocated(op: Op, change: RecordedChange, make: _Make) -> Iterator[Entry]:
     place = op.places[-1]
     if change.size > place.size:
         yield make("truncate", inode=place.inode, length=change.size)
 
 
-_NAMING: Mapping[str, Callable[[Op, Change, _Make], Iterator[Entry]]] = {
+_NAMING: Mapping[str, Callable[[Op, RecordedChange, _Make], Iterator[Entry]]] = {
     "open": _opened,
     "mkdir": _made,
     "mknod": _made,

@@ -43,7 +43,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class LastingChoice:
     """The part of a run that lasts.
 
     These changes last, of one of them (``torn``: a change, and the range of its bytes) only a part.  ``sizes`` are
@@ -159,12 +159,12 @@ class Changes:
             found |= self.earlier[number]
         return found
 
-    def key(self, choice: Choice) -> tuple[tuple[tuple[str, int], ...], tuple[int, ...]]:
+    def key(self, choice: LastingChoice) -> tuple[tuple[tuple[str, int], ...], tuple[int, ...]]:
         """Return a key that is equal for two choices exactly if they make equal disks."""
         tree = self.tree(choice.lasts)
         return tree, tuple(id(self.stored(number, choice)) for _, number in tree)
 
-    def disk(self, choice: Choice) -> Disk:
+    def disk(self, choice: LastingChoice) -> Disk:
         """Return the disk that is left if this lasts."""
         return Disk(tuple((path, self.stored(number, choice)) for path, number in self.tree(choice.lasts)))
 
@@ -196,7 +196,7 @@ class Changes:
             if self._inodes[number].kind == "directory" and number not in above:
                 yield from self._below(number, f"{path}{name}/", inside, above | {number})
 
-    def stored(self, number: int, choice: Choice) -> Stored:
+    def stored(self, number: int, choice: LastingChoice) -> Stored:
         """Return the content of an object; equal contents are the same object."""
         own = self.of_inode.get(number, 0)
         torn = choice.torn if choice.torn is not None and own >> choice.torn[0] & 1 else None
@@ -242,7 +242,7 @@ class Changes:
 def settled(log: Log) -> Tree:
     """Return the disk when the whole log lasts."""
     changes = Changes(log)
-    everything = Choice((1 << len(changes.every)) - 1)
+    everything = LastingChoice((1 << len(changes.every)) - 1)
     names, inodes = dict(log.start.names), dict(log.start.inodes)
     for change in changes.every:
         for gone in change.removes:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice, pairwise, product
 
 from racecheck.crash.bitsets import bits, mask_of
-from racecheck.crash.changes import Changes, Choice
+from racecheck.crash.changes import Changes, LastingChoice
 from racecheck.crash.models import Model
 from racecheck.crash.models.separate_disks import apart
 
@@ -111,14 +111,14 @@ class Limits:
                 found = longer if legal.must >> number & 1 else found | longer
         return found
 
-    def choices(self, legal: Legal) -> Iterator[Choice]:
+    def choices(self, legal: Legal) -> Iterator[LastingChoice]:
         """Yield all that a crash may leave."""
         for lasts in legal.sets(legal.happened):
-            yield Choice(lasts)
+            yield LastingChoice(lasts)
             if self.model.sizes:
                 options = [others for others in self._options(legal, lasts) if len(others) > 1]
                 for sizes in islice(product(*options), 1, None):
-                    yield Choice(lasts, tuple(each for each in sizes if each is not None))
+                    yield LastingChoice(lasts, tuple(each for each in sizes if each is not None))
 
     def _options(self, legal: Legal, lasts: int) -> Iterator[Sequence[tuple[int, int] | None]]:
         """Return the sizes that each file may have, first of all (None) the one that the changes lead to."""
@@ -132,7 +132,7 @@ class Limits:
 
     def _others(self, inode: int, legal: Legal, lasts: int) -> list[int]:
         """Return the sizes that make a difference, other than the one that the changes that last lead to."""
-        stored = self.changes.stored(inode, Choice(lasts))
+        stored = self.changes.stored(inode, LastingChoice(lasts))
         possible = self.sizes(inode, legal, lasts)
         own = self.changes.of_inode[inode] & self.changes.kinds["data"] & lasts & ~legal.must
         writes = [self.changes.log.entries[self.changes.every[number].entry] for number in bits(own)]
@@ -148,7 +148,7 @@ def _joined(sets: Mapping[int, int], entries: int) -> int:
     return found
 
 
-def bounded(limits: Limits, legal: Legal) -> Iterator[Choice]:
+def bounded(limits: Limits, legal: Legal) -> Iterator[LastingChoice]:
     """Yield some of what may last, so that each way to fail that was ever seen shows in one.
 
     Lost are: nothing, one change, two neighbours, or all changes of one file or directory; or all but one change, or
@@ -157,39 +157,39 @@ def bounded(limits: Limits, legal: Legal) -> Iterator[Choice]:
     changes = limits.changes
     optional = list(bits(legal.happened & ~legal.must))
     names, data = changes.kinds["name"] | changes.kinds["size"], changes.kinds["data"]
-    yield Choice(legal.least(0))
+    yield LastingChoice(legal.least(0))
     for number in reversed(optional):
         one = 1 << number
-        yield Choice(legal.most(one))
-        yield Choice(legal.least(one))
+        yield LastingChoice(legal.most(one))
+        yield LastingChoice(legal.least(one))
         before = legal.happened & ((one << 1) - 1)
-        yield Choice(legal.least(before))
-        yield Choice(legal.least(before & names))
-        yield Choice(legal.least(before & names) | legal.least(legal.happened & data))
+        yield LastingChoice(legal.least(before))
+        yield LastingChoice(legal.least(before & names))
+        yield LastingChoice(legal.least(before & names) | legal.least(legal.happened & data))
     for first, second in pairwise(optional):
-        yield Choice(legal.most(1 << first | 1 << second))
+        yield LastingChoice(legal.most(1 << first | 1 << second))
     for group in _groups(changes, legal.happened):
-        yield Choice(legal.most(group))
-        yield Choice(legal.least(group))
+        yield LastingChoice(legal.most(group))
+        yield LastingChoice(legal.least(group))
     if limits.model.sizes:
         yield from _longer(limits, legal)
 
 
-def _longer(limits: Limits, legal: Legal) -> Iterator[Choice]:
+def _longer(limits: Limits, legal: Legal) -> Iterator[LastingChoice]:
     """Yield each file without its last write but with its full length, and without any write but with some length."""
     changes = limits.changes
     for inode, own in changes.of_inode.items():
         data = own & changes.kinds["data"] & legal.happened & ~legal.must
         if data:
-            size = changes.stored(inode, Choice(legal.happened)).size
+            size = changes.stored(inode, LastingChoice(legal.happened)).size
             lasts = legal.most(1 << data.bit_length() - 1)
             if size in limits.sizes(inode, legal, lasts):
-                yield Choice(lasts, ((inode, size),))
+                yield LastingChoice(lasts, ((inode, size),))
             lasts = legal.most(data)
-            without = changes.stored(inode, Choice(lasts)).size
+            without = changes.stored(inode, LastingChoice(lasts)).size
             for size in limits.sizes(inode, legal, lasts):
                 if size > without:
-                    yield Choice(lasts, ((inode, size),))
+                    yield LastingChoice(lasts, ((inode, size),))
 
 
 def _groups(changes: Changes, happened: int) -> Iterator[int]:
@@ -203,7 +203,7 @@ def _groups(changes: Changes, happened: int) -> Iterator[int]:
     yield from inside.values()
 
 
-def tears(changes: Changes, number: int, lasts: int, page: int) -> Iterator[Choice]:
+def tears(changes: Changes, number: int, lasts: int, page: int) -> Iterator[LastingChoice]:
     """Yield a write of which only the first third, two thirds, or the last third reached the disk, in whole pages."""
     entry = changes.log.entries[changes.every[number].entry]
     if entry.kind != "write":
@@ -212,4 +212,4 @@ def tears(changes: Changes, number: int, lasts: int, page: int) -> Iterator[Choi
     if inner:
         first, second = inner[len(inner) // 3], inner[2 * len(inner) // 3]
         for start, end in ((0, second), (0, first), (second, entry.length)):
-            yield Choice(lasts, torn=(number, start, end))
+            yield LastingChoice(lasts, torn=(number, start, end))

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from racecheck.crash.bitsets import bits, mask_of
 from racecheck.crash.changes import Changes
-from racecheck.crash.models import Rules
+from racecheck.crash.models import ModelRules
 
 
 class Possible:
     """The orders of a log under the rules of a model."""
 
-    def __init__(self, changes: Changes, rules: Rules) -> None:
+    def __init__(self, changes: Changes, rules: ModelRules) -> None:
         self._changes, self._rules = changes, rules
         self._asking = mask_of(index for index, asked in rules.late.items() if asked)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from racecheck.crash.bitsets import bits, mask_of
-from racecheck.crash.changes import Changes, Choice
+from racecheck.crash.changes import Changes, LastingChoice
 from racecheck.crash.cuts import Cut, cuts
 from racecheck.crash.legal import Legal, Limits, bounded, tears
 from racecheck.crash.log import Disk, Log
@@ -80,12 +80,12 @@ class _Enumerator:
         self._apart = self._by_size(apart=True)
         self._watersheds = self._largest()
         self._cut_short: set[tuple[int, int]] = set()
-        self._found: dict[object, tuple[tuple[int, int, int], Cut, Choice]] = {}
+        self._found: dict[object, tuple[tuple[int, int, int], Cut, LastingChoice]] = {}
 
     def enumerate(self, budget: int) -> Enumeration:
         """Return all of them, or as many as the budget allows."""
         for cut in self.cuts:
-            self._add(cut, Choice(self.changes.of_entries(cut.entries)))
+            self._add(cut, LastingChoice(self.changes.of_entries(cut.entries)))
         for cut in sorted(self.cuts, key=lambda each: each not in self._watersheds):
             for choice in self._torn_now(cut) if self.model.keeps_all else self._lossy(cut):
                 self._add(cut, choice)
@@ -123,7 +123,7 @@ class _Enumerator:
                 group.append(cut)
         return {cut for group in groups.values() for cut in group}
 
-    def _add(self, cut: Cut, choice: Choice) -> None:
+    def _add(self, cut: Cut, choice: LastingChoice) -> None:
         """Keep a state, or the way to it that loses less."""
         self.candidates += 1
         key = (cut.reached, *self.changes.key(choice))
@@ -137,7 +137,7 @@ class _Enumerator:
         if before is None or rank < before[0]:
             self._found[key] = (rank, cut, choice)
 
-    def _earliest(self, cut: Cut, choice: Choice) -> Cut:
+    def _earliest(self, cut: Cut, choice: LastingChoice) -> Cut:
         """Return the smallest cut of its kind at which a crash may leave the same: what is lost need not have happened.
 
         But what an fsync has promised had come.
@@ -147,7 +147,7 @@ class _Enumerator:
         smaller = (self._apart if cut.apart else self._shorter)[cut.reached]
         return next(each for each in smaller if not needed & ~each.entries)
 
-    def _state(self, cut: Cut, choice: Choice) -> CrashState:
+    def _state(self, cut: Cut, choice: LastingChoice) -> CrashState:
         lost = self.changes.entries_of(self.changes.of_entries(cut.entries) & ~choice.lasts)
         torn = lost & self.changes.entries_of(choice.lasts)
         if choice.torn is not None:
@@ -159,7 +159,7 @@ class _Enumerator:
         crash = Crash(self.name, tuple(bits(cut.events)), gone, part, self._kept(cut, choice, lost | torn))
         return CrashState(self.changes.disk(choice), crash)
 
-    def _kept(self, cut: Cut, choice: Choice, hurt: set[int]) -> tuple[tuple[int, int, int], ...]:
+    def _kept(self, cut: Cut, choice: LastingChoice, hurt: set[int]) -> tuple[tuple[int, int, int], ...]:
         """Return what lasted of the events of these entries, and of one that the crash interrupted (see `Crash`)."""
         events = {self.log.entries[each].event for each in hurt}
         events |= {
@@ -185,7 +185,7 @@ class _Enumerator:
     def _events(self, entries: set[int]) -> tuple[int, ...]:
         return tuple(sorted({self.log.entries[each].event for each in entries} - {-1}))
 
-    def _torn_now(self, cut: Cut) -> Iterator[Choice]:
+    def _torn_now(self, cut: Cut) -> Iterator[LastingChoice]:
         """Return the write that a rank was making when it was killed: its first pages."""
         happened = self.changes.of_entries(cut.entries)
         for number in bits(happened & self.changes.kinds["data"]):
@@ -195,7 +195,7 @@ class _Enumerator:
                     if choice.torn is not None and choice.torn[1] == 0:
                         yield choice
 
-    def _lossy(self, cut: Cut) -> Iterator[Choice]:
+    def _lossy(self, cut: Cut) -> Iterator[LastingChoice]:
         key = (cut.reached, cut.entries & self._syncs)
         if cut not in self._watersheds and not (cut.apart and key in self._cut_short):
             return
@@ -212,7 +212,7 @@ class _Enumerator:
         yield from (each for each in everything if self.possible.allows(cut.entries, each.lasts))
         yield from self._torn(legal)
 
-    def _torn(self, legal: Legal) -> Iterator[Choice]:
+    def _torn(self, legal: Legal) -> Iterator[LastingChoice]:
         """Yield the last write to each file that no fsync covers."""
         for own in self.changes.of_inode.values():
             data = own & self.changes.kinds["data"] & legal.happened & ~legal.must

@@ -25,7 +25,7 @@ _LEAST = 10
 
 
 @dataclass(slots=True)
-class Turn:
+class ClockTurn:
     """A world in which clocks are apart, and what chooses its next schedule.
 
     ``matters``: in the default schedule its ranks do something else than ranks whose clocks agree, and there is more to
@@ -51,15 +51,15 @@ class Clocks:
     """
 
     first: Outcome | None = None
-    turns: list[Turn] = field(default_factory=list)
+    turns: list[ClockTurn] = field(default_factory=list)
 
     def begin(self, first: Outcome) -> None:
         """Take the run of the default schedule; there is something to try if several ranks read the time of day."""
         if self.first is None:
             self.first = first
-            self.turns = [Turn(each, strategies.make(strategies.DEFAULT, each)) for each in worlds(first)]
+            self.turns = [ClockTurn(each, strategies.make(strategies.DEFAULT, each)) for each in worlds(first)]
 
-    def next(self, done: int, *, at_end: bool) -> Turn | None:
+    def next(self, done: int, *, at_end: bool) -> ClockTurn | None:
         """Return the next turn with clocks apart, None if none is due; ``done`` is how many runs there have been.
 
         ``at_end``: with clocks that agree there is nothing left to try.
@@ -74,7 +74,7 @@ class Clocks:
         is_due = turn.runs < _LEAST if at_end else self.runs * _EVERY < done
         return turn if is_due else None
 
-    def take(self, turn: Turn, outcome: Outcome) -> None:
+    def take(self, turn: ClockTurn, outcome: Outcome) -> None:
         """Take a run of a turn."""
         turn.runs += 1
         if turn.runs == 1:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 
 from racecheck.invariants.excuses import faults, unexplained
-from racecheck.invariants.failures import Failure
+from racecheck.invariants.failures import RankFailure
 from racecheck.model.frames import user_frames
 from racecheck.model.nouns import Died, Outcome, Raised
 from racecheck.scheduling.claims import Claim
@@ -40,7 +40,7 @@ class Excused:
         return Claim(proves=True, conditions=(f"{CONDITION}: {said}{f', and {others} more' * (others > 0)}",))
 
 
-def _said(rank: int, failure: Failure) -> str:
+def _said(rank: int, failure: RankFailure) -> str:
     """Return how a rank failed, and where."""
     if isinstance(failure, Raised):
         frame = next(iter(user_frames(failure.stack)), None)

@@ -29,7 +29,7 @@ from racecheck.explore.outcomes import several
 from racecheck.explore.recovery.runs import CrashedRuns
 from racecheck.explore.reports import Ending, Found, Report, first_failing, sized
 from racecheck.explore.requests import RunRequest, Search
-from racecheck.explore.resume import Cut, Known, Past, cut
+from racecheck.explore.resume import Known, Past, SavedSearch, cut
 from racecheck.explore.runner import Progress, confirm, run, warm_up
 from racecheck.explore.runs.runs import Runs
 from racecheck.explore.runs.tasks import OneRun
@@ -567,7 +567,7 @@ class Exploration:
         doubts = Verdict.UNKNOWN if why or self._reasons else Verdict.PASS
         return Verdict.FAIL if self.broken else max(self.past.verdict, doubts), why
 
-    def _cut(self) -> Cut | None:
+    def _cut(self) -> SavedSearch | None:
         """Return where the search stands, if there is more to try."""
         search = self.search
         if search.free or not isinstance(self.strategy, (Auto, Staged)) or not self.strategy.progress.left:

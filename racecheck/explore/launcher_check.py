@@ -34,7 +34,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class LauncherCheck:
     """The ``ops`` in the watched directory of a launcher's ``ranks`` ranks, and where racecheck's run differs."""
 
     launcher: str
@@ -47,7 +47,7 @@ class Check:
         return Verdict.FAIL if self.differences else Verdict.PASS
 
 
-def check_launcher(session: Session, program: Program, *, seed: str) -> Check:
+def check_launcher(session: Session, program: Program, *, seed: str) -> LauncherCheck:
     """Run a program by its real launcher, and then as racecheck runs it, with the ops in the same order.
 
     Compared are the ops of each rank on watched files, with errno and number of bytes, and the exit statuses.
@@ -69,7 +69,7 @@ def check_launcher(session: Session, program: Program, *, seed: str) -> Check:
     found = differences(real, emulated)
     if found:
         found = without_luck(real, emulated, emulate(f"{seed} again", order))
-    return Check(Path(command[0]).name, program.launch.ranks, len(real.ops), tuple(found))
+    return LauncherCheck(Path(command[0]).name, program.launch.ranks, len(real.ops), tuple(found))
 
 
 def without_luck(real: RealRun, emulated: Outcome, other: Outcome) -> list[Difference]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from racecheck.explore.recovery.judge import Crashes
-from racecheck.explore.resume import Cut
+from racecheck.explore.resume import SavedSearch
 from racecheck.explore.struck import Struck
 from racecheck.model.nouns import Coverage, Outcome, Tried, Verdict, Violation, World
 from racecheck.scheduling.claims import Claim
@@ -71,7 +71,7 @@ class Report:
     coverage: Coverage = field(default_factory=Coverage)
     outcome: Outcome | None = None
     schedule_number: int = 0
-    cut: Cut | None = None
+    cut: SavedSearch | None = None
     observed: tuple[int, ...] = ()
     explanation: Explanation | None = None
     is_explained: bool = False

@@ -6,13 +6,13 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from racecheck.explore.resume import Cut
+from racecheck.explore.resume import SavedSearch
 from racecheck.model.nouns import Invariant, Outcome, World
 from racecheck.scheduling import strategies
 from racecheck.scheduling.strategies import Strategy
 from racecheck.targets.scenarios import Scenario
 
-Recoveries = dict[Hashable, Outcome]
+KnownRecoveries = dict[Hashable, Outcome]
 """Outcomes of recoveries by their conditions (disk, world, seed, time): the same disk need not be loaded twice."""
 
 
@@ -87,9 +87,9 @@ class Search:
     seconds: float = 0.0
     keep_going: bool = False
     until: str = ""
-    earlier: Cut | None = None
+    earlier: SavedSearch | None = None
     explain: float = 0.0
     swept: int | None = None
     states: int | None = None
     base: Outcome | None = None
-    recoveries: Recoveries | None = None
+    recoveries: KnownRecoveries | None = None

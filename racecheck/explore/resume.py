@@ -19,7 +19,7 @@ from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Coverage, Verdict, Violation, World
 from racecheck.model.ops.footprint import Footprint, Location, Mode
 from racecheck.scheduling.claims import NOTHING_AGAINST, Claim
-from racecheck.scheduling.strategies.dpor import Node, Progress
+from racecheck.scheduling.strategies.dpor import DporProgress, Node
 
 FORMAT = Format("racecheck-search", 4, "a search", "start a new one with racecheck run")
 
@@ -67,7 +67,7 @@ class Past:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class SavedSearch:
     """The search that was made, and how far it came; ``names`` are patterns of names that differ from run to run."""
 
     scenario: Reference
@@ -88,18 +88,23 @@ class Cut:
     past: Past = field(default_factory=Past)
 
     @property
-    def progress(self) -> Progress:
-        return Progress(
+    def progress(self) -> DporProgress:
+        return DporProgress(
             self.traces, self.redundant, self.steps, [_node(each) for each in self.nodes], [*self.known],
             {*self.bounds}, {*self.doubts}, {*self.timed}, self.cheap, self.shared, self.first,
         )  # fmt: skip
 
 
 def cut(
-    scenario: Reference, world: World, seed: str, names: tuple[str, ...], progress: Progress, past: Past | None = None
-) -> Cut:
+    scenario: Reference,
+    world: World,
+    seed: str,
+    names: tuple[str, ...],
+    progress: DporProgress,
+    past: Past | None = None,
+) -> SavedSearch:
     """Return the search as it stands."""
-    return Cut(
+    return SavedSearch(
         scenario, world, seed, names, progress.traces, progress.redundant, progress.steps,
         tuple(_branch(each) for each in progress.nodes), tuple(progress.known),
         tuple(sorted(progress.bounds)), tuple(sorted(progress.doubts)), tuple(sorted(progress.timed)),
@@ -107,14 +112,14 @@ def cut(
     )  # fmt: skip
 
 
-def save(search: Cut, directory: Path) -> Path:
+def save(search: SavedSearch, directory: Path) -> Path:
     """Write it to ``<directory>/<scenario>/search.json``; returns the path.  Raises `UsageError`."""
     return findings.write(FORMAT.encode(search), findings.folder_of(search.scenario, directory), "search.json")
 
 
-def load(path: Path, scenario: Reference, world: World, seed: str) -> Cut:
+def load(path: Path, scenario: Reference, world: World, seed: str) -> SavedSearch:
     """Read one; raises `UsageError` if it is none, or one of another scenario, world or seed."""
-    found: Cut = FORMAT.load(path, Cut)
+    found: SavedSearch = FORMAT.load(path, SavedSearch)
     for what, theirs, ours in (
         ("of another scenario", found.scenario.target, scenario.target),
         ("of another version of the scenario's file", found.scenario.source, scenario.source),

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 
-from racecheck.explore.requests import Recoveries, RunRequest
+from racecheck.explore.requests import KnownRecoveries, RunRequest
 from racecheck.model.compare import first_difference
 from racecheck.model.nouns import Outcome, Point, World
 from racecheck.model.ops.unstable_names import Names, learn
@@ -30,7 +30,7 @@ and a remark."""
 
 
 def run(
-    session: Session, request: RunRequest, recorder: Recorder | None = None, recoveries: Recoveries | None = None
+    session: Session, request: RunRequest, recorder: Recorder | None = None, recoveries: KnownRecoveries | None = None
 ) -> Outcome:
     """Make one run, and call the ``end`` of its steering.
 
@@ -43,7 +43,9 @@ def run(
     return outcome
 
 
-def _run(session: Session, request: RunRequest, recorder: Recorder | None, recoveries: Recoveries | None) -> Outcome:
+def _run(
+    session: Session, request: RunRequest, recorder: Recorder | None, recoveries: KnownRecoveries | None
+) -> Outcome:
     names = Names(request.names)
     outcome = Supervisor(
         session, request.target, request.world, request.steering.choose, seed=request.seed, stacks=request.stacks,

@@ -37,7 +37,7 @@ _ERRORS = {"UsageError": UsageError, "CannotRun": CannotRun}
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedSearch:
     """A search of a launch command: its world's ``changes``, and what else `Search` takes.
 
     ``invariants`` are racecheck's, and ``asks`` the places of the user's own.
@@ -53,13 +53,13 @@ class Asked:
     search: dict[str, Any]
 
 
-def ask(scenario: Launched, changes: dict[str, Any], invariants: Sequence[Invariant], **search: Any) -> Asked:
+def ask(scenario: Launched, changes: dict[str, Any], invariants: Sequence[Invariant], **search: Any) -> AskedSearch:
     """Return the search of a launch command; ``search`` is what `Search` takes beside the scenario and its world."""
     again = scenario.resumed_by(changes.get("faults"))
     every = {**scenario.changes, **changes}
     own = places_of(invariants)
     known = tuple(each for each in invariants if each not in own.values())
-    return Asked(scenario.command, scenario.watch, scenario.start, again, every, known, [*own], search)
+    return AskedSearch(scenario.command, scenario.watch, scenario.start, again, every, known, [*own], search)
 
 
 class Apart:
@@ -73,7 +73,7 @@ class Apart:
         self._process: subprocess.Popen[bytes] | None = None
         self._surroundings: tuple[list[str], dict[str, str]] = ([], {})
 
-    def explore(self, asked: Asked, announce: Callable[[Report], None]) -> Report:
+    def explore(self, asked: AskedSearch, announce: Callable[[Report], None]) -> Report:
         """Return the report of a search; ``announce`` gets a FAIL at once.
 
         Ctrl-C ends the search and keeps its findings.  Raises `UsageError`; `CannotRun`, also for an internal
@@ -87,7 +87,9 @@ class Apart:
             self.close()
             raise
 
-    def _explore(self, process: subprocess.Popen[bytes], asked: Asked, announce: Callable[[Report], None]) -> Report:
+    def _explore(
+        self, process: subprocess.Popen[bytes], asked: AskedSearch, announce: Callable[[Report], None]
+    ) -> Report:
         questions, answers = process.stdin, process.stdout
         assert questions is not None
         assert answers is not None
@@ -169,16 +171,16 @@ def main() -> None:
                 pass
 
 
-def _asked() -> Asked | None:
+def _asked() -> AskedSearch | None:
     """Return the next search, None when there will be no more."""
     try:
-        asked: Asked = pickle.load(sys.stdin.buffer)  # noqa: S301  (standard input is the pipe of `Apart`)
+        asked: AskedSearch = pickle.load(sys.stdin.buffer)  # noqa: S301  (standard input is the pipe of `Apart`)
     except EOFError:
         return None
     return asked
 
 
-def _answer(asked: Asked, cover: LastingCover, answer: Callable[[str, Any], None]) -> bool:
+def _answer(asked: AskedSearch, cover: LastingCover, answer: Callable[[str, Any], None]) -> bool:
     """Make a search; return whether this process can make another one."""
     try:
         answer("report", _explore(asked, cover, lambda report: answer("announced", report)))
@@ -195,7 +197,7 @@ def _answer(asked: Asked, cover: LastingCover, answer: Callable[[str, Any], None
     return True
 
 
-def _explore(asked: Asked, cover: LastingCover, announce: Callable[[Report], None]) -> Report:
+def _explore(asked: AskedSearch, cover: LastingCover, announce: Callable[[Report], None]) -> Report:
     invariants = (*asked.invariants, *map(load_invariant, asked.asks))
     program, starting = launching.prepare(asked.command, asked.watch, asked.start, asked.resume_with, cover, asked.asks)
     with starting:

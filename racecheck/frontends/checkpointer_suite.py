@@ -18,7 +18,7 @@ from racecheck.gate.baseline import Baseline, Comparison
 from racecheck.gate.cells import Cell
 from racecheck.gate.effort import DEFAULT, EFFORTS, is_swept
 from racecheck.gate.judging import Judging
-from racecheck.gate.result import Result
+from racecheck.gate.result import GateResult
 from racecheck.gate.subjects import Subject
 from racecheck.gate.tasks import Terms
 from racecheck.model import config
@@ -65,7 +65,7 @@ def check_checkpointer(
     for cell in Judging(subject, HERE, terms).cells(asked):
         found[cell.check] = cell
     cells = tuple(found.values())
-    result = Result(cells, _compared(cells, known), terms, sum(each.seconds for each in cells))
+    result = GateResult(cells, _compared(cells, known), terms, sum(each.seconds for each in cells))
     if result.verdict is not Verdict.PASS:
         raise AssertionError(layouts.text(pages.blocks(result)))
     for line in result.comparison.fixed:

@@ -21,7 +21,7 @@ from racecheck.explore.observed_saves import FOR_OBSERVED
 from racecheck.explore.reports import Report
 from racecheck.explore.requests import Search
 from racecheck.explore.search import explore
-from racecheck.frontends.apart import Apart, Asked, ask
+from racecheck.frontends.apart import Apart, AskedSearch, ask
 from racecheck.frontends.interrupts import as_interrupt
 from racecheck.invariants import name_of
 from racecheck.model import config
@@ -274,7 +274,7 @@ class Racecheck:
             **given,
         }
 
-    def _launched(self, scenario: Launched, chosen: dict[str, Any], **search: Any) -> Asked:
+    def _launched(self, scenario: Launched, chosen: dict[str, Any], **search: Any) -> AskedSearch:
         """Return the search of a launch command; raises `UsageError`."""
         for name in ("ranks", "sizes", "world"):
             if chosen[name] is not None:

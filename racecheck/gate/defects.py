@@ -12,10 +12,10 @@ from racecheck.model.frames import user_frames
 from racecheck.model.nouns import Event, Frame, Op, Outcome, Raised, Stopped, Violation
 from racecheck.model.ops import op_kinds
 from racecheck.report.changes import changes
-from racecheck.report.decisive import Decisive, Role, decisive
+from racecheck.report.decisive import Decisive, EventRole, decisive
 from racecheck.report.sentence import plain, sentence
 
-_ORDER: tuple[Role, ...] = ("cause", "victim", "lost", "torn", "pair", "fault", "stale", "shown", "kill", "last")
+_ORDER: tuple[EventRole, ...] = ("cause", "victim", "lost", "torn", "pair", "fault", "stale", "shown", "kill", "last")
 """The roles of events, the most telling first."""
 _WAITING = frozenset({"no-deadlock", "equal-collectives"})
 _NAMES = frozenset({"mkdir", "rmdir", "unlink", "rename", "link", "symlink"})

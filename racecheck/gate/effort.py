@@ -73,18 +73,18 @@ def _has_crashes(world: World) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class EffortExtent:
     """About how much there is to try: the checks, their single faults, and the runs of two ranks that it takes."""
 
     checks: int = 0
     faults: int = 0
     runs: float = 0.0
 
-    def __add__(self, other: Extent) -> Extent:
-        return Extent(self.checks + other.checks, self.faults + other.faults, self.runs + other.runs)
+    def __add__(self, other: EffortExtent) -> EffortExtent:
+        return EffortExtent(self.checks + other.checks, self.faults + other.faults, self.runs + other.runs)
 
 
-def extent(effort: Effort, check: Check, world: World, base: Outcome) -> Extent:
+def extent(effort: Effort, check: Check, world: World, base: Outcome) -> EffortExtent:
     """Return about how much there is to try of a check.
 
     ``base`` is a run without faults of two saves: other checks make more of them, and the same ops in each.
@@ -94,14 +94,14 @@ def extent(effort: Effort, check: Check, world: World, base: Outcome) -> Extent:
         met = sum(hits(fault, op, world.node(op.rank)) for fault in world.faults for op in base.ops)
         due = round(met * check.saves / 2)
         faults = due if effort.faults is None else min(due, effort.faults)
-        return Extent(1, faults, (1 + faults) * size)
+        return EffortExtent(1, faults, (1 + faults) * size)
     is_parallel = len({op.rank for op in base.ops if _changes(op)}) > 1 or make(world).has_views
     runs = effort.schedules if is_parallel else 2
     if not _has_crashes(world):
-        return Extent(1, 0, runs * size)
+        return EffortExtent(1, 0, runs * size)
     disks = len(base.ops) * check.saves * 2
     loaded = disks if effort.states is None else min(disks, 2 * effort.states)
-    return Extent(1, 0, min(runs, effort.crashed) * size + loaded / _STATES_IN_A_RUN)
+    return EffortExtent(1, 0, min(runs, effort.crashed) * size + loaded / _STATES_IN_A_RUN)
 
 
 def _changes(op: Op) -> bool:

@@ -18,7 +18,7 @@ from racecheck.explore.search import EXPLAIN
 from racecheck.gate import trial
 from racecheck.gate.cells import CUT, Broken, Cell
 from racecheck.gate.defects import defect, place_and_sentence
-from racecheck.gate.effort import EFFORTS, Effort, Extent, extent
+from racecheck.gate.effort import EFFORTS, Effort, EffortExtent, extent
 from racecheck.gate.grouping import leading
 from racecheck.gate.parts import Part
 from racecheck.gate.subjects import Subject
@@ -126,9 +126,9 @@ class Judging:
             said += f"; --effort {quick.name}: {_extent(self._extent(quick, less), self._run)}"
         self._say(f"{self._subject.name}: {said}")
 
-    def _extent(self, effort: Effort, checks: Sequence[Check]) -> Extent:
+    def _extent(self, effort: Effort, checks: Sequence[Check]) -> EffortExtent:
         assert self._base is not None, "a trial comes before the checks"
-        return sum((extent(effort, each, self._world(each), self._base) for each in checks), Extent())
+        return sum((extent(effort, each, self._world(each), self._base) for each in checks), EffortExtent())
 
     def _judged(self, check: Check, number: int, note: str) -> Cell:
         """Return the cell of a check, which is UNKNOWN if the time was up before its end."""
@@ -225,7 +225,7 @@ def _unknown(subject: Subject, check: Check, reasons: tuple[str, ...]) -> Cell:
     )  # fmt: skip
 
 
-def _extent(due: Extent, run: float) -> str:
+def _extent(due: EffortExtent, run: float) -> str:
     faults = f", about {count(due.faults, 'fault')}" if due.faults else ""
     return f"{count(due.checks, 'check')}{faults}, about {duration(due.runs * run)}"
 

@@ -6,7 +6,7 @@ import html
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from racecheck.gate.pages import Block, Card, Grid, Heading, Item, Line
+from racecheck.gate.pages import Card, Grid, Heading, ListItem, PageBlock, PageLine
 from racecheck.report.picture.lists import list_page
 from racecheck.report.words import escape
 
@@ -20,32 +20,32 @@ Href = Callable[[str], str]
 """Returns the address of the picture of a finding, "" if there is none."""
 
 
-def text(blocks: Iterable[Block], width: int = 120) -> str:
+def text(blocks: Iterable[PageBlock], width: int = 120) -> str:
     """Return text for a terminal, with the run of the first defect alone."""
     every = [*blocks]
     first = next((each for each in every if isinstance(each, Card) and each.listing), None)
     return "\n".join(line for each in every for line in _text(each, width, is_first=each is first)).strip()
 
 
-def markdown(blocks: Iterable[Block]) -> str:
+def markdown(blocks: Iterable[PageBlock]) -> str:
     """Return GitHub's Markdown."""
     return "\n".join(line for each in blocks for line in _markdown(each)).strip() + "\n"
 
 
-def page(blocks: Iterable[Block], href: Href = lambda _: "") -> str:
+def page(blocks: Iterable[PageBlock], href: Href = lambda _: "") -> str:
     """Return one HTML file that needs no other; failures link to the pictures of their findings."""
     return list_page("racecheck gate", section(blocks, href), _ABOUT)
 
 
-def section(blocks: Iterable[Block], href: Href = lambda _: "") -> str:
+def section(blocks: Iterable[PageBlock], href: Href = lambda _: "") -> str:
     """Return the blocks as HTML."""
     return "\n".join(_html(each, href, is_first=number == 0) for number, each in enumerate(blocks))
 
 
-def _text(block: Block, width: int, *, is_first: bool) -> Iterator[str]:
+def _text(block: PageBlock, width: int, *, is_first: bool) -> Iterator[str]:
     if isinstance(block, Heading):
         yield from ("", block.text)
-    elif isinstance(block, Line):
+    elif isinstance(block, PageLine):
         yield _line(block)
     elif isinstance(block, Card):
         yield from ("", f"  {escape(block.title)}", *map(_line, block.lines))
@@ -55,7 +55,7 @@ def _text(block: Block, width: int, *, is_first: bool) -> Iterator[str]:
         yield from _columns(block, width)
 
 
-def _line(line: Line) -> str:
+def _line(line: PageLine) -> str:
     return f"{'  ' * (line.level + 1)}{escape(line.text)}{line.code}"
 
 
@@ -70,17 +70,17 @@ def _columns(grid: Grid, width: int) -> Iterator[str]:
     yield f"  {'; '.join(f'{number} {name}' for number, name in numbers.items())}"
 
 
-def _aligned(header: Sequence[str], rows: Sequence[Sequence[Item]]) -> list[str]:
+def _aligned(header: Sequence[str], rows: Sequence[Sequence[ListItem]]) -> list[str]:
     cells = [list(header), *([escape(item.text) for item in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     padded = (zip(row, widths, strict=True) for row in cells)
     return ["  " + "  ".join(cell.ljust(width) for cell, width in row).rstrip() for row in padded]
 
 
-def _markdown(block: Block) -> Iterator[str]:
+def _markdown(block: PageBlock) -> Iterator[str]:
     if isinstance(block, Heading):
         yield from ("", f"### {_plain(block.text)}", "")
-    elif isinstance(block, Line):
+    elif isinstance(block, PageLine):
         yield _bullet(block, block.level)
     elif isinstance(block, Card):
         yield from ("", f"#### {_plain(block.title)}", "", *(_bullet(each, 0) for each in block.lines))
@@ -93,7 +93,7 @@ def _markdown(block: Block) -> Iterator[str]:
         yield ""
 
 
-def _bullet(line: Line, level: int) -> str:
+def _bullet(line: PageLine, level: int) -> str:
     return f"{'  ' * level}* {_plain(line.text)}{f'`{line.code}`' if line.code else ''}"
 
 
@@ -115,10 +115,10 @@ def _plain(given: str) -> str:
     return found
 
 
-def _html(block: Block, href: Href, *, is_first: bool) -> str:
+def _html(block: PageBlock, href: Href, *, is_first: bool) -> str:
     if isinstance(block, Heading):
         return f"<h1>{html.escape(block.text)}</h1>" if is_first else f"<h2>{html.escape(block.text)}</h2>"
-    if isinstance(block, Line):
+    if isinstance(block, PageLine):
         return _paragraph(block, href)
     if isinstance(block, Card):
         return _card(block, href)
@@ -143,14 +143,14 @@ def _card(card: Card, href: Href) -> str:
     return f'<section class="{kind}">\n<h3>{html.escape(escape(card.title))}</h3>\n{lines}\n{listing}</section>'
 
 
-def _paragraph(line: Line, href: Href) -> str:
+def _paragraph(line: PageLine, href: Href) -> str:
     code = f"<code>{html.escape(line.code)}</code>" if line.code else ""
     address = href(line.finding) if line.finding else ""
     link = f' <a href="{address}">picture</a>' if address else ""
     return f'<p class="l{line.level}">{html.escape(escape(line.text))}{code}{link}</p>'
 
 
-def _row(row: Sequence[Item], href: Href) -> str:
+def _row(row: Sequence[ListItem], href: Href) -> str:
     """Return a row, with a class that says whether anything in it failed, is unknown, or all is well."""
     kinds = {each.kind for each in row}
     worst = next((each for each in ("fail", "unknown") if each in kinds), "well")
@@ -159,13 +159,13 @@ def _row(row: Sequence[Item], href: Href) -> str:
     return f'<tr class="{worst}-row"><th scope="row">{_inner(first, href)}</th>{cells}</tr>'
 
 
-def _cell(item: Item, href: Href) -> str:
+def _cell(item: ListItem, href: Href) -> str:
     kind = f' class="{item.kind.replace(" ", "-")}"' if item.kind else ""
     about = f' title="{html.escape(item.about)}"' if item.about else ""
     return f"<td{kind}{about}>{_inner(item, href)}</td>"
 
 
-def _inner(item: Item, href: Href) -> str:
+def _inner(item: ListItem, href: Href) -> str:
     text = html.escape(escape(item.text))
     address = href(item.finding) if item.finding else ""
     return f'<a href="{address}">{text}</a>' if address else text

@@ -11,13 +11,13 @@ from racecheck.invariants import UNJUDGED, name_of
 from racecheck.report.words import count
 from racecheck.targets.suite import CHECKS
 
-Kind = Literal["fail", "unknown", "exhausted", "budget", "not held", "not asked"]
-MARKS: dict[Kind, str] = {
+EntryKind = Literal["fail", "unknown", "exhausted", "budget", "not held", "not asked"]
+MARKS: dict[EntryKind, str] = {
     "fail": "FAIL", "unknown": "?", "exhausted": "PASS", "budget": "pass", "not held": "n/a", "not asked": "-",
 }  # fmt: skip
 PART = "*"
 """Marks a pass for which only some of the single cases were tried."""
-LEGEND: dict[Kind, str] = {
+LEGEND: dict[EntryKind, str] = {
     "exhausted": "held in every interleaving of every check that asks for it",
     "budget": "held in N schedules, those of the effort",
     "fail": "violated; see the defects above",
@@ -28,13 +28,13 @@ LEGEND: dict[Kind, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class MatrixEntry:
     """The knowledge of a checkpointer, an invariant and a storage, and its grounds.
 
     ``is_part``: some of the faults, stale reads or crash states were left out.  ``finding`` is the file of the failure.
     """
 
-    kind: Kind
+    kind: EntryKind
     about: str = ""
     schedules: int = 0
     is_part: bool = False
@@ -53,7 +53,7 @@ class Table:
 
     storage: str
     columns: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[Entry, ...]], ...]
+    rows: tuple[tuple[str, tuple[MatrixEntry, ...]], ...]
 
 
 def tables(cells: Sequence[Cell]) -> Iterator[Table]:
@@ -70,7 +70,7 @@ def tables(cells: Sequence[Cell]) -> Iterator[Table]:
         )
 
 
-def entry(cells: Sequence[Cell], invariant: str) -> Entry:
+def entry(cells: Sequence[Cell], invariant: str) -> MatrixEntry:
     """Return the summary of an invariant in the cells of one checkpointer and one storage.
 
     One check that breaks it is a FAIL, else one that could not judge it is UNKNOWN.
@@ -78,20 +78,20 @@ def entry(cells: Sequence[Cell], invariant: str) -> Entry:
     asked = [each for each in cells if invariant in each.asked]
     held = [each for each in asked if each.is_held]
     if not asked:
-        return Entry("not asked")
+        return MatrixEntry("not asked")
     if not held:
-        return Entry("not held", "; ".join(dict.fromkeys(each.against for each in asked)))
+        return MatrixEntry("not held", "; ".join(dict.fromkeys(each.against for each in asked)))
     broken = [each for each in held if any(one.invariant == invariant for one in each.broken)]
     if broken:
         files = (one.finding for each in broken for one in each.broken if one.invariant == invariant)
-        return Entry("fail", ", ".join(each.check for each in broken), finding=next(filter(None, files), ""))
+        return MatrixEntry("fail", ", ".join(each.check for each in broken), finding=next(filter(None, files), ""))
     doubts = [(each.check, why) for each in held for why in _doubts(each, invariant)]
     if doubts:
-        return Entry("unknown", "; ".join(f"{check}: {why}" for check, why in doubts))
+        return MatrixEntry("unknown", "; ".join(f"{check}: {why}" for check, why in doubts))
     schedules = sum(each.schedules for each in held)
     about = f"{count(schedules, 'schedule')}: {'; '.join(f'{each.check}: {each.extent}' for each in held)}"
-    kind: Kind = "exhausted" if all(each.exhaustive for each in held) else "budget"
-    return Entry(kind, about, schedules, any(each.is_part for each in held))
+    kind: EntryKind = "exhausted" if all(each.exhaustive for each in held) else "budget"
+    return MatrixEntry(kind, about, schedules, any(each.is_part for each in held))
 
 
 def expected(invariant: str) -> str:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from racecheck.gate import baseline, matrix
 from racecheck.gate.cells import Cell
 from racecheck.gate.grouping import Defect, grouped, headline
-from racecheck.gate.matrix import LEGEND, MARKS, PART, Entry, Kind, Table
-from racecheck.gate.result import Result
+from racecheck.gate.matrix import LEGEND, MARKS, PART, EntryKind, MatrixEntry, Table
+from racecheck.gate.result import GateResult
 from racecheck.model.nouns import Verdict
 from racecheck.model.package import VERSION
 from racecheck.report import fault_table
@@ -20,7 +20,7 @@ _LONGEST = 240
 """Characters of a message; exceptions of torch have more than a thousand."""
 _BEGINNING = 40
 """Characters by which a message is found in a sentence that ends with it."""
-_KINDS: dict[Verdict, Kind] = {Verdict.PASS: "budget", Verdict.UNKNOWN: "unknown", Verdict.FAIL: "fail"}
+_KINDS: dict[Verdict, EntryKind] = {Verdict.PASS: "budget", Verdict.UNKNOWN: "unknown", Verdict.FAIL: "fail"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Heading:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PageLine:
     """A line of text; ``code`` is a command that ends it, and ``level`` is how far it is indented.
 
     ``finding`` is the file of the finding that it is about.
@@ -44,11 +44,11 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class ListItem:
     """A column of a grid; ``about`` is a remark if there is room, ``finding`` the file of its finding."""
 
     text: str
-    kind: Kind | None = None
+    kind: EntryKind | None = None
     about: str = ""
     finding: str = ""
 
@@ -58,7 +58,7 @@ class Grid:
     """A table; on a terminal, only an ``is_first`` one is shown."""
 
     header: tuple[str, ...]
-    rows: tuple[tuple[Item, ...], ...]
+    rows: tuple[tuple[ListItem, ...], ...]
     title: str = ""
     is_first: bool = True
 
@@ -68,15 +68,15 @@ class Card:
     """A defect: its effect, the lines about it, and the run that shows it ("" if there is none)."""
 
     title: str
-    lines: tuple[Line, ...]
+    lines: tuple[PageLine, ...]
     listing: str = ""
     counts: bool = True
 
 
-Block = Heading | Line | Grid | Card
+PageBlock = Heading | PageLine | Grid | Card
 
 
-def blocks(result: Result, *, full: bool = False) -> Iterator[Block]:
+def blocks(result: GateResult, *, full: bool = False) -> Iterator[PageBlock]:
     """Return the verdict, the defects with their replays, the checks (of one checkpointer), the matrix and its doubts.
 
     ``full``: with the whole text of each exception.
@@ -84,13 +84,13 @@ def blocks(result: Result, *, full: bool = False) -> Iterator[Block]:
     found = grouped(result.cells)
     yield Heading(f"{result.verdict.name}  {_headline(result)}")
     if said := headline(found):
-        yield Line(said)
+        yield PageLine(said)
     if result.interrupted:
-        yield Line("interrupted: the same command continues from here (--fresh starts over)")
+        yield PageLine("interrupted: the same command continues from here (--fresh starts over)")
     for each in result.wrong:
-        yield Line(f"UNKNOWN  {each}")
+        yield PageLine(f"UNKNOWN  {each}")
     if not any(each.schedules for each in result.cells):
-        yield from (Line(f"{each.row}, {each.check}: {'; '.join(each.reasons)}") for each in result.cells)
+        yield from (PageLine(f"{each.row}, {each.check}: {'; '.join(each.reasons)}") for each in result.cells)
         return
     yield from _found(result, found, full=full)
     tables = [*matrix.tables(result.cells)]
@@ -109,7 +109,7 @@ def blocks(result: Result, *, full: bool = False) -> Iterator[Block]:
     yield from _doubted(result)
 
 
-def _single(tables: Sequence[Table]) -> Iterator[Block]:
+def _single(tables: Sequence[Table]) -> Iterator[PageBlock]:
     """Return invariants by storage."""
     found = {
         (name, table.storage): each
@@ -117,31 +117,31 @@ def _single(tables: Sequence[Table]) -> Iterator[Block]:
         for name, each in zip(table.columns, table.rows[0][1], strict=True)
     }
     rows = (
-        (Item(name), *(_item(found.get((name, table.storage), Entry("not asked"))) for table in tables))
+        (ListItem(name), *(_item(found.get((name, table.storage), MatrixEntry("not asked"))) for table in tables))
         for name in dict.fromkeys(name for name, _ in found)
     )
     yield Heading("By invariant and storage")
     yield Grid(("invariant", *(table.storage for table in tables)), tuple(rows))
 
 
-def overview(cells: Sequence[Cell]) -> Iterator[Block]:
+def overview(cells: Sequence[Cell]) -> Iterator[PageBlock]:
     """Return the matrix alone."""
     yield from _several([*matrix.tables(cells)])
 
 
-def _several(tables: Sequence[Table]) -> Iterator[Block]:
+def _several(tables: Sequence[Table]) -> Iterator[PageBlock]:
     """Return checkpointers by invariants, for each storage."""
     for table in tables:
         yield Heading(f"Storage: {table.storage}")
-        rows = ((Item(row), *map(_item, entries)) for row, entries in table.rows)
+        rows = ((ListItem(row), *map(_item, entries)) for row, entries in table.rows)
         yield Grid(("checkpointer", *table.columns), tuple(rows))
 
 
-def _item(entry: Entry) -> Item:
-    return Item(entry.text, entry.kind, entry.about, entry.finding)
+def _item(entry: MatrixEntry) -> ListItem:
+    return ListItem(entry.text, entry.kind, entry.about, entry.finding)
 
 
-def _headline(result: Result) -> str:
+def _headline(result: GateResult) -> str:
     comparison, seconds = result.comparison, f"{result.seconds:.0f} s, seed {result.terms.seed}"
     checks = f"{result.terms.effort}: {count(len(result.cells), 'check')}"
     parts = [f"{result.rows[0] if len(result.rows) == 1 else count(len(result.rows), 'checkpointer')}, {checks}"]
@@ -155,48 +155,48 @@ def _headline(result: Result) -> str:
 
 
 def _checks(cells: Sequence[Cell]) -> Grid:
-    def row(cell: Cell) -> tuple[Item, ...]:
-        kind: Kind = "not held" if cell.against else "exhausted" if cell.exhaustive else _KINDS[cell.verdict]
+    def row(cell: Cell) -> tuple[ListItem, ...]:
+        kind: EntryKind = "not held" if cell.against else "exhausted" if cell.exhaustive else _KINDS[cell.verdict]
         kind = "fail" if cell.verdict is Verdict.FAIL and not cell.against else kind
         broken = cell.violated or cell.why
         part = PART * (kind == "budget" and cell.is_part)
         finding = next(filter(None, (each.finding for each in cell.broken)), "")
         return (
-            Item(cell.check), Item(MARKS[kind] + part, kind, cell.against, finding), Item(cell.extent),
-            Item(broken or CHECKS[cell.check].about),
+            ListItem(cell.check), ListItem(MARKS[kind] + part, kind, cell.against, finding), ListItem(cell.extent),
+            ListItem(broken or CHECKS[cell.check].about),
         )  # fmt: skip
 
     return Grid(("check", "verdict", "tried", ""), tuple(map(row, cells)))
 
 
-def _in_part(part: Sequence[Cell]) -> Iterator[Block]:
+def _in_part(part: Sequence[Cell]) -> Iterator[PageBlock]:
     """Explain the marks; for a single checkpointer the table of the checks does that."""
     yield Heading("Partly tried")
     for row in dict.fromkeys(each.row for each in part):
-        yield Line(f"{row}: {'; '.join(f'{each.check}: {each.extent}' for each in part if each.row == row)}")
+        yield PageLine(f"{row}: {'; '.join(f'{each.check}: {each.extent}' for each in part if each.row == row)}")
 
 
-def _legend(result: Result, used: set[Kind], *, is_part: bool) -> Iterator[Block]:
+def _legend(result: GateResult, used: set[EntryKind], *, is_part: bool) -> Iterator[PageBlock]:
     yield Heading("How to read it")
     for kind, text in LEGEND.items():
         if kind in used:
-            yield Line(f"{MARKS[kind]}{' N' * (kind == 'budget')}: {text}")
+            yield PageLine(f"{MARKS[kind]}{' N' * (kind == 'budget')}: {text}")
     if is_part:
-        yield Line(f"{PART}: some faults, stale reads or crash states were not tried")
+        yield PageLine(f"{PART}: some faults, stale reads or crash states were not tried")
     versions = {f"{name} {each}" for cell in result.cells for name, each in cell.versions.items()}
-    yield Line(f"Versions: {', '.join([f'racecheck {VERSION}', *sorted(versions)])}")
+    yield PageLine(f"Versions: {', '.join([f'racecheck {VERSION}', *sorted(versions)])}")
 
 
-def _found(result: Result, found: Sequence[Defect], *, full: bool) -> Iterator[Block]:
+def _found(result: GateResult, found: Sequence[Defect], *, full: bool) -> Iterator[PageBlock]:
     """Return an entry for each defect; those that count and harm most come first."""
     if found:
         yield Heading("Defects")
     for number, defect in enumerate(found, 1):
         yield _card(defect, number, result, full=full)
     if any(_is_stood(CHECKS[each]) for defect in found if defect.is_held for each in defect.checks):
-        yield Line("a checkpointer that passes this check, to copy: ", f"python -m pydoc {controls.__name__}")
+        yield PageLine("a checkpointer that passes this check, to copy: ", f"python -m pydoc {controls.__name__}")
     for gone in result.comparison.fixed:
-        yield Line(baseline.fixed(gone))
+        yield PageLine(baseline.fixed(gone))
 
 
 def _is_stood(check: Check) -> bool:
@@ -204,7 +204,7 @@ def _is_stood(check: Check) -> bool:
     return check.name in applicable(controls.Recipe) and not reason_against(controls.Recipe, check)
 
 
-def _card(defect: Defect, number: int, result: Result, *, full: bool) -> Card:
+def _card(defect: Defect, number: int, result: GateResult, *, full: bool) -> Card:
     cell, broken = defect.lead
     of = f"{cell.row}: " if len(result.rows) > 1 else ""
     known = all(baseline.line(*each) in result.comparison.known for each in defect.shown)
@@ -213,23 +213,23 @@ def _card(defect: Defect, number: int, result: Result, *, full: bool) -> Card:
     return Card(title, tuple(_about(defect, result, full=full)), defect.text, counts=defect.is_held and not known)
 
 
-def _about(defect: Defect, result: Result, *, full: bool) -> Iterator[Line]:
+def _about(defect: Defect, result: GateResult, *, full: bool) -> Iterator[PageLine]:
     cell, broken = defect.lead
     if cell.against:
-        yield Line(f"not promised: {cell.against}", level=1)
-    yield Line(f"expected: {broken.invariant}: {matrix.expected(broken.invariant)}", level=1)
-    yield Line(f"seen: {_shown(broken.message, full=full)}", level=1)
+        yield PageLine(f"not promised: {cell.against}", level=1)
+    yield PageLine(f"expected: {broken.invariant}: {matrix.expected(broken.invariant)}", level=1)
+    yield PageLine(f"seen: {_shown(broken.message, full=full)}", level=1)
     happened = broken.sentence.partition(broken.message[:_BEGINNING])[0].removesuffix(": ")
     if happened:
-        yield Line(f"run: {_shown(happened, full=full)}", level=1)
-    yield Line(f"shown by: {', '.join(_by_check(defect, result.comparison.known))}", level=1)
+        yield PageLine(f"run: {_shown(happened, full=full)}", level=1)
+    yield PageLine(f"shown by: {', '.join(_by_check(defect, result.comparison.known))}", level=1)
     if cell.repair:
-        yield Line(f"repair that holds in all crash states that were tried: {cell.repair}", level=1)
+        yield PageLine(f"repair that holds in all crash states that were tried: {cell.repair}", level=1)
     if broken.finding:
-        yield Line("replay: ", replay_command(broken.finding, cell.target), level=1, finding=broken.finding)
+        yield PageLine("replay: ", replay_command(broken.finding, cell.target), level=1, finding=broken.finding)
     elif broken.unkept:
-        yield Line(f"no finding was kept: {broken.unkept}", level=1)
-    yield Line("run again: ", f"racecheck run '{cell.target}'{_options(result)}", level=1)
+        yield PageLine(f"no finding was kept: {broken.unkept}", level=1)
+    yield PageLine("run again: ", f"racecheck run '{cell.target}'{_options(result)}", level=1)
 
 
 def _by_check(defect: Defect, known: Collection[str]) -> Iterator[str]:
@@ -252,35 +252,37 @@ def _shown(text: str, *, full: bool) -> str:
     return line if full or len(line) <= _LONGEST else f"{line[:_LONGEST]}... (--full shows all)"
 
 
-def _faults(cells: Sequence[Cell]) -> Iterator[Block]:
+def _faults(cells: Sequence[Cell]) -> Iterator[PageBlock]:
     """Return, for each check that tried one fault after the other and found something, the effect of each."""
     is_first = True
     for cell in cells:
         if any(row[-1] for row in cell.faults):
-            rows = ((*map(Item, row[:-1]), _breaks(row[-1])) for row in cell.faults)
+            rows = ((*map(ListItem, row[:-1]), _breaks(row[-1])) for row in cell.faults)
             yield Grid(fault_table.HEADER, tuple(rows), f"{cell.check}: what each fault does", is_first=is_first)
             is_first = False
 
 
-def _breaks(names: str) -> Item:
-    return Item(names, "fail" if names and names != "?" else "unknown" if names else "budget")
+def _breaks(names: str) -> ListItem:
+    return ListItem(names, "fail" if names and names != "?" else "unknown" if names else "budget")
 
 
-def _doubted(result: Result) -> Iterator[Block]:
+def _doubted(result: GateResult) -> Iterator[PageBlock]:
     doubted = [each for each in result.cells if each.verdict is Verdict.UNKNOWN]
     if doubted:
         yield Heading("Not judged")
     for cell in doubted:
         if not cell.is_cut:
-            yield Line(f"{cell.row}, {cell.check}: {cell.why}")
+            yield PageLine(f"{cell.row}, {cell.check}: {cell.why}")
     for row in result.rows:
         cut = [each for each in doubted if each.row == row and each.is_cut]
         if cut:
             names, more = ", ".join(each.check for each in cut), sum(each.needs for each in cut)
-            yield Line(f"{row}, {names}: {cut[0].reasons[0]}; about {duration(more)} more would settle all of these")
+            yield PageLine(
+                f"{row}, {names}: {cut[0].reasons[0]}; about {duration(more)} more would settle all of these"
+            )
 
 
-def _options(result: Result) -> str:
+def _options(result: GateResult) -> str:
     weak = f" --collectives {result.terms.collectives}" if result.terms.collectives != "gloo" else ""
     ranks = f" --ranks {result.terms.ranks}" if result.terms.ranks is not None else ""
     seed = f" --seed {result.terms.seed}" if result.terms.seed != "0" else ""

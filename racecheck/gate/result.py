@@ -14,7 +14,7 @@ from racecheck.model.nouns import Verdict
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class GateResult:
     """The cells, compared with the findings that were known.
 
     ``wrong`` are checkpointers that could not even be asked, each with the reason.
@@ -38,7 +38,7 @@ class Result:
         return tuple(dict.fromkeys(each.row for each in self.cells))
 
 
-def data(result: Result) -> dict[str, Any]:
+def data(result: GateResult) -> dict[str, Any]:
     """Return the data that ``racecheck gate --json`` prints."""
     return {
         "verdict": result.verdict.name,
@@ -65,7 +65,7 @@ def data(result: Result) -> dict[str, Any]:
     }
 
 
-def _defect(found: Defect, result: Result) -> dict[str, Any]:
+def _defect(found: Defect, result: GateResult) -> dict[str, Any]:
     cell, broken = found.lead
     return {
         "effect": found.effect,

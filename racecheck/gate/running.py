@@ -18,9 +18,9 @@ from racecheck.gate.cells import Cell
 from racecheck.gate.effort import EFFORTS
 from racecheck.gate.judging import Judging, Show
 from racecheck.gate.parts import Part
-from racecheck.gate.result import Result
+from racecheck.gate.result import GateResult
 from racecheck.gate.shards import Checked, Shard, Work, carried
-from racecheck.gate.store import Store
+from racecheck.gate.store import CellStore
 from racecheck.gate.subjects import Subject
 from racecheck.gate.tasks import Terms
 from racecheck.model.errors import UsageError, is_interrupt
@@ -61,14 +61,14 @@ class Gate:
         self._first: dict[tuple[str, str], Cell] = {}
         named = "" if asked.goes_on else asked.names[0]
         self._store = (
-            Store(terms.findings, terms, named, asked.checks, asked.storages)
+            CellStore(terms.findings, terms, named, asked.checks, asked.storages)
             if terms.findings is not None and part is None
             else None
         )
         self._cells: dict[tuple[str, str], Cell] = {}
         self._wrong: list[str] = []
 
-    def run(self, known: Baseline) -> Result:
+    def run(self, known: Baseline) -> GateResult:
         """Judge all; raises `UsageError` for subjects that cannot be asked."""
         begun, interrupted = time.perf_counter(), not self._carry_out()
         cells = [*self._cells.values()]
@@ -77,7 +77,7 @@ class Gate:
                 cells += self._store.others(self._asked.names, cells)
             else:
                 self._store.end()
-        return Result(
+        return GateResult(
             tuple(cells), baseline.compare(cells, known), self._terms, time.perf_counter() - begun,
             tuple(self._wrong), interrupted,
         )  # fmt: skip

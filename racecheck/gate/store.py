@@ -52,7 +52,7 @@ class _File:
     cells: tuple[Kept, ...] = ()
 
 
-class Store:
+class CellStore:
     """The cells below a directory: of the gate of all, or of one checkpointer (``named``) and these checks."""
 
     def __init__(

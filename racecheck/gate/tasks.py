@@ -10,7 +10,7 @@ from pathlib import Path
 from weakref import WeakKeyDictionary
 
 from racecheck.explore.reports import Report
-from racecheck.explore.requests import Recoveries, Search
+from racecheck.explore.requests import KnownRecoveries, Search
 from racecheck.explore.runner import Progress
 from racecheck.explore.search import explained, explore
 from racecheck.gate import effort as efforts
@@ -49,7 +49,7 @@ class _Shared:
 
     bases: dict[Hashable, Outcome] = field(default_factory=dict)
     """Undisturbed runs, by checkpointer, functions and world: checks that do the same share them."""
-    recoveries: dict[Hashable, Recoveries] = field(default_factory=dict)
+    recoveries: dict[Hashable, KnownRecoveries] = field(default_factory=dict)
 
 
 _SHARED: WeakKeyDictionary[Session, _Shared] = WeakKeyDictionary()

@@ -23,7 +23,7 @@ import errno as errno_module
 import os
 from collections.abc import Collection, Sequence
 
-from racecheck.invariants.failures import Failure, failures, source
+from racecheck.invariants.failures import RankFailure, failures, source
 from racecheck.model.nouns import Collective, Died, Op, Outcome, Raised
 from racecheck.model.ops.launcher_ops import is_of_launcher
 
@@ -46,12 +46,12 @@ def is_cut(outcome: Outcome) -> bool:
     return outcome.crash is not None or bool(faults(outcome))
 
 
-def unexcused(outcome: Outcome) -> list[tuple[int, Failure]]:
+def unexcused(outcome: Outcome) -> list[tuple[int, RankFailure]]:
     """Like `failures`, without those that are excused."""
     return [(rank, each) for rank, each in failures(outcome) if not _is_excused(outcome, rank, each)]
 
 
-def unexplained(outcome: Outcome) -> list[tuple[int, Failure]]:
+def unexplained(outcome: Outcome) -> list[tuple[int, RankFailure]]:
     """Return the failures that are excused although no fault explains them."""
     hits = faults(outcome)
     failed = {rank for rank, each in failures(outcome)} & {op.rank for _, op in hits}
@@ -62,7 +62,7 @@ def unexplained(outcome: Outcome) -> list[tuple[int, Failure]]:
     ]
 
 
-def _is_excused(outcome: Outcome, rank: int, failure: Failure) -> bool:
+def _is_excused(outcome: Outcome, rank: int, failure: RankFailure) -> bool:
     hits = faults(outcome)
     if not hits:
         return False
@@ -82,7 +82,7 @@ def _is_excused(outcome: Outcome, rank: int, failure: Failure) -> bool:
 
 
 def _is_explained(
-    outcome: Outcome, rank: int, failure: Failure, hits: Sequence[tuple[int, Op]], failed: Collection[int]
+    outcome: Outcome, rank: int, failure: RankFailure, hits: Sequence[tuple[int, Op]], failed: Collection[int]
 ) -> bool:
     """Return whether a fault explains a failure; ``failed`` are the ranks that faults have hit and that failed."""
     own = [(index, op) for index, op in hits if op.rank == rank]

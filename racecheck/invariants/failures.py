@@ -5,12 +5,12 @@ from __future__ import annotations
 from racecheck.model.nouns import Died, Op, Outcome, Raised, Returned, Stopped
 from racecheck.model.ops.launcher_ops import is_of_launcher
 
-Failure = Raised | Died | Stopped
+RankFailure = Raised | Died | Stopped
 
 _FATAL, _WHAT = "Fatal Python error:", "what():"
 
 
-def failures(outcome: Outcome) -> list[tuple[int, Failure]]:
+def failures(outcome: Outcome) -> list[tuple[int, RankFailure]]:
     """Return how ranks failed, by rank.  Echoes are left out, unless nothing else explains them."""
     failed = [(rank, each) for rank, each in enumerate(outcome.results) if not isinstance(each, Returned)]
     causes = [(rank, each) for rank, each in failed if not is_echo(outcome, rank)]
@@ -47,7 +47,7 @@ def first_line(text: str) -> str:
     return next(iter(text.strip().splitlines()), "")
 
 
-def describe(rank: int, failure: Failure) -> str:
+def describe(rank: int, failure: RankFailure) -> str:
     """Say how a rank failed, in one line."""
     if isinstance(failure, Raised):
         where = f"in a thread of rank {rank}" if failure.thread else f"on rank {rank}"

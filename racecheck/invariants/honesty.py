@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from racecheck.invariants.events import changed, done, is_below
 from racecheck.invariants.excuses import faults
 from racecheck.invariants.failures import failures
-from racecheck.invariants.publishing import Published, followed
+from racecheck.invariants.publishing import PublishedPointer, followed
 from racecheck.invariants.saves import Save, recovered, saves
 from racecheck.model.nouns import Op, Outcome, Raised, Returned, Violation, Weights
 from racecheck.model.ops import op_kinds
@@ -116,7 +116,7 @@ def _judged(outcome: Outcome, save: Save, index: int, op: Op, pointer: str) -> I
             yield Violation("error-honesty", text, tuple(sorted({op.rank, named.rank})), (index, named.index))
 
 
-def _named_since(outcome: Outcome, pointer: str, since: int) -> list[tuple[str, Published]]:
+def _named_since(outcome: Outcome, pointer: str, since: int) -> list[tuple[str, PublishedPointer]]:
     """Yield what pointers were made to name after an event."""
     found = {
         each.index: (path, each)

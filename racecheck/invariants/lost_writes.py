@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from itertools import permutations
 
 from racecheck.invariants.events import changed
-from racecheck.invariants.open_files import OpenFile, by_inode, mixes, mixture
+from racecheck.invariants.open_files import TracedFile, by_inode, mixes, mixture
 from racecheck.model.nouns import Collective, Event, Op, Outcome, Violation
 
 _Known = dict[str, int]
@@ -40,11 +40,11 @@ def no_lost_writes(outcome: Outcome, shared: Sequence[str] = ()) -> Iterator[Vio
                 yield Violation("no-lost-writes", text, ranks, (one.changes[-1].index, other.first))
 
 
-def _bytes(file: OpenFile) -> list[tuple[int, int, str]]:
+def _bytes(file: TracedFile) -> list[tuple[int, int, str]]:
     return [(each.offset, each.size, each.digest) for each in file.changes]
 
 
-def _empties(outcome: Outcome, one: OpenFile, other: OpenFile, known: _Knowledge) -> bool:
+def _empties(outcome: Outcome, one: TracedFile, other: TracedFile, known: _Knowledge) -> bool:
     """Return whether a rank empties a file when it cannot know whether the other has written it."""
     if not (one.changes and other.begins_empty and one.changes[-1].index < other.first):
         return False

@@ -27,7 +27,7 @@ class Use:
 
 
 @dataclass(slots=True)
-class OpenFile:
+class TracedFile:
     """An open file: the rank and thread that opened it, its first and its last event, and what was done with it.
 
     A file that was never closed has None as its last event.
@@ -45,17 +45,17 @@ class OpenFile:
     changes: list[Use] = field(default_factory=list)
 
 
-def by_inode(outcome: Outcome) -> Iterable[list[OpenFile]]:
+def by_inode(outcome: Outcome) -> Iterable[list[TracedFile]]:
     """Return the open files of each file."""
-    found: dict[int, list[OpenFile]] = {}
+    found: dict[int, list[TracedFile]] = {}
     for file in opened(outcome):
         found.setdefault(file.inode, []).append(file)
     return found.values()
 
 
-def opened(outcome: Outcome) -> Sequence[OpenFile]:
+def opened(outcome: Outcome) -> Sequence[TracedFile]:
     """Return all open files of a trace, in the order of their first use."""
-    files: dict[int, OpenFile] = {}
+    files: dict[int, TracedFile] = {}
     waiting: list[tuple[int, Op]] = []
     held: dict[int, dict[int, int]] = {}
     for index, op in done(outcome):
@@ -71,17 +71,19 @@ def opened(outcome: Outcome) -> Sequence[OpenFile]:
     return [*files.values()]
 
 
-def _begun(op: Op, path: str, inode: int, index: int, waiting: list[tuple[int, Op]]) -> OpenFile:
+def _begun(op: Op, path: str, inode: int, index: int, waiting: list[tuple[int, Op]]) -> TracedFile:
     """Return an open file at its first use; ``waiting`` are the opens whose file has not been used yet."""
     for at, (start, opening) in enumerate(waiting):
         place = opening.places[-1]
         if opening.rank == op.rank and place.inode in {0, inode} and (place.path == path or place.inode):
             del waiting[at]
-            return OpenFile(op.rank, opening.thread, inode, path, start, "O_APPEND" in opening.flags, empties(opening))
-    return OpenFile(op.rank, op.thread, inode, path, index)
+            return TracedFile(
+                op.rank, opening.thread, inode, path, start, "O_APPEND" in opening.flags, empties(opening)
+            )
+    return TracedFile(op.rank, op.thread, inode, path, index)
 
 
-def _use(file: OpenFile, op: Op, index: int, locks: frozenset[int], *, is_target: bool) -> None:
+def _use(file: TracedFile, op: Op, index: int, locks: frozenset[int], *, is_target: bool) -> None:
     size = op.result.size if op.result is not None else 0
     digest = op.result.digest if op.result is not None else ""
     if op.call == "copy" and not digest:
@@ -104,12 +106,12 @@ def _lock(held: dict[int, int], op: Op, open_file: int, inode: int) -> None:
         held[open_file] = inode
 
 
-def end(file: OpenFile) -> float:
+def end(file: TracedFile) -> float:
     """Return the index of the event that closed a file."""
     return float("inf") if file.closed is None else file.closed
 
 
-def mixes(one: OpenFile, other: OpenFile) -> bool:
+def mixes(one: TracedFile, other: TracedFile) -> bool:
     """Return whether two threads may have written the same bytes of a file, with both having it open and no lock."""
     if one.thread == other.thread or not one.changes or not other.changes or (one.appends and other.appends):
         return False
@@ -117,7 +119,7 @@ def mixes(one: OpenFile, other: OpenFile) -> bool:
     return overlap and any(_clash(a, b) for a in one.changes for b in other.changes)
 
 
-def mixture(one: OpenFile, other: OpenFile) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
+def mixture(one: TracedFile, other: TracedFile) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
     """Return how to say that, with the ranks and the events."""
     ranks = tuple(sorted((one.rank, other.rank)))
     events = tuple(sorted((one.changes[0].index, other.changes[0].index)))

@@ -54,7 +54,7 @@ def atomic_publish(
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedPointer:
     """Note that at event ``index`` the pointer came to say ``text``, which is the checkpoint ``target`` on disk."""
 
     index: int
@@ -63,7 +63,7 @@ class Published:
     target: str
 
 
-def followed(outcome: Outcome, pointer: str = "latest") -> Iterator[tuple[int, Op, dict[str, Published]]]:
+def followed(outcome: Outcome, pointer: str = "latest") -> Iterator[tuple[int, Op, dict[str, PublishedPointer]]]:
     """Yield each op, with its index, and what pointers name after it (seen by ranks or not), by path."""
     walk = _Walk(outcome, pointer, str)
     succeeded = dict(done(outcome))
@@ -89,12 +89,12 @@ class _Walk:
     named: Callable[[str], str]
     texts: dict[str, str] = field(default_factory=dict)
     whole: set[str] = field(default_factory=set)
-    current: dict[str, Published] = field(default_factory=dict)
+    current: dict[str, PublishedPointer] = field(default_factory=dict)
     emptied: dict[str, tuple[int, int]] = field(default_factory=dict)
     reported: set[tuple[str, int]] = field(default_factory=set)
     staged: set[str] = field(default_factory=set)
     unknown: list[str] = field(default_factory=list)
-    said: dict[tuple[str, str], Published] = field(default_factory=dict)
+    said: dict[tuple[str, str], PublishedPointer] = field(default_factory=dict)
     known: frozenset[str] = frozenset()
     last: dict[str, int] = field(default_factory=dict)
 
@@ -207,7 +207,7 @@ class _Walk:
         if text == _UNKNOWN and entry is not None and entry.kind == "symlink" and self.last[path] == index:
             text = entry.target
         if text:
-            fresh = Published(index, op.rank, text, _UNKNOWN if text == _UNKNOWN else self.target(path, text))
+            fresh = PublishedPointer(index, op.rank, text, _UNKNOWN if text == _UNKNOWN else self.target(path, text))
             self.unknown += [path] if text == _UNKNOWN else []
             before = self.current.get(path)
             self.current[path] = before if before is not None and before.target == fresh.target else fresh
@@ -259,7 +259,7 @@ def _end(walk: _Walk) -> Iterator[Violation]:
         published = walk.current.get(path) if outcome.crash is None else walk.said.get((path, entry.digest))
         events, ranks = ((published.index,), (published.rank,)) if published else ((), ())
         if entry.kind == "symlink" and published is None:
-            published = Published(-1, -1, entry.target, walk.target(path, entry.target))
+            published = PublishedPointer(-1, -1, entry.target, walk.target(path, entry.target))
         if entry.kind == "file" and not entry.size:
             yield Violation("atomic-publish", f"{path} is empty at the end", ranks, events)
         elif published is not None and published.target not in {_UNKNOWN, *there}:

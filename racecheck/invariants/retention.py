@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from racecheck.invariants.disk import PATTERNS, matches
 from racecheck.invariants.events import changed, done, is_before, is_below, on_disk
 from racecheck.invariants.excuses import faults, is_cut
-from racecheck.invariants.publishing import Published, followed
+from racecheck.invariants.publishing import PublishedPointer, followed
 from racecheck.invariants.saves import Save, saves
 from racecheck.model.nouns import Op, Outcome, Violation
 from racecheck.model.ops import op_kinds
@@ -26,7 +26,7 @@ def gc_safety(outcome: Outcome, pointer: str = "latest") -> Iterator[Violation]:
     What overwrites a checkpoint in place deletes it, too, if it removes files.  Temporary names do not count.
     ``pointer`` is as in `atomic_publish`.
     """
-    walk, before = _Walk(outcome), dict[str, Published]()
+    walk, before = _Walk(outcome), dict[str, PublishedPointer]()
     for index, op, pointers in followed(outcome, pointer):
         if op.result is not None and not op.result.errno:
             yield from walk.step(index, op, before)
@@ -61,7 +61,7 @@ class _Walk:
     def __post_init__(self) -> None:
         self.waiting = [(_completed(self.outcome, save), save) for save in saves(self.outcome) if save.is_acked]
 
-    def step(self, index: int, op: Op, pointers: Mapping[str, Published]) -> Iterator[Violation]:
+    def step(self, index: int, op: Op, pointers: Mapping[str, PublishedPointer]) -> Iterator[Violation]:
         for since, save in [*self.waiting]:
             if since <= index:
                 self.waiting.remove((since, save))
@@ -97,7 +97,7 @@ class _Walk:
                 return True
         return False
 
-    def _named(self, index: int, op: Op, pointers: Mapping[str, Published]) -> Iterator[Violation]:
+    def _named(self, index: int, op: Op, pointers: Mapping[str, PublishedPointer]) -> Iterator[Violation]:
         gone = on_disk(self.outcome, op, op.path)
         for path, named in pointers.items():
             key = f"{path} {named.index}"

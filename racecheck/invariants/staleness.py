@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from racecheck.invariants.events import is_before, on_disk
 from racecheck.invariants.excuses import is_cut
-from racecheck.invariants.publishing import Published, followed
+from racecheck.invariants.publishing import PublishedPointer, followed
 from racecheck.model.nouns import Op, Outcome, Violation, Weights
 
 _LOOKS = frozenset({"access", "open", "read", "readlink", "stat"})
@@ -85,11 +85,11 @@ class _Looks:
     """
 
     outcome: Outcome
-    versions: dict[str, list[tuple[Published, Op]]] = field(default_factory=dict)
+    versions: dict[str, list[tuple[PublishedPointer, Op]]] = field(default_factory=dict)
     seen: dict[tuple[int, str], int] = field(default_factory=dict)
     reported: set[tuple[int, str, int]] = field(default_factory=set)
 
-    def step(self, index: int, op: Op, pointers: Mapping[str, Published]) -> Iterator[Violation]:
+    def step(self, index: int, op: Op, pointers: Mapping[str, PublishedPointer]) -> Iterator[Violation]:
         for path, now in pointers.items():
             known = self.versions.setdefault(path, [])
             if not known or known[-1][0] is not now:
@@ -98,7 +98,7 @@ class _Looks:
         if op.call in _LOOKS and path in pointers:
             yield from self._look(index, op, path, pointers[path])
 
-    def _look(self, index: int, op: Op, path: str, now: Published) -> Iterator[Violation]:
+    def _look(self, index: int, op: Op, path: str, now: PublishedPointer) -> Iterator[Violation]:
         text = _seen(op)
         if text is None:
             return

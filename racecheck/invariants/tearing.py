@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import combinations, permutations
 
-from racecheck.invariants.open_files import OpenFile, Use, by_inode, end, mixes, mixture
+from racecheck.invariants.open_files import TracedFile, Use, by_inode, end, mixes, mixture
 from racecheck.model.nouns import Outcome, Returned, Violation
 
 
@@ -23,13 +23,13 @@ def no_torn_files(outcome: Outcome) -> Iterator[Violation]:
     yield from {each.message: each for each in reversed(found)}.values()  # the first of each kind, file and pair
 
 
-def _torn_reads(outcome: Outcome, files: Sequence[OpenFile]) -> Iterator[Violation]:
+def _torn_reads(outcome: Outcome, files: Sequence[TracedFile]) -> Iterator[Violation]:
     for reader, writer in permutations(files, 2):
         if reader.rank != writer.rank:
             yield from _torn(outcome, reader, writer)
 
 
-def _mixtures(files: Sequence[OpenFile]) -> Iterator[Violation]:
+def _mixtures(files: Sequence[TracedFile]) -> Iterator[Violation]:
     for one, other in combinations(files, 2):
         if mixes(one, other):
             yield Violation("no-torn-files", *mixture(one, other))
@@ -38,7 +38,7 @@ def _mixtures(files: Sequence[OpenFile]) -> Iterator[Violation]:
 # Readers.
 
 
-def _torn(outcome: Outcome, reader: OpenFile, writer: OpenFile) -> Iterator[Violation]:
+def _torn(outcome: Outcome, reader: TracedFile, writer: TracedFile) -> Iterator[Violation]:
     """Return what a reader got from the middle of a writer's work, if anything."""
     for read in reader.reads:
         after = [each for each in writer.changes if each.index > read.index and not each.locks & read.locks]
@@ -61,12 +61,12 @@ def _torn(outcome: Outcome, reader: OpenFile, writer: OpenFile) -> Iterator[Viol
             return
 
 
-def _tear(reader: OpenFile, writer: OpenFile, how: str, events: tuple[int, ...]) -> Violation:
+def _tear(reader: TracedFile, writer: TracedFile, how: str, events: tuple[int, ...]) -> Violation:
     text = f"torn read: rank {reader.rank} reads {reader.path}{how.format(writer.rank)}"
     return Violation("no-torn-files", text, tuple(sorted((reader.rank, writer.rank))), events)
 
 
-def _passes(reader: OpenFile) -> Iterator[Sequence[Use]]:
+def _passes(reader: TracedFile) -> Iterator[Sequence[Use]]:
     """Yield the reads of a file in groups that each end at the end of the file: what follows is a new look."""
     run: list[Use] = []
     for read in reader.reads:

@@ -39,7 +39,7 @@ _WRITTEN = frozenset({stat.S_IFREG, stat.S_IFCHR})
 
 
 @dataclass(frozen=True, slots=True)
-class Mount:
+class OverlayMount:
     """A line of ``/proc/self/mountinfo`` (proc(5)): where something is mounted, its kind, whether read-only."""
 
     path: Path
@@ -47,18 +47,18 @@ class Mount:
     read_only: bool
 
 
-def mounts() -> list[Mount]:
+def mounts() -> list[OverlayMount]:
     """Return what is mounted in this namespace; of several at one path the last one is seen."""
     found = {}
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         before, _, after = line.partition(" - ")
         fields = before.split()
         path = fields[4].encode().decode("unicode_escape").encode("latin-1")
-        found[path] = Mount(Path(os.fsdecode(path)), after.split()[0], "ro" in fields[5].split(","))
+        found[path] = OverlayMount(Path(os.fsdecode(path)), after.split()[0], "ro" in fields[5].split(","))
     return [*found.values()]
 
 
-def writable(every: Iterable[Mount]) -> list[Path]:
+def writable(every: Iterable[OverlayMount]) -> list[Path]:
     """Return the directories to cover: mounts with people's files, and the directories of the root file system."""
     known = {each.path for each in every}
     found = [each.path for each in every if each.kind not in _KERNEL and not each.read_only and each.path != Path("/")]

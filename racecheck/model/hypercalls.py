@@ -97,7 +97,7 @@ class MakesGroup(AtOnce):
 
 
 @dataclass(frozen=True, slots=True)
-class Starting(AtOnce):
+class StartsChild(AtOnce):
     """The thread is about to start another thread or a process."""
 
 
@@ -114,7 +114,7 @@ class ThreadFailed(AtOnce):
 
 
 @dataclass(frozen=True, slots=True)
-class Observed(AtOnce):
+class ObservedWeights(AtOnce):
     """Weights that a program has saved or loaded: the fields of `Weights` but rank and event."""
 
     said: Mapping[str, Any]
@@ -173,7 +173,7 @@ class EndItem(AmongThreads):
 
 
 @dataclass(frozen=True, slots=True)
-class Started(AmongThreads):
+class StartedChild(AmongThreads):
     """The thread has started another thread or a process."""
 
     family, name = "start", "started"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from racecheck.explore.launcher_check import Check
+from racecheck.explore.launcher_check import LauncherCheck
 
 _SHOWN = 20
 """The most differences that are shown; the rest is counted."""
 
 
-def text(check: Check) -> str:
+def text(check: LauncherCheck) -> str:
     """Return the comparison for people: one line, and one for each difference."""
     both, size = f"{check.launcher} and racecheck", f"{check.ranks} ranks, {check.ops} ops in the watched directory"
     if not check.differences:
@@ -28,6 +28,6 @@ def text(check: Check) -> str:
     return "\n".join(lines)
 
 
-def data(check: Check) -> dict[str, Any]:
+def data(check: LauncherCheck) -> dict[str, Any]:
     """Return the data that ``racecheck run --check-launcher --json`` prints."""
     return {"verdict": check.verdict.name, **asdict(check)}

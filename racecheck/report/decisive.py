@@ -16,7 +16,7 @@ from racecheck.model.ops import op_kinds
 from racecheck.model.ops.launcher_ops import is_of_launcher
 from racecheck.report.changes import above, added, adds, changes, is_at_or_below, removed, succeeded
 
-Role = Literal["pair", "cause", "victim", "shown", "last", "kill", "stale", "fault", "lost", "torn"]
+EventRole = Literal["pair", "cause", "victim", "shown", "last", "kill", "stale", "fault", "lost", "torn"]
 """Why an event is shown.
 
 pair: one of the two whose order decides.  cause: it changed the state that the victim met.  victim: it failed, or met
@@ -40,10 +40,10 @@ class Decisive:
     ``arrow`` is empty if no two events say it all.
     """
 
-    roles: Mapping[int, Role]
+    roles: Mapping[int, EventRole]
     arrow: tuple[int, ...] = ()
 
-    def first(self, role: Role) -> int | None:
+    def first(self, role: EventRole) -> int | None:
         """Return the first event that has a role, None if none has."""
         return min((index for index, each in self.roles.items() if each == role), default=None)
 
@@ -51,7 +51,7 @@ class Decisive:
 def decisive(outcome: Outcome, violations: Sequence[Violation], pair: Sequence[int] = ()) -> Decisive:
     """Return the decisive events of a failing run; ``pair`` are the events whose order decides, if that is known."""
     trace = outcome.trace
-    roles: dict[int, Role] = dict.fromkeys(_shown(violations, trace), "shown")
+    roles: dict[int, EventRole] = dict.fromkeys(_shown(violations, trace), "shown")
     roles |= _injected(trace)
     if outcome.crash is not None:
         return Decisive(_in_order(roles | _crashed(outcome.crash, trace, roles)))
@@ -91,7 +91,7 @@ def aftermath(outcome: Outcome) -> Outcome | None:
 
 def failing(recovery: Outcome) -> Decisive:
     """Return the ops that made ranks of a recovery raise, or else the last ops of these ranks that failed."""
-    roles: dict[int, Role] = {}
+    roles: dict[int, EventRole] = {}
     for rank, failure in failures(recovery)[:_MOST]:
         if isinstance(failure, Raised):
             found = source(recovery, rank, failure)
@@ -100,7 +100,7 @@ def failing(recovery: Outcome) -> Decisive:
     return Decisive(_in_order(roles))
 
 
-def _in_order(roles: Mapping[int, Role]) -> dict[int, Role]:
+def _in_order(roles: Mapping[int, EventRole]) -> dict[int, EventRole]:
     return dict(sorted(roles.items()))
 
 
@@ -108,8 +108,8 @@ def _shown(violations: Sequence[Violation], trace: Sequence[Event]) -> Iterator[
     return (index for each in violations for index in each.events if 0 <= index < len(trace))
 
 
-def _injected(trace: Sequence[Event]) -> dict[int, Role]:
-    found: dict[int, Role] = {}
+def _injected(trace: Sequence[Event]) -> dict[int, EventRole]:
+    found: dict[int, EventRole] = {}
     for index, event in enumerate(trace):
         if isinstance(event, Op) and event.fault and not is_of_launcher(event):
             stale = event.fault.startswith("stale")
@@ -117,9 +117,9 @@ def _injected(trace: Sequence[Event]) -> dict[int, Role]:
     return found
 
 
-def _crashed(crash: Crash, trace: Sequence[Event], roles: Mapping[int, Role]) -> dict[int, Role]:
+def _crashed(crash: Crash, trace: Sequence[Event], roles: Mapping[int, EventRole]) -> dict[int, EventRole]:
     """Return the ops that the crash took, and the last ones that wrote to the same files and did happen."""
-    found: dict[int, Role] = dict.fromkeys(crash.torn, "torn")
+    found: dict[int, EventRole] = dict.fromkeys(crash.torn, "torn")
     found |= dict.fromkeys(crash.lost, "lost")
     files = {_object(trace[index]) for index in found} - {0}
     happened = set(crash.happened)
@@ -148,7 +148,7 @@ def _left_behind(outcome: Outcome, kill: int) -> list[int]:
     return sorted((index for path, index in last.items() if path in loaded), reverse=True)[:_MOST]
 
 
-def _errors(outcome: Outcome, roles: Mapping[int, Role]) -> dict[int, Role]:
+def _errors(outcome: Outcome, roles: Mapping[int, EventRole]) -> dict[int, EventRole]:
     """Return the victims: the shown ops that failed or met something stale, or those that made ranks raise."""
     victims = [index for index, role in roles.items() if role in {"shown", "stale"} and _failed(outcome.trace[index])]
     for rank, failure in failures(outcome) if not victims else ():
@@ -164,7 +164,7 @@ def _failed(event: Event, rank: int = -1) -> bool:
     return bool(event.result.errno)
 
 
-def _mark_causes(trace: Sequence[Event], roles: dict[int, Role], of: Role = "victim") -> tuple[int, ...]:
+def _mark_causes(trace: Sequence[Event], roles: dict[int, EventRole], of: EventRole = "victim") -> tuple[int, ...]:
     """Add the cause of each victim; return the first cause with its victim."""
     arrow: tuple[int, ...] = ()
     for index in [index for index, role in roles.items() if role in {of, "stale"}]:
@@ -258,7 +258,7 @@ def _changed(op: Op, places: Sequence[Place]) -> bool:
     return any(is_at_or_below(place.path, mine.path) for place in places for mine in op.places if mine.path != ".")
 
 
-def _written(trace: Sequence[Event], violations: Sequence[Violation]) -> dict[int, Role]:
+def _written(trace: Sequence[Event], violations: Sequence[Violation]) -> dict[int, EventRole]:
     """Return the last change of a file that a message names, and the one before it by another thread."""
     said = {word for each in violations for word in _BETWEEN.split(each.message)}
     found = [
@@ -274,7 +274,7 @@ def _written(trace: Sequence[Event], violations: Sequence[Violation]) -> dict[in
     return dict.fromkeys([*others[-1:], found[-1]], "shown")
 
 
-def _standing(outcome: Outcome, violations: Sequence[Violation]) -> dict[int, Role]:
+def _standing(outcome: Outcome, violations: Sequence[Violation]) -> dict[int, EventRole]:
     """Return the last ops of the ranks that failed, or that were still going when the run ended."""
     failed = {rank for each in violations for rank in each.ranks} | {rank for rank, _ in failures(outcome)}
     if any(isinstance(each, Stopped) for each in outcome.results):

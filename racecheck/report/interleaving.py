@@ -20,7 +20,7 @@ from racecheck.report.summary import coverage_text, summary
 
 __all__ = ["coverage_text", "render", "summary"]
 
-Part = tuple[str, str]
+FoldedPart = tuple[str, str]
 """A piece of a line, and the style that it is painted in."""
 
 _BLANK = " " * GAP
@@ -81,7 +81,7 @@ def _text(event: Event, *, several: bool) -> tuple[str, str, str]:
     return words.collective(event, group=several), "", ""
 
 
-def _header(layout: Layout, world: World) -> Iterator[list[Part]]:
+def _header(layout: Layout, world: World) -> Iterator[list[FoldedPart]]:
     """Yield the titles of the columns, or the last digits of the ranks above their lanes, with the nodes if several."""
     blank = " " * (layout.step + GAP)
     if layout.lanes is None:
@@ -102,7 +102,7 @@ def _title(rank: int, world: World, width: int) -> str:
     return longer if len(longer) <= width else title
 
 
-def _body(rows: Iterable[Row], layout: Layout, total: int) -> Iterator[list[Part]]:
+def _body(rows: Iterable[Row], layout: Layout, total: int) -> Iterator[list[FoldedPart]]:
     before = 0
     for row in rows:
         yield from _left_out(row.step - before - 1, layout)
@@ -111,19 +111,19 @@ def _body(rows: Iterable[Row], layout: Layout, total: int) -> Iterator[list[Part
     yield from _left_out(total - before, layout)
 
 
-def _left_out(number: int, layout: Layout) -> Iterator[list[Part]]:
+def _left_out(number: int, layout: Layout) -> Iterator[list[FoldedPart]]:
     if number:
         yield [(f"{'...':>{layout.step}}{_BLANK}{words.count(number, 'more op')}", "dim")]
 
 
-def _line(row: Row, layout: Layout) -> list[Part]:
+def _line(row: Row, layout: Layout) -> list[FoldedPart]:
     text = _columns(row, layout) if layout.lanes is None else _lanes(row, layout, layout.lanes)
     mark = words.pad(MARK if row.marked else "", layout.mark)
     where = words.fit_line(row.where, layout.where)
     return [(f"{row.step:>{layout.step}}{_BLANK}", "dim"), *text, (mark, row.style), (where, row.style)]
 
 
-def _columns(row: Row, layout: Layout) -> list[Part]:
+def _columns(row: Row, layout: Layout) -> list[FoldedPart]:
     if isinstance(row.event, Collective):
         return list(_stretches(row, layout))
     width = layout.cell + GAP
@@ -141,7 +141,7 @@ def _op(row: Row, width: int) -> str:
     return words.fit(f"{text}{result}".rstrip(), width)
 
 
-def _stretches(row: Row, layout: Layout) -> Iterator[Part]:
+def _stretches(row: Row, layout: Layout) -> Iterator[FoldedPart]:
     """Return the columns of a collective's ranks filled, with its name in the longest stretch of them."""
     width = layout.cell + GAP
     stretches = [list(each) for _, each in groupby(range(layout.ranks), lambda rank: rank in row.ranks)]
@@ -161,7 +161,7 @@ def _filled(name: str, width: int) -> str:
     return "=" * left + text + "=" * (width - left - cell_len(text))
 
 
-def _lanes(row: Row, layout: Layout, lanes: int) -> Iterator[Part]:
+def _lanes(row: Row, layout: Layout, lanes: int) -> Iterator[FoldedPart]:
     here = "=" if isinstance(row.event, Collective) else "*"
     for lane in range(lanes):
         yield (here, row.style) if lane in row.ranks else ("|", "dim")
@@ -175,7 +175,7 @@ def _lanes(row: Row, layout: Layout, lanes: int) -> Iterator[Part]:
     yield words.pad(text, room + GAP), row.style
 
 
-def _paint(line: Sequence[Part], *, colour: bool) -> str:
+def _paint(line: Sequence[FoldedPart], *, colour: bool) -> str:
     """Return the line without blanks at its end, with each part in its style."""
     left = len("".join(text for text, _ in line).rstrip())
     painted = ""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from rich.cells import cell_len
 
 from racecheck.model.nouns import Event, Op
-from racecheck.report.decisive import Role
+from racecheck.report.decisive import EventRole
 
 GAP = 2
 MARK = "<---"
@@ -43,7 +43,7 @@ class Row:
     text: tuple[str, str, str]
     marked: bool
     where: str
-    role: Role | None = None
+    role: EventRole | None = None
     others: frozenset[str] = frozenset()
 
     @property

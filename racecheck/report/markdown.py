@@ -18,7 +18,7 @@ from racecheck.report import words
 from racecheck.report.decisive import Decisive, aftermath, decisive, failing
 from racecheck.report.files import short
 from racecheck.report.folding import unfolded
-from racecheck.report.sentence import Part, passes_if, plain, sentence
+from racecheck.report.sentence import Phrase, passes_if, plain, sentence
 
 _LANES, _STEPS, _CHARACTERS = 8, 60, 40_000
 """A larger interleaving is a table: GitHub draws no diagram of more than 50,000 characters."""
@@ -66,7 +66,7 @@ def code(text: str) -> str:
     return f"{fence}{pad}{text}{pad}{fence}"
 
 
-def _part(part: Part) -> str:
+def _part(part: Phrase) -> str:
     return code(part.text) if part.is_code else _escaped(part.text)
 
 

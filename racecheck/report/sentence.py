@@ -18,19 +18,19 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Phrase:
     """A piece of a sentence; ``is_code``: a call with its paths, to be set as code."""
 
     text: str
     is_code: bool = False
 
 
-def plain(parts: Sequence[Part]) -> str:
+def plain(parts: Sequence[Phrase]) -> str:
     """Return a sentence as plain text."""
     return "".join(part.text for part in parts)
 
 
-def sentence(outcome: Outcome, violations: Sequence[Violation], found: Decisive) -> list[Part]:
+def sentence(outcome: Outcome, violations: Sequence[Violation], found: Decisive) -> list[Phrase]:
     """Return the sentence; of a run whose events do not say it, the message of its first violation.
 
     Clocks that are apart have a sentence of their own.  The parts are escaped: they hold printable characters only.
@@ -38,7 +38,7 @@ def sentence(outcome: Outcome, violations: Sequence[Violation], found: Decisive)
     return [*_clocks(outcome), *_failure(outcome, violations, found)]
 
 
-def _clocks(outcome: Outcome) -> list[Part]:
+def _clocks(outcome: Outcome) -> list[Phrase]:
     """Return which clocks are ahead, and the first time that each told its program, to the millisecond."""
     skew = {rank: seconds for rank, seconds in enumerate(outcome.world.skew) if seconds}
     if not skew:
@@ -46,7 +46,7 @@ def _clocks(outcome: Outcome) -> list[Part]:
     ahead = " and ".join(f"{seconds:g} s on {words.ranks(who)}" for seconds, who in _by_value(skew))
     times = {rank: _time_of_day(each) for rank, each in outcome.times.items()}
     read = "; ".join(f"{words.ranks(who)} read{'s' * (len(who) == 1)} {time}" for time, who in _by_value(times))
-    return [Part(f"The clock is ahead by {ahead}{' (' * bool(read)}{read}{')' * bool(read)}.  ")]
+    return [Phrase(f"The clock is ahead by {ahead}{' (' * bool(read)}{read}{')' * bool(read)}.  ")]
 
 
 def _by_value(of_ranks: Mapping[int, _T]) -> Iterable[tuple[_T, list[int]]]:
@@ -62,13 +62,13 @@ def _time_of_day(nanoseconds: int) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}.{rest // 10**6:03}"
 
 
-def _failure(outcome: Outcome, violations: Sequence[Violation], found: Decisive) -> list[Part]:
+def _failure(outcome: Outcome, violations: Sequence[Violation], found: Decisive) -> list[Phrase]:
     said = message(violations)
     if outcome.crash is not None:
         return _crash(outcome.crash, outcome.trace, said)
     injected = _kill(outcome, found, said) or _fault(outcome, found, said)
     ordered = injected or _stale(outcome, found) or _mismatch(outcome, found) or _order(outcome, found)
-    return ordered or _pair(outcome, found, said) or _alone(outcome, found) or [Part(_capital(said))]
+    return ordered or _pair(outcome, found, said) or _alone(outcome, found) or [Phrase(_capital(said))]
 
 
 def message(violations: Sequence[Violation]) -> str:
@@ -81,13 +81,13 @@ def message(violations: Sequence[Violation]) -> str:
     return text if len(text) <= _LONGEST else f"{short} ..."
 
 
-def _crash(crash: Crash, trace: Sequence[Event], said: str) -> list[Part]:
+def _crash(crash: Crash, trace: Sequence[Event], said: str) -> list[Phrase]:
     hit = _hit(crash, trace)
     event = "The processes are killed" if crash.model == "kill" else "Power is lost"
     if hit is None:
-        return [Part(f"{event}: {said}")]
+        return [Phrase(f"{event}: {said}")]
     verb = "did not reach the disk" if crash.lost else "reached the disk only in part"
-    return [Part(f"{event}, and "), _call(hit), Part(f" {verb}: {said}")]
+    return [Phrase(f"{event}, and "), _call(hit), Phrase(f" {verb}: {said}")]
 
 
 def _hit(crash: Crash, trace: Sequence[Event]) -> Op | None:
@@ -96,7 +96,7 @@ def _hit(crash: Crash, trace: Sequence[Event]) -> Op | None:
     return next((each for each in reversed(ops) if isinstance(each, Op)), None)
 
 
-def _kill(outcome: Outcome, found: Decisive, said: str) -> list[Part] | None:
+def _kill(outcome: Outcome, found: Decisive, said: str) -> list[Phrase] | None:
     op = _op(outcome, found.first("kill"))
     if op is None:
         return None
@@ -106,8 +106,8 @@ def _kill(outcome: Outcome, found: Decisive, said: str) -> list[Part] | None:
         who = f"Rank {op.rank} gets SIGTERM"
         later = next((f", and SIGKILL {_seconds(op, each)} later" for each in _kills(outcome, op.rank)), "")
     when = words.escape(" the ".join(next(iter(op.flags), "at its call").split(" ", 1)))
-    place = [Part(" of "), Part(words.escape(op.path), is_code=True)] if op.path else []
-    return [Part(f"{who} {when}"), *place, Part(f"{later}: {said}")]
+    place = [Phrase(" of "), Phrase(words.escape(op.path), is_code=True)] if op.path else []
+    return [Phrase(f"{who} {when}"), *place, Phrase(f"{later}: {said}")]
 
 
 def _kills(outcome: Outcome, rank: int) -> list[Op]:
@@ -118,15 +118,15 @@ def _seconds(first: Op, second: Op) -> str:
     return f"{(second.time - first.time) / 1e9:g} s"
 
 
-def _fault(outcome: Outcome, found: Decisive, said: str) -> list[Part] | None:
+def _fault(outcome: Outcome, found: Decisive, said: str) -> list[Phrase] | None:
     op = _op(outcome, found.first("fault"))
     if op is None:
         return None
     what = f"{words.escape(op.fault)} is injected into rank {op.rank}'s "
-    return [Part(what), _call(op), Part(f": {said}")]
+    return [Phrase(what), _call(op), Phrase(f": {said}")]
 
 
-def _stale(outcome: Outcome, found: Decisive) -> list[Part] | None:
+def _stale(outcome: Outcome, found: Decisive) -> list[Phrase] | None:
     ops = [_op(outcome, index) for index in found.arrow]
     if len(ops) < 2 or ops[0] is None or ops[1] is None or not ops[1].fault.startswith("stale"):
         return None
@@ -135,12 +135,12 @@ def _stale(outcome: Outcome, found: Decisive) -> list[Part] | None:
     answer = words.escape(errno) or words.result(victim).removesuffix(" (stale)")
     where = "on another node " if outcome.world.node(cause.rank) != outcome.world.node(victim.rank) else ""
     return [
-        Part(f"{_who(cause)} had done "), _call(cause),
-        Part(f", and {_who(victim, low=True)} {where}was still answered {answer} to "), _call(victim),
+        Phrase(f"{_who(cause)} had done "), _call(cause),
+        Phrase(f", and {_who(victim, low=True)} {where}was still answered {answer} to "), _call(victim),
     ]  # fmt: skip
 
 
-def _mismatch(outcome: Outcome, found: Decisive) -> list[Part] | None:
+def _mismatch(outcome: Outcome, found: Decisive) -> list[Phrase] | None:
     """Say which collectives wait for each other, and which order led there if a pair decides."""
     if outcome.mismatch is None:
         return None
@@ -148,11 +148,11 @@ def _mismatch(outcome: Outcome, found: Decisive) -> list[Part] | None:
     waits = words.escape(" and ".join(calls)) if len(calls) == 2 else f"{len(calls)} ranks in different collectives"
     ops = [_op(outcome, index) for index in found.arrow]
     if len(ops) < 2 or ops[0] is None or ops[1] is None:
-        return [Part(_capital(f"{waits} wait for each other"))]
-    return [*_sequence(ops[0], ops[1]), Part(f", and now {waits} wait for each other")]
+        return [Phrase(_capital(f"{waits} wait for each other"))]
+    return [*_sequence(ops[0], ops[1]), Phrase(f", and now {waits} wait for each other")]
 
 
-def _order(outcome: Outcome, found: Decisive) -> list[Part] | None:
+def _order(outcome: Outcome, found: Decisive) -> list[Phrase] | None:
     """Say which op failed, and the op of another rank before it, or only after it."""
     first, second = (_op(outcome, index) for index in found.arrow) if len(found.arrow) == 2 else (None, None)
     if first is None or second is None:
@@ -163,33 +163,37 @@ def _order(outcome: Outcome, found: Decisive) -> list[Part] | None:
     here, there = _lines(first, second)
     if found.arrow[0] > found.arrow[1]:
         return [
-            Part(f"{_who(second)}'s "), _call(second),
-            Part(f"{there} failed with {words.escape(errno)}: {_who(first, low=True)} did "), _call(first),
-            Part(f"{here} only afterwards"),
+            Phrase(f"{_who(second)}'s "), _call(second),
+            Phrase(f"{there} failed with {words.escape(errno)}: {_who(first, low=True)} did "), _call(first),
+            Phrase(f"{here} only afterwards"),
         ]  # fmt: skip
     return [
-        Part(f"{_who(first)} did "), _call(first), Part(f"{here}, and then {_who(second, low=True)}'s "),
-        _call(second), Part(f"{there} failed with {words.escape(errno)}"),
+        Phrase(f"{_who(first)} did "), _call(first), Phrase(f"{here}, and then {_who(second, low=True)}'s "),
+        _call(second), Phrase(f"{there} failed with {words.escape(errno)}"),
     ]  # fmt: skip
 
 
-def _alone(outcome: Outcome, found: Decisive) -> list[Part] | None:
+def _alone(outcome: Outcome, found: Decisive) -> list[Phrase] | None:
     """Say which op failed, where no other rank is the cause."""
     victim = _op(outcome, found.first("victim"))
     if victim is None or victim.result is None:
         return None
-    return [Part(f"{_who(victim)}'s "), _call(victim), Part(f" failed with {words.escape(victim.result.errno)}")]
+    return [
+        Phrase(f"{_who(victim)}'s "),
+        _call(victim),
+        Phrase(f" failed with {words.escape(victim.result.errno)}"),
+    ]
 
 
-def _pair(outcome: Outcome, found: Decisive, said: str) -> list[Part] | None:
+def _pair(outcome: Outcome, found: Decisive, said: str) -> list[Phrase] | None:
     """Say in which order the pair went that decides."""
     ops = [_op(outcome, index) for index in found.arrow]
     if len(ops) < 2 or ops[0] is None or ops[1] is None or found.roles.get(found.arrow[0]) != "pair":
         return None
-    return [*_sequence(ops[0], ops[1]), Part(f": {said}")]
+    return [*_sequence(ops[0], ops[1]), Phrase(f": {said}")]
 
 
-def passes_if(outcome: Outcome, pair: Sequence[int]) -> list[Part]:
+def passes_if(outcome: Outcome, pair: Sequence[int]) -> list[Phrase]:
     """Return, as an instruction, the order in which a run has passed: that of the pair that decides, turned round.
 
     ``pair`` are two indices of ops in the trace, in the order in which the run fails.
@@ -198,16 +202,23 @@ def passes_if(outcome: Outcome, pair: Sequence[int]) -> list[Part]:
     lines = [each.strip(" ()") for each in _lines(*ops)]
     steps = [f"step {index + 1}{', ' * bool(line)}{line}" for index, line in zip(pair, lines, strict=True)]
     first, second = (
-        [Part(f"{_who(op, low=True)}'s "), _call(op), Part(f" ({step})")] for op, step in zip(ops, steps, strict=True)
+        [Phrase(f"{_who(op, low=True)}'s "), _call(op), Phrase(f" ({step})")]
+        for op, step in zip(ops, steps, strict=True)
     )
-    return [Part("It passes if "), *second, Part(" comes before "), *first, Part(", as one run did.")]
+    return [
+        Phrase("It passes if "),
+        *second,
+        Phrase(" comes before "),
+        *first,
+        Phrase(", as one run did."),
+    ]
 
 
-def _sequence(first: Op, second: Op) -> list[Part]:
+def _sequence(first: Op, second: Op) -> list[Phrase]:
     here, there = _lines(first, second)
     return [
-        Part(f"{_who(first)} did "), _call(first), Part(f"{here} before {_who(second, low=True)} did "), _call(second),
-        Part(there),
+        Phrase(f"{_who(first)} did "), _call(first),
+        Phrase(f"{here} before {_who(second, low=True)} did "), _call(second), Phrase(there),
     ]  # fmt: skip
 
 
@@ -226,8 +237,8 @@ def _who(op: Op, *, low: bool = False) -> str:
     return words.escape(name if low else _capital(name))
 
 
-def _call(op: Op) -> Part:
-    return Part(f"{words.call_name(op)} {words.subject(op)}".strip(), is_code=True)
+def _call(op: Op) -> Phrase:
+    return Phrase(f"{words.call_name(op)} {words.subject(op)}".strip(), is_code=True)
 
 
 def _op(outcome: Outcome, index: int | None) -> Op | None:

@@ -15,7 +15,7 @@ from typing import Literal
 from racecheck.invariants import doubts_of
 from racecheck.model.nouns import Coverage, Outcome
 
-Kind = Literal["EXHAUSTED", "INCOMPLETE", ""]
+ClaimKind = Literal["EXHAUSTED", "INCOMPLETE", ""]
 
 CLOCKS = "clocks read as in these schedules"
 _CONDITIONS = {
@@ -58,7 +58,7 @@ class Claim:
         return tuple(filter(None, (self.left, *self.doubts)))
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> ClaimKind:
         if not self.proves:
             return ""
         return "INCOMPLETE" if self.against else "EXHAUSTED"

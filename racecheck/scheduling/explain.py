@@ -21,7 +21,7 @@ from racecheck.scheduling.minimise import (
     Orderings,
     Search,
     Spent,
-    Timed,
+    TimedAttempt,
     critical_pair,
     fewest_orderings,
     same_failure,
@@ -87,7 +87,7 @@ def explain(
 
     Raises `CannotRun` if the run does not fail a second time.
     """
-    timed = Timed(attempt, 0.0, clock)
+    timed = TimedAttempt(attempt, 0.0, clock)
     steps = _Steps(outcome, violation, invariants, timed, seconds, seed, passed, most, tell, clock())
     try:
         steps.take()
@@ -103,7 +103,7 @@ class _Steps:
     found: Outcome
     violation: Violation
     invariants: Sequence[Invariant]
-    attempt: Timed
+    attempt: TimedAttempt
     seconds: float
     seed: str
     passed: Sequence[Outcome]

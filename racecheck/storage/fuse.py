@@ -35,7 +35,7 @@ OPTIONS: Mapping[str, Option] = {"timeout": options.seconds("timeout")}
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class FuseSettings:
     """``timeout`` is for how many seconds a name may still be denied."""
 
     timeout: float = 10.0
@@ -48,7 +48,7 @@ class IncoherentFuse(Shared):
 
     def __init__(self, world: World, given: tuple[str, ...] = ()) -> None:
         super().__init__(world)
-        self.settings = Settings(**options.read("incoherent-fuse", given, OPTIONS))
+        self.settings = FuseSettings(**options.read("incoherent-fuse", given, OPTIONS))
 
     def view(self) -> IncoherentView:
         return IncoherentView(self.world, self.settings)
@@ -71,7 +71,7 @@ class IncoherentView:
     """``_missed`` is when a node last found nothing under a name, ``_denied`` when it learned the name is taken."""
 
     _world: World
-    _settings: Settings
+    _settings: FuseSettings
     _made: dict[str, _Made] = field(default_factory=dict)
     _missed: dict[tuple[int, str], int] = field(default_factory=dict)
     _denied: dict[tuple[int, str], int] = field(default_factory=dict)

@@ -60,7 +60,7 @@ _BY_IDENTITY = frozenset({"attributes", "content", "directory", "links", "listin
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ObjectSettings:
     """How a storage behaves.
 
     ``renames``: files can be renamed; ``local_directories``: a new directory is its node's own; ``first_wins``: an
@@ -80,8 +80,8 @@ class Settings:
 
 
 PROFILES = {
-    "gcsfuse": Settings("gcsfuse", True, False, True, False, 60.0, 5.0, allow_overwrite=True, allow_delete=True),
-    "mountpoint-s3": Settings("mountpoint-s3", False, True, False, True, 1.0, 0.0),
+    "gcsfuse": ObjectSettings("gcsfuse", True, False, True, False, 60.0, 5.0, allow_overwrite=True, allow_delete=True),
+    "mountpoint-s3": ObjectSettings("mountpoint-s3", False, True, False, True, 1.0, 0.0),
 }
 OPTIONS: Mapping[str, Option] = {
     **{name: Option(("profile",), name) for name in PROFILES},
@@ -160,7 +160,7 @@ class ObjectView:
     ``writing`` are the uploads under way, each the path of a node.
     """
 
-    def __init__(self, world: World, settings: Settings) -> None:
+    def __init__(self, world: World, settings: ObjectSettings) -> None:
         self._world, self.settings = world, settings
         self.writing: set[tuple[int, str]] = set()
         self._known: dict[tuple[int, str], _Known] = {}

@@ -12,15 +12,15 @@ from racecheck.supervisor.act.fault_injection import Injector
 from racecheck.supervisor.act.launcher import Launcher
 from racecheck.supervisor.act.timers import Timers
 from racecheck.supervisor.finish.answers import reply
-from racecheck.supervisor.run.state import State
+from racecheck.supervisor.run.state import RunState
 from racecheck.supervisor.state.tasks import Task
-from racecheck.supervisor.wait.timed_waits import Limits
+from racecheck.supervisor.wait.timed_waits import TimedWaits
 
 
 class Patience:
     """The time limits of waits for keys and collectives."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: RunState) -> None:
         self._state = state
 
     def run_out(self, before: float) -> bool:
@@ -64,7 +64,13 @@ class Agenda:
     """The faults, signals, timers and limits of a run that come by themselves."""
 
     def __init__(
-        self, state: State, injector: Injector, launcher: Launcher, timers: Timers, limits: Limits, patience: Patience
+        self,
+        state: RunState,
+        injector: Injector,
+        launcher: Launcher,
+        timers: Timers,
+        limits: TimedWaits,
+        patience: Patience,
     ) -> None:
         self._state, self._injector, self._launcher = state, injector, launcher
         self._timers, self._limits, self._patience = timers, limits, patience

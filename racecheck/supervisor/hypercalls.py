@@ -26,7 +26,7 @@ from racecheck.supervisor.act.launcher import Launcher
 from racecheck.supervisor.agenda import Patience
 from racecheck.supervisor.calls import locks
 from racecheck.supervisor.finish.answers import reply
-from racecheck.supervisor.run.state import Over, State
+from racecheck.supervisor.run.state import Over, RunState
 from racecheck.supervisor.state import hypercall_ops
 from racecheck.supervisor.state.collectives import CONDITIONS, Instance, Mismatched
 from racecheck.supervisor.state.tasks import HypercallStop, Rank, Task
@@ -39,7 +39,7 @@ _USUAL_LIMIT = 1_700 * 10**9
 class Hypercalls:
     """Places and answers the hypercalls of a run."""
 
-    def __init__(self, state: State, patience: Patience, launcher: Launcher) -> None:
+    def __init__(self, state: RunState, patience: Patience, launcher: Launcher) -> None:
         self._state, self._patience, self._launcher = state, patience, launcher
 
     def place(self, task: Task, stop: HypercallStop) -> None:

@@ -34,20 +34,20 @@ from racecheck.supervisor.agenda import Agenda, Patience
 from racecheck.supervisor.arrive.receive import Receiver
 from racecheck.supervisor.arrive.triage import Triage
 from racecheck.supervisor.calls import locks, signals, sleeps
-from racecheck.supervisor.calls.perform import CARRY_ON, SORTED, Answer, Layer, Next, stacked
+from racecheck.supervisor.calls.perform import CARRY_ON, SORTED, Answer, Next, OpLayer, stacked
 from racecheck.supervisor.finish.answers import answer
 from racecheck.supervisor.finish.recorder import Recorder
 from racecheck.supervisor.hypercalls import Hypercalls
 from racecheck.supervisor.quiescence import Quiescence
 from racecheck.supervisor.run.ending import conclude, tell_parent
-from racecheck.supervisor.run.state import Over, State
+from racecheck.supervisor.run.state import Over, RunState
 from racecheck.supervisor.state.collectives import OPEN
 from racecheck.supervisor.state.coverage import OTHERS
 from racecheck.supervisor.state.tasks import Request, Task
 from racecheck.supervisor.wait import timed_waits
 from racecheck.supervisor.wait.gil import Gil
 from racecheck.supervisor.wait.memory_waits import MemoryWaits
-from racecheck.supervisor.wait.timed_waits import Limits
+from racecheck.supervisor.wait.timed_waits import TimedWaits
 
 MOVED = "a file is moved between TMPDIR and the watched directory, which are on one file system"
 _TMPDIR = "TMPDIR"
@@ -60,12 +60,12 @@ _YIELDS = frozenset({"sleep", "test", "poll"})
 class Loop:
     """One controlled run, once its ranks are ready; a ``recorder`` keeps the bytes that ops write."""
 
-    def __init__(self, session: Session, state: State, recorder: Recorder | None, launcher: Launcher) -> None:
+    def __init__(self, session: Session, state: RunState, recorder: Recorder | None, launcher: Launcher) -> None:
         self._state, self._recorder = state, recorder
         self._relation, self._fairness = Relation(state.world), Fairness()
         self.injector, self.caches = Injector(state), ClientCaches(state)
         self._parts = CallParts(state, self._relation)
-        self._limits, timers, patience = Limits(state), Timers(state), Patience(state)
+        self._limits, timers, patience = TimedWaits(state), Timers(state), Patience(state)
         self._hypercalls = Hypercalls(state, patience, launcher)
         self._agenda = Agenda(state, self.injector, launcher, timers, self._limits, patience)
         self._patience = patience
@@ -77,7 +77,7 @@ class Loop:
     def _layers(self) -> Next:
         """Return the function that carries a request out, through all that may change how."""
         held = self._state.locks
-        layers: tuple[Layer, ...] = (
+        layers: tuple[OpLayer, ...] = (
             partial(locks.wait, held=held),
             self._parts.perform,
             self._delay,

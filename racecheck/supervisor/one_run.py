@@ -16,7 +16,7 @@ from racecheck.supervisor.finish.answers import reply
 from racecheck.supervisor.finish.recorder import Recorder
 from racecheck.supervisor.loop import Loop
 from racecheck.supervisor.run import boot
-from racecheck.supervisor.run.state import State
+from racecheck.supervisor.run.state import RunState
 from racecheck.supervisor.state import hypercall_ops
 from racecheck.supervisor.state.collectives import NEVER_AWAITED
 from racecheck.supervisor.state.coverage import Ledger
@@ -107,11 +107,11 @@ class Supervisor:
         )
         return replace(self._names.cover(replace(outcome, names=())), names=outcome.names)
 
-    def _begin(self, members: boot.Crew) -> State:
+    def _begin(self, members: boot.Crew) -> RunState:
         time_ = VirtualTime(members.clock, self._job.ahead)
         time_.tick(self._since)
         ledger = Ledger(str(self._session.slot.output))
-        state = State(
+        state = RunState(
             members, self._world, storage.make(self._world), self._choose, ledger, self._stacks, time_,
             seed=self._job.seed, names=self._names,
         )  # fmt: skip
@@ -121,7 +121,7 @@ class Supervisor:
             rank.main.started = True
         return state
 
-    def _begin_record(self, state: State) -> None:
+    def _begin_record(self, state: RunState) -> None:
         if self._recorder is not None:
             slot, objects = self._session.slot, state.storage.mirrored
             self._recorder.begin(

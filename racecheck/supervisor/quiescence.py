@@ -23,11 +23,11 @@ from racecheck.supervisor.arrive.receive import Receiver
 from racecheck.supervisor.calls import real_waits
 from racecheck.supervisor.files.paths import check_ours
 from racecheck.supervisor.run.ending import hear
-from racecheck.supervisor.run.state import Over, State
+from racecheck.supervisor.run.state import Over, RunState
 from racecheck.supervisor.state.tasks import Process, Rank, Task
 from racecheck.supervisor.wait.gil import COMPUTES, Gil
 from racecheck.supervisor.wait.memory_waits import MemoryWaits
-from racecheck.supervisor.wait.outside_services import Outside
+from racecheck.supervisor.wait.outside_services import OutsideServices
 from racecheck.supervisor.wait.timed_waits import HELD
 
 _LOOK_AFTER, _LOOK_AGAIN = 1, 8
@@ -47,7 +47,9 @@ _UNEXPLAINED = "unexplained waits (in-memory locks, sockets, or collectives that
 class Quiescence:
     """Waits for events."""
 
-    def __init__(self, session: Session, state: State, receiver: Receiver, gil: Gil, memory_waits: MemoryWaits) -> None:
+    def __init__(
+        self, session: Session, state: RunState, receiver: Receiver, gil: Gil, memory_waits: MemoryWaits
+    ) -> None:
         self._session, self._state, self._receiver = session, state, receiver
         self._poll = select.poll()
         self._poll.register(session.socket, select.POLLIN)
@@ -58,7 +60,7 @@ class Quiescence:
         self._children: dict[int, list[int]] = {}
         self._timed, self._now, self._events = 0, 0, -1
         self._killed_for_memory = proc.killed_for_memory()
-        self._outside = Outside(state.ranks, state.world.timeout)
+        self._outside = OutsideServices(state.ranks, state.world.timeout)
         self._sound: dict[int, bytes] = {}
         self._since: dict[int, tuple[bytes, dict[int, bytes]]] = {}
 

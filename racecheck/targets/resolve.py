@@ -29,7 +29,7 @@ _SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TargetPlace:
     """Where a ``target`` is: an attribute of a module, and the check of the suite that is meant, "" for none.
 
     ``file`` is the module's, where the target names one, and ``root`` the directory that it is imported from.
@@ -63,7 +63,7 @@ def is_program(target: str) -> bool:
     return file_of(target).endswith(".json")
 
 
-def place(target: str) -> Place:
+def place(target: str) -> TargetPlace:
     """Return where a target is, without an import.  Raises `UsageError`."""
     found = _CHECK.fullmatch(target)
     if found is not None:
@@ -71,13 +71,13 @@ def place(target: str) -> Place:
     return _place(suite.NAMES.get(target, target), target)
 
 
-def reach(at: Place) -> None:
+def reach(at: TargetPlace) -> None:
     """Let the module of a target be imported the way pytest does: from the first directory without ``__init__.py``."""
     if at.root and at.root not in sys.path:
         sys.path.insert(0, at.root)
 
 
-def find(at: Place) -> Scenario:
+def find(at: TargetPlace) -> Scenario:
     """Import the scenario of a target; raises `UsageError`, with the error of the import as its cause."""
     if at.check:
         return suite.scenario(_class(at), at.check)
@@ -119,7 +119,7 @@ def checkpointer(target: str) -> type:
     return _class(_place_of_class(target))
 
 
-def _place_of_class(target: str) -> Place:
+def _place_of_class(target: str) -> TargetPlace:
     if ":" not in target and target not in suite.NAMES:
         hint = meant(
             target, suite.NAMES, f"write package.module:Class, or a name: {', '.join([*suite.NAMES][:_SHOWN])}, ..."
@@ -128,7 +128,7 @@ def _place_of_class(target: str) -> Place:
     return _place(suite.NAMES.get(target, target), target)
 
 
-def _class(at: Place) -> type:
+def _class(at: TargetPlace) -> type:
     module = _import(at)
     found = getattr(module, at.name, None)
     if found is None:
@@ -145,7 +145,7 @@ def _checkpointers_in(module: ModuleType) -> list[str]:
     return [name for name, each in own.items() if all(hasattr(each, method) for method in protocol.REQUIRED)]
 
 
-def _place(meant: str, target: str) -> Place:
+def _place(meant: str, target: str) -> TargetPlace:
     """Return the place of a target that is ``meant`` by this text, without a check."""
     if "::" in meant:
         where, _, name = meant.rpartition("::")
@@ -153,13 +153,13 @@ def _place(meant: str, target: str) -> Place:
             return _in_file(target, Path(where), name)
     elif ":" in meant:
         where, _, name = meant.partition(":")
-        return Place(target, where, name)
+        return TargetPlace(target, where, name)
     if Path(meant).suffix == ".py":
         raise UsageError(f"{meant} is a file: write {meant}::name (racecheck list {meant} shows the names)")
     raise UsageError(f"{meant!r} is not a scenario: write path/to/file.py::name or package.module:name")
 
 
-def _import(at: Place) -> ModuleType:
+def _import(at: TargetPlace) -> ModuleType:
     reach(at)
     module = import_name(at.module)
     file = module.__file__ or ""
@@ -179,7 +179,7 @@ def load_file(path: Path) -> ModuleType:
     return _import(_in_file(str(path), path, ""))
 
 
-def _in_file(target: str, path: Path, name: str) -> Place:
+def _in_file(target: str, path: Path, name: str) -> TargetPlace:
     """Return the place of a name in a file; raises `UsageError`."""
     if not path.is_file():
         raise UsageError(f"no such file: {path}")
@@ -188,7 +188,7 @@ def _in_file(target: str, path: Path, name: str) -> Place:
     while (root / "__init__.py").is_file():
         parts.insert(0, root.name)
         root = root.parent
-    return Place(target, ".".join(parts), name, file=str(path), root=str(root))
+    return TargetPlace(target, ".".join(parts), name, file=str(path), root=str(root))
 
 
 def import_name(name: str) -> ModuleType:

@@ -8,22 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from racecheck.agent.disk_writer import Item, Placed
+from racecheck.agent.disk_writer import DiskItem, Placed
 
 BLOBS = b"first bytes|second bytes|" + bytes(range(256)) * 300
 SECOND = 10**9
 
 ONE = [
-    Item("a", "directory", age=5 * SECOND),
-    Item("a/file", "file", size=20, age=9 * SECOND, spans=[(0, 11, 0), (15, 5, 12)]),
-    Item("a/large", "file", size=90_000, age=SECOND, spans=[(100, 76_800, 25)]),
-    Item("a/link", "symlink", "file"),
-    Item("empty", "directory"),
+    DiskItem("a", "directory", age=5 * SECOND),
+    DiskItem("a/file", "file", size=20, age=9 * SECOND, spans=[(0, 11, 0), (15, 5, 12)]),
+    DiskItem("a/large", "file", size=90_000, age=SECOND, spans=[(100, 76_800, 25)]),
+    DiskItem("a/link", "symlink", "file"),
+    DiskItem("empty", "directory"),
 ]
 OTHER = [
-    Item("a", "file", size=4),
-    Item("empty", "directory"),
-    Item("empty/now", "file", size=6, spans=[(0, 6, 12)]),
+    DiskItem("a", "file", size=4),
+    DiskItem("empty", "directory"),
+    DiskItem("empty/now", "file", size=6, spans=[(0, 6, 12)]),
 ]
 
 
@@ -45,11 +45,11 @@ def _what(path: Path) -> object:
     return None if path.is_dir() else path.read_bytes()
 
 
-def wanted(items: list[Item]) -> dict[str, object]:
+def wanted(items: list[DiskItem]) -> dict[str, object]:
     return {item.path: _wanted(item) for item in sorted(items)}
 
 
-def _wanted(item: Item) -> object:
+def _wanted(item: DiskItem) -> object:
     if item.kind == "symlink":
         return f"-> {item.target}"
     if item.kind == "directory":
@@ -75,7 +75,7 @@ def test_times_are_as_long_ago_as_the_items_say(disk: Placed) -> None:
 def test_what_is_right_already_is_left_alone(disk: Placed) -> None:
     disk.place(ONE)
     before = (disk.root / "a/large").stat()
-    disk.place([*ONE, Item("a/more", "file")])
+    disk.place([*ONE, DiskItem("a/more", "file")])
     after = (disk.root / "a/large").stat()
     assert (before.st_ino, before.st_ctime_ns) == (after.st_ino, after.st_ctime_ns)
 

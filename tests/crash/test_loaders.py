@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from racecheck.agent.disk_writer import Item
+from racecheck.agent.disk_writer import DiskItem
 from racecheck.explore.recovery.loaders import LOADERS, Loaded, Loaders
 from racecheck.model.nouns import Died, Raised, Returned, World
 from racecheck.sessions.session import Session
@@ -31,7 +31,7 @@ def loaded(session: Session, spool: Path, name: str, words: list[str], *, alone:
     spool.write_text("".join(words))
     starts = [sum(map(len, words[:number])) for number in range(len(words))]
     states = [
-        [Item("file", "file", size=len(word), spans=[(0, len(word), start)])]
+        [DiskItem("file", "file", size=len(word), spans=[(0, len(word), start)])]
         for word, start in zip(words, starts, strict=True)
     ]
     loaders = Loaders(session, scenario.reference, World(ranks=1), spool, seed="0", reading=False)
@@ -68,8 +68,8 @@ def test_a_long_state_is_sent_too(session: Session, spool: Path) -> None:
     scenario = target("crashing", "texts")
     session.request("import", target=scenario.reference)
     spool.write_text("all")
-    long = [Item(f"empty{number:06}" + "x" * 100, "file") for number in range(3000)]
-    states = [[Item("file", "file", size=3, spans=[(0, 3, 0)]), *long]] * (2 * LOADERS)
+    long = [DiskItem(f"empty{number:06}" + "x" * 100, "file") for number in range(3000)]
+    states = [[DiskItem("file", "file", size=3, spans=[(0, 3, 0)]), *long]] * (2 * LOADERS)
     loaders = Loaders(session, scenario.reference, World(ranks=1), spool, seed="0", reading=False)
     try:
         found = dict(loaders.load(states))

@@ -21,7 +21,7 @@ from racecheck.explore.runs.tasks import Task
 from racecheck.model.nouns import Schedule
 from racecheck.scheduling.relation import Relation
 from racecheck.scheduling.strategies import DPOR, dpor
-from racecheck.scheduling.strategies.dpor import Progress
+from racecheck.scheduling.strategies.dpor import DporProgress
 from racecheck.scheduling.strategies.protocol import Answered
 from tests.bench import bench_ahead
 from tests.generated.programs import Program
@@ -105,7 +105,7 @@ class Proved:
 
     runs: list[Schedule]
     claim: str
-    progress: Progress
+    progress: DporProgress
     taken: int = 0
     lost: int = 0
 
@@ -142,7 +142,7 @@ def helped(program: Program, rng: Random, *, interrupts: bool = False) -> Proved
     return Proved(made, str(strategy.claim()), strategy.progress, taken + ahead.taken, lost + others.lost)
 
 
-def strategy_of(program: Program, progress: Progress | None = None) -> DPOR:
+def strategy_of(program: Program, progress: DporProgress | None = None) -> DPOR:
     return DPOR(Relation(world_of(program)), progress)
 
 
@@ -194,7 +194,7 @@ def test_a_run_that_is_refused_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -
             fresh.begin(Random(0))
             if not fresh.takes(tasks.Made((), noting.answers, outcome).points):
                 refused += 1
-                assert replace(fresh.progress, known=[]) == Progress(), "the next run replaces ``known``"
+                assert replace(fresh.progress, known=[]) == DporProgress(), "the next run replaces ``known``"
     assert refused > 50
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from racecheck.explore.launcher_check import Check, Difference, check_followed, differences, without_luck
+from racecheck.explore.launcher_check import Difference, LauncherCheck, check_followed, differences, without_luck
 from racecheck.model.errors import CannotRun
 from racecheck.model.nouns import Op, Result, Verdict
 from racecheck.report import comparison
@@ -86,7 +86,7 @@ def test_each_rank_ends_with_the_same_status_or_by_a_signal() -> None:
 
 
 def test_the_text_counts_what_it_leaves_out() -> None:
-    check = Check("torchrun", 2, 9, (Difference(1, "open x: ok, 0", ""),) * 22)
+    check = LauncherCheck("torchrun", 2, 9, (Difference(1, "open x: ok, 0", ""),) * 22)
     lines = comparison.text(check).splitlines()
     assert lines[0].startswith("FAIL  torchrun and racecheck do not run this program alike: 2 ranks, 9 ops")
     assert lines[0].endswith("22 differences")

@@ -12,7 +12,7 @@ import pytest
 
 from racecheck.explore import exploration as searches
 from racecheck.explore.reports import Report
-from racecheck.explore.requests import Recoveries, Search
+from racecheck.explore.requests import KnownRecoveries, Search
 from racecheck.explore.runner import undisturbed
 from racecheck.explore.search import explore
 from racecheck.model.nouns import Choice, Frame, Outcome, Point, Verdict, World
@@ -66,7 +66,7 @@ def test_what_each_fault_did_is_kept(session: Session) -> None:
 
 
 def test_a_recovery_of_the_same_disk_is_not_run_again(session: Session) -> None:
-    known: Recoveries = {}
+    known: KnownRecoveries = {}
     alone, together = searched(session, "Careful[kill]"), searched(session, "Careful[kill]", recoveries=known)
     assert together.struck == alone.struck
     assert {each.loaded for each in together.struck} == {(), (1,), (2,)}, "most disks differ"

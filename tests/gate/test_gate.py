@@ -18,8 +18,8 @@ from racecheck.gate.defects import defect, place_and_sentence
 from racecheck.gate.effort import EFFORTS, extent
 from racecheck.gate.grouping import grouped, headline
 from racecheck.gate.judging import Terms
-from racecheck.gate.result import Result, data
-from racecheck.gate.store import Store, kept
+from racecheck.gate.result import GateResult, data
+from racecheck.gate.store import CellStore, kept
 from racecheck.gate.subjects import Subject
 from racecheck.invariants import name_of
 from racecheck.model.errors import UsageError
@@ -44,8 +44,8 @@ def cell(check: str = "save", verdict: Verdict = PASS, *broken: str, **more: Any
     )  # fmt: skip
 
 
-def result(*cells: Cell, known: Baseline | None = None) -> Result:
-    return Result(cells, baseline.compare(cells, known or Baseline()), Terms(), 1.0)
+def result(*cells: Cell, known: Baseline | None = None) -> GateResult:
+    return GateResult(cells, baseline.compare(cells, known or Baseline()), Terms(), 1.0)
 
 
 class TestCells:
@@ -406,18 +406,18 @@ class TestStore:
 
     def test_cells_that_fit_are_kept(self, tmp_path: Path) -> None:
         versions = self.MINE.versions
-        Store(tmp_path, Terms()).keep(self.MINE, cell("kill", FAIL, "recovers", versions=versions))
-        Store(tmp_path, Terms()).keep(self.MINE, cell("save", versions=versions))
-        assert [*Store(tmp_path, Terms()).good(self.MINE)] == ["kill", "save"]
+        CellStore(tmp_path, Terms()).keep(self.MINE, cell("kill", FAIL, "recovers", versions=versions))
+        CellStore(tmp_path, Terms()).keep(self.MINE, cell("save", versions=versions))
+        assert [*CellStore(tmp_path, Terms()).good(self.MINE)] == ["kill", "save"]
         assert [each.check for each in kept(tmp_path)] == ["kill", "save"]
         assert kept(tmp_path / "elsewhere") == []
-        assert not Store(tmp_path, Terms(effort="quick")).good(self.MINE)
-        assert not Store(tmp_path, Terms(seed="1")).good(self.MINE)
-        assert not Store(tmp_path, Terms()).good(Subject("mine", suite.checks.Check)), "of another file"
+        assert not CellStore(tmp_path, Terms(effort="quick")).good(self.MINE)
+        assert not CellStore(tmp_path, Terms(seed="1")).good(self.MINE)
+        assert not CellStore(tmp_path, Terms()).good(Subject("mine", suite.checks.Check)), "of another file"
 
     def test_another_release_stands_beside(self, tmp_path: Path) -> None:
         now, then = ({"deepspeed": each, "torch": "2"} for each in ("0.18.0", "0.16.9"))
-        store = Store(tmp_path, Terms())
+        store = CellStore(tmp_path, Terms())
         for versions in (now, then):
             store.keep(self.MINE, cell(versions=versions))
         store.keep(Subject("other", gated.InPlace), replace(cell(versions=then), checkpointer="other"))
@@ -427,17 +427,17 @@ class TestStore:
 
     def test_the_gate_of_one_has_a_file_of_its_own(self, tmp_path: Path) -> None:
         for named in ("", "mine"):
-            Store(tmp_path, Terms(), named).keep(
+            CellStore(tmp_path, Terms(), named).keep(
                 self.MINE, cell("kill" if named else "save", versions=self.MINE.versions)
             )
-        assert [*Store(tmp_path, Terms(), "mine").good(self.MINE)] == ["kill"]
-        Store(tmp_path, Terms(), "mine").end()
-        assert not Store(tmp_path, Terms(), "mine").good(self.MINE)
-        assert [*Store(tmp_path, Terms()).good(self.MINE)] == ["save"]
+        assert [*CellStore(tmp_path, Terms(), "mine").good(self.MINE)] == ["kill"]
+        CellStore(tmp_path, Terms(), "mine").end()
+        assert not CellStore(tmp_path, Terms(), "mine").good(self.MINE)
+        assert [*CellStore(tmp_path, Terms()).good(self.MINE)] == ["save"]
 
     def test_what_is_asked_otherwise_has_another_file(self, tmp_path: Path) -> None:
         kept = cell("kill", versions=self.MINE.versions)
-        Store(tmp_path, Terms(), "a.b:C", ("kill", "save"), ("nfs",)).keep(self.MINE, kept)
+        CellStore(tmp_path, Terms(), "a.b:C", ("kill", "save"), ("nfs",)).keep(self.MINE, kept)
         for terms, named, checks, storages in (
             (Terms(), "a_b:C", ("kill", "save"), ("nfs",)),
             (Terms(), f"{'long' * 50}a.b:C", ("kill", "save"), ("nfs",)),
@@ -447,14 +447,14 @@ class TestStore:
             (Terms(seed="1"), "a.b:C", ("kill", "save"), ("nfs",)),
             (Terms(ranks=3), "a.b:C", ("kill", "save"), ("nfs",)),
         ):
-            other = Store(tmp_path, terms, named, checks, storages)
+            other = CellStore(tmp_path, terms, named, checks, storages)
             assert not other.good(self.MINE)
             other.end()
-        again = Store(tmp_path, Terms(), "a.b:C", ("save", "kill", "save"), ("nfs",))
+        again = CellStore(tmp_path, Terms(), "a.b:C", ("save", "kill", "save"), ("nfs",))
         assert [*again.good(self.MINE)] == ["kill"], "the order in which checks are named says nothing"
 
     def test_a_damaged_file_is_a_line(self, tmp_path: Path) -> None:
-        store, file = Store(tmp_path, Terms()), tmp_path / "gate.json"
+        store, file = CellStore(tmp_path, Terms()), tmp_path / "gate.json"
         file.write_text("{")
         with pytest.raises(UsageError, match=r"gate.json: not a gate's cells: .* remove it, or use --fresh"):
             store.good(self.MINE)

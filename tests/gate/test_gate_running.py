@@ -21,7 +21,7 @@ from racecheck.gate import baseline, running
 from racecheck.gate.cells import Broken, Cell
 from racecheck.gate.effort import DEFAULT, EFFORTS, Effort
 from racecheck.gate.judging import Judging
-from racecheck.gate.result import Result
+from racecheck.gate.result import GateResult
 from racecheck.gate.subjects import Subject
 from racecheck.gate.tasks import Terms
 from racecheck.model.errors import UsageError
@@ -536,5 +536,5 @@ def test_text_that_no_file_can_hold_is_written_as_escapes(tmp_path: Path) -> Non
         text="\ud800",
     )  # fmt: skip
     paths = [tmp_path / name for name in ("a.xml", "a.md", "a.html")]
-    gate._write(Result((found,), baseline.compare([found], baseline.Baseline()), Terms(), 1.0), *paths)
+    gate._write(GateResult((found,), baseline.compare([found], baseline.Baseline()), Terms(), 1.0), *paths)
     assert all("recovers" in path.read_text("utf-8") for path in paths)

@@ -25,7 +25,7 @@ from racecheck.kernel.memory import PATH_MAX, Memory
 from racecheck.kernel.numbers import NUMBERS
 from racecheck.kernel.seccomp import HYPERCALL, Listener, Notification, program
 from racecheck.kernel.syscalls import HIGHEST, TABLE, UNTOUCHED, Call, Notify, Role, number
-from racecheck.supervisor.files.paths import AT_FDCWD, Identities, Resolver, View, Watched
+from racecheck.supervisor.files.paths import AT_FDCWD, Identities, Resolver, ThreadView, Watched
 
 ALLOW, NOTIFY = 0x7FFF0000, 0x7FC00000
 AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -358,7 +358,7 @@ def test_a_new_object_has_a_new_identity_though_its_inode_number_is_used_again(t
 
 def place(watched: Path, path: str | Path, *, follow: bool = True) -> tuple[str | None, str, int]:
     """Where a path leads from this process's working directory: shown, canonical, error."""
-    resolver = Resolver(Watched({str(watched): ""}), View(os.getpid(), os.getpid()))
+    resolver = Resolver(Watched({str(watched): ""}), ThreadView(os.getpid(), os.getpid()))
     found = resolver.locate(AT_FDCWD, str(path), follow=follow)
     found.close()
     return found.shown, found.path, found.error
@@ -418,7 +418,7 @@ def test_our_own_proc_is_not_theirs(tmp_path: Path) -> None:
         os.write(writing, b"x")
         signal.pause()
     os.read(reading, 1)
-    resolver = Resolver(Watched({str(tmp_path): ""}), View(child, child))
+    resolver = Resolver(Watched({str(tmp_path): ""}), ThreadView(child, child))
     try:
         for path, shown in (
             ("/dev/stdin", "theirs"), ("/proc/self/fd/0", "theirs"), ("/proc/thread-self/fd/0", "theirs"),

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from racecheck.kernel.layer import Mount, writable
+from racecheck.kernel.layer import OverlayMount, writable
 from racecheck.kernel.trees import wipe
 from tests.programs.layered import PLACES
 from tests.support.outside import snapshot
@@ -109,9 +109,10 @@ def test_changes_outside_are_named(tree: Path, tmp_path: Path) -> None:
 
 def test_the_kernels_own_file_systems_are_not_covered() -> None:
     every = [
-        Mount(Path("/"), "ext4", False), Mount(Path("/proc"), "proc", False), Mount(Path("/dev/shm"), "tmpfs", False),
-        Mount(Path("/tmp"), "tmpfs", False), Mount(Path("/sys/fs/cgroup"), "tmpfs", False),
-        Mount(Path("/usr"), "squashfs", True),
+        OverlayMount(Path("/"), "ext4", False), OverlayMount(Path("/proc"), "proc", False),
+        OverlayMount(Path("/dev/shm"), "tmpfs", False),
+        OverlayMount(Path("/tmp"), "tmpfs", False), OverlayMount(Path("/sys/fs/cgroup"), "tmpfs", False),
+        OverlayMount(Path("/usr"), "squashfs", True),
     ]  # fmt: skip
     found = writable(every)
     assert {Path("/tmp"), Path("/dev/shm"), Path("/etc")} <= {*found}

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from random import Random
 
-from racecheck.crash.changes import Changes, Choice
+from racecheck.crash.changes import Changes, LastingChoice
 from racecheck.crash.legal import Limits
 from racecheck.crash.log import Stored
 from racecheck.crash.models import MODELS
@@ -116,7 +116,7 @@ def _lost(program: litmus.Program, found: Found) -> int:
     lost = 0
     for path, inode in tree:
         own = changes.of_inode.get(inode, 0)
-        left = ((lasts, changes.stored(inode, Choice(lasts))) for lasts in legal.sets(own))
+        left = ((lasts, changes.stored(inode, LastingChoice(lasts))) for lasts in legal.sets(own))
         fits = [(own & ~lasts).bit_count() for lasts, each in left if _content(each) == found[path]]
         if not fits:
             return -1

@@ -11,7 +11,7 @@ from racecheck.model.ops.launcher_ops import signal_op
 from racecheck.report.decisive import cause_of, decisive, failing
 from racecheck.report.folding import unfolded
 from racecheck.report.picture.document import picture
-from racecheck.report.picture.trees import Entry, trees
+from racecheck.report.picture.trees import TreeEntry, trees
 from racecheck.report.sentence import plain, sentence
 from racecheck.targets.programs import Launch
 from tests.support import pictures
@@ -155,21 +155,21 @@ def test_a_tree_follows_the_ops() -> None:
     ]
     found = trees(outcome(returned(), trace=trace, disk={"old": DiskEntry("directory")}))
     assert found.first == {}
-    assert found.changes[2] == [("new/f", Entry("file", 5, "hello", 2))]
+    assert found.changes[2] == [("new/f", TreeEntry("file", 5, "hello", 2))]
     assert found.changes[3] == [
         ("new", None),
         ("new/f", None),
-        ("old", Entry("directory", 0, "", 3)),
-        ("old/f", Entry("file", 5, "hello", 2)),
+        ("old", TreeEntry("directory", 0, "", 3)),
+        ("old/f", TreeEntry("file", 5, "hello", 2)),
     ]
-    assert found.last == {"old": Entry("directory", 0, "", 3)}
+    assert found.last == {"old": TreeEntry("directory", 0, "", 3)}
     assert found.agrees
 
 
 def test_what_is_met_and_what_is_left_untouched_were_there_before() -> None:
     trace = [op("0 unlink a/b", inode=3)]
     found = trees(outcome(returned(), trace=trace, disk={"a": DiskEntry("directory"), "c": DiskEntry("file", 7)}))
-    assert found.first == {"a": Entry("directory"), "a/b": Entry("file"), "c": Entry("file", 7)}
+    assert found.first == {"a": TreeEntry("directory"), "a/b": TreeEntry("file"), "c": TreeEntry("file", 7)}
     assert found.agrees
 
 
@@ -194,7 +194,7 @@ def test_a_write_to_a_file_without_a_name_is_in_no_tree() -> None:
     linked = [trace[0], op("0 link a -> b"), *trace[1:2], op("0 write b", inode=3, result=Result(size=7))]
     linked[1] = pictures.holding(op("0 link a -> b"), inode=3)
     assert trees(outcome(returned(), trace=linked, disk={"b": DiskEntry("file", 7)})).last == {
-        "b": Entry("file", 7, "", 3)
+        "b": TreeEntry("file", 7, "", 3)
     }
 
 

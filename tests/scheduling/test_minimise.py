@@ -13,7 +13,16 @@ from racecheck import CannotRun, Outcome, UsageError, Violation, World, faults
 from racecheck.invariants import no_deadlock, no_file_errors, no_unexpected_errors
 from racecheck.model.nouns import Invariant, Op, Point, Result, Size
 from racecheck.model.ops.op_names import pattern
-from racecheck.scheduling.minimise import Failure, Search, Spent, Timed, same_failure, shrink, smaller_world, switches
+from racecheck.scheduling.minimise import (
+    Failure,
+    Search,
+    Spent,
+    TimedAttempt,
+    same_failure,
+    shrink,
+    smaller_world,
+    switches,
+)
 from racecheck.scheduling.minimise.blocks import blocks, joined, shifted
 from racecheck.scheduling.strategies import RandomWalk, Replay, Strategy, check_strategy
 from racecheck.scheduling.strategies.following.guided import Guided, Turn
@@ -368,7 +377,7 @@ def test_no_run_begins_after_the_end_and_why_is_known() -> None:
         del strategy
         return Outcome(world, (), (), ())
 
-    timed = Timed(attempt, time.perf_counter() + 3600)
+    timed = TimedAttempt(attempt, time.perf_counter() + 3600)
     timed(World(), Replay(()))
     assert not timed.is_late
     timed.end = 0.0
@@ -381,7 +390,7 @@ def test_an_interrupt_ends_all_further_runs() -> None:
     def attempt(world: World, strategy: Strategy) -> Outcome:
         raise KeyboardInterrupt
 
-    timed = Timed(attempt, time.perf_counter() + 3600)
+    timed = TimedAttempt(attempt, time.perf_counter() + 3600)
     for _ in range(2):
         with pytest.raises(Spent):
             timed(World(), Replay(()))

@@ -17,9 +17,9 @@ from racecheck.model import compare
 from racecheck.model.nouns import Collective, Event, Frame, Invariant, Op, Point
 from racecheck.report.prediction import data, render
 from racecheck.scheduling.predict import (
-    Attempt,
     Need,
     Pair,
+    PairAttempt,
     Prediction,
     Race,
     candidates,
@@ -58,7 +58,7 @@ def program(*actors: Sequence[Do]) -> Program:
     return Program(tuple(tuple(each) for each in actors))
 
 
-def attempt(toy: Program, *, hide: bool = False) -> Attempt:
+def attempt(toy: Program, *, hide: bool = False) -> PairAttempt:
     """``hide``: what the actors saw is no result, so that only the disk counts."""
 
     def run(strategy: Strategy) -> Outcome:

@@ -17,7 +17,7 @@ import pytest
 from racecheck.frontends.cli.main import main
 from racecheck.model.errors import CannotRun
 from racecheck.sessions.doctor import examination
-from racecheck.sessions.doctor.examination import Check
+from racecheck.sessions.doctor.examination import DoctorCheck
 
 TARGETS = Path(__file__).parents[1] / "programs"
 WITHOUT = (sys.executable, str(TARGETS / "forbidding.py"))
@@ -37,7 +37,7 @@ def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def checks_without(*calls: str, **environment: str) -> dict[str, Check]:
+def checks_without(*calls: str, **environment: str) -> dict[str, DoctorCheck]:
     """What the doctor says, torch aside, where some calls (``name=ERRNO``) fail."""
     code = (
         "import json; from dataclasses import asdict; from racecheck.sessions.doctor import examination as d; "
@@ -45,10 +45,10 @@ def checks_without(*calls: str, **environment: str) -> dict[str, Check]:
     )
     done = run(*WITHOUT, *calls, "--", sys.executable, "-c", code, **environment)
     assert done.returncode == 0, done.stderr
-    return {each["name"]: Check(**each) for each in json.loads(done.stdout)}
+    return {each["name"]: DoctorCheck(**each) for each in json.loads(done.stdout)}
 
 
-def missing(checks: dict[str, Check]) -> set[str]:
+def missing(checks: dict[str, DoctorCheck]) -> set[str]:
     return {name for name, each in checks.items() if not each.ok}
 
 

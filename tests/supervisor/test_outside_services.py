@@ -25,7 +25,7 @@ from racecheck.supervisor.calls.connections import open_socket
 from racecheck.supervisor.files.open_files import Descriptors, OpenFiles
 from racecheck.supervisor.files.paths import Watched
 from racecheck.supervisor.state.tasks import Process, Rank
-from racecheck.supervisor.wait.outside_services import Outside, leads_out, processes
+from racecheck.supervisor.wait.outside_services import OutsideServices, leads_out, processes
 from tests.programs import outside
 from tests.support.controlled_runs import controlled, made, run
 from tests.support.targets import target
@@ -46,16 +46,16 @@ class Looks(list[bool]):
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> Looks:
-    original = Outside.is_awaited
+    original = OutsideServices.is_awaited
     looks = Looks()
 
-    def is_awaited(self: Outside, sleep: Sleep) -> bool:
+    def is_awaited(self: OutsideServices, sleep: Sleep) -> bool:
         looks.append(original(self, sleep))
         if looks[-1] and sum(looks) % LOOKS == 0:
             looks.awaited.set()
         return looks[-1]
 
-    monkeypatch.setattr(Outside, "is_awaited", is_awaited)
+    monkeypatch.setattr(OutsideServices, "is_awaited", is_awaited)
     return looks
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from racecheck.crash.build import build
-from racecheck.crash.changes import Changes, Choice
+from racecheck.crash.changes import Changes, LastingChoice
 from racecheck.crash.cut_outcome import Cutting
 from racecheck.crash.log import Log
 from racecheck.crash.states import states
@@ -45,7 +45,7 @@ def recorded(session: Session, reference: str, name: str = "", limit: int = 1 <<
 def replayed(outcome: Outcome, recorder: Recorder, log: Log) -> dict[str, DiskEntry]:
     """The disk that all entries of the log make, as an outcome has it."""
     changes = Changes(log)
-    disks = dict(log.split(changes.disk(Choice(changes.of_entries((1 << len(log.entries)) - 1)))))
+    disks = dict(log.split(changes.disk(LastingChoice(changes.of_entries((1 << len(log.entries)) - 1)))))
     crash = Crash("kill", tuple(range(len(outcome.trace))))
     return dict(Cutting(outcome, recorder).cut(crash, disks).disk)
 
@@ -92,7 +92,7 @@ def test_savers_of_trainers_too(session: Session, reference: str) -> None:
 def test_the_start_is_what_setup_left(session: Session) -> None:
     outcome, recorder = recorded(session, "recording", "everything")
     log = build(outcome, recorder)
-    start = Changes(Log(log.start, ())).disk(Choice(0))
+    start = Changes(Log(log.start, ())).disk(LastingChoice(0))
     assert [path for path, _ in start.paths] == [
         "gone", "link", "old", "old/again", "old/kept", "old/twice",
     ]  # fmt: skip

@@ -10,14 +10,14 @@ from typing import Protocol
 
 from racecheck.crash.changes import Changes
 from racecheck.crash.models.btrfs import Btrfs
-from racecheck.crash.models.common import Rules
+from racecheck.crash.models.common import ModelRules
 from racecheck.crash.models.ext4 import Ext4, Xfs
 from racecheck.crash.models.kill import Kill
 from racecheck.crash.models.nfs import NfsClients, NfsServer
 from racecheck.crash.models.ordered import Ordered
 from racecheck.crash.models.posix_min import PosixMin
 
-__all__ = ["MODELS", "Model", "Rules"]
+__all__ = ["MODELS", "Model", "ModelRules"]
 
 
 class Model(Protocol):
@@ -34,7 +34,7 @@ class Model(Protocol):
     sizes: bool
     keeps_all: bool
 
-    def rules(self, changes: Changes) -> Rules:
+    def rules(self, changes: Changes) -> ModelRules:
         """Return the model's rules for the changes of one log."""
         ...
 

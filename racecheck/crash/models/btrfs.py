@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from racecheck.crash.bitsets import bits, mask_of
 from racecheck.crash.changes import PAGE, Changes, Name
 from racecheck.crash.models.common import (
-    Rules,
+    ModelRules,
     bytes_after_truncation,
     contents_of,
     names_in,
@@ -42,7 +42,7 @@ class Btrfs:
     tails = True
     keeps_all = False
 
-    def rules(self, changes: Changes) -> Rules:
+    def rules(self, changes: Changes) -> ModelRules:
         journal = changes.kinds["name"] | changes.kinds["size"]
         requires = bytes_after_truncation(changes)
         for number in bits(journal):  # all of a rename, but a file can come out shorter without zeros behind its end
@@ -51,7 +51,7 @@ class Btrfs:
         logged = _Logged(changes)
         promises = per_sync(changes, logged.promise)
         may, revokes = per_sync(changes, logged.may), per_sync(changes, logged.revokes, lambda *_: 0)
-        return Rules(requires, promises, may, revokes, logged.implies(promises))
+        return ModelRules(requires, promises, may, revokes, logged.implies(promises))
 
 
 class _Logged:

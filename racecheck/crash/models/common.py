@@ -13,7 +13,7 @@ _MAKES = frozenset({"create", "mkdir", "symlink"})
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ModelRules:
     """The rules of a model for the changes of a log.  Sets of changes have a bit for each.
 
     ``requires``: for each change the set of those without which it does not last.  ``promises``: for each fsync and

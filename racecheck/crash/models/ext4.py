@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from racecheck.crash.bitsets import bits
 from racecheck.crash.changes import PAGE, Changes
-from racecheck.crash.models.common import Rules, about, bytes_after_truncation, lates, per_sync, written_by
+from racecheck.crash.models.common import ModelRules, about, bytes_after_truncation, lates, per_sync, written_by
 
 
 class Ext4:
@@ -37,7 +37,7 @@ class Ext4:
     passes_names = True
     """Whether an fdatasync passes over a new name."""
 
-    def rules(self, changes: Changes) -> Rules:
+    def rules(self, changes: Changes) -> ModelRules:
         journal = changes.kinds["name"] | changes.kinds["size"]
 
         def asks(index: int, before: int) -> int:
@@ -53,7 +53,7 @@ class Ext4:
         for number in bits(journal):
             own = changes.of_entry[changes.every[number].entry]
             requires[number] = (journal | own) & changes.earlier[number]
-        return Rules(requires, per_sync(changes, promise), late=late, journals=(journal,))
+        return ModelRules(requires, per_sync(changes, promise), late=late, journals=(journal,))
 
 
 class Xfs(Ext4):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from racecheck.crash.changes import PAGE, Changes
-from racecheck.crash.models.common import Rules
+from racecheck.crash.models.common import ModelRules
 
 
 class Kill:
@@ -15,5 +15,5 @@ class Kill:
     tails = False
     keeps_all = True
 
-    def rules(self, changes: Changes) -> Rules:
-        return Rules([0] * len(changes.every))
+    def rules(self, changes: Changes) -> ModelRules:
+        return ModelRules([0] * len(changes.every))

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from racecheck.crash.bitsets import mask_of
 from racecheck.crash.changes import PAGE, Changes
-from racecheck.crash.models.common import Rules, contents_of, written_by
+from racecheck.crash.models.common import ModelRules, contents_of, written_by
 from racecheck.crash.models.ext4 import Ext4
 
 _SENDS = frozenset({"fsync", "truncate"})
@@ -32,16 +32,16 @@ class NfsClients:
     tails = False
     keeps_all = False
 
-    def rules(self, changes: Changes) -> Rules:
-        return Rules([*_in_pages(changes)], {index: _sent(changes, index) for index in _calls(changes)})
+    def rules(self, changes: Changes) -> ModelRules:
+        return ModelRules([*_in_pages(changes)], {index: _sent(changes, index) for index in _calls(changes)})
 
 
 class NfsServer(Ext4):
     """A server that exports with ``async`` loses power: its disk is an ext4 on which no fsync ever came."""
 
-    def rules(self, changes: Changes) -> Rules:
+    def rules(self, changes: Changes) -> ModelRules:
         rules = super().rules(changes)
-        return Rules(rules.requires, journals=rules.journals)
+        return ModelRules(rules.requires, journals=rules.journals)
 
 
 def _in_pages(changes: Changes) -> Iterator[int]:

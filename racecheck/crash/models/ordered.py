@@ -7,7 +7,7 @@ as it does on ext4, also with data=journal, and not on XFS and btrfs.
 from __future__ import annotations
 
 from racecheck.crash.changes import PAGE, Changes
-from racecheck.crash.models.common import Rules, about, lates, per_sync, written_by
+from racecheck.crash.models.common import ModelRules, about, lates, per_sync, written_by
 
 
 class Ordered:
@@ -19,10 +19,10 @@ class Ordered:
     tails = False
     keeps_all = False
 
-    def rules(self, changes: Changes) -> Rules:
+    def rules(self, changes: Changes) -> ModelRules:
         def asks(index: int, before: int) -> int:
             return written_by(changes, index, before) | about(changes, index, before, passes_names=True)
 
         promises = per_sync(changes, lambda index, before: changes.closed(asks(index, before)))
         everything = (1 << len(changes.every)) - 1
-        return Rules(changes.earlier, promises, late=lates(changes, asks), journals=(everything,))
+        return ModelRules(changes.earlier, promises, late=lates(changes, asks), journals=(everything,))

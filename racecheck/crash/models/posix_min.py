@@ -6,7 +6,7 @@ After Pillai et al., "All File Systems Are Not Created Equal" (OSDI 2014).
 from __future__ import annotations
 
 from racecheck.crash.changes import Changes, Name
-from racecheck.crash.models.common import Rules, bytes_after_truncation, lates, names_in, per_sync, written_by
+from racecheck.crash.models.common import ModelRules, bytes_after_truncation, lates, names_in, per_sync, written_by
 
 
 class PosixMin:
@@ -23,7 +23,7 @@ class PosixMin:
     tails = False
     keeps_all = False
 
-    def rules(self, changes: Changes) -> Rules:
+    def rules(self, changes: Changes) -> ModelRules:
         def promise(index: int, before: int) -> int:
             entry = changes.log.entries[index]
             names = 0 if entry.datasync else names_in(changes, entry.inode, before)
@@ -35,4 +35,4 @@ class PosixMin:
             for name in change.names:  # what a name leads to is decided by the last change of it that lasts
                 requires[number] |= seen.get(name, 0)
                 seen[name] = seen.get(name, 0) | 1 << number
-        return Rules(requires, per_sync(changes, promise), late=lates(changes, promise))
+        return ModelRules(requires, per_sync(changes, promise), late=lates(changes, promise))

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from racecheck.crash.bitsets import bits, mask_of
 from racecheck.crash.changes import Changes
-from racecheck.crash.models.common import Rules
+from racecheck.crash.models.common import ModelRules
 
 
-def apart(rules: Callable[[Changes], Rules], changes: Changes) -> Rules:
+def apart(rules: Callable[[Changes], ModelRules], changes: Changes) -> ModelRules:
     """Return a model's ``rules`` for each disk by itself, as rules for the changes of all disks."""
     requires = [0] * len(changes.every)
     promises, may, revokes, late = dict[int, int](), dict[int, int](), dict[int, int](), dict[int, int]()
@@ -31,4 +31,4 @@ def apart(rules: Callable[[Changes], Rules], changes: Changes) -> Rules:
             whole.update({places[place]: all_of(mask) for place, mask in part.items()})
         implies += [(all_of(cause), all_of(unless), all_of(effect)) for cause, unless, effect in own.implies]
         journals += [all_of(journal) for journal in own.journals]
-    return Rules(requires, promises, may, revokes, implies, late, journals)
+    return ModelRules(requires, promises, may, revokes, implies, late, journals)

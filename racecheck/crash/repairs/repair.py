@@ -15,7 +15,7 @@ from racecheck.crash.log import SYNCS, Entry, Log
 from racecheck.crash.repairs.fresh_directories import fresh_directories
 from racecheck.model.ops import op_kinds
 
-Repair = Callable[[Log], Log]
+MakeRepair = Callable[[Log], Log]
 
 _CONTENTS = frozenset({"write", "truncate"})
 _NAMES = op_kinds.ADDS | op_kinds.REMOVES | {"create"}
@@ -119,7 +119,7 @@ def fsync_directories(log: Log) -> Log:
     return replace(log, entries=tuple(entries))
 
 
-REPAIRS: Mapping[str, Repair] = {
+REPAIRS: Mapping[str, MakeRepair] = {
     "fresh directory per step": fresh_directories,
     "flush before fsync": flush_before_fsync,
     "replace instead of unlink and rename": replace_instead,

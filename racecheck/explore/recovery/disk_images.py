@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from racecheck.agent.disk_writer import Item
+from racecheck.agent.disk_writer import DiskItem
 from racecheck.crash.log import Disk, Log, Stored
 from racecheck.model.epoch import EPOCH
 from racecheck.model.nouns import Outcome
@@ -55,13 +55,13 @@ class Ages:
         return max(0, self.end - when)
 
 
-def items(disk: Disk, recorder: Recorder, ages: Ages, limit: int = LIMIT) -> list[Item]:
+def items(disk: Disk, recorder: Recorder, ages: Ages, limit: int = LIMIT) -> list[DiskItem]:
     """Return what is to be put on the disk for a crash state; raises `TooLarge`."""
     total = sum(stored.size for _, stored in disk.paths)
     if total > limit:
         raise TooLarge(f"a crash state has {total} bytes, more than the limit of {limit}")
     return [
-        Item(path, stored.kind, stored.target, stored.size, ages.age(path, stored), _spans(stored, recorder))
+        DiskItem(path, stored.kind, stored.target, stored.size, ages.age(path, stored), _spans(stored, recorder))
         for path, stored in disk.paths
     ]
 

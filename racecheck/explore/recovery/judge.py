@@ -36,7 +36,7 @@ OUT_OF_TIME = "the time budget was used up"
 _OFTEN = 50
 """Progress is shown after each such number of states."""
 
-Progress = Callable[[int, int, float, str], None]
+CountProgress = Callable[[int, int, float, str], None]
 """Called now and then with the number of judged states, the total, the seconds so far, and the model."""
 
 Disks = tuple[tuple[str, Disk], ...]
@@ -110,7 +110,7 @@ def judge_crashes(
     invariants: Sequence[Invariant] = (),
     *,
     seconds: float = 0.0,
-    progress: Progress | None = None,
+    progress: CountProgress | None = None,
     seed: str = "0",
     only: Crash | None = None,
     most: int = ALL,
@@ -222,7 +222,7 @@ class _Judging:
         self,
         log: Log,
         models: Sequence[str],
-        progress: Progress | None = None,
+        progress: CountProgress | None = None,
         only: Crash | None = None,
     ) -> Crashes:
         """Yield all states of a log, by disk; or one of them."""
@@ -289,7 +289,7 @@ class _Judging:
 class _Pass:
     """Return the states of a log, model by model."""
 
-    def __init__(self, judging: _Judging, log: Log, progress: Progress | None, started: float) -> None:
+    def __init__(self, judging: _Judging, log: Log, progress: CountProgress | None, started: float) -> None:
         self.judging, self.log, self.progress, self.started = judging, log, progress, started
         self.groups = Groups()
         self._doubted: dict[str, tuple[int, CrashState]] = {}

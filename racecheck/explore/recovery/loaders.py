@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from racecheck.agent.disk_writer import Item
+from racecheck.agent.disk_writer import DiskItem
 from racecheck.agent.recovery_worker import ENOUGH
 from racecheck.kernel import proc
 from racecheck.kernel.trees import wipe
@@ -68,7 +68,7 @@ class Loaders:
         self._waiting: deque[int] = deque()
         self.hung = 0
 
-    def load(self, states: Iterable[Sequence[Item]], *, alone: bool = False) -> Iterator[tuple[int, Loaded]]:
+    def load(self, states: Iterable[Sequence[DiskItem]], *, alone: bool = False) -> Iterator[tuple[int, Loaded]]:
         """Have the recovery load each of these states; yields their numbers with the results, in order of arrival.
 
         ``alone``: each in a process of its own.  Raises `CannotRun` or `UsageError` if that cannot be.
@@ -94,7 +94,7 @@ class Loaders:
             self._waiting.clear()
             self._lines.clear()
 
-    def _fill(self, coming: Iterator[tuple[int, Sequence[Item]]], ahead: int) -> None:
+    def _fill(self, coming: Iterator[tuple[int, Sequence[DiskItem]]], ahead: int) -> None:
         """Hand states to the loaders, the least busy first; start as many loaders as can run."""
         while True:
             if not self._waiting:

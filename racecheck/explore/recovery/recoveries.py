@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from racecheck import storage
-from racecheck.agent.disk_writer import Item, Placed
+from racecheck.agent.disk_writer import DiskItem, Placed
 from racecheck.crash.log import Disk
 from racecheck.explore.recovery.disk_images import Ages, TooLarge, items
 from racecheck.explore.recovery.loaders import Loaded, Loaders
@@ -96,7 +96,7 @@ class Recoveries:
         for number, loaded in self._loaders.load(self._items(disks, given), alone=alone):
             yield given[number], Recovered(self._outcome(loaded), loaded.contents)
 
-    def _items(self, disks: Iterable[Disks], given: list[Disks]) -> Iterator[list[Item]]:
+    def _items(self, disks: Iterable[Disks], given: list[Disks]) -> Iterator[list[DiskItem]]:
         for each in disks:
             try:
                 found = items(each[0][1], self._recorder, self._ages)

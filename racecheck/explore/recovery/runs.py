@@ -26,7 +26,7 @@ _REPAIRING = 60.0
 
 CRASH_STATE = "crash state"
 
-Tell = Callable[[str], None]
+TellProgress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class CrashedRuns:
             self._recorder = Recorder(self._session.slot.path / "record")
         return self._recorder if self.models else None
 
-    def judge(self, outcome: Outcome, *, seconds: float, tell: Tell) -> Crashes | None:
+    def judge(self, outcome: Outcome, *, seconds: float, tell: TellProgress) -> Crashes | None:
         """Return what crashes of the last recorded run leave; None if that is known, or not asked for.
 
         No state is begun after ``seconds`` (0: no limit).  Raises `CannotRun` and `UsageError` like a run.
@@ -92,7 +92,7 @@ class CrashedRuns:
         """Forget the record."""
         self._recorder.close()
 
-    def repaired(self, crashes: Crashes, tell: Tell, *, seconds: float) -> Mapping[str, Crashes]:
+    def repaired(self, crashes: Crashes, tell: TellProgress, *, seconds: float) -> Mapping[str, Crashes]:
         """Return what crashes leave under each repair.  The run must be the one recorded last.
 
         Of the run alone where no repair changes it.  Only what could be judged as far as the run itself can be compared
@@ -214,5 +214,5 @@ def _order(outcome: Outcome, events: Sequence[int]) -> Hashable:
 _LOOKING = op_kinds.ASKS | {"sleep"}
 
 
-def _told(tell: Tell) -> Callable[[int, int, float, str], None]:
+def _told(tell: TellProgress) -> Callable[[int, int, float, str], None]:
     return lambda done, every, _, model: tell(f"crash states: {model} {done} of {every}")

@@ -68,7 +68,7 @@ class Worker:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class WorkerAnswer:
     """The result of a task, or that its worker is gone; the ticket is that of `Workers.give`."""
 
     ticket: int
@@ -129,9 +129,9 @@ class Workers:
         self._send(worker, ("task", ticket, task))
         return ticket
 
-    def answers(self, seconds: float) -> list[Answer]:
+    def answers(self, seconds: float) -> list[WorkerAnswer]:
         """Return the results that are there; if there is none, wait for one, ``seconds`` at most."""
-        found: list[Answer] = []
+        found: list[WorkerAnswer] = []
         until = time.monotonic() + seconds
         while True:
             channels = {each.channel: each for each in self._all if each.is_open}
@@ -145,7 +145,7 @@ class Workers:
             for each in ready:
                 found += self._answer(channels[each])
 
-    def _answer(self, worker: Worker) -> list[Answer]:
+    def _answer(self, worker: Worker) -> list[WorkerAnswer]:
         try:
             what, *rest = frames.receive(worker.channel)
         except EOFError:
@@ -154,12 +154,12 @@ class Workers:
             worker.is_ready = True
         elif what == "done":
             worker.tickets.remove(rest[0])
-            return [Answer(*rest)]
+            return [WorkerAnswer(*rest)]
         else:
             self._all.remove(worker)
             self.lost.append(rest[0])
             _end([worker])
-            return [Answer(ticket, None, is_lost=True) for ticket in worker.tickets]
+            return [WorkerAnswer(ticket, None, is_lost=True) for ticket in worker.tickets]
         return []
 
     def _send(self, worker: Worker, message: Sequence[object]) -> None:

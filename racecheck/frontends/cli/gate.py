@@ -31,7 +31,7 @@ from racecheck.frontends.working import display
 from racecheck.gate import baseline, junit, layouts, pages, parts, shards
 from racecheck.gate.baseline import Baseline
 from racecheck.gate.effort import DEFAULT, EFFORTS
-from racecheck.gate.result import Result, data
+from racecheck.gate.result import GateResult, data
 from racecheck.gate.running import Asked, Gate
 from racecheck.gate.tasks import Terms
 from racecheck.model import config
@@ -187,7 +187,7 @@ def gate(
 
 
 def told(
-    result: Result, junit_: Path | None, markdown: Path | None, html_: Path | None, *, full: bool, as_json: bool
+    result: GateResult, junit_: Path | None, markdown: Path | None, html_: Path | None, *, full: bool, as_json: bool
 ) -> int:
     """Print a result, and write it to the files that are asked for; returns the exit status."""
     if markdown != _STDOUT:
@@ -226,7 +226,7 @@ def before_of(known: Path | None, names: Sequence[str], *, update: bool) -> Base
     return before
 
 
-def updated(result: Result, before: Baseline, known: Path) -> Result:
+def updated(result: GateResult, before: Baseline, known: Path) -> GateResult:
     """Write the baseline and return the result compared with it; a gate that is UNKNOWN otherwise writes none."""
     after = baseline.updated(before, result.comparison)
     compared = baseline.compare(result.cells, after)
@@ -238,7 +238,7 @@ def updated(result: Result, before: Baseline, known: Path) -> Result:
 
 
 def _write(
-    result: Result, junit_: Path | None, markdown: Path | None, html_: Path | None, *, full: bool = False
+    result: GateResult, junit_: Path | None, markdown: Path | None, html_: Path | None, *, full: bool = False
 ) -> None:
     blocks = [*pages.blocks(result, full=full)]
     files: Sequence[tuple[Path | None, Callable[[], str]]] = (

@@ -9,7 +9,7 @@ import click
 from racecheck.frontends.cli.gate import before_of, check_outputs, of_result, told, updated
 from racecheck.frontends.cli.options import Command
 from racecheck.gate import baseline, shards
-from racecheck.gate.result import Result
+from racecheck.gate.result import GateResult
 from racecheck.model import config
 from racecheck.model.errors import UsageError
 
@@ -35,7 +35,7 @@ def merge(
     check_outputs(known if update else None, junit_, markdown, html_)
     found = shards.merged(files, config.read().findings)
     before = before_of(known, [*dict.fromkeys(each.checkpointer for each in found.cells)], update=update)
-    result = Result(
+    result = GateResult(
         tuple(found.cells), baseline.compare(found.cells, before), found.terms, found.seconds, tuple(found.wrong)
     )
     if update and known is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from racecheck.model.nouns import Invariant
 from racecheck.targets import listing, resolve
-from racecheck.targets.resolve import Place
+from racecheck.targets.resolve import TargetPlace
 from racecheck.targets.scenarios import Scenario
 
 
@@ -26,7 +26,7 @@ def load_invariant(target: str) -> Invariant:
         return resolve.invariant(target)
 
 
-def find_target(at: Place) -> Scenario:
+def find_target(at: TargetPlace) -> Scenario:
     """Return the scenario at a place that is known already; raises `UsageError`."""
     with listing.importing(at.target), redirect_stdout(sys.stderr):
         return resolve.find(at)

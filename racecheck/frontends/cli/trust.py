@@ -17,7 +17,7 @@ from racecheck.report.words import escape, here
 from racecheck.targets import programs, resolve
 from racecheck.targets.definitions import WHOLE
 from racecheck.targets.programs import Launch, Program
-from racecheck.targets.resolve import Place
+from racecheck.targets.resolve import TargetPlace
 
 _OURS = Path(racecheck.__file__).resolve().parent
 _OF_LAUNCHERS = (
@@ -27,7 +27,7 @@ _OF_LAUNCHERS = (
 """How the variables begin that torchrun and accelerate set.  One that names a path may decide which code is loaded."""
 
 
-def place_of(finding: Finding, *, changed: bool, trust: bool) -> Place:
+def place_of(finding: Finding, *, changed: bool, trust: bool) -> TargetPlace:
     """Return where the scenario of a finding is, once it may be imported; nothing has been imported yet.
 
     ``changed``: it may have changed since.  Raises `UsageError` if it is gone, has changed, or may not be imported.

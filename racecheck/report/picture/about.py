@@ -12,7 +12,7 @@ from racecheck.invariants.events import has_own_disks
 from racecheck.report import guide, words
 from racecheck.report.crash import NAMES
 from racecheck.report.decisive import Decisive
-from racecheck.report.picture.worlds import Data
+from racecheck.report.picture.worlds import PageData
 
 
 def facts(finding: Finding) -> list[tuple[str, str]]:
@@ -39,7 +39,7 @@ def facts(finding: Finding) -> list[tuple[str, str]]:
     ]
 
 
-def orderings(finding: Finding, evidence: Evidence | None) -> Data | None:
+def orderings(finding: Finding, evidence: Evidence | None) -> PageData | None:
     """Return the orderings with which the runs that were tried failed, and how many of those failed."""
     if not finding.constraints or evidence is None or not evidence.failed:
         return None
@@ -47,7 +47,7 @@ def orderings(finding: Finding, evidence: Evidence | None) -> Data | None:
     return {"lines": [*map(words.escape, lines)], "failed": evidence.failed, "of": evidence.completions}
 
 
-def repairs(evidence: Evidence | None) -> Data | None:
+def repairs(evidence: Evidence | None) -> PageData | None:
     """Return the table of repairs: those that leave no bad crash state first."""
     if evidence is None or len(evidence.repairs) < 2:
         return None

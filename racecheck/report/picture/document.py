@@ -19,11 +19,11 @@ from racecheck.explore import findings
 from racecheck.explore.findings import Finding
 from racecheck.model.nouns import Event, Op, Outcome
 from racecheck.report import words
-from racecheck.report.decisive import Decisive, Role, decisive, failing
+from racecheck.report.decisive import Decisive, EventRole, decisive, failing
 from racecheck.report.files import load, write_text
 from racecheck.report.picture import about
-from racecheck.report.picture.trees import Tree, recorded
-from racecheck.report.picture.worlds import Data, Tables, world
+from racecheck.report.picture.trees import PathTree, recorded
+from racecheck.report.picture.worlds import PageData, Tables, world
 from racecheck.report.results import shown_path
 from racecheck.report.sentence import sentence
 from racecheck.targets.programs import ABSENT
@@ -67,14 +67,14 @@ def joined(names: Sequence[str]) -> str:
     return "\n".join(line for line in lines if line and not line.startswith("// "))
 
 
-def picture(finding: Finding, replay: str) -> Data:
+def picture(finding: Finding, replay: str) -> PageData:
     """Return all that the page shows; every text in it is escaped, except that it may contain HTML's own characters."""
     outcome, evidence = finding.outcome, finding.evidence
     violations = finding.judgement.violations
     found = decisive(outcome, violations, finding.pair)
     tables = Tables(evidence.sources if evidence is not None else {})
     worlds = _worlds(outcome, found, tables, _start(finding))
-    runs: list[Data] = [{"name": "Failing", "worlds": worlds}]
+    runs: list[PageData] = [{"name": "Failing", "worlds": worlds}]
     passing = evidence.passing if evidence is not None else None
     if passing is not None:
         runs.append(_passing(finding, passing, found, tables, worlds))
@@ -97,7 +97,7 @@ def picture(finding: Finding, replay: str) -> Data:
     }
 
 
-def _worlds(outcome: Outcome, found: Decisive, tables: Tables, start: Tree | None) -> list[Data]:
+def _worlds(outcome: Outcome, found: Decisive, tables: Tables, start: PathTree | None) -> list[PageData]:
     """Return the world of a run, and that of its recovery."""
     worlds = [world(outcome, found, tables, start)]
     if outcome.recovery is not None:
@@ -106,19 +106,19 @@ def _worlds(outcome: Outcome, found: Decisive, tables: Tables, start: Tree | Non
     return worlds
 
 
-def _start(finding: Finding) -> Tree | None:
+def _start(finding: Finding) -> PathTree | None:
     """Return the tree before the run, None if the finding does not say."""
     return {} if finding.launch is not None and finding.launch.start == ABSENT else None
 
 
-def _passing(finding: Finding, passing: Outcome, found: Decisive, tables: Tables, failing_: list[Data]) -> Data:
+def _passing(finding: Finding, passing: Outcome, found: Decisive, tables: Tables, failing_: list[PageData]) -> PageData:
     """Return the run that passes; in both runs the events that end otherwise there are marked.
 
     ``differs`` is 1 where an event of the other run has the same name and another result, 2 if there is none.
     """
     mine, theirs = _names(finding.outcome.trace), _names(passing.trace)
     there = {name: index for index, name in enumerate(theirs)}
-    shown: dict[int, Role] = {there[mine[each]]: "shown" for each in found.roles if mine[each] in there}
+    shown: dict[int, EventRole] = {there[mine[each]]: "shown" for each in found.roles if mine[each] in there}
     pair = sorted(there[mine[each]] for each in finding.pair if 0 <= each < len(mine) and mine[each] in there)
     worlds = _worlds(
         passing, Decisive(dict(sorted(shown.items())), tuple(pair) if len(pair) == 2 else ()), tables, None

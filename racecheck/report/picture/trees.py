@@ -15,7 +15,7 @@ _KINDS = {"mkdir": "directory", "symlink": "symlink", "mknod": "other"}
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TreeEntry:
     """Something in the tree: its ``kind`` and ``size`` as in `DiskEntry`, and the event that changed it last.
 
     ``text`` is a link's target, or what was written where that is short.  ``by`` is -1 for what was there before.
@@ -27,8 +27,8 @@ class Entry:
     by: int = -1
 
 
-Tree = dict[str, Entry]
-Change = tuple[str, Entry | None]
+PathTree = dict[str, TreeEntry]
+TreeChange = tuple[str, TreeEntry | None]
 """A path, and its entry from now on; None for nothing."""
 
 
@@ -39,13 +39,13 @@ class Trees:
     ``agrees`` says whether that has the same names and kinds as the tree that the run left.
     """
 
-    first: Tree
-    changes: list[list[Change]]
-    last: Tree
+    first: PathTree
+    changes: list[list[TreeChange]]
+    last: PathTree
     agrees: bool = True
 
 
-def trees(outcome: Outcome, start: Tree | None = None, without: frozenset[int] = frozenset()) -> Trees:
+def trees(outcome: Outcome, start: PathTree | None = None, without: frozenset[int] = frozenset()) -> Trees:
     """Return the trees of a run.
 
     ``start`` is the tree before it; None if that is unknown: then what ops met without having made it was there before.
@@ -64,18 +64,18 @@ def trees(outcome: Outcome, start: Tree | None = None, without: frozenset[int] =
     return Trees(work.first, work.changes, work.tree, agrees)
 
 
-def recorded(disk: Mapping[str, DiskEntry]) -> Tree:
+def recorded(disk: Mapping[str, DiskEntry]) -> PathTree:
     """Return a disk as a tree that nothing has changed yet."""
-    return {path: Entry(each.kind, each.size, each.target) for path, each in disk.items()}
+    return {path: TreeEntry(each.kind, each.size, each.target) for path, each in disk.items()}
 
 
 @dataclass(slots=True)
 class _Derivation:
     outcome: Outcome
-    start: Tree | None
-    first: Tree = field(default_factory=dict)
-    tree: Tree = field(default_factory=dict)
-    changes: list[list[Change]] = field(default_factory=list)
+    start: PathTree | None
+    first: PathTree = field(default_factory=dict)
+    tree: PathTree = field(default_factory=dict)
+    changes: list[list[TreeChange]] = field(default_factory=list)
     known: set[str] = field(default_factory=set)
     sizes: dict[tuple[int, int], int] = field(default_factory=dict)
     links: Counter[int] = field(default_factory=Counter)
@@ -101,13 +101,13 @@ class _Derivation:
         for place, path in zip(op.places, self.paths(op), strict=True):
             is_new = place.inode and place.kind and place.path != "." and not place.open_file
             if is_new and path not in self.tree and path not in self.known and self.start is None:
-                self._was_there(above(path), Entry("directory"))
-                self._was_there(path, Entry(place.kind, place.size))
+                self._was_there(above(path), TreeEntry("directory"))
+                self._was_there(path, TreeEntry(place.kind, place.size))
 
-    def _was_there(self, path: str, entry: Entry) -> None:
+    def _was_there(self, path: str, entry: TreeEntry) -> None:
         if path == "." or path in self.tree or path in self.known:
             return
-        self._was_there(above(path), Entry("directory"))
+        self._was_there(above(path), TreeEntry("directory"))
         self.first[path] = self.tree[path] = entry
 
     def apply(self, index: int, op: Op) -> None:
@@ -134,13 +134,13 @@ class _Derivation:
             if self.links[lost] < 0 < lost:
                 self.nameless.add(lost)
 
-    def _changes(self, index: int, op: Op, paths: Sequence[str]) -> list[Change]:
+    def _changes(self, index: int, op: Op, paths: Sequence[str]) -> list[TreeChange]:
         path, place = paths[-1], op.places[-1]
         if op.call in _KINDS:
             target = self.outcome.disk[path].target if op.call == "symlink" and path in self.outcome.disk else ""
-            return [(path, Entry(_KINDS[op.call], 0, target, index))]
+            return [(path, TreeEntry(_KINDS[op.call], 0, target, index))]
         if op.call == "open" and (op_kinds.creates(op) or op_kinds.truncates(op)) and place.kind != "directory":
-            return [(path, Entry("file", 0, "", index))]
+            return [(path, TreeEntry("file", 0, "", index))]
         if op.call in op_kinds.WRITES | {"truncate"} and path in self.tree and place.inode not in self.nameless:
             return [(path, self._written(index, op, path))]
         if op.call in op_kinds.REMOVES:
@@ -149,7 +149,7 @@ class _Derivation:
             return self._moved(index, op, paths[0], path)
         return []
 
-    def _written(self, index: int, op: Op, path: str) -> Entry:
+    def _written(self, index: int, op: Op, path: str) -> TreeEntry:
         place, done = op.places[-1], op.result
         assert done is not None
         size = self.sizes.get((index, place.inode))
@@ -157,13 +157,13 @@ class _Derivation:
             size = self.outcome.disk[path].size if path in self.outcome.disk else place.size + done.size
         if op.call == "truncate":
             size = op.args.get("length", size)
-        return Entry("file", size, "" if place.size else done.text, index)
+        return TreeEntry("file", size, "" if place.size else done.text, index)
 
-    def _moved(self, index: int, op: Op, source: str, target: str) -> list[Change]:
+    def _moved(self, index: int, op: Op, source: str, target: str) -> list[TreeChange]:
         """Return the changes of a rename or link, with what is below; its children keep who wrote them."""
         moved = [(path, entry) for path, entry in self.tree.items() if is_at_or_below(path, source)]
         there = [(path, entry) for path, entry in self.tree.items() if is_at_or_below(path, target)]
-        found: list[Change] = []
+        found: list[TreeChange] = []
         if op.call == "rename":
             found += [(path, None) for path, _ in moved]
             if "RENAME_EXCHANGE" in op.flags:
@@ -179,5 +179,5 @@ class _Derivation:
                 self.first[path] = self.tree[path] = entry
 
 
-def _by(entry: Entry, index: int, is_own: bool) -> Entry:
-    return Entry(entry.kind, entry.size, entry.text, index) if is_own else entry
+def _by(entry: TreeEntry, index: int, is_own: bool) -> TreeEntry:
+    return TreeEntry(entry.kind, entry.size, entry.text, index) if is_own else entry

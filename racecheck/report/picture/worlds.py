@@ -20,11 +20,11 @@ from racecheck.report.crash import NAMES
 from racecheck.report.decisive import Decisive
 from racecheck.report.files import short
 from racecheck.report.folding import unfolded
-from racecheck.report.picture.trees import Change, Entry, Tree, recorded, trees
+from racecheck.report.picture.trees import PathTree, TreeChange, TreeEntry, recorded, trees
 
 _MESSAGE = 200
 
-Data = dict[str, Any]
+PageData = dict[str, Any]
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ class Tables:
         return [*place, near[0] if near else 0, text]
 
 
-def world(outcome: Outcome, found: Decisive, tables: Tables, start: Tree | None = None) -> Data:
+def world(outcome: Outcome, found: Decisive, tables: Tables, start: PathTree | None = None) -> PageData:
     """Return one world; ``start`` is the tree before it, None if that is not known."""
     derived = trees(outcome, start)
     lanes = _lanes(outcome)
@@ -99,7 +99,7 @@ def _lanes(outcome: Outcome) -> list[tuple[int, str]]:
     return sorted(found, key=lambda lane: (lane[0], lane[1].count("."), len(lane[1]), lane[1]))
 
 
-def _crash(outcome: Outcome, crash: Crash) -> Data:
+def _crash(outcome: Outcome, crash: Crash) -> PageData:
     """Return what a crash is called, the events that it took, and the files that have only a part of theirs."""
     model = words.escape(NAMES.get(crash.model, crash.model))
     name = "Killed processes" if crash.model == "kill" else f"Power loss on {model}"
@@ -112,7 +112,7 @@ def _crash(outcome: Outcome, crash: Crash) -> Data:
     return {"name": name, "lost": crash.lost, "torn": crash.torn, "files": [*map(words.escape, files)]}
 
 
-def _left(outcome: Outcome, last: Tree, start: Tree | None) -> Tree:
+def _left(outcome: Outcome, last: PathTree, start: PathTree | None) -> PathTree:
     """Return the recorded disk, with the event that changed each entry last: of those that a crash did not take."""
     crash = outcome.crash
     if crash is not None:
@@ -121,7 +121,7 @@ def _left(outcome: Outcome, last: Tree, start: Tree | None) -> Tree:
     found = recorded(outcome.disk)
     for path, entry in found.items():
         if path in last and last[path].kind == entry.kind:
-            found[path] = Entry(entry.kind, entry.size, entry.text or last[path].text, last[path].by)
+            found[path] = TreeEntry(entry.kind, entry.size, entry.text or last[path].text, last[path].by)
     return found
 
 
@@ -141,7 +141,7 @@ class _Encoder:
         self.several = len({each.group for each in trace if isinstance(each, Collective)}) > 1
         self.lost = frozenset() if crash is None else frozenset(range(len(trace))) - frozenset(crash.happened)
 
-    def event(self, index: int, changed: Sequence[Change]) -> Data:
+    def event(self, index: int, changed: Sequence[TreeChange]) -> PageData:
         event = self.outcome.trace[index]
         data = self._op(event) if isinstance(event, Op) else self._collective(event)
         if index in self.found.roles:
@@ -156,9 +156,9 @@ class _Encoder:
             ]
         return data
 
-    def _op(self, op: Op) -> Data:
+    def _op(self, op: Op) -> PageData:
         string = self.tables.string
-        data: Data = {
+        data: PageData = {
             "lane": self.numbers[op.rank, op.thread],
             "call": string(words.call_name(op)),
             "what": string(words.subject(op)),
@@ -178,7 +178,7 @@ class _Encoder:
         }
         return data | {name: each for name, each in more.items() if each is not None}
 
-    def _collective(self, event: Collective) -> Data:
+    def _collective(self, event: Collective) -> PageData:
         stacks = {rank: self.tables.stack(frames) for rank, frames in event.stacks.items()}
         lanes = [self.numbers[rank, str(rank)] for rank in event.ranks if (rank, str(rank)) in self.numbers]
         text = words.collective(event, group=self.several)
@@ -188,15 +188,15 @@ class _Encoder:
             "stack": next(iter(stacks.values()), self.tables.stack(())),
         }
 
-    def entry(self, path: str, entry: Entry) -> list[Any]:
+    def entry(self, path: str, entry: TreeEntry) -> list[Any]:
         """Return path, kind (its first letter), size, text, and the event that changed it last."""
         string = self.tables.string
         return [string(path), entry.kind[:1], entry.size, string(entry.text) if entry.text else -1, entry.by]
 
-    def ends(self) -> list[Data]:
+    def ends(self) -> list[PageData]:
         return [self._end(rank, each) for rank, each in enumerate(self.outcome.results)]
 
-    def _end(self, rank: int, result: RankResult) -> Data:
+    def _end(self, rank: int, result: RankResult) -> PageData:
         mismatch = self.outcome.mismatch
         stack = result.stack if isinstance(result, (Raised, Stopped)) else ()
         text, is_good = ending(result), isinstance(result, Returned)

@@ -8,12 +8,12 @@
 4. `fewest_orderings`: constraints with which all runs that were tried fail, for people and for replays of changed code.
 
 All of them run the world through an `Attempt`, take a budget in runs, and keep what they have when it ends by `Spent`;
-`Timed` ends it by the clock, or by Ctrl-C.
+`TimedAttempt` ends it by the clock, or by Ctrl-C.
 """
 
 from __future__ import annotations
 
-from racecheck.scheduling.minimise.attempts import Attempt, Spent, Timed
+from racecheck.scheduling.minimise.attempts import Attempt, Spent, TimedAttempt
 from racecheck.scheduling.minimise.critical import Change, Critical, CriticalPair, critical_pair
 from racecheck.scheduling.minimise.failure import Fails, Failure, same_failure
 from racecheck.scheduling.minimise.orderings import Orderings, fewest_orderings
@@ -32,7 +32,7 @@ __all__ = [
     "Shrunk",
     "Smaller",
     "Spent",
-    "Timed",
+    "TimedAttempt",
     "critical_pair",
     "fewest_orderings",
     "repeated",

@@ -31,7 +31,7 @@ class Counted:
         return self._attempt(world, strategy)
 
 
-class Timed:
+class TimedAttempt:
     """An attempt with a deadline: it raises `Spent` instead of a run that would begin at ``end`` or later.
 
     ``end`` is a time of ``clock``, in seconds, and ``is_late`` says that it has passed.  Ctrl-C in a run ends all:

@@ -16,7 +16,7 @@ from racecheck.scheduling import file_times
 from racecheck.scheduling.strategies.following.guided import Turn, turns
 
 Block = list[Turn]
-Order = tuple[Turn, ...]
+BlockOrder = tuple[Turn, ...]
 
 
 def blocks(outcome: Outcome) -> list[Block]:
@@ -24,7 +24,7 @@ def blocks(outcome: Outcome) -> list[Block]:
     return [list(block) for _, block in groupby(turns(outcome.trace), key=lambda turn: turn[0])]
 
 
-def joined(outcome: Outcome, number: int) -> Iterator[Order]:
+def joined(outcome: Outcome, number: int) -> Iterator[BlockOrder]:
     """Yield orders in which one block goes right before the next one of its thread, or right after the previous one."""
     found = blocks(outcome)
     same = _of_thread(found, number)
@@ -37,7 +37,7 @@ def joined(outcome: Outcome, number: int) -> Iterator[Order]:
         yield _order(found, {number: [], earlier: found[earlier] + found[number]})
 
 
-def shifted(outcome: Outcome, number: int) -> Iterator[Order]:
+def shifted(outcome: Outcome, number: int) -> Iterator[BlockOrder]:
     """Yield orders in which a block, the next one and those after them of the same threads are three blocks, not four.
 
     The second continues with the fourth; how much of the third continues the first differs from order to order.
@@ -61,7 +61,7 @@ def _of_thread(found: Sequence[Block], number: int) -> list[int]:
     return [each for each, block in enumerate(found) if block[0][0] == thread]
 
 
-def _order(found: Sequence[Block], changes: Mapping[int, Block]) -> Order:
+def _order(found: Sequence[Block], changes: Mapping[int, Block]) -> BlockOrder:
     return tuple(turn for number, block in enumerate(found) for turn in changes.get(number, block))
 
 

@@ -18,7 +18,7 @@ from random import Random
 from racecheck.model.errors import CannotRun
 from racecheck.model.nouns import Outcome, Schedule, Violation, World
 from racecheck.scheduling.minimise.attempts import Attempt, Counted, Spent
-from racecheck.scheduling.minimise.blocks import Order, blocks, joined, shifted
+from racecheck.scheduling.minimise.blocks import BlockOrder, blocks, joined, shifted
 from racecheck.scheduling.minimise.failure import Fails
 from racecheck.scheduling.strategies import Strategy
 from racecheck.scheduling.strategies.following.guided import Guided
@@ -80,7 +80,7 @@ class _Search:
 
     def __init__(self, outcome: Outcome, attempt: Attempt, fails: Fails) -> None:
         self._world, self._attempt, self._fails = outcome.world, attempt, fails
-        self._tried: set[_Indices | Order] = {_tape(outcome)}
+        self._tried: set[_Indices | BlockOrder] = {_tape(outcome)}
         self.best = repeated(outcome, attempt, fails)
         self._cost = _cost(*self.best)
 
@@ -123,7 +123,7 @@ class _Search:
                     start += size
             size //= 2
 
-    def _rearrange(self, orders: Callable[[Outcome, int], Iterator[Order]]) -> None:
+    def _rearrange(self, orders: Callable[[Outcome, int], Iterator[BlockOrder]]) -> None:
         """Try other orders of blocks, beginning with each of them in turn."""
         number = 0
         while number < len(blocks(self.best[0])):
@@ -148,7 +148,7 @@ class _Search:
         tape = _stripped(tape)
         return self._take(tape, Tape(tape))
 
-    def _take(self, key: _Indices | Order, strategy: Strategy) -> bool:
+    def _take(self, key: _Indices | BlockOrder, strategy: Strategy) -> bool:
         """Run a candidate that has not been run yet; returns whether it is better than the best."""
         if key in self._tried:
             return False

@@ -13,9 +13,9 @@ from racecheck.model.nouns import Invariant, Outcome
 from racecheck.model.ops.footprint import Dependence
 from racecheck.scheduling.predict.collectives import Need, needed_collectives
 from racecheck.scheduling.predict.pairs import Pair
-from racecheck.scheduling.predict.races import Attempt, Race, candidates, force
+from racecheck.scheduling.predict.races import PairAttempt, Race, candidates, force
 
-__all__ = ["Attempt", "Need", "Pair", "Prediction", "Race", "candidates", "force", "needed_collectives", "predict"]
+__all__ = ["Need", "Pair", "PairAttempt", "Prediction", "Race", "candidates", "force", "needed_collectives", "predict"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Prediction:
 
 def predict(
     outcome: Outcome,
-    attempt: Attempt,
+    attempt: PairAttempt,
     invariants: Sequence[Invariant],
     relation: Dependence,
     *,

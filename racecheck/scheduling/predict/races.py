@@ -23,7 +23,7 @@ from racecheck.scheduling.predict.pairs import Pair, pairs_of
 from racecheck.scheduling.strategies.following.reversed_race import Forcing
 from racecheck.scheduling.strategies.protocol import Diverged, Strategy
 
-Attempt = Callable[[Strategy], Outcome]
+PairAttempt = Callable[[Strategy], Outcome]
 """Runs the world once under a strategy, which has begun already, and calls its ``end``."""
 
 
@@ -56,7 +56,7 @@ def candidates(trace: Sequence[Event], relation: Dependence) -> list[Pair]:
 
 
 def force(
-    pair: Pair, outcome: Outcome, attempt: Attempt, invariants: Sequence[Invariant], relation: Dependence
+    pair: Pair, outcome: Outcome, attempt: PairAttempt, invariants: Sequence[Invariant], relation: Dependence
 ) -> Race:
     """Run the world again with the two ops of a race in the other order, and all else as in ``outcome`` where possible.
 

@@ -10,7 +10,7 @@ from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Outcome, Point, World
 from racecheck.scheduling.relation import Relation
 from racecheck.scheduling.strategies.auto import Auto
-from racecheck.scheduling.strategies.dpor import DPOR, Progress
+from racecheck.scheduling.strategies.dpor import DPOR, DporProgress
 from racecheck.scheduling.strategies.following.replay import Replay
 from racecheck.scheduling.strategies.protocol import Diverged, Strategy
 from racecheck.scheduling.strategies.sampling.pct import PCT
@@ -31,7 +31,7 @@ __all__ = [
 DEFAULT = "auto"
 _DEPTH, _DEEPEST = 3, 9
 _SAMPLED = "dpor does not cover nth=each, kill, term, slow or storage with client caches: schedules are sampled"
-_PROVING: dict[str, Callable[[Relation, Progress | None], Strategy]] = {"auto": Auto, "dpor": Staged}
+_PROVING: dict[str, Callable[[Relation, DporProgress | None], Strategy]] = {"auto": Auto, "dpor": Staged}
 _BY_NAME: dict[str, Callable[[Relation], Strategy]] = {
     "portfolio": lambda relation: Portfolio(relation.footprint),
     "pct": lambda _: PCT(_DEPTH),
@@ -43,7 +43,7 @@ _BY_NAME: dict[str, Callable[[Relation], Strategy]] = {
 NAMES = (*_PROVING, *_BY_NAME)
 
 
-def make(name: str, world: World, progress: Progress | None = None, swept: int | None = None) -> Strategy:
+def make(name: str, world: World, progress: DporProgress | None = None, swept: int | None = None) -> Strategy:
     """Return the strategy of this name for a world; a depth may follow PCT's: "pct:2".
 
     ``progress`` is an earlier search's, to continue.  Where there is more to choose than which op goes next, that is
@@ -63,7 +63,7 @@ def make(name: str, world: World, progress: Progress | None = None, swept: int |
     return Sweep(made, remark, swept) if is_swept else made
 
 
-def _make(name: str, relation: Relation, progress: Progress | None) -> Strategy:
+def _make(name: str, relation: Relation, progress: DporProgress | None) -> Strategy:
     if name in _PROVING:
         return _PROVING[name](relation, progress)
     if progress is not None:

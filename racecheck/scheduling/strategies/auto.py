@@ -14,7 +14,7 @@ from random import Random
 from racecheck.model.nouns import Outcome, Point
 from racecheck.scheduling.claims import Claim
 from racecheck.scheduling.relation import Relation
-from racecheck.scheduling.strategies.dpor import Progress
+from racecheck.scheduling.strategies.dpor import DporProgress
 from racecheck.scheduling.strategies.protocol import Answered, Prefix, Strategy
 from racecheck.scheduling.strategies.sampling.portfolio import Portfolio
 from racecheck.scheduling.strategies.staged import Staged
@@ -25,7 +25,7 @@ _PROOF_FIRST = 6
 class Auto(Strategy):
     """DPOR, and from the seventh run on alternately a portfolio of samplers."""
 
-    def __init__(self, relation: Relation, progress: Progress | None = None) -> None:
+    def __init__(self, relation: Relation, progress: DporProgress | None = None) -> None:
         self.proof = Staged(relation, progress)
         self._hunt = Portfolio(relation.footprint)
         self._now: Strategy = self.proof
@@ -71,7 +71,7 @@ class Auto(Strategy):
         return self._now.takes(points)
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> DporProgress:
         """Return the proof's claim."""
         return self.proof.progress
 

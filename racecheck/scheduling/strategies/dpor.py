@@ -61,7 +61,7 @@ class Node:
 
 
 @dataclass(slots=True)
-class Progress:
+class DporProgress:
     """How far a search is: all that is needed to continue it.
 
     ``nodes`` are the points of the last run at which something is left to try, and of those before it; ``known`` says
@@ -104,8 +104,8 @@ class DPOR(Strategy):
     ``progress`` may be that of an earlier search, to continue.
     """
 
-    def __init__(self, relation: Dependence, progress: Progress | None = None) -> None:
-        self.progress = progress or Progress()
+    def __init__(self, relation: Dependence, progress: DporProgress | None = None) -> None:
+        self.progress = progress or DporProgress()
         self._of_world = relation
         self._relation = Timed(relation, self.progress.timed)
         self._order = Order(self._relation)
@@ -205,7 +205,7 @@ class DPOR(Strategy):
         """Return a search that begins with ``thread`` at a node, once the threads of ``done`` have gone first there."""
         nodes = [replace(each, back=[*each.back], done={**each.done}) for each in self.progress.nodes[:depth]]
         root = replace(self.progress.nodes[depth], back=[thread], done={**done})
-        return DPOR(self._of_world, Progress(
+        return DPOR(self._of_world, DporProgress(
             traces=1, nodes=[*nodes, root], known=self.progress.known[: root.step], timed={*self.progress.timed},
         ))  # fmt: skip
 

@@ -16,7 +16,7 @@ from racecheck.model.errors import InternalError
 from racecheck.model.nouns import Outcome, Point
 from racecheck.scheduling.claims import Claim
 from racecheck.scheduling.relation import Relation
-from racecheck.scheduling.strategies.dpor import DPOR, Progress
+from racecheck.scheduling.strategies.dpor import DPOR, DporProgress
 from racecheck.scheduling.strategies.protocol import Answered, Prefix, Strategy
 
 CONDITION = "threads of a rank share only what is controlled"
@@ -28,9 +28,9 @@ class Staged(Strategy):
     ``progress`` may be that of an earlier search, to continue.
     """
 
-    def __init__(self, relation: Relation, progress: Progress | None = None) -> None:
+    def __init__(self, relation: Relation, progress: DporProgress | None = None) -> None:
         self._relation = relation
-        self._proof = self._with(progress or Progress(cheap=True))
+        self._proof = self._with(progress or DporProgress(cheap=True))
 
     def begin(self, rng: Random) -> bool:
         if self._proof.begin(rng):
@@ -70,7 +70,7 @@ class Staged(Strategy):
         return self._proof.takes(points)
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> DporProgress:
         """Return the claim of the proof under way."""
         return self._proof.progress
 
@@ -83,8 +83,8 @@ class Staged(Strategy):
         tried = f"{claim.traces} trace{'s' * (claim.traces != 1)}"
         return replace(first, remarks=(f"without the condition on threads: {', '.join((tried, *claim.against))}",))
 
-    def _with(self, progress: Progress) -> DPOR:
+    def _with(self, progress: DporProgress) -> DPOR:
         return DPOR(self._relation.of_what_is_controlled() if progress.cheap else self._relation, progress)
 
     def _go_on(self, first: Claim | None) -> None:
-        self._proof = self._with(Progress(shared=True, first=first, timed=self.progress.timed))
+        self._proof = self._with(DporProgress(shared=True, first=first, timed=self.progress.timed))

@@ -38,7 +38,7 @@ class Primitive:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class DoctorCheck:
     """The result of trying a primitive; ``hint`` is the remedy if it is not ``ok``, else ""."""
 
     name: str
@@ -77,7 +77,7 @@ _OPTIONAL = (
 )
 
 
-def check() -> list[Check]:
+def check() -> list[DoctorCheck]:
     """Try everything, torch included."""
     if sys.platform != "linux":
         rest = [_result(each, False, "not tried") for each in (*_OTHERS, _TORCH, *_OPTIONAL)]
@@ -156,18 +156,18 @@ def start(base: Path, slot: Slot | None = None) -> Session:
     return Starting(base, slot).finish()
 
 
-def _said(missing: Sequence[Check]) -> str:
+def _said(missing: Sequence[DoctorCheck]) -> str:
     first, others = missing[0], ", ".join(each.name for each in missing[1:])
     also = f" (also missing: {others})" if others else ""
     return f"this machine cannot run controlled worlds: {first.name}: {first.detail}; fix: {first.hint}{also}"
 
 
-def _linux() -> Check:
+def _linux() -> DoctorCheck:
     return _result(_LINUX, sys.platform == "linux", f"this is {platform.system() or sys.platform}")
 
 
-def _result(primitive: Primitive, ok: bool, detail: str) -> Check:
-    return Check(primitive.name, ok, detail, "" if ok else of_limit(detail) or primitive.hint, primitive.required)
+def _result(primitive: Primitive, ok: bool, detail: str) -> DoctorCheck:
+    return DoctorCheck(primitive.name, ok, detail, "" if ok else of_limit(detail) or primitive.hint, primitive.required)
 
 
 class _Probe:
@@ -187,7 +187,7 @@ class _Probe:
             self._process.kill()
             self._process.communicate()
 
-    def results(self) -> list[Check]:
+    def results(self) -> list[DoctorCheck]:
         """Wait for the process and return a check for each primitive."""
         out, err = self._process.communicate()
         try:
@@ -198,7 +198,7 @@ class _Probe:
         return [_result(each, *answers[each.name]) for each in self._primitives]
 
 
-def text(checks: Sequence[Check]) -> str:
+def text(checks: Sequence[DoctorCheck]) -> str:
     """Return a line for each check, with the remedy below a failed one, and a conclusion."""
     lines = []
     for each in checks:

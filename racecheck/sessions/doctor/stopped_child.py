@@ -22,7 +22,7 @@ class LackingError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class StoppedSubject:
     """A child with the filter on, stopped in its first call, which has not been received yet."""
 
     pid: int
@@ -55,7 +55,7 @@ class Subject:
 
 
 @contextmanager
-def stopped(act: Callable[[], int]) -> Iterator[Subject]:
+def stopped(act: Callable[[], int]) -> Iterator[StoppedSubject]:
     """Start a child that puts the filter on and ends with the status that ``act`` returns."""
     ours, theirs = socket.socketpair()
     pid = os.fork()
@@ -67,7 +67,7 @@ def stopped(act: Callable[[], int]) -> Iterator[Subject]:
         data, received, _, _ = socket.recv_fds(ours, 200, 2)
         if len(received) != 2:
             raise LackingError(data.decode() or "a filter with a listener could not be installed")
-        yield Subject(pid, seccomp.Listener(received[0]), received[1])
+        yield StoppedSubject(pid, seccomp.Listener(received[0]), received[1])
     finally:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

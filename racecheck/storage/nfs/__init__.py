@@ -42,7 +42,7 @@ from racecheck.model.nouns import Event, Op, World
 from racecheck.model.ops.footprint import Footprint, Location, Mode
 from racecheck.storage import options
 from racecheck.storage.nfs import writeback
-from racecheck.storage.nfs.mount_options import OPTIONS, Settings
+from racecheck.storage.nfs.mount_options import OPTIONS, MountSettings
 from racecheck.storage.nfs.view import NFSView
 from racecheck.storage.shared import Shared
 
@@ -55,7 +55,7 @@ class NFS(Shared):
 
     def __init__(self, world: World, given: tuple[str, ...] = ()) -> None:
         super().__init__(world)
-        self.settings = Settings(**options.read("nfs", given, OPTIONS))
+        self.settings = MountSettings(**options.read("nfs", given, OPTIONS))
         self.crashes = self.usual_crashes = ("kill", "nfs", *["nfs-server"] * self.settings.server_async)
 
     def sent(self, trace: Sequence[Event]) -> Mapping[int, Sequence[int]]:

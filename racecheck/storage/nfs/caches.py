@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from racecheck.model.nouns import Place
-from racecheck.storage.nfs.clients import Attributes, Client, Name, Server
-from racecheck.storage.nfs.mount_options import Settings
+from racecheck.storage.nfs.clients import Attributes, CachedName, Client, Server
+from racecheck.storage.nfs.mount_options import MountSettings
 from racecheck.storage.views import SECOND, Truth
 
 _WRITEBACK = 35 * SECOND
@@ -16,12 +16,12 @@ _WRITEBACK = 35 * SECOND
 class Caches:
     """A server, and a client on each node, which have nothing cached yet."""
 
-    def __init__(self, nodes: int, settings: Settings) -> None:
+    def __init__(self, nodes: int, settings: MountSettings) -> None:
         self._settings = settings
         self.clients = [Client() for _ in range(nodes)]
         self.server = Server()
 
-    def trusts_nothing(self, client: Client, name: Name, place: Place, path: str, now: int) -> bool:
+    def trusts_nothing(self, client: Client, name: CachedName, place: Place, path: str, now: int) -> bool:
         """Return whether a client still believes that a path leads to nothing."""
         if self._settings.lookupcache != "all" or self._settings.noac:
             return False
@@ -31,7 +31,7 @@ class Caches:
             return now < name.since + _nanoseconds(self._settings.acdirmin)
         return self.is_valid(client, name.directory, now)
 
-    def trusts_name(self, client: Client, name: Name, place: Place, now: int) -> bool:
+    def trusts_name(self, client: Client, name: CachedName, place: Place, now: int) -> bool:
         """Return whether a client still believes that a path leads where it led."""
         if self._settings.lookupcache == "none" or name.directory != place.directory:
             return False
@@ -84,7 +84,7 @@ class Caches:
             asked = self._settings.vers == 3 and (name is None or name.inode != place.inode)
             if asked or not self.is_valid(client, place.directory, now):
                 self.fetch(client, replace(place, inode=place.directory, kind="directory"), now, None, fresh=asked)
-        client.names[place.path] = Name(place.inode, place.directory, now)
+        client.names[place.path] = CachedName(place.inode, place.directory, now)
 
     def fetch(self, client: Client, place: Place, now: int, truth: Truth | None, *, fresh: bool = False) -> None:
         """Note that attributes are used: cached ones if they are valid and true, and need not be ``fresh``."""

@@ -24,7 +24,7 @@ class Attributes:
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
+class CachedName:
     """The target of a path at its lookup: ``inode`` 0 is nothing, ``directory`` 0 that its directory was missing."""
 
     inode: int
@@ -46,7 +46,7 @@ class Client:
     """The caches of one node."""
 
     attributes: dict[int, Attributes] = field(default_factory=dict)
-    names: dict[str, Name] = field(default_factory=dict)
+    names: dict[str, CachedName] = field(default_factory=dict)
     pages: dict[int, Pages] = field(default_factory=dict)
 
     def forget_names_in(self, directory: int) -> None:

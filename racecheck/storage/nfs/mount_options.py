@@ -10,7 +10,7 @@ from racecheck.storage.options import Option
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class MountSettings:
     """Mount options, as nfs(5) has them; ``server_async`` is the export's (exports(5)) and matters to crashes."""
 
     vers: int = 4

@@ -8,8 +8,8 @@ from racecheck.model.nouns import Op, Place, World
 from racecheck.model.ops import op_kinds
 from racecheck.storage.footprints import names
 from racecheck.storage.nfs.caches import Caches
-from racecheck.storage.nfs.clients import Client, Dirty, Name, Pages
-from racecheck.storage.nfs.mount_options import Settings
+from racecheck.storage.nfs.clients import CachedName, Client, Dirty, Pages
+from racecheck.storage.nfs.mount_options import MountSettings
 from racecheck.storage.nfs.writeback import SETS, SHOWS, sends
 from racecheck.storage.views import FRESH, Seen, Truth, ago, is_watched
 
@@ -35,7 +35,7 @@ class NFSView:
 
     renames_open = True
 
-    def __init__(self, world: World, settings: Settings) -> None:
+    def __init__(self, world: World, settings: MountSettings) -> None:
         self._world, self._settings = world, settings
         self._caches = Caches(world.nodes, settings)
         self._clients, self._server = self._caches.clients, self._caches.server
@@ -217,7 +217,7 @@ class NFSView:
         elif op.call in op_kinds.REMOVES:
             self._removed(op, place)
             self._caches.change_directory(client, place, now)
-            client.names[place.path] = Name(0, place.directory, now)
+            client.names[place.path] = CachedName(0, place.directory, now)
         elif op.call == "rename":
             self._removed(op, place)
             for each in op.places:

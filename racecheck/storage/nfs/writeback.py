@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from racecheck.model.nouns import Event, Op, World
 from racecheck.model.ops import op_kinds
-from racecheck.storage.nfs.mount_options import Settings
+from racecheck.storage.nfs.mount_options import MountSettings
 
 SETS = op_kinds.SETS | {"truncate"}
 """Families that set something of a file on the server, after the written bytes."""
@@ -31,7 +31,7 @@ class _Unsent:
     open_files: set[int] = field(default_factory=set)
 
 
-def sent(trace: Sequence[Event], world: World, settings: Settings) -> Mapping[int, Sequence[int]]:
+def sent(trace: Sequence[Event], world: World, settings: MountSettings) -> Mapping[int, Sequence[int]]:
     """Return, for each event of a run, the files whose bytes are at the server when it is over, by identity.
 
     A child of a rank may be a process: with its last op it may have ended, and sent its bytes.
@@ -53,7 +53,7 @@ def sent(trace: Sequence[Event], world: World, settings: Settings) -> Mapping[in
     return found
 
 
-def _sent(op: Op, node: int, unsent: dict[int, _Unsent], settings: Settings) -> Iterator[int]:
+def _sent(op: Op, node: int, unsent: dict[int, _Unsent], settings: MountSettings) -> Iterator[int]:
     assert op.result is not None
     if op.call == "sync":
         yield from [inode for inode, each in unsent.items() if each.node == node]

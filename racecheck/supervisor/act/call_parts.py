@@ -10,14 +10,14 @@ from racecheck.model.ops.part_ops import FIRST, SECOND, keeps_waiting, part_of, 
 from racecheck.scheduling.parts import CHUNK, PAGE, WALK, goes_in_parts, name, walked_by
 from racecheck.scheduling.relation import Relation
 from racecheck.supervisor.calls.perform import Answer, Next, extent
-from racecheck.supervisor.run.state import State
+from racecheck.supervisor.run.state import RunState
 from racecheck.supervisor.state.tasks import MOST, Request
 
 
 class CallParts:
     """The calls of a run that go in parts."""
 
-    def __init__(self, state: State, relation: Relation) -> None:
+    def __init__(self, state: RunState, relation: Relation) -> None:
         self._state, self._relation = state, relation
         self._parts = frozenset(state.world.parts)
         self._walks = walked_by(state.world)

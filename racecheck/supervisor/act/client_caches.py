@@ -25,7 +25,7 @@ from racecheck.supervisor.act.object_mirrors import ObjectMirrors
 from racecheck.supervisor.calls.perform import Answer, Next
 from racecheck.supervisor.files.open_files import OpenFile
 from racecheck.supervisor.files.paths import AT_FDCWD
-from racecheck.supervisor.run.state import State
+from racecheck.supervisor.run.state import RunState
 from racecheck.supervisor.state.tasks import Rank, Request
 
 _MOST = 256 << 20
@@ -45,7 +45,7 @@ class _Attributes:
 class ClientCaches:
     """The views of a run; unused if every node sees the true state."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: RunState) -> None:
         self._state = state
         self._view = storage.view(state.world)
         self._mirrors = ObjectMirrors(state, self._view) if state.storage.mirrored else None

@@ -13,7 +13,7 @@ from racecheck.kernel import proc
 from racecheck.model.nouns import Fault, Op, Result
 from racecheck.supervisor.act.full_disk import FullDisk, asked
 from racecheck.supervisor.calls.perform import ENDED, Answer, Next
-from racecheck.supervisor.run.state import State
+from racecheck.supervisor.run.state import RunState
 from racecheck.supervisor.state.tasks import MOST, Rank, Request, Task
 
 _ENDS = (*grammar.KILLS, "term")
@@ -24,7 +24,7 @@ _NAMES = {name: number for number, name in errno.errorcode.items()}
 class Injector:
     """The faults of a run under way."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: RunState) -> None:
         self._state, self._plan = state, Plan(state.world)
         self._grace: list[tuple[int, Rank]] = []
         self._disk = FullDisk(state, self._plan)

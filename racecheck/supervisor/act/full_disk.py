@@ -15,14 +15,14 @@ from racecheck.faults import Plan
 from racecheck.model.ops import op_kinds
 from racecheck.supervisor.act.client_caches import open_files
 from racecheck.supervisor.calls.perform import extent
-from racecheck.supervisor.run.state import State
+from racecheck.supervisor.run.state import RunState
 from racecheck.supervisor.state.tasks import Request
 
 
 class FullDisk:
     """The room of a run's disks, which the ``plan`` counts."""
 
-    def __init__(self, state: State, plan: Plan) -> None:
+    def __init__(self, state: RunState, plan: Plan) -> None:
         self._state, self._plan = state, plan
         self._is_limited = any(each.what == "full" for each in state.world.faults)
 

@@ -13,7 +13,7 @@ from racecheck.kernel import proc
 from racecheck.model.nouns import Result
 from racecheck.model.ops.launcher_ops import signal_op
 from racecheck.supervisor.act.fault_injection import end
-from racecheck.supervisor.run.state import State
+from racecheck.supervisor.run.state import RunState
 from racecheck.supervisor.state.tasks import Rank
 
 LAST = "a rank failed, and the launcher's SIGTERM to the others was tried at one moment"
@@ -28,7 +28,7 @@ class Launcher:
     A rank at its end gets no signal: it is held there until others have done all that they do by themselves.
     """
 
-    def __init__(self, state: State, *, is_there: bool) -> None:
+    def __init__(self, state: RunState, *, is_there: bool) -> None:
         self._state, self._due = state, -1
         self._orphaned = False
         self._signals = [signal.SIGTERM, signal.SIGKILL] if is_there else []

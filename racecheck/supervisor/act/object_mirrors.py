@@ -21,9 +21,9 @@ from racecheck.model.errors import InternalError
 from racecheck.model.ops import op_kinds
 from racecheck.storage.object_store import FORGOTTEN, ObjectView, writes
 from racecheck.storage.views import View
-from racecheck.supervisor.calls.perform import Answer, Layer, Next
+from racecheck.supervisor.calls.perform import Answer, Next, OpLayer
 from racecheck.supervisor.files.paths import Located
-from racecheck.supervisor.run.state import State
+from racecheck.supervisor.run.state import RunState
 from racecheck.supervisor.state.tasks import Request
 
 _CHANGES_CONTENT = op_kinds.RESIZES - {"allocate"}
@@ -50,7 +50,7 @@ class Upload:
 class ObjectMirrors:
     """Made before the ranks begin; every mirror is made again from the store."""
 
-    def __init__(self, state: State, view: View | None) -> None:
+    def __init__(self, state: RunState, view: View | None) -> None:
         if not isinstance(view, ObjectView):
             raise InternalError("mirrors are for objects")
         self._state, self._view, self._settings = state, view, view.settings
@@ -62,7 +62,7 @@ class ObjectMirrors:
         self._local: set[tuple[int, str]] = set()
         for disk in self._disks:
             _copy_links(self._store, disk)
-        self._performers: dict[str, Layer] = {
+        self._performers: dict[str, OpLayer] = {
             "open": self._open, "write": self._write, "copy": self._write, "truncate": self._truncate,
             "close": self._close, "dup": self._close, "fsync": self._sync, "exec": self._close,
             "mkdir": self._mkdir, "rmdir": self._rmdir, "unlink": self._unlink, "rename": self._rename,

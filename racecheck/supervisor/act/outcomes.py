@@ -11,7 +11,7 @@ from racecheck.kernel.signature import Treatment
 from racecheck.model.errors import CannotRun
 from racecheck.supervisor.calls.perform import CARRY_ON, Answer, Next, creates, perform
 from racecheck.supervisor.finish.recorder import Recorder
-from racecheck.supervisor.run.state import State
+from racecheck.supervisor.run.state import RunState
 from racecheck.supervisor.state.tasks import Request
 
 _OURS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM, errno.ENFILE})
@@ -22,7 +22,7 @@ _OURS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM, errno.EN
 class Outcomes:
     """Notes them; a ``recorder`` keeps the bytes that ops write."""
 
-    state: State
+    state: RunState
     recorder: Recorder | None
 
     def perform(self, request: Request, next_: Next) -> Answer:

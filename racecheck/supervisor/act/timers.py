@@ -22,7 +22,7 @@ from racecheck.model.nouns import Op, Result
 from racecheck.supervisor.act.fault_injection import end
 from racecheck.supervisor.calls.perform import Answer
 from racecheck.supervisor.calls.sleeps import REAL_CLOCKS, round_up
-from racecheck.supervisor.run.state import Over, State
+from racecheck.supervisor.run.state import Over, RunState
 from racecheck.supervisor.state.decoder import signed
 from racecheck.supervisor.state.tasks import Process, Request
 
@@ -61,7 +61,7 @@ class Timer:
 class Timers:
     """The armed timers of a run."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: RunState) -> None:
         self._state = state
         self._armed: dict[tuple[int, int], Timer] = {}
         self._events, self._row = 0, 0

@@ -13,22 +13,22 @@ from racecheck.model.hypercalls import (
     LooksAtTime,
     MakesGroup,
     Note,
-    Observed,
+    ObservedWeights,
     Sleeps,
-    Starting,
+    StartsChild,
     Submit,
     ThreadFailed,
     Usage,
 )
 from racecheck.model.nouns import Weights
 from racecheck.supervisor.run.ending import result_of
-from racecheck.supervisor.run.state import State
+from racecheck.supervisor.run.state import RunState
 from racecheck.supervisor.state.tasks import Task
 
 CLOCKS = "the program reads clocks: other readings were not tried"
 
 
-def answer_at_once(state: State, task: Task, call: AtOnce) -> str | None:
+def answer_at_once(state: RunState, task: Task, call: AtOnce) -> str | None:
     """Note a hypercall of a thread; returns the answer, which most do not have.
 
     Raises `UsageError` if the program does something that cannot be controlled.
@@ -36,7 +36,7 @@ def answer_at_once(state: State, task: Task, call: AtOnce) -> str | None:
     match call:
         case Submit():
             return _submit(task)
-        case Starting():
+        case StartsChild():
             task.rank.shared = True
         case MakesGroup(group=group, begins=begins):
             task.makes_group = begins
@@ -56,7 +56,7 @@ def _submit(task: Task) -> str:
     return name
 
 
-def _note(state: State, task: Task, call: AtOnce) -> None:
+def _note(state: RunState, task: Task, call: AtOnce) -> None:
     """Note a hypercall that concerns the run, not how its thread goes on."""
     rank = task.rank
     match call:
@@ -74,13 +74,13 @@ def _note(state: State, task: Task, call: AtOnce) -> None:
             raise UsageError(text)
         case ThreadFailed(result=result):
             rank.lost = rank.lost or result_of(result)
-        case Observed(said=said):
+        case ObservedWeights(said=said):
             state.weights.append(Weights(rank.number, event=len(state.trace), **said))
         case BecomeParent():
             state.parent = rank
 
 
-def _look_at_clock(state: State, rank: int, *, of_day: bool) -> None:
+def _look_at_clock(state: RunState, rank: int, *, of_day: bool) -> None:
     state.ledger.note(CLOCKS)
     state.livelock.reset()
     if of_day:

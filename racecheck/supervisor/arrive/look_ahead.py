@@ -10,7 +10,7 @@ from racecheck.kernel.signature import Call
 from racecheck.kernel.syscalls import number
 from racecheck.sessions import stacks
 from racecheck.supervisor.calls import own_state
-from racecheck.supervisor.run.state import State
+from racecheck.supervisor.run.state import RunState
 from racecheck.supervisor.state.decoder import Unreachable
 from racecheck.supervisor.state.tasks import Rank, Request, Task
 from racecheck.supervisor.wait.gil import Gil
@@ -24,7 +24,7 @@ _SPIN = 100
 class LookAhead:
     """Fetches stacks; ``calls`` is the table of system calls, by number."""
 
-    state: State
+    state: RunState
     gil: Gil
     calls: Mapping[int, Call]
 

@@ -10,7 +10,7 @@ from racecheck.supervisor.arrive.look_ahead import LookAhead
 from racecheck.supervisor.arrive.triage import Arrival, Held, Triage
 from racecheck.supervisor.finish.answers import answer, answer_call, reply
 from racecheck.supervisor.run.boot import hypercall
-from racecheck.supervisor.run.state import State
+from racecheck.supervisor.run.state import RunState
 from racecheck.supervisor.state.tasks import Rank
 from racecheck.supervisor.wait.gil import Gil
 
@@ -18,7 +18,7 @@ from racecheck.supervisor.wait.gil import Gil
 class Receiver:
     """Receives the calls of a run's ranks; ``triage`` decides about each."""
 
-    def __init__(self, state: State, gil: Gil, triage: Triage) -> None:
+    def __init__(self, state: RunState, gil: Gil, triage: Triage) -> None:
         self._state, self.triage = state, triage
         self._calls = syscalls.calls(libc.MACHINE)
         self._ahead = LookAhead(state, gil, self._calls)

@@ -18,12 +18,12 @@ from racecheck.supervisor.act.timers import Timers
 from racecheck.supervisor.arrive import tsc_frequency
 from racecheck.supervisor.calls import own_state, signals
 from racecheck.supervisor.calls.perform import CARRY_ON, Answer
-from racecheck.supervisor.run.state import State
+from racecheck.supervisor.run.state import RunState
 from racecheck.supervisor.state.decoder import Unreachable
 from racecheck.supervisor.state.tasks import Rank, Request, Task
 from racecheck.supervisor.wait.gil import Gil
 from racecheck.supervisor.wait.memory_waits import MemoryWaits, is_unlimited
-from racecheck.supervisor.wait.timed_waits import HELD, Limits, may_be_held
+from racecheck.supervisor.wait.timed_waits import HELD, TimedWaits, may_be_held
 
 
 class Held(enum.Enum):
@@ -61,7 +61,9 @@ RequestSieve = Callable[[Request], Answer | Held | None]
 class Triage:
     """The sieves of a controlled run, in their order.  ``asked`` counts how often a thread has asked for the time."""
 
-    def __init__(self, state: State, limits: Limits, gil: Gil, memory_waits: MemoryWaits, timers: Timers) -> None:
+    def __init__(
+        self, state: RunState, limits: TimedWaits, gil: Gil, memory_waits: MemoryWaits, timers: Timers
+    ) -> None:
         self._state, self._limits, self._timers = state, limits, timers
         self._gil, self._memory_waits = gil, memory_waits
         self.asked = 0

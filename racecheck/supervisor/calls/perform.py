@@ -74,10 +74,10 @@ CARRY_ON = Answer(carry_on=True)
 ENDED = Answer(has_ended=True)
 Next = Callable[[Request], Answer]
 """Carries a request out, as far as it is not the caller's to do."""
-Layer = Callable[[Request, Next], Answer]
+OpLayer = Callable[[Request, Next], Answer]
 
 
-def stacked(layers: Sequence[Layer], kernel: Next) -> Next:
+def stacked(layers: Sequence[OpLayer], kernel: Next) -> Next:
     """Return a function that hands a request through the layers, from the first to the kernel.
 
     A layer calls ``next`` at most once, with the same request.

@@ -24,7 +24,7 @@ AT_FDCWD = -100
 _OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 _DOTS = frozenset({".", ".."})
 
-Kind = Literal["", "file", "directory", "symlink", "other"]
+FileKind = Literal["", "file", "directory", "symlink", "other"]
 
 
 def check_ours(number: int) -> None:
@@ -138,7 +138,7 @@ class Walked:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ThreadView:
     """How a thread sees the file system."""
 
     pid: int
@@ -178,7 +178,7 @@ class Resolver:
     """
 
     watched: Watched
-    view: View
+    view: ThreadView
     crossings: list[str] = field(default_factory=list)
     turns: list[str] = field(default_factory=list)
 
@@ -421,7 +421,7 @@ def status_of(name: str, directory: int) -> os.stat_result | None:
         return None
 
 
-def kind_of(status: os.stat_result | None) -> Kind:
+def kind_of(status: os.stat_result | None) -> FileKind:
     """Return the kind of an object, "" for none."""
     if status is None:
         return ""

@@ -57,7 +57,7 @@ class Thing:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class RecordedChange:
     """The effects of an op, beyond its places and its result.
 
     ``inode`` is the identity of the object it made, ``names`` the names that it was about as they are on the disk,
@@ -99,7 +99,7 @@ class Recorder:
     things: dict[int, Thing] = field(default_factory=dict)
     names: dict[tuple[int, str], int] = field(default_factory=dict)
     roots: dict[str, int] = field(default_factory=dict)
-    changes: dict[int, Change] = field(default_factory=dict)
+    changes: dict[int, RecordedChange] = field(default_factory=dict)
     published: dict[int, Published] = field(default_factory=dict)
     blobs: dict[str, int] = field(default_factory=dict)
     size: int = 0
@@ -189,7 +189,7 @@ class Recorder:
             return request.touches and (_is_made(op, flags) or op_kinds.truncates(op))
         return op.call in _CHANGES and request.touches
 
-    def _change(self, request: Request, answer: Answer, identities: Identities) -> Change:
+    def _change(self, request: Request, answer: Answer, identities: Identities) -> RecordedChange:
         op = request.op
         names = tuple(os.path.basename(request.located[index].path) for index in sorted(request.located))
         made, target = 0, ""
@@ -204,9 +204,9 @@ class Recorder:
             return self._written(request, answer)
         if op.call == "allocate":
             return self._allocated(request)
-        return Change(made, names, target=target)
+        return RecordedChange(made, names, target=target)
 
-    def _written(self, request: Request, answer: Answer) -> Change:
+    def _written(self, request: Request, answer: Answer) -> RecordedChange:
         descriptor, moved = _target(request), answer.value
         size, flags = os.fstat(descriptor).st_size, fcntl.fcntl(descriptor, fcntl.F_GETFL)
         if "RWF_APPEND" in request.flags or (flags & os.O_APPEND and "RWF_NOAPPEND" not in request.flags):
@@ -214,16 +214,18 @@ class Recorder:
         else:
             start = _offset(request, descriptor, moved)
         spans = self._read(f"/proc/self/fd/{descriptor}", start, moved)
-        return Change(spans=spans, size=size, lasting=_lasting(flags, request.flags))
+        return RecordedChange(spans=spans, size=size, lasting=_lasting(flags, request.flags))
 
-    def _allocated(self, request: Request) -> Change:
+    def _allocated(self, request: Request) -> RecordedChange:
         op, kind = request.op, frozenset(request.flags) - {"FALLOC_FL_KEEP_SIZE"}
         size = request.file.status().st_size
         if kind == _FILLING:
-            return Change(size=size)
+            return RecordedChange(size=size)
         if len(kind) != 1 or not kind <= _PUNCHING:
             self._fail(f"{op.label} with {', '.join(sorted(kind))}")
-        return Change(spans=(Span(op.args["offset"], max(0, min(op.args["length"], size - op.args["offset"])), ""),))
+        return RecordedChange(
+            spans=(Span(op.args["offset"], max(0, min(op.args["length"], size - op.args["offset"])), ""),)
+        )
 
     def _read(self, path: str, start: int, length: int) -> tuple[Span, ...]:
         """Keep bytes of a file; raises `OSError`."""

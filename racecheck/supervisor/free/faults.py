@@ -22,7 +22,7 @@ from racecheck.supervisor.calls import locks, own_state
 from racecheck.supervisor.calls.perform import CARRY_ON, Answer, perform, stacked
 from racecheck.supervisor.finish.answers import answer, answer_call
 from racecheck.supervisor.run.boot import Members
-from racecheck.supervisor.run.state import State
+from racecheck.supervisor.run.state import RunState
 from racecheck.supervisor.state.coverage import Ledger
 from racecheck.supervisor.state.decoder import Unreachable
 from racecheck.supervisor.state.tasks import MOST, Rank, Request
@@ -32,14 +32,14 @@ _OWN_AFFAIRS = own_state.NEVER_OPS | {"exec", "reap", "sleep", "sync", "wait"}
 _MAYBE_AT_ONCE = own_state.NEVER_OPS | {"fcntl", "seek"}
 
 
-class Rules:
+class FreeFaults:
     """The treatment of the calls of a crew's ranks."""
 
     def __init__(self, crew: Members, world: World, own: str, choose: Callable[[Point], int]) -> None:
         """``own`` is our directory for the output of ranks; ``choose`` answers points of kind "fault"."""
         self._started = time.monotonic_ns()
         page = VirtualTime(mmap.mmap(-1, 8))
-        self.state = State(crew, world, storage.make(world), choose, Ledger(own), False, page)
+        self.state = RunState(crew, world, storage.make(world), choose, Ledger(own), False, page)
         self._injector = Injector(self.state)
         self._act = stacked((self._injector.perform,), self._carry_out)
         self._calls = syscalls.calls(libc.MACHINE)

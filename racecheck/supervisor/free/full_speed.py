@@ -33,7 +33,7 @@ from racecheck.sessions.session import Session
 from racecheck.supervisor.files.open_files import OpenFiles
 from racecheck.supervisor.files.paths import Watched
 from racecheck.supervisor.finish.answers import reply
-from racecheck.supervisor.free.faults import Rules
+from racecheck.supervisor.free.faults import FreeFaults
 from racecheck.supervisor.run.boot import Crew
 from racecheck.supervisor.run.ending import hear
 from racecheck.supervisor.state.tasks import Rank
@@ -160,7 +160,7 @@ class _Faulted(_Plain):
         self.number, self.ranks = self._crew.number, self._crew.ranks
         try:
             self._crew.boot()
-            self._rules = Rules(self._crew, world, str(session.slot.output), choose)
+            self._rules = FreeFaults(self._crew, world, str(session.slot.output), choose)
         except BaseException:
             self._crew.end()
             raise

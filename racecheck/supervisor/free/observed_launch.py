@@ -30,7 +30,7 @@ from racecheck.supervisor.calls import locks, sleeps
 from racecheck.supervisor.calls.perform import CARRY_ON, Answer, perform
 from racecheck.supervisor.files.open_files import OpenFiles
 from racecheck.supervisor.files.paths import Watched
-from racecheck.supervisor.free.faults import Rules
+from racecheck.supervisor.free.faults import FreeFaults
 from racecheck.supervisor.run.boot import Members
 from racecheck.supervisor.state.tasks import Rank, Request
 
@@ -143,7 +143,7 @@ class _Watch:
         wipe(self._output)
 
 
-class _Eyes(Rules):
+class _Eyes(FreeFaults):
     """The treatment of the calls of observed ranks: each is performed at once, and those on files are recorded."""
 
     def __init__(self, members: Members, world: World, own: str) -> None:

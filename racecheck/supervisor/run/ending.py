@@ -14,7 +14,7 @@ from racecheck.model.nouns import Died, Frame, Raised, RankResult, Returned, Sto
 from racecheck.sessions import stacks
 from racecheck.sessions.stacks import frames
 from racecheck.supervisor.calls import locks
-from racecheck.supervisor.run.state import State
+from racecheck.supervisor.run.state import RunState
 from racecheck.supervisor.state.collectives import Instance
 from racecheck.supervisor.state.tasks import Rank
 
@@ -32,7 +32,7 @@ def hear(rank: Rank) -> None:
         rank.result = result_of(message["result"])
 
 
-def tell_parent(state: State) -> None:
+def tell_parent(state: RunState) -> None:
     """Let the rank that starts the others know which of them have ended since, in the order of ranks.
 
     When it has ended itself, those that it has not started end, too.
@@ -62,7 +62,7 @@ def result_of(sent: Mapping[str, Any]) -> RankResult:
     return Raised(**raw)
 
 
-def conclude(state: State, why: str) -> tuple[RankResult, ...]:
+def conclude(state: RunState, why: str) -> tuple[RankResult, ...]:
     """Return the result of every rank, or where it was; ``why`` the run was cut short, or ""."""
     for rank in state.ranks:
         hear(rank)
@@ -83,7 +83,7 @@ def conclude(state: State, why: str) -> tuple[RankResult, ...]:
     )
 
 
-def _without_cause(state: State, rank: int, echo: Raised) -> Raised:
+def _without_cause(state: RunState, rank: int, echo: Raised) -> Raised:
     """Return a rank whose connection was closed, though none has failed: its peer has ended, and will not come.
 
     If the code that handles that error has raised another one, that is a failure of its own.
@@ -95,7 +95,7 @@ def _without_cause(state: State, rank: int, echo: Raised) -> Raised:
     return replace(echo, echo=False, lacks=f"{instance} lacks {missing}")
 
 
-def _stop(state: State, rank: Rank, why: str, *, failed: bool) -> Stopped:
+def _stop(state: RunState, rank: Rank, why: str, *, failed: bool) -> Stopped:
     """Return why a rank cannot continue: it is in a deadlock, another rank failed, or the time is over."""
     if why and rank.running:
         return Stopped("running", why, stack_now(rank))
@@ -116,7 +116,7 @@ def _stop(state: State, rank: Rank, why: str, *, failed: bool) -> Stopped:
     return Stopped("echo" if failed else "asleep", "sleeps and nothing can wake it", stack_now(rank))
 
 
-def _waits_for(state: State, rank: Rank) -> Instance | None:
+def _waits_for(state: RunState, rank: Rank) -> Instance | None:
     """Return the collective that a thread of a rank is held before, or was let into and has not left."""
     for task in rank.tasks.values():
         if isinstance(task.call, Wait):

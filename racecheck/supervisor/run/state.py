@@ -30,7 +30,7 @@ from racecheck.supervisor.state.virtual_time import VirtualTime
 
 
 @dataclass(slots=True)
-class State:
+class RunState:
     """The state that the parts of the supervisor share.
 
     ``choose`` answers points, ``current`` is the thread chosen last, and

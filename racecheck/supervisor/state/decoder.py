@@ -17,7 +17,16 @@ from racecheck.model.nouns import Op, Place
 from racecheck.model.ops import op_kinds
 from racecheck.model.ops.unstable_names import Names
 from racecheck.supervisor.files.open_files import OpenFile
-from racecheck.supervisor.files.paths import AT_FDCWD, Identities, Located, Resolver, View, Walked, Watched, kind_of
+from racecheck.supervisor.files.paths import (
+    AT_FDCWD,
+    Identities,
+    Located,
+    Resolver,
+    ThreadView,
+    Walked,
+    Watched,
+    kind_of,
+)
 from racecheck.supervisor.state.tasks import Request, Task
 
 _UNIX = 1
@@ -188,7 +197,7 @@ class Decoder:
         targets = [index for index, arg in enumerate(request.call.args) if arg.name == "to"]
         return tuple(found[index] for index in sorted(found, key=lambda each: (each in targets, each)))
 
-    def _place(self, located: Located, view: View) -> Place:
+    def _place(self, located: Located, view: ThreadView) -> Place:
         name, status = os.path.basename(located.path), located.status
         through = tuple(map(self.names.show, located.through))
         if located.shown is None:

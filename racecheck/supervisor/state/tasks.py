@@ -22,7 +22,7 @@ from racecheck.model.ops.locks import Lock
 from racecheck.model.ops.unstable_names import Names
 from racecheck.model.vector_clock import Clock
 from racecheck.supervisor.files.open_files import Descriptors, OpenFile, OpenFiles
-from racecheck.supervisor.files.paths import Located, View
+from racecheck.supervisor.files.paths import Located, ThreadView
 
 if TYPE_CHECKING:
     from racecheck.kernel.path_walk import Mount
@@ -99,9 +99,9 @@ class Request:
         return next(index for index, arg in enumerate(self.call.args) if arg.role is role)
 
     @property
-    def view(self) -> View:
+    def view(self) -> ThreadView:
         """Return how the calling thread sees the file system."""
-        return View(self.task.process.pid, self.task.tid, self.task.rank.mount)
+        return ThreadView(self.task.process.pid, self.task.tid, self.task.rank.mount)
 
     def close(self) -> None:
         """Close all handles."""

@@ -20,7 +20,7 @@ from racecheck.kernel.seccomp import Notification
 from racecheck.kernel.signature import Call
 from racecheck.supervisor.calls.perform import Answer
 from racecheck.supervisor.finish.answers import answer_call
-from racecheck.supervisor.run.state import State
+from racecheck.supervisor.run.state import RunState
 from racecheck.supervisor.state.tasks import Rank
 from racecheck.supervisor.wait import memory_waits
 
@@ -31,7 +31,7 @@ COMPUTES = "a thread computed for a second while others waited: when they contin
 class Gil:
     """The threads of a run that wait for the GIL of their process; ``address`` is where it is, 0 if unknown."""
 
-    state: State
+    state: RunState
     address: int
 
     def is_wanted(self, row: Call, arguments: tuple[int, ...]) -> bool:

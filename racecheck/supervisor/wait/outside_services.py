@@ -29,7 +29,7 @@ _INTERNET, _SYN_SENT = {socket.AF_INET, socket.AF_INET6}, 2
 _CREDENTIALS = struct.Struct("iII")
 
 
-class Outside:
+class OutsideServices:
     """The peers that the ranks of a run have connected to; ``timeout`` is the world's, in seconds."""
 
     def __init__(self, ranks: Sequence[Rank], timeout: float) -> None:

@@ -26,7 +26,7 @@ from racecheck.supervisor.calls import connections
 from racecheck.supervisor.calls.perform import CARRY_ON, Answer, Next
 from racecheck.supervisor.calls.sleeps import round_up
 from racecheck.supervisor.finish.answers import answer
-from racecheck.supervisor.run.state import Over, State
+from racecheck.supervisor.run.state import Over, RunState
 from racecheck.supervisor.state.tasks import ConnectStop, Rank, Request, Task
 from racecheck.supervisor.wait import memory_waits
 
@@ -42,10 +42,10 @@ _REALTIME = 0x100
 _PYTORCH = "pt_"
 
 
-class Limits:
+class TimedWaits:
     """The waits of a run that end by time, and the threads that are held before they connect."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: RunState) -> None:
         self._state = state
         self._over = 0
         self._run_out: dict[Task, bytes] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from racecheck.crash.bitsets import bits, mask_of
-from racecheck.crash.changes import Changes, Choice
+from racecheck.crash.changes import Changes, LastingChoice
 from racecheck.crash.legal import Legal, Limits
 from racecheck.crash.log import Log, Stored
 from racecheck.crash.models import MODELS
@@ -64,6 +64,6 @@ class _Search:
             must |= legal.requires[number] & data
         sizes = ((inode, size),) if size >= 0 else ()
         return any(
-            self.matches(path, self.changes.stored(inode, Choice(lasts | journal, sizes)))
+            self.matches(path, self.changes.stored(inode, LastingChoice(lasts | journal, sizes)))
             for lasts in Legal(possible, must & possible, possible, legal.requires).sets(possible)
         )
