@@ -309,16 +309,17 @@ AMONG_THREADS = frozenset(each.family for each in AmongThreads.__subclasses__())
 """The families of ops that threads of a rank make among themselves."""
 
 
-_FIELDS = {name: tuple(each.name for each in fields(kind)) for name, kind in KINDS.items()}
+_FIELDS = {name: tuple(each.name for each in fields(kind) if each.name != "stack") for name, kind in KINDS.items()}
+"""The fields of each kind that can be given by position."""
 
 
 def encode(call: Hypercall) -> bytes:
-    """Return a hypercall as it travels: its name, and its fields."""
+    """Return a hypercall as it travels: its name, its stack, and its fields."""
     name = type(call).__name__
-    return json.dumps([name, *(getattr(call, each) for each in _FIELDS[name])]).encode()
+    return json.dumps([name, call.stack, *[getattr(call, each) for each in _FIELDS[name]]]).encode()
 
 
 def decode(data: bytes) -> Hypercall:
     """Return the hypercall that an agent has sent."""
-    name, *values = json.loads(data)
-    return KINDS[name](**dict(zip(_FIELDS[name], values, strict=True)))
+    name, stack, *values = json.loads(data)
+    return KINDS[name](*values, stack=stack)

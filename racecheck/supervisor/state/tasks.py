@@ -149,6 +149,8 @@ class ConnectStop:
 
 
 Stop = Request | HypercallStop | ConnectStop | MemoryWait
+_AT_OPS = (Request, HypercallStop)
+"""Stops that have an op.  (A tuple: asked for each thread at each step, and a union would be made each time.)"""
 
 
 @dataclass(slots=True, eq=False)
@@ -244,7 +246,7 @@ class Task:
 
     @property
     def stopped(self) -> bool:
-        return isinstance(self.at, Request | HypercallStop)
+        return isinstance(self.at, _AT_OPS)
 
     @property
     def waits(self) -> bool:
@@ -264,7 +266,7 @@ class Task:
     @property
     def op(self) -> Op | None:
         """The pending op, if it is stopped at one."""
-        return self.at.op if isinstance(self.at, Request | HypercallStop) else None
+        return self.at.op if isinstance(self.at, _AT_OPS) else None
 
     @property
     def call(self) -> Hypercall | None:
