@@ -298,3 +298,19 @@ def computes(rank: Rank) -> None:
 def interval(rank: Rank) -> tuple[bool, int]:
     """The switch interval and the processors that a program finds."""
     return sys.getswitchinterval() == 0.005, len(os.sched_getaffinity(0))
+
+
+@scenario(ranks=1)
+def executed_by_a_thread(rank: Rank) -> None:
+    """A thread executes a program while the main one is about to make files; the program gets the main one's number."""
+
+    def execute() -> None:
+        (rank.path / "before").touch()
+        made = str(rank.path / "after")
+        os.execv(sys.executable, [sys.executable, "-c", f"open({made!r}, 'w').close()"])
+
+    thread = threading.Thread(target=execute)
+    thread.start()
+    for number in range(3):
+        (rank.path / f"main{number}").touch()
+    thread.join()

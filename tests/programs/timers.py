@@ -66,8 +66,8 @@ def interrupted() -> Any:
         raise TimeoutError
 
     signal.signal(signal.SIGALRM, out)
+    begun = time.monotonic()  # before the alarm is set: it is due a second after that
     signal.alarm(1)
-    begun = time.monotonic()
     try:
         time.sleep(30)
     except TimeoutError:

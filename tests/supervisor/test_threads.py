@@ -212,3 +212,12 @@ def test_a_thread_that_computes_lets_others_in_after_a_while(session: Session, m
 
 def test_a_program_does_not_see_how_its_threads_are_run(session: Session) -> None:
     assert run(session, "interval", file="threads").results == (Returned([True, len(os.sched_getaffinity(0))]),)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_program_that_a_thread_executes_ends_the_others_wherever_they_are(session: Session, seed: int) -> None:
+    outcome = run(session, "executed_by_a_thread", file="threads", seed=seed)
+    assert [type(each).__name__ for each in outcome.results] == ["Died"]
+    assert "after" in outcome.disk
+    paths = [op.path for op in outcome.ops]
+    assert not [path for path in paths[paths.index("after") :] if path.startswith("main")]

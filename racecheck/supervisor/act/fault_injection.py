@@ -168,10 +168,8 @@ def end(rank: Rank, number: int = signal.SIGKILL) -> None:
     for task in rank.tasks.values():
         if number != signal.SIGKILL and not task.process.is_main and _survives(task.process.pid, number):
             continue
-        if task.request is not None:
-            task.request.close()
         if task.stopped:
-            task.release()
+            task.lose()
     rank.wake()
 
 

@@ -117,11 +117,17 @@ class Triage:
             return CARRY_ON
 
     def _after_exec(self, arrival: Arrival) -> None:
-        """Close the files that an exec has closed; their locks are free, and no op shows it."""
+        """Close the files that an exec has closed; their locks are free, and no op shows it.
+
+        The other threads of its process have ended, and their stops with them; the caller has the number of the first.
+        """
         process = arrival.task.process
         if not process.has_executed:
             return
         process.has_executed, process.is_foreign = False, True
+        for task in arrival.rank.tasks.values():
+            if task.process is process:
+                task.lose()
         for file in process.descriptors.executed():
             if self._state.locks.of(file):
                 self._state.ledger.untried("other orders of an exec that releases a lock and an op that waits for it")

@@ -220,6 +220,13 @@ class Task:
         assert self.at is None, f"{self.name} is stopped twice"
         self.at = at
 
+    def lose(self) -> None:
+        """Note that its stop is gone: nobody waits for the answer any more."""
+        for request in (self.request, self.wait):
+            if request is not None:
+                request.close()
+        self.at = None
+
     def release(self) -> None:
         """Note that its stop is answered."""
         assert self.at is not None, f"{self.name} is not stopped"
@@ -433,9 +440,7 @@ class Rank:
     def drop(self, tasks: Iterable[Task]) -> None:
         """Drop threads that do nothing any more: their last stop is never answered."""
         for task in tasks:
-            for request in (task.request, task.wait):
-                if request is not None:
-                    request.close()
+            task.lose()
             self.dropped.add(task.tid)
             del self.tasks[task.tid]
         self.background |= self.dropped
