@@ -1,6 +1,6 @@
 """From the outcome of a run to violations; `judging` merges what all invariants of a scenario say.
 
-Not here: whether two runs are the same (`model.compare`), what is in checkpoint files (`agent.contents`).
+Not here: whether two runs are the same (`model.compare`), the contents of checkpoint files (`agent.contents`).
 Imports: model.
 """
 

@@ -262,7 +262,7 @@ class Wait(Hypercall):
     """The thread waits for a collective.
 
     ``leaves``: once all ranks have issued their parts it leaves by itself.  ``limit`` is the program's own, in
-    nanoseconds, 0 for none; ``gives_up``: that of the group holds, too.
+    nanoseconds, 0 for none; ``gives_up``: the group's limit holds, too.
     """
 
     ticket: int

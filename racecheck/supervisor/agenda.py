@@ -1,4 +1,4 @@
-"""What is due when virtual time passes and no thread does anything before."""
+"""Events that virtual time brings, unless a thread continues before: signals, timers, time limits, the launcher."""
 
 from __future__ import annotations
 

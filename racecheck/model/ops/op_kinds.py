@@ -1,4 +1,4 @@
-"""What ops do to files, by the families of their calls; `racecheck.storage.footprints` says to which locations.
+"""The effects of ops on files, by the families of their calls; `racecheck.storage.footprints` has the locations.
 
 `DOES` has one row for each family that does more than ask for its own process.  The sets below follow from it.
 """
@@ -12,7 +12,7 @@ from racecheck.model.nouns import Op
 
 
 class Kind(enum.Flag):
-    """What a call does if it succeeds."""
+    """The effects of a call that succeeds."""
 
     MAKES = enum.auto()
     """Makes an object, and its name."""
@@ -29,7 +29,7 @@ class Kind(enum.Flag):
     SETS = enum.auto()
     """Sets attributes."""
     LOOKS = enum.auto()
-    """Asks what is there under a name."""
+    """Asks about the object under a name."""
     ASKS = enum.auto()
     """Changes nothing, and has an answer."""
     CLOSES = enum.auto()

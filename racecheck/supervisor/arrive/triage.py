@@ -1,4 +1,4 @@
-"""What becomes of a call that has arrived: each sieve answers it, holds its thread, or passes it on.
+"""Decide about a call that has arrived: each sieve answers it, holds its thread, or passes it on.
 
 A call that no sieve keeps is the op that its thread is stopped at.
 """
