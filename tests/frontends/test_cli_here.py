@@ -40,9 +40,10 @@ for step in range(begun, begun + 2):
 """
 CONDITION = "files in the working directory that the first run left as they were are not controlled"
 UNSEEN = """
-import os, torch, torch.distributed as dist
+import os, time, torch, torch.distributed as dist
 dist.init_process_group("gloo")
 rank = dist.get_rank()
+time.sleep(rank == 0)  # in the first run, in which nothing is ordered yet, rank 1 comes first
 if rank == 1 and os.path.exists("0.pt"):
     open("data/numbers", "a").write("1")
     open("met", "w").close()
