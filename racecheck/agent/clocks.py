@@ -93,7 +93,7 @@ def begin_setup() -> None:
 
 
 def tell_of_clock(frame: FrameType | None, *, of_day: bool = True) -> None:
-    """Tell of the program's first look at a clock, and of the first at one that tells the time of day (``of_day``).
+    """Tell of the program's first look at any clock, and at a clock with the time of day (``of_day``).
 
     While the rank is watched closely, each look.
 

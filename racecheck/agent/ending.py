@@ -27,7 +27,7 @@ def finalise(error: BaseException | None, own: Sequence[str]) -> None:
     A real finalisation would also tear torch down, which takes longer than a whole run.
     """
     with suppress(Exception):
-        threading._shutdown()  # type: ignore[attr-defined]
+        threading._shutdown()  # type: ignore[attr-defined]  # the stubs lack it: the interpreter calls it at its end
     atexit._run_exitfuncs()
     hypercall(Finalise())  # from here on daemon threads run no Python code any more
     if error is not None:

@@ -36,7 +36,7 @@ class Job:
     ``ahead`` is how many nanoseconds each rank's clock is ahead, ``sizes`` are the world's by name.  ``recovering``:
     they run the scenario's recovery.  ``loads`` is the directory of a loader
     (`racecheck.agent.recovery_worker`), whose bytes are in the file ``spool``; if it is ``reading`` it
-    reports what is in the files, too.  ``early``: a rank whose part of a collective needs nothing of its peers
+    reports the contents of the files, too.  ``early``: a rank whose part of a collective needs nothing of its peers
     continues at once. ``spread``: ranks compute enough that they are faster on different processors.  ``program``: they
     run a program; if it ``spawns``, the last one starts the others, and belongs to no process group; ``note`` is what
     the report says about its launch.

@@ -1,4 +1,4 @@
-"""The life of a rank, from its fork to its end, and what it tells the supervisor (`hypercalling`)."""
+"""The life of a rank, from its fork to its end, and its hypercalls on the way (`hypercalling`)."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def settle(job: Job, rank: int) -> None:
     if generator := sys.modules.get("numpy.random"):
         generator.seed(random.Random(f"{job.seed}:{rank}").getrandbits(32))
     with suppress(KeyError):
-        sys.modules["tempfile"].tempdir = None  # type: ignore[attr-defined]
+        sys.modules["tempfile"].tempdir = None  # type: ignore[attr-defined]  # of a module by name no type is known
 
 
 def _hand_over(channel: socket.socket, *, controlled: bool) -> None:
@@ -174,7 +174,7 @@ def result_of(
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
         return (Died(status=status) if status else Returned()), None
-    except BaseException as error:  # noqa: BLE001
+    except BaseException as error:  # noqa: BLE001  (of whatever class: it is the result of the rank)
         if job.program:
             _complain(error, rank.rank, channel)
         return raised(error, rank.rank, job), error

@@ -161,7 +161,7 @@ def _polling(original: Callable[..., Any], name: str) -> Callable[..., Any]:
     @functools.wraps(original)
     def poll(*arguments: Any, **named: Any) -> Any:
         caller = sys._getframe(1).f_globals.get("__name__")
-        if len(threading._active) > 1 and caller not in _THREADING:  # type: ignore[attr-defined]
+        if len(threading._active) > 1 and caller not in _THREADING:  # type: ignore[attr-defined]  # active_count() locks
             hypercall(Poll(name, stack=stack()))
         return original(*arguments, **named)
 

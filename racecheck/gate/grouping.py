@@ -82,7 +82,7 @@ class Defect:
 
 
 def grouped(cells: Iterable[Cell]) -> list[Defect]:
-    """Return the defects that cells show: first those that count, then the most harmful.
+    """Return the defects that cells show: defects that count come first, then the most harmful.
 
     Harm of one kind in one run has one cause.  So has harm of one kind in two runs, if their decisive op is in the same
     function, and the error is the same.

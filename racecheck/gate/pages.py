@@ -188,7 +188,7 @@ def _legend(result: GateResult, used: set[EntryKind], *, is_part: bool) -> Itera
 
 
 def _found(result: GateResult, found: Sequence[Defect], *, full: bool) -> Iterator[PageBlock]:
-    """Return an entry for each defect; those that count and harm most come first."""
+    """Return an entry for each defect, in the order of `racecheck.gate.grouping`."""
     if found:
         yield Heading("Defects")
     for number, defect in enumerate(found, 1):

@@ -24,8 +24,8 @@ _INDENT = "    "
 def summary(outcome: Outcome, *, width: int = 120, root: Path | None = None) -> str:
     """Return a line for every rank: its value, exception or wait; a mismatch of collectives after them.
 
-    Longer lines are wrapped at ``width`` cells (at 40, if less is asked for).  Below a rank that was stopped
-    stands its stack, below one that died the end of its output.  The ranks of the recovery come last.
+    Longer lines are wrapped at ``width`` cells (at 40, if less is asked for).  Below a stopped rank
+    stands its stack, below a dead one the end of its output.  The ranks of the recovery come last.
     """
     width, root = max(width, NARROWEST), root or words.here()
     lines = list(_ranks(outcome, "rank", width, root))

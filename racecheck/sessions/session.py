@@ -459,7 +459,7 @@ class Session:
         return bool(fresh) and bool(self.request("learn", modules=fresh)["learnt"])
 
     def end_world(self, world: int, *, thorough: bool) -> None:
-        """Kill the processes left of a world; ``thorough``: also those that its ranks may have started."""
+        """Kill the processes left of a world; ``thorough``: also children of its ranks."""
         self.request("end", world=world, thorough=thorough)
 
     def _receive(self) -> dict[str, Any]:

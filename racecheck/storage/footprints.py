@@ -15,7 +15,7 @@ Locations, by kind:
     issue, store the collectives that the threads of one rank issue to a group; a key of the store
 
 An op that is done says more than one that is pending: one that failed has only read (but a close, and a write that
-failed after some of its bytes), and one that found its file has not made it.  A pending op has the largest footprint
+failed after some of its bytes), and an op whose file was there has not made it.  A pending op has the largest footprint
 that it can have, as far as its places are as they were when it stopped.
 
 Left out on purpose, because nearly everything would depend on nearly everything, are facts that hardly a program looks

@@ -53,5 +53,5 @@ MODELS: Mapping[str, Model] = {
 """By name; "ext4" stands for ext4 with data=ordered, and what "xfs" can lose is among what it can lose; "nfs" is what
 its clients can lose.
 
-Of "object" the log has only what had been published (`racecheck.supervisor.finish.recorder`): all of it lasts.
+For "object" the log has only published objects (`racecheck.supervisor.finish.recorder`): all of it lasts.
 """
