@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 _ALL = 0xFFFF_FFFF
 
@@ -130,6 +131,7 @@ For x86-64; `flag_names` knows what differs elsewhere.
 """
 
 
+@lru_cache(4096)
 def flag_names(kind: str, value: int, arch: str = "x86_64") -> tuple[str, ...]:
     """Return the names of the flags in an argument; bits without a name come last, in hexadecimal.
 

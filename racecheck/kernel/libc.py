@@ -11,6 +11,8 @@ Argument = int | bytes | ctypes.Array[ctypes.c_char] | None
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _syscall, _syscall_with_gil = _libc.syscall, ctypes.PyDLL(None, use_errno=True).syscall
+_ioctl = _libc.ioctl
+_ioctl.argtypes = (ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p)
 _syscall.restype = _syscall_with_gil.restype = ctypes.c_long
 
 MACHINE = {"x86_64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}.get(platform.machine(), "")
@@ -42,8 +44,8 @@ def prctl(option: int, *arguments: int) -> None:
 
 
 def ioctl(descriptor: int, request: int, argument: object) -> int:
-    """``ioctl(2)`` with a pointer to ``argument``; returns 0 or a positive value, or minus the errno."""
-    value: int = _libc.ioctl(ctypes.c_int(descriptor), ctypes.c_ulong(request), argument)
+    """``ioctl(2)`` with a pointer or a number; returns 0 or a positive value, or minus the errno."""
+    value: int = _ioctl(descriptor, request, argument)
     return value if value >= 0 else -ctypes.get_errno()
 
 

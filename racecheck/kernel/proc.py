@@ -33,8 +33,11 @@ def memory(pid: int) -> int:
 
 def read(path: str) -> bytes:
     """Return the first page of a file of ``/proc``."""
-    with open(path, "rb", buffering=0) as file:
-        return file.read(4096)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # a file object would take half as long again
+    try:
+        return os.read(descriptor, 4096)
+    finally:
+        os.close(descriptor)
 
 
 def awaits_its_child(pid: int, thread: int) -> bool:

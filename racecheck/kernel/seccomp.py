@@ -249,7 +249,7 @@ class Listener:
         self._notification = _Notification()
         self._response = _Response()
         self._add = _AddDescriptor()
-        libc.ioctl(descriptor, _SET_FLAGS, ctypes.c_ulong(_SYNC_WAKE_UP))
+        libc.ioctl(descriptor, _SET_FLAGS, _SYNC_WAKE_UP)
 
     def fileno(self) -> int:
         return self.descriptor

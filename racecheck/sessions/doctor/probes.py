@@ -202,7 +202,7 @@ def _package() -> str:
 
 def _wake_up() -> str:
     with stopped(_wait) as subject:
-        status = libc.ioctl(subject.listener.descriptor, _SET_FLAGS, ctypes.c_ulong(_SYNC_WAKE_UP))
+        status = libc.ioctl(subject.listener.descriptor, _SET_FLAGS, _SYNC_WAKE_UP)
         expect(status >= 0, f"Linux {platform.release()} has no synchronous wake-up")
     return "answered threads wake on the supervisor's CPU"
 

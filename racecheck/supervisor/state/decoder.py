@@ -6,11 +6,12 @@ import errno
 import os
 import stat
 import struct
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from racecheck.kernel import libc
 from racecheck.kernel.flags import flag_names
+from racecheck.kernel.memory import Memory
 from racecheck.kernel.signature import Role
 from racecheck.kernel.syscalls import Call
 from racecheck.model.nouns import Op, Place
@@ -58,16 +59,16 @@ class Decoder:
 
         Raises `OSError` if its memory cannot be read (the kernel will say EFAULT), `Unreachable`.
         """
-        request = Request(task, 0, call, arguments, Op(task.rank.number, task.name, call.family, call.name))
-        request.flags = self._flags(request)
+        flags, how = _flags(task, call, arguments)
         numbers = {
             arg.name: signed(arguments[index], 32 if arg.role is Role.INT else 64)
             for index, arg in enumerate(call.args)
             if arg.role in (Role.INT, Role.LONG)
         }
+        named = tuple(sorted(flags))
+        op = Op(task.rank.number, task.name, call.family_with(flags), call.name, args=numbers, flags=named)
+        request = Request(task, 0, call, arguments, op, flags=flags, how=how)
         self.resolve(request)
-        family, flags = call.family_with(request.flags), tuple(sorted(request.flags))
-        request.op = replace(request.op, call=family, args=numbers, flags=flags)
         return request
 
     def resolve(self, request: Request) -> None:
@@ -98,16 +99,6 @@ class Decoder:
             for path in (*located.through, located.shown or ""):
                 self.names.meet(request.task.name, path)
         request.op = replace(request.op, places=self._places(request))
-
-    def _flags(self, request: Request) -> frozenset[str]:
-        found = {*op_kinds.CREAT} if request.call.name == "creat" else set[str]()
-        for index, arg in enumerate(request.call.args):
-            if arg.role is Role.FLAGS:
-                found.update(flag_names(arg.name, signed(request.arguments[index], 64) & 0xFFFFFFFF, libc.MACHINE))
-            elif arg.role is Role.HOW:
-                request.how = flags, _, resolve = _how(request, index)
-                found.update(flag_names("open", flags, libc.MACHINE), flag_names("resolve", resolve, libc.MACHINE))
-        return frozenset(found)
 
     def _path(self, request: Request, index: int) -> None:
         """Resolve a path; one that is empty or NULL means the descriptor before it."""
@@ -245,12 +236,26 @@ def closing_range(request: Request) -> tuple[int, int]:
     return (first, last) if not request.flags else (0, -1)
 
 
-def _how(request: Request, index: int) -> tuple[int, int, int]:
+def _flags(task: Task, call: Call, arguments: Sequence[int]) -> tuple[frozenset[str], tuple[int, int, int] | None]:
+    """Return the names of a call's flags, and its ``struct open_how`` if it has one.
+
+    Raises `OSError` if the kernel refuses that.
+    """
+    found, how = {*op_kinds.CREAT} if call.name == "creat" else set[str](), None
+    for index, arg in enumerate(call.args):
+        if arg.role is Role.FLAGS:
+            found.update(flag_names(arg.name, signed(arguments[index], 64) & 0xFFFFFFFF, libc.MACHINE))
+        elif arg.role is Role.HOW:
+            how = flags, _, resolve = _how(task.process.memory, arguments[index], arguments[arg.length or 0])
+            found.update(flag_names("open", flags, libc.MACHINE), flag_names("resolve", resolve, libc.MACHINE))
+    return frozenset(found), how
+
+
+def _how(memory: Memory, address: int, size: int) -> tuple[int, int, int]:
     """Return flags, mode and resolve flags of a ``struct open_how``; raises `OSError` if the kernel refuses it."""
-    size, memory = request.arguments[request.call.args[index].length or 0], request.task.process.memory
     if not _HOW_SIZE <= size <= _PAGE_SIZE:
         raise OSError(errno.EINVAL, "no struct open_how")
-    raw = memory.read(request.arguments[index], size)
+    raw = memory.read(address, size)
     if any(raw[_HOW_SIZE:]):
         raise OSError(errno.E2BIG, "a struct open_how of the future")
     flags, mode, resolve = struct.unpack_from("QQQ", raw)
