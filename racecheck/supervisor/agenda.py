@@ -92,5 +92,5 @@ class Agenda:
         tasks = [task for rank in self._state.ranks for task in rank.tasks.values()]
         is_held = any(task.wait is not None or task.waits for task in tasks)
         is_due = self._patience.next_due < math.inf or self._timers.are_armed
-        is_due |= any(rank.alarmed for rank in self._state.ranks)
+        is_due |= any(rank.past.alarmed for rank in self._state.ranks)
         return not (is_held or is_due or self._injector.has_pending)

@@ -54,9 +54,9 @@ class Hypercalls:
             self._state.ledger.untried("an earlier timeout of a wait for a collective or a store key")
         if isinstance(call, Exit):
             op = self._state.ending(
-                Op(task.rank.number, task.name, "exit", "exit_group", alone=not task.rank.shared), task
+                Op(task.rank.number, task.name, "exit", "exit_group", alone=not task.rank.past.shared), task
             )
-            stop.op = op if op.places or task.rank.shared else None
+            stop.op = op if op.places or task.rank.past.shared else None
 
     def settle(self, task: Task, call: Hypercall) -> bool:
         """Answer a hypercall, unless it waits for something; returns whether it was answered."""
@@ -86,7 +86,7 @@ class Hypercalls:
             case Finalise():
                 self._state.cut_others(task, own=True)
             case Shutdown(group=group) if self._state.world.collectives == "gloo":
-                task.rank.left[group] = dict(task.clock)
+                self._state.collectives.shut[task.rank.number, group] = dict(task.clock)
         reply(task)
 
     def _issue(self, task: Task, call: Issue) -> None:
@@ -139,8 +139,9 @@ class Hypercalls:
     def _left(self, instance: Instance) -> list[Clock]:
         """Return the clocks with which ranks have left that do not take part any more: they have closed connections."""
         missing = [self._state.ranks[each] for each in instance.missing]
-        ended = [rank.clock for rank in missing if rank.gone]
-        return ended + [rank.left[instance.group] for rank in missing if not rank.gone and instance.group in rank.left]
+        ended = [rank.end.clock for rank in missing if rank.gone]
+        shut, others = self._state.collectives.shut, [rank.number for rank in missing if not rank.gone]
+        return ended + [shut[each, instance.group] for each in others if (each, instance.group) in shut]
 
     def _use_store(self, task: Task, call: UseStore) -> bool:
         store = self._state.crew.store
@@ -163,7 +164,7 @@ class Hypercalls:
         exiting = [task for task in leaving if isinstance(task.call, Exit) and not self._is_needed(task.rank)]
         closing = [(task, task.call) for task in leaving if isinstance(task.call, Shutdown)]
         for task in exiting:
-            task.rank.leaving = True
+            task.rank.end.is_due = True
             reply(task)
         for task, call in closing:
             self._answer(task, call)
@@ -191,7 +192,7 @@ class Hypercalls:
         """Return whether every remaining rank is at its end, which is the end of its threads too."""
         ranks = self._state.ranks
         return all(rank.gone or isinstance(rank.main.call, Exit) for rank in ranks) and not any(
-            rank.forked for rank in ranks
+            rank.past.forked for rank in ranks
         )
 
     def execute(self, task: Task) -> None:

@@ -163,7 +163,7 @@ class Loop:
                 if last is not None and last is not task:
                     join(task.clock, last.clock)  # of one rank, one thread runs at a time: so that thread woke this one
                 join(task.clock, self._state.cause)
-                task.rank.shared |= task.rank.has_threads
+                task.rank.past.shared |= task.rank.has_threads
                 if task.hypercall is not None:
                     self._hypercalls.place(task, task.hypercall)
             task.fresh = False
@@ -174,7 +174,7 @@ class Loop:
                 sleeps.describe(task.request, self._state.time)
                 locks.describe(task.request)
                 self.injector.delay(task.request)
-            if task.rank.shared and task.request.op.alone:
+            if task.rank.past.shared and task.request.op.alone:
                 task.request.op = replace(task.request.op, alone=False)
 
     def _place_request(self, request: Request) -> None:
@@ -285,7 +285,7 @@ class Loop:
     def _note_signal(self, task: Task, request: Request) -> None:
         """Note a signal, which the kernel is about to send: the ranks that it may end are waited for."""
         number = request.number("signal")
-        task.rank.kills = True
+        task.rank.past.kills = True
         if number > 0 and any(signals.reaches(request, rank) for rank in self._state.ranks):
             self._state.ledger.note(signals.KILLS)
         self._note_handlers(number, task.rank.processes)
@@ -293,7 +293,9 @@ class Loop:
             if rank is task.rank or not signals.reaches(request, rank):
                 continue
             if number > 0:
-                rank.kills = rank.running = not rank.gone
+                rank.past.kills = not rank.gone
+                if not rank.gone:
+                    rank.stir()
                 self._state.ledger.untried("other moments for a signal between ranks")
             else:
                 self._state.ledger.untried(OTHERS)

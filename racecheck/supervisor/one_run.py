@@ -71,10 +71,10 @@ class Supervisor:
             for rank in members.ranks:
                 reply(rank.main)
             results = loop.run()
-            self._session.imported.update(module for rank in members.ranks for module in rank.modules)
+            self._session.imported.update(module for rank in members.ranks for module in rank.end.modules)
         finally:
             members.end()
-        if any(rank.shared for rank in state.ranks):
+        if any(rank.past.shared for rank in state.ranks):
             state.ledger.note(hypercall_ops.CONDITION)
         if self._session.slot.is_covered and not state.trace.ops:
             state.ledger.hole("a program that does nothing in the watched directory")

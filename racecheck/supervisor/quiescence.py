@@ -24,6 +24,7 @@ from racecheck.supervisor.calls import real_waits
 from racecheck.supervisor.files.paths import check_ours
 from racecheck.supervisor.run.ending import hear
 from racecheck.supervisor.run.state import Over, RunState
+from racecheck.supervisor.state.rank_parts import Phase
 from racecheck.supervisor.state.tasks import Process, Rank, Task
 from racecheck.supervisor.wait.gil import COMPUTES, Gil
 from racecheck.supervisor.wait.memory_waits import MemoryWaits
@@ -53,7 +54,7 @@ class Quiescence:
         self._session, self._state, self._receiver = session, state, receiver
         self._poll = select.poll()
         self._poll.register(session.socket, select.POLLIN)
-        self._ranks = {rank.listener.descriptor: rank for rank in state.ranks if rank.listener is not None}
+        self._ranks = {rank.wire.listener.descriptor: rank for rank in state.ranks if rank.wire.listener is not None}
         for descriptor in self._ranks:
             self._poll.register(descriptor, select.POLLIN)
         self._sleepers, self._gil, self._memory_waits = Sleepers(), gil, memory_waits
@@ -74,7 +75,7 @@ class Quiescence:
             self._wait()
         for rank in self._state.ranks:
             is_explained = any(task.inside is not None or task.is_held for task in rank.tasks.values())
-            if rank.asleep and not rank.gone and not rank.gil and not is_explained:
+            if rank.phase.is_asleep and not rank.gone and not rank.gil and not is_explained:
                 self._state.ledger.note(_UNEXPLAINED)
         self._check_time()
 
@@ -85,12 +86,13 @@ class Quiescence:
     def _wait(self) -> None:
         ranks, timeout = self._state.ranks, self._state.world.timeout
         for rank in ranks:
-            rank.running = rank.running or (rank.asleep and not rank.gone)
+            if rank.phase is Phase.SLEEPS and not rank.gone:
+                rank.stir()
         last, patience = time.monotonic(), self._patience()
         asked, computes = self._receiver.triage.asked, _COMPUTES
-        while any(rank.running for rank in ranks):
+        while any(rank.phase.is_awaited for rank in ranks):
             if self._pump(patience):
-                self._pass_on([rank for rank in ranks if rank.running and self._is_waiting(rank)])
+                self._pass_on([rank for rank in ranks if rank.phase.is_awaited and self._is_waiting(rank)])
                 patience = self._patience()
                 if self._receiver.triage.asked == asked:  # a thread that keeps asking for the time makes no progress
                     last, computes = time.monotonic(), _COMPUTES
@@ -122,7 +124,7 @@ class Quiescence:
     def _check_stopped(self) -> None:
         """Raise `Over` for a process that only a signal can continue: nobody could send that before it stops."""
         for rank in self._state.ranks:
-            if rank.running and any(map(proc.is_stopped, rank.processes)):
+            if rank.phase.is_awaited and any(map(proc.is_stopped, rank.processes)):
                 raise Over(f"a process of rank {rank.number} is stopped, by SIGSTOP or a tracer: not controlled")
 
     def close(self) -> None:
@@ -130,7 +132,7 @@ class Quiescence:
 
     def _patience(self) -> int:
         """Return no time if all threads that will stop have stopped, as far as known, or sleep as they did before."""
-        going = any(rank.running and not rank.asleep and not rank.is_still for rank in self._state.ranks)
+        going = any(rank.phase is Phase.RUNS and not rank.is_still for rank in self._state.ranks)
         return _LOOK_AFTER if going else 0
 
     def wait_for_timers(self) -> bool:
@@ -145,7 +147,7 @@ class Quiescence:
         children = [pid for rank in ranks for pid in self._children.get(rank.pid, ()) if pid not in met]
         timed = any(map(_is_timed, tasks)) or any(_sleeps_for_a_time(pid, pid) for pid in children)
         self._let_pass()
-        if not timed and not any(rank.alarmed for rank in ranks):
+        if not timed and not any(rank.past.alarmed for rank in ranks):
             return any(map(_is_awake, tasks)) or self._looks_again(ranks)
         self._state.ledger.hole("a wait with a real-time limit")
         news = False
@@ -159,7 +161,7 @@ class Quiescence:
 
         Gloo's loop runs every 10 ms; the word that a thread waits for in memory may change only then.
         """
-        waits = any(rank.asleep or rank.waiting_for_memory or rank.gil for rank in ranks)
+        waits = any(rank.phase.is_asleep or rank.waiting_for_memory or rank.gil for rank in ranks)
         end = time.monotonic() + (_LOOPS if waits else 0.0)
         while not (self._pass_on(ranks) or self._pump(10 if waits else 0)):
             if time.monotonic() >= end:
@@ -201,16 +203,14 @@ class Quiescence:
         if status == -signal.SIGKILL and proc.killed_for_memory() > self._killed_for_memory:
             raise CannotRun(f"the kernel killed rank {rank.number}, or another process, for want of memory")
         hear(rank)
-        rank.end(status)
-        rank.clock = rank.main.clock
-        rank.running = rank.forked  # its processes continue without it
+        rank.end_with(status)
+        rank.end.clock = rank.main.clock
         if rank.pid in rank.processes:
             self._release(rank.processes[rank.pid])
         self._state.end(task for task in rank.tasks.values() if task.process.is_main)
         rank.tasks = {tid: task for tid, task in rank.tasks.items() if not task.process.is_main}
-        rank.asleep = False
-        if isinstance(rank.result, Died):
-            rank.result = replace(rank.result, output=disk.tail(self._state.crew.output / str(rank.number)))
+        if isinstance(rank.end.result, Died):
+            rank.end.result = replace(rank.end.result, output=disk.tail(self._state.crew.output / str(rank.number)))
 
     def _look(self) -> bool:
         """Ask the kernel whether all that may run sleeps; if so, everything is quiet.
@@ -220,20 +220,20 @@ class Quiescence:
         ranks = self._state.ranks
         if self._is_leaving():
             return False
-        waiting = any(rank.asleep or not rank.has_stopped for rank in ranks if not rank.gone)
+        waiting = any(rank.phase.is_asleep or not rank.has_stopped for rank in ranks if not rank.gone)
         stopped = frozenset(task.tid for task in [*self._state.stopped_tasks(), *self._state.held_tasks()])
         stopped = stopped.union(*(rank.gil for rank in ranks), *(rank.waiting_for_memory for rank in ranks))
         if not waiting:
             stopped = stopped.union(*(rank.background for rank in ranks))
-        sleep = self._asleep([rank for rank in ranks if waiting or rank.running], stopped)
+        sleep = self._asleep([rank for rank in ranks if waiting or rank.phase.is_awaited], stopped)
         if sleep is None or self._is_killing() or not self._is_sound(dict(sleep)):
             return False
         asleep = {tid for tid, _ in sleep}
         for rank in self._state.ranks:
             for task in rank.tasks.values():
                 task.sleeps = task.tid in asleep
-            if rank.running:
-                rank.running, rank.asleep = False, not any(task.stands for task in rank.tasks.values())
+            if rank.phase.is_awaited:
+                rank.phase = Phase.STILL if any(task.stands for task in rank.tasks.values()) else Phase.SLEEPS
             if not rank.single and not rank.gone:
                 self._forget_ended(rank)
             if not rank.gone:
@@ -273,15 +273,15 @@ class Quiescence:
         The signal is on its way as long as its sender has not stopped: so this is asked once all else sleeps.  A thread
         that is stopped, and dies, first has SIGKILL pending (whatever ended its process) and then waits for no answer.
         """
-        killing = [rank for rank in self._state.ranks if rank.kills and (rank.forked or not rank.gone)]
+        killing = [rank for rank in self._state.ranks if rank.past.kills and (rank.past.forked or not rank.gone)]
         for rank in killing:
             for pid in rank.processes:
                 if (pid != rank.pid or not rank.gone) and (proc.has_ended(pid) or proc.is_dying(pid)):
                     return True
-            if rank.listener is not None and not all(map(rank.listener.is_waiting, rank.unanswered)):
+            if rank.wire.listener is not None and not all(map(rank.wire.listener.is_waiting, rank.unanswered)):
                 return True
         for rank in killing:
-            rank.kills = False
+            rank.past.kills = False
         return False
 
     def _asleep(self, ranks: list[Rank], stopped: frozenset[int]) -> Sleep | None:
@@ -353,7 +353,7 @@ class Quiescence:
         for rank in ranks:
             if not rank.gone:
                 found.append(rank.pid)
-            if rank.forked:
+            if rank.past.forked:
                 self._bury(rank)
                 children = self._children[rank.pid] = self._descendants(rank)
                 found += children

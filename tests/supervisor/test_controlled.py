@@ -23,6 +23,7 @@ from racecheck.model.nouns import Died, Raised, Returned, Stopped, Verdict
 from racecheck.scheduling.strategies import Replay
 from racecheck.sessions.session import Session
 from racecheck.supervisor.quiescence import Quiescence
+from racecheck.supervisor.state.rank_parts import Phase
 from tests.support.controlled_runs import collectives, run
 from tests.support.targets import target
 
@@ -312,7 +313,9 @@ def test_a_rank_that_sleeps_is_looked_at_until_gloos_loop_has_looked_around(
     later = iter([False, False, True])
     monkeypatch.setattr(Quiescence, "_pass_on", lambda *_: next(later))
     monkeypatch.setattr(Quiescence, "_pump", lambda *_: False)
-    rank: Any = SimpleNamespace(asleep=asleep, waiting_for_memory=frozenset(), gil=frozenset())
+    rank: Any = SimpleNamespace(
+        phase=Phase.SLEEPS if asleep else Phase.STILL, waiting_for_memory=frozenset(), gil=frozenset()
+    )
     assert object.__new__(Quiescence)._looks_again([rank]) is news
 
 

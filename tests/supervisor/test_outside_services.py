@@ -24,6 +24,7 @@ from racecheck.sessions.session import Session
 from racecheck.supervisor.calls.connections import open_socket
 from racecheck.supervisor.files.open_files import Descriptors, OpenFiles
 from racecheck.supervisor.files.paths import Watched
+from racecheck.supervisor.state.rank_parts import Wire
 from racecheck.supervisor.state.tasks import Process, Rank
 from racecheck.supervisor.wait.outside_services import OutsideServices, leads_out, processes
 from tests.programs import outside
@@ -153,7 +154,7 @@ def test_an_orphan_belongs_to_the_run() -> None:
     ):
         assert orphan.stdout is not None
         child = int(orphan.stdout.readline())
-        rank = Rank(0, channel, OpenFiles(Watched({})), main.pid)
+        rank = Rank(0, Wire(channel), OpenFiles(Watched({})), pid=main.pid)
         rank.process(main.pid)
         assert processes([rank]) == {main.pid}
         rank.processes[orphan.pid] = Process(rank, orphan.pid, Memory(orphan.pid), Descriptors(orphan.pid, rank.files))

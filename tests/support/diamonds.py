@@ -32,6 +32,7 @@ from racecheck.supervisor.calls.perform import Answer, creates, perform
 from racecheck.supervisor.files.open_files import Descriptors, OpenFiles
 from racecheck.supervisor.files.paths import AT_FDCWD, Identities, Watched
 from racecheck.supervisor.state.decoder import Decoder
+from racecheck.supervisor.state.rank_parts import Wire
 from racecheck.supervisor.state.tasks import Process, Rank, Request, Task
 from racecheck.supervisor.state.virtual_time import VirtualTime
 
@@ -96,7 +97,7 @@ class Hand:
         self._locks, self._time = Locks(), VirtualTime(mmap.mmap(-1, 8))
         self._channel, theirs = socketpair()
         theirs.close()
-        pid, rank = os.getpid(), Rank(0, self._channel, self._files, os.getpid())
+        pid, rank = os.getpid(), Rank(0, Wire(self._channel), self._files, pid=os.getpid())
         self._processes = [Process(rank, pid, Memory(pid), Descriptors(pid, self._files)) for _ in range(2)]
         self._opened: list[dict[str, list[int]]] = [{"file": [], "directory": []} for _ in self._processes]
         self._threads = [0, 1, 0]

@@ -29,7 +29,7 @@ from racecheck.sessions import disk, stacks
 from racecheck.sessions.session import Session, content
 from racecheck.supervisor.calls import real_waits
 from racecheck.supervisor.run.ending import result_of
-from racecheck.supervisor.state.tasks import signal_name
+from racecheck.supervisor.state.rank_parts import signal_name
 
 LOADERS = 2
 _AHEAD = 3

@@ -162,7 +162,7 @@ def end(rank: Rank, number: int = signal.SIGKILL) -> None:
     """
     if rank.gone:
         return
-    for pid in [*(proc.descendants(rank.pid) if rank.forked else ()), rank.pid]:
+    for pid in [*(proc.descendants(rank.pid) if rank.past.forked else ()), rank.pid]:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
     for task in rank.tasks.values():

@@ -37,10 +37,12 @@ def answer_at_once(state: RunState, task: Task, call: AtOnce) -> str | None:
         case Submit():
             return _submit(task)
         case StartsChild():
-            task.rank.shared = True
+            task.rank.past.shared = True
         case MakesGroup(group=group, begins=begins):
             task.makes_group = begins
-            task.rank.left.pop(group, None)  # a group that is made again, after its end, has the same name
+            state.collectives.shut.pop(
+                (task.rank.number, group), None
+            )  # a group that is made again, after its end, has the same name
         case Limit(nanoseconds=nanoseconds):
             task.limit = nanoseconds
         case _:
@@ -73,7 +75,7 @@ def _note(state: RunState, task: Task, call: AtOnce) -> None:
         case Usage(text=text):
             raise UsageError(text)
         case ThreadFailed(result=result):
-            rank.lost = rank.lost or result_of(result)
+            rank.end.lost = rank.end.lost or result_of(result)
         case ObservedWeights(said=said):
             state.weights.append(Weights(rank.number, event=len(state.trace), **said))
         case BecomeParent():

@@ -69,7 +69,7 @@ class LookAhead:
             seen = may_be_held(task.rank, task.tid, row.family)
         if seen or row.family in own_state.WITHOUT_PLACE:
             rank, call = task.rank, number(row.name, libc.MACHINE) or -1
-            assert rank.listener is not None
-            found = stacks.capture(rank.pid, task.tid, rank.stack_pipe, rank.listener.descriptor, call)
+            assert rank.wire.listener is not None
+            found = stacks.capture(rank.pid, task.tid, rank.wire.stack_pipe, rank.wire.listener.descriptor, call)
             request.op = replace(request.op, stack=found)
         return request

@@ -11,6 +11,7 @@ from racecheck.supervisor.arrive.triage import Arrival, Held, Triage
 from racecheck.supervisor.finish.answers import answer, answer_call, reply
 from racecheck.supervisor.run.boot import hypercall
 from racecheck.supervisor.run.state import RunState
+from racecheck.supervisor.state.rank_parts import Phase
 from racecheck.supervisor.state.tasks import Rank
 from racecheck.supervisor.wait.gil import Gil
 
@@ -25,10 +26,10 @@ class Receiver:
 
     def take(self, rank: Rank) -> None:
         """Receive a waiting call of a rank."""
-        assert rank.listener is not None
-        if self._state.stacks and not rank.replaced:
+        assert rank.wire.listener is not None
+        if self._state.stacks and not rank.past.replaced:
             self._ahead.look(rank)
-        notification = rank.listener.receive()
+        notification = rank.wire.listener.receive()
         if notification is None or notification.thread in rank.dropped:
             return
         rank.wake()
@@ -37,7 +38,7 @@ class Receiver:
         else:
             self._called(rank, notification)
         if rank.is_quiet:
-            rank.running = False
+            rank.phase = Phase.STILL
 
     def _called(self, rank: Rank, notification: Notification) -> None:
         row = None if notification.foreign else self._calls.get(notification.number)

@@ -170,8 +170,8 @@ class Triage:
         task.inside = None
         self._state.unseen.ask(request)
         if request.call.family == "credentials":
-            rank.credentials = rank.credentials or proc.credentials(task.tid)
-        elif request.touches and rank.credentials and proc.credentials(task.tid) != rank.credentials:
+            rank.past.credentials = rank.past.credentials or proc.credentials(task.tid)
+        elif request.touches and rank.past.credentials and proc.credentials(task.tid) != rank.past.credentials:
             self._state.ledger.hole("an op after a change of user, group or capabilities")
 
     def _timer(self, request: Request) -> Answer | None:

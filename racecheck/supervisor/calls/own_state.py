@@ -62,7 +62,7 @@ def _start(request: Request) -> Answer:
     """Note that a thread or a process is started."""
     rank = request.task.rank
     rank.await_birth(request.task)
-    rank.forked |= not _starts_thread(request)
+    rank.past.forked |= not _starts_thread(request)
     rank.bear(request.task)
     return CARRY_ON
 
@@ -74,13 +74,13 @@ def _reap(request: Request) -> Answer | None:
 
 def _exit(request: Request) -> Answer | None:
     """Make the end of a process an op: its parent, its other threads and those that wait for its locks notice it."""
-    leaves = request.task.process.is_main and request.task.rank.leaving
+    leaves = request.task.process.is_main and request.task.rank.end.is_due
     return CARRY_ON if leaves else None
 
 
 def _arm(request: Request, ledger: Ledger) -> Answer:
     if "gettime" not in request.call.name and request.call.name != "getitimer":
-        request.task.rank.alarmed = True
+        request.task.rank.past.alarmed = True
         ledger.hole("a kernel timer (real time)")
     return CARRY_ON
 
@@ -124,7 +124,7 @@ def _execute(request: Request, ledger: Ledger) -> Answer | None:
     if any(task.started for task in others):
         ledger.untried("other moments for an exec that ends its process's other threads")
     process.has_executed = True
-    process.rank.replaced |= process.is_main
+    process.rank.past.replaced |= process.is_main
     return None if request.touches else CARRY_ON
 
 

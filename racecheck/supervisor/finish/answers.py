@@ -33,7 +33,7 @@ def answer(request: Request, result: Answer, files: OpenFiles) -> Answer:
 
 def _hand_out(request: Request, result: Answer, files: OpenFiles) -> Answer:
     """Install an opened file in the rank, which answers its call."""
-    process, listener = request.task.process, request.task.rank.listener
+    process, listener = request.task.process, request.task.rank.wire.listener
     assert listener is not None
     process.rank.wake()
     if result.is_unseen:
@@ -72,9 +72,9 @@ def reply(task: Task, data: Any = None) -> None:
 
 def answer_call(rank: Rank, id_: int, result: Answer = CARRY_ON) -> None:
     """Answer a call by the number of its notification: by letting the kernel perform it, unless there is a result."""
-    assert rank.listener is not None
+    assert rank.wire.listener is not None
     rank.wake()
     if result.carry_on:
-        rank.listener.carry_on(id_)
+        rank.wire.listener.carry_on(id_)
     else:
-        rank.listener.answer(id_, result.value, result.errno)
+        rank.wire.listener.answer(id_, result.value, result.errno)

@@ -52,8 +52,8 @@ class FreeFaults:
 
     def take(self, rank: Rank) -> None:
         """Receive a waiting call of a rank."""
-        assert rank.listener is not None
-        notification = rank.listener.receive()
+        assert rank.wire.listener is not None
+        notification = rank.wire.listener.receive()
         if notification is None:
             return
         if notification.number == HYPERCALL:

@@ -36,6 +36,7 @@ from racecheck.supervisor.finish.answers import reply
 from racecheck.supervisor.free.faults import FreeFaults
 from racecheck.supervisor.run.boot import Crew
 from racecheck.supervisor.run.ending import hear
+from racecheck.supervisor.state.rank_parts import RankEnd, Wire
 from racecheck.supervisor.state.tasks import Rank
 
 _LEAVES = 1.0
@@ -78,7 +79,7 @@ def run(
         results = _results(crew.ranks, f"still running after {world.timeout:g} s")
     finally:
         crew.end()
-    said = tuple(each for rank in crew.ranks for each in rank.weights)
+    said = tuple(each for rank in crew.ranks for each in rank.end.weights)
     coverage = Coverage(notes={f"free mode: nothing was controlled ({world.backend})": 1})
     return Outcome(
         world, crew.trace, crew.schedule, results, session.slot.read(world), weights=said, fired=crew.fired,
@@ -88,7 +89,7 @@ def run(
 
 def _results(ranks: list[Rank], why: str) -> tuple[RankResult, ...]:
     """Return each rank's result; a closed connection is the failure itself if no rank but its peers has failed."""
-    results = [rank.result or Stopped("running", why) for rank in ranks]
+    results = [rank.end.result or Stopped("running", why) for rank in ranks]
     failed = [each for each in results if not isinstance(each, Returned)]
     if not all(isinstance(each, Raised) and each.echo for each in failed):
         return tuple(results)
@@ -120,7 +121,7 @@ class _Plain:
         self._session, self.number = session, session.next_world()
         pairs = [socket.socketpair() for _ in range(world.ranks)]
         self.ranks = [
-            Rank(each, ours, OpenFiles(Watched({})), is_program=job.program) for each, (ours, _) in enumerate(pairs)
+            Rank(each, Wire(ours), OpenFiles(Watched({})), RankEnd(job.program)) for each, (ours, _) in enumerate(pairs)
         ]
         session.fork(self.number, asdict(job), tuple(theirs for _, theirs in pairs))
         for _, theirs in pairs:
@@ -174,7 +175,7 @@ class _Faulted(_Plain):
 
     @property
     def listeners(self) -> dict[int, Rank]:
-        return {each.listener.descriptor: each for each in self.ranks if each.listener is not None}
+        return {each.wire.listener.descriptor: each for each in self.ranks if each.wire.listener is not None}
 
     def take(self, rank: Rank) -> None:
         self._rules.take(rank)
@@ -188,7 +189,7 @@ class _Faulted(_Plain):
 
 def _wait(session: Session, crew: _Plain, deadline: float) -> None:
     watch, listeners = select.poll(), crew.listeners
-    for descriptor in (session.socket.fileno(), *listeners, *(rank.channel.fileno() for rank in crew.ranks)):
+    for descriptor in (session.socket.fileno(), *listeners, *(rank.wire.channel.fileno() for rank in crew.ranks)):
         watch.register(descriptor, select.POLLIN)
     waiting: dict[int, float] = {}
     while not all(rank.gone for rank in crew.ranks) and (left := deadline - time.monotonic()) > 0:
@@ -200,7 +201,7 @@ def _wait(session: Session, crew: _Plain, deadline: float) -> None:
         for message in session.gone(crew.number):
             rank = crew.ranks[message["gone"]]
             hear(rank)
-            rank.end(message["status"])
+            rank.end_with(message["status"])
             crew.gone(rank)
         _let_leave(crew.ranks, waiting)
     for rank in crew.ranks:
@@ -212,11 +213,11 @@ def _let_leave(ranks: list[Rank], waiting: dict[int, float]) -> None:
     now = time.monotonic()
     for rank in ranks:
         hear(rank)
-        if isinstance(rank.result, Returned):
+        if isinstance(rank.end.result, Returned):
             waiting.setdefault(rank.number, now)
-    all_done = all(rank.gone or rank.result is not None for rank in ranks)
+    all_done = all(rank.gone or rank.end.result is not None for rank in ranks)
     for rank in ranks:
         if all_done or now - waiting.get(rank.number, now) >= _LEAVES:
             waiting[rank.number] = math.inf
             with suppress(OSError):
-                rank.channel.send(b"x")
+                rank.wire.channel.send(b"x")

@@ -32,6 +32,7 @@ from racecheck.supervisor.files.open_files import OpenFiles
 from racecheck.supervisor.files.paths import Watched
 from racecheck.supervisor.free.faults import FreeFaults
 from racecheck.supervisor.run.boot import Members
+from racecheck.supervisor.state.rank_parts import Wire
 from racecheck.supervisor.state.tasks import Rank, Request
 
 _SECONDS = 300
@@ -120,8 +121,8 @@ class _Watch:
         channel, _ = self._door.accept()
         data, received, _, _ = socket.recv_fds(channel, 64, 1)
         number, pid = json.loads(data)
-        rank = Rank(number, channel, self._members.files)
-        rank.pid, rank.listener = pid, Listener(received[0])
+        rank = Rank(number, Wire(channel), self._members.files)
+        rank.pid, rank.wire.listener = pid, Listener(received[0])
         self._members.ranks.append(rank)
         self._by_descriptor[received[0]] = rank
         self._poll.register(received[0], select.POLLIN)

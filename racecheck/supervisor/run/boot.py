@@ -24,6 +24,7 @@ from racecheck.sessions.session import Session
 from racecheck.supervisor.files.open_files import OpenFiles
 from racecheck.supervisor.files.paths import Watched
 from racecheck.supervisor.finish.answers import answer_call, reply
+from racecheck.supervisor.state.rank_parts import RankEnd, Wire
 from racecheck.supervisor.state.store import Store
 from racecheck.supervisor.state.tasks import HypercallStop, Rank
 
@@ -62,14 +63,14 @@ class Crew(Members):
         pairs = [socket.socketpair() for _ in range(job.ranks)]
         super().__init__(
             number,
-            [Rank(each, ours, files, is_program=job.program) for each, (ours, _) in enumerate(pairs)],
+            [Rank(each, Wire(ours), files, RankEnd(job.program)) for each, (ours, _) in enumerate(pairs)],
             files,
             output,
         )
         if len(roots) > 1:
             for rank in self.ranks:
                 rank.mount = Mount(job.watched, str(disks[world.node(rank.number)]))
-        self._by_descriptor = {rank.channel.fileno(): rank for rank in self.ranks}
+        self._by_descriptor = {rank.wire.channel.fileno(): rank for rank in self.ranks}
         for descriptor in self._by_descriptor:
             self.poll.register(descriptor, select.EPOLLIN)
         session.fork(self.number, asdict(job), tuple(theirs for _, theirs in pairs))
@@ -88,24 +89,24 @@ class Crew(Members):
             if time.monotonic() > deadline:
                 raise CannotRun(f"the process group did not start within {_BOOT_SECONDS:.0f} seconds")
         for rank in self.ranks:
-            self.poll.unregister(rank.channel.fileno())
+            self.poll.unregister(rank.wire.channel.fileno())
 
     @property
     def is_ready(self) -> bool:
-        return all(rank.listener is not None and isinstance(rank.main.call, Ready) for rank in self.ranks)
+        return all(rank.wire.listener is not None and isinstance(rank.main.call, Ready) for rank in self.ranks)
 
     def serve(self, seconds: float) -> None:
         """Take in messages of the ranks, for at most this time if there are none."""
         for descriptor, _ in self.poll.poll(seconds):
             rank = self._by_descriptor[descriptor]
-            if rank.listener is None:
+            if rank.wire.listener is None:
                 self._meet(rank)
-            elif descriptor == rank.listener.descriptor:
+            elif descriptor == rank.wire.listener.descriptor:
                 self._hear(rank)
             else:
                 self.poll.modify(descriptor, 0)
         for rank in self.ranks:
-            call = rank.main.call if rank.listener is not None else None
+            call = rank.main.call if rank.wire.listener is not None else None
             if isinstance(call, UseStore) and not self.store.missing(call.do, call.arguments):
                 reply(rank.main, self.store.do(call.do, call.arguments, {}))
             elif isinstance(call, MakesGroup):
@@ -113,19 +114,23 @@ class Crew(Members):
 
     def _meet(self, rank: Rank) -> None:
         """Take in the rank's first message: its pid, its listener, and the pipe for its stacks."""
-        data, received, _, _ = socket.recv_fds(rank.channel, 64, 2)
+        data, received, _, _ = socket.recv_fds(rank.wire.channel, 64, 2)
         if not data:
-            self.poll.modify(rank.channel.fileno(), 0)
+            self.poll.modify(rank.wire.channel.fileno(), 0)
             return
-        rank.channel.setblocking(False)
-        rank.pid, rank.listener, rank.stack_pipe = json.loads(data), Listener(received[0]), received[1]
+        rank.wire.channel.setblocking(False)
+        rank.pid, rank.wire.listener, rank.wire.stack_pipe = (
+            json.loads(data),
+            Listener(received[0]),
+            received[1],
+        )
         self._by_descriptor[received[0]] = rank
         self.poll.register(received[0], select.EPOLLIN)
 
     def _hear(self, rank: Rank) -> None:
         """Receive a hypercall; nothing else is controlled yet."""
-        assert rank.listener is not None
-        notification = rank.listener.receive()
+        assert rank.wire.listener is not None
+        notification = rank.wire.listener.receive()
         if notification is None:
             return
         if notification.number != HYPERCALL:
@@ -140,7 +145,7 @@ class Crew(Members):
 
     def end(self) -> None:
         """Kill the ranks, with all that they have started, and release their resources."""
-        self._session.end_world(self.number, thorough=any(rank.forked for rank in self.ranks))
+        self._session.end_world(self.number, thorough=any(rank.past.forked for rank in self.ranks))
         self.poll.close()
         self.clock.close()
         for rank in self.ranks:

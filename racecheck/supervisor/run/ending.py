@@ -21,15 +21,15 @@ from racecheck.supervisor.state.tasks import Rank
 
 def hear(rank: Rank) -> None:
     """Take in the result that a rank has sent; raises `UsageError` if it is not one."""
-    for line in rank.lines():
+    for line in rank.wire.lines():
         message = json.loads(line)
         if "usage" in message:
             raise UsageError(message["usage"])
         if "weights" in message:
-            rank.weights.append(Weights(rank=rank.number, **message["weights"]))
+            rank.end.weights.append(Weights(rank=rank.number, **message["weights"]))
             continue
-        rank.modules = message["modules"]
-        rank.result = result_of(message["result"])
+        rank.end.modules = message["modules"]
+        rank.end.result = result_of(message["result"])
 
 
 def tell_parent(state: RunState) -> None:
@@ -42,11 +42,11 @@ def tell_parent(state: RunState) -> None:
     store = state.crew.store
     for rank in state.ranks:
         if state.parent.gone and f"process {rank.number}" not in store:
-            store.do("set", [f"process {rank.number}", b"never".hex()], state.parent.clock)
+            store.do("set", [f"process {rank.number}", b"never".hex()], state.parent.end.clock)
         if rank.gone and rank.number not in state.told and rank is not state.parent:
             state.told.add(rank.number)
-            value = json.dumps([rank.number, rank.status]).encode().hex()
-            store.do("set", [f"{ENDED}{len(state.told)}", value], rank.clock)
+            value = json.dumps([rank.number, rank.end.status]).encode().hex()
+            store.do("set", [f"{ENDED}{len(state.told)}", value], rank.end.clock)
 
 
 def result_of(sent: Mapping[str, Any]) -> RankResult:
@@ -68,9 +68,9 @@ def conclude(state: RunState, why: str) -> tuple[RankResult, ...]:
         hear(rank)
     if state.collectives.ambiguous:
         state.ledger.hole("a receive from any source: other senders")
-    failed = any(isinstance(rank.result, (Raised, Died)) for rank in state.ranks)
+    failed = any(isinstance(rank.end.result, (Raised, Died)) for rank in state.ranks)
     results = [
-        _stop(state, rank, why, failed=failed) if rank.result is None or rank.running else rank.result
+        _stop(state, rank, why, failed=failed) if rank.end.result is None or rank.phase.is_awaited else rank.end.result
         for rank in state.ranks
     ]
     if all(isinstance(each, Raised) and each.echo for each in results if isinstance(each, (Raised, Died))):
@@ -78,7 +78,7 @@ def conclude(state: RunState, why: str) -> tuple[RankResult, ...]:
             _without_cause(state, rank, each) if isinstance(each, Raised) else each for rank, each in enumerate(results)
         ]
     return tuple(
-        rank.lost if rank.lost is not None and isinstance(result, Returned) else result
+        rank.end.lost if rank.end.lost is not None and isinstance(result, Returned) else result
         for rank, result in zip(state.ranks, results, strict=True)
     )
 
@@ -97,7 +97,7 @@ def _without_cause(state: RunState, rank: int, echo: Raised) -> Raised:
 
 def _stop(state: RunState, rank: Rank, why: str, *, failed: bool) -> Stopped:
     """Return why a rank cannot continue: it is in a deadlock, another rank failed, or the time is over."""
-    if why and rank.running:
+    if why and rank.phase.is_awaited:
         return Stopped("running", why, stack_now(rank))
     locked = [task for task in rank.stopped_tasks() if task.request is not None]
     instance = _waits_for(state, rank)
@@ -127,9 +127,9 @@ def _waits_for(state: RunState, rank: Rank) -> Instance | None:
 
 
 def _missing(rank: Rank) -> str:
-    if rank.result is None:
+    if rank.end.result is None:
         return f"rank {rank.number}"
-    return f"rank {rank.number}, which has {'returned' if isinstance(rank.result, Returned) else 'failed'}"
+    return f"rank {rank.number}, which has {'returned' if isinstance(rank.end.result, Returned) else 'failed'}"
 
 
 def stack_now(rank: Rank) -> tuple[Frame, ...]:
@@ -141,4 +141,4 @@ def stack_now(rank: Rank) -> tuple[Frame, ...]:
             return task.request.op.stack or ()
     if not rank.gone and rank.main.wait is not None:
         return rank.main.wait.op.stack or ()
-    return () if rank.gone or rank.replaced else stacks.capture(rank.pid, rank.pid, rank.stack_pipe) or ()
+    return () if rank.gone or rank.past.replaced else stacks.capture(rank.pid, rank.pid, rank.wire.stack_pipe) or ()

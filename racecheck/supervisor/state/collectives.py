@@ -100,6 +100,8 @@ class Collectives:
         self._counts: dict[tuple[Any, ...], int] = {}
         self._tickets: list[Instance] = []
         self._open: dict[int, set[int]] = {}
+        self.shut: dict[tuple[int, str], Clock] = {}
+        """The clocks of ranks when they shut a group down, by rank and group."""
         self.ambiguous = False
 
     def issue(self, rank: int, call: Issue, clock: Clock) -> tuple[int, Collective | None]:

@@ -34,9 +34,9 @@ def _found(task: Task) -> Op | None:
         case UseStore(do=do, arguments=arguments, settled=False):
             keys = keys_of(do, arguments) or ["*"]
             return _op(task, "store", do, *(Place(f"store:{key}", 0, str(key), 0, "") for key in keys))
-        case Issue(kind=kind, group=group) if task.rank.shared:
+        case Issue(kind=kind, group=group) if task.rank.past.shared:
             return _op(task, "issue", kind, Place(f"{kind} of group {group}", 0, group, 0, ""))
-        case AmongThreads() as call if task.rank.shared:
+        case AmongThreads() as call if task.rank.past.shared:
             if isinstance(call, BeginItem):
                 task.name = call.item or task.name
                 join(task.clock, task.rank.items.get(task.name, {}))
@@ -47,5 +47,11 @@ def _found(task: Task) -> Op | None:
 def _op(task: Task, family: str, name: str, *places: Place) -> Op:
     assert task.call is not None
     return Op(
-        task.rank.number, task.name, family, name, places, stack=frames(task.call.stack), alone=not task.rank.shared
+        task.rank.number,
+        task.name,
+        family,
+        name,
+        places,
+        stack=frames(task.call.stack),
+        alone=not task.rank.past.shared,
     )

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
-import socket
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from racecheck.kernel import proc
 from racecheck.kernel.memory import Memory
-from racecheck.kernel.seccomp import Listener
 from racecheck.kernel.signature import Role
 from racecheck.kernel.syscalls import Call
 from racecheck.model.hypercalls import Exit, Hypercall
-from racecheck.model.nouns import Died, Op, RankResult, Returned, Weights
+from racecheck.model.nouns import Op, Returned
 from racecheck.model.ops.locks import Lock
 from racecheck.model.ops.unstable_names import Names
 from racecheck.model.vector_clock import Clock
 from racecheck.supervisor.files.open_files import Descriptors, OpenFile, OpenFiles
 from racecheck.supervisor.files.paths import Located, ThreadView
+from racecheck.supervisor.state.rank_parts import Past, Phase, RankEnd, Wire, stirred
 
 if TYPE_CHECKING:
     from racecheck.kernel.path_walk import Mount
@@ -161,6 +158,8 @@ class Process:
     pid: int
     memory: Memory
     descriptors: Descriptors
+    number: int = 0
+    """The number by which locks name it, 0 for a rank's own process and before its first lock."""
     has_executed: bool = False
     is_foreign: bool = False
 
@@ -299,23 +298,14 @@ class Rank:
     """A rank: its processes, and the threads of these."""
 
     number: int
-    channel: socket.socket
+    wire: Wire
     files: OpenFiles
+    end: RankEnd = field(default_factory=RankEnd)
+    past: Past = field(default_factory=Past)
+    phase: Phase = Phase.RUNS
     pid: int = 0
-    listener: Listener | None = None
-    stack_pipe: int = -1
-    running: bool = True
-    """It may run, and has to be waited for."""
-    asleep: bool = False
-    """The kernel says that it sleeps, in a wait that we do not know."""
     single: bool = True
     """It has no thread or process but the main one and those of the ``background``, so it is quiet once that stops."""
-    forked: bool = False
-    """It has started a process."""
-    alarmed: bool = False
-    """It has armed a timer of the kernel's."""
-    connects: bool = False
-    """It has connected a socket."""
     background: frozenset[int] = frozenset()
     """Gloo's threads, from before the run."""
     unborn: tuple[str, Task] | None = None
@@ -324,44 +314,19 @@ class Rank:
     """The clocks with which work was given to pools."""
     ahead: dict[int, Request] = field(default_factory=dict)
     """The calls of threads that were looked at before they were received."""
-    gone: bool = False
     mount: Mount | None = None
     """Its node's disk, which other nodes do not see."""
     last: Task | None = None
     """The thread that was released last."""
-    shared: bool = False
-    """It has, or has had, several threads or processes, which share its memory."""
-    leaving: bool = False
-    """Its main process has been told to end."""
-    kills: bool = False
-    """One of its processes has just sent or got a signal."""
     dropped: set[int] = field(default_factory=set)
     """The threads that the end of their interpreter has cut."""
     gil: dict[int, MemoryWait] = field(default_factory=dict)
     """The threads that are stopped before they wait for the GIL, with their waits."""
-    credentials: tuple[str, ...] = ()
-    """Those that it had before the first call that changes some; empty without such a call."""
     names: Names = field(default_factory=Names)
-    replaced: bool = False
-    """Its main process has executed another program."""
-    is_program: bool = False
-    """It runs a program, not a function: an end with status 0 is no failure."""
-    left: dict[str, Clock] = field(default_factory=dict)
-    """The process groups that it has shut down, with its clock then."""
-    status: int = 0
-    """Its exit status, negative for a signal."""
-    clock: Clock = field(default_factory=dict)
-    """Its main thread's clock when it has ended."""
-    result: RankResult | None = None
-    lost: RankResult | None = None
-    """The exception that ended one of its threads, if nobody handled it."""
-    modules: list[str] = field(default_factory=list)
-    weights: list[Weights] = field(default_factory=list)
+    numbered: int = 0
+    """The number of processes that it has started and that have locked files."""
     processes: dict[int, Process] = field(default_factory=dict)
-    numbered: list[Process] = field(default_factory=list)
-    """Its processes that lock files, in the order of their first locks."""
     tasks: dict[int, Task] = field(default_factory=dict)
-    _received: bytes = b""
 
     @property
     def main(self) -> Task:
@@ -369,7 +334,16 @@ class Rank:
 
     def wake(self) -> None:
         """Note that one of its threads continues, and has to be waited for."""
-        self.running, self.asleep = True, False
+        self.phase = Phase.RUNS
+
+    def stir(self) -> None:
+        """Note that one of its threads may continue."""
+        self.phase = stirred(self.phase)
+
+    @property
+    def gone(self) -> bool:
+        """Whether its main process has ended."""
+        return self.end.is_over
 
     def process(self, tid: int) -> Process:
         """Return the process that a thread belongs to."""
@@ -388,9 +362,10 @@ class Rank:
         """Return 0 for the rank's own process, else the number of the other one, in the order of their first locks."""
         if process.is_main:
             return 0
-        if process not in self.numbered:
-            self.numbered.append(process)
-        return self.numbered.index(process) + 1
+        if not process.number:
+            self.numbered += 1
+            process.number = self.numbered
+        return process.number
 
     def task(self, tid: int) -> Task:
         """Return the task of a thread; a new one is entered and named."""
@@ -418,7 +393,7 @@ class Rank:
         while self.unborn is not None:
             parent = self.unborn[1]
             is_starting = parent is not waiting and proc.may_be_starting_one(parent.process.pid, parent.tid)
-            found = [*proc.threads(self.pid), *(proc.descendants(self.pid) if self.forked else ())]
+            found = [*proc.threads(self.pid), *(proc.descendants(self.pid) if self.past.forked else ())]
             fresh = [tid for tid in found if tid not in self.tasks and tid not in self.background]
             if fresh:
                 self.task(fresh[0])
@@ -459,7 +434,7 @@ class Rank:
     @property
     def is_at_end(self) -> bool:
         """Whether its main process has ended, or has nothing left to do but that."""
-        if self.gone or self.leaving:
+        if self.gone or self.end.is_due:
             return True
         return isinstance(self.main.call, Exit)
 
@@ -476,7 +451,7 @@ class Rank:
     @property
     def has_only_waiting(self) -> bool:
         """Whether each of its threads is known to have stopped, none in a collective, and one before a wait."""
-        if self.forked or self.gone or not (self.gil or self.waiting_for_memory):
+        if self.past.forked or self.gone or not (self.gil or self.waiting_for_memory):
             return False
         if any(task.inside is not None for task in self.tasks.values()):
             return False
@@ -495,38 +470,14 @@ class Rank:
     @property
     def failed(self) -> bool:
         """Whether it has ended without returning."""
-        return self.gone and not isinstance(self.result, Returned)
+        return self.gone and not isinstance(self.end.result, Returned)
 
-    def end(self, status: int) -> None:
-        """Note the end of the process.  What it reported before decides, unless its end says otherwise."""
-        self.gone, self.running, self.status = True, False, status
-        if self.result is None and self.is_program and status == 0:
-            self.result = Returned()
-        elif self.result is None or (isinstance(self.result, Returned) and status != 0):
-            self.result = Died(status=max(status, 0), signal=signal_name(-status) if status < 0 else "")
-
-    def lines(self) -> Iterator[bytes]:
-        """Return whole lines that the rank has sent since the last call."""
-        with suppress(BlockingIOError, ConnectionError):
-            while data := self.channel.recv(1 << 16, socket.MSG_DONTWAIT):
-                self._received += data
-        while b"\n" in self._received:
-            line, _, self._received = self._received.partition(b"\n")
-            yield line
+    def end_with(self, status: int) -> None:
+        """Note the end of its main process; its other processes continue without it."""
+        self.end.note(status)
+        self.phase = Phase.RUNS if self.past.forked else Phase.STILL
 
     def close(self) -> None:
-        self.channel.close()
-        if self.listener is not None:
-            self.listener.close()
-        if self.stack_pipe >= 0:
-            os.close(self.stack_pipe)
+        self.wire.close()
         for request in [*self.ahead.values(), *(task.request for task in self.tasks.values() if task.request)]:
             request.close()
-
-
-def signal_name(number: int) -> str:
-    """Return "SIGKILL" for 9."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -43,7 +43,7 @@ class OutsideServices:
 
         How long it has slept is not known: its limit counts from when it was last released.
         """
-        known = {tid: task for rank in self._ranks if rank.connects for tid, task in rank.tasks.items()}
+        known = {tid: task for rank in self._ranks if rank.past.connects for tid, task in rank.tasks.items()}
         waiting = {(known[tid], ran) for tid, ran in sleep if tid in known and self._waits(known[tid], ran)}
         for task, _ in waiting:
             now, ends = time.monotonic_ns(), real_waits.deadline(task)

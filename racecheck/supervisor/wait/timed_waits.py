@@ -59,7 +59,7 @@ class TimedWaits:
         """
         task = request.task
         if _connects(request):
-            task.rank.connects = True
+            task.rank.past.connects = True
             if connections.is_here(request):
                 if not task.makes_group:
                     self._state.ledger.untried("a connect that is refused before anybody listens")
@@ -100,7 +100,7 @@ class TimedWaits:
 
         In a rank with one thread only a thread of a library can end a wait, and does so whatever thread goes first.
         """
-        waiting = [task for task in self._state.stopped_tasks() if task.waits and not task.rank.shared]
+        waiting = [task for task in self._state.stopped_tasks() if task.waits and not task.rank.past.shared]
         for task in [*self._state.held_tasks(), *waiting]:
             request = task.wait or task.request
             if request is not None and (result := _news(request)) is not None:
