@@ -15,8 +15,9 @@ from racecheck.explore.requests import Search
 from racecheck.explore.search import explore
 from racecheck.model.nouns import Died, Verdict
 from racecheck.sessions.session import Session
-from racecheck.supervisor.act.timers import Timer
-from racecheck.supervisor.state.tasks import Process
+from racecheck.supervisor.act.timers import Timer, Timers
+from racecheck.supervisor.run.state import RunState
+from racecheck.supervisor.state.tasks import Process, Request
 from racecheck.supervisor.wait import gil
 from tests.programs import timers
 from tests.support.controlled_runs import controlled, run, values
@@ -50,6 +51,20 @@ def test_a_program_returns_what_it_returns_without_racecheck(
     assert [json.dumps(each) for each in values(outcome)] == [really[name]] * 2
     assert outcome.seconds < 5, "it takes no real time"
     assert gil.COMPUTES not in outcome.coverage.notes
+
+
+@pytest.mark.parametrize("uptime", [20, 900, 999, 5_000])
+def test_an_absolute_time_is_of_pythons_clock_or_of_cs(
+    session: Session, monkeypatch: pytest.MonkeyPatch, uptime: int
+) -> None:
+    """Python's monotonic clock is virtual, C's is the machine's, which may have started a moment ago."""
+    clock = SimpleNamespace(clock_gettime_ns=lambda _: uptime * 10**9)
+    monkeypatch.setattr("racecheck.supervisor.act.timers.time", clock)
+    outcome = controlled(session, "timers", "posix_on_ranks")
+    assert [found[:4] for found in values(outcome)] == [[1, 0, 0, 0]] * 2
+    timers = Timers(cast("RunState", SimpleNamespace(time=SimpleNamespace(elapsed=0))))
+    left = timers._until(cast("Request", None), (uptime + 2) * 10**9, 1)
+    assert left == (1 if uptime == 999 else 2) * 10**9, "2 s, but for C in the second before Python's clock begins"
 
 
 def test_timers_due_at_once_come_in_the_order_of_ranks_whichever_was_armed_first() -> None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from racecheck.kernel import proc
+from racecheck.model.epoch import BOOTED
 from racecheck.model.nouns import Op, Result
 from racecheck.supervisor.act.fault_injection import end
 from racecheck.supervisor.calls.perform import Answer
@@ -128,7 +129,9 @@ class Timers:
     def _until(self, request: Request, value: int, clock: int) -> int:
         if clock == _REALTIME:
             return max(1, value - self._state.time.read(request.task.rank.number, request.task.name))
-        return round_up(max(1, value - time.clock_gettime_ns(clock)))
+        # C reads the kernel's monotonic clock, Python a virtual one: the nearest time ahead is meant.
+        left = [value - time.clock_gettime_ns(clock), value - BOOTED - self._state.time.elapsed]
+        return round_up(min((each for each in left if each > 0), default=1))
 
     def _left(self, request: Request, id_: int) -> tuple[int, int]:
         """Return how long a timer has still to go, and its interval; zeros for one that is not armed."""
@@ -181,7 +184,7 @@ class Timers:
         with suppress(ProcessLookupError):
             os.kill(pid, timer.number)
         rank.wake()
-        rank.kills = True
+        rank.past.kills = True
         if task.request is not None and task.request.call.family == "sleep" and proc.is_caught(pid, timer.number):
             task.request.left = max(0, task.request.until - state.time.elapsed)
             task.request.until = state.time.elapsed
