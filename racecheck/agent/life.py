@@ -30,6 +30,7 @@ from racecheck.model.errors import UsageError
 from racecheck.model.hypercalls import (
     Exit,
     Note,
+    ObservedStep,
     ObservedWeights,
     Ready,
 )
@@ -66,6 +67,8 @@ def run(
         observe(job, lambda said: hypercall(ObservedWeights(said)))
     if job.program:
         load, own = with_program(load(), job), ["__main__"]
+        if job.controlled:
+            observe_training(load(), lambda said: hypercall(ObservedStep(said)))
     unhandled.append(lambda error, name: say_failed(replace(raised(error, rank, job), thread=name)))
     hypercall(Ready())
     if job.note:
@@ -96,6 +99,13 @@ def with_program(program: Scenario, job: Job) -> Callable[[], Scenario]:
 def observe(job: Job, say: Callable[[dict[str, Any]], Any]) -> None:
     """Observe what a program saves and loads in the watched directory."""
     importlib.import_module("racecheck.agent.observation").observe(job.watched, job.kept, say)
+
+
+def observe_training(program: Scenario, say: Callable[[dict[str, Any]], Any]) -> None:
+    """Observe the steps of a program that has a recovery, which is compared with them."""
+    if isinstance(program, Program) and program.resumed is not None:
+        saves = importlib.import_module("racecheck.agent.observation").saves
+        importlib.import_module("racecheck.agent.training").observe(saves, say)
 
 
 def _run_one_by_one(place: int) -> None:

@@ -54,6 +54,11 @@ class _Observer:
         self._inside: list[str] = []
         self._process = os.getpid()
 
+    @property
+    def saves(self) -> int:
+        """How many saves have begun."""
+        return self._count.total()
+
     def save(self, state: Any, path: Any, original: Callable[[], Any]) -> Any:
         checkpoint = self._below(path)
         if checkpoint is None or self._is_part(checkpoint):
@@ -148,6 +153,11 @@ def observe(watched: str, kept: Collection[str], send: Send) -> None:
     """Observe what this process saves and loads below a directory; ``send`` takes what is to be reported."""
     _observer.append(_Observer(watched, kept, send))
     programs.acknowledging.append(_observer[0].acknowledge)
+
+
+def saves() -> int:
+    """Return how many saves of this process have begun."""
+    return _observer[0].saves
 
 
 def install() -> None:

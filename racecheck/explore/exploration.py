@@ -21,6 +21,7 @@ from racecheck import faults
 from racecheck.explore import first_run, observed_saves
 from racecheck.explore.ahead import Ahead
 from racecheck.explore.clocks import Clocks
+from racecheck.explore.continued import Continued
 from racecheck.explore.doubts import DIFFERS, MOST_IN_A_ROW, UNCONFIRMED, Doubts
 from racecheck.explore.excused import Excused
 from racecheck.explore.findings import reference
@@ -99,7 +100,7 @@ class Exploration:
         self.observed: tuple[int, ...] = ()
         self.parts = Parts(self.search.world)
         self.clocks = Clocks()
-        self.excused = Excused()
+        self.excused, self.continued = Excused(), Continued()
         self.begins_again = False
         self.whole: tuple[Claim, int] | None = None
 
@@ -126,7 +127,7 @@ class Exploration:
 
     def _look_at_saves(self, outcome: Outcome) -> None:
         """Judge what a program was observed to save and load as well, as far as an undisturbed run does so."""
-        fitting, conditions = observed_saves.fitting(outcome, self.search.world.faults)
+        fitting, conditions = observed_saves.fitting(outcome, self._again, self.search.world.faults)
         if isinstance(self.search.scenario, Program) and self.search.scenario.launch.kept:
             conditions += (first_run.KEPT,)
         known = [*self.search.invariants]
@@ -135,6 +136,11 @@ class Exploration:
             conditions += self._look_at_shards()
         self.crashing.judge_also(self.search.invariants)
         self.shown = self.shown.join(Claim(proves=True, conditions=conditions))
+
+    def _again(self, world: World, seed: str) -> Outcome:
+        """Run the default schedule without faults, with another seed, and at half the speed."""
+        request = replace(self.request(replace(world, faults=()), Default()), seed=seed, pace=2)
+        return run(self.session, request)
 
     def _look_at_shards(self) -> tuple[str, ...]:
         """Judge whether the checkpoints of a program are whole, if they can be read; returns the condition if not."""
@@ -373,6 +379,7 @@ class Exploration:
             self.endings[way] = replace(known, runs=known.runs + 1)
         self._add(judgement)
         self.excused.take(outcome)
+        self.continued.take(outcome, self.search.invariants)
         self.shown = self.shown.join(of_run(outcome))
         self.coverage = merged(self.coverage, outcome.coverage)
         self.seen.add(fingerprint(outcome))
@@ -507,6 +514,7 @@ class Exploration:
         verdict, why = self._verdict()
         outcome = failing.outcome if failing is not None else self.largest
         claim = self.clocks.told(self._claim().join(self.shown)).join(self.excused.claim())
+        claim = claim.join(self.continued.claim())
         if isinstance(search.scenario, Program) and not search.world.faults:
             claim = claim.join(several(each.outcome for each in self.endings.values() if not each.violations))
         claim = claim.join(self.crashing.claim()).join(pending(why))

@@ -352,7 +352,7 @@ _ADDED: Mapping[type, Mapping[str, Any]] = {
     Weights: {"series": ""},
     Raised: {"lacks": "", "causes": [], "thread": ""},
     Fault: {"survive": False},
-    Outcome: {"times": {}},
+    Outcome: {"times": {}, "steps": []},
     World: {"parts": []},
     Crash: {"whole": []},
     Evidence: {"proof": ""},

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from racecheck.invariants import (
@@ -12,18 +13,22 @@ from racecheck.invariants import (
     error_honesty,
     judge,
     old_survives,
+    resume_equals,
     same_checkpoint,
     snapshot_isolation,
 )
+from racecheck.invariants.disk import listed
+from racecheck.invariants.resuming import Uninterrupted, varying
 from racecheck.invariants.series import Series, count, reads_parts, series_of
 from racecheck.invariants.weights import restored_by_ranks, shared_by_ranks
-from racecheck.model.nouns import Fault, Invariant, Outcome
+from racecheck.model.nouns import Fault, Invariant, Outcome, World
 
 FOR_OBSERVED = (
     all_shards_present,
     consistent_weights,
     durable_after_ack,
     old_survives,
+    resume_equals,
     same_checkpoint,
     snapshot_isolation,
     error_honesty,
@@ -34,10 +39,22 @@ UNREADABLE = "a checkpoint has files that racecheck cannot read, so it is not ju
 _NO_SAVE = "no save was observed, so no weights are judged"
 _NO_LOAD = "no load was observed in the recovery, so lost saves are not judged"
 _PARTS = "the recovery loads several files of one series, so lost saves are not judged"
+_NOT_COMPARED = "so a resumed job is not compared with an uninterrupted one"
+_OTHER_SIZE = f"the recovery has another number of ranks, {_NOT_COMPARED}"
+_APART = "two undisturbed runs differ in"
+NEVER_CONTINUED = f"no recovery trained or saved anything that the undisturbed run did, {_NOT_COMPARED}"
+_LATER, _OTHER_SEED = 1.0, "another"
+"""Seconds by which the clocks of the second undisturbed run are ahead, and its seed."""
 _OTHERS = "the recovery loads another save than the last one also without a fault, so lost saves are not judged"
 
 
-def fitting(undisturbed: Outcome, faults: Sequence[Fault] = ()) -> tuple[list[Invariant], tuple[str, ...]]:
+Again = Callable[[World, str], Outcome]
+"""Makes an undisturbed run in a world, with a seed, and at half the speed."""
+
+
+def fitting(
+    undisturbed: Outcome, again: Again, faults: Sequence[Fault] = ()
+) -> tuple[list[Invariant], tuple[str, ...]]:
     """Return the invariants that can judge a program, with these faults, and a condition for each that cannot.
 
     The recovery must load a save after a fault only if it loads one without a fault.
@@ -46,6 +63,9 @@ def fitting(undisturbed: Outcome, faults: Sequence[Fault] = ()) -> tuple[list[In
     if not saves:
         return [], (_NO_SAVE,)
     found, conditions = _of_loads(undisturbed)
+    if faults and undisturbed.recovery is not None:
+        resumed, more = _of_resumption(undisturbed, again)
+        found, conditions = [*found, *resumed], (*conditions, *more)
     shared = shared_by_ranks(undisturbed)
     found += [partial(same_checkpoint, observed=shared)] if shared else []
     always = (snapshot_isolation, error_honesty) if faults else (snapshot_isolation,)
@@ -60,6 +80,24 @@ def _of_loads(undisturbed: Outcome) -> tuple[list[Invariant], tuple[str, ...]]:
     consistent = partial(consistent_weights, restored=restored) if restored else consistent_weights
     losses, condition = _of_losses(undisturbed)
     return [consistent, *losses], condition
+
+
+def _of_resumption(undisturbed: Outcome, again: Again) -> tuple[list[Invariant], tuple[str, ...]]:
+    """Return the invariant of a resumed job, if two undisturbed runs are alike, and conditions for what is not.
+
+    The second one has other clocks, on which all takes longer, other process numbers, and other random numbers from the
+    kernel.
+    """
+    world = undisturbed.world
+    if undisturbed.recovery is not None and undisturbed.recovery.world.ranks != world.ranks:
+        return [], (_OTHER_SIZE,)
+    other = again(replace(world, skew=(_LATER,) * world.ranks), _OTHER_SEED)
+    vary, why = varying(undisturbed, other)
+    if why:
+        return [], (f"{_APART} {why}: {_NOT_COMPARED}",)
+    names = listed(sorted({name for _, name in vary}))
+    conditions = (f"{_APART} {names}, which are not compared after a resume",) if vary else ()
+    return [partial(resume_equals, reference=Uninterrupted(undisturbed, vary))], conditions
 
 
 def _of_losses(undisturbed: Outcome) -> tuple[Sequence[Invariant], tuple[str, ...]]:

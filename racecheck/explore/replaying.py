@@ -20,9 +20,10 @@ from racecheck.explore.runs.workers import Workers
 from racecheck.invariants import UNJUDGED, all_shards_present, judge, name_of, wants_contents
 from racecheck.model.compare import first_difference
 from racecheck.model.errors import UsageError
-from racecheck.model.nouns import Invariant, Judgement, Outcome, Verdict
+from racecheck.model.nouns import Invariant, Judgement, Outcome, Verdict, World
 from racecheck.scheduling.strategies import Replay, Strategy
 from racecheck.scheduling.strategies.following.constrained import Constrained
+from racecheck.scheduling.strategies.following.default import Default
 from racecheck.sessions.session import Session
 from racecheck.supervisor.finish.recorder import Recorder
 from racecheck.targets.programs import Program
@@ -223,7 +224,11 @@ def fitted(session: Session, scenario: Scenario, finding: Finding) -> tuple[Inva
     if not isinstance(scenario, Program) or of_saves.isdisjoint(map(name_of, asked)) or finding.strategy == "free":
         return asked
     outcome, _ = undisturbed(session, scenario, replace(world, skew=(), faults=()), seed=str(finding.seed))
-    found = {name_of(each): each for each in observed_saves.fitting(outcome, world.faults)[0]}
+
+    def again(world: World, seed: str) -> Outcome:
+        return run(session, replace(RunRequest.of(scenario, world, Default(), seed=seed), pace=2))
+
+    found = {name_of(each): each for each in observed_saves.fitting(outcome, again, world.faults)[0]}
     kept = [each for each in asked if name_of(each) in found or name_of(each) not in of_saves]
     return tuple(found.get(name_of(each), each) for each in kept)
 

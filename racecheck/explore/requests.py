@@ -38,6 +38,8 @@ class RunRequest:
     """The run is on the disk that the last one has left."""
     free: bool = False
     """The run is at full speed, and the steering chooses faults alone."""
+    pace: int = 1
+    """An op takes so many times longer, in virtual time."""
 
     @classmethod
     def of(

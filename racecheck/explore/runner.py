@@ -49,7 +49,8 @@ def _run(
     names = Names(request.names)
     outcome = Supervisor(
         session, request.target, request.world, request.steering.choose, seed=request.seed, stacks=request.stacks,
-        contents=request.contents, names=names, keep=request.keep, recorder=recorder,
+        contents=request.contents, names=names, keep=request.keep, pace=request.pace,
+        recorder=recorder,
     ).run()  # fmt: skip
     if request.recovery is None:
         return outcome

@@ -24,6 +24,7 @@ from racecheck.invariants.judging import (
 from racecheck.invariants.lost_writes import no_lost_writes
 from racecheck.invariants.publishing import atomic_publish
 from racecheck.invariants.ranks import equal_collectives, no_deadlock, no_file_errors, no_unexpected_errors
+from racecheck.invariants.resuming import resume_equals
 from racecheck.invariants.retention import gc_safety
 from racecheck.invariants.staleness import latest_consistency, monotonic_step
 from racecheck.invariants.tearing import no_torn_files
@@ -60,6 +61,7 @@ __all__ = [
     "old_survives",
     "reads_contents",
     "recovers",
+    "resume_equals",
     "same_checkpoint",
     "snapshot_isolation",
     "wants_contents",

@@ -121,6 +121,13 @@ class ObservedWeights(AtOnce):
 
 
 @dataclass(frozen=True, slots=True)
+class ObservedStep(AtOnce):
+    """A program is about to take a step of its training: the fields of `Step` but rank."""
+
+    said: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class BecomeParent(AtOnce):
     """This rank starts the others."""
 

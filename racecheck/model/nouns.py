@@ -348,6 +348,19 @@ class Weights:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """A step that a rank of a program was observed to train, as things stood before it.
+
+    ``saves`` is how many saves of the rank had begun.  ``parts`` are digests of the batch, the parameters, each kind of
+    the optimizer's state and each generator of random numbers, and its settings as text (`racecheck.agent.training`).
+    """
+
+    rank: int
+    saves: int
+    parts: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Piece:
     """A part of a tensor (or an object, of ``shape`` ()) that a checkpoint's metadata promises, and what is there.
 
@@ -459,7 +472,7 @@ class Outcome:
     that had asked for them (`racecheck.scheduling.file_times.label`).  ``times`` are the first times of day that the
     clocks of ranks told the program, by rank, in nanoseconds since 1970.
     ``fired`` says how often each of the world's faults has happened.  After a ``crash`` disk, contents and recovery are
-    of what that left; trace and results are of the run that it cut.
+    of what that left; trace and results are of the run that it cut.  ``steps`` are those of a program with a recovery.
     """
 
     world: World
@@ -469,6 +482,7 @@ class Outcome:
     disk: Mapping[str, DiskEntry] = field(default_factory=dict)
     contents: Mapping[str, Content] = field(default_factory=dict)
     weights: tuple[Weights, ...] = ()
+    steps: tuple[Step, ...] = ()
     recovery: Outcome | None = None
     outside: Mapping[str, str] = field(default_factory=dict)
     mismatch: Mismatch | None = None

@@ -29,7 +29,8 @@ class Supervisor:
     ``choose`` answers points; ``seed`` decides the randomness of ranks; ``stacks``: ops carry the Python stack that
     made them; ``keep``: it is on the disk that the last run left; ``recovering``: that too, and ranks run the
     scenario's recovery; ``contents``: the outcome has the contents of checkpoint files; ``names`` are those that differ
-    from run to run, for a recovery as its run has met them.  A ``recorder`` keeps the bytes that ops write.
+    from run to run, for a recovery as its run has met them.  The run begins ``since`` nanoseconds after the first one,
+    and an op takes ``pace`` ticks of virtual time.  A ``recorder`` keeps the bytes that ops write.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Supervisor:
         stacks: bool = True,
         recovering: bool = False,
         since: int = 0,
+        pace: int = 1,
         keep: bool = False,
         contents: bool = False,
         names: Names | None = None,
@@ -52,7 +54,7 @@ class Supervisor:
         self._session, self._target, self._world, self._choose = session, target, world, choose
         self._stacks, self._contents, self._names = stacks, contents, names or Names()
         self._job = session.job(target, world, seed, controlled=True, recovering=recovering)
-        self._keep, self._since = keep or recovering, since
+        self._keep, self._since, self._pace = keep or recovering, since, pace
 
     def run(self) -> Outcome:
         """Make the run; raises `CannotRun` or `UsageError` if none was possible."""
@@ -93,6 +95,7 @@ class Supervisor:
             disk=self._session.slot.read(self._world),
             contents=self._session.contents(self._world) if self._contents else {},
             weights=tuple(sorted(state.weights, key=lambda each: (each.event, each.rank))),
+            steps=tuple(sorted(state.steps, key=lambda each: each.rank)),
             outside=state.ledger.outside(),
             mismatch=state.mismatch,
             names=tuple(self._names.patterns),
@@ -108,7 +111,7 @@ class Supervisor:
         return replace(self._names.cover(replace(outcome, names=())), names=outcome.names)
 
     def _begin(self, members: boot.Crew) -> RunState:
-        time_ = VirtualTime(members.clock, self._job.ahead)
+        time_ = VirtualTime(members.clock, self._job.ahead, self._pace)
         time_.tick(self._since)
         ledger = Ledger(str(self._session.slot.output))
         state = RunState(

@@ -55,6 +55,27 @@ def own_digests(state: Any) -> dict[str, str]:
     return found
 
 
+def digest_of_parts(*leaves: Any) -> str:
+    """Return one digest of this rank's own parts of tensors, and of other leaves, in their order.
+
+    It is quicker than `own_digests`: it knows no blocks of rows.
+    """
+    whole = hashlib.sha256()
+    with unset_fake_temporarily():
+        for part, own in (each for leaf in leaves for each in _own_parts(leaf)):
+            if isinstance(own, bytes):
+                whole.update(own)
+            elif isinstance(own, torch.Tensor):
+                plain = _plain(own)
+                whole.update(json.dumps([part, str(own.dtype), list(own.shape)]).encode())
+                if plain is not None and plain.numel():
+                    size = plain.numel() * plain.element_size()
+                    whole.update((ctypes.c_char * size).from_address(plain.data_ptr()))
+            else:
+                whole.update(_digest(own).encode())
+    return whole.hexdigest()[:_DIGITS]
+
+
 def names_of_tensors(state: Any) -> frozenset[str]:
     """Return the names of the tensors in dicts, lists and tuples."""
     found = _leaves(state, "", calling=False)
@@ -118,15 +139,20 @@ def _digest(leaf: Any) -> str:
     return ""
 
 
-def _of_tensor(tensor: Any) -> str:
+def _plain(tensor: Any) -> Any:
+    """Return a tensor as one block of memory, None if it has no bytes."""
     tensor = tensor.detach()
-    if callable(getattr(tensor, "full_tensor", None)):
-        tensor = tensor.full_tensor()
-    if tensor.is_meta or isinstance(tensor, FakeTensor):  # it has no bytes
-        return ""
+    if tensor.is_meta or isinstance(tensor, FakeTensor):
+        return None
     if tensor.layout != torch.strided:
         tensor = tensor.to_dense()
-    plain = tensor.cpu().resolve_conj().resolve_neg().contiguous()
+    return tensor.cpu().resolve_conj().resolve_neg().contiguous()
+
+
+def _of_tensor(tensor: Any) -> str:
+    plain = _plain(tensor.full_tensor() if callable(getattr(tensor, "full_tensor", None)) else tensor)
+    if plain is None:
+        return ""
     about = json.dumps([str(plain.dtype), list(plain.shape)]).encode()
     data = ctypes.string_at(plain.data_ptr(), plain.numel() * plain.element_size())
     rows = plain.shape[0] if plain.dim() else 0

@@ -13,6 +13,7 @@ from racecheck.model.hypercalls import (
     LooksAtTime,
     MakesGroup,
     Note,
+    ObservedStep,
     ObservedWeights,
     Sleeps,
     StartsChild,
@@ -20,7 +21,7 @@ from racecheck.model.hypercalls import (
     ThreadFailed,
     Usage,
 )
-from racecheck.model.nouns import Weights
+from racecheck.model.nouns import Step, Weights
 from racecheck.supervisor.run.ending import result_of
 from racecheck.supervisor.run.state import RunState
 from racecheck.supervisor.state.tasks import Task
@@ -76,10 +77,18 @@ def _note(state: RunState, task: Task, call: AtOnce) -> None:
             raise UsageError(text)
         case ThreadFailed(result=result):
             rank.end.lost = rank.end.lost or result_of(result)
-        case ObservedWeights(said=said):
-            state.weights.append(Weights(rank.number, event=len(state.trace), **said))
+        case ObservedWeights() | ObservedStep():
+            _observe(state, rank.number, call)
         case BecomeParent():
             state.parent = rank
+
+
+def _observe(state: RunState, rank: int, call: ObservedWeights | ObservedStep) -> None:
+    """Keep what a program was observed to do."""
+    if isinstance(call, ObservedStep):
+        state.steps.append(Step(rank, **call.said))
+    else:
+        state.weights.append(Weights(rank, event=len(state.trace), **call.said))
 
 
 def _look_at_clock(state: RunState, rank: int, *, of_day: bool) -> None:

@@ -35,12 +35,15 @@ _STAT, _STATX = (72, 88, 104), (64, 112, 96, 80)
 class VirtualTime:
     """``elapsed`` nanoseconds since the run began, which ranks read from ``page``; each rank's clock is ``ahead``.
 
+    An op takes ``pace`` ticks.
+
     Files that an op has changed get a virtual modification time on disk; of the times that no call can set, ``changed``
     (the ctime) and ``born`` are kept here, by device and inode.
     """
 
     page: mmap.mmap
     ahead: Sequence[int] = ()
+    pace: int = 1
     elapsed: int = 0
     reads: dict[str, int] = field(default_factory=dict)
     changed: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -49,7 +52,7 @@ class VirtualTime:
 
     def tick(self, until: int = 0) -> None:
         """Advance by an op, or to the end of a sleep."""
-        self.elapsed = max(self.elapsed, until) + TICK
+        self.elapsed = max(self.elapsed, until) + TICK * self.pace
         self.page[:8] = self.elapsed.to_bytes(8, "little")
 
     def watch_closely(self, *, is_on: bool) -> None:

@@ -1,0 +1,12 @@
+"""The names of the parts of an observed step of training (`racecheck.model.nouns.Step`)."""
+
+BATCH = "batch"
+"""The batch that a loader gave last."""
+PARAMETERS = "parameters"
+"""All parameters of the optimizer."""
+SETTING = "setting "
+"""Begins the name of a setting of the optimizer: "setting lr", "setting lr of group 1"."""
+STATE = "state "
+"""Begins the name of a kind of the optimizer's state: "state exp_avg"."""
+RANDOM = "random "
+"""Begins the name of a generator of random numbers: "random torch"."""
