@@ -124,17 +124,26 @@ def _compared(outcome: Outcome, reference: Uninterrupted) -> Iterator[_Compared]
 
 
 def _begins_alike(outcome: Outcome, reference: Uninterrupted) -> bool:
-    """Return whether a run did what the undisturbed run did, as far as it came."""
+    """Return whether a run did what the undisturbed run did, as far as it came.
+
+    Where steps were observed, it may have saved more often: on a signal.
+    """
     for rank in range(outcome.world.ranks):
         run, whole = _Rank.of(outcome, rank), _Rank.of(reference.outcome, rank)
-        if len(run.saves) > len(whole.saves) or len(run.steps) > len(whole.steps):
+        if len(run.steps) > len(whole.steps):
             return False
         if any(_effects(step, theirs) for step, theirs in zip(run.steps, whole.steps, strict=False)):
             return False
-        for save, theirs in zip(run.saves, whole.saves, strict=False):
-            if save.series != theirs.series or _entries_apart(save, theirs, reference.vary):
-                return False
+        if not whole.steps and not _saves_alike(run, whole, reference.vary):
+            return False
     return True
+
+
+def _saves_alike(run: _Rank, whole: _Rank, vary: frozenset[_Name]) -> bool:
+    pairs = zip(run.saves, whole.saves, strict=False)
+    return len(run.saves) <= len(whole.saves) and not any(
+        save.series != theirs.series or _entries_apart(save, theirs, vary) for save, theirs in pairs
+    )
 
 
 def _loads(outcome: Outcome) -> dict[str, tuple[int, int]] | None:
