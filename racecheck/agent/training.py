@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from racecheck.agent.contents.weight_digests import digest_of_parts, own_digests
+from racecheck.agent.contents.weight_digests import digest_of_parts, own_digests, own_parts
 from racecheck.model.training_parts import BATCH, PARAMETERS, RANDOM, SETTING, STATE
 
 _LONGEST = 40
@@ -42,7 +42,7 @@ class _Training:
 
     def step(self, optimizer: Any, *_: object) -> None:
         """Tell of a step that is about to be taken (a hook of torch's)."""
-        if os.getpid() != self._process:
+        if os.getpid() != self._process or _does_nothing(optimizer):
             return
         parts = {**_of_optimizer(optimizer), **dict(_generators())}
         if self._batch:
@@ -66,6 +66,17 @@ def _taking(original: Callable[[Any], Any], take: Callable[[Any], None]) -> Call
         return batch
 
     return next_
+
+
+def _does_nothing(optimizer: Any) -> bool:
+    """Return whether a step only makes room for state that is about to be loaded, as that of DCP's ``set_state_dict``.
+
+    No parameter has a gradient then, or all gradients and learning rates are zero.
+    """
+    gradients = [each.grad for group in optimizer.param_groups for each in group["params"] if each.grad is not None]
+    if any(float(group.get("lr", 1.0)) for group in optimizer.param_groups):
+        return not gradients
+    return not any(bool(own.any()) for each in gradients for _, own in own_parts(each))
 
 
 def _of_optimizer(optimizer: Any) -> Mapping[str, str]:

@@ -16,6 +16,8 @@ from racecheck.invariants.weights import steps_of_loads
 from racecheck.model.nouns import Outcome, Step, Violation, Weights
 from racecheck.model.training_parts import BATCH, PARAMETERS, RANDOM, SETTING, STATE
 
+_SEVERAL = -1
+"""Stands for the number of a save that may be one of several."""
 _Name = tuple[str, str]
 """The series of a save, and the name of an entry in it."""
 
@@ -149,16 +151,16 @@ def _saves_alike(run: _Rank, whole: _Rank, vary: frozenset[_Name]) -> bool:
 def _loads(outcome: Outcome) -> dict[str, tuple[int, int]] | None:
     """Return of each series the newest save that the recovery loaded, with a rank that loaded it.
 
-    None if a load is of no save, or may be of several, or if ranks loaded different ones: then it is not known what the
-    job resumed from.
+    The save is `_SEVERAL` if a load may be of several.  None if one is of no save, or if ranks loaded different saves:
+    then it is not known what the job resumed from.
     """
     found: dict[str, tuple[int, int]] = {}
     for series in series_of(outcome):
         newest: dict[int, int] = {}
         for load, steps in steps_of_loads(series.outcome):
-            if len({*steps}) != 1:
+            if not steps:
                 return None
-            newest[load.rank] = max(newest.get(load.rank, -1), steps[0])
+            newest[load.rank] = max(newest.get(load.rank, _SEVERAL), steps[0] if len({*steps}) == 1 else _SEVERAL)
         if len({*newest.values()}) > 1:
             return None
         for rank, step in newest.items():
@@ -167,7 +169,8 @@ def _loads(outcome: Outcome) -> dict[str, tuple[int, int]] | None:
 
 
 def _resumed_from(outcome: Outcome) -> str:
-    said = [f"save {step} of {name}" for name, (step, _) in (_loads(outcome) or {}).items()]
+    loads = (_loads(outcome) or {}).items()
+    said = [f"save {step} of {name}" if step > _SEVERAL else name for name, (step, _) in loads]
     return f"resumed from {' and '.join(said[:2])}" if said else "begun again"
 
 
@@ -176,7 +179,10 @@ def _by_steps(recovery: Outcome, reference: Uninterrupted, loads: Mapping[str, t
     everyone = [_Rank.of(reference.outcome, rank) for rank in range(recovery.world.ranks)]
     begins = _resumed_at(recovery, everyone)
     if begins is None:
-        begins = max((_steps_of(everyone, name, *load) for name, load in loads.items()), default=0)
+        known = [_steps_of(everyone, name, *load) for name, load in loads.items() if load[0] > _SEVERAL]
+        if loads and not known:
+            return
+        begins = max(known, default=0)
     for rank, ours in enumerate(everyone):
         saved = _saves_before(ours, loads) or {}
         yield from _Beside(rank, everyone, begins, saved, reference.vary).compared(_Rank.of(recovery, rank))
@@ -323,7 +329,8 @@ def _saves_before(ours: _Rank, loads: Mapping[str, tuple[int, int]]) -> dict[str
 
     None if it saves none of the series that were loaded: then it is not known how far it was.
     """
-    own = [(name, step) for name, (step, _) in loads.items() if any(each.series == name for each in ours.saves)]
+    saved = {each.series for each in ours.saves}
+    own = [(name, step) for name, (step, _) in loads.items() if step > _SEVERAL and name in saved]
     if loads and not own:
         return None
     later = [i for i, each in enumerate(ours.saves) for name, step in own if each.series == name and each.step > step]

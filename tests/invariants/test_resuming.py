@@ -161,10 +161,20 @@ def test_what_is_not_the_same_job_is_not_compared(change: object) -> None:
 
 
 def test_a_save_that_may_be_two_is_no_place_to_compare_from() -> None:
+    """Unless the parameters say where the job goes on."""
     full = whole()
     made = killed(*resumed(batch="b01"))
-    twice = (*made.weights, replace(saved(0, 2, w=f"w1{ROWS}"), event=1))
-    assert found(replace(made, weights=twice), Uninterrupted(full)) == []
+    made = replace(made, weights=(*made.weights, replace(saved(0, 2, w=f"w1{ROWS}"), event=1)))
+    assert found(made, Uninterrupted(full)) == [
+        "resumed from job.pt, rank 0 takes training step 4 on the batch of step 1"
+    ]
+    for first in resumed(batch="b01")[:1]:
+        unknown = replace(first, parts={**first.parts, "parameters": "new"})
+        assert found(replace(made, recovery=replace(made.recovery, steps=(unknown,))), Uninterrupted(full)) == []
+    bare = replace(
+        made, steps=(), recovery=replace(made.recovery, steps=(), weights=(*made.recovery.weights, *GOOD[1:]))
+    )
+    assert found(bare, Uninterrupted(replace(full, steps=(), weights=bare.weights))) == []
 
 
 def test_two_undisturbed_runs_say_what_varies() -> None:

@@ -48,7 +48,7 @@ def own_digests(state: Any) -> dict[str, str]:
     found: dict[str, str] = {}
     with unset_fake_temporarily():
         for name, leaf in _leaves(state, "", calling=False):
-            for part, own in _own_parts(leaf):
+            for part, own in own_parts(leaf):
                 digest = _digest(own)
                 if digest:
                     found[_unused(f"{name}{part}", found)] = digest
@@ -62,7 +62,7 @@ def digest_of_parts(*leaves: Any) -> str:
     """
     whole = hashlib.sha256()
     with unset_fake_temporarily():
-        for part, own in (each for leaf in leaves for each in _own_parts(leaf)):
+        for part, own in (each for leaf in leaves for each in own_parts(leaf)):
             if isinstance(own, bytes):
                 whole.update(own)
             elif isinstance(own, torch.Tensor):
@@ -82,7 +82,7 @@ def names_of_tensors(state: Any) -> frozenset[str]:
     return frozenset(name for name, leaf in found if isinstance(leaf, torch.Tensor) or hasattr(leaf, "local_shards"))
 
 
-def _own_parts(leaf: Any) -> Iterator[tuple[str, Any]]:
+def own_parts(leaf: Any) -> Iterator[tuple[str, Any]]:
     """Yield the rank's own parts of a leaf, each with what tells it from the parts of others."""
     shards = getattr(leaf, "local_shards", None)
     if callable(shards):

@@ -369,7 +369,7 @@ def dcp_in_a_thread() -> None:
         model.load_state_dict(state["model"])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     batches = endless(DistributedSampler(data(), seed=3), step)
-    running = None
+    running, others = None, dist.new_group(backend="gloo")
     while step < STEPS:
         inputs, wanted = next(batches)
         optimizer.zero_grad()
@@ -381,19 +381,21 @@ def dcp_in_a_thread() -> None:
         if step % EVERY == 0:
             if running is not None:
                 running.result()
-            running = dcp.async_save({"model": model.state_dict()}, checkpoint_id=OUT / f"step-{step}")
+            state, place = {"model": model.state_dict()}, OUT / f"step-{step}"
+            running = dcp.async_save(state, checkpoint_id=place, process_group=others)
     if running is not None:
         running.result()
 
 
 @loop
 def by_accelerate() -> None:
+    """Without dropout: an iterator over the data draws from the generator that `load_state` has set."""
     from accelerate import Accelerator
     from accelerate.utils import set_seed
 
     set_seed(3)
     accelerator = Accelerator(cpu=True)
-    model = network(0.5)
+    model = network()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, total_iters=STEPS)
     model, optimizer, loader, schedule = accelerator.prepare(
