@@ -10,6 +10,7 @@ from racecheck.invariants import (
     all_shards_present,
     consistent_weights,
     durable_after_ack,
+    ends_in_time,
     error_honesty,
     judge,
     old_survives,
@@ -24,6 +25,7 @@ from racecheck.invariants.weights import restored_by_ranks, shared_by_ranks
 from racecheck.model.nouns import Fault, Invariant, Outcome, World
 
 FOR_OBSERVED = (
+    ends_in_time,
     all_shards_present,
     consistent_weights,
     durable_after_ack,
@@ -60,9 +62,11 @@ def fitting(
     The recovery must load a save after a fault only if it loads one without a fault.
     """
     saves, _ = count(undisturbed)
+    told: list[Invariant] = [ends_in_time] if any(each.what == "preempt" for each in faults) else []
     if not saves:
-        return [], (_NO_SAVE,)
+        return told, (_NO_SAVE,)
     found, conditions = _of_loads(undisturbed)
+    found += told
     if faults and undisturbed.recovery is not None:
         resumed, more = _of_resumption(undisturbed, again)
         found, conditions = [*found, *resumed], (*conditions, *more)

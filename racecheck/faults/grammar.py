@@ -9,6 +9,7 @@
     kill on any nth=each                          SIGKILL before every op, one after the other, each in a run of its own
     kill-node on rename rank=0; kill-job on any   the node of the rank that gets there; all ranks
     term on write seconds=30                      SIGTERM, and SIGKILL 30 s later
+    preempt on any nth=each                       the same for all ranks of the node, which share the 30 s
     crash model=ext4                              what a crash at any moment of the run can leave (`racecheck.crash`)
 
     ENOSPC on write nth=each survive              the program has to get over it: no failure is excused
@@ -37,6 +38,7 @@ GRAMMAR = (
 )
 
 KILLS = ("kill", "kill-node", "kill-job")
+TERMS = ("term", "preempt")
 MODELS = ("kill", "ext4", "xfs", "btrfs", "posix-min", "ordered", "nfs", "nfs-server", "object")
 """The persistence models of a crash: everything that was called lasts, or what a file system of this kind promises."""
 
@@ -46,10 +48,11 @@ CALLS = tuple(sorted({row.family for row in TABLE.values()} - _OWN | {"rmdir"}))
 
 _MOVING = frozenset({"read", "write"})
 _NEEDS_CALLS = {"short": _MOVING, "torn": frozenset({"write"})}
-_AMOUNTS = {"short": "bytes", "torn": "bytes", "full": "bytes", "slow": "seconds", "term": "seconds"}
+_AMOUNTS = {"short": "bytes", "torn": "bytes", "full": "bytes", "slow": "seconds"}
+_AMOUNTS |= dict.fromkeys(TERMS, "seconds")
 """Which faults have an amount, and the amount of what."""
-_USUAL = {"slow": 10.0, "term": 30.0}
-_KINDS = (*_NEEDS_CALLS, "full", "slow", *KILLS, "term", "crash")
+_USUAL = {"slow": 10.0, **dict.fromkeys(TERMS, 30.0)}
+_KINDS = (*_NEEDS_CALLS, "full", "slow", *KILLS, *TERMS, "crash")
 _QUOTED = re.compile(r"[\s'\"\\]")
 """What a shell takes for no part of a word, or for more than itself."""
 _MOST_SECONDS, _MOST_BYTES = 1e6, 1 << 50
@@ -198,5 +201,5 @@ def _problems(fault: Fault) -> Iterator[str]:
         yield "full applies to all writes: write full bytes=N, with node=N for one node's disk"
     if fault.what == "crash" and replace(fault, model="", path="**") != Fault("crash"):
         yield "crash covers every moment of a run: write crash, with model=NAME for one model"
-    if fault.what in (*KILLS, "term") and fault.times != 1:
+    if fault.what in (*KILLS, *TERMS) and fault.times != 1:
         yield "times= does not apply to a kill: leave it out"

@@ -7,12 +7,13 @@ import posixpath
 import re
 from functools import cache
 
+from racecheck.faults.grammar import KILLS, TERMS
 from racecheck.model.nouns import Fault, Op, World
 from racecheck.model.ops import op_kinds
 
 _NOT_AN_OP = frozenset({"full", "crash"})
 """Faults that do not happen to one op."""
-_ANYWHERE = frozenset({"kill", "kill-node", "kill-job", "term"})
+_ANYWHERE = frozenset({*KILLS, *TERMS})
 """Faults that happen to processes, also at ops that touch no file."""
 _NO_ROOM = frozenset({"ENOSPC", "EDQUOT"})
 """Errors that an ``open`` meets only where it creates a file (open(2))."""

@@ -6,7 +6,7 @@ Imports: model.
 
 from __future__ import annotations
 
-from racecheck.invariants.after_faults import liveness
+from racecheck.invariants.after_faults import ends_in_time, liveness
 from racecheck.invariants.checkpoints import all_shards_present, no_stale_shards, recovers
 from racecheck.invariants.disk import nothing_left_over, nothing_outside
 from racecheck.invariants.durability import durable_after_ack, old_survives
@@ -41,6 +41,7 @@ __all__ = [
     "consistent_weights",
     "doubts_of",
     "durable_after_ack",
+    "ends_in_time",
     "equal_collectives",
     "error_honesty",
     "gc_safety",

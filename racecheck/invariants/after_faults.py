@@ -1,4 +1,4 @@
-"""The invariant of a run once its faults have stopped."""
+"""Invariants of a run once its faults have stopped, and of a job that is told to end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from racecheck.invariants.excuses import faults
 from racecheck.invariants.failures import describe, failures
 from racecheck.invariants.judging import judges_crashes
 from racecheck.invariants.saves import Save, saves
-from racecheck.model.nouns import Outcome, Returned, Violation
+from racecheck.model.nouns import Op, Outcome, Returned, Violation
 
 
 @judges_crashes
@@ -27,6 +27,23 @@ def liveness(outcome: Outcome) -> Iterator[Violation]:
         yield from _failed(outcome.recovery, there, " in the recovery")
     if not here and not there:
         raise LookupError("no save follows the faults, in the run or in a recovery (Rank.saved, Rank.acked)")
+
+
+def ends_in_time(outcome: Outcome) -> Iterator[Violation]:
+    """A rank that handles SIGTERM has ended before SIGKILL follows.
+
+    A preempted job has half a minute for its last save.  A handler that only sets a flag, which is looked at after an
+    evaluation, or a save that waits for a rank that has left, takes longer, and SIGKILL ends the job in the middle.
+    """
+    told: dict[int, tuple[int, Op]] = {}
+    for index, op in faults(outcome):
+        if op.syscall == "SIGTERM":
+            told.setdefault(op.rank, (index, op))
+        elif op.syscall == "SIGKILL" and op.rank in told:
+            begun, first = told[op.rank]
+            seconds = f"{(op.time - first.time) / 1e9:.0f} s"
+            text = f"rank {op.rank} handles SIGTERM, but had not ended {seconds} later, when SIGKILL came"
+            yield Violation("ends-in-time", text, (op.rank,), (begun, index))
 
 
 def _is_healthy(outcome: Outcome, save: Save, last: int) -> bool:

@@ -82,7 +82,8 @@ class Agenda:
         """
         if not all_exit:
             until = min(idle, self._patience.next_due)
-            if self._injector.expire(until) or self._launcher.act(idle) or self._timers.act(idle):
+            is_there = not self._injector.is_preempted
+            if self._injector.expire(until) or (is_there and self._launcher.act(idle)) or self._timers.act(idle):
                 return True
         return self._limits.run_out(soonest) or self._patience.run_out(soonest)
 

@@ -16,7 +16,7 @@ from racecheck.supervisor.calls.perform import ENDED, Answer, Next
 from racecheck.supervisor.run.state import RunState
 from racecheck.supervisor.state.tasks import MOST, Rank, Request, Task
 
-_ENDS = (*grammar.KILLS, "term")
+_ENDS = (*grammar.KILLS, *grammar.TERMS)
 _SECOND = 1_000_000_000
 _NAMES = {name: number for number, name in errno.errorcode.items()}
 
@@ -103,7 +103,7 @@ class Injector:
     def _ends(self, request: Request, fault: Fault) -> bool:
         """Kill the victims of a fault; returns whether the caller is among it."""
         task = request.task
-        if fault.what == "term":
+        if fault.what in grammar.TERMS:
             return self._terminate(task, request, fault)
         node = self._state.world.node
         victims = [
@@ -117,15 +117,31 @@ class Injector:
         return True
 
     def _terminate(self, task: Task, request: Request, fault: Fault) -> bool:
-        """Announce the end: a handler runs when the call has been answered; a rank without one ends now."""
-        self._record(task, request.op, "SIGTERM", "term", "before")
+        """Announce the end: a handler runs when the call has been answered; a rank without one ends now.
+
+        A node's other ranks hear of a preemption wherever they are, and have no more time.
+        """
+        self._record(task, request.op, "SIGTERM", fault.what, "before")
+        until, node = self._state.time.elapsed + round(fault.amount * _SECOND), self._state.world.node
+        for rank in self._state.ranks if fault.what == "preempt" else ():
+            if rank is not task.rank and node(rank.number) == node(task.rank.number) and not rank.is_at_end:
+                self._record(rank.main, Op(rank.number, rank.main.name, "kill", "SIGTERM"), "SIGTERM", fault.what)
+                deliver(self._state, rank, signal.SIGTERM)
+                self._grace.append((until, rank))
         pid = task.rank.pid
         if not (proc.is_caught(pid, signal.SIGTERM) or proc.is_ignored(pid, signal.SIGTERM)):
             end(task.rank, signal.SIGTERM)
             return True
         os.kill(task.rank.pid, signal.SIGTERM)
-        self._grace.append((self._state.time.elapsed + round(fault.amount * _SECOND), task.rank))
+        _interrupt_sleep(self._state, request)
+        self._grace.append((until, task.rank))
         return False
+
+    @property
+    def is_preempted(self) -> bool:
+        """Return whether the launcher has been told to end its ranks; it looks no more how they end."""
+        happened = zip(self._state.world.faults, self.fired, strict=True)
+        return any(times and fault.what == "preempt" for fault, times in happened)
 
     @property
     def has_pending(self) -> bool:
@@ -153,6 +169,24 @@ class Injector:
         state, at = self._state, (f"{when} {op.call}",) if when else ()
         made = Op(op.rank, op.thread, "kill", name, op.places, at, stack=op.stack, fault=what)
         state.trace.add(made, Result(), task.tick())
+
+
+def deliver(state: RunState, rank: Rank, number: signal.Signals) -> None:
+    """Send a signal to a rank, which ends or runs its handler at once if it sleeps, else when its call is answered."""
+    task = rank.main
+    if number != signal.SIGKILL and proc.is_caught(rank.pid, number):
+        os.kill(rank.pid, number)
+        rank.wake()
+        if task.request is not None:  # the kernel prefers the main thread
+            _interrupt_sleep(state, task.request)
+    elif number == signal.SIGKILL or not proc.is_ignored(rank.pid, number):
+        end(rank, number)
+
+
+def _interrupt_sleep(state: RunState, request: Request) -> None:
+    if request.call.family == "sleep":
+        request.left = request.until - state.time.elapsed
+        request.until = state.time.elapsed
 
 
 def end(rank: Rank, number: int = signal.SIGKILL) -> None:

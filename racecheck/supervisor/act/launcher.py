@@ -6,13 +6,11 @@ torchrun looks at its ranks every 0.1 s.  It sends SIGTERM to the others, and SI
 
 from __future__ import annotations
 
-import os
 import signal
 
-from racecheck.kernel import proc
 from racecheck.model.nouns import Result
 from racecheck.model.ops.launcher_ops import signal_op
-from racecheck.supervisor.act.fault_injection import end
+from racecheck.supervisor.act.fault_injection import deliver
 from racecheck.supervisor.run.state import RunState
 from racecheck.supervisor.state.tasks import Rank
 
@@ -73,11 +71,4 @@ class Launcher:
         state.ledger.note(LAST)
         op = signal_op(rank.number, task.name, number.name)
         state.trace.add(op, Result(), task.tick())
-        if number != signal.SIGKILL and proc.is_caught(rank.pid, number):
-            os.kill(rank.pid, number)
-            rank.wake()
-            if task.request is not None and task.request.call.family == "sleep":  # the kernel prefers the main thread
-                task.request.left = task.request.until - state.time.elapsed
-                task.request.until = state.time.elapsed
-        elif number == signal.SIGKILL or not proc.is_ignored(rank.pid, number):
-            end(rank, number)
+        deliver(state, rank, number)
