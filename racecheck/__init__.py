@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         atomic_publish,
         consistent_weights,
         durable_after_ack,
+        ends_in_time,
         equal_collectives,
         error_honesty,
         gc_safety,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
         old_survives,
         reads_contents,
         recovers,
+        resume_equals,
         same_checkpoint,
         snapshot_isolation,
     )
@@ -116,6 +118,7 @@ __all__ = [
     "check_checkpointer",
     "consistent_weights",
     "durable_after_ack",
+    "ends_in_time",
     "equal_collectives",
     "error_honesty",
     "gc_safety",
@@ -135,6 +138,7 @@ __all__ = [
     "old_survives",
     "reads_contents",
     "recovers",
+    "resume_equals",
     "run",
     "same_checkpoint",
     "scenario",
@@ -145,10 +149,11 @@ __all__ = [
 
 _NAMES = {
     "racecheck.invariants": (
-        "DEFAULT all_shards_present atomic_publish consistent_weights durable_after_ack equal_collectives "
+        "DEFAULT all_shards_present atomic_publish consistent_weights durable_after_ack ends_in_time equal_collectives "
         "error_honesty gc_safety judges_crashes latest_consistency liveness monotonic_step no_deadlock "
         "no_file_errors no_lost_writes no_stale_shards no_torn_files no_unexpected_errors nothing_left_over "
-        "nothing_outside old_survives reads_contents recovers same_checkpoint snapshot_isolation"
+        "nothing_outside old_survives reads_contents recovers resume_equals same_checkpoint "
+        "snapshot_isolation"
     ),
     "racecheck.model.errors": "CannotRun InternalError RacecheckError UsageError",
     "racecheck.model.nouns": (

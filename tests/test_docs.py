@@ -175,7 +175,7 @@ def test_the_marked_commands_name_what_there_is() -> None:
         ("checkpointers.md", [*suite.NAMES]),
         ("crashes.md", [*MODELS]),
         ("storage.md", [*storage.NAMES]),
-        ("faults.md", ["full", "short", "torn", "slow", "kill", "kill-node", "kill-job", "term", "crash"]),
+        ("faults.md", ["full", "short", "torn", "slow", "kill", "kill-node", "kill-job", "term", "preempt", "crash"]),
         ("strategies.md", [*strategies.NAMES]),
         ("commands.md", re.findall(r'environ\.get\("(\w+)"\)', Path(config.__file__).read_text())),
         ("pytest-and-ci.md", re.findall(r'"(--racecheck-\w+)"', Path(pytest_plugin.__file__).read_text())),

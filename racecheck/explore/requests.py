@@ -39,7 +39,7 @@ class RunRequest:
     free: bool = False
     """The run is at full speed, and the steering chooses faults alone."""
     pace: int = 1
-    """An op takes so many times longer, in virtual time."""
+    """By which factor an op takes longer, in virtual time."""
 
     @classmethod
     def of(

@@ -71,7 +71,7 @@ def resumed(**parts: str) -> tuple[Step, ...]:
 GOOD = (saved(0, 1, w=f"w2{ROWS}"), saved(0, 2, w=f"w3{ROWS}"))
 
 
-def test_a_job_that_goes_on_alike_passes() -> None:
+def test_a_job_that_continues_alike_passes() -> None:
     assert found(killed(*resumed(), saves=GOOD)) == []
     assert continues(killed(*resumed(), saves=GOOD), Uninterrupted(whole()))
 
