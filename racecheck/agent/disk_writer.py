@@ -44,6 +44,7 @@ class Placed:
 
     def place(self, raw: Sequence[Sequence[Any]]) -> None:
         """Make the directory hold these items and nothing else; raises `OSError`."""
+        self.root.mkdir(exist_ok=True)
         wanted = {item.path: item for item in (DiskItem(*each) for each in raw)}
         kept = set(self._clear("", wanted))
         with _mapped(self.spool) as blobs:

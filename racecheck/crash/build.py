@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 from racecheck import storage
 from racecheck.crash.changes import PAGE
 from racecheck.crash.cut_outcome import last_before
 from racecheck.crash.cuts import moments
-from racecheck.crash.log import Data, Entry, Extent, Inode, Log, Tree, merged
+from racecheck.crash.log import Data, Entry, EntryKind, Extent, Inode, Log, Tree, merged
 from racecheck.model.nouns import Op, Outcome
 from racecheck.model.ops import op_kinds
 from racecheck.supervisor.finish.recorder import Published, RecordedChange, Recorder, Span, Thing
@@ -18,6 +18,9 @@ _NOTHING = RecordedChange()
 _ABOVE = -1
 """The directory that holds the disks of the nodes.  No op has met it."""
 
+_OF_ROOTS = frozenset({"mkdir", "rmdir"})
+"""What happens to a disk itself is left out: an empty one stands for none."""
+_INODES = frozenset({"inode", "directory", "to_directory", "replaced"})
 _Make = Callable[..., Entry]
 
 
@@ -30,16 +33,24 @@ def build(outcome: Outcome, recorder: Recorder) -> Log:
         raise LookupError(recorder.problem)
     disks = storage.make(outcome.world)
     sent = disks.sent(outcome.trace)
-    entries: list[Entry] = []
+    entries, roots = list[Entry](), {*recorder.roots.values()}
     for event, op in enumerate(outcome.trace):
         if not isinstance(op, Op):
             continue
-        make = _maker(outcome, event, op)
+        make = _maker(outcome, recorder, event, op)
         if disks.mirrored:
             entries += _published(recorder.published.get(event, Published()), recorder.things, make)
         else:
-            entries += _entries(op, recorder.changes.get(event, _NOTHING), sent.get(event, ()), make, disks)
+            made = _entries(op, recorder.changes.get(event, _NOTHING), sent.get(event, ()), make, disks)
+            entries += [each for each in made if not _is_of_root(each, roots)]
     return Log(_start(recorder), tuple(entries), moments(outcome), disks.per_node, _acks(outcome))
+
+
+def _is_of_root(entry: Entry, roots: Collection[int]) -> bool:
+    """Return whether a disk itself was made or removed; raises `LookupError` if it was renamed."""
+    if entry.kind == "rename" and not {entry.inode, entry.replaced}.isdisjoint(roots):
+        raise LookupError("the watched directory itself was renamed, or replaced by another one")
+    return entry.kind in _OF_ROOTS and entry.inode in roots
 
 
 def _acks(outcome: Outcome) -> dict[int, list[int]]:
@@ -71,9 +82,15 @@ def _data(span: Span) -> Data | None:
     return Data(span.digest, 0, span.length) if span.digest else None
 
 
-def _maker(outcome: Outcome, event: int, op: Op) -> _Make:
-    """Return a function that makes log entries of an op."""
-    return partial(Entry, event, rank=op.rank, node=outcome.world.node(op.rank), clock=op.clock)
+def _maker(outcome: Outcome, recorder: Recorder, event: int, op: Op) -> _Make:
+    """Return a function that makes log entries of an op; a disk that was made again is the same disk."""
+
+    def make(kind: EntryKind, **given: Any) -> Entry:
+        for name in _INODES & given.keys():
+            given[name] = recorder.again.get(given[name], given[name])
+        return Entry(event, kind, rank=op.rank, node=outcome.world.node(op.rank), clock=op.clock, **given)
+
+    return make
 
 
 def _entries(

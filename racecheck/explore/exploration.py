@@ -36,7 +36,7 @@ from racecheck.explore.runs.runs import Runs
 from racecheck.explore.runs.tasks import OneRun
 from racecheck.explore.runs.workers import Workers
 from racecheck.explore.struck import Struck, struck
-from racecheck.invariants import all_shards_present, doubts_of, judge, wants_contents
+from racecheck.invariants import all_shards_present, doubts_of, judge, name_of, wants_contents
 from racecheck.invariants.series import count
 from racecheck.model.compare import effect, fingerprint
 from racecheck.model.errors import CannotRun, InternalError, UsageError
@@ -535,6 +535,7 @@ class Exploration:
             interrupted=self.interrupted,
             is_late=self.is_late or self.crashing.is_late,
             struck=tuple(self.struck),
+            asked=tuple(map(name_of, search.invariants)),
             endings=tuple(self.endings.values()),
             violations=(*(failing.violations if failing is not None else ()), *found_before(self.past)),
             reasons=(*self._reasons, *why),

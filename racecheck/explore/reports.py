@@ -43,7 +43,7 @@ class Report:
 
     ``claim`` is what its runs show beyond themselves; from ``cut`` a search that has more to try can continue.
     ``tried`` counts faults, stale reads and crash states; ``is_late``: the time limit ended the search.
-    ``struck`` has the effect of each single fault.
+    ``struck`` has the effect of each single fault, ``asked`` the names of the invariants.
     ``endings`` are the ways in which runs ended, in the order in which they were met.  ``reasons`` say why the verdict
     is UNKNOWN; ``outcome`` is the first failing run's, else the largest one's (None if what fails was found before the
     search was cut).  ``coverage`` has the size of that
@@ -80,6 +80,7 @@ class Report:
     crashes_total: Crashes | None = None
     is_late: bool = False
     struck: Sequence[Struck] = ()
+    asked: tuple[str, ...] = ()
     repaired: Mapping[str, Crashes] = field(default_factory=dict)
 
     @property

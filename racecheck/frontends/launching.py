@@ -7,7 +7,7 @@ import shlex
 import sys
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -89,6 +89,29 @@ def find_watched(command: Sequence[str], cover: Cover, *, here: bool) -> Directo
     left = f"; not watched, since the run left them as they were: {listed(own)}" if own else ""
     click.echo(f"watching {found}{left}; --watch DIR names another directory", err=True)
     return found
+
+
+def launched(
+    stack: ExitStack,
+    settings: Config,
+    workers: Workers,
+    command: Sequence[str],
+    watch: Path | None,
+    start: Path | None,
+    resume_with: str | None,
+    asks: Sequence[str] = (),
+) -> tuple[Program, Starting]:
+    """Return the program of a command that people gave, and its session to be; ``stack`` closes what both need.
+
+    The directory to watch is looked for if it is not named, or is the working directory.  Raises `UsageError`.
+    """
+    is_here = watch is not None and watch.resolve() == Path.cwd()
+    cover = stack.enter_context(cover_of(settings, workers, is_asked_twice=watch is None or is_here))
+    kept: tuple[str, ...] = ()
+    if watch is None or is_here:
+        found = find_watched(command, cover, here=is_here)
+        watch, kept = found.path, found.kept
+    return prepare(command, watch, start, resume_with, cover, asks, kept)
 
 
 def started(

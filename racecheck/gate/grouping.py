@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from racecheck.gate.cells import Broken, Cell
-from racecheck.targets.suite import CHECKS
+from racecheck.gate.plan import KNOWN
 
 _HARMS = (
     {
@@ -73,7 +73,7 @@ class Defect:
         It has no condition if a check shows it in which nothing goes wrong.
         """
         cell, broken = self.lead
-        when = CHECKS[cell.check].when if all(CHECKS[each].when for each in self.checks) else ""
+        when = KNOWN[cell.check].when if all(KNOWN[each].when for each in self.checks) else ""
         return f"{_SAID.get(broken.invariant, f'{broken.invariant} does not hold')}{f' {when}' if when else ''}"
 
     @property
@@ -98,7 +98,7 @@ def grouped(cells: Iterable[Cell]) -> list[Defect]:
                 of_run[broken.finding, kind] = key
             groups.setdefault(key, []).append((cell, broken))
     found = [Defect(_sorted(each)) for each in groups.values()]
-    telling = [*CHECKS]
+    telling = [*KNOWN]
     return sorted(found, key=lambda each: (not each.is_held, _harm(each.lead[1])[0], telling.index(each.lead[0].check)))
 
 

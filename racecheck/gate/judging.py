@@ -162,12 +162,9 @@ class Judging:
         if self._left() <= 0:
             return cell
         fresh = self._result(number, check, "explained")
-        if isinstance(fresh, str) or fresh.verdict is not Verdict.FAIL:
+        if isinstance(fresh, str):
             return cell
-        return replace(
-            cell, broken=_retold(cell.broken, fresh), text=_text(fresh), repair=_repair(fresh),
-            seconds=cell.seconds + fresh.seconds,
-        )  # fmt: skip
+        return explained_cell(cell, fresh)
 
     def _result(self, number: int, check: Check, note: str) -> Report | str:
         """Return the result of a check, or why there is none."""
@@ -204,8 +201,14 @@ class Judging:
 
 def cell(subject: Subject, check: Check, report: Report) -> Cell:
     """Return the cell of a search."""
+    return of_report(_unknown(subject, check, ()), report)
+
+
+def of_report(blank: Cell, report: Report) -> Cell:
+    """Return the cell of a search; ``blank`` is of the same check before anything was known."""
     return replace(
-        _unknown(subject, check, tuple(report.reasons)),
+        blank,
+        reasons=tuple(report.reasons),
         verdict=report.verdict,
         broken=_broken(report),
         schedules=report.schedules,
@@ -215,6 +218,16 @@ def cell(subject: Subject, check: Check, report: Report) -> Cell:
         seconds=report.seconds,
         text=_text(report) if report.verdict is Verdict.FAIL else "",
     )
+
+
+def explained_cell(cell: Cell, fresh: Report) -> Cell:
+    """Return a failing cell with the explanation of its first failing run."""
+    if fresh.verdict is not Verdict.FAIL:
+        return cell
+    return replace(
+        cell, broken=_retold(cell.broken, fresh), text=_text(fresh), repair=_repair(fresh),
+        seconds=cell.seconds + fresh.seconds,
+    )  # fmt: skip
 
 
 def _unknown(subject: Subject, check: Check, reasons: tuple[str, ...]) -> Cell:

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from racecheck.gate import baseline, matrix
 from racecheck.gate.cells import Cell
+from racecheck.gate.commands import faults_of
 from racecheck.gate.grouping import Defect, grouped, headline
 from racecheck.gate.matrix import LEGEND, MARKS, PART, EntryKind, MatrixEntry, Table
+from racecheck.gate.plan import KNOWN
 from racecheck.gate.result import GateResult
 from racecheck.model.nouns import Verdict
 from racecheck.model.package import VERSION
@@ -163,7 +165,7 @@ def _checks(cells: Sequence[Cell]) -> Grid:
         finding = next(filter(None, (each.finding for each in cell.broken)), "")
         return (
             ListItem(cell.check), ListItem(MARKS[kind] + part, kind, cell.against, finding), ListItem(cell.extent),
-            ListItem(broken or CHECKS[cell.check].about),
+            ListItem(broken or KNOWN[cell.check].about),
         )  # fmt: skip
 
     return Grid(("check", "verdict", "tried", ""), tuple(map(row, cells)))
@@ -193,7 +195,8 @@ def _found(result: GateResult, found: Sequence[Defect], *, full: bool) -> Iterat
         yield Heading("Defects")
     for number, defect in enumerate(found, 1):
         yield _card(defect, number, result, full=full)
-    if any(_is_stood(CHECKS[each]) for defect in found if defect.is_held for each in defect.checks):
+    shown = [each for defect in found if defect.is_held for each in defect.checks]
+    if any(_is_stood(CHECKS[each]) for each in shown if each in CHECKS):
         yield PageLine("a checkpointer that passes this check, to copy: ", f"python -m pydoc {controls.__name__}")
     for gone in result.comparison.fixed:
         yield PageLine(baseline.fixed(gone))
@@ -229,7 +232,14 @@ def _about(defect: Defect, result: GateResult, *, full: bool) -> Iterator[PageLi
         yield PageLine("replay: ", replay_command(broken.finding, cell.target), level=1, finding=broken.finding)
     elif broken.unkept:
         yield PageLine(f"no finding was kept: {broken.unkept}", level=1)
-    yield PageLine("run again: ", f"racecheck run '{cell.target}'{_options(result)}", level=1)
+    yield PageLine("run again: ", _again(cell, result), level=1)
+
+
+def _again(cell: Cell, result: GateResult) -> str:
+    """Return the command that makes a check again."""
+    if not result.launch:
+        return f"racecheck run '{cell.target}'{_options(result)}"
+    return " ".join(["racecheck run", *faults_of(cell.check), result.launch])
 
 
 def _by_check(defect: Defect, known: Collection[str]) -> Iterator[str]:

@@ -17,7 +17,8 @@ from racecheck.model.nouns import Verdict
 class GateResult:
     """The cells, compared with the findings that were known.
 
-    ``wrong`` are checkpointers that could not even be asked, each with the reason.
+    ``wrong`` are checkpointers that could not even be asked, each with the reason.  ``launch`` are the options and the
+    command with which ``racecheck run`` judges a launch command, "" for checkpointers.
     """
 
     cells: tuple[Cell, ...]
@@ -26,6 +27,7 @@ class GateResult:
     seconds: float
     wrong: tuple[str, ...] = ()
     interrupted: bool = False
+    launch: str = ""
 
     @property
     def verdict(self) -> Verdict:

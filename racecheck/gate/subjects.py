@@ -37,7 +37,7 @@ class Subject:
     @property
     def versions(self) -> Mapping[str, str]:
         """Versions of the packages that it needs, and of torch; "" for a missing one."""
-        return {name: _version(name) for name in dict.fromkeys((*protocol.requires(self.kind), "torch"))}
+        return {name: version(name) for name in dict.fromkeys((*protocol.requires(self.kind), "torch"))}
 
     @property
     def missing(self) -> str:
@@ -156,7 +156,7 @@ def _is_installed(name: str) -> bool:
         return False
 
 
-def _version(name: str) -> str:
+def version(name: str) -> str:
     """Return the version of a package, by its import name."""
     for distribution in (name.replace(".", "-"), *importlib.metadata.packages_distributions().get(name, ())):
         with suppress(importlib.metadata.PackageNotFoundError):

@@ -7,6 +7,7 @@ the job resumed from.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,8 @@ from racecheck.invariants.weights import steps_of_loads
 from racecheck.model.nouns import Outcome, Step, Violation, Weights
 from racecheck.model.training_parts import BATCH, PARAMETERS, RANDOM, SETTING, STATE
 
+_OF_RANDOM = re.compile("rng|random|seed|generator")
+"""Is in the names of saved states of generators: like these, they are no flaw unless something else differs."""
 _SEVERAL = -1
 """Stands for the number of a save that may be one of several."""
 _Name = tuple[str, str]
@@ -343,7 +346,7 @@ def _saves_before(ours: _Rank, loads: Mapping[str, tuple[int, int]]) -> dict[str
 def _save_flaw(save: Weights, whole: Weights, ours: _Rank, vary: frozenset[_Name]) -> str:
     """Return how a save differs from the undisturbed run's, "" if it does not."""
     names = _entries_apart(save, whole, vary)
-    if not names:
+    if all(_OF_RANDOM.search(f"{whole.series} {name}".lower()) for name in names):
         return ""
     old = {name: at for name in names if (at := _save_with(ours, save, name)) is not None}
     said = [f"{name} is that of save {at}" for name, at in old.items()][:2]

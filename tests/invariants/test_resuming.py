@@ -212,3 +212,13 @@ def test_it_is_asked_with_faults_and_a_recovery_of_as_many_ranks() -> None:
     assert "resume-equals" not in map(name_of, invariants)
     assert any("another number of ranks" in each for each in conditions)
     assert len(asked) == 1
+
+
+def test_a_saved_state_of_a_generator_is_no_flaw_alone() -> None:
+    full = whole()
+    states = replace(full, weights=tuple(replace(each, tensors={**each.tensors, "rng_state": f"g{each.step}"})
+                                         for each in full.weights))  # fmt: skip
+    for w, flaws in ((f"w2{ROWS}", 0), (f"w9{ROWS}", 1)):
+        made = killed(*resumed(), saves=(saved(0, 1, w=w, rng_state="other"),))
+        made = replace(made, weights=states.weights[:1])
+        assert len(found(made, Uninterrupted(states))) == flaws

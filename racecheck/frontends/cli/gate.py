@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import replace
+import shlex
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, redirect_stdout, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
+from racecheck.frontends import launching
 from racecheck.frontends.cli.jobs import CLUSTER, JOBS, workers_of
 from racecheck.frontends.cli.options import (
     COLLECTIVES_,
@@ -19,18 +24,21 @@ from racecheck.frontends.cli.options import (
     SEARCH,
     SEED,
     WHAT,
-    Command,
     F,
     check_output,
     option,
     output_file,
 )
 from racecheck.frontends.cli.output import EXIT, INTERRUPTED
+from racecheck.frontends.cli.program import RunCommand
 from racecheck.frontends.printing import say
 from racecheck.frontends.working import display
-from racecheck.gate import baseline, junit, layouts, pages, parts, shards
+from racecheck.gate import baseline, junit, layouts, pages, parts, plan, shards
 from racecheck.gate.baseline import Baseline
+from racecheck.gate.commands import CommandGate
 from racecheck.gate.effort import DEFAULT, EFFORTS
+from racecheck.gate.parts import Part
+from racecheck.gate.plan import CommandCheck
 from racecheck.gate.result import GateResult, data
 from racecheck.gate.running import Asked, Gate
 from racecheck.gate.tasks import Terms
@@ -40,8 +48,9 @@ from racecheck.model.nouns import Verdict, World
 from racecheck.report.picture.document import write
 from racecheck.report.picture.lists import href
 from racecheck.report.words import escape
+from racecheck.sessions.launchers import capture
 from racecheck.targets.scenarios import make_world
-from racecheck.targets.suite import CHECKS, NAMES
+from racecheck.targets.suite import CHECKS, NAMES, Check
 
 _SHORTEST, _LONGEST = 1, 1_000_000
 _STDOUT = Path("-")
@@ -50,7 +59,15 @@ _NAMED = 5
 _FILE = click.Path(path_type=Path)
 
 _KNOWN = "Known findings"
-_CHECKS = "\n".join(["\b", "The checks:", *(f"  {name:<32} {check.about}" for name, check in CHECKS.items())])
+
+
+def _listed(title: str, checks: Mapping[str, Check | CommandCheck]) -> str:
+    return "\n".join(["\b", title, *(f"  {name:<32} {check.about}" for name, check in checks.items())])
+
+
+_CHECKS = "\n\n".join(
+    [_listed("The checks of a checkpointer:", CHECKS), _listed("The checks of a launch command:", plan.PLAN)]
+)
 
 
 def of_result(command: F) -> F:
@@ -77,15 +94,37 @@ def of_result(command: F) -> F:
 
 @click.command(
     "gate",
-    cls=Command,
+    cls=RunCommand,
     epilog=_CHECKS,
     examples=(
         "racecheck gate mypkg.saver:Mine --effort quick --junit gate.xml",
         "racecheck gate mine.py::Mine --check kill --check power-loss",
         "racecheck gate --all --html matrix.html",
+        "racecheck gate --watch out --effort quick -- torchrun --nproc-per-node=2 train.py",
     ),
 )
-@click.argument("checkpointer", required=False)
+@click.argument("target", nargs=-1, metavar="CHECKPOINTER | COMMAND")
+@option(
+    "--watch",
+    group=WHAT,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where a launch command writes its checkpoints (racecheck run --help).",
+)
+@option(
+    "--from",
+    "from_",
+    group=WHAT,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="What the watched directory holds at the start of a run (default: what it holds now).",
+)
+@option(
+    "--resume-with",
+    group=WHAT,
+    metavar="COMMAND",
+    help="The launch command that resumes the job (default: the same command).",
+)
 @option("--all", "every", group=WHAT, is_flag=True, help=f"Every known checkpointer: {', '.join(NAMES)}.")
 @option("--check", "checks", group=WHAT, multiple=True, metavar="NAME", help="Only this check; repeatable.")
 @option(
@@ -130,60 +169,146 @@ def of_result(command: F) -> F:
 @option("--fresh", group=SEARCH, is_flag=True, help="Ignore the cached results of an earlier gate.")
 @COLLECTIVES_
 @of_result
-def gate(
-    *,
-    checkpointer: str | None,
-    every: bool,
-    checks: tuple[str, ...],
-    storages: tuple[str, ...],
-    ranks: int | None,
-    collectives: str | None,
-    effort: str,
-    seconds: float | None,
-    seed: str,
-    known: Path | None,
-    update: bool,
-    fresh: bool,
-    jobs: int,
-    cluster: str | None,
-    shard: str | None,
-    junit_: Path | None,
-    markdown: Path | None,
-    html_: Path | None,
-    full: bool,
-    as_json: bool,
-) -> int:
-    """Run the conformance suite on a CHECKPOINTER: package.module:Class, path/to/file.py::Class or a known name."""
-    if every == (checkpointer is not None):
-        some = ", ".join([*NAMES][:_NAMED])
-        raise UsageError(f"name one checkpointer (package.module:Class, or {some}, ...) or use --all, not both")
-    if seconds is not None and not _SHORTEST <= seconds <= _LONGEST:
-        raise UsageError(f"--seconds must be from {_SHORTEST} to {_LONGEST}, not {seconds}")
-    if update and known is None:
-        raise UsageError("--update-baseline needs --baseline FILE")
-    if as_json and markdown == _STDOUT:
-        raise UsageError("--json and --markdown - both write to standard output: give --markdown a file")
-    make_world(World(), collectives=collectives)
-    part = parts.part(shard) if shard is not None else None
-    if part is not None and (known or junit_ or markdown or html_ or as_json):
-        raise UsageError("--shard: give --baseline, --json and the files to write to racecheck merge")
+def gate(**given: Any) -> int:
+    """Run the conformance suite on a CHECKPOINTER, or everything that may go wrong on a launch COMMAND.
+
+    A CHECKPOINTER is package.module:Class, path/to/file.py::Class or a known name.
+    """
+    options = GateOptions(**given)
+    options.check()
     findings = config.read().findings
-    own = shards.file_of(part) if part is not None else None
-    check_outputs(known if update else None, junit_, markdown, html_, findings / "gate.json", own)
-    names = [*NAMES] if checkpointer is None else [checkpointer]
-    before = before_of(known, names, update=update)
-    asked = Asked(names, checks, storages, goes_on=every, fresh=fresh)
-    with workers_of(jobs, cluster) as workers, display("starting") as show:
-        terms = Terms(ranks, seed, effort, seconds or 0.0, findings, collectives or "gloo")
-        one = Gate(asked, terms, _tell, show, workers, part)
-        if part is not None:
-            return _part(one)
-        result = one.run(before)
-    if not result.cells and not result.interrupted and not result.wrong:
-        raise UsageError("no check matches both --check and --storage: leave one out")
-    if update and known is not None and not result.interrupted:
-        result = updated(result, before, known)
-    return told(result, junit_, markdown, html_, full=full, as_json=as_json)
+    options.check_files(findings)
+    if options.is_command:
+        return options.told(options.of_command(findings))
+    return options.of_checkpointers(findings)
+
+
+@dataclass(frozen=True, slots=True)
+class GateOptions:
+    """The arguments of the command, as people gave them."""
+
+    target: tuple[str, ...]
+    watch: Path | None
+    from_: Path | None
+    resume_with: str | None
+    every: bool
+    checks: tuple[str, ...]
+    storages: tuple[str, ...]
+    ranks: int | None
+    collectives: str | None
+    effort: str
+    seconds: float | None
+    seed: str
+    known: Path | None
+    update: bool
+    fresh: bool
+    jobs: int
+    cluster: str | None
+    shard: str | None
+    junit_: Path | None
+    markdown: Path | None
+    html_: Path | None
+    full: bool
+    as_json: bool
+
+    @property
+    def is_command(self) -> bool:
+        return bool(self.target) and (self.watch is not None or capture.is_launcher(self.target[0]))
+
+    @property
+    def part(self) -> Part | None:
+        return parts.part(self.shard) if self.shard is not None else None
+
+    def check(self) -> None:
+        """Raise `UsageError` for what needs no look at a checkpointer."""
+        self._check_target()
+        if self.seconds is not None and not _SHORTEST <= self.seconds <= _LONGEST:
+            raise UsageError(f"--seconds must be from {_SHORTEST} to {_LONGEST}, not {self.seconds}")
+        if self.update and self.known is None:
+            raise UsageError("--update-baseline needs --baseline FILE")
+        if self.as_json and self.markdown == _STDOUT:
+            raise UsageError("--json and --markdown - both write to standard output: give --markdown a file")
+        make_world(World(), collectives=self.collectives)
+        if self.part is not None and (self.known or self.junit_ or self.markdown or self.html_ or self.as_json):
+            raise UsageError("--shard: give --baseline, --json and the files to write to racecheck merge")
+
+    def _check_target(self) -> None:
+        if self.is_command:
+            if self.every or self.storages or self.ranks is not None or self.shard is not None or self.fresh:
+                raise UsageError("--all, --storage, --ranks, --shard and --fresh are for checkpointers: leave them out")
+            return
+        if len(self.target) > 1:
+            raise UsageError(
+                f"{shlex.join(self.target)} is neither one checkpointer nor a launch command (torchrun ...)"
+            )
+        if self.watch is not None or self.from_ is not None or self.resume_with is not None:
+            raise UsageError("--watch, --from and --resume-with need a launch command: -- torchrun ... train.py")
+        if self.every == bool(self.target):
+            some = ", ".join([*NAMES][:_NAMED])
+            raise UsageError(f"name one checkpointer (package.module:Class, or {some}, ...) or use --all, not both")
+
+    def check_files(self, findings: Path) -> None:
+        """Raise `UsageError` for a file that cannot be written."""
+        own = shards.file_of(self.part) if self.part is not None else None
+        known = self.known if self.update else None
+        check_outputs(known, self.junit_, self.markdown, self.html_, findings / "gate.json", own)
+
+    def _terms(self, findings: Path) -> Terms:
+        return Terms(
+            self.ranks, self.seed, self.effort, self.seconds or 0.0, findings, self.collectives or "gloo"
+        )  # fmt: skip
+
+    def of_checkpointers(self, findings: Path) -> int:
+        """Judge checkpointers; returns the exit status."""
+        names = [*NAMES] if self.every else [*self.target]
+        before = before_of(self.known, names, update=self.update)
+        asked = Asked(names, self.checks, self.storages, goes_on=self.every, fresh=self.fresh)
+        with workers_of(self.jobs, self.cluster) as workers, display("starting") as show:
+            one = Gate(asked, self._terms(findings), _tell, show, workers, self.part)
+            if self.part is not None:
+                return _part(one)
+            result = one.run(before)
+        if not result.cells and not result.interrupted and not result.wrong:
+            raise UsageError("no check matches both --check and --storage: leave one out")
+        return self.told(self._updated(result, before))
+
+    def of_command(self, findings: Path) -> GateResult:
+        """Judge a launch command; returns the result, compared with the findings that are known."""
+        begun, terms, checks = time.perf_counter(), self._terms(findings), plan.chosen(self.checks, self.effort)
+        with ExitStack() as stack:
+            workers = stack.enter_context(workers_of(self.jobs, self.cluster))
+            again = self.resume_with or ""
+            program, starting = launching.launched(
+                stack, config.read(), workers, self.target, self.watch, self.from_, again
+            )
+            before = before_of(self.known, [program.name], update=self.update)
+            stack.enter_context(starting)
+            with redirect_stdout(sys.stderr), display("starting; importing torch") as show, starting.lent() as session:
+                gate_ = CommandGate(program, terms, show, _tell, workers)
+                cells = gate_.cells(session, checks)
+        seconds = time.perf_counter() - begun
+        result = GateResult(
+            tuple(cells), baseline.compare(cells, before), terms, seconds, interrupted=gate_.is_interrupted,
+            launch=self._launch,
+        )  # fmt: skip
+        return self._updated(result, before)
+
+    @property
+    def _launch(self) -> str:
+        """The options and the command, for ``racecheck run``."""
+        watch = [] if self.watch is None else ["--watch", str(self.watch)]
+        start = [] if self.from_ is None else ["--from", str(self.from_)]
+        again = [] if self.resume_with is None else ["--resume-with", self.resume_with]
+        return shlex.join([*watch, *start, *again, "--", *self.target])
+
+    def _updated(self, result: GateResult, before: Baseline) -> GateResult:
+        if self.update and self.known is not None and not result.interrupted:
+            return updated(result, before, self.known)
+        return result
+
+    def told(self, result: GateResult) -> int:
+        """Print a result, and write it to the files that are asked for; returns the exit status."""
+        return told(result, self.junit_, self.markdown, self.html_, full=self.full, as_json=self.as_json)
 
 
 def told(

@@ -285,14 +285,9 @@ class Options:
         for each in self.own:
             load_invariant(each)
         again = "" if self.resume_with is None and self.faults_ and not self.compares else self.resume_with
-        is_here = self.watch is not None and self.watch.resolve() == Path.cwd()
-        looks = self.watch is None or is_here
-        cover = stack.enter_context(launching.cover_of(settings, workers, is_asked_twice=looks))
-        watched, kept = self.watch, tuple[str, ...]()
-        if watched is None or is_here:
-            found = launching.find_watched(self.target, cover, here=is_here)
-            watched, kept = found.path, found.kept
-        return launching.prepare(self.target, watched, self.from_, again, cover, self.asks, kept)
+        return launching.launched(
+            stack, settings, workers, self.target, self.watch, self.from_, again, self.asks,
+        )  # fmt: skip
 
     @property
     def asks(self) -> list[str]:

@@ -28,6 +28,8 @@ LIMIT = 512 << 20
 """Bytes that are kept of a run, unless another limit is given."""
 
 _CHUNK = 1 << 20
+_ABSENT = -10
+"""The number of a disk that is not there when a run begins; the next one has one less.  No op has met it."""
 _CHANGES = op_kinds.CHANGES - op_kinds.SETS
 _MAPS = frozenset({"MAP_SHARED", "PROT_WRITE"})
 _FILLING, _PUNCHING = frozenset[str](), frozenset({"FALLOC_FL_PUNCH_HOLE", "FALLOC_FL_ZERO_RANGE"})
@@ -101,10 +103,13 @@ class Recorder:
     roots: dict[str, int] = field(default_factory=dict)
     changes: dict[int, RecordedChange] = field(default_factory=dict)
     published: dict[int, Published] = field(default_factory=dict)
+    again: dict[int, int] = field(default_factory=dict)
+    """The disks that were made in the run, where there was none or it had been removed: each with its root."""
     blobs: dict[str, int] = field(default_factory=dict)
     size: int = 0
     unstable: Names = field(default_factory=Names)
     _store: Path | None = None
+    _places: dict[str, Path] = field(default_factory=dict)
     _stored: dict[tuple[int, str], int] = field(default_factory=dict)
 
     def begin(
@@ -121,6 +126,11 @@ class Recorder:
         if objects:
             (self._store,) = disks.values()
         for prefix, root in [*disks.items(), *([] if objects else [("TMPDIR/", scratch)])]:
+            self._places[prefix] = root
+            if not root.exists():
+                self.roots[prefix] = _ABSENT - len(self.roots)
+                self.things[self.roots[prefix]] = Thing("directory")
+                continue
             self.roots[prefix] = self._take_in(root, identities)
             self.names.update(self._names(root, identities, kept if root != scratch else ()))
         self._stored = dict(self.names)
@@ -196,6 +206,9 @@ class Recorder:
         if op.call in op_kinds.MAKES | {"open"} and _is_made(op, request.flags):
             status = os.fstat(answer.opened) if answer.opened >= 0 else os.lstat(_made(request))
             made = identities.of(status)
+            for prefix, root in self._places.items() if op.call == "mkdir" else ():
+                if root.exists() and os.path.samestat(root.lstat(), status):
+                    self.again[made] = self.roots[prefix]
             if stat.S_ISLNK(status.st_mode):
                 target = os.readlink(_made(request))
             elif not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):

@@ -29,9 +29,9 @@ from racecheck.targets.suite.load_invariants import newest_loads, same_start
 SHARED = "shared"
 OTHER_STORAGES = ("nfs", "node-local", "incoherent-fuse", "object(mountpoint-s3)", "object(gcsfuse)")
 
-_CHANGES = "open|write|copy|allocate|mkdir|rename|unlink|rmdir|fsync|truncate|link|symlink"
+CHANGES = "open|write|copy|allocate|mkdir|rename|unlink|rmdir|fsync|truncate|link|symlink"
 """The calls of a save that change something."""
-_NEEDS_ROOM = "open|write|copy|allocate|mkdir|rename|link|symlink|fsync"
+NEEDS_ROOM = "open|write|copy|allocate|mkdir|rename|link|symlink|fsync"
 """The calls for which the manual pages name ENOSPC."""
 LATER = 100
 """The step that a recovery saves, to show that it can."""
@@ -183,16 +183,16 @@ _ON_SHARED = (
         when="if a rank loads while another one saves",
     ),
     _faulty("kill", "the whole job is killed before each op that changes files", _KILLED,
-            f"kill-job on {_CHANGES} nth=each", quick=True,
+            f"kill-job on {CHANGES} nth=each", quick=True,
           when="if the job is killed"),
     Check("power-loss", "power loss at each moment of three saves", _and_train, _resume, _SURVIVES,
           {"faults": ("crash",)}, steps=3, recovering=1, quick=True,
           when="if the power fails"),
     _faulty("carry-on", "ENOSPC at each op that needs space; the job catches the error and continues training", _HONEST,
-            f"ENOSPC on {_NEEDS_ROOM} nth=each", run=_carry_on, steps=3, quick=True,
+            f"ENOSPC on {NEEDS_ROOM} nth=each", run=_carry_on, steps=3, quick=True,
           when="if the disk is full and the job continues"),
     _faulty("kill-overwrite", "the job is killed while a step is saved again", _KILLED,
-            f"kill-job on {_CHANGES} nth=each", run=_again, quick=True,
+            f"kill-job on {CHANGES} nth=each", run=_again, quick=True,
           when="if the job is killed while a step is saved again"),
     Check("save", "one save; every rank exits as soon as it returns", _save, _resume,
           (*_SOUND, no_torn_files), steps=1, quick=True),
@@ -213,12 +213,12 @@ _ON_SHARED = (
     _faulty("error", "EIO on one rank, at each op", _HONEST, "EIO on any nth=each", quick=True,
           when="if a call fails with EIO"),
     _faulty("kill-rank", "one rank is killed before each op that changes files", _KILLED,
-            f"kill on {_CHANGES} nth=each",
+            f"kill on {CHANGES} nth=each",
           when="if a rank is killed"),
-    _faulty("no-space", "ENOSPC at each op that needs space", _HONEST, f"ENOSPC on {_NEEDS_ROOM} nth=each",
+    _faulty("no-space", "ENOSPC at each op that needs space", _HONEST, f"ENOSPC on {NEEDS_ROOM} nth=each",
           when="if the disk is full"),
     Check("slow", "one op takes a minute, each in turn", _save, _resume, (*_SURVIVES, no_torn_files),
-          {"faults": (f"slow on {_CHANGES} seconds=60 nth=each",)},
+          {"faults": (f"slow on {CHANGES} seconds=60 nth=each",)},
           when="if a call takes a minute"),
     Check("async", "two asynchronous saves, while the weights change", _async, _resume, _ASYNC, needs="save_async",
           quick=True,
@@ -227,10 +227,10 @@ _ON_SHARED = (
           _resume, _ASYNC, needs="save_async",
           when="if two asynchronous saves overlap"),
     _faulty("async-kill", "the job is killed during asynchronous saves", _KILLED,
-            f"kill-job on {_CHANGES} nth=each", run=_async, needs="save_async", quick=True,
+            f"kill-job on {CHANGES} nth=each", run=_async, needs="save_async", quick=True,
           when="if the job is killed during an asynchronous save"),
     _faulty("async-error", "ENOSPC in asynchronous saves, at each op that needs space", (*_HONEST, snapshot_isolation),
-            f"ENOSPC on {_NEEDS_ROOM} nth=each", run=_async, needs="save_async",
+            f"ENOSPC on {NEEDS_ROOM} nth=each", run=_async, needs="save_async",
           when="if the disk is full during an asynchronous save"),
 )  # fmt: skip
 

@@ -171,12 +171,11 @@ def moving_average() -> None:
 
 @loop
 def clocks_and_names_of_the_run() -> None:
-    """What it notes of itself is another in each run: when it began, how long it took, its number and its name."""
+    """What it notes of itself is another in each run: when it began, how long it took, and its name."""
     model, begun, name = network(), time.time(), uuid.uuid4().hex
     train(
         model, torch.optim.Adam(model.parameters(), lr=0.1),
-        lambda: {"begun": begun, "took": time.perf_counter(), "since": time.time() - begun, "pid": os.getpid(),
-                 "name": name, "host": os.environ.get("TORCHELASTIC_RUN_ID", "")},
+        lambda: {"begun": begun, "took": time.perf_counter(), "since": time.time() - begun, "name": name},
     )  # fmt: skip
 
 
@@ -509,8 +508,12 @@ def epochs_only() -> None:
         save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch + 1})
 
 
-if __name__ == "__main__":
+def run_loop(name: str) -> None:
     dist.init_process_group("gloo")
     OUT.mkdir(exist_ok=True)
-    LOOPS[sys.argv[1]]()
+    LOOPS[name]()
     dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    run_loop(sys.argv[1])
