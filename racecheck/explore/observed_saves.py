@@ -67,7 +67,7 @@ def fitting(
         return told, (_NO_SAVE,)
     found, conditions = _of_loads(undisturbed)
     found += told
-    if faults and undisturbed.recovery is not None:
+    if undisturbed.recovery is not None and any(each.what != "crash" for each in faults):
         resumed, more = _of_resumption(undisturbed, again)
         found, conditions = [*found, *resumed], (*conditions, *more)
     shared = shared_by_ranks(undisturbed)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import PurePath
 
 from racecheck.invariants.failures import failures
+from racecheck.invariants.resuming import cause
 from racecheck.model.frames import user_frames
 from racecheck.model.nouns import Event, Frame, Op, Outcome, Raised, Stopped, Violation
 from racecheck.model.ops import op_kinds
@@ -17,6 +18,7 @@ from racecheck.report.sentence import plain, sentence
 
 _ORDER: tuple[EventRole, ...] = ("cause", "victim", "lost", "torn", "pair", "fault", "stale", "shown", "kill", "last")
 """The roles of events, the most telling first."""
+_RESUMES = "resume-equals"
 _WAITING = frozenset({"no-deadlock", "equal-collectives"})
 _NAMES = frozenset({"mkdir", "rmdir", "unlink", "rename", "link", "symlink"})
 _UNREADABLE = frozenset({
@@ -31,7 +33,10 @@ def defect(violation: Violation, outcome: Outcome) -> str:
 
     The op is named only if it changes names: among ops on data, the schedule determines which one decides.  Parts that
     a failing run lacks are left out.  If ranks wait for each other it is the function in which the first of them waits.
+    Of a resumed job that is another one it is what it lacks: where it was interrupted has nothing to do with that.
     """
+    if violation.invariant == _RESUMES:
+        return cause(violation.message)
     waits = _waits(violation, outcome)
     if waits is not None:
         return _function(waits)
@@ -42,6 +47,8 @@ def defect(violation: Violation, outcome: Outcome) -> str:
 def place_and_sentence(violation: Violation, outcome: Outcome) -> tuple[str, str]:
     """Return the line of code of the decisive op ("save (saver.py:12)"), and the sentence about the run."""
     found = decisive(outcome, [violation])
+    if violation.invariant == _RESUMES:
+        return "", plain(sentence(outcome, [violation], found))
     frame, op = _waits(violation, outcome), _decides(outcome, found)
     if frame is None and op is not None:
         frame = user_frames(op.stack or ())[0]

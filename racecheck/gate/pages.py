@@ -108,6 +108,8 @@ def blocks(result: GateResult, *, full: bool = False) -> Iterator[PageBlock]:
     if part and len(result.rows) > 1:
         yield from _in_part(part)
     yield from _faults(result.cells)
+    if result.launch:
+        yield from _conditions(result.cells)
     yield from _doubted(result)
 
 
@@ -260,6 +262,19 @@ def _shown(text: str, *, full: bool) -> str:
     """Return a text in one line, cut if it is longer than most people read."""
     line = " ".join(text.split())
     return line if full or len(line) <= _LONGEST else f"{line[:_LONGEST]}... (--full shows all)"
+
+
+def _conditions(cells: Sequence[Cell]) -> Iterator[PageBlock]:
+    """Return what the passes leave open, each with the checks that do so."""
+    passed = [each for each in cells if each.verdict is Verdict.PASS]
+    found: dict[str, list[str]] = {}
+    for cell in passed:
+        for each in cell.claim.conditions:
+            found.setdefault(each, []).append(cell.check)
+    if found:
+        yield Heading("The passes leave open")
+    for condition, checks in found.items():
+        yield PageLine(condition if len(checks) == len(passed) else f"{condition} ({', '.join(checks)})")
 
 
 def _faults(cells: Sequence[Cell]) -> Iterator[PageBlock]:

@@ -51,6 +51,12 @@ def resume_equals(outcome: Outcome, reference: Uninterrupted | None = None) -> I
         yield Violation("resume-equals", f"{_resumed_from(outcome)}, rank {first.rank} {first.flaw}", ranks)
 
 
+def cause(message: str) -> str:
+    """Return what a violation says first of the resumed job, without numbers: one cause shows itself at many steps."""
+    first = re.split("[,;]", message.partition(", rank ")[2], maxsplit=1)[0]
+    return re.sub(r"\d+(\.\d+)?(e-?\d+)?", "#", first).removeprefix("# ")
+
+
 def continues(outcome: Outcome, reference: Uninterrupted) -> bool:
     """Return whether a recovery did anything that could be compared."""
     return any(True for _ in _compared(outcome, reference))

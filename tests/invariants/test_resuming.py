@@ -11,7 +11,7 @@ import pytest
 from racecheck.explore.observed_saves import fitting
 from racecheck.faults import parse
 from racecheck.invariants import judge, name_of, resume_equals
-from racecheck.invariants.resuming import Uninterrupted, continues, varying
+from racecheck.invariants.resuming import Uninterrupted, cause, continues, varying
 from racecheck.model.nouns import Outcome, Step, Verdict, Weights, World
 from tests.support.builders import died, outcome, returned
 
@@ -222,3 +222,13 @@ def test_a_saved_state_of_a_generator_is_no_flaw_alone() -> None:
         made = killed(*resumed(), saves=(saved(0, 1, w=w, rng_state="other"),))
         made = replace(made, weights=states.weights[:1])
         assert len(found(made, Uninterrupted(states))) == flaws
+
+
+def test_the_cause_has_no_numbers() -> None:
+    (early,) = found(killed(*resumed(batch="b01")))
+    late = (*resumed()[:3], step(0, 6, 1, batch="b02"))
+    assert [cause(each) for each in (early, *found(killed(*late)))] == [
+        "takes training step # on the batch of step #"
+    ] * 2
+    lr = found(killed(*resumed(setting_lr="1e-05")))
+    assert [cause(each) for each in lr] == ["takes training step # with lr # instead of #"]
