@@ -100,12 +100,13 @@ def test_a_last_save_with_the_number_of_another_step_is_found(racecheck: Raceche
     told = ("--fault", "preempt on stat job.pt rank=0")
     status, text = racecheck("run", *PREEMPTED, *told, "--", *TORCHRUN, "preempted.py", "behind")
     assert status == 1, text
-    assert "resume-equals: resumed from save 1 of job.pt.tmp, rank 0 takes training step 2" in text
+    assert "resume-equals: resumed from save 1 of job.pt.tmp, rank 0 takes training step 3" in text
 
 
 def test_a_node_is_told_alone(racecheck: Racecheck) -> None:
     """The rank of the other node is not, and waits for the first one."""
-    told = ("--nodes", 2, "--fault", "preempt on open job.pt.tmp rank=0")
-    status, text = racecheck("run", *PREEMPTED, *told, "--", *TORCHRUN, "preempted.py", "good")
-    assert "SIGTERM" in text, text
-    assert status == 0, text
+    told = ("--fault", "preempt on open job.pt.tmp rank=0", "--show-passing", "--full")
+    for nodes, ranks in ((1, 2), (2, 1)):
+        status, text = racecheck("run", *PREEMPTED, "--nodes", nodes, *told, "--", *TORCHRUN, "preempted.py", "good")
+        assert status == 0, text
+        assert text.count("SIGTERM") == ranks, text

@@ -150,7 +150,7 @@ def moments_loaded_into_a_fresh_optimizer() -> None:
 
 @loop
 def gradients_that_were_not_zeroed() -> None:
-    """What pytorch #140898 is about: `get_optimizer_state_dict` while there are gradients."""
+    """Gradients that are kept over a save, as in pytorch #140898: the resumed job lacks them."""
     model = network()
     _by_dcp(torch.optim.Adam(model.parameters(), lr=0.1), model, fresh=False, zeroes=False)
 
