@@ -1,25 +1,30 @@
 """Observe the steps of a program's training; the program needs no line of racecheck.
 
 At each ``Optimizer.step``, before it changes anything, a rank tells digests of the batch that a ``DataLoader`` gave
-last, of the optimizer's settings, parameters and state, and of the generators of random numbers.  A resumed job is
-compared with these (`racecheck.invariants.resuming`).  An observation draws no random number and makes no call that
-the supervisor could order.
+last, of the optimizer's settings, parameters and state (of large ones after a save), and of the generators.  A resumed
+job is compared with these (`racecheck.invariants.resuming`).  An observation draws no random number and makes no call
+that the supervisor could order.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
-import json
 import os
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from racecheck.agent.contents.weight_digests import digest_of_parts, own_digests, own_parts
+from racecheck.agent.contents.weight_digests import digest_of_own, digest_of_parts, own_parts
 from racecheck.model.training_parts import BATCH, PARAMETERS, RANDOM, SETTING, STATE
 
+_CLOSE, _SMALL = 1, 1 << 16
+"""By which step after the start, and after a save, large parameters are looked at; smaller ones are at each step.
+
+A job resumes at a save, so the first step after it shows most of what it lacks; digests at all steps would cost a part
+of the training.
+"""
 _LONGEST = 40
 """A setting that is longer, as text, is told by its digest."""
 
@@ -33,21 +38,26 @@ class _Training:
         self._saves, self._send = saves, send
         self._process = os.getpid()
         self._batch = ""
+        self._begun, self._since = 0, 0
 
     def take(self, batch: Any) -> None:
         """Note the batch that a loader returns; those of an evaluation are fetched without gradients."""
         if os.getpid() == self._process and sys.modules["torch"].is_grad_enabled():
-            found = own_digests(batch)
-            self._batch = digest_of_parts(json.dumps(found, sort_keys=True).encode()) if found else ""
+            self._batch = digest_of_own(batch)
 
     def step(self, optimizer: Any, *_: object) -> None:
         """Tell of a step that is about to be taken (a hook of torch's)."""
         if os.getpid() != self._process or _does_nothing(optimizer):
             return
-        parts = {**_of_optimizer(optimizer), **dict(_generators())}
+        saves = self._saves()
+        self._since = self._since + 1 if saves == self._begun else 1
+        self._begun = saves
+        parts = {**_settings(optimizer), **dict(_generators())}
+        if self._since <= _CLOSE or _size(optimizer) <= _SMALL:
+            parts |= _tensors(optimizer)
         if self._batch:
             parts[BATCH] = self._batch
-        self._send({"saves": self._saves(), "parts": parts})
+        self._send({"saves": saves, "parts": parts})
 
 
 def observe(saves: Callable[[], int], send: Send) -> None:
@@ -79,22 +89,34 @@ def _does_nothing(optimizer: Any) -> bool:
     return not any(bool(own.any()) for each in gradients for _, own in own_parts(each))
 
 
-def _of_optimizer(optimizer: Any) -> Mapping[str, str]:
-    """Return the settings of an optimizer's groups as text, and digests of its parameters and of each kind of state."""
+def _settings(optimizer: Any) -> dict[str, str]:
+    """Return the settings of an optimizer's groups as text."""
     parts: dict[str, str] = {}
-    states: dict[str, list[Any]] = {}
-    parameters: list[Any] = []
     for number, group in enumerate(optimizer.param_groups):
         where = f" of group {number}" if len(optimizer.param_groups) > 1 else ""
         for name, value in group.items():
             if name != "params" and (text := _shown(value)):
                 parts[f"{SETTING}{name}{where}"] = text
-        for parameter in group["params"]:
-            parameters.append(parameter)
-            for name, value in optimizer.state.get(parameter, {}).items():
-                states.setdefault(str(name), []).append(value)
-    parts[PARAMETERS] = digest_of_parts(*parameters)
-    return {**parts, **{f"{STATE}{name}": digest_of_parts(*values) for name, values in states.items()}}
+    return parts
+
+
+def _parameters(optimizer: Any) -> list[Any]:
+    return [each for group in optimizer.param_groups for each in group["params"]]
+
+
+def _size(optimizer: Any) -> int:
+    """Return how many numbers the parameters of an optimizer have."""
+    return sum(int(each.numel()) for each in _parameters(optimizer))
+
+
+def _tensors(optimizer: Any) -> dict[str, str]:
+    """Return digests of an optimizer's parameters, and of each kind of its state."""
+    states: dict[str, list[Any]] = {}
+    for parameter in (parameters := _parameters(optimizer)):
+        for name, value in optimizer.state.get(parameter, {}).items():
+            states.setdefault(str(name), []).append(value)
+    kinds = {f"{STATE}{name}": digest_of_parts(*values) for name, values in states.items()}
+    return {PARAMETERS: digest_of_parts(*parameters), **kinds}
 
 
 def _shown(value: Any) -> str:

@@ -282,11 +282,12 @@ def _resumed_at(recovery: Outcome, everyone: Sequence[_Rank]) -> int | None:
 
     An asynchronous save begins when its thread does, so its place among the steps says less.
     """
-    first = next(iter(_Rank.of(recovery, 0).steps), None)
-    if first is None:
-        return None
-    known = [each.parts[PARAMETERS] for each in everyone[0].steps]
-    return known.index(first.parts[PARAMETERS]) if known.count(first.parts[PARAMETERS]) == 1 else None
+    for rank, ours in enumerate(everyone):
+        first = next(iter(_Rank.of(recovery, rank).steps), None)
+        known = [each.parts.get(PARAMETERS) for each in ours.steps]
+        if first is not None and known.count(first.parts[PARAMETERS]) == 1:
+            return known.index(first.parts[PARAMETERS])
+    return None
 
 
 def _steps_of(everyone: Sequence[_Rank], name: str, step: int, rank: int) -> int:
@@ -305,12 +306,14 @@ def _because(random: Sequence[str]) -> str:
 def _effects(step: Step, whole: Step) -> list[str]:
     """Return the parts of two steps that differ, causes first; random numbers that were not used have no effect.
 
-    A batch that could not be digested is not compared.
+    A batch that could not be digested is not compared, nor are tensors if those of one step were not looked at.
     """
     names = {*step.parts, *whole.parts}
     apart = [each for each in names if step.parts.get(each) != whole.parts.get(each) and not each.startswith(RANDOM)]
     if BATCH in apart and not (BATCH in step.parts and BATCH in whole.parts):
         apart.remove(BATCH)
+    if not (PARAMETERS in step.parts and PARAMETERS in whole.parts):
+        apart = [each for each in apart if each != PARAMETERS and not each.startswith(STATE)]
     order = (BATCH, SETTING, STATE, PARAMETERS)
     return sorted(apart, key=lambda name: (next(i for i, each in enumerate(order) if name.startswith(each)), name))
 

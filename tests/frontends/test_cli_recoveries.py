@@ -117,3 +117,18 @@ def test_what_a_save_leaves_under_a_name_that_it_draws(programs: Path, racecheck
     outcome = json.loads(Path(finding).read_text())["outcome"]
     assert any(".tmp<0:1>" in each for each in outcome["disk"])
     assert not any(".tmp" in each and ".tmp<" not in each for each in outcome["recovery"]["disk"])
+
+
+@pytest.mark.parametrize("begins", ["absent", "empty", "full"])
+def test_crash_states_of_a_directory_that_the_program_makes(racecheck: Racecheck, programs: Path, begins: str) -> None:
+    """It is the same disk before and after: what was saved and acknowledged there loads."""
+    (programs / "out").rmdir()
+    if begins != "absent":
+        (programs / "out").mkdir()
+    if begins == "full":
+        (programs / "out" / "old").touch()
+    crash = ("--fault", "crash model=ext4", "--fault", "crash model=kill", "--schedules", 1, "--explain", 0)
+    status, text = racecheck("run", "--watch", "out", *crash, "--json", "--", *TORCHRUN, "own_directory.py")
+    found = json.loads(text)
+    assert (status, found["verdict"]) == (0, "PASS"), text
+    assert all(each["judged"] > 10 for each in found["crashes"]["states"].values())

@@ -105,6 +105,15 @@ def test_a_batch_that_could_not_be_digested_is_not_compared() -> None:
     assert found(killed(*steps)) == []
 
 
+def test_tensors_that_were_not_looked_at_are_not_compared() -> None:
+    """Those of a large model are told after a save alone."""
+    first, *rest = resumed(parameters="p9", state_exp_avg="m9")
+    bare = [replace(each, parts={name: text for name, text in each.parts.items() if name[:5] not in {"param", "state"}})
+            for each in rest]  # fmt: skip
+    assert found(killed(first, *bare, saves=GOOD)) == []
+    assert found(killed(first, *bare, saves=(saved(0, 1, w=f"w9{ROWS}"),))) != []
+
+
 def test_a_state_that_is_missing_is_named() -> None:
     first, *rest = resumed()
     lost = replace(first, parts={name: text for name, text in first.parts.items() if name != "state exp_avg"})

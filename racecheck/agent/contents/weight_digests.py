@@ -76,6 +76,13 @@ def digest_of_parts(*leaves: Any) -> str:
     return whole.hexdigest()[:_DIGITS]
 
 
+def digest_of_own(state: Any) -> str:
+    """Return one digest of the leaves in dicts, lists and tuples; "" if none is a tensor or a plain value."""
+    leaves = [leaf for _, leaf in _leaves(state, "", calling=False)]
+    is_known = any(isinstance(each, torch.Tensor) or _digest(each) for each in leaves)
+    return digest_of_parts(*leaves) if is_known else ""
+
+
 def names_of_tensors(state: Any) -> frozenset[str]:
     """Return the names of the tensors in dicts, lists and tuples."""
     found = _leaves(state, "", calling=False)
