@@ -1,4 +1,4 @@
-"""Whether recoveries went on with the job, so that a claim says if a resumed job was compared with nothing."""
+"""How many recoveries continued the job, so that a claim says how many were compared with the uninterrupted one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from racecheck.explore.observed_saves import NEVER_CONTINUED
+from racecheck.explore.observed_saves import CONTINUED, NEVER_CONTINUED
 from racecheck.invariants import resume_equals
 from racecheck.invariants.resuming import Uninterrupted, continues
 from racecheck.model.nouns import Invariant, Outcome
@@ -15,20 +15,24 @@ from racecheck.scheduling.claims import Claim
 
 @dataclass(slots=True)
 class Continued:
-    """``is_seen``: a recovery did what could be compared with the undisturbed run, if that was asked for."""
+    """``runs`` is in how many runs that was asked for, ``compared`` in how many of these it could be compared."""
 
-    is_asked: bool = False
-    is_seen: bool = False
+    runs: int = 0
+    compared: int = 0
 
     def take(self, outcome: Outcome, invariants: Sequence[Invariant]) -> None:
         """Take a run."""
-        reference = None if self.is_seen else _reference(invariants)
-        if reference is not None:
-            self.is_asked, self.is_seen = True, continues(outcome, reference)
+        reference = _reference(invariants)
+        if reference is not None and outcome.recovery is not None and any(outcome.fired):
+            self.runs += 1
+            self.compared += continues(outcome, reference)
 
     def claim(self) -> Claim:
         """Return the most that a claim can be."""
-        return Claim(proves=True, conditions=(NEVER_CONTINUED,) if self.is_asked and not self.is_seen else ())
+        if self.compared == self.runs:
+            return Claim(proves=True)
+        said = f"{CONTINUED}: {self.compared} of {self.runs}" if self.compared else NEVER_CONTINUED
+        return Claim(proves=True, conditions=(said,))
 
 
 def _reference(invariants: Sequence[Invariant]) -> Uninterrupted | None:

@@ -44,6 +44,7 @@ _PARTS = "the recovery loads several files of one series, so lost saves are not 
 _NOT_COMPARED = "so a resumed job is not compared with an uninterrupted one"
 _OTHER_SIZE = f"the recovery has another number of ranks, {_NOT_COMPARED}"
 _APART = "two undisturbed runs differ in"
+CONTINUED = "resumed jobs that could be compared with an uninterrupted one"
 NEVER_CONTINUED = f"no recovery trained or saved anything that the undisturbed run did, {_NOT_COMPARED}"
 _LATER, _OTHER_SEED = 1.0, "another"
 """Seconds by which the clocks of the second undisturbed run are ahead, and its seed."""

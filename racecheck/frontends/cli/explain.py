@@ -12,6 +12,7 @@ import click
 from racecheck import invariants
 from racecheck.frontends.cli.options import Command
 from racecheck.frontends.printing import say
+from racecheck.gate.plan import PLAN, CommandCheck
 from racecheck.invariants import name_of
 from racecheck.invariants.failures import first_line
 from racecheck.model.errors import UsageError
@@ -27,6 +28,7 @@ def sections() -> dict[str, str]:
     holds = {name_of(each): _holds_if(each) for each in invariants.ALL}
     found |= {name: text.replace("\n\n", f"\n\n{holds[name]}\n\n", 1) for name, text in found.items() if name in holds}
     found |= {plain(name): f"{name}\n\n{_of_check(each)}" for name, each in CHECKS.items()}
+    found |= {plain(name): f"{name}\n\n{_of_plan(each)}" for name, each in PLAN.items()}
     own = {each for check in CHECKS.values() for each in check.invariants if name_of(each) not in found}
     return found | {name_of(each): f"{name_of(each)}\n\n{_holds_if(each)}\n\n{_BY_THE_GATE}" for each in own}
 
@@ -39,10 +41,17 @@ def _of_check(check: Check) -> str:
     return "\n\n".join([*lines, *(["Repairs:\n\n" + "\n".join(repairs)] if repairs else [])])
 
 
+def _of_plan(check: CommandCheck) -> str:
+    """Return what a check of launch commands does."""
+    faults = "".join(f"\n    --fault '{each}'" for each in check.faults)
+    lines = [f"A check of the gate for launch commands: {check.about}."]
+    return "\n\n".join([*lines, *([f"As options of racecheck run:\n{faults}"] if faults else [])])
+
+
 def names() -> str:
     """Return the explained names in groups, the invariants first."""
     pages_ = ["invariants", "words", *(each for each in pages() if each not in {"invariants", "words"})]
-    groups = {each: [*sections_of(each)] for each in pages_} | {"checks of the gate": [*CHECKS]}
+    groups = {each: [*sections_of(each)] for each in pages_} | {"checks of the gate": [*CHECKS, *PLAN]}
     lines = (f"{title}\n  {_listed(found)}" for title, found in groups.items() if found)
     return "\n\n".join([*lines, "racecheck explain NAME shows one."])
 
