@@ -61,7 +61,7 @@ class _Training:
 
 
 def observe(saves: Callable[[], int], send: Send) -> None:
-    """Observe the steps of this process; ``send`` takes the fields of a `racecheck.model.nouns.Step` but its rank."""
+    """Observe the steps of this process; ``send`` takes the fields of a `TrainingStep` but its rank."""
     training = _Training(saves, send)
     importlib.import_module("torch.optim.optimizer").register_optimizer_step_pre_hook(training.step)
     loader: Any = vars(importlib.import_module("torch.utils.data.dataloader"))["_BaseDataLoaderIter"]

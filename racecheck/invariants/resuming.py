@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from racecheck.invariants.disk import listed
 from racecheck.invariants.series import series_of
 from racecheck.invariants.weights import steps_of_loads
-from racecheck.model.nouns import Outcome, Step, Violation, Weights
+from racecheck.model.nouns import Outcome, TrainingStep, Violation, Weights
 from racecheck.model.training_parts import BATCH, PARAMETERS, RANDOM, SETTING, STATE
 
 _OF_RANDOM = re.compile("rng|random|seed|generator")
@@ -90,7 +90,7 @@ class _Rank:
     """The saves and the steps of a rank, in order; of step i, ``saves_before[i]`` saves had begun."""
 
     saves: Sequence[Weights] = ()
-    steps: Sequence[Step] = ()
+    steps: Sequence[TrainingStep] = ()
 
     @staticmethod
     def of(outcome: Outcome, rank: int) -> _Rank:
@@ -224,7 +224,7 @@ class _Beside:
             if flaw:
                 return
 
-    def _step_flaw(self, step: Step, number: int, random: list[str]) -> str:
+    def _step_flaw(self, step: TrainingStep, number: int, random: list[str]) -> str:
         """Return what is wrong with a step, "" if nothing is; ``random`` gets the generators that differed so far."""
         whole = self.ours.steps[number - 1]
         for name in (each for each in step.parts if each.startswith(RANDOM)):
@@ -242,7 +242,7 @@ class _Beside:
         said += [f"with another {' and '.join(other)} of the optimizer"] if other else []
         return f"takes training step {number} {', '.join(said)}{_because(random)}"
 
-    def _said(self, name: str, step: Step, whole: Step) -> str:
+    def _said(self, name: str, step: TrainingStep, whole: TrainingStep) -> str:
         """Return how a part of a step differs, in words that follow "takes training step 5"."""
         if name == BATCH:
             return self._batch_said(step.parts[BATCH])
@@ -303,7 +303,7 @@ def _because(random: Sequence[str]) -> str:
     return f"; other random numbers: {', '.join(random)}" if random else ""
 
 
-def _effects(step: Step, whole: Step) -> list[str]:
+def _effects(step: TrainingStep, whole: TrainingStep) -> list[str]:
     """Return the parts of two steps that differ, causes first; random numbers that were not used have no effect.
 
     A batch that could not be digested is not compared, nor are tensors if those of one step were not looked at.

@@ -122,7 +122,7 @@ class ObservedWeights(AtOnce):
 
 @dataclass(frozen=True, slots=True)
 class ObservedStep(AtOnce):
-    """A program is about to take a step of its training: the fields of `Step` but rank."""
+    """A program is about to take a step of its training: the fields of `TrainingStep` but rank."""
 
     said: Mapping[str, Any]
 

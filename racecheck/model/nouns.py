@@ -348,7 +348,7 @@ class Weights:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TrainingStep:
     """A step that a rank of a program was observed to train, as things stood before it.
 
     ``saves`` is how many saves of the rank had begun.  ``parts`` are digests of the batch, the parameters, each kind of
@@ -482,7 +482,7 @@ class Outcome:
     disk: Mapping[str, DiskEntry] = field(default_factory=dict)
     contents: Mapping[str, Content] = field(default_factory=dict)
     weights: tuple[Weights, ...] = ()
-    steps: tuple[Step, ...] = ()
+    steps: tuple[TrainingStep, ...] = ()
     recovery: Outcome | None = None
     outside: Mapping[str, str] = field(default_factory=dict)
     mismatch: Mismatch | None = None

@@ -1,4 +1,4 @@
-"""The names of the parts of an observed step of training (`racecheck.model.nouns.Step`)."""
+"""The names of the parts of an observed step of training (`racecheck.model.nouns.TrainingStep`)."""
 
 BATCH = "batch"
 """The batch that a loader gave last."""

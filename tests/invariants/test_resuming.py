@@ -12,7 +12,7 @@ from racecheck.explore.observed_saves import fitting
 from racecheck.faults import parse
 from racecheck.invariants import judge, name_of, resume_equals
 from racecheck.invariants.resuming import Uninterrupted, cause, continues, varying
-from racecheck.model.nouns import Outcome, Step, Verdict, Weights, World
+from racecheck.model.nouns import Outcome, TrainingStep, Verdict, Weights, World
 from tests.support.builders import died, outcome, returned
 
 RANKS = 2
@@ -27,7 +27,7 @@ def loaded(rank: int, path: str = "job.pt", **entries: str) -> Weights:
     return Weights(rank, "loaded", -1, path, entries, 1, re.sub(r"\d+", "#", path))
 
 
-def step(rank: int, number: int, saves: int, **parts: str) -> Step:
+def step(rank: int, number: int, saves: int, **parts: str) -> TrainingStep:
     named = {each.replace("_", " ", 1): text for each, text in parts.items()}
     usual = {
         "batch": f"b{rank}{number}",
@@ -35,7 +35,7 @@ def step(rank: int, number: int, saves: int, **parts: str) -> Step:
         "setting lr": "0.1",
         "state exp_avg": f"m{number}",
     }
-    return Step(rank, saves, {**usual, "random torch": f"r{number}", **named})
+    return TrainingStep(rank, saves, {**usual, "random torch": f"r{number}", **named})
 
 
 def whole(saves: int = 3) -> Outcome:
@@ -47,7 +47,7 @@ def whole(saves: int = 3) -> Outcome:
     return replace(made, world=World(ranks=RANKS), weights=weights, steps=tuple(steps))
 
 
-def killed(*steps: Step, saves: tuple[Weights, ...] = (), loads: str = f"w1{ROWS}") -> Outcome:
+def killed(*steps: TrainingStep, saves: tuple[Weights, ...] = (), loads: str = f"w1{ROWS}") -> Outcome:
     """A run that was killed after its first save; a recovery loads that on both ranks, and takes these steps."""
     full = whole()
     before = tuple(each for each in full.steps if int(each.parts["parameters"][1:]) <= 3)
@@ -63,7 +63,7 @@ def found(made: Outcome, reference: Uninterrupted | None = None) -> list[str]:
     return [each.message for each in judgement.violations]
 
 
-def resumed(**parts: str) -> tuple[Step, ...]:
+def resumed(**parts: str) -> tuple[TrainingStep, ...]:
     """Steps 3 to 6 of rank 0, in a process that has saved nothing before; the second one has these parts."""
     return tuple(step(0, number, (number - 3) // 2, **(parts if number == 4 else {})) for number in range(3, 7))
 

@@ -21,7 +21,7 @@ from racecheck.model.hypercalls import (
     ThreadFailed,
     Usage,
 )
-from racecheck.model.nouns import Step, Weights
+from racecheck.model.nouns import TrainingStep, Weights
 from racecheck.supervisor.run.ending import result_of
 from racecheck.supervisor.run.state import RunState
 from racecheck.supervisor.state.tasks import Task
@@ -86,7 +86,7 @@ def _note(state: RunState, task: Task, call: AtOnce) -> None:
 def _observe(state: RunState, rank: int, call: ObservedWeights | ObservedStep) -> None:
     """Keep what a program was observed to do."""
     if isinstance(call, ObservedStep):
-        state.steps.append(Step(rank, **call.said))
+        state.steps.append(TrainingStep(rank, **call.said))
     else:
         state.weights.append(Weights(rank, event=len(state.trace), **call.said))
 

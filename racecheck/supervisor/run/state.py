@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from racecheck.model.hypercalls import UseStore, Wait
-from racecheck.model.nouns import Choice, Mismatch, Op, Point, PointKind, Step, Weights, World
+from racecheck.model.nouns import Choice, Mismatch, Op, Point, PointKind, TrainingStep, Weights, World
 from racecheck.model.ops.lock_ops import waits
 from racecheck.model.ops.locks import Locks
 from racecheck.model.ops.unstable_names import Names
@@ -56,7 +56,7 @@ class RunState:
     names: Names = field(default_factory=Names)
     _randomness: dict[str, random.Random] = field(default_factory=dict)
     weights: list[Weights] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
+    steps: list[TrainingStep] = field(default_factory=list)
     mismatch: Mismatch | None = None
     current: Task | None = None
     cause: Mapping[str, int] = field(default_factory=dict)

@@ -102,7 +102,7 @@ class RankEnd:
 
 
 @dataclass(slots=True)
-class Past:
+class RankPast:
     """What a rank has done that makes it harder to follow."""
 
     forked: bool = False

@@ -19,7 +19,7 @@ from racecheck.model.ops.unstable_names import Names
 from racecheck.model.vector_clock import Clock
 from racecheck.supervisor.files.open_files import Descriptors, OpenFile, OpenFiles
 from racecheck.supervisor.files.paths import Located, ThreadView
-from racecheck.supervisor.state.rank_parts import Past, Phase, RankEnd, Wire, stirred
+from racecheck.supervisor.state.rank_parts import Phase, RankEnd, RankPast, Wire, stirred
 
 if TYPE_CHECKING:
     from racecheck.kernel.path_walk import Mount
@@ -301,7 +301,7 @@ class Rank:
     wire: Wire
     files: OpenFiles
     end: RankEnd = field(default_factory=RankEnd)
-    past: Past = field(default_factory=Past)
+    past: RankPast = field(default_factory=RankPast)
     phase: Phase = Phase.RUNS
     pid: int = 0
     single: bool = True
