@@ -88,7 +88,7 @@ def take_over_time() -> None:
 
 
 def begin_setup() -> None:
-    """Have Python's time of day be an hour before each run: what the setup writes is the same every time."""
+    """Have Python's time of day be an hour before each run: the setup writes the same times in each run."""
     _of_setup[:] = [itertools.count(epoch.EPOCH - 3600 * 10**9, epoch.TICK)]
 
 

@@ -16,7 +16,7 @@ from racecheck.kernel.trees import wipe
 class DiskItem(NamedTuple):
     """An object to put under a path; as JSON data a list.
 
-    ``spans`` are what a file holds but zeros: (offset, length, place in the spool).  ``age`` is how long before the
+    ``spans`` are the bytes of a file but zeros: (offset, length, place in the spool).  ``age`` is how long before the
     newest it was changed, in nanoseconds.
     """
 
@@ -30,9 +30,9 @@ class DiskItem(NamedTuple):
 
 @dataclass(slots=True)
 class Placed:
-    """A directory and its last state: what is unchanged need not be written again.
+    """A directory and its last state: an unchanged item need not be written again.
 
-    ``spool`` is the file with the bytes; ``newest`` the modification time of what was changed last.  The
+    ``spool`` is the file with the bytes; ``newest`` the modification time of the newest change.  The
     directory's entries ``kept`` are left alone.
     """
 
@@ -58,7 +58,7 @@ class Placed:
         self._items = {path: (item, _look(self.root / path)) for path, item in wanted.items()}
 
     def _clear(self, below: str, wanted: Mapping[str, DiskItem]) -> Iterator[str]:
-        """Remove what is not as it should be; returns the rest."""
+        """Remove wrong entries; returns the rest."""
         for entry in list(os.scandir(self.root / below)):
             path = f"{below}/{entry.name}" if below else entry.name
             if path in self.kept:

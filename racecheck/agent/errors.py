@@ -95,7 +95,7 @@ def _name_of(error: OSError) -> Any:
 
 
 def _path(error: OSError, job: Job) -> str:
-    """Return what an error is about, as places show it."""
+    """Return the path of an error, as places show it."""
     name = _name_of(error)
     text = os.fsdecode(name) if isinstance(name, (str, bytes)) else ""
     for root, shown in ((job.watched, "."), (job.scratch, "TMPDIR")):

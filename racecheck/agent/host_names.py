@@ -1,6 +1,6 @@
 """The names and addresses of nodes: each of several nodes has its own, as Python's library reports them.
 
-Programs in C, and what a rank executes, see this machine's.
+Programs in C, and programs that a rank executes, see this machine's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _names: list[str] = []
 
 
 def install() -> None:
-    """Replace what returns host names, and what resolves them; done once, in the zygote, before modules have them."""
+    """Replace the functions that return and resolve host names; done once, in the zygote, before modules have them."""
     hostname, uname = socket.gethostname, os.uname
 
     def own_uname() -> os.uname_result:

@@ -1,4 +1,4 @@
-"""The job of a world's ranks: what the session asks of them."""
+"""The job of a world's ranks, as the session gives it to them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Job:
     """The work of a world's ranks.
 
     ``watched`` is the scenario's directory, ``kept`` are its entries that are not watched; ``scratch`` holds a TMPDIR
-    for each node, ``output`` what each prints.
+    for each node, ``output`` the prints of each.
     ``controlled`` is False in free mode, in which calls that a fault may be about are ``filtered`` all the same.
     ``ahead`` is how many nanoseconds each rank's clock is ahead, ``sizes`` are the world's by name.  ``recovering``:
     they run the scenario's recovery.  ``loads`` is the directory of a loader
@@ -71,7 +71,7 @@ class Job:
         return self.ranks - self.spawns
 
     def rank(self, number: int, channel: socket.socket) -> Rank:
-        """Return what the scenario receives."""
+        """Return the scenario's argument."""
         node, local = divmod(number, self.ranks // self.nodes)
         tell, sizes = functools.partial(_tell, self, channel), MappingProxyType(_Sizes(self.sizes, channel))
         return Rank(number, self.ranks, Path(self.watched), node, local, sizes, tell)
@@ -111,7 +111,7 @@ def listen_for_stacks() -> int:
 def _tell(job: Job, channel: socket.socket, kind: str, state: Any, step: int, at: str | Path) -> None:
     """Report which weights were saved or loaded, or that a save has returned.
 
-    Where the world is controlled, it is known what happened before.
+    Where the world is controlled, the events before are known.
     """
     weights = importlib.import_module("racecheck.agent.contents.weight_digests")
     where = os.path.relpath(at, job.watched) if at else ""

@@ -97,7 +97,7 @@ def with_program(program: Scenario, job: Job) -> Callable[[], Scenario]:
 
 
 def observe(job: Job, say: Callable[[dict[str, Any]], Any]) -> None:
-    """Observe what a program saves and loads in the watched directory."""
+    """Observe the saves and loads of a program in the watched directory."""
     importlib.import_module("racecheck.agent.observation").observe(job.watched, job.kept, say)
 
 

@@ -2,7 +2,7 @@
 
 Observed are ``torch.save`` and ``torch.load``, the checkpoints of ``torch.distributed.checkpoint``, and the files of
 safetensors.  The functions are replaced once, in the zygote; in a rank that does not `observe` they do what they did.
-An observation makes no call that the supervisor could order: it takes digests of what is in memory, of sharded tensors
+An observation makes no call that the supervisor could order: it takes digests of tensors in memory, of sharded tensors
 of the rank's own part, and tells the supervisor.
 
 Saves are counted by series: those of the same tensors to paths that are equal but for numbers and random parts.  A save
@@ -44,7 +44,7 @@ _observer: list[_Observer] = []
 
 
 class _Observer:
-    """Tells what this rank saves and loads below ``watched``, but for its entries ``kept``."""
+    """Tells of the saves and loads of this rank below ``watched``, but for its entries ``kept``."""
 
     def __init__(self, watched: str, kept: Collection[str], send: Send) -> None:
         self._watched, self._kept, self._send = f"{watched}/", frozenset(kept), send
@@ -93,7 +93,7 @@ class _Observer:
         return path if number == 1 else f"{path} ({number})"
 
     def acknowledge(self) -> None:
-        """Declare that the job counts on what has been saved so far."""
+        """Declare that the job counts on its saves so far."""
         if os.getpid() != self._process:
             return
         for series in [*self._returned]:
@@ -118,7 +118,7 @@ class _Observer:
     def _say(
         self, kind: str, checkpoint: str, series: str, step: int, state: Any, known: Collection[str] | None = None
     ) -> dict[str, str]:
-        """Tell of a state, or what of it is ``known``, by its names; returns its digests."""
+        """Tell of a state, or its ``known`` part, by its names; returns its digests."""
         tensors = weight_digests.own_digests(state)
         if known is not None:
             tensors = {name: each for name, each in tensors.items() if name.partition(weight_digests.PART)[0] in known}
@@ -126,7 +126,7 @@ class _Observer:
         return tensors
 
     def _below(self, path: Any) -> str | None:
-        """Return a path relative to the watched directory; None for what lies elsewhere, or has no path.
+        """Return a path relative to the watched directory; None for a path elsewhere, and for no path.
 
         A process that the rank has started counts for nothing: its saves are not this one's.
         """
@@ -150,7 +150,7 @@ def _asked_for(planner: Any) -> Collection[str] | None:
 
 
 def observe(watched: str, kept: Collection[str], send: Send) -> None:
-    """Observe what this process saves and loads below a directory; ``send`` takes what is to be reported."""
+    """Observe the saves and loads of this process below a directory; ``send`` takes the fields of a `Weights`."""
     _observer.append(_Observer(watched, kept, send))
     programs.acknowledging.append(_observer[0].acknowledge)
 

@@ -188,7 +188,7 @@ def _awaited(
 
 @contextmanager
 def _marked(*, is_over: bool = False) -> Iterator[None]:
-    """Mark what a collective raises as an echo of a peer's failure, or, where its time ``is_over``, as a cause."""
+    """Mark the error of a collective as an echo of a peer's failure, or, where its time ``is_over``, as a cause."""
     try:
         yield
     except Exception as error:
@@ -244,7 +244,7 @@ def _root(arguments: tuple[Any, ...], named: dict[str, Any]) -> int:
 
 
 def _signature(kind: str, arguments: tuple[Any, ...]) -> str:
-    """Return what must be the same on all ranks besides the kind: data type and number of elements."""
+    """Return the properties that must be the same on all ranks besides the kind: data type and number of elements."""
     if kind not in _SAME_SIZE or not arguments:
         return ""
     first = arguments[0]

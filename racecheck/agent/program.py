@@ -37,7 +37,7 @@ def compiled(file: str) -> CodeType:
 class _Unwatched:
     """Finds modules among the entries ``kept`` of a directory on the import path that is watched.
 
-    The import system itself would look at the directory again and again, and at what ranks save there.
+    The import system itself would look at the directory again and again, and at the files that ranks save there.
     """
 
     def __init__(self, directory: str, kept: Sequence[str]) -> None:
@@ -64,7 +64,7 @@ class _Unwatched:
 def prepared(launch: Launch, own: str) -> Callable[[Rank], None]:
     """Return a function that runs a program: ``python -u script.py args``, or ``python -u -m module args``.
 
-    ``own`` is the directory for what the ranks print.  Enter the working directory, and find the script's: they may be
+    ``own`` is the directory for the prints of ranks.  Enter the working directory, and find the script's: they may be
     watched, and what a launcher does there is no op of the program's.
     """
     if launch.kept:
@@ -100,7 +100,7 @@ def _main(launch: Launch, own: str, first: str, rank: Rank) -> None:
 
 
 def _ending_well(run: Callable[[], None]) -> None:
-    """Run a program; what it has saved is acknowledged when it ends without an error."""
+    """Run a program; its saves are acknowledged when it ends without an error."""
     try:
         run()
     except SystemExit as end:
@@ -129,5 +129,5 @@ def _prepare_module(name: str, directory: str, module: ModuleType) -> CodeType:
 
 
 def lacks(error: BaseException) -> str:
-    """Return what a program needs and cannot have here, if it has failed because of that; else ""."""
+    """Return the thing that a program needs and cannot have here, if it has failed because of that; else ""."""
     return next((what for text, what in _LACKS.items() if text in str(error)), "")

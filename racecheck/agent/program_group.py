@@ -72,7 +72,7 @@ def put_aside(job: Job, rank: int) -> None:
 
 
 def init_process_group(*arguments: Any, **named: Any) -> None:
-    """Do what ``torch.distributed.init_process_group`` does, with the group that was put aside if it is a plain one."""
+    """Act as ``torch.distributed.init_process_group``, with the group that was put aside if it is a plain one."""
     if not _aside:
         _init(*arguments, **named)
         return
@@ -96,7 +96,7 @@ def init_process_group(*arguments: Any, **named: Any) -> None:
 
 
 def new_group(*arguments: Any, **named: Any) -> Any:
-    """Do what ``torch.distributed.new_group`` does, with gloo in place of NCCL where there is no GPU."""
+    """Act as ``torch.distributed.new_group``, with gloo in place of NCCL where there is no GPU."""
     if not _aside:
         return _new(*arguments, **named)
     given = dict(inspect.signature(_new).bind(*arguments, **named).arguments)

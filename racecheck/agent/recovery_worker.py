@@ -87,7 +87,7 @@ def _load(load: Callable[[], Scenario], job: Job, channel: socket.socket) -> dic
 
 
 def _generators() -> Callable[[], None]:
-    """Return what sets the random generators back to their present state."""
+    """Return a function that sets the random generators back to their present state."""
     torch, numpy = sys.modules["torch"], sys.modules.get("numpy.random")
     ours, its = random.getstate(), torch.get_rng_state()
     others = numpy.get_state() if numpy else None
@@ -102,7 +102,7 @@ def _generators() -> Callable[[], None]:
 
 
 def _surroundings() -> tuple[object, ...]:
-    """Return what a recovery may change of its process, and a later one would notice."""
+    """Return the parts of its process that a recovery may change, and a later one would notice."""
     handlers = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)]
     group = sys.modules["torch.distributed"].is_initialized()
     return os.getcwd(), dict(os.environ), list(sys.path), handlers, group, threading.active_count(), _has_children()

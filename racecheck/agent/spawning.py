@@ -52,7 +52,7 @@ class _Descriptor:
 
 
 class Popen:
-    """What ``multiprocessing`` keeps of a process that it has started; here it is the rank of the same number.
+    """The handle of a process that ``multiprocessing`` has started; here that is the rank of the same number.
 
     ``returncode`` is None until its end is known.
     """
@@ -88,7 +88,7 @@ class Popen:
             _hear(f"process {number} loaded")  # from now on this process may close them
 
     def duplicate_for_child(self, descriptor: int) -> int:
-        """Note that what the process runs has this descriptor; returns it."""
+        """Note that the function of the process has this descriptor; returns it."""
         self._passes = True
         return descriptor
 
@@ -137,7 +137,7 @@ _own: list[str] = []
 
 
 def be_parent(ranks: int, directory: str, own: str) -> None:
-    """Have what this process starts by "spawn" taken over by the ranks, of which there are ``ranks``.
+    """Have the processes that this one starts by "spawn" taken over by the ranks, of which there are ``ranks``.
 
     ``directory`` is where the program was started.  ``own`` is a directory of racecheck's: torch passes the traceback
     of a process by a file, which goes there, for it is no file of the program's.
@@ -178,12 +178,12 @@ def _is_rank(made: Any) -> bool:
 
 
 def _place(number: int) -> Path:
-    """Return the file with what a process is to run."""
+    """Return the file with the function of a process."""
     return Path(_own[0], f"process {number}")
 
 
 def run_child(number: int, own: str) -> None:
-    """Run what process ``number`` is to run, when it is started; raises what that raises, or `SystemExit`.
+    """Run the function of process ``number``, when it is started; raises its error, or `SystemExit`.
 
     One that is never started returns when the process that starts the others has ended.
     """
@@ -213,12 +213,12 @@ def run_child(number: int, own: str) -> None:
 
 
 def _unpickled(data: IO[bytes]) -> Any:
-    """Return what the program's own process has pickled; without racecheck its new process unpickles the same."""
+    """Return the data that the program's own process has pickled; its new process would unpickle the same."""
     return pickle.load(data)  # noqa: S301  (the program's own data: what it may run, the program may run anyway)
 
 
 def _note_errors(made: Any, raised: list[BaseException]) -> None:
-    """Take down what the function of a process raises; torch's ``_wrap`` has the user's function as an argument."""
+    """Take down the error of a process's function; torch's ``_wrap`` has the user's function as an argument."""
 
     def noting(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **named: Any) -> Any:

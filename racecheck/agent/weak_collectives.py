@@ -54,7 +54,7 @@ def install() -> None:
 def begin(group: ProcessGroup, kind: str, call: Callable[..., Any], arguments: tuple[Any, ...], named: Any) -> Any:
     """Start a part on copies of its tensors; returns a ``Work`` that is done.
 
-    (`_broadcast` copies what it sends.)
+    (`_broadcast` copies its tensors.)
     """
     if kind == "broadcast":
         return call(group, *arguments, **named)
@@ -78,7 +78,7 @@ def _keep(group: ProcessGroup, *what: Any) -> None:
 
 
 def _broadcast(tensors: list[torch.Tensor], boxed: Any, root: int, *_: Any) -> tuple[list[torch.Tensor], Any]:
-    """Do what ``c10d::broadcast_`` does."""
+    """Act as ``c10d::broadcast_``."""
     group = ProcessGroup.unbox(boxed)
     backend: Any = group._get_backend(_CPU)  # noqa: SLF001
     if group.rank() != root:

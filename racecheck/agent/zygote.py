@@ -1,4 +1,4 @@
-"""The zygote: a process with torch and what scenarios import, which forks the ranks of every world.
+"""The zygote: a process with torch and the imports of scenarios, which forks the ranks of every world.
 
 It must have one thread (a fork copies only the calling one), the same hash seed and addresses in every run, the same
 random numbers for what modules draw when they are imported, and memory in huge pages, which makes a fork several times
@@ -49,7 +49,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _MADV_COLLAPSE = 25
 _HUGE = 2 << 20
 _apart: list[str] = []
-"""Programs: what they import is imported in each rank if it asks for the rank meanwhile."""
+"""Programs: their imports are made in each rank if it asks for the rank meanwhile."""
 _MUCH = 0.5
 """Processor seconds after which a rank computes so much that it should not share a processor with others."""
 
@@ -141,7 +141,7 @@ class Zygote:
             self._say(answer)
 
     def _import(self, target: str) -> dict[str, Any]:
-        """Prepare a scenario: import what its module imports, and what its functions import.
+        """Prepare a scenario: make the imports of its module, and of its functions.
 
         The user's own modules are imported by each rank, a program's script is run by it, and only what comes with
         racecheck is imported here.
@@ -177,7 +177,7 @@ class Zygote:
         return _Target(seen.name, lambda: scenario, has_setup=seen.has_setup)
 
     def _import_late(self, target: str, files: Iterable[Path]) -> None:
-        """Import what functions in these files import when they are called."""
+        """Make the imports of functions in these files."""
         late = _OF_THE_SUITE if target.endswith("]") else ()
         self._learn([*late, *_imported_below(*files)])
         self._is_settled = False
@@ -219,7 +219,7 @@ class Zygote:
         return {"failed": _in_child(set_up, output, timeout) if prepared.has_setup else ""}
 
     def _contents(self, root: str, kept: Sequence[str], answer: str, timeout: float) -> dict[str, Any]:
-        """Write what is in the checkpoint files below ``root`` into the file ``answer``, in a process of its own."""
+        """Write the contents of the checkpoint files below ``root`` to the file ``answer``, in a process of its own."""
         return {"failed": _in_child(lambda: _write_contents(root, kept, answer), timeout=timeout)}
 
     def _gpus(self, answer: str) -> dict[str, Any]:

@@ -26,7 +26,7 @@ _LEAST = 10
 
 @dataclass(slots=True)
 class ClockTurn:
-    """A world in which clocks are apart, and what chooses its next schedule.
+    """A world in which clocks are apart, and the strategy that chooses its next schedule.
 
     ``matters``: in the default schedule its ranks do something else than ranks whose clocks agree, and there is more to
     try.
@@ -111,7 +111,7 @@ def worlds(outcome: Outcome) -> list[World]:
 
 
 def _deeds(outcome: Outcome) -> tuple[object, ...]:
-    """Return what ranks did, without the bytes of it."""
+    """Return the deeds of ranks, without their bytes."""
     return tuple(map(_deed, outcome.trace)), tuple(type(each) for each in outcome.results), tuple(outcome.disk)
 
 

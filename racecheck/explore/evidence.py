@@ -1,4 +1,4 @@
-"""What a search knows beside the failing run: the order that passes, the source lines, what would repair it."""
+"""The knowledge of a search beside the failing run: the order that passes, the source lines, repairs."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a search knew of a finding beside the run itself.
+    """The knowledge of a search about a finding, beside the run itself.
 
     ``made`` is the time in UTC (ISO 8601) and ``schedules`` how many runs there had been.  ``claim`` is what the search
     showed until then.  ``passing`` is the run with the pair the other way round: every rank returns and every invariant
@@ -84,7 +84,7 @@ def gather(
     explanation: Explanation | None = None,
     repaired: Mapping[str, Crashes] | None = None,
 ) -> Evidence:
-    """Return the evidence of a failing run, from what is known of it."""
+    """Return the evidence of a failing run."""
     pair = explanation.pair if explanation is not None else None
     passing = pair.neighbour if pair is not None else None
     orderings = explanation.orderings if explanation is not None else None
@@ -130,7 +130,7 @@ def _stacks(outcome: Outcome) -> Iterator[Sequence[Frame]]:
 
 
 def sources(stacks: Iterator[Sequence[Frame]]) -> dict[str, Source]:
-    """Return the lines around the user's lines of these stacks, by file; what cannot be read is left out."""
+    """Return the lines around the user's lines of these stacks, by file; unreadable files are left out."""
     wanted: defaultdict[str, set[int]] = defaultdict(set)
     for stack in stacks:
         for frame in user_frames(stack):

@@ -36,7 +36,7 @@ def confirmed(exploration: Exploration, report: Report) -> Report:
 
 
 def completed(exploration: Exploration, report: Report, progress: Progress | None, most: int = MOST) -> Report:
-    """Explain a failure and return the report; it says what the time limit or Ctrl-C cut short."""
+    """Explain a failure and return the report; it names the parts that the time limit or Ctrl-C cut short."""
     search = exploration.search
     if report.verdict is not Verdict.FAIL:
         return report

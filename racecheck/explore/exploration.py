@@ -126,7 +126,7 @@ class Exploration:
         return self.attempt(replace(self.search.world, faults=()), Default())
 
     def _look_at_saves(self, outcome: Outcome) -> None:
-        """Judge what a program was observed to save and load as well, as far as an undisturbed run does so."""
+        """Judge the observed saves and loads of a program as well, as far as an undisturbed run does so."""
         fitting, conditions = observed_saves.fitting(outcome, self._again, self.search.world.faults)
         if isinstance(self.search.scenario, Program) and self.search.scenario.launch.kept:
             conditions += (first_run.KEPT,)
@@ -391,7 +391,7 @@ class Exploration:
             self.observed = tuple(map(max, self.observed or (0, 0), count(outcome)))
 
     def _crash(self, outcome: Outcome, progress: Progress | None) -> None:
-        """Judge what crashes during a run leave.  A run that proves nothing itself is left out."""
+        """Judge the crash states of a run.  A run that proves nothing itself is left out."""
         if not self.crashing.models or self.search.free:
             return
         if self.doubts.in_a_row or any(doubts_of(outcome)):
@@ -459,7 +459,7 @@ class Exploration:
             return INTERRUPTED, outcome
 
     def stop(self, error: CannotRun | InternalError) -> None:
-        """Note why the search cannot continue; what it has found stays found.  Raises the error if that is nothing."""
+        """Note why the search cannot continue; its findings stay.  Raises the error if that is nothing."""
         if not self.broken:
             raise error
         self.strategy.abandon()
@@ -547,7 +547,7 @@ class Exploration:
         )
 
     def _claim(self) -> Claim:
-        """Return what the runs show: those with calls in parts, or with whole ones as long as there are no others."""
+        """Return the claim of the runs with calls in parts, or of those with whole ones if there are no others."""
         whole, before = self.whole or (Claim(), -1)
         is_whole = before == self.done
         claim = whole if is_whole else self.strategy.claim()
@@ -562,7 +562,7 @@ class Exploration:
         return tuple(dict.fromkeys((*self.past.reasons, *doubts, *self.stopped)))
 
     def _verdict(self) -> tuple[Verdict, list[str]]:
-        """Return the verdict, and what keeps it from a PASS besides the results of the runs."""
+        """Return the verdict, and the reasons against a PASS besides the results of the runs."""
         runs, most = self.past.runs + self.done, self.past.runs + self.search.schedules
         why = []
         if self.interrupted:

@@ -69,12 +69,12 @@ _EXPANDED = 3
 """Objects and lists nested less deeply take a line for each item; so each event of the trace is one line."""
 
 _Parser = Callable[[Any, Any, str], Any]
-"""Reads a value, given what it has to know of the type, the data, and the data's place in the finding."""
+"""Reads a value, given the parser's knowledge of the type, the data, and the data's place in the finding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A scenario: the target as the command line writes it, and the SHA-256 of what it uses of its source file.
+    """A scenario: its target as the command line writes it, and the SHA-256 of the parts of its file that it uses.
 
     ``parts`` are those of each definition, by name; empty for a launch command, and in older files: then ``source`` is
     that of the whole files.
@@ -104,7 +104,7 @@ class Versions:
 class Finding:
     """A run that is worth keeping: its inputs, its outcome, and how it was judged.
 
-    ``run`` is the number of the run under ``seed``, ``strategy`` the name of what chose its schedule, and
+    ``run`` is the number of the run under ``seed``, ``strategy`` the name of the chooser of its schedule, and
     ``invariants`` the names of all that were asked.  ``pair`` are the events of the trace whose order decides (one
     beyond its end is a pending op), and with ``constraints`` all runs that were tried fail.  ``launch`` and
     ``resumed`` are of a program.  ``slot`` is the number in the path of the watched directory, which checkpointers may
@@ -128,14 +128,14 @@ class Finding:
 
     @property
     def subject(self) -> str:
-        """Return what was run, for people: the launch command, or the scenario's target."""
+        """Return the subject of the run, for people: the launch command, or the scenario's target."""
         return shlex.join(self.launch.command) if self.launch is not None else self.scenario.target
 
     @property
     def address(self) -> str:
         """Return ten digits that stand for the inputs of the run.
 
-        What came of it is left out: it follows from that, but for timing, output and coverage, in which two
+        Its results are left out: it follows from that, but for timing, output and coverage, in which two
         runs of one schedule may differ.  Of a program it has the command and the sources: the rest says where it lies.
         """
         world, schedule = self.outcome.world, self.outcome.schedule
@@ -166,7 +166,7 @@ def reference(scenario: Scenario) -> Reference:
 
 
 def changes(scenario: Reference, file: Path, name: str) -> list[str]:
-    """Return the names of what a scenario of this ``name`` uses in its file that has changed; raises `UsageError`.
+    """Return the names of changed definitions that a scenario of this ``name`` uses in its file; raises `UsageError`.
 
     Of a reference without parts it is the file.
     """
@@ -256,7 +256,7 @@ def packed(finding: Finding) -> str:
 
 
 def decode(text: str) -> Finding:
-    """Return the finding in a text; raises `UsageError`, which says in one line what is wrong and what to do."""
+    """Return the finding in a text; raises `UsageError`, with the problem and the remedy in one line."""
     return cast(Finding, FINDING.decode(text, Finding))
 
 
@@ -282,7 +282,7 @@ def _carried(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A kind of file: its own name, its version, what people call it, and what to do about a bad one.
+    """A kind of file: its own name, its version, its name for people, and the remedy for a bad one.
 
     ``optional`` fields are left out where they are None.  ``oldest`` is the first version that is still read (0: only
     the current one).
@@ -302,7 +302,7 @@ class Format:
         return _laid_out(data, 0) + "\n"
 
     def load(self, path: Path, kind: Any) -> Any:
-        """Return the value of this ``kind`` in a file; raises `UsageError` with its path and what is wrong with it."""
+        """Return the value of this ``kind`` in a file; raises `UsageError` with its path and the problem."""
         try:
             text = given_files.read(path).decode()
         except FileNotFoundError:
@@ -317,7 +317,7 @@ class Format:
             raise UsageError(f"{path}: {error}") from None
 
     def decode(self, text: str, kind: Any) -> Any:
-        """Return the value of this ``kind`` in a text; raises `UsageError`: one line that says what to do."""
+        """Return the value of this ``kind`` in a text; raises `UsageError`: one line with the remedy."""
         try:
             data = given_files.parse(text, pairs=_object)
         except ValueError as error:
@@ -383,7 +383,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _laid_out(data: Any, depth: int) -> str:
-    """Return JSON with one space per level, and one line for what lies deeper than `_EXPANDED`."""
+    """Return JSON with one space per level, and one line for each value deeper than `_EXPANDED`."""
     if depth == _EXPANDED or not data or not isinstance(data, (dict, list)):
         return json.dumps(data)
     if isinstance(data, dict):
@@ -397,7 +397,7 @@ def _laid_out(data: Any, depth: int) -> str:
 
 
 class _WrongError(Exception):
-    """The data is not what the type hint at ``where`` says."""
+    """The data does not fit the type hint at ``where``."""
 
     def __init__(self, where: str, what: str) -> None:
         super().__init__(f"{where.removeprefix('.')[:200]}: {what}")
@@ -424,7 +424,7 @@ def _parse(hint: Any, data: Any, where: str) -> Any:
 
 @cache
 def _parser(hint: Any) -> tuple[_Parser, Any]:
-    """Return the function that reads values of this type, and what it has to know of the type."""
+    """Return the function that reads values of this type, and its knowledge of the type."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is not None:
         return _BY_ORIGIN[origin], arguments

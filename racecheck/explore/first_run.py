@@ -1,4 +1,4 @@
-"""What the first run of a program shows before any search: that it fails by itself, or writes to another directory."""
+"""The first run of a program, before any search, may show that it fails by itself, or writes to another directory."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def check(launch: Launch, outcome: Outcome, written: Sequence[Path], *, has_faul
     """Raise `UsageError` if a search of a program cannot say anything about races in the watched directory.
 
     ``outcome`` is an undisturbed run, ``written`` are the files that it wrote outside the watched directory.
-    ``has_faults``: the search is also about what faults do to a program that fails anyway.
+    ``has_faults``: the search is also about the effects of faults on a program that fails anyway.
     """
     has_ops = any(isinstance(event, Op) and event.places for event in outcome.trace)
     directory = None if has_ops else likely(launch, written)

@@ -21,7 +21,7 @@ _NAMES = {f"racecheck.{old}": f"racecheck.{new}" for old, new in MODULES.items()
 _NAMES |= {f"{old.replace('.', '/')}.py": f"{new.replace('.', '/')}.py" for old, new in _NAMES.items()}
 _FORMER = re.compile(rf"(?<![\w-])({'|'.join(map(re.escape, sorted(_NAMES, reverse=True)))})(?=[.:]|$)")
 _NAMING = frozenset({"bases", "file", "target", "type"})
-"""Keys whose values name classes, modules or source files.  What a run wrote or printed stays as it is."""
+"""Keys whose values name classes, modules or source files.  The bytes and lines of a run stay as they are."""
 
 
 def current(data: Any) -> Any:

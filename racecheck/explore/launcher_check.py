@@ -26,7 +26,7 @@ _LOCKS = op_kinds.LOCKS
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where the two runs differ: ``real`` and ``emulated`` say what happened there, "" for nothing."""
+    """Where the two runs differ: ``real`` and ``emulated`` are the events there, "" for nothing."""
 
     rank: int
     real: str
@@ -81,7 +81,7 @@ def without_luck(real: RealRun, emulated: Outcome, other: Outcome) -> list[Diffe
 
 
 def check_followed(run: Outcome) -> None:
-    """Raise `CannotRun` for a program that does what a real run cannot be followed in: the check would make it up."""
+    """Raise `CannotRun` for a program with deeds in which a real run cannot be followed: the check would make it up."""
     ops = [op for op in run.ops if is_on_file(op)]
     for is_there, what in (
         (any(op.call in _LOCKS for op in ops), "locks files"),

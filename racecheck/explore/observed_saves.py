@@ -35,7 +35,7 @@ FOR_OBSERVED = (
     snapshot_isolation,
     error_honesty,
 )
-"""The invariants that judge what a program was observed to save and load."""
+"""The invariants that judge the observed saves and loads of a program."""
 _OF_LOSSES: Sequence[Invariant] = (durable_after_ack, old_survives)
 UNREADABLE = "a checkpoint has files that racecheck cannot read, so it is not judged whether all shards are present"
 _NO_SAVE = "no save was observed, so no weights are judged"
@@ -88,7 +88,7 @@ def _of_loads(undisturbed: Outcome) -> tuple[list[Invariant], tuple[str, ...]]:
 
 
 def _of_resumption(undisturbed: Outcome, again: Again) -> tuple[list[Invariant], tuple[str, ...]]:
-    """Return the invariant of a resumed job, if two undisturbed runs are alike, and conditions for what is not.
+    """Return the invariant of a resumed job, if two undisturbed runs are alike, and conditions for the rest.
 
     The second one has other clocks, on which all takes longer, other process numbers, and other random numbers from the
     kernel.
@@ -106,7 +106,7 @@ def _of_resumption(undisturbed: Outcome, again: Again) -> tuple[list[Invariant],
 
 
 def _of_losses(undisturbed: Outcome) -> tuple[Sequence[Invariant], tuple[str, ...]]:
-    """Return the invariants of lost saves, and a condition for what of these cannot be judged."""
+    """Return the invariants of lost saves, and a condition for those that cannot be judged."""
     assert undisturbed.recovery is not None
     if not any(each.kind == "loaded" for each in undisturbed.recovery.weights):
         return [], (_NO_LOAD,)

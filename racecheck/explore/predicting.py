@@ -1,4 +1,4 @@
-"""What one passing run shows of runs that were not made."""
+"""Predictions from one passing run about runs that were not made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a scenario uses in its source file: the definitions that decide what it does, read without an import.
+"""The parts of its source file that a scenario uses: the definitions that decide its run, read without an import.
 
 Comments, docstrings, layout and other scenarios of the file do not count.
 """

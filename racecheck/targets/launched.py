@@ -16,7 +16,7 @@ from racecheck.targets.scenarios import Rank, Scenario
 
 
 class Launched(Scenario):
-    """A launch command.  What it starts is known only when it is run.
+    """A launch command.  Its program is known only when it is run.
 
     Then it is a `racecheck.targets.programs.Program`.  ``changes`` are fields of its world, beside the number of ranks.
     """
@@ -65,7 +65,7 @@ def launch(
 ) -> Scenario:
     """Return the scenario of a launch command, which runs unchanged, as ``racecheck run --watch`` does it.
 
-    ``watch`` is the directory that it writes to, ``start`` what that holds when a run begins (default: what it holds
+    ``watch`` is the directory that it writes to, ``start`` its contents when a run begins (default: its contents
     now), ``resume_with`` the command of the recovery (default, if there are ``faults``: the same one).  ``invariants``
     are racecheck's, or functions of an `Outcome` that a file defines at its top; those that judge observed saves and
     loads are added where they can.  ``report``,

@@ -1,6 +1,6 @@
 """The scenarios in files and directories.
 
-Files are imported in an interpreter of their own: what they import and print stays out of our process.
+Files are imported in an interpreter of their own: their imports and prints stay out of our process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LIST += "from racecheck.targets.listing import main; main(sys.argv[2:])"
 
 
 def scenarios(paths: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-    """Return what ``racecheck list --json`` prints: the scenarios below ``paths``, and the files that do not import.
+    """Return the data of ``racecheck list --json``: the scenarios below ``paths``, and the files that do not import.
 
     Each such file has its reason.
 
@@ -69,7 +69,7 @@ def _below(directory: Path) -> Iterator[Path]:
 
 
 def _content(path: Path) -> bytes:
-    """Return the content of a file below a directory, empty for what is none."""
+    """Return the content of a file below a directory, empty for anything else."""
     try:
         return given_files.read(path)
     except UsageError:

@@ -1,4 +1,4 @@
-"""Programs: what a launch command starts on every rank, as a scenario like any other."""
+"""Programs: a launch command starts one on every rank, and it is a scenario like any other."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ _MOST_BYTES, _MOST_FILES = 64 << 20, 20_000
 class Launch:
     """The program of a launch command: ``script``, or ``module`` (-m), with ``arguments``, on ``ranks`` ranks.
 
-    ``command`` is what people typed, ``directory`` the working directory, ``environment`` what the launcher sets beside
-    `IDENTITY`.  ``watched`` is the watched directory, and ``start`` what it holds when a run begins: an archive (see
-    `pack`), or `ABSENT`.  ``spawns``: the program itself starts its ranks, with ``multiprocessing``.  ``asks`` are the
-    user's own invariants that judge it, as ``path/to/file.py::name``.  ``kept`` are entries of the watched directory
-    that are not watched: it is the working directory, where the program's own code is.
+    ``command`` is as people typed it, ``directory`` the working directory, ``environment`` the variables that the
+    launcher sets beside `IDENTITY`.  ``watched`` is the watched directory, ``start`` its contents when a run begins: an
+    archive (see `pack`), or `ABSENT`.  ``spawns``: the program itself starts its ranks, with ``multiprocessing``.
+    ``asks`` are the user's own invariants that judge it, as ``path/to/file.py::name``.  ``kept`` are entries of the
+    watched directory that are not watched: it is the working directory, where the program's own code is.
     """
 
     command: tuple[str, ...]
@@ -95,7 +95,7 @@ class Launch:
 
     @property
     def note(self) -> str:
-        """Return what each run has to say about the launch, "" for nothing."""
+        """Return the remark of each run about the launch, "" for none."""
         if self.spawns and self.ranks:
             return f"rank {self.ranks} is the process that runs {self.script or self.module} and starts the others"
         return _ON_CPUS if "ACCELERATE_USE_CPU" in self.environment and self.ranks > 1 else ""
@@ -109,7 +109,7 @@ class Launch:
 class Program(Scenario):
     """The scenario of a launch, whose file is ``file``.  A rank runs it by `racecheck.agent.program`.
 
-    ``resumed`` is what a fresh world launches as the recovery, if anything: its ``start`` is what the run has left.
+    ``resumed`` is the launch of the recovery in a fresh world, if there is one: it starts from the disk of the run.
     """
 
     def __init__(self, launch: Launch, file: Path, resumed: Launch | None = None) -> None:
@@ -125,7 +125,7 @@ class Program(Scenario):
 
     @property
     def sources(self) -> tuple[Path, ...]:
-        """Return the files that decide what it does: the script and the modules of its own that it imports."""
+        """Return the files on which it depends: the script and the modules of its own that it imports."""
         return sources_of(self.launch, self.resumed)
 
     def _start(self, path: Path) -> None:
@@ -200,12 +200,12 @@ def decode(data: Any, path: Path) -> tuple[Launch, Path, Launch | None]:
 
 
 def _encode(launch: Launch) -> dict[str, Any]:
-    """Return a launch as JSON data; what former racechecks did not know is in it only if it says something."""
+    """Return a launch as JSON data; fields that former racechecks did not know are in it only if they say something."""
     return {name: value for name, value in asdict(launch).items() if value or name not in _LATER}
 
 
 def _decode(data: Any) -> Launch:
-    """Return a launch; raises `ValueError` and others for what is none."""
+    """Return a launch; raises `ValueError` and others for other data."""
     if data.keys() | _LATER != _KEYS:
         raise ValueError
     listed = {name: tuple(data.get(name, ())) for name in ("command", "arguments", "asks", "kept")}
@@ -311,12 +311,12 @@ def _stay_inside(members: Sequence[tarfile.TarInfo]) -> bool:
 
 
 def sources_of(*launches: Launch | None) -> tuple[Path, ...]:
-    """Return the files that decide what launches do, each once."""
+    """Return the files on which launches depend, each once."""
     return tuple(sorted({file for each in launches if each is not None for file in sources(each)}))
 
 
 def sources(launch: Launch) -> list[Path]:
-    """Return the files that decide what a program does, in order.
+    """Return the files on which a program depends, in order.
 
     They are its code, the files that its arguments name (``conf.yaml``, ``--config=conf.yaml``), and those of its own
     invariants.
@@ -344,7 +344,7 @@ def files_of_module(launch: Launch) -> list[Path]:
 
 
 def _named(launch: Launch) -> Iterator[Path]:
-    """Yield the files that arguments name, unless they are watched: the start of what is watched is known anyway."""
+    """Yield the files that arguments name, unless they are watched: those are known anyway."""
     for word in launch.arguments:
         path = Path(os.path.normpath(os.path.join(launch.directory, word.rpartition("=")[2])))
         with suppress(OSError, ValueError):
@@ -354,7 +354,7 @@ def _named(launch: Launch) -> Iterator[Path]:
 
 
 def is_watched(launch: Launch, path: Path) -> bool:
-    """Return whether an absolute path is in what is watched of a launch."""
+    """Return whether an absolute path is in the watched directory of a launch."""
     watched = Path(launch.watched)
     return path == watched or (watched in path.parents and path.relative_to(watched).parts[0] not in launch.kept)
 

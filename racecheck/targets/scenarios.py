@@ -23,14 +23,14 @@ LONGEST = 1_000_000
 """The largest time limit in seconds."""
 
 Tell = Callable[[Literal["saved", "loaded", "acked"], Any, int, "str | Path"], None]
-"""Takes what was done, the state, its step and the checkpoint's path."""
+"""Takes the deed ("saved"), the state, its step and the checkpoint's path."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rank:
     """The argument of a scenario's function: its rank, its node, the watched directory, the sizes.
 
-    ``path`` is the watched directory: the same on every rank, and empty except for what the setup left there.
+    ``path`` is the watched directory: the same on every rank, and empty except for the files of the setup.
     ``sizes`` are the world's sizes by name.
     """
 
@@ -152,7 +152,7 @@ class Scenario:
 
     @property
     def sources(self) -> tuple[Path, ...]:
-        """Return the files that decide what it does."""
+        """Return the files on which it depends."""
         return (self.file,)
 
     @property
@@ -205,7 +205,7 @@ def scenario(
     as ``rank.sizes["steps"]``: a search makes a failure small by making them smaller, and a world may have others.
     ``report`` names the published
     report that it stands for, ``expected`` the verdict that a search must reach, and ``breaks`` the
-    invariant that must then be broken.  What the function returns must be JSON data.
+    invariant that must then be broken.  The function's result must be JSON data.
     """
 
     def decorate(run: Callable[[Rank], Any]) -> Scenario:

@@ -1,1 +1,1 @@
-"""Read what is in the files of a checkpoint, where the reader can harm nothing else."""
+"""Read the files of a checkpoint, where the reader can harm nothing else."""

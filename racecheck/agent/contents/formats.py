@@ -64,7 +64,7 @@ _DAMAGED = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, Ove
 
 
 def load_torch(data: bytes) -> Any:
-    """Return what torch.save has written; raises `Unreadable`."""
+    """Return the object that torch.save has written; raises `Unreadable`."""
     if data.startswith(_ZIP):
         _check_archive(data)
     elif not data.startswith(_LEGACY):
@@ -80,7 +80,7 @@ def load_torch(data: bytes) -> Any:
 
 
 def _plain_arrays() -> list[Any]:
-    """Return what numpy arrays are made of: the states of random generators that training saves with its weights."""
+    """Return the classes that numpy arrays are made of, such as saved states of random generators."""
     types = [each for each in vars(np.dtypes).values() if _is_type(each, np.dtype)]
     rebuild = [each.__reduce__()[0] for each in (np.zeros(1), np.float64(1))]
     return [*rebuild, np.ndarray, np.dtype, *types]

@@ -153,7 +153,7 @@ def _order(piece: Piece) -> tuple[Any, ...]:
 
 
 def _unstored(found: Metadata) -> Iterator[str]:
-    """Return what the metadata describes without a location."""
+    """Return the items that the metadata describes without a location."""
     stored = {(item.name, item.start) for item in found.items}
     names = {item.name for item in found.items}
     for name, tensor in found.tensors.items():
@@ -165,7 +165,7 @@ def _unstored(found: Metadata) -> Iterator[str]:
 
 
 def _gaps(name: str, tensor: Tensor) -> Iterator[str]:
-    """Return what keeps the chunks from making up the tensor."""
+    """Return why the chunks do not make up the tensor."""
     for chunk in tensor.chunks:
         ends = [start + size for start, size in zip(chunk.start, chunk.sizes, strict=True)]
         if any(end > side for end, side in zip(ends, tensor.shape, strict=True)):
@@ -224,7 +224,7 @@ def _chunk(found: Metadata, item: Item) -> Chunk | None:
 
 
 def _load(top: Path, path: Path, item: Item) -> Any:
-    """Return what an item holds; raises `Unreadable`."""
+    """Return the value of an item; raises `Unreadable`."""
     if item.extensions:
         raise Unreadable(f"it went through {', '.join(item.extensions)}; {UNSUPPORTED}")
     if item.length > formats.LARGEST:
@@ -249,7 +249,7 @@ def _by_name(data: bytes, name: str) -> torch.Tensor:
 
 
 def _check(loaded: Any, tensor: Tensor, chunk: Chunk) -> None:
-    """Raise `Unreadable` if what an item holds is not the chunk that the metadata promises."""
+    """Raise `Unreadable` if an item is not the chunk that the metadata promises."""
     if not isinstance(loaded, torch.Tensor):
         raise Unreadable(f"it holds {type(loaded).__name__}, not a tensor")
     if tuple(loaded.shape) != chunk.sizes:

@@ -90,7 +90,7 @@ def names_of_tensors(state: Any) -> frozenset[str]:
 
 
 def own_parts(leaf: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the rank's own parts of a leaf, each with what tells it from the parts of others."""
+    """Yield the rank's own parts of a leaf, each with the words that tell it from the parts of others."""
     shards = getattr(leaf, "local_shards", None)
     if callable(shards):
         yield from ((f"{PART}{each.metadata.shard_offsets}", each.tensor) for each in shards())

@@ -24,8 +24,8 @@ class TooLarge(Exception):
 class Ages:
     """Return how long before the end of a run things were changed, as far as a disk shows it.
 
-    Of a file its youngest bytes count; of one that has none, and of a directory, when its name was last given.  (What a
-    recovery asks is mostly which of several checkpoints is the newest.)
+    Of a file its youngest bytes count; of one that has none, and of a directory, when its name was last given.  (A
+    recovery mostly asks which of several checkpoints is the newest.)
     """
 
     end: int
@@ -56,7 +56,7 @@ class Ages:
 
 
 def items(disk: Disk, recorder: Recorder, ages: Ages, limit: int = LIMIT) -> list[DiskItem]:
-    """Return what is to be put on the disk for a crash state; raises `TooLarge`."""
+    """Return the items to put on the disk for a crash state; raises `TooLarge`."""
     total = sum(stored.size for _, stored in disk.paths)
     if total > limit:
         raise TooLarge(f"a crash state has {total} bytes, more than the limit of {limit}")

@@ -73,7 +73,7 @@ class Groups:
     def plainest(self) -> tuple[Group, ...]:
         """Return the groups, the one with the least loss first.
 
-        What goes wrong in the same way with more lost than another needs counts with that one.
+        A failure of the same kind with a larger loss counts with that one.
         """
         numbered = [each for by_lines in self._found.values() for each in _folded(by_lines)]
         numbered.sort(key=lambda each: (each[1].witnesses[0].harm, each[1].violation.invariant, each[0]))
@@ -106,10 +106,10 @@ def _lines(witness: Witness) -> tuple[Line, ...]:
 
 
 def _line(op: Op) -> Line:
-    """Return the line, or else what the op was."""
+    """Return the line, or else the op."""
     return (op.stack[0].file, op.stack[0].line) if op.stack else (f"{op.call} {op.path}", 0)
 
 
 def plain(message: str) -> str:
-    """Return a message without what differs between similar cases: numbers, digests, addresses."""
+    """Return a message without the differences between similar cases: numbers, digests, addresses."""
     return re.sub(r"\b(0x)?[0-9a-f]{12,}\b|\d+", "#", message)

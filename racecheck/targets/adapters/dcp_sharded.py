@@ -10,7 +10,7 @@ from racecheck.targets.suite.protocol import State
 
 
 class Fsdp2(Dcp):
-    """A model under ``fully_shard`` with its AdamW: ``get_state_dict``, and each rank saves what it has."""
+    """A model under ``fully_shard`` with its AdamW: ``get_state_dict``, and each rank saves its own part."""
 
     layout = "sharded"
     full = False
@@ -60,7 +60,7 @@ class Fsdp2(Dcp):
 
 
 class FullState(Fsdp2):
-    """The same with ``full_state_dict=True``: every rank gathers the whole state, and what all have is saved once."""
+    """The same with ``full_state_dict=True``: every rank gathers the whole state, and one copy is saved."""
 
     full = True
 
@@ -68,7 +68,7 @@ class FullState(Fsdp2):
 class Safetensors(Dcp):
     """``HuggingFaceStorageWriter``: each rank saves its shards of the model, and rank 0 makes one file of them.
 
-    The index of that file is written last, and so it is what says that a step is there.
+    The index of that file is written last, and so it says that a step is there.
     """
 
     layout = "sharded"

@@ -19,7 +19,7 @@ _SIZE = (
 class Zero1:
     """ZeRO stage 1: each rank has a part of the optimizer's state, rank 0 also writes the weights and ``latest``.
 
-    What is saved goes into the engine, and out of it, by ``deepspeed.utils.safe_set_full_optimizer_state`` and its
+    The saved state goes into the engine, and out of it, by ``deepspeed.utils.safe_set_full_optimizer_state`` and its
     kin.  The number of steps, for which there is no such function, is the client's state.
     """
 
@@ -156,7 +156,7 @@ def _swap_in(engine: Any, folder: Path) -> None:
 
 
 def _swapped(engine: Any, folder: Path) -> Iterator[tuple[Any, str, Path]]:
-    """Return what is swapped out: the weights (whose key is "") and the moments."""
+    """Return the swapped-out tensors: the weights (whose key is "") and the moments."""
     from racecheck.targets.suite.state import MOMENTS
 
     for name, parameter in engine.module.named_parameters():

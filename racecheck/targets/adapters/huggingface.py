@@ -136,7 +136,7 @@ class Trainer:
 
 
 def _trainer(state: State, root: Path, save_total_limit: int) -> tuple[Any, Any]:
-    """Return a Trainer that trains one step at a time, and the callback that defines what it saves."""
+    """Return a Trainer that trains one step at a time, and the callback that defines its saves."""
     import torch
     import torch.distributed as dist
     import transformers

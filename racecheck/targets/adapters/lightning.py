@@ -1,4 +1,4 @@
-"""Lightning: what ``ModelCheckpoint`` saves in training with DDP, and what it does with ``AsyncCheckpointIO``."""
+"""Lightning: the saves of ``ModelCheckpoint`` in training with DDP, and with ``AsyncCheckpointIO``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Lightning:
     """``ModelCheckpoint(save_top_k=1, save_last=True)``: ``step=N.ckpt`` of the newest step, and ``last.ckpt``.
 
     The Trainer is attached by a ``fit`` that stops where training would start; with ``ckpt_path`` that is a load.  A
-    save is the callback's ``on_train_batch_end``, which is what ``fit`` calls after each step.
+    save is the callback's ``on_train_batch_end``, which ``fit`` calls after each step.
     """
 
     requires = ("lightning",)
@@ -69,7 +69,7 @@ class LightningAsync(Lightning):
 
 
 class Writing:
-    """Return what the plugin's thread has still to write."""
+    """Return the writes that the plugin's thread still has to do."""
 
     def __init__(self, plugin: Any) -> None:
         self._plugin = plugin

@@ -7,7 +7,7 @@ is Ray's own: ``StorageContext.persist_current_checkpoint`` in each worker that 
 are internal (``ray.train.v2._internal``): there is no public way to them without a cluster.
 
 A save is a report, and returns when the controller has registered it, for which users wait by
-``ray.train.get_all_reported_checkpoints()``.  What fails in one worker or the controller fails for all, as Ray has it.
+``ray.train.get_all_reported_checkpoints()``.  A failure in one worker or the controller is one for all, as Ray has it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Ray(RankZero):
         return found
 
     def _begin(self, root: Path) -> None:
-        """Let the controller look for what an earlier job has left; workers get its storage."""
+        """Let the controller look for the files of an earlier job; workers get its storage."""
         from ray.train import CheckpointConfig
         from ray.train.v2._internal.execution.checkpoint.checkpoint_manager import CheckpointManager
         from ray.train.v2._internal.execution.storage import StorageContext

@@ -1,10 +1,10 @@
-"""Savers under test: what is asked of one, the checks that it must stand, and the ones that everybody uses.
+"""Savers under test: the methods of one, the checks that it must stand, and the ones that everybody uses.
 
     protocol       the methods of a checkpointer, and when which rank calls them
     state          the model and optimizer that it is given
     driver         a rank's side of a check
-    checks         what is done, in which world, and what must hold then
-    load_invariants  what must hold of loads
+    checks         the deeds of a job, its world, and the invariants
+    load_invariants  the invariants of loads
     check_scenario a checkpointer and a check make a scenario
     controls       checkpointers that hold
     (the others)   adapters over the public interfaces of released checkpointers, one file for each framework

@@ -47,7 +47,7 @@ def scenario(kind: type, name: str) -> Scenario:
 def applicable(kind: type) -> dict[str, Check]:
     """Return the checks that a checkpointer has the methods for.
 
-    Raises `UsageError` if its ``not_for`` names what there is not.
+    Raises `UsageError` if its ``not_for`` names a check that does not exist.
     """
     _check_names(kind)
     return {name: each for name, each in CHECKS.items() if not each.needs or callable(getattr(kind, each.needs, None))}
@@ -60,7 +60,7 @@ def _check_names(kind: type) -> None:
 
 
 def reason_against(kind: type, check: Check) -> str:
-    """Return why what a check finds does not count for a checkpointer; "" if it does."""
+    """Return why the findings of a check do not count for a checkpointer; "" if it does."""
     reasons: Mapping[str, str] = protocol.not_for(kind)
     return reasons.get(check.name) or reasons.get(check.storage) or ""
 

@@ -1,4 +1,4 @@
-"""The checks of the conformance suite: what a job does with a checkpointer, in which world, and what must hold then.
+"""The checks of the conformance suite: the deeds of a job with a checkpointer, its world, and the invariants.
 
 Each is an ordinary scenario: a function that every rank runs, faults, a recovery, invariants.
 """
@@ -49,9 +49,9 @@ class Check:
     """A check: each rank calls ``run``, and then, in a fresh world, ``recover``; ``world`` changes the usual world.
 
     ``about`` says what happens, in a few words.  ``needs`` is an optional method that the checkpointer must have.
-    ``steps`` is how many it saves: of what it finds, a search makes that fewer.  ``recovering`` is the size of the
+    ``steps`` is how many it saves: for a finding, a search makes that fewer.  ``recovering`` is the size of the
     recovery's world: a number, or -1 for as many ranks as saved.  ``quick``: a pull request waits for it.
-    ``when`` says when what it finds happens, as the end of a sentence.
+    ``when`` says when its findings happen, as the end of a sentence.
     """
 
     name: str
@@ -87,7 +87,7 @@ def _resume_and_save(job: Driver) -> int:
 def _resume_and_overwrite(job: Driver) -> int:
     """Save the last step again, if that is promised, and the next one, and load both.
 
-    What a larger world has left must not be in them.
+    Shards of a larger world must not be in them.
     """
     first = job.load()
     again = [first or LATER - 1] if job.may_overwrite else []

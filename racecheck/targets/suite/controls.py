@@ -1,12 +1,12 @@
 """Checkpointers that hold, as short as they can be: copy them.
 
-1. What is written has a name that no reader looks for yet.
+1. A file that is being written has a name that no reader looks for yet.
 2. It is flushed (from Python's buffer) and synced (to the disk), and then gets the name that people look for, by a
    rename: a reader finds the whole of it or nothing, and so does a restart after the power failed.
 3. The name is on the disk only when the directory has been synced.  Not before that anybody counts on the checkpoint,
    and older ones go.
 4. One rank does this.  All others wait until it is done, and hear how it went: if it failed, it failed for all.
-5. One rank looks for what there is, and tells the others: two nodes may see a directory differently.
+5. One rank lists the directory, and tells the others: two nodes may see a directory differently.
 
 Pillai et al., "All File Systems Are Not Created Equal" (OSDI '14), has the second and third; ``rename(2)`` and
 ``fsync(2)`` say that the name needs a sync of its own.
@@ -55,7 +55,7 @@ class RankZero:
         return given
 
     def _sync(self, path: Path) -> None:
-        """Have what is in a file, or the names in a directory, on the disk."""
+        """Have the bytes of a file, or the names in a directory, on the disk."""
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)

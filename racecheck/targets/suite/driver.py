@@ -1,4 +1,4 @@
-"""A rank's side of a check: it calls the checkpointer, and declares what it saved, counts on, and loaded."""
+"""A rank's side of a check: it calls the checkpointer, and declares its saves, acknowledgements and loads."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Driver:
         self.rank.acked(step=step)
 
     def train(self) -> None:
-        """Do what a training step does to the files: all ranks exchange gradients, so each has finished its step."""
+        """Act on files as a training step does: all ranks exchange gradients, so each has finished its step."""
         import torch
         import torch.distributed as dist
 

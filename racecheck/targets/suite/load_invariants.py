@@ -13,7 +13,7 @@ from racecheck.model.nouns import Outcome, Returned, Violation, Weights
 
 @judges_crashes
 def same_start(outcome: Outcome) -> Iterator[Violation]:
-    """All ranks of a restart continue from one step, or all from none: what the recovery returns is the same on each.
+    """All ranks of a restart continue from one step, or all from none: the result of the recovery is the same on each.
 
     One that finds no checkpoint where the others find one (on its own node's disk, or by a look that failed) starts
     from scratch, and no error shows it.
@@ -30,7 +30,7 @@ def same_start(outcome: Outcome) -> Iterator[Violation]:
 def newest_loads(outcome: Outcome) -> Iterator[Violation]:
     """A load that begins when the save of a step has returned on all ranks returns that step, or a later one.
 
-    If a step was saved again, it returns what was saved last.  The run is judged, and its recovery.
+    If a step was saved again, it returns the last save.  The run is judged, and its recovery.
     """
     for world, where in ((outcome, ""), (outcome.recovery, " (in the recovery)")):
         if world is None:

@@ -37,11 +37,11 @@ class Handle(Protocol):
     """A save that is under way; a ``concurrent.futures.Future`` is one."""
 
     def result(self) -> Any:
-        """Wait until it is done; raises what went wrong."""
+        """Wait until it is done; raises the error of the save."""
 
 
 class Checkpointer(Protocol):
-    """The methods that a checkpointer must have; the module says what is called when, and by which rank."""
+    """The methods that a checkpointer must have; the module says which rank calls them, and when."""
 
     def save(self, state: State, root: Path, step: int) -> None:
         """Save the state below the directory ``root``, which exists; every rank calls it."""
@@ -72,15 +72,15 @@ def layout_of(kind: type) -> str:
 
 
 def parts_of(kind: type) -> tuple[str, ...]:
-    """Return what of a state it is given: some of `PARTS`."""
+    """Return the parts of a state that it is given: some of `PARTS`."""
     return tuple(getattr(kind, "parts", PARTS))
 
 
 def not_for(kind: type) -> Mapping[str, str]:
-    """Return what a checkpointer does not promise: the name of a check or of a storage, and the documented reason.
+    """Return the promises that a checkpointer does not make: the name of a check or storage, and the documented reason.
 
-    That is the class's attribute ``not_for``.  What is named there is run all the same, to show what the misuse does,
-    but does not count.
+    That is the class's attribute ``not_for``.  Such checks are run all the same, to show the effect of the misuse, but
+    do not count.
     """
     return dict(getattr(kind, "not_for", {}))
 
@@ -96,7 +96,7 @@ def timeout_of(kind: type) -> float:
 
 
 def check(kind: Any, name: str) -> None:
-    """Raise `UsageError`, with one line that says what to change, for what is not a checkpointer."""
+    """Raise `UsageError`, with the remedy in one line, for a class that is no checkpointer."""
     if not isinstance(kind, type):
         raise UsageError(f"{name} is not a class: name one with the methods {', '.join(REQUIRED)}")
     _check_methods(kind, name)
