@@ -69,7 +69,7 @@ def test_a_loop_that_resumes_as_another_job_is_found(racecheck: Racecheck, name:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", named("sound_loops.py"))
 def test_a_loop_that_resumes_as_the_same_job_passes(racecheck: Racecheck, name: str) -> None:
-    each = ("--fault", "kill-job nth=each", "--schedules", 14, "--explain", 0)
+    each = ("--fault", "kill-job nth=each", "--schedules", 8, "--explain", 0)
     status, text = racecheck("run", "--watch", "out", *each, "--", *TORCHRUN, "sound_loops.py", name)
     assert status == 0, text
     assert "so a resumed job is not compared" not in text
