@@ -30,7 +30,7 @@ from racecheck.frontends.cli.options import (
     output_file,
 )
 from racecheck.frontends.cli.output import EXIT, INTERRUPTED
-from racecheck.frontends.cli.program import RunCommand
+from racecheck.frontends.cli.program import FROM, WATCH, RunCommand
 from racecheck.frontends.printing import say
 from racecheck.frontends.working import display
 from racecheck.gate import baseline, junit, layouts, pages, parts, plan, shards
@@ -104,21 +104,8 @@ def of_result(command: F) -> F:
     ),
 )
 @click.argument("target", nargs=-1, metavar="CHECKPOINTER | COMMAND")
-@option(
-    "--watch",
-    group=WHAT,
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Where a launch command writes its checkpoints (racecheck run --help).",
-)
-@option(
-    "--from",
-    "from_",
-    group=WHAT,
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="What the watched directory holds at the start of a run (default: what it holds now).",
-)
+@WATCH
+@FROM
 @option(
     "--resume-with",
     group=WHAT,

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from racecheck.explore.launcher_check import check_launcher
-from racecheck.frontends.cli.options import Command
+from racecheck.frontends.cli.options import WHAT, Command, option
 from racecheck.frontends.cli.output import EXIT
 from racecheck.frontends.printing import say
 from racecheck.frontends.working import display
@@ -23,6 +23,23 @@ from racecheck.sessions.doctor.examination import Starting
 from racecheck.sessions.launchers import capture
 from racecheck.targets.programs import Program
 from racecheck.targets.scenarios import Scenario
+
+WATCH = option(
+    "--watch",
+    group=WHAT,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where a launch command writes its checkpoints, . for the working directory: its ranks are controlled there. "
+    "No real file changes (default: the directory in which one run leaves most checkpoints).",
+)
+FROM = option(
+    "--from",
+    "from_",
+    group=WHAT,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="The contents of the watched directory at the start of a run (default: its contents now).",
+)
 
 
 class RunCommand(Command):

@@ -70,22 +70,8 @@ if TYPE_CHECKING:
     ),
 )
 @click.argument("target", nargs=-1, metavar="TARGET")
-@option(
-    "--watch",
-    group=WHAT,
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Where a launch command writes its checkpoints, . for the working directory: its ranks are controlled there. "
-    "No real file changes (default: the directory in which one run leaves most checkpoints).",
-)
-@option(
-    "--from",
-    "from_",
-    group=WHAT,
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="What the watched directory holds at the start of a run (default: what it holds now).",
-)
+@program.WATCH
+@program.FROM
 @option(
     "--resume-with",
     group=WHAT,
