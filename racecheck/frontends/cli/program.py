@@ -89,9 +89,9 @@ def only_target(words: Sequence[str], start: Path | None, resume_with: str | Non
         raise UsageError(f"{words[0]} has no scenario; to run it as a training script: {as_command(words)}")
     if len(words) > 1:
         raise UsageError(f"name one TARGET, not {len(words)}; or a launch command, such as torchrun train.py")
-    for option, given in (("--from", start), ("--resume-with", resume_with), ("--invariant", own or None)):
+    for name, given in (("--from", start), ("--resume-with", resume_with), ("--invariant", own or None)):
         if given is not None:
-            raise UsageError(f"{option} is for a launch command: add -- COMMAND")
+            raise UsageError(f"{name} is for a launch command: add -- COMMAND")
     return words[0]
 
 
