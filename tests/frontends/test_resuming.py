@@ -110,3 +110,19 @@ def test_a_node_is_told_alone(racecheck: Racecheck) -> None:
         status, text = racecheck("run", *PREEMPTED, "--nodes", nodes, *told, "--", *TORCHRUN, "preempted.py", "good")
         assert status == 0, text
         assert text.count("SIGTERM") == ranks, text
+
+
+def test_the_launcher_sends_nothing_more_once_it_was_told_to_end(racecheck: Racecheck) -> None:
+    """Rank 1 dies of the first signal at once; otherwise the launcher would end the others then."""
+    told = (
+        "--fault",
+        "preempt on open begun",
+        "--show-passing",
+        "--full",
+        "--resume-with",
+        "torchrun preempted.py good",
+    )
+    _, text = racecheck("run", *PREEMPTED, *told, "--", *TORCHRUN, "preempted.py", "deaf")
+    assert "rank 1  died by SIGTERM" in text, text
+    assert text.count("SIGTERM") == 3, text  # to each rank, and in the end of rank 1
+    assert "rank 0  returned" in text

@@ -1,7 +1,8 @@
 """A job that saves once more when it is told to end: ``preempted.py HOW``.
 
 ``good``: the ranks agree at each step whether one of them was told.  ``evaluation``: they do so, but an evaluation of
-an hour comes between two steps.  ``behind``: the last save has the number of the step before.
+an hour comes between two steps.  ``behind``: the last save has the number of the step before.  ``deaf``: rank 1 does
+not handle the signal, and rank 0 takes ten seconds to end.
 """
 
 from __future__ import annotations
@@ -51,6 +52,14 @@ def is_over() -> bool:
 signal.signal(signal.SIGTERM, note)
 dist.init_process_group("gloo")
 FILE.parent.mkdir(exist_ok=True)
+if HOW == "deaf":
+    if dist.get_rank() == 1:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    dist.barrier()
+    if dist.get_rank() == 0:
+        (FILE.parent / "begun").touch()
+    time.sleep(10)
+    sys.exit()
 torch.manual_seed(1)
 model = nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
