@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,14 @@ def test_the_order_in_which_states_come_does_not_matter(session: Session) -> Non
         told.append(groups.plainest())
     assert len(states) > 2
     assert told[0] == told[1]
+
+
+def test_a_state_that_fails_on_two_ranks_is_one_state(session: Session) -> None:
+    group = judged(session, "dcp_twice", ["kill"]).groups[0]
+    groups, witness = Groups(), group.witnesses[0]
+    for number, rank in ((0, 0), (0, 1), (1, 0)):
+        groups.add(replace(group.violation, message=f"rank {rank} failed"), witness, number)
+    assert [each.models for each in groups.plainest()] == [{"kill": 2}]
 
 
 def test_a_second_save_into_the_same_directory_loses_the_first(session: Session) -> None:

@@ -50,7 +50,8 @@ class Group:
 
 @dataclass(slots=True)
 class _Found:
-    models: dict[str, int] = field(default_factory=dict)
+    models: dict[str, set[int]] = field(default_factory=dict)
+    """The states by model; one that fails on several ranks is one."""
     witnesses: list[tuple[int, int, Violation, Witness]] = field(default_factory=list)
 
 
@@ -65,7 +66,7 @@ class Groups:
         kind = violation.invariant, plain(violation.message)
         found = self._found.setdefault(kind, {}).setdefault(_lines(witness), _Found())
         model = witness.state.crash.model
-        found.models[model] = found.models.get(model, 0) + 1
+        found.models.setdefault(model, set()).add(number)
         found.witnesses.append((witness.harm, number, violation, witness))
         found.witnesses.sort(key=lambda each: each[:2])
         del found.witnesses[MOST:]
@@ -82,19 +83,20 @@ class Groups:
 
 def _folded(by_lines: Mapping[tuple[Line, ...], _Found]) -> list[tuple[int, Group]]:
     """Return the groups with the numbers of their least witnesses."""
-    least: dict[tuple[Line, ...], dict[str, int]] = {}
+    least: dict[tuple[Line, ...], dict[str, set[int]]] = {}
     for lines in sorted(by_lines, key=lambda each: (len(each), each)):
         within = next((other for other in least if set(other) <= set(lines)), lines)
         models = least.setdefault(within, {})
-        for model, count in by_lines[lines].models.items():
-            models[model] = models.get(model, 0) + count
+        for model, states in by_lines[lines].models.items():
+            models.setdefault(model, set()).update(states)
     return [
         (by_lines[lines].witnesses[0][1], _group(by_lines[lines], lines, models)) for lines, models in least.items()
     ]
 
 
-def _group(found: _Found, lines: tuple[Line, ...], models: Mapping[str, int]) -> Group:
-    return Group(found.witnesses[0][2], lines, models, tuple(each[3] for each in found.witnesses))
+def _group(found: _Found, lines: tuple[Line, ...], models: Mapping[str, set[int]]) -> Group:
+    counts = {model: len(states) for model, states in models.items()}
+    return Group(found.witnesses[0][2], lines, counts, tuple(each[3] for each in found.witnesses))
 
 
 def _lines(witness: Witness) -> tuple[Line, ...]:
