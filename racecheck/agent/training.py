@@ -22,8 +22,8 @@ from racecheck.model.training_parts import BATCH, PARAMETERS, RANDOM, SETTING, S
 _CLOSE, _SMALL = 1, 1 << 16
 """By which step after the start, and after a save, large parameters are looked at; smaller ones are at each step.
 
-A job resumes at a save, so the first step after it shows most of what it lacks; digests at all steps would cost a part
-of the training.
+A job resumes at a save, so the first step after it shows most of the lost parts; digests at all steps would slow the
+training down.
 """
 _LONGEST = 40
 """A setting that is longer, as text, is told by its digest."""
@@ -79,7 +79,7 @@ def _taking(original: Callable[[Any], Any], take: Callable[[Any], None]) -> Call
 
 
 def _does_nothing(optimizer: Any) -> bool:
-    """Return whether a step only makes room for state that is about to be loaded, as that of DCP's ``set_state_dict``.
+    """Return whether a step only makes room for state that DCP's ``set_state_dict``, or a program, is about to load.
 
     No parameter has a gradient then, or all gradients and learning rates are zero.
     """

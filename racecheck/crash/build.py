@@ -19,7 +19,7 @@ _ABOVE = -1
 """The directory that holds the disks of the nodes.  No op has met it."""
 
 _OF_ROOTS = frozenset({"mkdir", "rmdir"})
-"""What happens to a disk itself is left out: an empty one stands for none."""
+"""These entries of a disk itself are left out: an empty disk stands for none."""
 _INODES = frozenset({"inode", "directory", "to_directory", "replaced"})
 _Make = Callable[..., Entry]
 

@@ -33,7 +33,8 @@ def defect(violation: Violation, outcome: Outcome) -> str:
 
     The op is named only if it changes names: among ops on data, the schedule determines which one decides.  Parts that
     a failing run lacks are left out.  If ranks wait for each other it is the function in which the first of them waits.
-    Of a resumed job that is another one it is what it lacks: where it was interrupted has nothing to do with that.
+    A resumed job that is another one is identified by the first part that it lacks: the place of the interruption has
+    nothing to do with that.
     """
     if violation.invariant == _RESUMES:
         return cause(violation.message)

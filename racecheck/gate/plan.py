@@ -27,7 +27,7 @@ _STATES = {"quick": 16, "normal": 60}
 class CommandCheck:
     """A check of a launch command: ``faults`` happen, or none, and the job is launched again.
 
-    ``about`` says what happens, and ``when``, as the end of a sentence, when what it finds happens.
+    ``about`` describes the events, and ``when`` the condition of its findings, as the end of a sentence.
     """
 
     name: str

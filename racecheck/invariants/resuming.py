@@ -34,7 +34,7 @@ class Uninterrupted:
 
 
 def resume_equals(outcome: Outcome, reference: Uninterrupted | None = None) -> Iterator[Violation]:
-    """A resumed job writes what it would have written without the interruption.
+    """A resumed job takes the same steps and writes the same saves as one that nobody interrupted.
 
     Optimizer, learning rate, random numbers, the order of the data and each counter have to come back with the weights;
     a job that lacks one of them trains on without an error, as another job.  The violation names what differed first.

@@ -18,7 +18,7 @@ LOST = {
     "optimizer": "without the optimizer's exp_avg and exp_avg_sq and step",
     "scaler": "scaler.scale is that of save 1",
 }
-"""What a job does not restore, and what is said of it."""
+"""The part that a job does not restore, with the words of the report about it."""
 
 
 def test_a_job_that_restores_all_passes(racecheck: Racecheck) -> None:

@@ -103,7 +103,7 @@ class RankEnd:
 
 @dataclass(slots=True)
 class RankPast:
-    """What a rank has done that makes it harder to follow."""
+    """The deeds of a rank that make it harder to follow."""
 
     forked: bool = False
     """It has started a process."""

@@ -8,14 +8,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from sound_loops import EVERY, OUT, STEPS, data, endless, loop, network, run_loop, save, saved, write
+from sound_loops import EVERY, OUT, STEPS, data, endless, loop, network, reduce, run_loop, save, saved, write
 from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler
-
-
-def reduce(model: nn.Module) -> None:
-    for each in model.parameters():
-        dist.all_reduce(each.grad)
 
 
 def loss_of(model: nn.Module, batch: Any) -> torch.Tensor:

@@ -2,12 +2,11 @@
 
 ``good``: the ranks agree at each step whether one of them was told.  ``evaluation``: they do so, but an evaluation of
 an hour comes between two steps.  ``behind``: the last save has the number of the step before.  ``deaf``: rank 1 does
-not handle the signal, and rank 0 takes ten seconds to end.
+not handle the signal, and rank 0 takes ten seconds to end.  Its sleeps take virtual time.
 """
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from sound_loops import reduce, write
 from torch import nn
 
 STEPS, EVERY = 8, 4
@@ -32,14 +32,7 @@ def save(step: int) -> None:
     dist.barrier()
     if dist.get_rank() == 0:
         state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
-        with open(f"{FILE}.tmp", "wb") as file:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(f"{FILE}.tmp", FILE)
-        directory = os.open(FILE.parent, os.O_RDONLY)
-        os.fsync(directory)
-        os.close(directory)
+        write(state, FILE)
     dist.barrier()
 
 
@@ -73,8 +66,7 @@ dist.barrier()
 while step < STEPS:
     optimizer.zero_grad()
     model(torch.full((4,), float(step))).sum().backward()
-    for each in model.parameters():
-        dist.all_reduce(each.grad)
+    reduce(model)
     optimizer.step()
     step += 1
     if HOW == "evaluation" and step == 6:

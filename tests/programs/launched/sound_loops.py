@@ -66,6 +66,22 @@ def saved(path: Path | None = None) -> Any:
     return torch.load(path, weights_only=False) if path.exists() else None
 
 
+def resumed(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
+    """Restore a job; return its step, 0 for a new one."""
+    job = saved()
+    if not job:
+        return 0
+    model.load_state_dict(job["model"])
+    optimizer.load_state_dict(job["optimizer"])
+    return int(job["step"])
+
+
+def reduce(model: nn.Module) -> None:
+    """Sum the gradients of all ranks."""
+    for each in model.parameters():
+        dist.all_reduce(each.grad)
+
+
 def endless(sampler: DistributedSampler[Any], done: int) -> Iterator[Any]:
     """Yield batches of two from the ``done``-th on, in the order of each epoch."""
     epoch, number = 0, 0
@@ -171,7 +187,7 @@ def moving_average() -> None:
 
 @loop
 def clocks_and_names_of_the_run() -> None:
-    """What it notes of itself is another in each run: when it began, how long it took, and its name."""
+    """Its saves have entries that differ from run to run: when it began, how long it took, and its name."""
     model, begun, name = network(), time.time(), uuid.uuid4().hex
     train(
         model, torch.optim.Adam(model.parameters(), lr=0.1),
@@ -243,8 +259,7 @@ def accumulation() -> None:
         for _ in range(2):
             inputs, wanted = next(batches)
             nn.functional.mse_loss(model(inputs), wanted).backward()
-        for each in model.parameters():
-            dist.all_reduce(each.grad)
+        reduce(model)
         optimizer.step()
         step += 1
         if step % EVERY == 0:
@@ -279,8 +294,7 @@ def two_optimizers() -> None:
         for model, optimizer in zip((one, other), optimizers, strict=True):
             optimizer.zero_grad()
             nn.functional.mse_loss(model(inputs), wanted).backward()
-            for each in model.parameters():
-                dist.all_reduce(each.grad)
+            reduce(model)
             optimizer.step()
         step += 1
         if step % EVERY == 0:
@@ -307,8 +321,7 @@ def a_file_for_each_part() -> None:
         inputs, wanted = next(batches)
         optimizer.zero_grad()
         nn.functional.mse_loss(model(inputs + torch.randn(())), wanted).backward()
-        for each in model.parameters():
-            dist.all_reduce(each.grad)
+        reduce(model)
         optimizer.step()
         step += 1
         if step % EVERY == 0:
@@ -373,8 +386,7 @@ def dcp_in_a_thread() -> None:
         inputs, wanted = next(batches)
         optimizer.zero_grad()
         nn.functional.mse_loss(model(inputs), wanted).backward()
-        for each in model.parameters():
-            dist.all_reduce(each.grad)
+        reduce(model)
         optimizer.step()
         step += 1
         if step % EVERY == 0:
@@ -441,19 +453,14 @@ class _Counted(IterableDataset[torch.Tensor]):
 def a_stream() -> None:
     model = network()
     optimizer = torch.optim.RMSprop(model.parameters(), lr=0.01)
-    job = saved()
-    if job:
-        model.load_state_dict(job["model"])
-        optimizer.load_state_dict(job["optimizer"])
-    step = job["step"] if job else 0
+    step = resumed(model, optimizer)
     stream: Dataset[torch.Tensor] = _Counted(step)
     for inputs in DataLoader(stream, batch_size=None, generator=torch.Generator()):
         if step == STEPS:
             break
         optimizer.zero_grad()
         model(inputs).mean().backward()
-        for each in model.parameters():
-            dist.all_reduce(each.grad)
+        reduce(model)
         optimizer.step()
         step += 1
         if step % EVERY == 0:
@@ -465,11 +472,7 @@ def second_order() -> None:
     """L-BFGS calls its closure several times in a step."""
     model = network()
     optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=2)
-    job = saved()
-    if job:
-        model.load_state_dict(job["model"])
-        optimizer.load_state_dict(job["optimizer"])
-    step = job["step"] if job else 0
+    step = resumed(model, optimizer)
     batches = endless(DistributedSampler(data(), seed=3), step)
     while step < STEPS:
         inputs, wanted = next(batches)
@@ -478,8 +481,7 @@ def second_order() -> None:
             optimizer.zero_grad()
             loss = nn.functional.mse_loss(model(inputs), wanted)
             loss.backward()
-            for each in model.parameters():
-                dist.all_reduce(each.grad)
+            reduce(model)
             return float(loss)
 
         optimizer.step(closure)
@@ -502,8 +504,7 @@ def epochs_only() -> None:
         for inputs, wanted in DataLoader(data(), batch_size=8, shuffle=True):
             optimizer.zero_grad()
             nn.functional.mse_loss(model(inputs), wanted).backward()
-            for each in model.parameters():
-                dist.all_reduce(each.grad)
+            reduce(model)
             optimizer.step()
         save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch + 1})
 
