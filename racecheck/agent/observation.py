@@ -25,6 +25,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from racecheck.agent.contents import weight_digests
+from racecheck.agent.training import Send
 from racecheck.targets import programs
 
 _RANDOM = re.compile(r"tmp[a-z0-9_]{8}|[0-9a-f]{8}[0-9a-f-]*|\d+")
@@ -39,7 +40,6 @@ _PLACES: Mapping[str, Mapping[str, tuple[bool, str, str]]] = {
 A function that loads returns the state where it has no argument for it.
 """
 
-Send = Callable[[dict[str, Any]], None]
 _observer: list[_Observer] = []
 
 

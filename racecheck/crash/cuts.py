@@ -65,7 +65,7 @@ def cuts(log: Log, acks: Sequence[int] = (), promises: int | None = None) -> tup
     are enough, behind which there is a promise or an acknowledgement: what a crash may leave at another one it may
     leave at one of these.
     """
-    plan = _Plan(log, acks)
+    plan = _CutFacts(log, acks)
     found: dict[tuple[int, int], Cut] = {}
     for cut in [*plan.prefixes(), *(() if promises is None else plan.watersheds(promises))]:
         found.setdefault((cut.entries, cut.reached), cut)
@@ -77,7 +77,7 @@ def cuts(log: Log, acks: Sequence[int] = (), promises: int | None = None) -> tup
     return list(found.values()), f"{left_out} ({skipped} more at most)" * bool(skipped)
 
 
-class _Plan:
+class _CutFacts:
     """The facts about a log that is to be cut."""
 
     def __init__(self, log: Log, acks: Sequence[int]) -> None:

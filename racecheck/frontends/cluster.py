@@ -132,14 +132,14 @@ def _relay(channel: socket.socket) -> None:
     with suppress(EOFError, OSError):
         opening = frames.received(channel)
         _, _, _, target = frames.message(opening)
-        line = _Line(opening, lambda: _hired(asdict(versions()), sources(target)))
+        line = _Connection(opening, lambda: _hired(asdict(versions()), sources(target)))
         frame = opening
         while True:
             channel.sendall(line.exchange(frame))
             frame = frames.received(channel)
 
 
-class _Line:
+class _Connection:
     """The way to a worker in the cluster; ``hire`` returns an actor that has none yet."""
 
     def __init__(self, opening: bytes, hire: Callable[[], Any]) -> None:

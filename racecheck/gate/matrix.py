@@ -11,13 +11,13 @@ from racecheck.invariants import ALL, UNJUDGED, name_of
 from racecheck.report.words import count
 from racecheck.targets.suite import CHECKS
 
-EntryKind = Literal["fail", "unknown", "exhausted", "budget", "not held", "not asked"]
-MARKS: dict[EntryKind, str] = {
+MarkKind = Literal["fail", "unknown", "exhausted", "budget", "not held", "not asked"]
+MARKS: dict[MarkKind, str] = {
     "fail": "FAIL", "unknown": "?", "exhausted": "PASS", "budget": "pass", "not held": "n/a", "not asked": "-",
 }  # fmt: skip
 PART = "*"
 """Marks a pass for which only some of the single cases were tried."""
-LEGEND: dict[EntryKind, str] = {
+LEGEND: dict[MarkKind, str] = {
     "exhausted": "held in every interleaving of every check that asks for it",
     "budget": "held in N schedules, those of the effort",
     "fail": "violated; see the defects above",
@@ -34,7 +34,7 @@ class MatrixEntry:
     ``is_part``: some of the faults, stale reads or crash states were left out.  ``finding`` is the file of the failure.
     """
 
-    kind: EntryKind
+    kind: MarkKind
     about: str = ""
     schedules: int = 0
     is_part: bool = False
@@ -90,7 +90,7 @@ def entry(cells: Sequence[Cell], invariant: str) -> MatrixEntry:
         return MatrixEntry("unknown", "; ".join(f"{check}: {why}" for check, why in doubts))
     schedules = sum(each.schedules for each in held)
     about = f"{count(schedules, 'schedule')}: {'; '.join(f'{each.check}: {each.extent}' for each in held)}"
-    kind: EntryKind = "exhausted" if all(each.exhaustive for each in held) else "budget"
+    kind: MarkKind = "exhausted" if all(each.exhaustive for each in held) else "budget"
     return MatrixEntry(kind, about, schedules, any(each.is_part for each in held))
 
 

@@ -9,7 +9,7 @@ from racecheck.gate import baseline, matrix
 from racecheck.gate.cells import Cell
 from racecheck.gate.commands import faults_of
 from racecheck.gate.grouping import Defect, grouped, headline
-from racecheck.gate.matrix import LEGEND, MARKS, PART, EntryKind, MatrixEntry, Table
+from racecheck.gate.matrix import LEGEND, MARKS, PART, MarkKind, MatrixEntry, Table
 from racecheck.gate.plan import KNOWN
 from racecheck.gate.result import GateResult
 from racecheck.model.nouns import Verdict
@@ -22,7 +22,7 @@ _LONGEST = 240
 """Characters of a message; exceptions of torch have more than a thousand."""
 _BEGINNING = 40
 """Characters by which a message is found in a sentence that ends with it."""
-_KINDS: dict[Verdict, EntryKind] = {Verdict.PASS: "budget", Verdict.UNKNOWN: "unknown", Verdict.FAIL: "fail"}
+_KINDS: dict[Verdict, MarkKind] = {Verdict.PASS: "budget", Verdict.UNKNOWN: "unknown", Verdict.FAIL: "fail"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class ListItem:
     """A column of a grid; ``about`` is a remark if there is room, ``finding`` the file of its finding."""
 
     text: str
-    kind: EntryKind | None = None
+    kind: MarkKind | None = None
     about: str = ""
     finding: str = ""
 
@@ -160,7 +160,7 @@ def _headline(result: GateResult) -> str:
 
 def _checks(cells: Sequence[Cell]) -> Grid:
     def row(cell: Cell) -> tuple[ListItem, ...]:
-        kind: EntryKind = "not held" if cell.against else "exhausted" if cell.exhaustive else _KINDS[cell.verdict]
+        kind: MarkKind = "not held" if cell.against else "exhausted" if cell.exhaustive else _KINDS[cell.verdict]
         kind = "fail" if cell.verdict is Verdict.FAIL and not cell.against else kind
         broken = cell.violated or cell.why
         part = PART * (kind == "budget" and cell.is_part)
@@ -180,7 +180,7 @@ def _in_part(part: Sequence[Cell]) -> Iterator[PageBlock]:
         yield PageLine(f"{row}: {'; '.join(f'{each.check}: {each.extent}' for each in part if each.row == row)}")
 
 
-def _legend(result: GateResult, used: set[EntryKind], *, is_part: bool) -> Iterator[PageBlock]:
+def _legend(result: GateResult, used: set[MarkKind], *, is_part: bool) -> Iterator[PageBlock]:
     yield Heading("How to read it")
     for kind, text in LEGEND.items():
         if kind in used:

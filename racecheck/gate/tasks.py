@@ -44,7 +44,7 @@ class Terms:
 
 
 @dataclass(slots=True)
-class _Shared:
+class _SharedState:
     """The state that checks of a checkpointer share in a session."""
 
     bases: dict[Hashable, Outcome] = field(default_factory=dict)
@@ -52,12 +52,12 @@ class _Shared:
     recoveries: dict[Hashable, KnownRecoveries] = field(default_factory=dict)
 
 
-_SHARED: WeakKeyDictionary[Session, _Shared] = WeakKeyDictionary()
+_SHARED: WeakKeyDictionary[Session, _SharedState] = WeakKeyDictionary()
 
 
 def share(session: Session, subject: Subject, check: Check, world: World, base: Outcome) -> None:
     """Keep an undisturbed run for other checks that do the same."""
-    _SHARED.setdefault(session, _Shared()).bases.setdefault(_does(subject, check, world), base)
+    _SHARED.setdefault(session, _SharedState()).bases.setdefault(_does(subject, check, world), base)
 
 
 def _does(subject: Subject, check: Check, world: World) -> Hashable:
@@ -97,7 +97,7 @@ class CheckTask:
         return report
 
     def _search(self, session: Session, check: Check, world: World) -> Search:
-        shared = _SHARED.setdefault(session, _Shared())
+        shared = _SHARED.setdefault(session, _SharedState())
         left = self.until - time.monotonic()
         return replace(
             EFFORTS[self.terms.effort].search(self.subject.scenario(check), world), seed=self.terms.seed,

@@ -10,7 +10,7 @@ from racecheck.invariants.events import changed
 from racecheck.invariants.open_files import TracedFile, by_inode, mixes, mixture
 from racecheck.model.nouns import Collective, Event, Op, Outcome, Violation
 
-_Known = dict[str, int]
+_OpsKnown = dict[str, int]
 """Of each thread the number of its ops that a rank can know of."""
 
 
@@ -58,9 +58,9 @@ class _Knowledge:
     """The ops of other ranks that a rank can know of at each of its ops: by collectives, or by files that it found."""
 
     def __init__(self, outcome: Outcome) -> None:
-        self._before: dict[int, _Known] = {}
-        ranks: dict[int, _Known] = {rank: {} for rank in range(outcome.world.ranks)}
-        changes: dict[str, _Known] = {}
+        self._before: dict[int, _OpsKnown] = {}
+        ranks: dict[int, _OpsKnown] = {rank: {} for rank in range(outcome.world.ranks)}
+        changes: dict[str, _OpsKnown] = {}
         for index, event in enumerate(outcome.trace):
             self._take(index, event, ranks, changes)
 
@@ -68,9 +68,9 @@ class _Knowledge:
         """Return whether the op at an index comes after another, as far as its rank can know before it is done."""
         return self._before[index].get(op.thread, 0) >= op.clock.get(op.thread, 1)
 
-    def _take(self, index: int, event: Event, ranks: dict[int, _Known], changes: dict[str, _Known]) -> None:
+    def _take(self, index: int, event: Event, ranks: dict[int, _OpsKnown], changes: dict[str, _OpsKnown]) -> None:
         if isinstance(event, Collective):
-            together: _Known = {}
+            together: _OpsKnown = {}
             for rank in event.ranks:
                 _join(together, ranks[rank])
             _join(together, event.clock)
@@ -86,6 +86,6 @@ class _Knowledge:
             _join(changes.setdefault(path, {}), own)
 
 
-def _join(known: _Known, other: Mapping[str, int]) -> None:
+def _join(known: _OpsKnown, other: Mapping[str, int]) -> None:
     for thread, count in other.items():
         known[thread] = max(known.get(thread, 0), count)

@@ -46,7 +46,7 @@ def atomic_publish(
     the watched directory (``./latest``).  A pointer that a rank prepares elsewhere counts once it is moved into place.
     ``named`` turns what it says into the checkpoint's path, where that is not simply it.
     """
-    walk = _Walk(outcome, pointer, named or str)
+    walk = _PointerWalk(outcome, pointer, named or str)
     for index, op in done(outcome):
         found = list(walk.step(index, op))
         yield from found if outcome.crash is None else ()
@@ -65,7 +65,7 @@ class PublishedPointer:
 
 def followed(outcome: Outcome, pointer: str = "latest") -> Iterator[tuple[int, Op, dict[str, PublishedPointer]]]:
     """Yield each op, with its index, and what pointers name after it (seen by ranks or not), by path."""
-    walk = _Walk(outcome, pointer, str)
+    walk = _PointerWalk(outcome, pointer, str)
     succeeded = dict(done(outcome))
     for index, event in enumerate(outcome.trace):
         if isinstance(event, Op):
@@ -75,7 +75,7 @@ def followed(outcome: Outcome, pointer: str = "latest") -> Iterator[tuple[int, O
 
 
 @dataclass(slots=True)
-class _Walk:
+class _PointerWalk:
     """The state of all pointers while the trace goes by.
 
     ``texts`` are what small files and links hold that were made on the way, by path on disk; ``whole`` the files that
@@ -249,7 +249,7 @@ def _with_parents(paths: set[str]) -> Iterator[str]:
         yield from (path[:end] for end, char in enumerate(f"{path}/") if char == "/")
 
 
-def _end(walk: _Walk) -> Iterator[Violation]:
+def _end(walk: _PointerWalk) -> Iterator[Violation]:
     """Return what pointers name at the end; raises `LookupError` if that, or anything before, is not known."""
     outcome, there = walk.outcome, frozenset(_with_parents(set(walk.outcome.disk)))
     pointers = {

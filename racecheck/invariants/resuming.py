@@ -21,7 +21,7 @@ _OF_RANDOM = re.compile("rng|random|seed|generator")
 """Is in the names of saved states of generators: like these, they are no flaw unless something else differs."""
 _SEVERAL = -1
 """Stands for the number of a save that may be one of several."""
-_Name = tuple[str, str]
+_EntryName = tuple[str, str]
 """The series of a save, and the name of an entry in it."""
 
 
@@ -30,7 +30,7 @@ class Uninterrupted:
     """The undisturbed run, and the entries of saves that ``vary`` between two of these; nothing else may."""
 
     outcome: Outcome
-    vary: frozenset[_Name] = frozenset()
+    vary: frozenset[_EntryName] = frozenset()
 
 
 def resume_equals(outcome: Outcome, reference: Uninterrupted | None = None) -> Iterator[Violation]:
@@ -62,14 +62,14 @@ def continues(outcome: Outcome, reference: Uninterrupted) -> bool:
     return any(True for _ in _compared(outcome, reference))
 
 
-def varying(one: Outcome, other: Outcome) -> tuple[frozenset[_Name], str]:
+def varying(one: Outcome, other: Outcome) -> tuple[frozenset[_EntryName], str]:
     """Compare two undisturbed runs; returns the entries of saves that vary, and what else does, "" for nothing.
 
     If weights vary, or the runs saved or trained something else, nothing can be said of a resumed job.
     """
-    vary: set[_Name] = set()
+    vary: set[_EntryName] = set()
     for rank in range(one.world.ranks):
-        ones, others = _Rank.of(one, rank), _Rank.of(other, rank)
+        ones, others = _RankHistory.of(one, rank), _RankHistory.of(other, rank)
         if [each.series for each in ones.saves] != [each.series for each in others.saves]:
             return frozenset(), f"the saves of rank {rank}"
         for number, steps in enumerate(zip(ones.steps, others.steps, strict=False), 1):
@@ -86,16 +86,16 @@ def varying(one: Outcome, other: Outcome) -> tuple[frozenset[_Name], str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rank:
+class _RankHistory:
     """The saves and the steps of a rank, in order; of step i, ``saves_before[i]`` saves had begun."""
 
     saves: Sequence[Weights] = ()
     steps: Sequence[TrainingStep] = ()
 
     @staticmethod
-    def of(outcome: Outcome, rank: int) -> _Rank:
+    def of(outcome: Outcome, rank: int) -> _RankHistory:
         saves = [each for each in outcome.weights if each.rank == rank and each.kind == "saved" and each.series]
-        return _Rank(saves, [each for each in outcome.steps if each.rank == rank])
+        return _RankHistory(saves, [each for each in outcome.steps if each.rank == rank])
 
     def steps_before(self, index: int) -> int:
         """Return how many steps came before a save."""
@@ -140,7 +140,7 @@ def _begins_alike(outcome: Outcome, reference: Uninterrupted) -> bool:
     Where steps were observed, it may have saved more often: on a signal.
     """
     for rank in range(outcome.world.ranks):
-        run, whole = _Rank.of(outcome, rank), _Rank.of(reference.outcome, rank)
+        run, whole = _RankHistory.of(outcome, rank), _RankHistory.of(reference.outcome, rank)
         if len(run.steps) > len(whole.steps):
             return False
         if any(_effects(step, theirs) for step, theirs in zip(run.steps, whole.steps, strict=False)):
@@ -150,7 +150,7 @@ def _begins_alike(outcome: Outcome, reference: Uninterrupted) -> bool:
     return True
 
 
-def _saves_alike(run: _Rank, whole: _Rank, vary: frozenset[_Name]) -> bool:
+def _saves_alike(run: _RankHistory, whole: _RankHistory, vary: frozenset[_EntryName]) -> bool:
     pairs = zip(run.saves, whole.saves, strict=False)
     return len(run.saves) <= len(whole.saves) and not any(
         save.series != theirs.series or _entries_apart(save, theirs, vary) for save, theirs in pairs
@@ -185,7 +185,7 @@ def _resumed_from(outcome: Outcome) -> str:
 
 def _by_steps(recovery: Outcome, reference: Uninterrupted, loads: Mapping[str, tuple[int, int]]) -> Iterator[_Compared]:
     """Compare the steps after the resumption, and the saves between them."""
-    everyone = [_Rank.of(reference.outcome, rank) for rank in range(recovery.world.ranks)]
+    everyone = [_RankHistory.of(reference.outcome, rank) for rank in range(recovery.world.ranks)]
     begins = _resumed_at(recovery, everyone)
     if begins is None:
         known = [_steps_of(everyone, name, *load) for name, load in loads.items() if load[0] > _SEVERAL]
@@ -194,7 +194,7 @@ def _by_steps(recovery: Outcome, reference: Uninterrupted, loads: Mapping[str, t
         begins = max(known, default=0)
     for rank, ours in enumerate(everyone):
         saved = _saves_before(ours, loads) or {}
-        yield from _Beside(rank, everyone, begins, saved, reference.vary).compared(_Rank.of(recovery, rank))
+        yield from _Beside(rank, everyone, begins, saved, reference.vary).compared(_RankHistory.of(recovery, rank))
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,16 +202,16 @@ class _Beside:
     """A rank of the undisturbed run, from the ``begins``-th of its steps on; it had ``saved`` so often by then."""
 
     rank: int
-    everyone: Sequence[_Rank]
+    everyone: Sequence[_RankHistory]
     begins: int
     saved: Mapping[str, int]
-    vary: frozenset[_Name]
+    vary: frozenset[_EntryName]
 
     @property
-    def ours(self) -> _Rank:
+    def ours(self) -> _RankHistory:
         return self.everyone[self.rank]
 
-    def compared(self, resumed: _Rank) -> Iterator[_Compared]:
+    def compared(self, resumed: _RankHistory) -> Iterator[_Compared]:
         """Yield the steps and saves of a resumed rank, up to the first that differs."""
         written, random = resumed.by_step(), list[str]()
         for number, step in enumerate(resumed.steps[: len(self.ours.steps) - self.begins], 1):
@@ -277,20 +277,20 @@ class _Beside:
         return flaw and f"{flaw}{_because(random)}"
 
 
-def _resumed_at(recovery: Outcome, everyone: Sequence[_Rank]) -> int | None:
+def _resumed_at(recovery: Outcome, everyone: Sequence[_RankHistory]) -> int | None:
     """Return how many steps came before the first step of the recovery, by its parameters; None if these are unknown.
 
     An asynchronous save begins when its thread does, so its place among the steps says less.
     """
     for rank, ours in enumerate(everyone):
-        first = next(iter(_Rank.of(recovery, rank).steps), None)
+        first = next(iter(_RankHistory.of(recovery, rank).steps), None)
         known = [each.parts.get(PARAMETERS) for each in ours.steps]
         if first is not None and known.count(first.parts[PARAMETERS]) == 1:
             return known.index(first.parts[PARAMETERS])
     return None
 
 
-def _steps_of(everyone: Sequence[_Rank], name: str, step: int, rank: int) -> int:
+def _steps_of(everyone: Sequence[_RankHistory], name: str, step: int, rank: int) -> int:
     """Return how many steps came before a save: of the rank that loaded it, if that saved it, too."""
     for each in (everyone[rank], *everyone):
         for index, save in enumerate(each.saves):
@@ -321,7 +321,7 @@ def _effects(step: TrainingStep, whole: TrainingStep) -> list[str]:
 def _by_saves(recovery: Outcome, reference: Uninterrupted, loads: Mapping[str, tuple[int, int]]) -> Iterator[_Compared]:
     """Compare the saves after the resumption, counted by series."""
     for rank in range(recovery.world.ranks):
-        ours, resumed = _Rank.of(reference.outcome, rank), _Rank.of(recovery, rank)
+        ours, resumed = _RankHistory.of(reference.outcome, rank), _RankHistory.of(recovery, rank)
         done = _saves_before(ours, loads)
         if done is None:
             continue
@@ -336,7 +336,7 @@ def _by_saves(recovery: Outcome, reference: Uninterrupted, loads: Mapping[str, t
                 break
 
 
-def _saves_before(ours: _Rank, loads: Mapping[str, tuple[int, int]]) -> dict[str, int] | None:
+def _saves_before(ours: _RankHistory, loads: Mapping[str, tuple[int, int]]) -> dict[str, int] | None:
     """Return how many saves of each series a rank had begun when it would have begun the one after those loaded.
 
     None if it saves none of the series that were loaded: then it is not known how far it was.
@@ -352,7 +352,7 @@ def _saves_before(ours: _Rank, loads: Mapping[str, tuple[int, int]]) -> dict[str
     return done
 
 
-def _save_flaw(save: Weights, whole: Weights, ours: _Rank, vary: frozenset[_Name]) -> str:
+def _save_flaw(save: Weights, whole: Weights, ours: _RankHistory, vary: frozenset[_EntryName]) -> str:
     """Return how a save differs from the undisturbed run's, "" if it does not."""
     names = _entries_apart(save, whole, vary)
     if all(_OF_RANDOM.search(f"{whole.series} {name}".lower()) for name in names):
@@ -364,7 +364,7 @@ def _save_flaw(save: Weights, whole: Weights, ours: _Rank, vary: frozenset[_Name
     return f"writes save {whole.step} of {whole.series} with other contents: {'; '.join(said)}"
 
 
-def _save_with(ours: _Rank, save: Weights, name: str) -> int | None:
+def _save_with(ours: _RankHistory, save: Weights, name: str) -> int | None:
     """Return a save of the undisturbed run that has the same value, if it is no tensor."""
     digest = save.tensors.get(name, "")
     if not digest or ":" in digest:
@@ -374,7 +374,7 @@ def _save_with(ours: _Rank, save: Weights, name: str) -> int | None:
     )
 
 
-def _entries_apart(save: Weights, whole: Weights, vary: frozenset[_Name]) -> list[str]:
+def _entries_apart(save: Weights, whole: Weights, vary: frozenset[_EntryName]) -> list[str]:
     """Return the names of entries that differ, plain values first."""
     names = sorted({*save.tensors, *whole.tensors})
     apart = [each for each in names if save.tensors.get(each) != whole.tensors.get(each)]

@@ -26,7 +26,7 @@ def gc_safety(outcome: Outcome, pointer: str = "latest") -> Iterator[Violation]:
     What overwrites a checkpoint in place deletes it, too, if it removes files.  Temporary names do not count.
     ``pointer`` is as in `atomic_publish`.
     """
-    walk, before = _Walk(outcome), dict[str, PublishedPointer]()
+    walk, before = _CheckpointWalk(outcome), dict[str, PublishedPointer]()
     for index, op, pointers in followed(outcome, pointer):
         if op.result is not None and not op.result.errno:
             yield from walk.step(index, op, before)
@@ -36,14 +36,14 @@ def gc_safety(outcome: Outcome, pointer: str = "latest") -> Iterator[Violation]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader:
+class _OpenReader:
     rank: int
     path: str
     index: int
 
 
 @dataclass(slots=True)
-class _Walk:
+class _CheckpointWalk:
     """The state of all checkpoints while the trace goes by.
 
     ``complete`` are those that all ranks have saved, by path (without the node); ``waiting`` are the saves that will be
@@ -54,8 +54,8 @@ class _Walk:
     outcome: Outcome
     complete: dict[str, Save] = field(default_factory=dict)
     reported: set[str] = field(default_factory=set)
-    readers: dict[int, _Reader] = field(default_factory=dict)
-    opened: list[_Reader] = field(default_factory=list)
+    readers: dict[int, _OpenReader] = field(default_factory=dict)
+    opened: list[_OpenReader] = field(default_factory=list)
     waiting: list[tuple[int, Save]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -120,7 +120,7 @@ class _Walk:
     def _use(self, index: int, op: Op) -> None:
         """Track which thread has which file open for reading."""
         if op.call == "open" and op.places and op.places[-1].kind == "file" and not op_kinds.opens_to_write(op):
-            self.opened.append(_Reader(op.rank, op.path, index))
+            self.opened.append(_OpenReader(op.rank, op.path, index))
             return
         for place in op.places:
             if place.open_file and place.open_file not in self.readers:

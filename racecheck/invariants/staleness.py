@@ -69,7 +69,7 @@ def latest_consistency(outcome: Outcome, pointer: str = "latest") -> Iterator[Vi
     starts from an older checkpoint than its peers, or from none, although there was a barrier.  ``pointer`` is as in
     `atomic_publish`.
     """
-    walk = _Looks(outcome)
+    walk = _PointerVersions(outcome)
     for index, op, pointers in followed(outcome, pointer):
         yield from walk.step(index, op, pointers)
     if not walk.versions and not is_cut(outcome):
@@ -77,7 +77,7 @@ def latest_consistency(outcome: Outcome, pointer: str = "latest") -> Iterator[Vi
 
 
 @dataclass(slots=True)
-class _Looks:
+class _PointerVersions:
     """The contents of pointers that ranks have seen so far.
 
     ``versions`` are all that was published, in order, by path, with the op; ``seen`` is after which event that was

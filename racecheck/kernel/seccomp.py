@@ -73,11 +73,11 @@ class _Instruction(ctypes.Structure):
     )
 
 
-class _Program(ctypes.Structure):
+class _FilterStruct(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.POINTER(_Instruction)))
 
 
-class _Notification(ctypes.Structure):
+class _NotificationStruct(ctypes.Structure):
     _fields_ = (
         ("id", ctypes.c_uint64),
         ("pid", ctypes.c_uint32),
@@ -208,14 +208,14 @@ def descriptor_arguments(call: Call) -> list[int]:
 
 
 @functools.cache
-def assembled(*, stop_for_gil: bool = False) -> _Program:
+def assembled(*, stop_for_gil: bool = False) -> _FilterStruct:
     """Return the filter of this machine as the kernel takes it; made once, before ranks are forked.
 
     ``stop_for_gil``: a thread that waits for the GIL stops, if it is known where that is.
     """
     codes = program(libc.MACHINE, range(0) if stop_for_gil and interpreter.gil() else interpreter.runtime())
     instructions = (_Instruction * len(codes))(*(_Instruction(*each) for each in codes))
-    return _Program(len(codes), instructions)
+    return _FilterStruct(len(codes), instructions)
 
 
 def hand_over(channel: socket.socket, text: bytes, descriptors: Sequence[int]) -> None:
@@ -246,7 +246,7 @@ class Listener:
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
-        self._notification = _Notification()
+        self._notification = _NotificationStruct()
         self._response = _Response()
         self._add = _AddDescriptor()
         libc.ioctl(descriptor, _SET_FLAGS, _SYNC_WAKE_UP)

@@ -30,7 +30,7 @@ _COLOUR = "rgba(240, 147, 90, 0.25)"
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _Stretch:
     """An event that is shown (``last`` is its own index), or a stretch of events that are left out."""
 
     first: int
@@ -89,20 +89,20 @@ def _interleaving(outcome: Outcome, found: Decisive, said: str) -> str:
     return _table(steps, found)
 
 
-def _steps(trace: Sequence[Event], found: Decisive) -> Iterator[_Step]:
+def _steps(trace: Sequence[Event], found: Decisive) -> Iterator[_Stretch]:
     kept = unfolded(trace, found.roles)
     for is_kept, stretch in groupby(range(len(trace)), key=lambda index: index in kept):
         indices = [*stretch]
         if is_kept or len(indices) < 3:
-            yield from (_Step(index, index, trace[index]) for index in indices)
+            yield from (_Stretch(index, index, trace[index]) for index in indices)
         else:
-            yield _Step(indices[0], indices[-1], None)
+            yield _Stretch(indices[0], indices[-1], None)
 
 
 # Mermaid.
 
 
-def _diagram(outcome: Outcome, steps: Sequence[_Step], found: Decisive, said: str) -> str:
+def _diagram(outcome: Outcome, steps: Sequence[_Stretch], found: Decisive, said: str) -> str:
     """Return a diagram; ``said`` is its alternative text."""
     ranks = range(outcome.world.ranks)
     lines = [
@@ -121,7 +121,7 @@ def _diagram(outcome: Outcome, steps: Sequence[_Step], found: Decisive, said: st
     return "\n".join(["```mermaid", *lines, "```"])
 
 
-def _line(step: _Step, everyone: str) -> str:
+def _line(step: _Stretch, everyone: str) -> str:
     event = step.event
     if event is None:
         return f"  Note over {everyone}: {words.count(step.last - step.first + 1, 'more event')}"
@@ -154,7 +154,7 @@ def _plain(text: str) -> str:
 # The table.
 
 
-def _table(steps: Sequence[_Step], found: Decisive) -> str:
+def _table(steps: Sequence[_Stretch], found: Decisive) -> str:
     shown = (
         [each for each in steps if each.event is not None and each.first in found.roles]
         if len(steps) > _ROWS

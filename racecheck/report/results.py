@@ -25,7 +25,7 @@ from racecheck.report.prediction import render as render_prediction
 from racecheck.report.sentence import passes_if, plain, sentence
 from racecheck.report.words import count, escape, replay_command
 from racecheck.scheduling.explain import PAIR, SWITCHES, WORLD
-from racecheck.scheduling.minimise.critical import Change, op_at
+from racecheck.scheduling.minimise.critical import Flip, op_at
 from racecheck.scheduling.minimise.shrinking import switches
 
 if TYPE_CHECKING:
@@ -370,7 +370,7 @@ def _pair(explanation: Explanation | None, page: Page) -> Iterator[str]:
         yield "\n" + wrapper.fill(f"No pair decides: {_in_vain(explanation.others)}.")
 
 
-_IN_VAIN: dict[Change, str] = {
+_IN_VAIN: dict[Flip, str] = {
     "same": "failed in the same way",
     "another rank": "failed in the same way on another rank",
     "another failure": "failed in another way",
@@ -379,7 +379,7 @@ _IN_VAIN: dict[Change, str] = {
 }
 
 
-def _in_vain(others: Sequence[Change]) -> str:
+def _in_vain(others: Sequence[Flip]) -> str:
     """Return the results of pairs in the other order."""
     if not others:
         return "no two ops that lead to the failure could go the other way"

@@ -41,17 +41,17 @@ def trace_json(finding: Finding) -> str:
 
 def _events(outcome: Outcome, found: Decisive) -> Iterator[Json]:
     """Yield the events of a run, and then those of its recovery."""
-    world = _World(outcome, found, "", 0, 0, 0)
+    world = _RunLanes(outcome, found, "", 0, 0, 0)
     yield from world.events()
     if outcome.recovery is not None:
         after = outcome.recovery
-        yield from _World(
+        yield from _RunLanes(
             after, failing(after), "recovery, ", outcome.world.ranks, world.lanes, world.end + 1
         ).events()  # fmt: skip
 
 
 @dataclass(slots=True)
-class _World:
+class _RunLanes:
     """One run: its processes come after ``past`` others, its threads after ``past_lanes``, its time at ``start``."""
 
     outcome: Outcome

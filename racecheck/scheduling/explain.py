@@ -15,11 +15,11 @@ from racecheck.model.nouns import Invariant, Outcome, Violation, World
 from racecheck.scheduling import strategies
 from racecheck.scheduling.minimise import (
     Attempt,
-    Change,
     Critical,
     CriticalPair,
+    FindRun,
+    Flip,
     Orderings,
-    Search,
     Spent,
     TimedAttempt,
     critical_pair,
@@ -62,7 +62,7 @@ class Explanation:
     runs: int
     left_out: tuple[str, ...] = ()
     why: str = ""
-    others: tuple[Change, ...] = ()
+    others: tuple[Flip, ...] = ()
     is_killed: bool = False
     agreeing: int = 0
 
@@ -88,7 +88,7 @@ def explain(
     Raises `CannotRun` if the run does not fail a second time.
     """
     timed = TimedAttempt(attempt, 0.0, clock)
-    steps = _Steps(outcome, violation, invariants, timed, seconds, seed, passed, most, tell, clock())
+    steps = _ExplanationInTheMaking(outcome, violation, invariants, timed, seconds, seed, passed, most, tell, clock())
     try:
         steps.take()
     except KeyboardInterrupt:  # between two runs
@@ -97,7 +97,7 @@ def explain(
 
 
 @dataclass(slots=True)
-class _Steps:
+class _ExplanationInTheMaking:
     """An explanation in the making: ``least`` is the best run so far, and ``done`` are the completed steps."""
 
     found: Outcome
@@ -192,7 +192,7 @@ class _Steps:
         """Return whether a run breaks no invariant; a fault may have killed its ranks all the same."""
         return not judge(outcome, self.invariants).violations
 
-    def _look(self, is_wanted: Callable[[Outcome], object]) -> Search:
+    def _look(self, is_wanted: Callable[[Outcome], object]) -> FindRun:
         """Look for a certain run of a world."""
 
         def look(world: World, budget: int) -> Outcome | None:

@@ -49,7 +49,7 @@ _FROM_POSITION, _FROM_END = 1, 2
 """Where the bytes of a record lock are counted from (``whence`` of fcntl(2))."""
 
 
-class _Touched(dict[Location, Mode]):
+class _Modes(dict[Location, Mode]):
     """A footprint in the making: of two modes for one location the one with more conflicts stays."""
 
     def __call__(self, kind: str, key: Hashable, mode: Mode) -> None:
@@ -62,7 +62,7 @@ class _Touched(dict[Location, Mode]):
 
 def footprint(op: Op) -> Footprint:
     """Return the footprint of an op; of a pending one, the largest that it can have."""
-    touched = _Touched()
+    touched = _Modes()
     if not op.places:
         return touched
     for place in op.places:
@@ -92,7 +92,7 @@ def _has_failed(op: Op) -> bool:
     return op.result is not None and op.result.errno != ""
 
 
-def _way(touched: _Touched, place: Place) -> None:
+def _way(touched: _Modes, place: Place) -> None:
     """Add the names that lead to where an op acts, its own included; through a descriptor there are none."""
     if not place.open_file:
         for path in (place.path, *place.through):
@@ -109,17 +109,17 @@ def names(path: str) -> tuple[str, ...]:
 
 # Reads, also of an op that fails.
 
-_Part = Callable[[_Touched, Op], None]
+_AddsModes = Callable[[_Modes, Op], None]
 
 
-def _nothing(touched: _Touched, op: Op) -> None:
+def _nothing(touched: _Modes, op: Op) -> None:
     pass
 
 
-def _reads(*kinds: str) -> _Part:
+def _reads(*kinds: str) -> _AddsModes:
     """Return a part that reads such locations of all places of an op."""
 
-    def part(touched: _Touched, op: Op) -> None:
+    def part(touched: _Modes, op: Op) -> None:
         for place in op.places:
             for kind in kinds:
                 touched(kind, place.inode, READ)
@@ -127,7 +127,7 @@ def _reads(*kinds: str) -> _Part:
     return part
 
 
-def _look(touched: _Touched, op: Op) -> None:
+def _look(touched: _Modes, op: Op) -> None:
     """Add the reads of stat: of directories neither size nor number of links."""
     for place in op.places:
         touched("attributes", place.inode, READ)
@@ -136,14 +136,14 @@ def _look(touched: _Touched, op: Op) -> None:
             touched("content", place.inode, READ)
 
 
-def _opens(touched: _Touched, op: Op) -> None:
+def _opens(touched: _Modes, op: Op) -> None:
     if "O_PATH" not in op.flags:
         _reads("attributes")(touched, op)
     if op_kinds.truncates(op):
         _reads("content")(touched, op)
 
 
-def _lists(touched: _Touched, op: Op) -> None:
+def _lists(touched: _Modes, op: Op) -> None:
     """Add a listing.  At its end no more names come, so the answer that none are left is no read."""
     at_end = op.result is not None and op.result.known and not op.result.errno and not op.result.value
     for place in op.places:
@@ -152,13 +152,13 @@ def _lists(touched: _Touched, op: Op) -> None:
             touched("listing", place.inode, READ)
 
 
-def _is_empty(touched: _Touched, op: Op) -> None:
+def _is_empty(touched: _Modes, op: Op) -> None:
     """Add whether anything is in a directory that is to be removed."""
     if op.places[-1].kind == "directory":
         touched("listing", op.places[-1].inode, READ)
 
 
-def _links(touched: _Touched, op: Op) -> None:
+def _links(touched: _Modes, op: Op) -> None:
     """Add whether an object still has a name: a descriptor, or a link of /proc to one, may refer to a removed file."""
     source = op.places[0]
     touched("attributes", source.inode, READ)
@@ -169,7 +169,7 @@ def _links(touched: _Touched, op: Op) -> None:
 # Changes of an op that succeeds.
 
 
-def _open(touched: _Touched, op: Op) -> None:
+def _open(touched: _Modes, op: Op) -> None:
     place = op.places[-1]
     if "RESOLVE_IN_ROOT" in op.flags:  # only the kernel knows where that leads
         _anything(touched, op)
@@ -179,22 +179,22 @@ def _open(touched: _Touched, op: Op) -> None:
         touched("content", place.inode, WRITE)
 
 
-def _make(touched: _Touched, op: Op) -> None:
+def _make(touched: _Modes, op: Op) -> None:
     place = op.places[-1]
     touched("entry", place.path, WRITE)
     touched("listing", place.directory, ADD)
 
 
-def _link(touched: _Touched, op: Op) -> None:
+def _link(touched: _Modes, op: Op) -> None:
     _make(touched, op)
     touched("links", op.places[0].inode, ADD)
 
 
-def _unlink(touched: _Touched, op: Op) -> None:
+def _unlink(touched: _Modes, op: Op) -> None:
     _lose(touched, op.places[-1])
 
 
-def _lose(touched: _Touched, place: Place) -> None:
+def _lose(touched: _Modes, place: Place) -> None:
     """Add the loss of a name."""
     touched("entry", place.path, WRITE)
     touched("listing", place.directory, ADD)
@@ -205,7 +205,7 @@ def _lose(touched: _Touched, place: Place) -> None:
         touched("links", place.inode, ADD)
 
 
-def _rename(touched: _Touched, op: Op) -> None:
+def _rename(touched: _Modes, op: Op) -> None:
     """Add a rename.  Two names of one file both stay (rename(2))."""
     source, target = op.places[0], op.places[-1]
     if source.inode and source.inode == target.inode:
@@ -218,16 +218,16 @@ def _rename(touched: _Touched, op: Op) -> None:
         _lose(touched, target)
 
 
-def _write(touched: _Touched, op: Op) -> None:
+def _write(touched: _Modes, op: Op) -> None:
     touched("content", op.places[-1].inode, WRITE)
 
 
-def _truncate(touched: _Touched, op: Op) -> None:
+def _truncate(touched: _Modes, op: Op) -> None:
     if op.args.get("length") != op.places[-1].size:
         _write(touched, op)
 
 
-def _set_attributes(touched: _Touched, op: Op) -> None:
+def _set_attributes(touched: _Modes, op: Op) -> None:
     """Add attributes.  Those of a directory decide which users may pass through."""
     for place in op.places:
         touched("attributes", place.inode, WRITE)
@@ -237,7 +237,7 @@ def _set_attributes(touched: _Touched, op: Op) -> None:
             touched("content", place.inode, WRITE)
 
 
-def _lock(touched: _Touched, op: Op) -> None:
+def _lock(touched: _Modes, op: Op) -> None:
     """Add a lock.  Shared locks of flock(2) are taken and released in any order: their owners do not matter."""
     kind = "lock" if kind_of(op) == "flock" else "record"
     for place in op.places:
@@ -261,7 +261,7 @@ def _lock_mode(op: Op) -> Mode:
     return ADD if op.args.get("shared") and kind_of(op) == "flock" else WRITE
 
 
-def _wait(touched: _Touched, op: Op) -> None:
+def _wait(touched: _Modes, op: Op) -> None:
     """Add waits: EDEADLK depends on which processes wait, and on the locks that they hold."""
     is_pending = op.result is None and waits(op)
     if is_pending or begins_to_wait(op) or has_begun_to_wait(op) or (op.result and op.result.errno == "EDEADLK"):
@@ -270,7 +270,7 @@ def _wait(touched: _Touched, op: Op) -> None:
         touched("waits", "record", ADD)
 
 
-def _close(touched: _Touched, op: Op) -> None:
+def _close(touched: _Modes, op: Op) -> None:
     """Add a close, which releases its locks also if it fails (close(2))."""
     if "LOCK_UN" not in op.flags:
         return
@@ -283,7 +283,7 @@ def _close(touched: _Touched, op: Op) -> None:
         touched("waits", "record", ADD)
 
 
-def _use_key(touched: _Touched, op: Op) -> None:
+def _use_key(touched: _Modes, op: Op) -> None:
     """Add a location that is no file: the group that a rank issues a collective to, or a key of the store."""
     rank = op.rank if op.call == "issue" else -1
     for place in op.places:
@@ -292,7 +292,7 @@ def _use_key(touched: _Touched, op: Op) -> None:
         touched("keys", "store", READ if op.syscall in _ASKING_ALL else ADD)
 
 
-def _anything(touched: _Touched, op: Op) -> None:
+def _anything(touched: _Modes, op: Op) -> None:
     """Add an op that is not modelled, with all that it could do to its places: a reason for doubt in any run."""
     for place in op.places:
         touched("entry", place.path, WRITE)
@@ -302,8 +302,8 @@ def _anything(touched: _Touched, op: Op) -> None:
 
 
 class _Family(NamedTuple):
-    looks: _Part = _nothing
-    does: _Part = _nothing
+    looks: _AddsModes = _nothing
+    does: _AddsModes = _nothing
 
 
 _UNKNOWN = _Family(does=_anything)

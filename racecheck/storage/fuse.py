@@ -55,7 +55,7 @@ class IncoherentFuse(Shared):
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class _Maker:
     """The thread that has made a name in this run: the node, and the thread with the number of its event."""
 
     node: int
@@ -72,7 +72,7 @@ class IncoherentView:
 
     _world: World
     _settings: FuseSettings
-    _made: dict[str, _Made] = field(default_factory=dict)
+    _made: dict[str, _Maker] = field(default_factory=dict)
     _missed: dict[tuple[int, str], int] = field(default_factory=dict)
     _denied: dict[tuple[int, str], int] = field(default_factory=dict)
 
@@ -95,7 +95,7 @@ class IncoherentView:
             if self._may_deny(op, now):
                 self._denied[key] = now
         elif op.call in _MAKES and not op.result.errno and not op.places[-1].inode:
-            self._made[op.path] = _Made(key[0], op.thread, op.clock.get(op.thread, 0) + 1)
+            self._made[op.path] = _Maker(key[0], op.thread, op.clock.get(op.thread, 0) + 1)
             self._missed.pop(key, None)
         elif op.call in _LOOKS and op.result.errno == "ENOENT":
             self._missed[key] = now

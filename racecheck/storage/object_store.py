@@ -146,7 +146,7 @@ def _above(path: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _CachedStat:
     """The entry of a name in a node's cache: the object (0: none), since when, and its attributes."""
 
     inode: int
@@ -163,7 +163,7 @@ class ObjectView:
     def __init__(self, world: World, settings: ObjectSettings) -> None:
         self._world, self.settings = world, settings
         self.writing: set[tuple[int, str]] = set()
-        self._known: dict[tuple[int, str], _Known] = {}
+        self._known: dict[tuple[int, str], _CachedStat] = {}
         self._gone: dict[int, int] = {}
 
     def before(self, op: Op, now: int, truth: Truth) -> Sequence[Seen]:
@@ -185,7 +185,7 @@ class ObjectView:
             return
         if op.call in op_kinds.LOOKS and op.result.errno in {"", "ENOENT"}:
             if (node, place.path) not in self.writing:
-                self._known[node, place.path] = _Known(place.inode, now, truth.attributes())
+                self._known[node, place.path] = _CachedStat(place.inode, now, truth.attributes())
             return
         if not op.result.errno or op.result.errno == "EEXIST":
             for each in op.places:

@@ -16,7 +16,7 @@ from racecheck.model.nouns import Constraint, Invariant, OpName, Point, Returned
 from racecheck.model.ops.launcher_ops import signal_op
 from racecheck.scheduling import file_times
 from racecheck.scheduling.explain import explain
-from racecheck.scheduling.minimise import Change, Failure, critical_pair, fewest_orderings, same_failure, shrink
+from racecheck.scheduling.minimise import Failure, Flip, critical_pair, fewest_orderings, same_failure, shrink
 from racecheck.scheduling.minimise.hitting_set import smallest_hitting_set
 from racecheck.scheduling.strategies import RandomWalk, Strategy, check_strategy
 from racecheck.scheduling.strategies.following.constrained import Constrained
@@ -49,7 +49,7 @@ class Race(NamedTuple):
 
     program: Program
     pair: tuple[str, ...]
-    others: tuple[Change, ...]
+    others: tuple[Flip, ...]
     orderings: tuple[str, ...]
     invariant: Invariant = no_errors
 

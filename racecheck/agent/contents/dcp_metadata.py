@@ -94,7 +94,7 @@ class Metadata:
 def parse(data: bytes) -> Metadata:
     """Read the bytes of a file ``.metadata``; raises `Unreadable`."""
     try:
-        found = _Reader(io.BytesIO(data)).load()
+        found = _StrictUnpickler(io.BytesIO(data)).load()
         return _metadata(found)
     except Unreadable:
         raise
@@ -165,7 +165,7 @@ _REFUSED = (
 """Opcodes that no DCP metadata has.  (Those that make a key or a member of something would hash it: see `_Reader`.)"""
 
 
-class _Reader(_Unpickler):
+class _StrictUnpickler(_Unpickler):
     """Refuse keys that are not plain: to hash a million tuples, each in the next, would overflow the stack."""
 
     dispatch: ClassVar[dict[int, Any]] = {

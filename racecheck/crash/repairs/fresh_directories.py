@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
+from racecheck.crash.changes import Name
 from racecheck.crash.log import Entry, Inode, Log
 from racecheck.model.ops import op_kinds
-
-Name = tuple[int, str]
 
 _CONTENTS = frozenset({"write", "truncate"})
 

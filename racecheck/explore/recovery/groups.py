@@ -49,7 +49,7 @@ class Group:
 
 
 @dataclass(slots=True)
-class _Found:
+class _GroupInTheMaking:
     models: dict[str, set[int]] = field(default_factory=dict)
     """The states by model; one that fails on several ranks is one."""
     witnesses: list[tuple[int, int, Violation, Witness]] = field(default_factory=list)
@@ -59,12 +59,12 @@ class Groups:
     """Collects findings, in any order."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[str, str], dict[tuple[Line, ...], _Found]] = {}
+        self._found: dict[tuple[str, str], dict[tuple[Line, ...], _GroupInTheMaking]] = {}
 
     def add(self, violation: Violation, witness: Witness, number: int) -> None:
         """Add a finding; ``number`` is the state's.  Of two that lose as much, the first one counts."""
         kind = violation.invariant, plain(violation.message)
-        found = self._found.setdefault(kind, {}).setdefault(_lines(witness), _Found())
+        found = self._found.setdefault(kind, {}).setdefault(_lines(witness), _GroupInTheMaking())
         model = witness.state.crash.model
         found.models.setdefault(model, set()).add(number)
         found.witnesses.append((witness.harm, number, violation, witness))
@@ -81,7 +81,7 @@ class Groups:
         return tuple(group for _, group in numbered)
 
 
-def _folded(by_lines: Mapping[tuple[Line, ...], _Found]) -> list[tuple[int, Group]]:
+def _folded(by_lines: Mapping[tuple[Line, ...], _GroupInTheMaking]) -> list[tuple[int, Group]]:
     """Return the groups with the numbers of their least witnesses."""
     least: dict[tuple[Line, ...], dict[str, set[int]]] = {}
     for lines in sorted(by_lines, key=lambda each: (len(each), each)):
@@ -94,7 +94,7 @@ def _folded(by_lines: Mapping[tuple[Line, ...], _Found]) -> list[tuple[int, Grou
     ]
 
 
-def _group(found: _Found, lines: tuple[Line, ...], models: Mapping[str, set[int]]) -> Group:
+def _group(found: _GroupInTheMaking, lines: tuple[Line, ...], models: Mapping[str, set[int]]) -> Group:
     counts = {model: len(states) for model, states in models.items()}
     return Group(found.witnesses[0][2], lines, counts, tuple(each[3] for each in found.witnesses))
 

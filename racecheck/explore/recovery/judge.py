@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 
 from racecheck.crash.build import build
 from racecheck.crash.cut_outcome import Cutting, uncut
-from racecheck.crash.log import Disk, Log
+from racecheck.crash.log import Log
 from racecheck.crash.repairs.repair import repairs, with_one_more
 from racecheck.crash.states import ALL, CrashState, states
 from racecheck.explore.recovery.disk_images import Ages
 from racecheck.explore.recovery.groups import Group, Groups, Witness, plain
-from racecheck.explore.recovery.recoveries import Recovered, Recoveries
+from racecheck.explore.recovery.recoveries import Disks, Recovered, Recoveries
 from racecheck.invariants import judge
 from racecheck.model.nouns import Crash, Died, Event, Invariant, Op, Outcome, Raised, RankResult, Stopped, Verdict
 from racecheck.sessions.session import Session
@@ -38,8 +38,6 @@ _OFTEN = 50
 
 CountProgress = Callable[[int, int, float, str], None]
 """Called now and then with the number of judged states, the total, the seconds so far, and the model."""
-
-Disks = tuple[tuple[str, Disk], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +129,7 @@ def judge_crashes(
         return Crashes(outcome, dict.fromkeys(models, Count()), reasons=(reason,))
     until = started + seconds if seconds > 0 else 0.0
     for alone in (False, True):
-        judging = _Judging(session, scenario, outcome, recorder, log, invariants, seed, until, alone=alone)
+        judging = _StateJudge(session, scenario, outcome, recorder, log, invariants, seed, until, alone=alone)
         judging.most, judging.limit = most, limit
         try:
             found = judging.judge(log, models, progress, only)
@@ -164,7 +162,7 @@ def judge_repairs(
     found = {AS_IT_IS: crashes}
     if crashes.log is None:
         return found
-    judging = _Judging(session, scenario, crashes.run, recorder, crashes.log, invariants, seed, until)
+    judging = _StateJudge(session, scenario, crashes.run, recorder, crashes.log, invariants, seed, until)
 
     def judge_all(repaired: Mapping[str, Log]) -> None:
         for name, log in repaired.items():
@@ -182,7 +180,7 @@ def judge_repairs(
     return found
 
 
-class _Judging:
+class _StateJudge:
     """Judges the states of the log of a run, as it is or repaired.  ``alone``: each is loaded in a process of its own.
 
     ``seen`` is the result of each state of the disk, ``order`` the one in which they were asked for; ``doubts`` are
@@ -289,7 +287,7 @@ class _Judging:
 class _Pass:
     """Return the states of a log, model by model."""
 
-    def __init__(self, judging: _Judging, log: Log, progress: CountProgress | None, started: float) -> None:
+    def __init__(self, judging: _StateJudge, log: Log, progress: CountProgress | None, started: float) -> None:
         self.judging, self.log, self.progress, self.started = judging, log, progress, started
         self.groups = Groups()
         self._doubted: dict[str, tuple[int, CrashState]] = {}

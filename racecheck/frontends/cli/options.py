@@ -45,7 +45,7 @@ class Command(click.Command):
                 formatter.write_dl(rows)
 
 
-class _Option(click.Option):
+class _GroupedOption(click.Option):
     def __init__(self, *given: Any, group: str = "", **named: Any) -> None:
         super().__init__(*given, **named)
         self.group = group
@@ -53,7 +53,7 @@ class _Option(click.Option):
 
 def option(*names: str, group: str = "", **named: Any) -> Callable[[F], F]:
     """Return `click.option` with the group that the option is shown in; "" is "Options"."""
-    return click.option(*names, cls=_Option, group=group, **named)
+    return click.option(*names, cls=_GroupedOption, group=group, **named)
 
 
 def finding_given(finding: Path | None) -> Path:

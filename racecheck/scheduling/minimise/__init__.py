@@ -14,21 +14,21 @@ All of them run the world through an `Attempt`, take a budget in runs, and keep 
 from __future__ import annotations
 
 from racecheck.scheduling.minimise.attempts import Attempt, Spent, TimedAttempt
-from racecheck.scheduling.minimise.critical import Change, Critical, CriticalPair, critical_pair
+from racecheck.scheduling.minimise.critical import Critical, CriticalPair, Flip, critical_pair
 from racecheck.scheduling.minimise.failure import Fails, Failure, same_failure
 from racecheck.scheduling.minimise.orderings import Orderings, fewest_orderings
 from racecheck.scheduling.minimise.shrinking import Shrunk, repeated, shrink, switches
-from racecheck.scheduling.minimise.world_size import Search, Smaller, smaller_world
+from racecheck.scheduling.minimise.world_size import FindRun, Smaller, smaller_world
 
 __all__ = [
     "Attempt",
-    "Change",
     "Critical",
     "CriticalPair",
     "Fails",
     "Failure",
+    "FindRun",
+    "Flip",
     "Orderings",
-    "Search",
     "Shrunk",
     "Smaller",
     "Spent",

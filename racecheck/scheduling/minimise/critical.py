@@ -22,11 +22,11 @@ from racecheck.scheduling.minimise.failure import Failure
 from racecheck.scheduling.strategies.following.reversed_race import Forcing
 from racecheck.scheduling.strategies.protocol import Diverged
 
-Pair = tuple[int, int]
+OpPair = tuple[int, int]
 """Two ops in the order in which they went, by their indices in the trace; indices after its end are pending ops."""
 
 
-Change = Literal["same", "another rank", "another failure", "other faults", "impossible"]
+Flip = Literal["same", "another rank", "another failure", "other faults", "impossible"]
 """What a run with two ops in the other order was, if it did not pass.
 
 same: it fails in the same way.  another rank: in the same way, but other ranks fail.  another failure: it breaks
@@ -45,7 +45,7 @@ class CriticalPair:
 
     first: Op
     second: Op
-    events: Pair
+    events: OpPair
     neighbour: Outcome
 
 
@@ -60,7 +60,7 @@ class Critical:
     pair: CriticalPair | None
     runs: int
     cut: bool
-    others: tuple[Change, ...] = ()
+    others: tuple[Flip, ...] = ()
     is_killed: bool = False
 
 
@@ -73,7 +73,7 @@ def critical_pair(outcome: Outcome, attempt: Attempt, failure: Failure, *, budge
     assert violation is not None, "a run that has not the failure has no pair that is critical for it"
     if any(op.call == "kill" and op.fault and not is_of_launcher(op) for op in outcome.ops):
         return Critical(None, 0, cut=False, is_killed=True)
-    counted, others = Counted(attempt, budget), list[Change]()
+    counted, others = Counted(attempt, budget), list[Flip]()
     try:
         for pair in _Races(outcome, violation).tries():
             neighbour = _other_way(outcome, pair, counted)
@@ -88,7 +88,7 @@ def critical_pair(outcome: Outcome, attempt: Attempt, failure: Failure, *, budge
     return Critical(None, counted.runs, False, tuple(others))
 
 
-def races(outcome: Outcome, violation: Violation) -> list[Pair]:
+def races(outcome: Outcome, violation: Violation) -> list[OpPair]:
     """Yield the pairs of a failing run that could have gone the other way, the least informative and nearest first.
 
     Of two that are about the same threads that says less of which more runs have it: its ops are further apart.
@@ -111,7 +111,7 @@ class _Races:
         ends = {step.op.rank: number for number, step in enumerate(self._order.steps)}
         self._concerned = self._shown or [ends[rank] for rank in violation.ranks if rank in ends]
 
-    def tries(self) -> Iterator[Pair]:
+    def tries(self) -> Iterator[OpPair]:
         """Yield the pairs that are next to each other, the last ones first, and then those behind them.
 
         Two ops that show the failure need not depend on each other: something was written after it had been published.
@@ -129,22 +129,22 @@ class _Races:
         reached = (self._order.before(each, end) for each in recorded for end in self._concerned if each <= end)
         return not self._concerned or any(reached)
 
-    def weakest_first(self) -> list[Pair]:
+    def weakest_first(self) -> list[OpPair]:
         found = self._direct()
         for pair in self._immediate():
             found += [*reversed([*self._behind(*pair)]), pair]
         return [self._pair(*each) for each in dict.fromkeys(found)]
 
-    def _direct(self) -> list[Pair]:
+    def _direct(self) -> list[OpPair]:
         pairs = combinations(self._shown, 2)
         return [pair for pair in reversed([*pairs]) if not self._order.before(*pair)]
 
-    def _immediate(self) -> list[Pair]:
+    def _immediate(self) -> list[OpPair]:
         last = self._shown[-1] if self._shown else len(self._steps)
         found = [(first, second) for second, step in enumerate(self._steps) for first in step.races]
         return sorted(found, key=lambda pair: (pair[1] <= last, pair[1], pair[0]), reverse=True)
 
-    def _behind(self, first: int, second: int, *, ends_otherwise: bool = False) -> Iterator[Pair]:
+    def _behind(self, first: int, second: int, *, ends_otherwise: bool = False) -> Iterator[OpPair]:
         """Yield moves of the later op before more of the other thread, and of the earlier one after more.
 
         ``ends_otherwise``: a failed op may succeed when it is moved, and then it races with more ops.
@@ -165,11 +165,11 @@ class _Races:
     def _is_like(self, number: int, step: Step) -> bool:
         return self._steps[number].op.thread == step.op.thread
 
-    def _pair(self, first: int, second: int) -> Pair:
+    def _pair(self, first: int, second: int) -> OpPair:
         return self._at[first], self._at[second]
 
 
-def _other_way(outcome: Outcome, pair: Pair, attempt: Attempt) -> Outcome | None:
+def _other_way(outcome: Outcome, pair: OpPair, attempt: Attempt) -> Outcome | None:
     """Return the run in which just this pair goes the other way; None if there is none."""
     first, second = pair
     trace: tuple[Event, ...] = outcome.trace
@@ -184,7 +184,7 @@ def _other_way(outcome: Outcome, pair: Pair, attempt: Attempt) -> Outcome | None
     return None if strategy.problem else neighbour
 
 
-def _change(neighbour: Outcome | None, outcome: Outcome, failure: Failure, violation: Violation) -> Change | None:
+def _change(neighbour: Outcome | None, outcome: Outcome, failure: Failure, violation: Violation) -> Flip | None:
     """Return what a run in the other order is, None for one that passes."""
     if neighbour is None:
         return "impossible"

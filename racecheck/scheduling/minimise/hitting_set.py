@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Sequence
 from typing import TypeVar
 
-_Item = TypeVar("_Item", bound=Hashable)
+_Member = TypeVar("_Member", bound=Hashable)
 
 
 def smallest_hitting_set(
-    sets: Collection[frozenset[_Item]], items: Sequence[_Item], most: int
-) -> frozenset[_Item] | None:
+    sets: Collection[frozenset[_Member]], items: Sequence[_Member], most: int
+) -> frozenset[_Member] | None:
     """Return one of the smallest, preferring earlier items; None if it would take more than ``most``."""
     least = sorted({each for each in sets if not any(other < each for other in sets)}, key=len)
     for size in range(most + 1):
@@ -20,7 +20,7 @@ def smallest_hitting_set(
     return None
 
 
-def _hit(sets: Sequence[frozenset[_Item]], items: Sequence[_Item], size: int) -> frozenset[_Item] | None:
+def _hit(sets: Sequence[frozenset[_Member]], items: Sequence[_Member], size: int) -> frozenset[_Member] | None:
     """Return ``most`` items, or fewer: one of the first set, and what hits the sets that it does not hit."""
     if not sets:
         return frozenset()

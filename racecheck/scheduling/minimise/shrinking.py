@@ -51,7 +51,7 @@ def shrink(outcome: Outcome, attempt: Attempt, fails: Fails, *, budget: int = 40
     """
     counted = Counted(attempt, budget)
     try:
-        search = _Search(outcome, counted, fails)
+        search = _Shrinking(outcome, counted, fails)
     except Spent:
         violation = fails(outcome)
         assert violation is not None, "a run that has not the failure cannot be minimised"
@@ -75,7 +75,7 @@ def repeated(outcome: Outcome, attempt: Attempt, fails: Fails) -> _Failing:
     return found
 
 
-class _Search:
+class _Shrinking:
     """The best run so far, and what has been tried."""
 
     def __init__(self, outcome: Outcome, attempt: Attempt, fails: Fails) -> None:

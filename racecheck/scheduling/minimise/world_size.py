@@ -17,7 +17,7 @@ _OTHERS = 12
 _AGREEING = 5
 """How many runs are made with clocks that agree, if they were apart."""
 
-Search = Callable[[World, int], Outcome | None]
+FindRun = Callable[[World, int], Outcome | None]
 """Looks for a certain run of a world with a limited number of runs; or raises `Spent`."""
 
 
@@ -37,7 +37,7 @@ class Smaller:
 
 
 def smaller_world(
-    outcome: Outcome, search: Search, fails: Fails, *, budget: int = 50, passing: Search | None = None
+    outcome: Outcome, search: FindRun, fails: Fails, *, budget: int = 50, passing: FindRun | None = None
 ) -> Smaller:
     """Look for the failure with clocks that agree and with whole calls, then in a smaller world.
 
@@ -49,7 +49,7 @@ def smaller_world(
     Each time the smallest comes first, and each world gets ``budget`` runs of each kind at most; with smaller sizes and
     fewer faults no more than `_OTHERS` worlds are tried.
     """
-    steps = _Steps(outcome.world, search, fails, budget, passing)
+    steps = _WorldShrinking(outcome.world, search, fails, budget, passing)
     try:
         steps.take()
     except Spent:
@@ -58,14 +58,14 @@ def smaller_world(
 
 
 @dataclass(slots=True)
-class _Steps:
+class _WorldShrinking:
     """The search for a smaller world; ``world`` is the smallest known one."""
 
     world: World
-    search: Search
+    search: FindRun
     fails: Fails
     budget: int
-    passing: Search | None
+    passing: FindRun | None
     smaller: Smaller = field(default_factory=Smaller)
 
     def take(self) -> None:

@@ -17,7 +17,7 @@ from racecheck.model.nouns import Collective, Event, Op
 from racecheck.model.vector_clock import Clock, before, join
 
 
-class _Part(NamedTuple):
+class _CollectivePart(NamedTuple):
     """A thread's part in a collective.
 
     It issues its part at ``event`` of the trace with its own event ``tick``, or leaves the collective after that.
@@ -29,24 +29,24 @@ class _Part(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _State:
+class _Remains:
     """A thread at some time: its clock, and what remains of it."""
 
     clock: Mapping[str, int]
     left: Mapping[str, int]
 
 
-class _Clocks:
+class _ClocksWithout:
     def __init__(self, trace: Sequence[Event], without: AbstractSet[int]) -> None:
         self._without = without
         self._collectives = {index: event for index, event in enumerate(trace) if isinstance(event, Collective)}
-        self._parts: dict[str, list[_Part]] = defaultdict(list)
-        self._states: dict[str, list[_State]] = defaultdict(list)
-        self._issued: dict[tuple[str, int], _State] = {}
+        self._parts: dict[str, list[_CollectivePart]] = defaultdict(list)
+        self._states: dict[str, list[_Remains]] = defaultdict(list)
+        self._issued: dict[tuple[str, int], _Remains] = {}
         for index, each in self._collectives.items():
             for leaves, ticks in enumerate((each.issued, each.left)):
                 for thread, tick in ticks.items():
-                    self._parts[thread].append(_Part(tick, bool(leaves), index))
+                    self._parts[thread].append(_CollectivePart(tick, bool(leaves), index))
         for parts in self._parts.values():
             parts.sort(reverse=True)
 
@@ -58,7 +58,7 @@ class _Clocks:
         left: Clock = {**last.left, op.thread: tick}
         if {**last.clock, op.thread: tick} != op.clock:
             join(left, *(source.left for source in self._others(op, last.clock)))
-        self._states[op.thread].append(_State(op.clock, left))
+        self._states[op.thread].append(_Remains(op.clock, left))
         return left
 
     def _advance(self, thread: str, until: tuple[int, bool], within: Mapping[str, int] | None = None) -> None:
@@ -79,7 +79,7 @@ class _Clocks:
             else:
                 clock[thread] = left[thread] = part.tick
             parts.pop()
-            self._states[thread].append(_State(clock, left))
+            self._states[thread].append(_Remains(clock, left))
             if not part.leaves:
                 self._issued[thread, part.tick] = self._states[thread][-1]
 
@@ -89,13 +89,13 @@ class _Clocks:
         ranks = before(collective.kind, collective.ranks, collective.root, _rank(thread))
         return {each: tick for each, tick in collective.issued.items() if _rank(each) in ranks}
 
-    def _issuing(self, thread: str, tick: int) -> _State:
+    def _issuing(self, thread: str, tick: int) -> _Remains:
         """Return a thread as it issued its part."""
         if (thread, tick) not in self._issued:
             self._advance(thread, (tick, True))
         return self._issued[thread, tick]
 
-    def _others(self, op: Op, known: Mapping[str, int]) -> Iterator[_State]:
+    def _others(self, op: Op, known: Mapping[str, int]) -> Iterator[_Remains]:
         """Return the states of threads that are directly before an op, other than by what its thread has done."""
         clock = dict(known)
         found = []
@@ -108,15 +108,15 @@ class _Clocks:
                 join(clock, state.clock)
                 yield state
 
-    def _last(self, thread: str, within: Mapping[str, int] | None = None) -> _State:
+    def _last(self, thread: str, within: Mapping[str, int] | None = None) -> _Remains:
         """Return the last state of a thread, or the last that the clock ``within`` knew of."""
         known = (each for each in reversed(self._states[thread]) if within is None or _is_within(each.clock, within))
-        return next(known, _State({}, {}))
+        return next(known, _Remains({}, {}))
 
 
 def clocks(trace: Sequence[Event], without: AbstractSet[int] = frozenset()) -> dict[int, Mapping[str, int]]:
     """Return, for each op of a trace, by index, its clock if the collectives at these indices ordered nothing."""
-    again = _Clocks(trace, without)
+    again = _ClocksWithout(trace, without)
     return {index: again.add(event) for index, event in enumerate(trace) if isinstance(event, Op)}
 
 

@@ -18,7 +18,7 @@ from racecheck.scheduling.happens_before import is_step
 from racecheck.scheduling.predict.clocks import clocks
 from racecheck.scheduling.predict.pairs import Pair, pairs_of
 
-Clock = Mapping[str, int]
+Ticks = Mapping[str, int]
 
 _MANY = 40
 """With more collectives than this, stand-ins are not searched for."""
@@ -113,7 +113,7 @@ class _Ops:
     def _matters(self, collective: int, absent: Iterable[int]) -> bool:
         return any(self.kept(collective, absent))
 
-    def _loosened(self, index: int, ordered: Clock, loose: Clock) -> Iterator[int]:
+    def _loosened(self, index: int, ordered: Ticks, loose: Ticks) -> Iterator[int]:
         """Yield the last op of each other thread on which an op depends, if only one of two clocks has it before."""
         for thread, tick in ordered.items():
             if thread != self._ops[index].thread and loose.get(thread, 0) < tick:

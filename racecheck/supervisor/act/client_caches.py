@@ -35,7 +35,7 @@ _BASIC_STATS = 0xFFF
 
 
 @dataclass(frozen=True, slots=True)
-class _Attributes:
+class _CachedAttributes:
     """The kernel's answer about an object, in both forms that programs ask for."""
 
     stat: bytes
@@ -70,7 +70,7 @@ class ClientCaches:
             return next_(request)
         self._settle()
         now = self._state.time.elapsed
-        truth = _Truth(request, self._copies)
+        truth = _CurrentObject(request, self._copies)
         clock = dict(request.task.clock)
         answers = self._view.before(replace(request.op, clock=clock), now, truth)
         index = 0
@@ -127,7 +127,7 @@ class ClientCaches:
         return next_(request)
 
     def _show(self, request: Request, shown: object, next_: Next) -> Answer:
-        if isinstance(shown, _Attributes):
+        if isinstance(shown, _CachedAttributes):
             return self._show_attributes(request, shown, next_)
         if isinstance(shown, list):
             request.file.listing = list(shown)
@@ -136,7 +136,7 @@ class ClientCaches:
         with _instead(request, shown):
             return next_(request)
 
-    def _show_attributes(self, request: Request, shown: _Attributes, next_: Next) -> Answer:
+    def _show_attributes(self, request: Request, shown: _CachedAttributes, next_: Next) -> Answer:
         if request.op.call == "access":
             return Answer()
         for index, arg in enumerate(request.call.args):
@@ -213,7 +213,7 @@ def _done(op: Op, result: Answer) -> Op:
 
 
 @dataclass(slots=True)
-class _Truth:
+class _CurrentObject:
     """The object of a request as it is now; copies of bytes are descriptors, kept until the run ends."""
 
     request: Request
@@ -223,7 +223,7 @@ class _Truth:
         path, flags = self._path()
         stat = _ask("newfstatat", path, SIZES[libc.MACHINE]["stat"], flags)
         statx = _ask("statx", path, SIZES[libc.MACHINE]["statx"], flags, _BASIC_STATS)
-        return _Attributes(stat, statx) if stat and statx else None
+        return _CachedAttributes(stat, statx) if stat and statx else None
 
     def _path(self) -> tuple[str, int]:
         """Return a path to the object, and how to ask about it."""

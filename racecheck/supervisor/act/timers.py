@@ -191,13 +191,13 @@ class Timers:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _TimerId:
     number: int
     thread: int
     clock: int
 
 
-def _known(pid: int) -> dict[int, _Known]:
+def _known(pid: int) -> dict[int, _TimerId]:
     """Return the timers of timer_create whose end is a signal, by id (/proc/pid/timers)."""
     try:
         text = Path(f"/proc/{pid}/timers").read_text("ascii")
@@ -205,7 +205,7 @@ def _known(pid: int) -> dict[int, _Known]:
         return {}
     form = r"ID: (\d+)\nsignal: (\d+)/.*\nnotify: signal/(pid|tid)\.(\d+)\nClockID: (\d+)"
     found = {
-        int(id_): _Known(int(number), int(target) if kind == "tid" else 0, int(clock))
+        int(id_): _TimerId(int(number), int(target) if kind == "tid" else 0, int(clock))
         for id_, number, kind, target, clock in re.findall(form, text)
     }
     return {id_: each for id_, each in found.items() if each.number <= _LAST_STANDARD and each.clock in REAL_CLOCKS}

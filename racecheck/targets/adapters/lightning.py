@@ -47,7 +47,7 @@ class Lightning:
 
     def _attach(self, state: State, root: Path, checkpoint: str = "") -> None:
         if self._job is None or checkpoint:
-            self._job = self._job or _Job(state, root, self)
+            self._job = self._job or _TrainerJob(state, root, self)
             self._job.fit(checkpoint)
 
 
@@ -78,7 +78,7 @@ class Writing:
         self._plugin.teardown()
 
 
-class _Job:
+class _TrainerJob:
     """Return a Trainer with its module, optimizer and callback."""
 
     def __init__(self, state: State, root: Path, wanted: Lightning) -> None:

@@ -47,9 +47,9 @@ class Titan:
                 sd_adapter=None, base_folder=str(root),
             )  # fmt: skip
         self._manager.states |= {
-            "model": ModelWrapper([_Held(state["model"])]),
-            "optimizer": _Held(state["optimizer"]),
-            "train_state": _Held({"step": step}),
+            "model": ModelWrapper([_HeldState(state["model"])]),
+            "optimizer": _HeldState(state["optimizer"]),
+            "train_state": _HeldState({"step": step}),
         }
         return self._manager
 
@@ -76,7 +76,7 @@ class _Saving:
         self._manager.maybe_wait_for_saving()
 
 
-class _Held:
+class _HeldState:
     """A part of the state: tensors are loaded in place, anything else is taken."""
 
     def __init__(self, tensors: dict[str, Any]) -> None:

@@ -31,7 +31,7 @@ class _Mean:
         return self.total / self.count
 
 
-class _Progress:
+class _ThreadProgress:
     """Progress of threads: for each the number of its collectives, and of its ops since the last one."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class URW(Learner[Mapping[tuple[str, int], int]]):
 
     def begin(self, rng: Random) -> bool:
         self._rng = rng
-        self._progress, self._seen = _Progress(), 0
+        self._progress, self._seen = _ThreadProgress(), 0
         return True
 
     def choose(self, point: Point) -> int:
@@ -82,7 +82,7 @@ class URW(Learner[Mapping[tuple[str, int], int]]):
 
     def end(self, outcome: Outcome) -> None:
         """Learn from a run, which may be another strategy's."""
-        progress = _Progress()
+        progress = _ThreadProgress()
         last: dict[tuple[str, int], int] = {}
         for op in outcome.ops:
             progress.add(op)
