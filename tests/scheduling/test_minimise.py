@@ -15,7 +15,7 @@ from racecheck.model.nouns import Invariant, Op, Point, Result, Size
 from racecheck.model.ops.op_names import pattern
 from racecheck.scheduling.minimise import (
     Failure,
-    Search,
+    FindRun,
     Spent,
     TimedAttempt,
     same_failure,
@@ -187,7 +187,7 @@ def test_what_takes_other_choices_the_second_time_is_refused() -> None:
 # The world.
 
 
-def first_failing(program: Program, fails: Failure) -> Search:
+def first_failing(program: Program, fails: Failure) -> FindRun:
     def search(world: World, budget: int) -> Outcome | None:
         if world.ranks == 2 and world.nodes == 2:
             raise UsageError("not on two nodes")
@@ -214,7 +214,7 @@ def test_the_smallest_world_that_fails_is_found(ranks: int) -> None:
     assert fails(smaller.outcome)
 
 
-def first_passing(program: Program, fails: Failure) -> Search:
+def first_passing(program: Program, fails: Failure) -> FindRun:
     def search(world: World, budget: int) -> Outcome | None:
         runs = (run(program, RandomWalk(), seed, ranks=world.ranks) for seed in range(budget))
         return next((each for each in runs if fails.is_gone(each)), None)
