@@ -14,35 +14,32 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 
-from racecheck import faults
 from racecheck.explore import first_run, observed_saves
 from racecheck.explore.ahead import Ahead
 from racecheck.explore.clocks import Clocks
-from racecheck.explore.continued import Continued
-from racecheck.explore.doubts import DIFFERS, MOST_IN_A_ROW, UNCONFIRMED, Doubts
-from racecheck.explore.excused import Excused
+from racecheck.explore.doubts import DIFFERS, MOST_IN_A_ROW, UNCONFIRMED
 from racecheck.explore.findings import reference
 from racecheck.explore.keeping import keep
 from racecheck.explore.outcomes import several
 from racecheck.explore.recovery.runs import CrashedRuns
-from racecheck.explore.reports import Ending, Found, Report, first_failing, sized
+from racecheck.explore.reports import Found, Report, first_failing, sized
 from racecheck.explore.requests import RunRequest, Search
-from racecheck.explore.resume import Known, Past, SavedSearch, cut
+from racecheck.explore.resume import Past, SavedSearch, cut
 from racecheck.explore.runner import Progress, confirm, run, warm_up
 from racecheck.explore.runs.runs import Runs
 from racecheck.explore.runs.tasks import OneRun
 from racecheck.explore.runs.workers import Workers
 from racecheck.explore.struck import Struck, struck
+from racecheck.explore.tally import Tally, way_of
 from racecheck.invariants import all_shards_present, doubts_of, judge, name_of, wants_contents
-from racecheck.invariants.series import count
-from racecheck.model.compare import effect, fingerprint
 from racecheck.model.errors import CannotRun, InternalError, UsageError
 from racecheck.model.nouns import Judgement, Outcome, Verdict, Violation, World
 from racecheck.scheduling import parts, strategies
-from racecheck.scheduling.claims import Claim, lowered, merged, of_run, pending
+from racecheck.scheduling.claims import Claim, pending
 from racecheck.scheduling.explain import INTERRUPTED
 from racecheck.scheduling.minimise import repeated, same_failure
 from racecheck.scheduling.parts import Parts
@@ -58,8 +55,6 @@ _BUSY = 5
 
 _NO_CRASHES = "crash states of a run were not judged"
 
-Effect = tuple[object, ...]
-
 
 class Exploration:
     """A search under way."""
@@ -73,19 +68,12 @@ class Exploration:
         self.ahead = Ahead(self.runs, self._request)
         self.started = time.perf_counter()
         self.strategy = self._make()
-        self.past = past = search.earlier.past if search.earlier is not None else Past()
-        self.broken = [each.violation for each in past.violations]
-        self.doubts = Doubts()
-        self.stopped: tuple[str, ...] = ()
+        past = search.earlier.past if search.earlier is not None else Past()
+        self.tally = Tally(past, len(search.world.faults))
         self.repeats = False
-        self.endings: dict[Effect, Ending] = {}
-        self.seen: set[str] = {*past.seen}
-        self.done, self.strayed, self.begun = 0, 0, past.begun
+        self.begun = past.begun
         self.asked = past.begun
         """How many runs the strategy has begun: the others have clocks apart."""
-        self.largest: Outcome | None = None
-        self.fired = [*past.fired] or [0] * len(search.world.faults)
-        self.shown, self.coverage = past.claim, past.coverage
         self.crashing = CrashedRuns(
             session, search.scenario, search.world, search.invariants, search.seed, past.crashes, search.states
         )
@@ -97,10 +85,8 @@ class Exploration:
         """Seconds until the first run was done: those before it are no measure for those after it."""
         self.is_late = False
         self.struck: list[Struck] = []
-        self.observed: tuple[int, ...] = ()
         self.parts = Parts(self.search.world)
         self.clocks = Clocks()
-        self.excused, self.continued = Excused(), Continued()
         self.begins_again = False
         self.whole: tuple[Claim, int] | None = None
 
@@ -135,7 +121,7 @@ class Exploration:
         if not self.search.world.faults and observed_saves.has_shards(outcome):
             conditions += self._look_at_shards()
         self.crashing.judge_also(self.search.invariants)
-        self.shown = self.shown.join(Claim(proves=True, conditions=conditions))
+        self.tally.note(Claim(proves=True, conditions=conditions))
 
     def _again(self, world: World, seed: str) -> Outcome:
         """Run the default schedule without faults, with another seed, and at half the speed."""
@@ -162,7 +148,7 @@ class Exploration:
                 outcome = self._once(self.strategy)
             except Diverged as difference:
                 self.strategy.abandon()
-                self._stray(str(difference))
+                self.tally.stray(str(difference))
                 continue
             except KeyboardInterrupt:
                 self.strategy.abandon()
@@ -171,13 +157,13 @@ class Exploration:
             if not (self.repeats or self.search.free):
                 begins_again, outcome = self._check_determinism(outcome)
                 if begins_again:
-                    self.strategy, self.begun = self._make(), self.past.begun
+                    self.strategy, self.begun = self._make(), self.tally.past.begun
                     continue
             self._take(outcome)
             self._learn_parts(outcome)
             self._crash(outcome, progress)
             self._tell(progress)
-            if self._varies_clocks and self.done == 1:
+            if self._varies_clocks and self.tally.done == 1:
                 self.clocks.begin(outcome)
             self._set_clocks_apart(progress)
             if not outcome.schedule and not self.search.free:
@@ -190,7 +176,7 @@ class Exploration:
 
     def _set_clocks_apart(self, progress: Progress | None, *, at_end: bool = False) -> None:
         """Make the runs with clocks apart whose turn it is."""
-        while not self._is_over() and (turn := self.clocks.next(self.done, at_end=at_end)) is not None:
+        while not self._is_over() and (turn := self.clocks.next(self.tally.done, at_end=at_end)) is not None:
             if not turn.begin(Random(f"{self.search.seed}:{self.begun}")):
                 continue
             self.begun += 1
@@ -198,7 +184,7 @@ class Exploration:
                 outcome = self.attempt(turn.world, turn.strategy)
             except Diverged as difference:
                 turn.strategy.abandon()
-                self._stray(str(difference))
+                self.tally.stray(str(difference))
                 continue
             except KeyboardInterrupt:
                 self.interrupted = True
@@ -208,17 +194,19 @@ class Exploration:
             self._tell(progress)
 
     def _tell(self, progress: Progress | None) -> None:
-        if self.done == 1:
+        if self.tally.done == 1:
             self.first_took = self.seconds
         if progress is not None:
-            outcomes = f"{len(self.endings)} outcome{'s' * (len(self.endings) != 1)}"
-            progress(self.done, len(self.seen), self.seconds, ", ".join(filter(None, (self._left(), outcomes))))
+            endings = len(self.tally.endings)
+            outcomes = f"{endings} outcome{'s' * (endings != 1)}"
+            remark = ", ".join(filter(None, (self._left(), outcomes)))
+            progress(self.tally.done, len(self.tally.seen), self.seconds, remark)
 
     def _left(self) -> str:
         """Return the rest that the strategy has to try, in a few words; if there is none, its claim."""
         due = self.strategy.due if isinstance(self.strategy, Sweep) else 0
         if due:
-            each = (self.seconds - self.first_took) / (self.done - 1) if self.done > 1 else 0.0
+            each = (self.seconds - self.first_took) / (self.tally.done - 1) if self.tally.done > 1 else 0.0
             return f"{due} more single fault{'s' * (due > 1)} to try{f', about {due * each:.0f} s' if each else ''}"
         claim = self.strategy.claim()
         return f"{claim.kind}: {claim.left}" if claim.kind and claim.left else str(claim)
@@ -251,9 +239,9 @@ class Exploration:
             return True
         if self._is_settled():
             return True
-        if self.done >= self._most:
+        if self.tally.done >= self._most:
             return True
-        self.is_late = 0 < self.search.seconds <= self.seconds and self.done > 0
+        self.is_late = 0 < self.search.seconds <= self.seconds and self.tally.done > 0
         return self.is_late
 
     @property
@@ -267,16 +255,16 @@ class Exploration:
     def _runs_left(self) -> int:
         """How many runs the strategy may still have before the search ends or begins again."""
         most = self.search.schedules // 2 if self.begins_again else self._most
-        return max(most - self.done, 0)
+        return max(most - self.tally.done, 0)
 
     def _is_settled(self) -> bool:
         """Return whether there is a verdict that no further run is asked to change."""
-        if self.doubts.in_a_row >= MOST_IN_A_ROW or not self.search.invariants:
-            return self.done + self.strayed > 0
-        if not self.broken:
+        if self.tally.is_hopeless or not self.search.invariants:
+            return self.tally.done + self.tally.strayed > 0
+        if not self.tally.broken:
             return False
         if self.search.until:
-            return self.search.until in {each.invariant for each in self.broken}
+            return self.search.until in {each.invariant for each in self.tally.broken}
         return not self.search.keep_going
 
     def _learn_parts(self, outcome: Outcome) -> None:
@@ -285,7 +273,7 @@ class Exploration:
             return
         self.begins_again |= self.parts.learn(outcome)
         if self.parts.stay_whole:
-            self.shown = self.shown.join(Claim(proves=True, conditions=(parts.CONDITION,)))
+            self.tally.note(Claim(proves=True, conditions=(parts.CONDITION,)))
 
     def _begin(self) -> bool:
         if self.begins_again and self._is_time_for_parts():
@@ -322,13 +310,13 @@ class Exploration:
         """
         search = self.search
         is_late = self.seconds >= search.seconds / 2 if search.seconds else False
-        return bool(search.world.parts) or is_late or self.done >= search.schedules / 2
+        return bool(search.world.parts) or is_late or self.tally.done >= search.schedules / 2
 
     def _begin_again(self) -> None:
         self.begins_again = False
         self.runs.drop()
         self.ahead.drop()
-        self.whole = self.strategy.claim(), self.done
+        self.whole = self.strategy.claim(), self.tally.done
         self.struck = []
         self.search = replace(self.search, world=self.parts.of(self.search.world), earlier=None)
         self.strategy = self._make()
@@ -370,64 +358,39 @@ class Exploration:
         outcome, judgement = self._confirmed(outcome, judge(outcome, self.search.invariants))
         if isinstance(self.strategy, Sweep) and self.strategy.tries is not None:
             self.struck.append(struck(*self.strategy.tries, outcome, judgement))
-        way = _way(outcome, judgement)
-        known = self.endings.get(way)
-        if known is None:
-            found = keep(self.search, outcome, judgement, self.begun - 1)
-            self.endings[way] = Ending(1, self.begun - 1, outcome, found)
-        else:
-            self.endings[way] = replace(known, runs=known.runs + 1)
-        self._add(judgement)
-        self.excused.take(outcome)
-        self.continued.take(outcome, self.search.invariants)
-        self.shown = self.shown.join(of_run(outcome))
-        self.coverage = merged(self.coverage, outcome.coverage)
-        self.seen.add(fingerprint(outcome))
-        self.fired = [sum(each) for each in zip(self.fired, outcome.fired, strict=False)]
-        self.done += 1
-        if self.largest is None or len(outcome.ops) > len(self.largest.ops):
-            self.largest = outcome
+        number = self.begun - 1
+        keeping = partial(keep, self.search, outcome, judgement, number)
+        self.tally.take(outcome, judgement, number, self.search.invariants, keeping)
         if isinstance(self.search.scenario, Program) and not self.search.free:
-            self.observed = tuple(map(max, self.observed or (0, 0), count(outcome)))
+            self.tally.observe(outcome)
 
     def _crash(self, outcome: Outcome, progress: Progress | None) -> None:
         """Judge the crash states of a run.  A run that proves nothing itself is left out."""
         if not self.crashing.models or self.search.free:
             return
-        if self.doubts.in_a_row or any(doubts_of(outcome)):
-            self._lower(_NO_CRASHES)
+        if self.tally.doubts.in_a_row or any(doubts_of(outcome)):
+            self.tally.lower(_NO_CRASHES)
             return
         left = max(0.01, self.search.seconds - self.seconds) if self.search.seconds else 0.0
 
         def tell(what: str) -> None:
             if progress is not None:
-                progress(self.done, len(self.seen), self.seconds, what)
+                progress(self.tally.done, len(self.tally.seen), self.seconds, what)
 
         try:
             crashes = self.crashing.judge(outcome, seconds=left, tell=tell)
         except KeyboardInterrupt:
-            self._lower(_NO_CRASHES)
+            self.tally.lower(_NO_CRASHES)
             self.interrupted = True
             return
         if crashes is None:
             return
-        self.fired = [
-            times + crashes.judged * (fault.what == "crash")
-            for fault, times in zip(self.search.world.faults, self.fired, strict=True)
-        ]
-        self.doubts.add(crashes.reasons)
-        for group in crashes.groups:
-            broken = group.witnesses[0].outcome
-            judgement = judge(broken, self.search.invariants)
-            found = keep(self.search, broken, judgement, self.begun - 1)
-            way = (group.violation.invariant, group.violation.message, group.lines)
-            self.endings.setdefault(way, Ending(group.states, self.begun - 1, broken, found))
-            self._add(judgement)
+        self.tally.take_crashes(crashes, self.search.world, self.begun - 1, self._keep)
         self.interrupted |= crashes.interrupted
 
-    def _add(self, judgement: Judgement) -> None:
-        self.broken += judgement.violations
-        self.doubts.add(judgement.reasons)
+    def _keep(self, broken: Outcome) -> tuple[Judgement, Sequence[Found]]:
+        judgement = judge(broken, self.search.invariants)
+        return judgement, keep(self.search, broken, judgement, self.begun - 1)
 
     def _confirmed(self, outcome: Outcome, judgement: Judgement) -> tuple[Outcome, Judgement]:
         """Return a run and its judgement; of a new kind of failure, the second run of it.
@@ -435,14 +398,14 @@ class Exploration:
         If that does not repeat it is only a reason for doubt.
         """
         why = "" if self.repeats or self.search.free else "the run did not repeat"
-        is_new = not self.search.free and _way(outcome, judgement) not in self.endings
-        if judgement.violations and is_new and self.done and not why:
+        is_new = not self.search.free and way_of(outcome, judgement) not in self.tally.endings
+        if judgement.violations and is_new and self.tally.done and not why:
             why, outcome = self._repeats(outcome, judgement.violations[0])
         is_over = not any(" did not end: " in each for each in judgement.reasons)
-        self.doubts.in_a_row = 0 if is_over and not why else self.doubts.in_a_row + 1
+        self.tally.doubts.in_a_row = 0 if is_over and not why else self.tally.doubts.in_a_row + 1
         if not why or not judgement.violations:
             return outcome, judgement
-        self._lower(why)
+        self.tally.lower(why)
         unconfirmed = [f"{UNCONFIRMED}: {each.invariant}: {each.message} ({why})" for each in judgement.violations]
         return outcome, Judgement(Verdict.UNKNOWN, reasons=[*judgement.reasons, *unconfirmed])
 
@@ -460,24 +423,11 @@ class Exploration:
 
     def stop(self, error: CannotRun | InternalError) -> None:
         """Note why the search cannot continue; its findings stay.  Raises the error if that is nothing."""
-        if not self.broken:
+        if not self.tally.broken:
             raise error
         self.strategy.abandon()
-        self._lower(str(error))
-        self.stopped = (str(error),)
-
-    def _lower(self, doubt: str) -> None:
-        self.shown = self.shown.join(lowered([doubt]))
-
-    def _doubt(self, reason: str) -> None:
-        self._lower(reason)
-        self.doubts.add([reason])
-
-    def _stray(self, difference: str) -> None:
-        """Note a run that left its schedule, and shows nothing."""
-        self.strayed += 1
-        self.doubts.in_a_row += 1
-        self._doubt(f"{DIFFERS}: {difference}")
+        self.tally.lower(str(error))
+        self.tally.stopped = str(error)
 
     def _check_determinism(self, first: Outcome) -> tuple[bool, Outcome]:
         """Run the first run twice; returns whether the search begins again, and the run as it is then shown.
@@ -491,11 +441,11 @@ class Exploration:
             learnt = outcome.names != self.search.names
             self.search = replace(self.search, names=outcome.names)
             return learnt, outcome
-        if is_rare and self.doubts.in_a_row + 1 < MOST_IN_A_ROW:
-            self._stray(difference)
+        if is_rare and self.tally.doubts.in_a_row + 1 < MOST_IN_A_ROW:
+            self.tally.stray(difference)
             return True, outcome
-        self._doubt(f"{DIFFERS}: {difference}")
-        self.doubts.in_a_row = MOST_IN_A_ROW
+        self.tally.doubt(f"{DIFFERS}: {difference}")
+        self.tally.doubts.in_a_row = MOST_IN_A_ROW
         return False, outcome
 
     def _repeat(self, outcome: Outcome, labels: bool) -> tuple[Outcome, str]:
@@ -510,13 +460,13 @@ class Exploration:
 
     def report(self) -> Report:
         search = self.search
-        failing = first_failing([*self.endings.values()], search.until)
+        failing = first_failing([*self.tally.endings.values()], search.until)
         verdict, why = self._verdict()
-        outcome = failing.outcome if failing is not None else self.largest
-        claim = self.clocks.told(self._claim().join(self.shown)).join(self.excused.claim())
-        claim = claim.join(self.continued.claim())
+        outcome = failing.outcome if failing is not None else self.tally.largest
+        claim = self.clocks.told(self._claim().join(self.tally.shown)).join(self.tally.excused.claim())
+        claim = claim.join(self.tally.continued.claim())
         if isinstance(search.scenario, Program) and not search.world.faults:
-            claim = claim.join(several(each.outcome for each in self.endings.values() if not each.violations))
+            claim = claim.join(several(each.outcome for each in self.tally.endings.values() if not each.violations))
         claim = claim.join(self.crashing.claim()).join(pending(why))
         return Report(
             target=search.scenario.target,
@@ -524,8 +474,8 @@ class Exploration:
             world=search.world,
             seed=search.seed,
             strategy="free" if search.free else search.strategy,
-            schedules=self.past.runs + self.done,
-            distinct_schedules=len(self.seen),
+            schedules=self.tally.past.runs + self.tally.done,
+            distinct_schedules=len(self.tally.seen),
             seconds=self.seconds,
             ops=outcome.coverage.ops if outcome else 0,
             claim=claim,
@@ -536,45 +486,38 @@ class Exploration:
             is_late=self.is_late or self.crashing.is_late,
             struck=tuple(self.struck),
             asked=tuple(map(name_of, search.invariants)),
-            endings=tuple(self.endings.values()),
-            violations=(*(failing.violations if failing is not None else ()), *found_before(self.past)),
-            reasons=(*self._reasons, *why),
-            coverage=sized(self.coverage, outcome),
-            outcome=outcome if failing is not None or not self.past.violations else None,
+            endings=tuple(self.tally.endings.values()),
+            violations=(*(failing.violations if failing is not None else ()), *found_before(self.tally.past)),
+            reasons=(*self.tally.reasons, *why),
+            coverage=sized(self.tally.coverage, outcome),
+            outcome=outcome if failing is not None or not self.tally.past.violations else None,
             schedule_number=failing.number if failing is not None else self.begun - 1,
             cut=self._cut(),
-            observed=self.observed,
+            observed=self.tally.observed,
         )
 
     def _claim(self) -> Claim:
         """Return the claim of the runs with calls in parts, or of those with whole ones if there are no others."""
         whole, before = self.whole or (Claim(), -1)
-        is_whole = before == self.done
+        is_whole = before == self.tally.done
         claim = whole if is_whole else self.strategy.claim()
         is_open = self.begins_again or is_whole
         if any(map(parts.is_cut, self.search.world.parts)) and not is_open:
             return claim.join(Claim(proves=True, conditions=(parts.HALVES,)))
         return claim.join(Claim(proves=True, conditions=(parts.CONDITION,))) if is_open else claim
 
-    @property
-    def _reasons(self) -> tuple[str, ...]:
-        doubts = self.doubts.told(self.done + self.strayed)
-        return tuple(dict.fromkeys((*self.past.reasons, *doubts, *self.stopped)))
-
     def _verdict(self) -> tuple[Verdict, list[str]]:
         """Return the verdict, and the reasons against a PASS besides the results of the runs."""
-        runs, most = self.past.runs + self.done, self.past.runs + self.search.schedules
-        why = []
+        runs, most = self.tally.past.runs + self.tally.done, self.tally.past.runs + self.search.schedules
         if self.interrupted:
             why = [f"interrupted after {runs} of {most} schedules"]
         elif not runs:
             limit = f" to its end in {self.search.seconds:g} s" if self.search.seconds else ""
             why = [f"no schedule was run{limit}"]
-        elif self.doubts.in_a_row < MOST_IN_A_ROW:  # else the search has ended, perhaps before a fault could hit
-            counted = zip(self.search.world.faults, self.fired, strict=True)
-            why = [f"never reached: {faults.text(each)}" for each, times in counted if not times]
-        doubts = Verdict.UNKNOWN if why or self._reasons else Verdict.PASS
-        return Verdict.FAIL if self.broken else max(self.past.verdict, doubts), why
+        else:
+            why = self.tally.unreached(self.search.world)
+        doubts = Verdict.UNKNOWN if why or self.tally.reasons else Verdict.PASS
+        return Verdict.FAIL if self.tally.broken else max(self.tally.past.verdict, doubts), why
 
     def _cut(self) -> SavedSearch | None:
         """Return where the search stands, if there is more to try."""
@@ -583,18 +526,8 @@ class Exploration:
             return None
         if self._is_settled() and not self.interrupted:
             return None
-        scenario = reference(search.scenario)
-        return cut(scenario, search.world, search.seed, search.names, self.strategy.progress, self._past())
-
-    def _past(self) -> Past:
-        found = [one for ending in self.endings.values() for one in ending.violations]
-        known = [Known(each.violation, str(each.finding) if each.finding else "") for each in found]
-        verdict = Verdict.FAIL if self.broken else Verdict.UNKNOWN if self._reasons else Verdict.PASS
-        return Past(
-            verdict, _distinct((*self.past.violations, *known)), self._reasons,
-            self.shown.join(lowered(self.crashing.claim().doubts)), self.coverage, self.begun,
-            self.past.runs + self.done, tuple(sorted(self.seen)), tuple(self.fired), self.crashing.done,
-        )  # fmt: skip
+        past = self.tally.as_past(self.begun, self.crashing.done)
+        return cut(reference(search.scenario), search.world, search.seed, search.names, self.strategy.progress, past)
 
 
 def _is_alike(one: Outcome, other: Outcome) -> bool:
@@ -607,17 +540,3 @@ def _is_alike(one: Outcome, other: Outcome) -> bool:
 def found_before(past: Past) -> tuple[Found, ...]:
     """Return the violations that were found before a search was cut."""
     return tuple(Found(each.violation, None, Path(each.finding) if each.finding else None) for each in past.violations)
-
-
-def _distinct(known: Sequence[Known]) -> tuple[Known, ...]:
-    """Return each violation once, as it was first found."""
-    first: dict[tuple[str, str], Known] = {}
-    for each in known:
-        first.setdefault((each.violation.invariant, each.violation.message), each)
-    return tuple(first.values())
-
-
-def _way(outcome: Outcome, judgement: Judgement) -> Effect:
-    """Return the key of an ending: the effect of the run, the observed loads of a program, the broken invariants."""
-    loads = frozenset((each.rank, each.checkpoint) for each in outcome.weights if each.kind == "loaded" and each.series)
-    return (effect(outcome), loads, *(each.invariant for each in judgement.violations))

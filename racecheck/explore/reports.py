@@ -36,6 +36,10 @@ class Ending:
     outcome: Outcome
     violations: Sequence[Found] = ()
 
+    def again(self) -> Ending:
+        """Return the ending of one run more."""
+        return replace(self, runs=self.runs + 1)
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
