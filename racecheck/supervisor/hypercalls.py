@@ -80,7 +80,7 @@ class Hypercalls:
         """Answer the hypercalls that wait for nothing."""
         match call:
             case Declare(said=said):
-                self._state.weights.append(Weights(rank=task.rank.number, event=len(self._state.trace), **said))
+                self._state.told.weights.append(Weights(rank=task.rank.number, event=len(self._state.trace), **said))
             case EndItem():
                 task.name = task.own_name
             case Finalise():
@@ -93,7 +93,7 @@ class Hypercalls:
         try:
             ticket, event = self._state.collectives.issue(task.rank.number, call, task.tick())
         except Mismatched as found:
-            self._state.mismatch = found.mismatch
+            self._state.told.mismatch = found.mismatch
             raise Over from None
         instance = self._state.collectives.instance(ticket)
         instance.issued[task.name] = task.clock[task.name]

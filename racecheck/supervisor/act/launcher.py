@@ -37,7 +37,7 @@ class Launcher:
         Returns whether it was sent.
         """
         living = [rank for rank in self._state.ranks if not rank.is_at_end]
-        parent = self._state.parent
+        parent = self._state.crew.parent
         if parent is not None:
             return parent.gone and self._end_orphans(living)
         if not self._signals or not living or not any(rank.failed for rank in self._state.ranks):

@@ -38,7 +38,7 @@ class Outcomes:
             self.state.time.stamp(request, result.opened)
             if request.call.family == "stat":
                 shown = self.state.time.show(request)
-                self.state.show(shown, request.op, all_seen=request.task.process.is_foreign)
+                self.state.told.show(shown, request.op, all_seen=request.task.process.is_foreign)
         if result.errno in _OURS:
             name = libc.errno_name(result.errno)
             raise CannotRun(

@@ -68,7 +68,7 @@ def _note(state: RunState, task: Task, call: AtOnce) -> None:
         case Looks(at=at):
             state.ledger.untried(UNTRIED_LOOKS[at])
         case LooksAtTime(nanoseconds=nanoseconds):
-            state.look(nanoseconds)
+            state.told.look(nanoseconds)
         case LooksAtClock(of_day=of_day):
             _look_at_clock(state, rank.number, of_day=of_day)
         case Note(text=text):
@@ -80,19 +80,19 @@ def _note(state: RunState, task: Task, call: AtOnce) -> None:
         case ObservedWeights() | ObservedStep():
             _observe(state, rank.number, call)
         case BecomeParent():
-            state.parent = rank
+            state.crew.parent = rank
 
 
 def _observe(state: RunState, rank: int, call: ObservedWeights | ObservedStep) -> None:
     """Keep what a program was observed to do."""
     if isinstance(call, ObservedStep):
-        state.steps.append(TrainingStep(rank, **call.said))
+        state.told.steps.append(TrainingStep(rank, **call.said))
     else:
-        state.weights.append(Weights(rank, event=len(state.trace), **call.said))
+        state.told.weights.append(Weights(rank, event=len(state.trace), **call.said))
 
 
 def _look_at_clock(state: RunState, rank: int, *, of_day: bool) -> None:
     state.ledger.note(CLOCKS)
     state.livelock.reset()
     if of_day:
-        state.times.setdefault(rank, state.time.now + state.time.ahead[rank])
+        state.told.times.setdefault(rank, state.time.now + state.time.ahead[rank])

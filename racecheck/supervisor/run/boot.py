@@ -43,6 +43,10 @@ class Members:
     files: OpenFiles
     output: Path
     store: Store = field(default_factory=Store)
+    parent: Rank | None = None
+    """The rank that starts the others, if one does."""
+    told_ends: set[int] = field(default_factory=set)
+    """The ranks of whose ends the parent knows."""
 
 
 class Crew(Members):

@@ -37,16 +37,16 @@ def tell_parent(state: RunState) -> None:
 
     When it has ended itself, those that it has not started end, too.
     """
-    if state.parent is None:
+    if state.crew.parent is None:
         return
     store = state.crew.store
     for rank in state.ranks:
-        if state.parent.gone and f"process {rank.number}" not in store:
-            store.do("set", [f"process {rank.number}", b"never".hex()], state.parent.end.clock)
-        if rank.gone and rank.number not in state.told and rank is not state.parent:
-            state.told.add(rank.number)
+        if state.crew.parent.gone and f"process {rank.number}" not in store:
+            store.do("set", [f"process {rank.number}", b"never".hex()], state.crew.parent.end.clock)
+        if rank.gone and rank.number not in state.crew.told_ends and rank is not state.crew.parent:
+            state.crew.told_ends.add(rank.number)
             value = json.dumps([rank.number, rank.end.status]).encode().hex()
-            store.do("set", [f"{ENDED}{len(state.told)}", value], rank.end.clock)
+            store.do("set", [f"{ENDED}{len(state.crew.told_ends)}", value], rank.end.clock)
 
 
 def result_of(sent: Mapping[str, Any]) -> RankResult:
@@ -111,7 +111,7 @@ def _stop(state: RunState, rank: Rank, why: str, *, failed: bool) -> Stopped:
         said = state.livelock.said(rank.number)
         does = f"repeats {said}" if said else "sleeps again and again"
         return Stopped("echo" if failed else "asleep", f"{does}, and nothing can change that", stack_now(rank))
-    if why or state.mismatch:
+    if why or state.told.mismatch:
         return Stopped("running" if why else "echo", why or "the run was stopped", stack_now(rank))
     return Stopped("echo" if failed else "asleep", "sleeps and nothing can wake it", stack_now(rank))
 

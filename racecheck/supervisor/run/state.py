@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import random
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from racecheck.model.hypercalls import UseStore, Wait
-from racecheck.model.nouns import Choice, Mismatch, Op, Point, PointKind, TrainingStep, Weights, World
+from racecheck.model.nouns import Choice, Op, Point, PointKind, World
 from racecheck.model.ops.lock_ops import waits
 from racecheck.model.ops.locks import Locks
 from racecheck.model.ops.unstable_names import Names
-from racecheck.scheduling.file_times import label
 from racecheck.storage import Storage
 from racecheck.supervisor.calls import locks
 from racecheck.supervisor.files.paths import Identities
@@ -26,6 +24,7 @@ from racecheck.supervisor.state.coverage import Ledger
 from racecheck.supervisor.state.decoder import Decoder
 from racecheck.supervisor.state.livelock import Livelock
 from racecheck.supervisor.state.tasks import Rank, Task
+from racecheck.supervisor.state.told import Told
 from racecheck.supervisor.state.virtual_time import VirtualTime
 
 
@@ -36,9 +35,7 @@ class RunState:
     ``choose`` answers points, ``current`` is the thread chosen last, and
     ``stacks`` says whether ops carry the stack that made them.  ``cause`` is the clock of the last op that was chosen:
     until the next one is, that op is the cause of all that happens.  ``cut`` are the ops of threads that ended with
-    their process, each with the index of the event that ended it.  ``shown`` says of each time of a file, in
-    nanoseconds since the run began, which ops showed it; ``looked``, ``lookers`` and ``times`` are as in an outcome.
-    ``parent`` is the rank that starts the others, if one does, and knows of the ends of those that it was ``told``.
+    their process, each with the index of the event that ended it.
     """
 
     crew: Members
@@ -55,21 +52,13 @@ class RunState:
     seed: str = "0"
     names: Names = field(default_factory=Names)
     _randomness: dict[str, random.Random] = field(default_factory=dict)
-    weights: list[Weights] = field(default_factory=list)
-    steps: list[TrainingStep] = field(default_factory=list)
-    mismatch: Mismatch | None = None
+    told: Told = field(default_factory=Told)
     current: Task | None = None
     cause: Mapping[str, int] = field(default_factory=dict)
     cut: list[tuple[int, Op]] = field(default_factory=list)
-    looked: set[int] = field(default_factory=set)
-    lookers: set[str] = field(default_factory=set)
-    times: dict[int, int] = field(default_factory=dict)
     trace: Trace = field(init=False)
     livelock: Livelock = field(init=False)
     is_livelocked: bool = False
-    parent: Rank | None = None
-    told: set[int] = field(default_factory=set)
-    shown: defaultdict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
     unseen: Unseen = field(init=False)
     channels: Channels = field(init=False)
 
@@ -79,21 +68,6 @@ class RunState:
         self.channels = Channels(self.ledger, self.ranks)
         self.livelock = Livelock(self.time)
         self.unseen = Unseen(self.ledger, self.crew.files.watched, self.world)
-
-    def show(self, times: Iterable[int], op: Op, *, all_seen: bool) -> None:
-        """Note that an op showed times of a file, in nanoseconds since the run began.
-
-        ``all_seen``: they count as looked at at once, since nothing tells of the looks of a foreign program.
-        """
-        for each in times:
-            self.shown[each].add(label(op))
-            if all_seen:
-                self.look(each)
-
-    def look(self, time: int) -> None:
-        """Note that a program looks at a time of a file, and which thread had asked for it."""
-        self.looked.add(time)
-        self.lookers |= self.shown.get(time, set())
 
     def check_deadline(self, task: Task) -> None:
         """Note how the wait that a thread was seen in has ended: by time, or not."""
