@@ -37,7 +37,7 @@ NEVER = {
 
 
 RATES = {
-    r"\bwhat\b": (6.6, "name the thing: the result, the bytes"),
+    r"\bwhat\b": (3.8, "name the thing: the result, the bytes"),
     r"\bwhere\b": (3.7, "if, or when"),
     r"\b(that|those) (of|that|which)\b|\bones? that\b": (3.1, "name the thing"),
 }

@@ -1,4 +1,4 @@
-"""From a run and its record to a log: what the run did to its disks, in the form that crash models read."""
+"""From a run and its record to a log: the changes to its disks, in the form that crash models read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _Make = Callable[..., Entry]
 
 
 def build(outcome: Outcome, recorder: Recorder) -> Log:
-    """Return what a run did.
+    """Return the log of a run.
 
     ``recorder`` recorded the run of this outcome.  Raises `LookupError` if it does not know everything.
     """
@@ -96,7 +96,7 @@ def _maker(outcome: Outcome, recorder: Recorder, event: int, op: Op) -> _Make:
 def _entries(
     op: Op, change: RecordedChange, sent: Sequence[int], make: _Make, disks: storage.Storage
 ) -> Iterator[Entry]:
-    """Return what an op did and promised, in order.  An op that failed may have written a part all the same."""
+    """Return the entries of an op and its promises, in order.  A failed op may have written a part all the same."""
     if change.spans:
         yield from _writes(op, change, make, disks)
     if op.result is None or op.result.errno:
@@ -121,7 +121,7 @@ def _writes(op: Op, change: RecordedChange, make: _Make, disks: storage.Storage)
 
 
 def _parts(span: Span) -> Iterator[tuple[int, int]]:
-    """Return a span in up to three parts: its whole pages, and what is before and after them in shared pages."""
+    """Return a span in up to three parts: its whole pages, and the bytes before and after them in shared pages."""
     first = min(-span.offset % PAGE, span.length)
     last = max(first, span.length - (span.offset + span.length) % PAGE)
     yield from ((start, end) for start, end in ((0, first), (first, last), (last, span.length)) if start < end)

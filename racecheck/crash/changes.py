@@ -24,8 +24,8 @@ PAGE = 4096
 class Change:
     """A change that lasts or is lost as a whole: bytes of a file ("data"), its size ("size"), or names.
 
-    ``entry`` is where in the log it comes from, ``inode`` what it is about.  ``removes`` are names that go, ``adds``
-    those that come and what they lead to.  ``extends``: bytes beyond the end of the file; ``shrinks``: it gets shorter.
+    ``entry`` is its place in the log, ``inode`` its object.  ``removes`` are names that go, ``adds``
+    those that come, with their objects.  ``extends``: bytes beyond the end of the file; ``shrinks``: it gets shorter.
     """
 
     entry: int
@@ -47,7 +47,7 @@ class LastingChoice:
     """The part of a run that lasts.
 
     These changes last, of one of them (``torn``: a change, and the range of its bytes) only a part.  ``sizes`` are
-    pairs of file and size where the length differs from what the changes say; a longer file ends in zeros.
+    pairs of file and size whose length differs from the changes; a longer file ends in zeros.
     """
 
     lasts: int
@@ -59,7 +59,7 @@ class LastingChoice:
 class Changes:
     """The changes of a log, and the disks that they make.
 
-    ``split``: a rename is the loss of what it replaces, the new name, and the loss of the old one.  ``tails``: to cut
+    ``split``: a rename is the loss of the replaced object, the new name, the loss of the old one.  ``tails``: to cut
     a file off inside a page is also to write zeros into the rest of that page.  ``earlier`` are for each change those
     that come before it in every order of the run, and ``order`` has the same of entries (`racecheck.crash.precedence`).
     """

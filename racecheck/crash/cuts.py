@@ -59,7 +59,7 @@ def moments(outcome: Outcome) -> tuple[Moment, ...]:
 
 
 def cuts(log: Log, acks: Sequence[int] = (), promises: int | None = None) -> tuple[list[Cut], str]:
-    """Return all places to cut a run, the end first; and what was left out, "" for nothing.
+    """Return all places to cut a run, the end first; and the omissions, "" for none.
 
     ``promises``: what has come may be lost, but for what these entries (a bit for each) promise.  Then the largest cuts
     are enough, behind which there is a promise or an acknowledgement: what a crash may leave at another one it may

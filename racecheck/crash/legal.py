@@ -88,7 +88,7 @@ class Limits:
         self._known: dict[tuple[int, ...], Sequence[tuple[int, int] | None]] = {}
 
     def after(self, entries: int) -> Legal:
-        """Return what is allowed if these entries (a bit for each) had happened."""
+        """Return the rules if these entries (a bit for each) had happened."""
         happened = self.changes.of_entries(entries)
         promised = _joined(self.rules.promises, entries) & happened
         must = promised & ~_joined(self.rules.revokes, entries)
@@ -149,7 +149,7 @@ def _joined(sets: Mapping[int, int], entries: int) -> int:
 
 
 def bounded(limits: Limits, legal: Legal) -> Iterator[LastingChoice]:
-    """Yield some of what may last, so that each way to fail that was ever seen shows in one.
+    """Yield some of the states, so that each way to fail that was ever seen shows in one.
 
     Lost are: nothing, one change, two neighbours, or all changes of one file or directory; or all but one change, or
     all but the first ones.

@@ -59,7 +59,7 @@ class Tree:
 class Entry:
     """A change of the disk that a call made, or a promise that changes last.
 
-    ``event`` is the index of the call in the trace, -1 for what a repair put in.  What the fields hold, by ``kind``:
+    ``event`` is the index of the call in the trace, -1 for entries of a repair.  The fields, by ``kind``:
 
     write                   ``inode``, ``offset``, ``length`` and ``data`` (None: zeros)
     truncate                ``inode``, and the new size as ``length`` (also where that is more than before)
@@ -98,7 +98,7 @@ class Moment:
 
     ``ranks`` are those that took part: one for an op, all of its parties for a collective, whose ``thread`` is "".
     ``clock`` is the event's vector clock; ``after`` are the trace indices of events that came before it for another
-    reason than program order and collectives: because it saw or changed what they had changed.
+    reason than program order and collectives: because it saw or changed the same objects.
     """
 
     ranks: tuple[int, ...]
@@ -124,7 +124,7 @@ class Log:
     acks: Mapping[int, Sequence[int]] = field(default_factory=dict)
 
     def split(self, disk: Disk) -> tuple[tuple[str, Disk], ...]:
-        """Return what is below the root as disks, each with the prefix of its paths in an outcome.
+        """Return the trees below the root as disks, each with the prefix of its paths in an outcome.
 
         That is one disk, or one per node.
         """

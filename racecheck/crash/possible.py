@@ -30,7 +30,7 @@ class Possible:
         return mask_of(self._changes.entries_of(changes))
 
     def _follows(self, before: dict[int, int], lasts: int, lost: int) -> dict[int, set[int]]:
-        """Return what has to come after what: entries, and the ends of the journals as negative numbers."""
+        """Return the required predecessors of each entry: entries, and the ends of the journals as negative numbers."""
         nodes = mask_of(before)
         for later in before.values():
             nodes |= later

@@ -1,4 +1,4 @@
-"""Which disks a crash may leave of a run, under a model of what lasts."""
+"""Which disks a crash may leave of a run, under a model of storage."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class _Enumerator:
         return "; ".join(reasons)
 
     def _by_size(self, *, apart: bool) -> dict[int, list[Cut]]:
-        """Yield the prefixes of the run, or its other cuts, the smallest first, by what had been acknowledged."""
+        """Yield the prefixes of the run, or its other cuts, the smallest first, by the acknowledgements before them."""
         found: dict[int, list[Cut]] = {}
         for cut in sorted(self.cuts, key=lambda each: each.entries.bit_count()):
             if cut.apart == apart:
@@ -114,7 +114,7 @@ class _Enumerator:
     def _largest(self) -> set[Cut]:
         """Yield the cuts after which nothing can continue without a promise or an acknowledgement.
 
-        What a crash may leave at another cut it may leave at such a one.
+        The crash states of any other cut are among those of these.
         """
         groups: dict[tuple[int, int], list[Cut]] = {}
         for cut in sorted(self.cuts, key=lambda each: (-each.entries.bit_count(), each.apart)):
@@ -140,7 +140,7 @@ class _Enumerator:
     def _earliest(self, cut: Cut, choice: LastingChoice) -> Cut:
         """Return the smallest cut of its kind at which a crash may leave the same: what is lost need not have happened.
 
-        But what an fsync has promised had come.
+        The promises of an fsync had come.
         """
         needed = cut.entries & self._syncs | mask_of(self.changes.entries_of(choice.lasts))
         needed |= mask_of(self._grown(inode, size) for inode, size in choice.sizes)
@@ -160,7 +160,7 @@ class _Enumerator:
         return CrashState(self.changes.disk(choice), crash)
 
     def _kept(self, cut: Cut, choice: LastingChoice, hurt: set[int]) -> tuple[tuple[int, int, int], ...]:
-        """Return what lasted of the events of these entries, and of one that the crash interrupted (see `Crash`)."""
+        """Return the part that lasted of the events of these entries, and of an interrupted one (see `Crash`)."""
         events = {self.log.entries[each].event for each in hurt}
         events |= {
             entry.event

@@ -32,7 +32,7 @@ _MOST_OPS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class What:
-    """A run to make; ``contents``: the outcome says what is in checkpoint files."""
+    """A run to make; ``contents``: the outcome has the contents of checkpoint files."""
 
     scenario: Scenario
     world: World

@@ -38,7 +38,7 @@ _ERRORS = {"UsageError": UsageError, "CannotRun": CannotRun}
 
 @dataclass(frozen=True, slots=True)
 class AskedSearch:
-    """A search of a launch command: its world's ``changes``, and what else `Search` takes.
+    """A search of a launch command: its world's ``changes``, and the other arguments of `Search`.
 
     ``invariants`` are racecheck's, and ``asks`` the places of the user's own.
     """
@@ -54,7 +54,7 @@ class AskedSearch:
 
 
 def ask(scenario: Launched, changes: dict[str, Any], invariants: Sequence[Invariant], **search: Any) -> AskedSearch:
-    """Return the search of a launch command; ``search`` is what `Search` takes beside the scenario and its world."""
+    """Return the search of a launch command; ``search`` are the other arguments of `Search`."""
     again = scenario.resumed_by(changes.get("faults"))
     every = {**scenario.changes, **changes}
     own = places_of(invariants)
@@ -149,7 +149,7 @@ def _next(answers: IO[bytes]) -> tuple[str, Any]:
 
 
 def _last(answers: IO[bytes]) -> tuple[str, Any]:
-    """Return the answer of our own process after it was told to end: what it has found by then, if anything."""
+    """Return the answer of our own process after it was told to end: its results so far, if any."""
     try:
         return _next(answers)
     except CannotRun:

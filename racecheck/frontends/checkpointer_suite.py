@@ -50,7 +50,7 @@ def check_checkpointer(
     is fixed is a warning.  It, and paths in it, begin in pytest's root directory, without pytest in the current one.
 
     Returns the result of each check.  Raises `AssertionError`, with the matrix and the interleaving, unless all are
-    PASS, and `UsageError` for what is not a checkpointer or not a baseline.
+    PASS, and `UsageError` for anything but checkpointers and baselines.
     """
     __tracebackhide__ = True  # tells pytest to show the matrix, not this frame
     subject = Subject(_name(checkpointer), checkpointer)
@@ -155,7 +155,7 @@ def _known(subject: Subject, path: str | Path | None) -> Mapping[str, str]:
 
 
 def _compared(cells: Sequence[Cell], known: Mapping[str, str]) -> Comparison:
-    """Return what is new, known and fixed, as the lines of the file that a person has to look for."""
+    """Return the new, known and fixed defects, as the lines of the file that a person has to look for."""
     found = baselines.compare(cells, Baseline(tuple(known.values())))
     return replace(found, fixed=tuple(line for line, named in known.items() if named in found.fixed))
 

@@ -1,4 +1,4 @@
-"""Workers on the nodes of a Ray cluster, and the process that relays what this machine and they say.
+"""Workers on the nodes of a Ray cluster, and the process that relays messages between them and this machine.
 
 On a node an actor of Ray starts a worker process, as it would be started here, and hands messages on.  If an actor is
 gone (its node, too), another one takes its place and carries out its task again: the result of a task is the same

@@ -43,7 +43,7 @@ _OF_WORLDS = ("ranks", "nodes", "storage")
 class Racecheck:
     """The fixture.  It has the names of the package too, which it hides in a test: ``racecheck.no_deadlock``.
 
-    A setting is what the call says, else the test's marker, else the command line, else the default.
+    A setting is the call's argument, else the test's marker, else the command line, else the default.
     """
 
     def __init__(self, config: pytest.Config, current: Callable[[], pytest.Item], settings: Sequence[str]) -> None:
@@ -85,7 +85,7 @@ class Racecheck:
     ) -> Report:
         """Explore a scenario, or run it once under a ``schedule`` that hypothesis has drawn.
 
-        ``faults`` are what goes wrong, as on the command line (`racecheck.faults`), ``sizes`` some of the scenario's by
+        ``faults`` are as on the command line (`racecheck.faults`), ``sizes`` some of the scenario's by
         name; ``collectives="weakest"`` lets ranks continue as early as MPI and NCCL allow; ``explain`` is the time for
         an explanation in seconds.  The test fails unless it is a PASS, with the interleaving or the reasons; the
         picture of a FAIL goes to the file ``html``, if one is named.
@@ -196,7 +196,7 @@ class Racecheck:
         raise _failure(wrong)
 
     def _passed(self, report: Report, text: str) -> Report:
-        """Print what a PASS did not cover, for ``pytest -rP``."""
+        """Print the parts that a PASS did not cover, for ``pytest -rP``."""
         self._current().add_report_section("call", "racecheck", text)
         return report
 
@@ -211,7 +211,7 @@ class Racecheck:
     ) -> tuple[Report, str]:
         """Return the report and its text; where there is none, the test fails.
 
-        Ctrl-C in an explanation leaves what there is of it, and the test is the last one.
+        Ctrl-C in an explanation leaves its finished part, and the test is the last one.
         """
         page = Page(shutil.get_terminal_size((120, 24)).columns)
         budget = 0
@@ -316,7 +316,7 @@ class Racecheck:
 
 
 def _failure(text: str) -> BaseException:
-    """Return what fails the test: the text and the test's line, for a traceback would be one through racecheck."""
+    """Return the exception that fails the test: the text and its line, for a traceback would go through racecheck."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  (to find the caller)
     while frame is not None and Path(frame.f_code.co_filename).is_relative_to(_PACKAGE):
         frame = frame.f_back

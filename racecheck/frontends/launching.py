@@ -1,4 +1,4 @@
-"""Launch commands: capture what a command starts, and watch its directory at its own path."""
+"""Launch commands: capture the processes that a command starts, and watch its directory at its own path."""
 
 from __future__ import annotations
 
@@ -291,7 +291,7 @@ def _is_in(path: Path, directory: Path, kept: Sequence[str]) -> bool:
 
 
 def check(scenario: Scenario, world: World, *, free: bool) -> None:
-    """Raise `UsageError` for what a program cannot do that starts its ranks itself, or writes where its code is."""
+    """Raise `UsageError` for options that do not fit a program that starts its ranks, or writes beside its code."""
     model = storage.make(world)
     if isinstance(scenario, Program) and scenario.launch.kept and (model.per_node or model.mirrored):
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Property tests of checkpointers: hypothesis draws schedules, worlds and sequences of phases, and shrinks what fails.
+"""Property tests of checkpointers: hypothesis draws schedules, worlds and sequences of phases, and shrinks failures.
 
     @settings(deadline=None)
     @given(schedule=racecheck.schedules(), world=racecheck.worlds(ranks=(2, 4)))
@@ -56,7 +56,7 @@ _PHASES = settings(deadline=None, max_examples=100, stateful_step_count=8, suppr
 
 
 class _Text(Failed):
-    """pytest shows only the text, so what hypothesis adds has to be in it."""
+    """pytest shows only the text, so the notes of hypothesis have to be in it."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text, pytrace=False)
@@ -70,7 +70,7 @@ class Violated(_Text, AssertionError):
 
 
 class Undecided(_Text, FailedHealthCheck, CannotRun):
-    """UNKNOWN: a failed health check is what ends a test of hypothesis at once."""
+    """UNKNOWN: a failed health check ends a test of hypothesis at once."""
 
 
 class Misused(_Text, FailedHealthCheck, UsageError):
@@ -119,7 +119,7 @@ def worlds(
     ``skew`` seconds.  Of the scenario's sizes those in ``sizes`` are 1 at least, and at most the given number.  One of
     the ``faults`` happens, or none does; one that is to hit "each" op (``nth=each``) hits one that is drawn.
 
-    Raises `UsageError` for what no world can be.
+    Raises `UsageError` for impossible worlds.
     """
     base = like.world if isinstance(like, Scenario) else like or World()
     shapes = [(each, on) for on in nodes for each in ranks if on > 0 and each % on == 0]
@@ -151,7 +151,7 @@ def _placed(fault: Fault) -> SearchStrategy[tuple[Fault, ...]]:
 
 
 def _shown(world: World) -> SearchStrategy[World]:
-    """Return a class of worlds that hypothesis shows by what differs from the default."""
+    """Return a class of worlds that hypothesis shows by their differences from the default."""
     return st.builds(World, **{name: st.just(value) for name, value in _special(world, World()).items()})
 
 
@@ -171,7 +171,7 @@ def run(
 ) -> Outcome:
     """Run a scenario once and return its outcome; without a schedule the default one.
 
-    ``contents``: the outcome says what is in checkpoint files.  Raises `UsageError`, and `CannotRun` for what is
+    ``contents``: the outcome has the contents of checkpoint files.  Raises `UsageError`, and `CannotRun` for what is
     UNKNOWN.
     """
     with _told():
@@ -334,7 +334,7 @@ def _judge(trial: Trial, invariants: Sequence[Invariant], findings: Path | None,
 
 
 def _with_saved(trial: Trial) -> Outcome:
-    """Return the outcome as if what ranks saved in earlier phases had been saved at its beginning.
+    """Return the outcome as if the saves of earlier phases had been made at its beginning.
 
     In a world of another size no rank is the one that saved it.
     """

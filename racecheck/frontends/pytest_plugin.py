@@ -27,7 +27,7 @@ _BEFORE = pytest.StashKey[Path]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Five options; what a test says itself goes before the first three."""
+    """Five options; a test's own settings go before the first three."""
     add = parser.getgroup("racecheck", "race conditions in distributed checkpoint code").addoption
     add("--racecheck-schedules", type=int, metavar="N", help="Maximum number of schedules of a check (100).")
     add("--racecheck-seed", metavar="SEED", help="Random seed (0).")

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 _SPINNER = 3
-"""The width of what stands before the line."""
+"""The width of the text before the line."""
 _KNOWN = 10
 """The fewest runs that say how long the others take."""
 _EVERY = 30.0
@@ -82,7 +82,7 @@ class Teller:
 def with_session(
     starting: Starting, work: Callable[[Session, Teller], T], counter: Counter, what: str = "starting"
 ) -> T:
-    """Return what ``work`` returns, given the session when it has started, and a way to report progress.
+    """Return the result of ``work``, given the session when it has started, and a way to report progress.
 
     ``what`` is said until then.
 
@@ -110,7 +110,7 @@ def with_session(
 
 @contextmanager
 def display(text: str) -> Iterator[Display]:
-    """Show a line that says what is going on; call the result to change it.
+    """Show a line about the progress; call the result to change it.
 
     If standard error is not a terminal, as in CI, print a line every few seconds.
     """

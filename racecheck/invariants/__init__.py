@@ -1,4 +1,4 @@
-"""From the outcome of a run to violations; `judging` merges what all invariants of a scenario say.
+"""From the outcome of a run to violations; `judging` merges the results of all invariants of a scenario.
 
 Not here: whether two runs are the same (`model.compare`), the contents of checkpoint files (`agent.contents`).
 Imports: model.

@@ -88,7 +88,7 @@ def no_stale_shards(outcome: Outcome, patterns: Sequence[str] = SHARDS) -> Itera
     """A checkpoint has no shards that its save did not write, such as those of a larger world.
 
     Code that loads all that lies in the directory, or counts files to learn of how many ranks it is, takes them for a
-    part of it.  ``patterns`` are shell patterns for the names of shards.  Ranks say what they save, and to where, with
+    part of it.  ``patterns`` are shell patterns for the names of shards.  Ranks tell of their saves with
     `Rank.saved`; files that are there under another name are not judged.
     """
     named = [save for save in saves(outcome) if save.checkpoints]
@@ -112,7 +112,7 @@ def no_stale_shards(outcome: Outcome, patterns: Sequence[str] = SHARDS) -> Itera
 def _is_due(outcome: Outcome, flaw: _Flaw) -> bool:
     """Return whether a checkpoint has to be whole.
 
-    A program's has to be if nothing has cut its run, unless it was there before; else the recovery shows what is lost.
+    A program's has to be if nothing has cut its run, unless it was there before; else the recovery shows the losses.
     """
     directory = flaw.directory
     saved = {each.checkpoint for each in outcome.weights if each.series and each.kind == "saved"}

@@ -20,9 +20,9 @@ def durable_after_ack(outcome: Outcome, unread: Collection[str] = ()) -> Iterato
     A save that returns before its files and their names are on stable storage (fsync of the files, and of their
     directory) is lost with the power, up to half a minute later.
 
-    Judges what is at rest.  What a save under way does to the step before it is for `old_survives`; name both.  Ranks
-    say when a save has returned with `Rank.acked`, and the recovery what it loads with `Rank.loaded`.  Of observed
-    saves those of the series in ``unread`` are left out.
+    Judges checkpoints at rest.  `old_survives` judges the effect of a save under way on the step before; name both.
+    Ranks say when a save has returned with `Rank.acked`, and the recovery tells of its loads with `Rank.loaded`.
+    Observed saves of the series in ``unread`` are left out.
     """
     for series in _read(outcome, unread):
         newest = _newest(series)

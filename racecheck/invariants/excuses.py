@@ -2,7 +2,7 @@
 
 A rank whose call is made to fail has to fail, or how would anybody know?  So from the first such fault on
 
-1. its own exception, or its end with an exit status, is what an honest checkpointer does;
+1. its own exception, or its end with an exit status, is an honest answer;
 2. so are those of its peers, who learn of it in whatever way their protocol has;
 3. so is a death by the signal that was sent.
 
@@ -10,7 +10,7 @@ A failure that a fault explains is excused without a word: the exception has the
 in its text), or its rank has done nothing since but clean up; a peer is told of it.  Of other excused failures
 (`unexplained`) a claim says that they were.
 
-What is not excused: an error that an op had met before a fault came, unless one then came to the same rank and file,
+Not excused are: an error that an op had met before a fault came, unless one then came to the same rank and file,
 which may have kept it from getting over that (``makedirs`` asks with stat(2) what is there after EEXIST); a process
 that breaks down (SIGSEGV, SIGABRT) where an error code would have had to be handled; ranks that wait for each other
 forever; anything, if the program has to ``survive`` the fault.  Whether a failure was an *honest* one is what
@@ -33,7 +33,7 @@ _CLEANS = frozenset({"access", "close", "exit", "flock", "rmdir", "sleep", "stat
 
 
 def faults(outcome: Outcome) -> list[tuple[int, Op]]:
-    """Return what went wrong on purpose and would have been a failure on a cluster: ops, with their indices."""
+    """Return the faults that would have been a failure on a cluster: ops, with their indices."""
     return [
         (index, event)
         for index, event in enumerate(outcome.trace)

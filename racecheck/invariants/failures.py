@@ -31,7 +31,7 @@ def is_echo(outcome: Outcome, rank: int) -> bool:
 def source(outcome: Outcome, rank: int, failure: Raised) -> tuple[int, ...]:
     """Return the trace index of the rank's last op with the failure's errno, if it has one.
 
-    One about the failure's path goes first: what cleans up often meets the same errno elsewhere.
+    One about the failure's path goes first: clean-up code often meets the same errno elsewhere.
     """
     found = [
         (failure.path in [place.path for place in event.places], index)

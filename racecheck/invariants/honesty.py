@@ -18,7 +18,7 @@ def error_honesty(outcome: Outcome, pointer: str = "latest", *, observed: bool =
 
     A rank that has failed and says nothing leaves a checkpoint without its part.  One that fails alone leaves peers
     that continue, delete the old checkpoint, and die of it at the next restart.  A rank may try again, or do without:
-    its save may return if what the recovery loads is all there.  ``pointer`` is as in `atomic_publish`.
+    its save may return if the recovery loads all of it.  ``pointer`` is as in `atomic_publish`.
 
     For runs with faults that make calls fail; of others it says nothing.  Ranks say when a save begins and has returned
     with `Rank.saved` and `Rank.acked`.  That no rank hangs is for `no_deadlock`.
@@ -117,7 +117,7 @@ def _judged(outcome: Outcome, save: Save, index: int, op: Op, pointer: str) -> I
 
 
 def _named_since(outcome: Outcome, pointer: str, since: int) -> list[tuple[str, PublishedPointer]]:
-    """Yield what pointers were made to name after an event."""
+    """Yield the checkpoints that pointers name after an event."""
     found = {
         each.index: (path, each)
         for _, _, current in followed(outcome, pointer)

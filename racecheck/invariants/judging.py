@@ -13,7 +13,7 @@ from typing import TypeVar
 from racecheck.model.nouns import Invariant, Judgement, Outcome, Stopped, Verdict, Violation
 
 UNJUDGED = " could not judge the run: "
-"""Between an invariant's name and what it raised, in a reason for doubt."""
+"""Between an invariant's name and its exception, in a reason for doubt."""
 _READERS: set[Invariant] = set()
 _OF_CRASHES: set[Invariant] = set()
 _Asking = TypeVar("_Asking", bound=Callable[..., Iterator[Violation]])
@@ -26,12 +26,12 @@ def reads_contents(invariant: _Asking) -> _Asking:
 
 
 def wants_contents(invariants: Sequence[Invariant]) -> bool:
-    """Return whether any of these invariants looks at what is in the files, also behind a ``functools.partial``."""
+    """Return whether any of these invariants looks at the contents of files, also behind a ``functools.partial``."""
     return any(_inner(each) in _READERS for each in invariants)
 
 
 def judges_crashes(invariant: _Asking) -> _Asking:
-    """Mark an invariant that also holds of what a crash leaves (a decorator).
+    """Mark an invariant that also holds for crash states (a decorator).
 
     Others are about how runs end and what ranks did: a crash cuts that off, so they are asked about whole runs only.
     """
@@ -40,7 +40,7 @@ def judges_crashes(invariant: _Asking) -> _Asking:
 
 
 def after_crash(invariants: Sequence[Invariant]) -> list[Invariant]:
-    """Return those of the invariants that judge what a crash leaves."""
+    """Return those of the invariants that judge crash states."""
     return [each for each in invariants if _inner(each) in _OF_CRASHES]
 
 
@@ -54,7 +54,7 @@ def judge(outcome: Outcome, invariants: Sequence[Invariant]) -> Judgement:
     """Run every invariant and merge by maximum: a violation is a FAIL, else a reason for doubt is UNKNOWN.
 
     The reasons are listed with a FAIL too: what was not under control may bear on how to read it.  An
-    invariant that raises yields a reason, not an error; what it had found before that counts.  Of a crash only those
+    invariant that raises yields a reason, not an error; its violations before that count.  Of a crash only those
     are asked that judge crashes (`judges_crashes`).
     """
     violations: list[Violation] = []

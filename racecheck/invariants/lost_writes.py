@@ -1,4 +1,4 @@
-"""The invariant of files that several ranks write: what one rank has written is not lost by what another one does."""
+"""The invariant of files that several ranks write: no rank destroys bytes that another one has written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OpsKnown = dict[str, int]
 
 
 def no_lost_writes(outcome: Outcome, shared: Sequence[str] = ()) -> Iterator[Violation]:
-    """No two ranks write other bytes to one file at once, and none empties what another one has just written.
+    """No two ranks write other bytes to one file at once, and none empties a file that another one has just written.
 
     With two writers the file holds bytes of both, or those of the last one alone: the events of one rank are gone from
     a log, a part of the shards from an index.  The same holds for two threads of one rank that write at once.

@@ -1,4 +1,4 @@
-"""Open files, as a trace shows them: who read and wrote what, and under which locks."""
+"""Open files, as a trace shows them: the readers and writers of files, and their locks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Use:
 
 @dataclass(slots=True)
 class TracedFile:
-    """An open file: the rank and thread that opened it, its first and its last event, and what was done with it.
+    """An open file: the rank and thread that opened it, its first and its last event, and the ops on it.
 
     A file that was never closed has None as its last event.
     """

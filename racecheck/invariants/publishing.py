@@ -44,7 +44,7 @@ def atomic_publish(
 
     ``pointer`` is the name of a file or of a symbolic link, in whatever directory; with a slash it is the one path from
     the watched directory (``./latest``).  A pointer that a rank prepares elsewhere counts once it is moved into place.
-    ``named`` turns what it says into the checkpoint's path, where that is not simply it.
+    ``named`` turns its text into the checkpoint's path, where that is not simply it.
     """
     walk = _PointerWalk(outcome, pointer, named or str)
     for index, op in done(outcome):
@@ -64,7 +64,7 @@ class PublishedPointer:
 
 
 def followed(outcome: Outcome, pointer: str = "latest") -> Iterator[tuple[int, Op, dict[str, PublishedPointer]]]:
-    """Yield each op, with its index, and what pointers name after it (seen by ranks or not), by path."""
+    """Yield each op, with its index, and the checkpoints that pointers name after it (seen or not), by path."""
     walk = _PointerWalk(outcome, pointer, str)
     succeeded = dict(done(outcome))
     for index, event in enumerate(outcome.trace):
@@ -116,7 +116,7 @@ class _PointerWalk:
         return inner == posixpath.normpath(self.pointer)
 
     def _staging(self) -> set[str]:
-        """Return where pointers are prepared: what is moved to another's place, or lies in a temporary directory.
+        """Return where pointers are prepared: paths that are moved to another's place, or lie in a temporary directory.
 
         A path that one rank writes and another one reads is in use, so it is none of these.
         """
@@ -224,7 +224,7 @@ class _PointerWalk:
         return next((each for each in paths if each in self.known), paths[0])
 
     def _late(self, index: int, op: Op) -> Iterator[Violation]:
-        """Yield violations by writes to what a pointer names."""
+        """Yield violations by writes to a checkpoint that a pointer names."""
         for path in (on_disk(self.outcome, op, each) for each in changed(op)):
             for pointer, published in self.current.items():
                 if path == pointer or not is_below(path, published.target):
@@ -250,7 +250,7 @@ def _with_parents(paths: set[str]) -> Iterator[str]:
 
 
 def _end(walk: _PointerWalk) -> Iterator[Violation]:
-    """Return what pointers name at the end; raises `LookupError` if that, or anything before, is not known."""
+    """Return the checkpoints that pointers name at the end; raises `LookupError` if any of this is not known."""
     outcome, there = walk.outcome, frozenset(_with_parents(set(walk.outcome.disk)))
     pointers = {
         path: entry for path, entry in outcome.disk.items() if walk.is_pointer(path) and entry.kind != "directory"

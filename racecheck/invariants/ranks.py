@@ -15,7 +15,7 @@ def no_file_errors(outcome: Outcome) -> Iterator[Violation]:
     """No rank fails with an ``OSError``, such as FileExistsError.
 
     These are what a check-then-act race between ranks ends in: both see that a directory is missing and one
-    ``mkdir`` fails with EEXIST; one lists what the other is removing and finds ENOENT.  One violation for
+    ``mkdir`` fails with EEXIST; one lists the entries that the other is removing and finds ENOENT.  One violation for
     each such rank, with the op that the error came from.  (A TimeoutError of no system call, which a future or a
     file lock raises, is not about files, although an ``OSError``.)
     """
@@ -64,7 +64,7 @@ def equal_collectives(outcome: Outcome) -> Iterator[Violation]:
     """All ranks of a group call the same collectives in the same order.
 
     If one calls ``barrier`` where the others call ``all_reduce``, the group hangs, or continues with wrong
-    data: typically one rank has decided from what it found on disk to take another path.
+    data: typically one rank has decided by the files that it found to take another path.
     """
     found = outcome.mismatch
     if found is not None:

@@ -37,10 +37,10 @@ def resume_equals(outcome: Outcome, reference: Uninterrupted | None = None) -> I
     """A resumed job takes the same steps and writes the same saves as one that nobody interrupted.
 
     Optimizer, learning rate, random numbers, the order of the data and each counter have to come back with the weights;
-    a job that lacks one of them trains on without an error, as another job.  The violation names what differed first.
+    a job that lacks one of them trains on without an error, as another job.  The violation names the first difference.
 
     ``reference`` is the undisturbed run of a program.  Judged is a recovery of as many ranks, if the run before it did
-    up to its end what the undisturbed one did.
+    up to its end the same as the undisturbed one.
     """
     if reference is None:
         raise LookupError("only a program that is launched with a recovery is compared with its undisturbed run")
@@ -52,7 +52,7 @@ def resume_equals(outcome: Outcome, reference: Uninterrupted | None = None) -> I
 
 
 def cause(message: str) -> str:
-    """Return what a violation says first of the resumed job, without numbers: one cause shows itself at many steps."""
+    """Return the first words of a violation on the resumed job, without numbers: a cause shows at many steps."""
     first = re.split("[,;]", message.partition(", rank ")[2], maxsplit=1)[0]
     return re.sub(r"\d+(\.\d+)?(e-?\d+)?", "#", first).removeprefix("# ")
 
@@ -63,7 +63,7 @@ def continues(outcome: Outcome, reference: Uninterrupted) -> bool:
 
 
 def varying(one: Outcome, other: Outcome) -> tuple[frozenset[_EntryName], str]:
-    """Compare two undisturbed runs; returns the entries of saves that vary, and what else does, "" for nothing.
+    """Compare two undisturbed runs; returns the entries of saves that vary, and the other difference, "" for none.
 
     If weights vary, or the runs saved or trained something else, nothing can be said of a resumed job.
     """
@@ -122,7 +122,7 @@ class _Compared:
 
 
 def _compared(outcome: Outcome, reference: Uninterrupted) -> Iterator[_Compared]:
-    """Yield what a recovery did beside the undisturbed run, of each rank up to its first difference."""
+    """Yield the deeds of a recovery beside the undisturbed run, of each rank up to its first difference."""
     recovery, whole = outcome.recovery, reference.outcome
     if recovery is None or {outcome.world.ranks, recovery.world.ranks} != {whole.world.ranks}:
         return
@@ -161,7 +161,7 @@ def _loads(outcome: Outcome) -> dict[str, tuple[int, int]] | None:
     """Return of each series the newest save that the recovery loaded, with a rank that loaded it.
 
     The save is `_SEVERAL` if a load may be of several.  None if one is of no save, or if ranks loaded different saves:
-    then it is not known what the job resumed from.
+    then the save from which the job resumed is not known.
     """
     found: dict[str, tuple[int, int]] = {}
     for series in series_of(outcome):
@@ -225,7 +225,7 @@ class _Beside:
                 return
 
     def _step_flaw(self, step: TrainingStep, number: int, random: list[str]) -> str:
-        """Return what is wrong with a step, "" if nothing is; ``random`` gets the generators that differed so far."""
+        """Return the flaw of a step, "" if it has none; ``random`` gets the generators that differed so far."""
         whole = self.ours.steps[number - 1]
         for name in (each for each in step.parts if each.startswith(RANDOM)):
             generator = name.removeprefix(RANDOM)

@@ -19,11 +19,11 @@ def gc_safety(outcome: Outcome, pointer: str = "latest") -> Iterator[Violation]:
 
     An old checkpoint may go when a newer one is complete and, where there is a pointer, that names it; until then a
     crash leaves none.  A checkpoint is complete when its save has returned on all ranks, or, within the save, after the
-    last change to it.  Which checkpoints there are is what ranks say with `Rank.acked` and ``at``, also of those that
+    last change to it.  Ranks tell which checkpoints there are with `Rank.acked` and ``at``, also of those that
     were there before the run.  One is in use while another rank has a file of it open for reading: over NFS, and in a
     checkpoint of several files, that reader fails.
 
-    What overwrites a checkpoint in place deletes it, too, if it removes files.  Temporary names do not count.
+    A save that overwrites a checkpoint in place deletes it, too, if it removes files.  Temporary names do not count.
     ``pointer`` is as in `atomic_publish`.
     """
     walk, before = _CheckpointWalk(outcome), dict[str, PublishedPointer]()

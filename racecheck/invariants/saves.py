@@ -1,4 +1,4 @@
-"""The saves of a run: where each began, where it returned, and what the recovery loaded of them."""
+"""The saves of a run: where each began, where it returned, and the loads of the recovery."""
 
 from __future__ import annotations
 

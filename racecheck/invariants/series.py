@@ -21,7 +21,7 @@ _PART = " at "
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """An outcome with the weights of one series (all, where ranks declared them), and a remark for what is said of it.
+    """An outcome with the weights of one series (all, where ranks declared them), and a remark for sentences about it.
 
     It has a ``name``, the paths of its saves, if it ``is_observed``: nobody declared anything.
     """
@@ -125,7 +125,7 @@ class _Sorting:
         return Series(replace(self.outcome, weights=tuple(weights), recovery=recovery), remark, name)
 
     def _comparable(self, load: Weights, saved: Sequence[Weights]) -> Weights | None:
-        """Return a load without what was never saved in such parts; None for one of which nothing can be said.
+        """Return a load without the tensors that were never saved in such parts; None if nothing can be said of it.
 
         That is one without a known tensor, and one that fits no save where there was a file before the run.
         """
@@ -136,7 +136,7 @@ class _Sorting:
         return load if tensors and (is_known or not was_there(self.outcome, load.checkpoint)) else None
 
     def _acks(self, name: str, saved: Sequence[Weights]) -> Iterator[Weights]:
-        """Yield what was acknowledged; ranks that save nothing in this series acknowledge each save when it begins."""
+        """Yield the acknowledged saves; ranks that save nothing in this series acknowledge each save when it begins."""
         yield from (each for each in self.outcome.weights if each.series == name and each.kind == "acked")
         recovery = self.outcome.recovery
         later = recovery.weights if recovery is not None else ()
@@ -150,7 +150,7 @@ class _Sorting:
 
 
 def _is_of(load: Weights, save: Weights) -> bool:
-    """Return whether a load has nothing but what was saved."""
+    """Return whether a load has no tensors but saved ones."""
     return bool(load.tensors) and all(save.tensors.get(name) == each for name, each in load.tensors.items())
 
 

@@ -125,7 +125,7 @@ class _PointerVersions:
 
 
 def _seen(op: Op) -> str | None:
-    """Return what a look at a pointer showed: its content, "" for no such file, None for no information."""
+    """Return the result of a look at a pointer: its content, "" for no such file, None for no information."""
     if op.result is None:
         return None
     if op.result.errno == "ENOENT":

@@ -39,7 +39,7 @@ def _mixtures(files: Sequence[TracedFile]) -> Iterator[Violation]:
 
 
 def _torn(outcome: Outcome, reader: TracedFile, writer: TracedFile) -> Iterator[Violation]:
-    """Return what a reader got from the middle of a writer's work, if anything."""
+    """Return the bytes that a reader got from the middle of a writer's work, if any."""
     for read in reader.reads:
         after = [each for each in writer.changes if each.index > read.index and not each.locks & read.locks]
         has_begun = writer.begins_empty or any(each.index < read.index for each in writer.changes)
@@ -67,7 +67,7 @@ def _tear(reader: TracedFile, writer: TracedFile, how: str, events: tuple[int, .
 
 
 def _passes(reader: TracedFile) -> Iterator[Sequence[Use]]:
-    """Yield the reads of a file in groups that each end at the end of the file: what follows is a new look."""
+    """Yield the reads of a file in groups that each end at the end of the file: the next read is a new look."""
     run: list[Use] = []
     for read in reader.reads:
         run.append(read)

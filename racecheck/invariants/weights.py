@@ -184,7 +184,7 @@ def _directory(weights: Weights) -> str:
 
 
 def steps_of_loads(outcome: Outcome) -> list[tuple[Weights, list[int]]]:
-    """Return what the recovery has loaded, each with the steps that it may be of."""
+    """Return the loads of the recovery, each with the steps that it may be of."""
     saved, loads = _spoken(outcome)
     return [(load.weights, saved.matching(load)) for load in loads if load.in_recovery]
 
@@ -264,7 +264,7 @@ class _Saved:
         return found
 
     def of(self, step: int, load: _Load) -> list[Weights]:
-        """Return what was saved in a step: by the rank that loads, if it saved anything, else by all."""
+        """Return the tensors saved in a step: by the rank that loads, if it saved anything, else by all."""
         every = [each for each in self.records if each.step == step]
         own = [each for each in every if load.is_own and each.rank == load.weights.rank]
         return own or every
@@ -276,7 +276,7 @@ class _Saved:
         return any(each.tensors[name] == load.weights.tensors[name] for each in own or every)
 
     def missing(self, step: int, load: _Load) -> list[str]:
-        """Return what every save of the step had and the load does not have; a program may load a part."""
+        """Return the tensors that every save of the step had and the load lacks; a program may load a part."""
         if load.weights.series:
             return []
         names = set.intersection(*(set(each.tensors) for each in self.of(step, load)))
@@ -302,7 +302,7 @@ class _Saved:
 
 
 def _records(outcome: Outcome) -> tuple[_Saved, list[_Load]]:
-    """Return what was saved, and each load.
+    """Return the saves, and each load.
 
     Raises `LookupError` if no rank declared either, unless a fault or a crash came before that.
     """
@@ -326,7 +326,7 @@ def _spoken(outcome: Outcome) -> tuple[_Saved, list[_Load]]:
 
 
 def _flaw(saved: _Saved, load: _Load) -> str:
-    """Return what is wrong with a load, "" if nothing is."""
+    """Return the flaw of a load, "" if it has none."""
     if saved.matching(load):
         return ""
     said = load.weights.step

@@ -1,4 +1,4 @@
-"""The nouns: ops, outcomes, worlds, findings' fields; what an op says; errors; settings.  Standard library only.
+"""The nouns: ops, outcomes, worlds, findings' fields; the language of ops; errors; settings.  Standard library only.
 
 Not here: anything that acts.
 Imports: nothing.

@@ -51,7 +51,7 @@ def ending(result: RankResult) -> str:
 
 
 def differences_on_disk(before: Outcome, now: Outcome) -> Iterator[str]:
-    """Yield in what two disks differ, in words, by path."""
+    """Yield the differences of two disks, in words, by path."""
     for path in sorted({*before.disk, *now.disk}):
         was, is_ = before.disk.get(path), now.disk.get(path)
         if was is None:
@@ -107,7 +107,7 @@ def _key(event: Event) -> tuple[object, ...]:
 
 
 def _detail(one: Event | None, other: Event | None) -> str:
-    """Return in what two ops differ that have the same label."""
+    """Return the differences of two ops that have the same label."""
     if not isinstance(one, Op) or not isinstance(other, Op) or _say(one) != _say(other):
         return ""
     if one.result is not None and other.result is not None and one.result.digest != other.result.digest:

@@ -1,4 +1,4 @@
-"""Hypercalls: what the code inside a rank tells the supervisor, since system calls alone do not show it.
+"""Hypercalls: messages of the code inside a rank to the supervisor, since system calls alone do not show it.
 
 A hypercall is a system call whose number no kernel has (`racecheck.kernel.seccomp.HYPERCALL`), with a message in the
 rank's memory.  The thread stops in it like in any other call, until it is answered.
@@ -39,7 +39,7 @@ class Note(AtOnce):
 
 @dataclass(frozen=True, slots=True)
 class Usage(AtOnce):
-    """The program does what cannot be controlled: the run ends, with this text as a usage error."""
+    """The program has done something that cannot be controlled: the run ends, with this text as a usage error."""
 
     text: str
 

@@ -29,7 +29,7 @@ class Fault:
     ``what`` happens ("ENOSPC", "short", "kill", "crash", ...) to ops of these ``calls`` (families; none: of any) on a
     path that matches ``path``, by ``rank`` and on ``node`` (-1: any).  ``nth``: to the n-th such op of a run, from 1,
     or with 0 to each of them, in one run after the other.  ``times``: to how many from there on, 0 for all.  ``amount``
-    is what the kind of fault needs: bytes or seconds.  ``model`` says what survives a crash.  ``after``: a kill comes
+    is what the kind of fault needs: bytes or seconds.  ``model`` is the model of crashes.  ``after``: a kill comes
     when the op has happened, not before it.  ``survive``: the program has to get over it, and no failure is excused.
     """
 
@@ -56,7 +56,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """The ranks, what they run on, and which faults happen there.
+    """The ranks, their nodes and storage, and the faults.
 
     ``nodes`` share the ranks out evenly, in order.  ``skew`` is how many seconds the clock of each rank goes ahead
     (ranks that it does not name: 0).  ``timeout`` is in seconds of real time and bounds how long the world may go
@@ -126,7 +126,7 @@ class Result:
     """How an op ended: ``errno`` by name ("EEXIST") or "", and the call's return value.
 
     ``size`` counts the bytes that moved (of a listing: its entries) and ``digest`` is their SHA-256.  ``known`` is
-    False for a call that the kernel carried out unobserved.  ``text`` is what was written or read where that is short
+    False for a call that the kernel carried out unobserved.  ``text`` has the bytes written or read if these are short
     and printable: the reader of a pointer file wants to see where it points.
     """
 
@@ -145,7 +145,7 @@ class Op:
     ``call`` is the family ("stat"), ``syscall`` the call itself ("newfstatat").  ``args`` are the numbers that matter
     (offset, length, mode, nanoseconds; ``end``: where in its file a write ended that named no offset).  ``clock`` is
     the vector clock after the op: for each thread how many of its events happen before or are this one.  ``time`` is
-    virtual, in nanoseconds since the start of the run.  ``fault`` is what went wrong on purpose, "" for nothing.
+    virtual, in nanoseconds since the start of the run.  ``fault`` is the injected fault, "" for none.
     ``alone``: up to then its rank has had no thread and no process but this one.
     """
 
@@ -204,7 +204,7 @@ PointKind = Literal["next", "fault", "view", "crash"]
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Something that is not determined.  ``options[0]`` is the default; ``trace`` is what has happened so far.
+    """Something that is not determined.  ``options[0]`` is the default; ``trace`` has the events so far.
 
     "next": which of these ops goes.  "fault": does this op go well, or how does it go wrong?  "view": what does its
     node see, as it is or as it was?  "crash": which of these states does a crash leave?
@@ -333,7 +333,7 @@ class Weights:
 
     ``tensors`` maps each tensor's name to a digest of its type, shape and bytes; ``checkpoint`` is the path below the
     watched directory, "" if it was not declared; ``event`` is how many events of the trace came before.
-    ``series`` is "" for what a rank declared.  What a program was observed to save has there the paths that it belongs
+    ``series`` is "" for declarations of a rank.  The observed saves of a program have there the paths that they belong
     to, equal but for numbers, and ``step`` counts the saves of that series on this rank, from 1.  "changed": that state
     has other ``tensors`` when the save returns than when it began.
     """
@@ -362,7 +362,7 @@ class TrainingStep:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a tensor (or an object, of ``shape`` ()) that a checkpoint's metadata promises, and what is there.
+    """A part of a tensor (or an object, of ``shape`` ()) that a checkpoint's metadata promises, and the bytes there.
 
     It is ``length`` bytes at ``offset`` of ``file``, a path like that of the metadata; ``start`` is where in the tensor
     of ``shape`` it begins, ``sizes`` how far it goes.  ``digest`` is like a `Weights`'; ``problem`` says why it cannot
@@ -384,7 +384,7 @@ class Piece:
 class Content:
     """The content of a checkpoint file; ``problem`` says why it cannot be read, "" if it is whole.
 
-    ``pieces`` are what DCP metadata promises, ``tensors`` the digests by name of a file of torch.save or safetensors.
+    ``pieces`` are the promises of DCP metadata, ``tensors`` the digests by name of a file of torch.save or safetensors.
     """
 
     format: Literal["dcp-metadata", "torch", "safetensors"]
@@ -408,8 +408,8 @@ class Coverage:
     """The parts of a run that racecheck did not see or did not control.
 
     ``passed`` counts calls that went on untouched because they are outside the watched directory.
-    ``holes`` name what makes a PASS impossible (a refused call, a second thread, ...), each with how
-    often it was met.  ``untried`` name what could have gone otherwise and was not tried: no search that has met one
+    ``holes`` name the obstacles to a PASS (a refused call, a second thread, ...), each with how
+    often it was met.  ``untried`` name alternatives that were not tried: no search that has met one
     of these covers every interleaving.  ``notes`` are remarks that change neither verdict nor claim.
     """
 
@@ -422,7 +422,7 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """A crash during a run, and what it left.
+    """A crash during a run, and its disks.
 
     It came when only the events ``happened`` (indices into the trace) had; under the persistence ``model`` the events
     ``lost`` left nothing on the disk, and ``torn`` only a part.  ``kept`` says which part, so that no two states
@@ -442,7 +442,7 @@ class Crash:
 
     @property
     def within(self) -> Crash:
-        """The same crash, with indices into the trace of what had happened."""
+        """The same crash, with indices into the trace before it."""
         if self.whole or self.happened == tuple(range(len(self.happened))):
             return self
         place = {event: index for index, event in enumerate(self.happened)}
@@ -462,7 +462,7 @@ class Crash:
 class Outcome:
     """All that one run left; invariants judge it.
 
-    ``disk`` maps paths below the watched directory to what is there; where nodes have disks of their own a path starts
+    ``disk`` maps paths below the watched directory to their objects; if nodes have disks of their own a path starts
     with the node ("node1/ckpt/.metadata").  ``contents`` is of the checkpoint files among them, for invariants that ask
     for it.  ``recovery`` is the outcome of the scenario's recovery, in a fresh world on the disk that this run left.
     ``names`` are the patterns of names that differ between two runs of one schedule, and that are shown with the thread

@@ -1,4 +1,4 @@
-"""What a search shows beyond its runs, as one type.  Later knowledge can only lower a claim.
+"""The claim of a search beyond its runs, as one type.  Later knowledge can only lower a claim.
 
 A condition stands in the same line as EXHAUSTED.  A run that meets one notes it (`Ledger.note`) and `_CONDITIONS` has
 the sentence; a strategy puts it into ``Claim.conditions`` (DPOR: ``progress.bounds``).  A doubt makes the claim
@@ -39,9 +39,9 @@ _ONE_RECOVERY = "one order of the recovery's ops"
 class Claim:
     """The conclusions from runs, beyond themselves.
 
-    ``proves``: a strategy has chosen that can cover every interleaving; samples prove nothing.  ``left`` says what that
-    strategy has yet to try.  ``remarks`` say what else the runs show, such as the probability that a bug is hit.
-    ``conditions`` are what the claim takes for granted, ``doubts`` why it is no proof, each by its name.
+    ``proves``: a strategy has chosen that can cover every interleaving; samples prove nothing.  ``left`` is the rest
+    that it has yet to try.  ``remarks`` are further facts that the runs show, such as the probability of a bug.
+    ``conditions`` are the assumptions of the claim, ``doubts`` why it is no proof, each by its name.
     """
 
     proves: bool = False
@@ -79,7 +79,7 @@ class Claim:
         return "; ".join(filter(None, (self.said, *self.conditions)))
 
     def join(self, other: Claim) -> Claim:
-        """Return what holds if both hold."""
+        """Return the claim that holds if both hold."""
         return Claim(
             self.proves and other.proves, self.traces + other.traces, self.redundant + other.redundant,
             "; ".join(filter(None, (self.left, other.left))), _union(self.remarks, other.remarks),
@@ -88,7 +88,7 @@ class Claim:
 
 
 NOTHING_AGAINST = Claim(proves=True)
-"""The neutral claim: joined with it, a claim stays what it is."""
+"""The neutral claim: joined with it, a claim stays as it is."""
 
 
 def lowered(doubts: Iterable[str]) -> Claim:

@@ -1,6 +1,7 @@
 """Explain a failing run.
 
-The smallest world and the fewest switches with which it fails, the two ops that decide, and what makes every run fail.
+The smallest world and the fewest switches with which it fails, the two ops that decide, and the orderings that make
+every run fail.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Explanation:
     """``outcome`` is the least run that fails as ``found`` does.
 
     ``runs`` is how many it took to find all this, those of other worlds left out.  ``left_out`` are the steps that were
-    not finished, and ``why`` says what ended them.  ``pair`` and ``orderings`` are None if there are none, or if they
+    not finished, and ``why`` says why they ended.  ``pair`` and ``orderings`` are None if there are none, or if they
     were left out; ``others`` are the runs of the pairs that were tried in vain, and ``is_killed`` says that none was.
     ``agreeing`` is how many runs with clocks that agree were made, none of which fails like this.
     """
@@ -80,10 +81,10 @@ def explain(
     tell: Callable[[str], None] = lambda _: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Explanation:
-    """Minimise a failing run, and find what the failure depends on.
+    """Minimise a failing run, and find the causes of the failure.
 
-    No run begins after ``seconds`` of ``clock``, and none after Ctrl-C: what was found until then counts.  Each step
-    makes ``most`` runs at most.  ``passed`` are runs that are known to pass.  ``tell`` hears what is being done.
+    No run begins after ``seconds`` of ``clock``, and none after Ctrl-C: the results until then count.  Each step
+    makes ``most`` runs at most.  ``passed`` are runs that are known to pass.  ``tell`` hears of the progress.
 
     Raises `CannotRun` if the run does not fail a second time.
     """
@@ -157,7 +158,7 @@ class _ExplanationInTheMaking:
         return [each for each in self.passed if each.world == world]
 
     def explanation(self) -> Explanation:
-        """Return what has been found so far."""
+        """Return the results so far."""
         left_out = tuple(each for each in _ENDS if each not in self.done)
         ordering = self.orderings.runs if self.orderings is not None else 0
         return Explanation(
@@ -175,7 +176,7 @@ class _ExplanationInTheMaking:
         )
 
     def _why(self) -> str:
-        """Return what ended the steps that are not completed."""
+        """Return why the steps that are not completed ended."""
         if self.attempt.is_interrupted:
             return INTERRUPTED
         return f"{self.seconds:.3g} seconds were too few" if self.attempt.is_late else f"{self.most} runs were too few"

@@ -25,7 +25,7 @@ _MAKING = frozenset({"O_CREAT", "O_TRUNC"})
 
 
 class Fairness:
-    """Notes the ops of a run.  They decide the order of options, and never what may happen."""
+    """Notes the ops of a run.  They decide the order of options, and never the options."""
 
     def __init__(self) -> None:
         self._asked: Counter[tuple[object, ...]] = Counter()

@@ -48,7 +48,7 @@ class Timed:
 
 
 def relation_of(outcome: Outcome) -> Timed:
-    """Return what the ops of a run touch, with those whose order the program has learned from times."""
+    """Return the footprints of the ops of a run, with the ops whose order the program has learned from times."""
     relation = Relation(outcome.world)
     return Timed(relation, of_run(outcome, relation))
 

@@ -136,7 +136,7 @@ class Order:
                 yield self._beginners(first, index)
 
     def _beginners(self, first: int, index: int) -> list[str]:
-        """Return the threads that can begin to bring about a step, with nothing but what comes before it anyway."""
+        """Return the threads that can begin to bring about a step, with nothing but its predecessors in any case."""
         needed = [each for each in range(first + 1, index) if self.before(each, index)]
         begun: dict[str, int] = {}
         found: list[str] = []

@@ -66,7 +66,7 @@ class Parts:
 
 
 def name(op: Op, path: str, call: str = "") -> str:
-    """Return the name of what goes in parts: a thread, a family of calls (or "walk"), and a path."""
+    """Return the key of a call that goes in parts: a thread, a family of calls (or "walk"), and a path."""
     return f"{op.thread} {call or op.call} {path}"
 
 
@@ -87,7 +87,7 @@ def walked_by(world: World) -> dict[str, set[str]]:
 
 
 def goes_in_parts(op: Op) -> bool:
-    """Return whether racecheck makes a call: what the kernel does for itself is one step."""
+    """Return whether racecheck makes a call: the kernel's own work is one step."""
     is_left = "O_PATH" in op.flags or any(each.startswith("RESOLVE_") for each in op.flags)
     return op.call not in _OF_THE_KERNEL and not is_left
 

@@ -50,7 +50,7 @@ class Relation:
         return Relation(self._world, memory=False)
 
     def _of_faults(self, op: Op) -> Footprint:
-        """Return what an op touches because of the faults."""
+        """Return the locations that an op touches because of the faults."""
         node, every = self._world.node(op.rank), enumerate(self._world.faults)
         touched = {
             Location("fault", number): Mode.WRITE
@@ -88,7 +88,7 @@ _ENDING = frozenset({"exit", "finalise", "kill", "exec"})
 
 
 def _of_process(op: Op) -> Footprint:
-    """Return what threads of a rank share besides memory: life and death, working directory, descriptors."""
+    """Return the things that threads of a rank share besides memory: life and death, working directory, descriptors."""
     touched = {
         Location("life", op.rank): Mode.WRITE if op.call in _ENDING else Mode.READ,
         Location("working directory", op.rank): Mode.WRITE if op.call == "chdir" else Mode.READ,

@@ -1,4 +1,4 @@
-"""Models of what a crash leaves: one small file each.
+"""Models of crashes: one small file each.
 
 The idea, and the weakest of the models, are from Pillai et al., "All File Systems Are Not Created Equal" (OSDI 2014).
 """

@@ -82,7 +82,7 @@ class _Logged:
         return mask_of(number for number in bits(fresh) if self._gone(number) & before)
 
     def implies(self, promises: dict[int, int]) -> list[tuple[int, int, int]]:
-        """Return what a file takes along that takes over the name of another one."""
+        """Return the changes that come with a file that takes over the name of another one."""
         found: list[tuple[int, int, int]] = []
         for index, promised in promises.items():
             synced = self._synced(index)

@@ -18,7 +18,7 @@ class ModelRules:
 
     ``requires``: for each change the set of those without which it does not last.  ``promises``: for each fsync and
     sync, by its place in the log, the set of changes that last once it has returned, whatever they require; ``may``
-    those that may then last without what they require, ``revokes`` those of which it takes the promise back.
+    those that may then last without their requirements, ``revokes`` those whose promise it takes back.
     ``implies``: where all of the first last and none of the second, all of the third do.
 
     ``late`` are for each fsync and sync the changes that it is about where they come before it, which they do in some
@@ -35,7 +35,7 @@ class ModelRules:
 
 
 Promise = Callable[[int, int], int]
-"""Returns what an fsync promises, given its place in the log and the changes that come before it in every order."""
+"""Returns the promises of an fsync, given its place in the log and the changes that come before it in every order."""
 
 
 def per_sync(changes: Changes, promise: Promise, synced: Promise = lambda _, before: before) -> dict[int, int]:
@@ -48,7 +48,7 @@ def per_sync(changes: Changes, promise: Promise, synced: Promise = lambda _, bef
 
 
 def lates(changes: Changes, asks: Promise) -> dict[int, int]:
-    """Return what each fsync and sync is about in some orders only."""
+    """Return the changes that each fsync and sync is about in some orders only."""
     found = {}
     for index, entry in enumerate(changes.log.entries):
         if entry.kind in SYNCS:

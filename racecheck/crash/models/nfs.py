@@ -1,4 +1,4 @@
-"""NFS: what the server has when the machines of the job lose power, and when the server does.
+"""NFS: the server's state when the machines of the job lose power, and when the server does.
 
 From nfs(5) ("Close-to-open cache consistency") and exports(5): calls on names and sizes are answered by the server,
 bytes wait on the client until a close, an fsync or a change of the size sends them.  A server answers when what it was
@@ -63,7 +63,7 @@ def _calls(changes: Changes) -> list[int]:
 
 
 def _sent(changes: Changes, index: int) -> int:
-    """Return what is at the server then: what the call itself did, and the bytes that it sends."""
+    """Return the changes at the server then: the call's own, and the bytes that it sends."""
     entry = changes.log.entries[index]
     if entry.kind not in _SENDS:
         return changes.of_entry[index]

@@ -14,7 +14,7 @@ _CONTENTS = frozenset({"write", "truncate"})
 
 
 def fresh_directories(log: Log) -> Log:
-    """Repair a log in which a save writes over, or removes, what an earlier save has left in a directory.
+    """Repair a log in which a save overwrites or removes files of an earlier save in a directory.
 
     The save fills a new directory instead, and nothing happens to the old one until all that the ranks do there is
     done. A load takes the newest complete directory: so here the new one then gets the old one's name.
@@ -85,9 +85,9 @@ class _CannotTell(Exception):
 
 
 class _Moving:
-    """Moves what a save does in a ``directory`` called ``name`` into another one.
+    """Moves the changes of a save in a ``directory`` called ``name`` into another one.
 
-    ``_old`` are the names of what is in it before, ``_gone`` what of that the save does not leave as it is; ``_inside``
+    ``_old`` are the names in it before, ``_gone`` those of them that the save changes; ``_inside``
     are the objects in the new one, ``_fresh`` is that itself, and ``_instead`` has the new files by the old ones that
     the save writes over.
     """
@@ -139,7 +139,7 @@ class _Moving:
         return replace(self._log, start=start, entries=tuple(entries), moments=tuple(moments))
 
     def _own(self, entry: Entry) -> Entry | None:
-        """Yield what the save does instead, if anything."""
+        """Yield the entries in its place, if any."""
         if entry is self._remade:
             return None
         if entry.inode in self._below and entry.inode not in self._instead and entry.kind != "fsync":

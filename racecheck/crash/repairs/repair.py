@@ -1,6 +1,6 @@
 """The log as it would be if the code had been written differently.  Which repair helps is thus measured.
 
-What cannot be told from a log is left out: bytes that a process had not yet given to the kernel are only seen once it
+Facts that a log lacks are left out: bytes that a process had not yet given to the kernel are only seen once it
 does.
 """
 
@@ -54,7 +54,7 @@ def _repaired(log: Log, names: Sequence[str]) -> Log:
 
 
 def flush_before_fsync(log: Log) -> Log:
-    """Move what is written to a file after its last fsync before that fsync: the buffer is flushed first."""
+    """Move the writes to a file after its last fsync before that fsync: the buffer is flushed first."""
     entries = list(log.entries)
     for sync in [each for each in log.entries if each.kind == "fsync"]:
         place = _index(entries, sync)

@@ -34,7 +34,7 @@ def sections() -> dict[str, str]:
 
 
 def _of_check(check: Check) -> str:
-    """Return what a check does, which invariants it asks, and how to repair what breaks them."""
+    """Describe a check: its work, its invariants, and the repairs."""
     names = [name_of(each) for each in check.invariants]
     repairs = [f"* {name}: {text}" for name in names if (text := repair(name, check.storage.partition("(")[0]))]
     lines = [f"A check of the gate: {check.about}.", f"It asks: {', '.join(names)}."]
@@ -42,7 +42,7 @@ def _of_check(check: Check) -> str:
 
 
 def _of_plan(check: CommandCheck) -> str:
-    """Return what a check of launch commands does."""
+    """Describe a check of launch commands."""
     faults = "".join(f"\n    --fault '{each}'" for each in check.faults)
     lines = [f"A check of the gate for launch commands: {check.about}."]
     return "\n\n".join([*lines, *([f"As options of racecheck run:\n{faults}"] if faults else [])])

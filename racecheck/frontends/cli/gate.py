@@ -207,7 +207,7 @@ class GateOptions:
         return parts.part(self.shard) if self.shard is not None else None
 
     def check(self) -> None:
-        """Raise `UsageError` for what needs no look at a checkpointer."""
+        """Raise `UsageError` for errors that need no look at a checkpointer."""
         self._check_target()
         if self.seconds is not None and not _SHORTEST <= self.seconds <= _LONGEST:
             raise UsageError(f"--seconds must be from {_SHORTEST} to {_LONGEST}, not {self.seconds}")

@@ -74,7 +74,7 @@ def as_command(words: Sequence[str]) -> str:
 
 
 def unknown_command(words: Sequence[str], known: Iterable[str]) -> str:
-    """Return what to say of a command line that begins with no command of racecheck."""
+    """Return the answer to a command line that begins with no command of racecheck."""
     name = words[0]
     if capture.is_launcher(name) or is_script(name):
         return f"{name} is no command of racecheck; to run it: {as_command(words)}"

@@ -252,7 +252,7 @@ class Options:
         return self.watch is not None or capture.is_launcher(self.target[0])
 
     def check(self) -> None:
-        """Raise `UsageError` for what needs no look at a scenario."""
+        """Raise `UsageError` for errors that need no look at a scenario."""
         if self.is_free and self.strategy:
             raise UsageError("--strategy has no effect in free mode: leave it out")
         for name, limit in (("timeout", self.timeout), ("seconds", self.seconds)):
@@ -264,7 +264,7 @@ class Options:
             raise UsageError("name a scenario (path/to/file.py::name) or a launch command (-- torchrun ... train.py)")
 
     def started(self, stack: ExitStack, settings: Config, workers: Workers) -> tuple[Scenario, Starting]:
-        """Return the scenario, and its session to be; ``stack`` closes what both need.  Raises `UsageError`."""
+        """Return the scenario, and its session to be; ``stack`` closes their resources.  Raises `UsageError`."""
         if not self.is_command:
             target = program.only_target(self.target, self.from_, self.resume_with, self.own)
             return launching.started(load_target(target), settings, self.faults_, workers)
@@ -343,7 +343,7 @@ def _search(
 
 
 def _draw(report: Report, file: Path | None) -> None:
-    """Draw the first finding of a search, if one is asked for; what goes wrong does not change the verdict."""
+    """Draw the first finding of a search, if one is asked for; an error here does not change the verdict."""
     if file is None:
         return
     if report.finding is None:

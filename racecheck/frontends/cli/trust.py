@@ -95,7 +95,7 @@ def _changed(finding: Finding, what: str, again: str) -> UsageError:
 
 
 def _shown(launch: Launch) -> str:
-    """Return what running a launch does, as part of a sentence."""
+    """Describe the running of a launch, as part of a sentence."""
     settings = [f"{name}={value}" for name, value in _decisive(launch.environment)]
     code = ("python", launch.script) if launch.script else ("python", "-m", launch.module)
     return f"run {shlex.join([*settings, *code, *launch.arguments])} in {launch.directory}"
@@ -108,7 +108,7 @@ def _decisive(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _allow(what: str, doubts: Sequence[str], *, trust: bool) -> None:
-    """Print what is about to happen; where there are doubts, ask.  Raises `UsageError` unless it is allowed."""
+    """Announce the run; if there are doubts, ask.  Raises `UsageError` unless it is allowed."""
     click.echo(escape(f"racecheck: replay will {what}"), err=True)
     if not doubts or trust:
         return

@@ -1,4 +1,4 @@
-"""Footprints: what an op touches, and so which ops' order can matter.
+"""Footprints: the locations that an op touches, and so which ops' order can matter.
 
 An op touches *locations*, each in a mode.  Two ops of different threads depend on each other if there is a location
 that both touch in modes that do not commute; all else may be swapped without anybody noticing.  Which locations an op
@@ -33,14 +33,14 @@ Footprint = Mapping[Location, Mode]
 
 
 class Dependence(Protocol):
-    """Which ops are steps, and what each touches: by a storage model alone, or by all of a world (`relation`)."""
+    """Which ops are steps, and the footprint of each: by a storage model alone, or by all of a world (`relation`)."""
 
     def visible(self, op: Op) -> bool:
         """Return whether another thread can notice when this op happens."""
         ...
 
     def footprint(self, op: Op) -> Footprint:
-        """Return what an op touches; of a pending op, what it can touch at most."""
+        """Return the locations that an op touches; those that it can touch at most if it is pending."""
         ...
 
 

@@ -63,7 +63,7 @@ class Locks:
         return [lock for lock in self.held if lock.is_beside(wanted) and lock.overlaps(wanted)]
 
     def set(self, lock: Lock) -> None:
-        """Take, convert or release a lock: it replaces what the owner held there, and merges with neighbours."""
+        """Take, convert or release a lock: it replaces the owner's locks there, and merges with neighbours."""
         own = [old for old in self.held if old.is_beside(lock)]
         parts = [part for old in own for part in _outside(old, lock)]
         parts = _merged([*parts, lock] if lock.mode != UNLOCK else parts)
@@ -126,7 +126,7 @@ class Locks:
 
 
 def _outside(old: Lock, new: Lock) -> list[Lock]:
-    """Return what is left of ``old`` where ``new`` takes bytes out of it."""
+    """Return the rest of ``old`` without the bytes of ``new``."""
     parts = [(old.start, min(old.end, new.start)), (max(old.start, new.end), old.end)]
     return [replace(old, start=start, end=end) for start, end in parts if start < end]
 

@@ -67,7 +67,7 @@ DOES: Mapping[str, Kind] = {
     "flock": Kind.LOCKS,
     "fcntl": Kind.LOCKS,
 }
-"""By family.  ``open`` does what its flags say: `creates`, `truncates`."""
+"""By family.  ``open`` follows its flags: `creates`, `truncates`."""
 
 
 def _all(kinds: Kind) -> frozenset[str]:

@@ -26,7 +26,7 @@ def could_go(op: Op, ops: Sequence[Op], later: Callable[[int], bool]) -> bool:
 
 
 def _is_there(key: str, ops: Sequence[Op], later: Callable[[int], bool]) -> bool:
-    """Return what the last op that changed the key left, as the next one that touches it found it."""
+    """Return the value that the last op on the key left, as the next one that touches it found it."""
     touching = [(index, op) for index, op in enumerate(ops) if op.call == "store" and _found(op, key) is not None]
     state = _found(touching[0][1], key)
     for (index, op), (_, following) in pairwise(touching):

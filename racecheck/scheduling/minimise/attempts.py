@@ -14,7 +14,7 @@ Attempt = Callable[[World, Strategy], Outcome]
 
 
 class Spent(BaseException):
-    """The budget is spent, or Ctrl-C came: there are no more runs, and what has been found so far counts."""
+    """The budget is spent, or Ctrl-C came: there are no more runs, and the results so far count."""
 
 
 class Counted:

@@ -1,8 +1,8 @@
-"""The blocks of a run, and orders of its ops that have fewer of them.  A block is what a thread does between switches.
+"""The blocks of a run, and orders of its ops that have fewer of them.  A block is the ops of a thread between switches.
 
 Jalbert, Sen: "A Trace Simplification Technique for Effective Debugging of Concurrent Programs", FSE 2010, moves whole
 blocks.  That is not enough where a switch came too early or too late: there a block is cut in two, at an op that other
-threads depend on, for a cut anywhere else would be no other order of what matters.
+threads depend on, for a cut anywhere else would be no other order of the ops that matter.
 """
 
 from __future__ import annotations

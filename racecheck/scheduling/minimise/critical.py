@@ -27,7 +27,7 @@ OpPair = tuple[int, int]
 
 
 Flip = Literal["same", "another rank", "another failure", "other faults", "impossible"]
-"""What a run with two ops in the other order was, if it did not pass.
+"""The result of a run with two ops in the other order that did not pass.
 
 same: it fails in the same way.  another rank: in the same way, but other ranks fail.  another failure: it breaks
 something else, or a rank does not return.  other faults: a fault of the failing run does not happen, or a new one does.
@@ -53,7 +53,7 @@ class CriticalPair:
 class Critical:
     """The result of the search; ``pair`` is None if no order of two ops made a run pass.
 
-    ``others`` says of the pairs that were tried in vain what their runs were; ``is_killed`` that none was tried, since
+    ``others`` are the results of the pairs that were tried in vain; ``is_killed`` that none was tried, since
     ranks of the failing run were killed.
     """
 
@@ -185,7 +185,7 @@ def _other_way(outcome: Outcome, pair: OpPair, attempt: Attempt) -> Outcome | No
 
 
 def _change(neighbour: Outcome | None, outcome: Outcome, failure: Failure, violation: Violation) -> Flip | None:
-    """Return what a run in the other order is, None for one that passes."""
+    """Return the result of a run in the other order, None if it passes."""
     if neighbour is None:
         return "impossible"
     if neighbour.fired != outcome.fired:

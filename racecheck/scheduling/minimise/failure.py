@@ -54,13 +54,13 @@ def _is_whole(outcome: Outcome) -> bool:
 
 
 def same_failure(outcome: Outcome, violation: Violation, invariants: Sequence[Invariant]) -> Failure:
-    """Return what identifies a violation of an outcome in other runs."""
+    """Return the key of a violation by which other runs show it."""
     reasons = frozenset(judge(outcome, invariants).reasons)
     return Failure(violation.invariant, frozenset(_about(violation, outcome)), reasons, tuple(invariants))
 
 
 def _about(violation: Violation, outcome: Outcome) -> Iterator[str]:
-    """Return what the ops touch that show it; else the paths that its message mentions, and its first words."""
+    """Return the locations that show it; else the paths that its message mentions, and its first words."""
     shown = [event for event in (outcome.trace[index] for index in violation.events) if isinstance(event, Op)]
     if shown:
         yield from (f"{paths(op)} {op.result.errno}".rstrip() if op.result else paths(op) for op in shown)

@@ -21,7 +21,7 @@ def smallest_hitting_set(
 
 
 def _hit(sets: Sequence[frozenset[_Member]], items: Sequence[_Member], size: int) -> frozenset[_Member] | None:
-    """Return ``most`` items, or fewer: one of the first set, and what hits the sets that it does not hit."""
+    """Return ``most`` items, or fewer: one of the first set, and items that hit the sets that it does not hit."""
     if not sets:
         return frozenset()
     if not size:

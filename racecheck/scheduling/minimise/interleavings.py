@@ -1,4 +1,4 @@
-"""All interleavings of a small world: what is known of orderings beyond samples."""
+"""All interleavings of a small world: facts about orderings beyond samples."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The fewest orderings of two ops with which all runs that are tried fail.
 
-A failing run is one of many.  What they have in common is what a person has to understand, and what can be replayed
+A failing run is one of many.  Their common part is for people to understand, and can be replayed
 when the code has changed.  The candidates are the races of the run: where all of them are kept, a run is equivalent.
 
 A run that passes although some orderings were kept shows that one more is needed, of those that it did not keep.  So

@@ -1,7 +1,7 @@
 """A failing run with as few switches as it needs.  A switch is from the thread that went last to another one.
 
-What is minimised is the list of the run's choices, each as its index among the options, of which 0 is the default.  All
-that is tried is run, and its outcome is what the next step starts from, so each step is a real run.
+The list of the run's choices is minimised, each as its index among the options, of which 0 is the default.  All
+that is tried is run, and the next step starts from its outcome, so each step is a real run.
 
 Passes: only default choices from some place on; what a thread does between two switches put to what it does before or
 after that, which takes fewer runs than to set choices to the default, since that changes what all later indices mean;
@@ -40,7 +40,7 @@ class Shrunk:
 
 
 def switches(schedule: Schedule) -> int:
-    """Return how many choices of what goes next are not the default."""
+    """Return how many choices of the next op are not the default."""
     return sum(choice.index != 0 for choice in schedule if choice.kind == "next")
 
 
@@ -76,7 +76,7 @@ def repeated(outcome: Outcome, attempt: Attempt, fails: Fails) -> _Failing:
 
 
 class _Shrinking:
-    """The best run so far, and what has been tried."""
+    """The best run so far, and the attempts."""
 
     def __init__(self, outcome: Outcome, attempt: Attempt, fails: Fails) -> None:
         self._world, self._attempt, self._fails = outcome.world, attempt, fails
@@ -183,7 +183,7 @@ def _stripped(tape: Sequence[int]) -> _Indices:
 def _cost(outcome: Outcome, violation: Violation) -> _Cost:
     """Return the order of runs, the least first.
 
-    What counts, in this order: choices that are not the default (faults), switches, ops until the failure shows,
+    The criteria, in this order: choices that are not the default (faults), switches, ops until the failure shows,
     indices.
     """
     shown = max(violation.events) + 1 if violation.events else len(outcome.trace)

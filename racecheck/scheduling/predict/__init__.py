@@ -1,4 +1,4 @@
-"""Prediction: what one passing run shows of runs that were not made.
+"""Prediction: the facts about other runs that one passing run shows.
 
 `candidates` are the pairs of dependent ops that only happened to go in this order; `force` has one of them go the
 other way.  `needed_collectives` says of each collective which pairs it alone keeps in order.  `predict` does it all.

@@ -30,7 +30,7 @@ class _CollectivePart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Remains:
-    """A thread at some time: its clock, and what remains of it."""
+    """A thread at some time: its clock, and its remaining part."""
 
     clock: Mapping[str, int]
     left: Mapping[str, int]
@@ -51,7 +51,7 @@ class _ClocksWithout:
             parts.sort(reverse=True)
 
     def add(self, op: Op) -> Mapping[str, int]:
-        """Handle the next op of the trace; returns what remains of its clock."""
+        """Handle the next op of the trace; returns the remaining part of its clock."""
         tick = op.clock[op.thread]
         self._advance(op.thread, (tick, False), op.clock)
         last = self._last(op.thread)
@@ -96,7 +96,7 @@ class _ClocksWithout:
         return self._issued[thread, tick]
 
     def _others(self, op: Op, known: Mapping[str, int]) -> Iterator[_Remains]:
-        """Return the states of threads that are directly before an op, other than by what its thread has done."""
+        """Return the states of threads that are directly before an op, other than by ops of its own thread."""
         clock = dict(known)
         found = []
         for thread, tick in op.clock.items():

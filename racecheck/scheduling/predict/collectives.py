@@ -1,6 +1,6 @@
 """The purpose of collectives: which ops on files would race with each other without them.
 
-Only what orders ops in every run counts; in which order dependent ops happened to go in this one does not.
+Only orders that hold in every run count; in which order dependent ops happened to go in this one does not.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Need:
 
 
 def needed_collectives(trace: Sequence[Event], relation: Dependence) -> list[Need]:
-    """Return what each collective of a run is needed for."""
+    """Return the pairs for which each collective of a run is needed."""
     every = {index: event for index, event in enumerate(trace) if isinstance(event, Collective)}
     ops = _Ops(trace, relation, every.keys())
     kept = {index: [*ops.kept(index)] for index in every}
@@ -66,7 +66,7 @@ class _Uses:
 
 
 class _Ops:
-    """The ops of a run, what they touch, and how they are ordered."""
+    """The ops of a run, their footprints, and their order."""
 
     def __init__(self, trace: Sequence[Event], relation: Dependence, collectives: Iterable[int]) -> None:
         self._ops = {each: op for each, op in enumerate(trace) if isinstance(op, Op) and is_step(op, relation)}

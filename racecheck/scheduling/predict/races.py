@@ -31,8 +31,8 @@ PairAttempt = Callable[[Strategy], Outcome]
 class Race:
     """A pair of ops that nothing orders, and the result of its other order.
 
-    - "confirmed": ``violations`` say what it breaks; ``outcome`` is that run.
-    - "changes": no invariant is broken, but ``differences`` say what is not as it was.
+    - "confirmed": ``violations`` are its violations; ``outcome`` is that run.
+    - "changes": no invariant is broken, but there are ``differences``.
     - "harmless": every rank ends in the same way and leaves the same disk.
     - "infeasible": it could not be brought about; ``why``.
     - "untried".
@@ -93,7 +93,7 @@ def _differences(before: Outcome, now: Outcome) -> Iterator[str]:
 
 
 def _in_results(before: Outcome, now: Outcome) -> Iterator[str]:
-    """Yield differences by `effect`, one rank at a time: it knows what does not count."""
+    """Yield differences by `effect`, one rank at a time: it knows the differences that do not count."""
     for rank, (was, is_) in enumerate(zip_longest(_alone(before), _alone(now))):
         if was != is_:
             yield f"rank {rank} {ending(now.results[rank])}; before, it {ending(before.results[rank])}"

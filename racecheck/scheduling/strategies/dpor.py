@@ -64,11 +64,11 @@ class Node:
 class DporProgress:
     """How far a search is: all that is needed to continue it.
 
-    ``nodes`` are the points of the last run at which something is left to try, and of those before it; ``known`` says
-    of each step of that run what it was and its result.  ``bounds`` and ``doubts`` are what the claim leaves out,
-    and what keeps it from being a proof.  ``timed`` are the ops whose order a program has learned from times of files.
+    ``nodes`` are the points of the last run at which something is left to try, and of those before it; ``known`` has
+    each step of that run, with its result.  ``bounds`` and ``doubts`` are the limits of the claim, and the reasons
+    why it is no proof.  ``timed`` are the ops whose order a program has learned from times of files.
     ``cheap``: the threads of a rank are taken to share only what is controlled; ``shared``: a rank has had threads;
-    ``first`` is what the cheap proof came to that went before (`racecheck.scheduling.strategies.staged`).
+    ``first`` is the result of the cheap proof before it (`racecheck.scheduling.strategies.staged`).
     """
 
     traces: int = 0
@@ -210,7 +210,7 @@ class DPOR(Strategy):
         ))  # fmt: skip
 
     def _next_touched(self, step: int, thread: str) -> Footprint | None:
-        """Return what the op of a thread that was pending before a step of the last run touched, if it went at all."""
+        """Return the footprint of a thread's op that was pending before a step of the last run, if it went at all."""
         return next((each.footprint for each in self._order.steps[step:] if each.op.thread == thread), None)
 
     def takes(self, points: Sequence[Answered]) -> bool:
@@ -231,7 +231,7 @@ class DPOR(Strategy):
         )  # fmt: skip
 
     def _left(self) -> str:
-        """Say what is yet to be tried."""
+        """Say how much is yet to be tried."""
         left = self.progress.left
         if not self.progress.traces and not self.progress.redundant:
             return "no schedule was run"
@@ -346,7 +346,7 @@ class DPOR(Strategy):
             node.enter(sorted(able, key=lambda each: each != step.op.thread))
 
     def _reverse_hidden(self) -> None:
-        """Have what an op would have depended on, had it not failed, come before it in a run to come.
+        """Have the ops on which a failed op would have depended come before it in a run to come.
 
         An op that fails touches less than it would if the op that made it fail came later: then it depends on others,
         too, and these may come first.

@@ -23,7 +23,7 @@ Answered = tuple[Point, int]
 
 
 class Diverged(BaseException):
-    """An earlier part of the run differs now: the text says what, and at which step.
+    """An earlier part of the run differs now: the text names it, and the step.
 
     (Code under test cannot swallow a ``BaseException``.)
     """
@@ -80,7 +80,7 @@ class Strategy(Protocol):
         return False
 
     def claim(self) -> Claim:
-        """Return what the runs so far show beyond themselves; samples show nothing."""
+        """Return the claim of the runs so far; samples prove nothing."""
         return Claim()
 
     @property

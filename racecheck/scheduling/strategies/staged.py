@@ -1,6 +1,6 @@
 """Two proofs, the cheaper one first.
 
-Nobody sees what the threads of a rank do in memory.  So in a full proof each of their ops depends on every other
+Nobody sees the threads of a rank at work in memory.  So in a full proof each of their ops depends on every other
 (`racecheck.scheduling.relation`), and even two small threads rarely finish.  The first proof assumes that they share
 only what is controlled: files, descriptors, the working directory, locks, keys of the store, and each other's
 beginnings and ends.  With budget left, the full proof follows; once it is complete, the condition is dropped.

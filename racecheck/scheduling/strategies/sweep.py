@@ -27,7 +27,7 @@ _NUMBER = re.compile(r"\d+")
 class Sweep(Strategy):
     """``inner`` answers the points of kind "next" once the single failures of the default schedule have been tried.
 
-    ``remark`` is what the claim says beside that.  ``most`` is how many are tried: the first ones, in their order.
+    ``remark`` is added to the claim.  ``most`` is how many are tried: the first ones, in their order.
     """
 
     def __init__(self, inner: Strategy, remark: str = "", most: int | None = None) -> None:
@@ -169,7 +169,7 @@ def _order(points: list[Point]) -> list[tuple[int, int]]:
 
 
 def _line(op: Op) -> Hashable:
-    """Return what ops of one line of code have in common: their stack, else the names that they are about."""
+    """Return the key of the ops of one line of code: their stack, else the names that they are about."""
     if op.stack:
         return op.call, tuple((frame.file, frame.line) for frame in op.stack)
     return op.call, tuple(_NUMBER.sub("#", place.path) for place in op.places)

@@ -8,7 +8,7 @@ from racecheck.model.nouns import Choice, Point
 
 
 class Answers:
-    """What a run's schedule answered about its ops: which fault hit one, and whether its node saw something stale.
+    """The answers of a run's schedule about its ops: which fault hit one, and whether its node saw something stale.
 
     A point is matched with the first one left of the same kind about an op of the same label.
     """

@@ -1,4 +1,4 @@
-"""Random choices, except for a few ops whose order is given: what is known of a failure, and nothing more."""
+"""Random choices, except for a few ops whose order is given: the known orderings of a failure, and nothing more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choose what a recorded schedule chose, and notice where that is no longer possible."""
+"""Follow a recorded schedule, and notice where that is no longer possible."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Reverse one race of a run, and keep all else as it was, as far as possible.
 
-First comes what came before the earlier op, then all of what came between the two that does not follow from it, and
+First come the ops before the earlier op, then all ops between the two that does not follow from it, and
 then the later op: so does DPOR reverse a race.  The earlier op goes next: races are about a thread that has
 looked and not yet acted.  Then comes the rest, in the old order.  Faults and stale reads stay with their ops.
 

@@ -25,7 +25,7 @@ from racecheck.scheduling.strategies.sampling.rounds import Learner
 
 
 class PCT(Learner[int]):
-    """Hits what happens when one thread is far behind the others; raises `UsageError` for a depth below 1.
+    """Hits bugs that need one thread far behind the others; raises `UsageError` for a depth below 1.
 
     How many threads and places there are is learnt from the runs, in rounds; the first one has no changes of priority.
     """

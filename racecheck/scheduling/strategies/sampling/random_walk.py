@@ -9,7 +9,7 @@ from racecheck.scheduling.strategies.protocol import Strategy
 
 
 class RandomWalk(Strategy):
-    """Hits shallow races fast; says nothing about what it has not tried."""
+    """Hits shallow races fast; says nothing about schedules that it has not tried."""
 
     def __init__(self) -> None:
         self._rng = Random(0)

@@ -1,6 +1,6 @@
 """Rounds: samplers learn from runs with a delay, so that a run can be drawn before the ones before it have ended.
 
-The first run counts at once.  After it come rounds: what the runs of a round show counts from the end of the round
+The first run counts at once.  After it come rounds: the lessons of a round count from the end of the round
 after it.  So the runs of two rounds follow from nothing but what is known when the first of them begins, and several
 processes can make them (`Strategy.ahead`); with one process they are the same.
 """
@@ -30,7 +30,7 @@ class Rounds(Generic[T]):
         self._later: list[T] = []
 
     def add(self, lesson: T) -> list[T]:
-        """Take what one more run has shown; return the lessons that count from now on."""
+        """Take the lesson of one more run; return the lessons that count from now on."""
         self._runs += 1
         if self._runs == 1:
             return [lesson]
@@ -54,7 +54,7 @@ class Rounds(Generic[T]):
 
 
 class Learner(Strategy, Generic[T]):
-    """A sampler that learns in rounds: its ``end`` adds a lesson to ``rounds``, and learns what is due."""
+    """A sampler that learns in rounds: its ``end`` adds a lesson to ``rounds``, and learns those that are due."""
 
     def __init__(self) -> None:
         self.rounds: Rounds[T] = Rounds()

@@ -49,7 +49,7 @@ class _ThreadProgress:
 
 
 class URW(Learner[Mapping[tuple[str, int], int]]):
-    """Hits what can happen at many places, in threads that are alike.
+    """Hits bugs that many places can show, in threads that are alike.
 
     How many ops a thread has between collectives is learnt from the runs, as their mean, in rounds; the first run is a
     plain random walk.
