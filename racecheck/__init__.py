@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         all_shards_present,
         atomic_publish,
         consistent_weights,
+        damage_refused,
         durable_after_ack,
         ends_in_time,
         equal_collectives,
@@ -117,6 +118,7 @@ __all__ = [
     "check",
     "check_checkpointer",
     "consistent_weights",
+    "damage_refused",
     "durable_after_ack",
     "ends_in_time",
     "equal_collectives",
@@ -149,10 +151,10 @@ __all__ = [
 
 _NAMES = {
     "racecheck.invariants": (
-        "DEFAULT all_shards_present atomic_publish consistent_weights durable_after_ack ends_in_time equal_collectives "
-        "error_honesty gc_safety judges_crashes latest_consistency liveness monotonic_step no_deadlock "
-        "no_file_errors no_lost_writes no_stale_shards no_torn_files no_unexpected_errors nothing_left_over "
-        "nothing_outside old_survives reads_contents recovers resume_equals same_checkpoint "
+        "DEFAULT all_shards_present atomic_publish consistent_weights damage_refused durable_after_ack ends_in_time "
+        "equal_collectives error_honesty gc_safety judges_crashes latest_consistency liveness monotonic_step "
+        "no_deadlock no_file_errors no_lost_writes no_stale_shards no_torn_files no_unexpected_errors "
+        "nothing_left_over nothing_outside old_survives reads_contents recovers resume_equals same_checkpoint "
         "snapshot_isolation"
     ),
     "racecheck.model.errors": "CannotRun InternalError RacecheckError UsageError",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from racecheck.crash.log import Disk, Stored
 from racecheck.model.nouns import Collective, Crash, DiskEntry, Event, Outcome, Violation, Weights
@@ -67,13 +66,9 @@ class Cutting:
 
     def _digest(self, stored: Stored) -> str:
         """Return the files' digests (`racecheck.sessions.file_digests`), which are the same in every session."""
-        whole, parts = Digest(), []
-        with Path(self.recorder.spool).open("rb") as spool:
-            for _, length, data in stored.extents:
-                if data is not None:
-                    spool.seek(self.recorder.blobs[data.digest] + data.offset)
-                parts.append(spool.read(length) if data is not None else bytes(length))
-        whole.update(b"".join(parts))
+        whole = Digest()
+        blobs = [(length, (data.digest, data.offset) if data else None) for _, length, data in stored.extents]
+        whole.update(self.recorder.read(blobs))
         return whole.hexdigest()
 
 

@@ -35,7 +35,7 @@ from racecheck.explore.runs.tasks import OneRun
 from racecheck.explore.runs.workers import Workers
 from racecheck.explore.struck import Struck, struck
 from racecheck.explore.tally import Tally, way_of
-from racecheck.invariants import all_shards_present, doubts_of, judge, name_of, wants_contents
+from racecheck.invariants import all_shards_present, damage_refused, doubts_of, judge, name_of, wants_contents
 from racecheck.model.errors import CannotRun, InternalError, UsageError
 from racecheck.model.nouns import Judgement, Outcome, Verdict, Violation, World
 from racecheck.scheduling import parts, strategies
@@ -63,6 +63,8 @@ class Exploration:
         search = replace(search, world=search.scenario.fitted(search.world), slot=session.slot.number)
         if search.earlier is not None:
             search = replace(search, world=search.earlier.world)
+        if any(each.what == "damage" for each in search.world.faults) and damage_refused not in search.invariants:
+            search = replace(search, invariants=(*search.invariants, damage_refused))
         self.session, self.search = session, search
         self.runs = Runs(lambda: nullcontext(session), search.scenario.reference, workers, lambda: session.until)
         self.ahead = Ahead(self.runs, self._request)
@@ -78,7 +80,7 @@ class Exploration:
             session, search.scenario, search.world, search.invariants, search.seed, past.crashes, search.states
         )
         if self.crashing.models and search.free:
-            raise UsageError("crash faults need controlled mode: drop --mode free or the fault")
+            raise UsageError("crashes and damage need controlled mode: drop --mode free or the fault")
         self.interrupted = False
         self.rehearsal: Outcome | None = None
         self.first_took = 0.0

@@ -68,7 +68,7 @@ def fitting(
         return told, (_NO_SAVE,)
     found, conditions = _of_loads(undisturbed)
     found += told
-    if undisturbed.recovery is not None and any(each.what != "crash" for each in faults):
+    if undisturbed.recovery is not None and any(each.what not in {"crash", "damage"} for each in faults):
         resumed, more = _of_resumption(undisturbed, again)
         found, conditions = [*found, *resumed], (*conditions, *more)
     shared = shared_by_ranks(undisturbed)

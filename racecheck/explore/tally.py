@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from racecheck import faults
+from racecheck.crash.damage import KINDS
 from racecheck.explore.continued import Continued
 from racecheck.explore.doubts import DIFFERS, MOST_IN_A_ROW, Doubts
 from racecheck.explore.excused import Excused
@@ -14,7 +15,7 @@ from racecheck.explore.reports import Ending, Found
 from racecheck.explore.resume import Known, Past
 from racecheck.invariants.series import count
 from racecheck.model.compare import effect, fingerprint
-from racecheck.model.nouns import Coverage, Invariant, Judgement, Outcome, Verdict, World
+from racecheck.model.nouns import Coverage, Fault, Invariant, Judgement, Outcome, Verdict, World
 from racecheck.scheduling.claims import Claim, lowered, merged, of_run
 
 Effect = tuple[object, ...]
@@ -73,7 +74,7 @@ class Tally:
     ) -> None:
         """Add the judged crash states of run ``number``; ``keep`` judges the run of a failing state and keeps it."""
         self.fired = [
-            times + crashes.judged * (fault.what == "crash")
+            times + sum(each.judged for name, each in crashes.counts.items() if _is_of(fault, name))
             for fault, times in zip(world.faults, self.fired, strict=True)
         ]
         self.doubts.add(crashes.reasons)
@@ -139,6 +140,13 @@ class Tally:
             verdict, _distinct((*self.past.violations, *known)), self.reasons, self.shown, self.coverage, begun,
             self.past.runs + self.done, tuple(sorted(self.seen)), tuple(self.fired), crashes,
         )  # fmt: skip
+
+
+def _is_of(fault: Fault, model: str) -> bool:
+    """Return whether a fault asks for a model of crashes, or for a kind of damage."""
+    if model in KINDS:
+        return fault.what == "damage" and model in faults.kinds(fault)
+    return fault.what == "crash" and fault.model in {"", model}
 
 
 def way_of(outcome: Outcome, judgement: Judgement) -> Effect:

@@ -6,9 +6,10 @@ Imports: kernel, model.
 
 from __future__ import annotations
 
-from racecheck.faults.grammar import GRAMMAR, check, parse, text
-from racecheck.faults.plan import Plan, counts, hits, is_modelled, may_hit, takes_room
+from racecheck.faults.grammar import DAMAGES, GRAMMAR, check, kinds, parse, text
+from racecheck.faults.plan import Plan, counts, hits, is_modelled, matches, may_hit, takes_room
 
 __all__ = [
-    "GRAMMAR", "Plan", "check", "counts", "hits", "is_modelled", "may_hit", "parse", "takes_room", "text",
+    "DAMAGES", "GRAMMAR", "Plan", "check", "counts", "hits", "is_modelled", "kinds", "matches", "may_hit", "parse",
+    "takes_room", "text",
 ]  # fmt: skip

@@ -11,6 +11,7 @@
     term on write seconds=30                      SIGTERM, and SIGKILL 30 s later
     preempt on any nth=each                       the same for all ranks of the node, which share the 30 s
     crash model=ext4                              what a crash at any moment of the run can leave (`racecheck.crash`)
+    damage kind=flip|cut path=**/*.pt             after the run a file that the recovery reads has lost a bit, or more
 
     ENOSPC on write nth=each survive              the program has to get over it: no failure is excused
 
@@ -34,13 +35,16 @@ from racecheck.model.nouns import Fault, World
 
 GRAMMAR = (
     "WHAT [on CALL[|CALL...] [GLOB]] [rank=N] [node=N] [nth=N|each] [times=N|all] [bytes=N] [seconds=S] [model=NAME]"
-    " [when=before|after] [survive]"
+    " [kind=NAME[|NAME...]] [when=before|after] [survive]"
 )
 
 KILLS = ("kill", "kill-node", "kill-job")
 TERMS = ("term", "preempt")
 MODELS = ("kill", "ext4", "xfs", "btrfs", "posix-min", "ordered", "nfs", "nfs-server", "object")
 """The persistence models of a crash: everything that was called lasts, or what a file system of this kind promises."""
+
+DAMAGES = ("flip", "cut", "zero", "empty", "missing", "older")
+"""The kinds of damage (`racecheck.crash.damage`)."""
 
 _OWN = frozenset({"clock", "clone", "timer", "random", "dup", "ioctl", "advise", "exec", "fcntl", "reap", "submit"})
 CALLS = tuple(sorted({row.family for row in TABLE.values()} - _OWN | {"rmdir"}))
@@ -52,7 +56,7 @@ _AMOUNTS = {"short": "bytes", "torn": "bytes", "full": "bytes", "slow": "seconds
 _AMOUNTS |= dict.fromkeys(TERMS, "seconds")
 """Which faults have an amount, and the amount of what."""
 _USUAL = {"slow": 10.0, **dict.fromkeys(TERMS, 30.0)}
-_KINDS = (*_NEEDS_CALLS, "full", "slow", *KILLS, *TERMS, "crash")
+_KINDS = (*_NEEDS_CALLS, "full", "slow", *KILLS, *TERMS, "crash", "damage")
 _QUOTED = re.compile(r"[\s'\"\\]")
 """What a shell takes for no part of a word, or for more than itself."""
 _MOST_SECONDS, _MOST_BYTES = 1e6, 1 << 50
@@ -88,6 +92,9 @@ def parse(spec: str) -> Fault:
 def text(fault: Fault) -> str:
     """Return the fault as it is written."""
     parts = [fault.what]
+    if fault.what == "damage":
+        path = [f"path={shlex.quote(fault.path)}"] if fault.path != "**" else []
+        return " ".join([*parts, *([f"kind={fault.model}"] if fault.model else []), *path])
     if fault.calls or fault.path != "**":
         parts += ["on", "|".join(fault.calls) or "any", *([_written(fault.path)] if fault.path != "**" else [])]
     parts += [f"{name}={value}" for name, value in (("rank", fault.rank), ("node", fault.node)) if value >= 0]
@@ -105,6 +112,11 @@ def _written(path: str) -> str:
     """Return a glob as a word of the grammar."""
     quoted = shlex.quote(path) if _QUOTED.search(path) or not path else path
     return f"path={quoted}" if path.partition("=")[0] in {*_FIELDS, "survive"} else quoted
+
+
+def kinds(fault: Fault) -> tuple[str, ...]:
+    """Return the kinds of damage that a fault asks for."""
+    return tuple(fault.model.split("|")) if fault.model else DAMAGES
 
 
 def check(world: World) -> None:
@@ -165,11 +177,12 @@ def _amount(fault: Fault, name: str, value: str, spec: str) -> Fault:
 
 
 def _model(fault: Fault, name: str, value: str, spec: str) -> Fault:
-    del name
-    if fault.what != "crash":
-        raise UsageError(f"fault {spec!r}: model= applies only to crash")
-    if value not in MODELS:
-        raise UsageError(f"fault {spec!r}: unknown model {value!r}; known: {', '.join(MODELS)}")
+    what, known = {"model": ("crash", MODELS), "kind": ("damage", DAMAGES)}[name]
+    if fault.what != what:
+        raise UsageError(f"fault {spec!r}: {name}= applies only to {what}")
+    for each in value.split("|") if what == "damage" else [value]:
+        if each not in known:
+            raise UsageError(f"fault {spec!r}: unknown {name} {each!r}; known: {', '.join(known)}")
     return replace(fault, model=value)
 
 
@@ -189,7 +202,7 @@ def _path(fault: Fault, name: str, value: str, spec: str) -> Fault:
 
 _FIELDS = {
     **dict.fromkeys(("rank", "node", "nth", "times"), _number), "bytes": _amount, "seconds": _amount, "model": _model,
-    "when": _when, "path": _path,
+    "kind": _model, "when": _when, "path": _path,
 }  # fmt: skip
 
 
@@ -201,5 +214,7 @@ def _problems(fault: Fault) -> Iterator[str]:
         yield "full applies to all writes: write full bytes=N, with node=N for one node's disk"
     if fault.what == "crash" and replace(fault, model="", path="**") != Fault("crash"):
         yield "crash covers every moment of a run: write crash, with model=NAME for one model"
+    if fault.what == "damage" and replace(fault, model="", path="**") != Fault("damage"):
+        yield "damage comes after the run: write damage, with kind=NAME|NAME for some kinds, path=GLOB for some files"
     if fault.what in (*KILLS, *TERMS) and fault.times != 1:
         yield "times= does not apply to a kill: leave it out"

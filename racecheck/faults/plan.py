@@ -11,13 +11,13 @@ from racecheck.faults.grammar import KILLS, TERMS
 from racecheck.model.nouns import Fault, Op, World
 from racecheck.model.ops import op_kinds
 
-_NOT_AN_OP = frozenset({"full", "crash"})
+_NOT_AN_OP = frozenset({"full", "crash", "damage"})
 """Faults that do not happen to one op."""
 _ANYWHERE = frozenset({*KILLS, *TERMS})
 """Faults that happen to processes, also at ops that touch no file."""
 _NO_ROOM = frozenset({"ENOSPC", "EDQUOT"})
 """Errors that an ``open`` meets only where it creates a file (open(2))."""
-_MODELLED = frozenset({"short", "torn", "full", "crash"})
+_MODELLED = frozenset({"short", "torn", "full", "crash", "damage"})
 
 
 _USING_ROOM = op_kinds.RESIZES | {"unlink", "rename"}
@@ -28,6 +28,11 @@ def hits(fault: Fault, op: Op, node: int) -> bool:
     if not may_hit(fault, op, node) or (fault.what in _NO_ROOM and op.call == "open" and not _creates(op)):
         return False
     return fault.path == "**" or any(_pattern(fault.path).fullmatch(place.path) for place in op.places)
+
+
+def matches(fault: Fault, path: str) -> bool:
+    """Return whether a fault is about a path."""
+    return fault.path == "**" or _pattern(fault.path).fullmatch(path) is not None
 
 
 def _creates(op: Op) -> bool:

@@ -69,7 +69,7 @@ def is_swept(world: World) -> bool:
 
 
 def _has_crashes(world: World) -> bool:
-    return any(fault.what == "crash" for fault in world.faults)
+    return any(fault.what in {"crash", "damage"} for fault in world.faults)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from racecheck.explore.requests import Search
+from racecheck.faults import DAMAGES
 from racecheck.gate.effort import EFFORTS, Effort
 from racecheck.model.errors import UsageError
 from racecheck.model.hints import meant
@@ -21,6 +22,8 @@ _ORDERS = 8
 """How many times more schedules than in a check of a checkpointer: a program does more."""
 _STATES = {"quick": 16, "normal": 60}
 """By effort, how many disks the recovery loads for each run and model; it has as many ranks as the job."""
+_DAMAGED = {"quick": 4, "normal": 20}
+"""The same for each kind of damage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ class CommandCheck:
         schedules = due.schedules if self.faults else due.schedules * _ORDERS
         return replace(
             search, world=world, strategy=due.strategy, schedules=schedules, swept=due.swept, keep_going=True,
-            states=_STATES.get(effort.name),
+            states=(_DAMAGED if _is_damage(self.faults) else _STATES).get(effort.name),
         )  # fmt: skip
 
 
@@ -58,6 +61,10 @@ PLAN: Mapping[str, CommandCheck] = {
                      ("preempt on any nth=each",), "if the job is preempted"),
         CommandCheck("power-failure", "the power fails at each moment, and the job resumes",
                      ("crash",), "if the power fails"),
+        CommandCheck("damaged", "a file that the resumed job reads is cut, zeroed, empty, missing or of an older save",
+                     (f"damage kind={'|'.join(each for each in DAMAGES if each != 'flip')}",), "if a file is damaged"),
+        CommandCheck("bit-flipped", "a bit of a file that the resumed job reads is flipped",
+                     ("damage kind=flip",), "if a bit flips"),
         CommandCheck("disk-full", "ENOSPC at each op that needs space",
                      (f"ENOSPC on {NEEDS_ROOM} nth=each",), "if the disk is full"),
         CommandCheck("io-error", "EIO on one rank, at each op", ("EIO on any nth=each",), "if a call fails with EIO"),
@@ -71,6 +78,10 @@ PLAN: Mapping[str, CommandCheck] = {
 }  # fmt: skip
 KNOWN: Mapping[str, Check | CommandCheck] = {**CHECKS, **PLAN}
 """All checks, of checkpointers and of launch commands."""
+
+
+def _is_damage(specs: Sequence[str]) -> bool:
+    return any(each.startswith("damage") for each in specs)
 
 
 def chosen(names: Sequence[str], effort: str) -> list[CommandCheck]:

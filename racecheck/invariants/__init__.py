@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from racecheck.invariants.after_faults import ends_in_time, liveness
 from racecheck.invariants.checkpoints import all_shards_present, no_stale_shards, recovers
+from racecheck.invariants.damage import damage_refused
 from racecheck.invariants.disk import nothing_left_over, nothing_outside
 from racecheck.invariants.durability import durable_after_ack, old_survives
 from racecheck.invariants.honesty import error_honesty
@@ -39,6 +40,7 @@ __all__ = [
     "all_shards_present",
     "atomic_publish",
     "consistent_weights",
+    "damage_refused",
     "doubts_of",
     "durable_after_ack",
     "ends_in_time",
@@ -84,6 +86,7 @@ ALL: tuple[Invariant, ...] = (
     all_shards_present,
     consistent_weights,
     resume_equals,
+    damage_refused,
     snapshot_isolation,
     same_checkpoint,
     atomic_publish,

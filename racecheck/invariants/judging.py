@@ -16,6 +16,7 @@ UNJUDGED = " could not judge the run: "
 """Between an invariant's name and its exception, in a reason for doubt."""
 _READERS: set[Invariant] = set()
 _OF_CRASHES: set[Invariant] = set()
+_OF_DAMAGE: set[Invariant] = set()
 _Asking = TypeVar("_Asking", bound=Callable[..., Iterator[Violation]])
 
 
@@ -39,9 +40,15 @@ def judges_crashes(invariant: _Asking) -> _Asking:
     return invariant
 
 
-def after_crash(invariants: Sequence[Invariant]) -> list[Invariant]:
-    """Return those of the invariants that judge crash states."""
-    return [each for each in invariants if _inner(each) in _OF_CRASHES]
+def judges_damage(invariant: _Asking) -> _Asking:
+    """Mark an invariant of recoveries from damaged files (a decorator): no other one is asked about them."""
+    _OF_DAMAGE.add(invariant)
+    return invariant
+
+
+def after_crash(invariants: Sequence[Invariant], *, damaged: bool = False) -> list[Invariant]:
+    """Return those of the invariants that judge crash states, or damage."""
+    return [each for each in invariants if _inner(each) in (_OF_DAMAGE if damaged else _OF_CRASHES)]
 
 
 def _inner(invariant: Invariant) -> Invariant:
@@ -59,7 +66,7 @@ def judge(outcome: Outcome, invariants: Sequence[Invariant]) -> Judgement:
     """
     violations: list[Violation] = []
     if outcome.crash is not None:
-        invariants = after_crash(invariants)
+        invariants = after_crash(invariants, damaged=bool(outcome.crash.damage))
     reasons = list(doubts_of(outcome))
     if not invariants:
         missing = "no invariant was given" if outcome.crash is None else "none of the invariants judges crashes"

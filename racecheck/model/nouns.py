@@ -29,8 +29,9 @@ class Fault:
     ``what`` happens ("ENOSPC", "short", "kill", "crash", ...) to ops of these ``calls`` (families; none: of any) on a
     path that matches ``path``, by ``rank`` and on ``node`` (-1: any).  ``nth``: to the n-th such op of a run, from 1,
     or with 0 to each of them, in one run after the other.  ``times``: to how many from there on, 0 for all.  ``amount``
-    is what the kind of fault needs: bytes or seconds.  ``model`` is the model of crashes.  ``after``: a kill comes
-    when the op has happened, not before it.  ``survive``: the program has to get over it, and no failure is excused.
+    is what the kind of fault needs: bytes or seconds.  ``model`` is the model of crashes, or the kind of damage.
+    ``after``: a kill comes when the op has happened, not before it.  ``survive``: the program has to get over it, and
+    no failure is excused.
     """
 
     what: str
@@ -439,6 +440,8 @@ class Crash:
     torn: tuple[int, ...] = ()
     kept: tuple[tuple[int, int, int], ...] = ()
     whole: tuple[int, ...] = ()
+    damage: str = ""
+    """Describes the damage of a file after the run, of the kind ``model``; "" for a crash."""
 
     @property
     def within(self) -> Crash:
@@ -484,6 +487,8 @@ class Outcome:
     weights: tuple[Weights, ...] = ()
     steps: tuple[TrainingStep, ...] = ()
     recovery: Outcome | None = None
+    undamaged: Outcome | None = None
+    """The recovery of the run itself, if that of this outcome is from a damaged disk."""
     outside: Mapping[str, str] = field(default_factory=dict)
     mismatch: Mismatch | None = None
     names: tuple[str, ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from racecheck import faults
 from racecheck.explore.recovery.groups import Group, Witness
 from racecheck.explore.recovery.judge import Count, Crashes
 from racecheck.model.nouns import Crash, Event, Op, Outcome
@@ -22,8 +23,14 @@ NAMES: Mapping[str, str] = {
     "nfs": "NFS clients",
     "nfs-server": "NFS server (async)",
     "object": "object storage",
+    "flip": "a bit flipped",
+    "cut": "tail missing",
+    "zero": "page zeroed",
+    "empty": "file empty",
+    "missing": "file missing",
+    "older": "file of an older save",
 }
-"""The models' names for people."""
+"""The names of models and of kinds of damage, for people."""
 
 _INDENT, _LABEL = "  ", 12
 _SHOWN = 12
@@ -38,7 +45,10 @@ def crash_text(group: Group, crashes: Crashes, *, width: int = 120, cut: bool = 
     width, root = max(width, NARROWEST), root or words.here()
     witness, run = group.witnesses[0], crashes.run
     lines = [words.escape(f"{group.violation.invariant}: {_first(group.violation.message)}")]
-    lines += _labelled("crash", _moment(witness.state.crash, run))
+    crash = witness.state.crash
+    lines += (
+        _labelled("damage", [words.escape(crash.damage)]) if crash.damage else _labelled("crash", _moment(crash, run))
+    )
     room = width - _LABEL - len(_INDENT) if cut else 0
     lines += _labelled("lost", _ops(witness.state.crash.lost, run, root, room))
     lines += _labelled("torn", _ops(witness.state.crash.torn, run, root, room))
@@ -56,14 +66,19 @@ def crash_text(group: Group, crashes: Crashes, *, width: int = 120, cut: bool = 
 def counts_text(crashes: Crashes) -> str:
     """Yield how many states were judged, a line for each model; the omissions, and the reasons against a PASS."""
     lines = [
-        f"{NAMES.get(model, model)}: {words.count(count.judged, 'crash state')} at "
-        f"{words.count(count.cuts, 'cut')} of the run, {count.bad or 'none'} violate an invariant"
+        f"{NAMES.get(model, model)}: {_judged(model, count)}, {count.bad or 'none'} violate an invariant"
         + (f"; incomplete: {words.escape(count.truncated)}" if count.truncated else "")
         for model, count in crashes.counts.items()
     ]
     lines.append(f"{words.count(crashes.disks, 'disk state')} loaded in {crashes.seconds:.1f} s")
     lines += [words.escape(note) for note in (*crashes.reasons, *crashes.notes)]
     return "\n".join(lines)
+
+
+def _judged(model: str, count: Count) -> str:
+    if model in faults.DAMAGES:
+        return words.count(count.judged, "damaged disk")
+    return f"{words.count(count.judged, 'crash state')} at {words.count(count.cuts, 'cut')} of the run"
 
 
 def repairs_text(repaired: Mapping[str, Crashes]) -> str:

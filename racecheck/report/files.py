@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
+from racecheck.crash.damage import KINDS
 from racecheck.crash.states import MODELS
 from racecheck.explore import findings
 from racecheck.explore.findings import Finding
@@ -37,7 +38,9 @@ def _contradiction(outcome: Outcome) -> str:
     if strange is not None:
         return f"its trace has rank {strange} of {world.ranks}"
     crash = outcome.crash
-    if crash is not None and crash.model not in MODELS:
+    if crash is not None and crash.damage and crash.model not in KINDS:
+        return f"there is no damage of kind {crash.model!r}"
+    if crash is not None and not crash.damage and crash.model not in MODELS:
         return f"there is no crash model {crash.model!r}"
     if crash is not None and crash.whole and not len(crash.whole) == len(crash.happened) == size:
         return f"its crash has {len(crash.whole)} events of the whole run for {size}"

@@ -569,8 +569,11 @@ def _crashes_data(report: Report) -> dict[str, Any] | None:
     if not report.crashes:
         return None
     models = {
-        model: {name: sum(getattr(each.counts[model], name) for each in report.crashes) for name in _COUNTS}
-        for model in report.crashes[0].counts
+        model: {
+            name: sum(getattr(each.counts[model], name) for each in report.crashes if model in each.counts)
+            for name in _COUNTS
+        }
+        for model in dict.fromkeys(model for each in report.crashes for model in each.counts)
     }
     repaired = {
         name: {model: count.bad for model, count in each.counts.items()} for name, each in report.repaired.items()

@@ -24,8 +24,8 @@ class TooLarge(Exception):
 class Ages:
     """Return how long before the end of a run things were changed, as far as a disk shows it.
 
-    Of a file its youngest bytes count; of one that has none, and of a directory, when its name was last given.  (A
-    recovery mostly asks which of several checkpoints is the newest.)
+    Of a file its youngest bytes count, but none that damage has put there; of one that has none, and of a directory,
+    when its name was last given.  (A recovery mostly asks which of several checkpoints is the newest.)
     """
 
     end: int
@@ -50,7 +50,9 @@ class Ages:
         return ages
 
     def age(self, path: str, stored: Stored) -> int:
-        found = [self.bytes.get(data.digest, self.end) for _, _, data in stored.extents if data is not None]
+        found = [
+            self.bytes[data.digest] for _, _, data in stored.extents if data is not None and data.digest in self.bytes
+        ]
         when = max(found) if found else self.names.get(path.rpartition("/")[2], self.end)
         return max(0, self.end - when)
 

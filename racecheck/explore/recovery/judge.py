@@ -9,11 +9,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from racecheck import faults
 from racecheck.crash.build import build
 from racecheck.crash.cut_outcome import Cutting, uncut
+from racecheck.crash.damage import KINDS, damaged
 from racecheck.crash.log import Log
 from racecheck.crash.repairs.repair import repairs, with_one_more
-from racecheck.crash.states import ALL, CrashState, states
+from racecheck.crash.states import ALL, CrashState, Enumeration, states
 from racecheck.explore.recovery.disk_images import Ages
 from racecheck.explore.recovery.groups import Group, Groups, Witness, plain
 from racecheck.explore.recovery.recoveries import Disks, Recovered, Recoveries
@@ -88,6 +90,13 @@ class Crashes:
         return sum(count.judged for count in self.counts.values())
 
     @property
+    def of_power(self) -> Crashes:
+        """The crash states alone, without damage: these a change of the code may repair."""
+        counts = {name: each for name, each in self.counts.items() if name not in KINDS}
+        groups = [each for each in self.groups if not KINDS & each.models.keys()]
+        return replace(self, counts=counts, groups=groups)
+
+    @property
     def truncated(self) -> str:
         """Which models were not exhausted, and why; "" if all were."""
         cut = {name: count.truncated for name, count in self.counts.items() if count.truncated}
@@ -159,8 +168,9 @@ def judge_repairs(
     ``seconds`` are left out (0: no limit).
     """
     until = time.perf_counter() + seconds if seconds > 0 else 0.0
+    crashes = crashes.of_power
     found = {AS_IT_IS: crashes}
-    if crashes.log is None:
+    if crashes.log is None or not crashes.counts:
         return found
     judging = _StateJudge(session, scenario, crashes.run, recorder, crashes.log, invariants, seed, until)
 
@@ -201,7 +211,7 @@ class _StateJudge:
         alone: bool = False,
     ) -> None:
         self.invariants, self.until, self.alone = invariants or scenario.invariants, until, alone
-        self.cutting = Cutting(outcome, recorder)
+        self.cutting, self.recorder = Cutting(outcome, recorder), recorder
         ages = Ages.of(outcome, recorder, log)
         self.recoveries = Recoveries(session, scenario, outcome.world, recorder, ages, self.invariants, seed)
         self.seen: dict[Disks, Recovered] = {}
@@ -232,6 +242,15 @@ class _StateJudge:
             self.cutting.outcome, counts, under.groups.plainest(), tuple(under.reasons),
             len(self.seen) - before, time.perf_counter() - started, log, self.notes, interrupted=not is_whole,
         )  # fmt: skip
+
+    def states(self, log: Log, model: str) -> Enumeration:
+        """Return the disks that a crash may leave under a model, or those with a kind of damage."""
+        if model not in KINDS:
+            return states(log, model, acks=self.cutting.acks, most=self.most)
+        run = self.cutting.outcome
+        asked = [each for each in run.world.faults if each.what == "damage" and model in faults.kinds(each)]
+        found = tuple(damaged(run, log, self.recorder, model, asked))
+        return Enumeration(found, "", 0, len(found))
 
     def recovered(self, pending: Sequence[Disks], left_out: list[str]) -> Iterator[int]:
         """Yield the places in ``pending`` of what has been loaded, in order of arrival.  Each disk is loaded once."""
@@ -312,7 +331,7 @@ class _Pass:
         return "interrupted" not in left_out
 
     def _judge_all(self, model: str, only: Crash | None, left_out: list[str]) -> None:
-        enumeration = states(self.log, model, acks=self.judging.cutting.acks, most=self.judging.most)
+        enumeration = self.judging.states(self.log, model)
         asked = [state for state in enumeration.states if only in {None, state.crash}]
         pending = [(state, self.log.split(state.disk)) for state in asked]
         self.counts[model] = Count(states=len(pending), cuts=enumeration.cuts)
@@ -340,7 +359,10 @@ class _Pass:
         recovered = self.judging.seen[disks]
         cut = self.judging.cutting.cut(state.crash, dict(disks))
         cover = self.judging.cutting.recorder.unstable.cover
-        outcome = replace(cut, recovery=cover(recovered.outcome), contents=cover(recovered.contents))
+        outcome = replace(
+            cut, recovery=cover(recovered.outcome), contents=cover(recovered.contents),
+            undamaged=self.judging.cutting.outcome.recovery if state.crash.damage else None,
+        )  # fmt: skip
         judgement = judge(outcome, self.judging.invariants)
         for reason in judgement.reasons:
             known = self._doubted.get(reason)
@@ -353,7 +375,9 @@ class _Pass:
 
 
 def _place(crash: Crash, trace: Sequence[Event]) -> str:
-    """Say in words when a crash came."""
+    """Say in words when a crash came, or what was damaged."""
+    if crash.damage:
+        return crash.damage
     ops = [event.label for index in crash.happened if isinstance(event := trace[index], Op)]
     lost = f", {len(crash.lost)} op{'s' * (len(crash.lost) > 1)} lost" if crash.lost else ""
     return f"{crash.model}: a crash after {ops[-1]}{lost}" if ops else f"{crash.model}: a crash before the first op"

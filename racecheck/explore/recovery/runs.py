@@ -6,9 +6,10 @@ import hashlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from racecheck import storage
+from racecheck import faults, storage
 from racecheck.crash.bitsets import mask_of
 from racecheck.crash.cuts import moments
+from racecheck.crash.damage import KINDS
 from racecheck.crash.precedence import before_events
 from racecheck.crash.repairs.repair import repairs
 from racecheck.explore.recovery.judge import OUT_OF_TIME, Count, Crashes, judge_crashes, judge_repairs
@@ -25,6 +26,7 @@ _REPAIRING = 60.0
 """Seconds that the repair table may take."""
 
 CRASH_STATE = "crash state"
+DAMAGED_FILE = "damaged file"
 
 TellProgress = Callable[[str], None]
 
@@ -49,12 +51,9 @@ class CrashedRuns:
         ``earlier`` are the states judged before the search was cut.  ``states`` is the most disks to load for each run
         and model (None: all).
         """
-        crashes = [fault for fault in world.faults if fault.what == "crash"]
-        usual = storage.make(world).usual_crashes
-        self.models = tuple(
-            dict.fromkeys(each for fault in crashes for each in ([fault.model] if fault.model else usual))
-        )
-        if crashes:
+        self.models = _models(world)
+        """Models of crashes, and kinds of damage."""
+        if self.models:
             _check(scenario, world, invariants, self.models)
         self._session, self._scenario, self._invariants, self._seed = session, scenario, invariants, seed
         self._earlier, self._states = earlier or Done(), states
@@ -77,15 +76,24 @@ class CrashedRuns:
 
         No state is begun after ``seconds`` (0: no limit).  Raises `CannotRun` and `UsageError` like a run.
         """
-        key = _deeds(outcome)
-        if not self.models or key in self._seen:
+        models = self._unseen(outcome)
+        if not models:
             return None
-        self._seen.add(key)
         found = judge_crashes(
-            self._session, self._scenario, outcome, self._recorder, self.models, self._invariants, seconds=seconds,
+            self._session, self._scenario, outcome, self._recorder, models, self._invariants, seconds=seconds,
             progress=_told(tell), seed=self._seed, limit=self._states,
         )  # fmt: skip
         self.judged.append(found)
+        return found
+
+    def _unseen(self, outcome: Outcome) -> list[str]:
+        """Return the models under which no run like this one was judged: crashes cut it, damage is done to its disk."""
+        found: list[str] = []
+        for key, is_damage in ((_deeds, False), (_left, True)):
+            models = [each for each in self.models if (each in KINDS) == is_damage]
+            if models and (known := key(outcome)) not in self._seen:
+                self._seen.add(known)
+                found += models
         return found
 
     def close(self) -> None:
@@ -145,7 +153,7 @@ class CrashedRuns:
         found: dict[str, Count] = {}
         for model in self.models:
             earlier = [self._earlier.counts[model]] if model in self._earlier.counts else []
-            every = [*earlier, *(each.counts[model] for each in self.judged)]
+            every = [*earlier, *(each.counts[model] for each in self.judged if model in each.counts)]
             found[model] = Count(
                 sum(each.states for each in every), sum(each.judged for each in every), sum(each.bad for each in every),
                 sum(each.cuts for each in every), next((each.truncated for each in every if each.truncated), ""),
@@ -158,32 +166,49 @@ class CrashedRuns:
 
         Of a bounded set, or of a run of which nothing is known, the total is not known.
         """
-        counts = self.counts.values() if self._has_judged else ()
+        of = {CRASH_STATE: self._counts(damage=False), DAMAGED_FILE: self._counts(damage=True)}
+        return tuple(self._tried(what, [*counts.values()]) for what, counts in of.items() if counts)
+
+    def _tried(self, what: str, counts: Sequence[Count]) -> Tried:
         done, due = sum(each.judged for each in counts), sum(each.states for each in counts)
-        return (Tried(CRASH_STATE, done, 0 if self.is_cut and done == due else due),) if counts else ()
+        return Tried(what, done, 0 if self.is_cut and done == due else due)
+
+    def _counts(self, *, damage: bool) -> dict[str, Count]:
+        return {name: each for name, each in self.counts.items() if self._has_judged and (name in KINDS) == damage}
 
     def claim(self) -> Claim:
         """Yield how many states were judged, and for which models these are not all."""
         if not self._has_judged:
             return NOTHING_AGAINST
-        parts = [f"{model} {each.judged}{' (not all)' * bool(each.truncated)}" for model, each in self.counts.items()]
-        doubts = [f"crash states of {name}: {each.truncated}" for name, each in self.counts.items() if each.truncated]
+        remarks, doubts = [], []
+        for damage, said in ((False, "crash states over all orders of independent ops"), (True, "damaged files")):
+            counts = self._counts(damage=damage)
+            parts = [f"{name} {each.judged}{' (not all)' * bool(each.truncated)}" for name, each in counts.items()]
+            remarks += [f"{said}: {', '.join(parts)}"] if parts else []
+            what = "damage of kind" if damage else "crash states of"
+            doubts += [f"{what} {name}: {each.truncated}" for name, each in counts.items() if each.truncated]
         if any(each.log is None for each in self.judged):
             doubts.append("crash states of some run cannot be computed")
-        return Claim(
-            True,
-            remarks=(f"crash states over all orders of independent ops: {', '.join(parts)}",),
-            doubts=tuple(doubts),
-        )
+        return Claim(True, remarks=tuple(remarks), doubts=tuple(doubts))
+
+
+def _models(world: World) -> tuple[str, ...]:
+    usual = {"crash": storage.make(world).usual_crashes, "damage": faults.DAMAGES}
+    asked = [fault for fault in world.faults if fault.what in usual]
+    return tuple(
+        dict.fromkeys(each for fault in asked for each in ((fault.model,) if fault.model else usual[fault.what]))
+    )
 
 
 def _check(scenario: Scenario, world: World, invariants: Sequence[Invariant], models: Sequence[str]) -> None:
     if not scenario.has_recovery and not wants_contents(invariants):
         name = scenario.name
         raise UsageError(f"crash faults need a recovery: give {name} one (@{name}.recover)")
+    if not scenario.has_recovery and any(fault.what == "damage" for fault in world.faults):
+        raise UsageError(f"damage needs a recovery that reads it: give {scenario.name} one (@{scenario.name}.recover)")
     known = storage.make(world).crashes
     for model in models:
-        if model not in known:
+        if model not in KINDS and model not in known:
             raise UsageError(f"storage {world.storage} has no crash model {model}; known: {', '.join(known)}")
 
 
@@ -197,6 +222,12 @@ def _deeds(outcome: Outcome) -> str:
     said = tuple((each.rank, each.kind, each.step) for each in outcome.weights)
     done = tuple(_deed(outcome.trace[index]) for index in deeds), _order(outcome, deeds), said
     return hashlib.sha256(repr(done).encode(errors="surrogateescape")).hexdigest()
+
+
+def _left(outcome: Outcome) -> str:
+    """Return a hash of the disk that a run left."""
+    disk = sorted((path, each.kind, each.digest, each.target) for path, each in outcome.disk.items())
+    return hashlib.sha256(repr(disk).encode(errors="surrogateescape")).hexdigest()
 
 
 def _deed(event: Event) -> Hashable:
@@ -215,4 +246,6 @@ _LOOKING = op_kinds.ASKS | {"sleep"}
 
 
 def _told(tell: TellProgress) -> Callable[[int, int, float, str], None]:
-    return lambda done, every, _, model: tell(f"crash states: {model} {done} of {every}")
+    return lambda done, every, _, model: tell(
+        f"{'damage' if model in KINDS else 'crash states'}: {model} {done} of {every}"
+    )

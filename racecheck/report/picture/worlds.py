@@ -103,13 +103,20 @@ def _crash(outcome: Outcome, crash: Crash) -> PageData:
     """Return what a crash is called, the events that it took, and the files that have only a part of theirs."""
     model = words.escape(NAMES.get(crash.model, crash.model))
     name = "Killed processes" if crash.model == "kill" else f"Power loss on {model}"
+    name = words.escape(f"Damage: {crash.damage}") if crash.damage else name
     torn = {place.inode for index in crash.torn if isinstance(op := outcome.trace[index], Op) for place in op.places}
     gone, paths = {*range(len(outcome.trace))} - {*crash.happened} | {*crash.lost}, dict[int, str]()
     for index, event in enumerate(outcome.trace):
         if isinstance(event, Op) and event.places and index not in gone:
             paths[event.places[0].inode] = event.path
     files = [paths[each] for each in torn - {0} if each in paths]
-    return {"name": name, "lost": crash.lost, "torn": crash.torn, "files": [*map(words.escape, files)]}
+    return {
+        "name": name,
+        "damaged": bool(crash.damage),
+        "lost": crash.lost,
+        "torn": crash.torn,
+        "files": [*map(words.escape, files)],
+    }
 
 
 def _left(outcome: Outcome, last: PathTree, start: PathTree | None) -> PathTree:

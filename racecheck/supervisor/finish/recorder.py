@@ -12,10 +12,10 @@ import fcntl
 import hashlib
 import os
 import stat
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
 
 from racecheck.model.nouns import Op
 from racecheck.model.ops import op_kinds
@@ -249,12 +249,24 @@ class Recorder:
             return
         with open(path, "rb", buffering=0) as file:
             while length > 0 and (data := os.pread(file.fileno(), min(length, _CHUNK), start)):
-                yield Span(start, len(data), self._keep(data))
+                yield Span(start, len(data), self.keep(data))
                 start, length = start + len(data), length - len(data)
         if length:
             self._fail(f"{length} written bytes are missing")
 
-    def _keep(self, data: bytes) -> str:
+    def read(self, extents: Sequence[tuple[int, tuple[str, int] | None]]) -> bytes:
+        """Return bytes of a file: pieces of blobs, each a length, the digest and where in the blob; None for zeros."""
+        with self.spool.open("rb") as spool:
+            return b"".join(self._piece(spool, length, blob) for length, blob in extents)
+
+    def _piece(self, spool: BinaryIO, length: int, blob: tuple[str, int] | None) -> bytes:
+        if blob is None:
+            return bytes(length)
+        digest, offset = blob
+        spool.seek(self.blobs[digest] + offset)
+        return spool.read(length)
+
+    def keep(self, data: bytes) -> str:
         """Keep bytes, once; returns their digest, "" for zeros."""
         if data == bytes(len(data)):
             return ""

@@ -66,6 +66,7 @@ function markRows(world, number) {
 }
 
 function crashText(crash) {
+  if (crash.damaged) return crash.name;
   const took = [crash.lost.length && `${count(crash.lost.length, "op")} lost`, crash.torn.length && `${count(crash.torn.length, "op")} torn`].filter(Boolean);
   return `${crash.name}: ${took.join(", ") || "nothing lost"}`;
 }

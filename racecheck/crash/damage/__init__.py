@@ -1,0 +1,10 @@
+"""Damage of checkpoint files at rest: the disks that it leaves after a whole run.
+
+Imports: kernel, model, faults (the patterns of paths), crash.
+"""
+
+from __future__ import annotations
+
+from racecheck.crash.damage.damages import KINDS, damaged
+
+__all__ = ["KINDS", "damaged"]

@@ -1,0 +1,128 @@
+"""The disks that damage leaves: one file of a checkpoint that the recovery reads is not as it was saved.
+
+flip: a bit of a part of the file (`file_parts`) is the other one.  cut: the last byte, or the second half, is missing.
+zero: the page in the middle has zeros.  empty, missing: the file is.  older: the file is that of an older save.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from racecheck import faults
+from racecheck.crash.changes import PAGE, Changes, LastingChoice
+from racecheck.crash.damage.file_parts import parts
+from racecheck.crash.log import Data, Disk, Log, Stored, merged, overwritten, shortened
+from racecheck.crash.states import CrashState
+from racecheck.model.nouns import Crash, Fault, Op, Outcome
+from racecheck.supervisor.finish.recorder import Recorder
+
+_NUMBER = re.compile(r"\d+")
+
+KINDS = frozenset(faults.DAMAGES)
+
+
+def damaged(outcome: Outcome, log: Log, recorder: Recorder, kind: str, asked: Sequence[Fault]) -> list[CrashState]:
+    """Return the disks with one kind of damage to a file that the undamaged recovery of a run opened to read.
+
+    ``asked`` are the faults of this kind, any of whose patterns the path has to match.
+    """
+    changes = Changes(log)
+    whole = changes.disk(LastingChoice((1 << len(changes.every)) - 1))
+    files = _Files(whole, recorder)
+    happened = tuple(range(len(outcome.trace)))
+    found = []
+    for path in files.read_by(outcome.recovery):
+        shown = files.shown(path)
+        if any(faults.matches(each, shown) for each in asked):
+            for stored, said in files.damaged(path, kind):
+                left = tuple((name, stored if name == path else each) for name, each in whole.paths)
+                disk = Disk(tuple((name, each) for name, each in left if each is not None))
+                found.append(CrashState(disk, Crash(kind, happened, damage=said)))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    disk: Disk
+    recorder: Recorder
+
+    def shown(self, path: str) -> str:
+        """Return a path as an outcome has it."""
+        return self.recorder.unstable.show(path)
+
+    def read_by(self, recovery: Outcome | None) -> list[str]:
+        """Return the files of the disk that a recovery opened to read, in the order of their paths."""
+        ops = recovery.ops if recovery is not None else ()
+        opened = {place.path for op in ops if _reads(op) for place in op.places}
+        return [
+            path for path, each in self.disk.paths if each.kind == "file" and each.size and self.shown(path) in opened
+        ]
+
+    def damaged(self, path: str, kind: str) -> Iterator[tuple[Stored | None, str]]:
+        """Yield a file as this kind of damage leaves it (None: missing), each with a description."""
+        whole, name = self.disk[path], self.shown(path)
+        if kind == "missing":
+            yield None, f"{name} is missing"
+        elif kind == "empty":
+            yield Stored("file"), f"{name} is empty"
+        elif kind == "cut":
+            for size in dict.fromkeys(each for each in (whole.size - 1, whole.size // 2) if each):
+                yield _cut(whole, size), f"{name} ends after {size} of {whole.size} bytes"
+        elif kind == "zero":
+            start = whole.size // 2 // PAGE * PAGE
+            length = min(PAGE, whole.size - start)
+            said = f"bytes {start} to {start + length - 1} of {name} are zeros"
+            yield _with(whole, start, length, None), said
+        elif kind == "older":
+            older = self._older(path)
+            if older:
+                yield self.disk[older], f"{name} is that of the older save, {self.shown(older)}"
+        else:
+            yield from self._flipped(path, whole, name)
+
+    def _flipped(self, path: str, whole: Stored, name: str) -> Iterator[tuple[Stored, str]]:
+        blobs = [(length, (each.digest, each.offset) if each else None) for _, length, each in whole.extents]
+        data = self.recorder.read(blobs)
+        for offset, part in parts(path, data):
+            digest = self.recorder.keep(bytes([data[offset] ^ 1]))
+            kept = Data(digest, 0, 1) if digest else None
+            where = f" ({part})" if part else ""
+            yield _with(whole, offset, 1, kept), f"the lowest bit of byte {offset} of {name}{where} is flipped"
+
+    def _older(self, path: str) -> str:
+        """Return the same file in the directory of the save before, "" if there is none.
+
+        Its path differs in one number, which is smaller, of a directory: the numbers of files may be those of ranks.
+        """
+        directory, _, name = path.rpartition("/")
+        candidates = []
+        for other, each in self.disk.paths:
+            theirs, _, same = other.rpartition("/")
+            if each.kind == "file" and same == name and each != self.disk[path]:
+                number = _smaller(directory, theirs)
+                candidates += [(number, other)] if number >= 0 else []
+        return max(candidates, default=(0, ""))[1]
+
+
+def _smaller(path: str, other: str) -> int:
+    """Return the one number in which another path differs from a path, if that is smaller; else -1."""
+    if _NUMBER.split(path) != _NUMBER.split(other):
+        return -1
+    pairs = zip(_NUMBER.findall(path), _NUMBER.findall(other), strict=True)
+    apart = [(int(mine), int(theirs)) for mine, theirs in pairs if mine != theirs]
+    return apart[0][1] if len(apart) == 1 and apart[0][1] < apart[0][0] else -1
+
+
+def _reads(op: Op) -> bool:
+    done = op.result is not None and not op.result.errno
+    return op.call == "open" and done and "O_WRONLY" not in op.flags
+
+
+def _cut(whole: Stored, size: int) -> Stored:
+    return Stored("file", merged(shortened(whole.extents, size), size), size)
+
+
+def _with(whole: Stored, offset: int, length: int, data: Data | None) -> Stored:
+    return Stored("file", merged(overwritten(whole.extents, offset, length, data), whole.size), whole.size)

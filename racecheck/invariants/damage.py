@@ -1,0 +1,108 @@
+"""The invariant of damaged checkpoints: they are refused, or nothing of the damage gets into the job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from racecheck.invariants.judging import judges_damage
+from racecheck.model.nouns import Outcome, Returned, Stopped, TrainingStep, Violation, Weights
+from racecheck.model.training_parts import RANDOM
+
+_KINDS = {
+    "flip": "a flipped bit",
+    "cut": "a missing tail",
+    "zero": "zeros in place of a page",
+    "empty": "an empty file",
+    "missing": "a missing file",
+    "older": "a file of an older save",
+}
+"""The kinds of damage, in the words of violations."""
+
+
+@judges_damage
+def damage_refused(outcome: Outcome) -> Iterator[Violation]:
+    """A job that resumes from a damaged checkpoint ends with an error, or is the job that it would be without damage.
+
+    Disks and copies lose bits, tails and files, and a loader without a checksum trains on with wrong weights.  Right
+    are: an error on any rank; the loads and training steps of the undamaged recovery; loads of an older save by all
+    ranks (whether the job says so is not judged).  Wrong are: weights that nobody saved, a mix of saves, a job that
+    waits for ever, or begins anew though files of its saves are still there.
+    """
+    if outcome.crash is None or not outcome.crash.damage:
+        return
+    recovery, whole = outcome.recovery, outcome.undamaged
+    if recovery is None or whole is None:
+        raise LookupError("there is no recovery to load a damaged checkpoint")
+    if not (_loads(whole) or whole.steps):
+        raise LookupError("no load and no training step was observed in the undamaged recovery")
+    flaw, ranks = _flaw(outcome, recovery, whole)
+    if flaw:
+        damage = _KINDS[outcome.crash.model]
+        yield Violation("damage-refused", f"with {damage}, the resumed job {flaw}", ranks)
+
+
+def _flaw(outcome: Outcome, recovery: Outcome, whole: Outcome) -> tuple[str, tuple[int, ...]]:
+    """Return the flaw of a recovery of a damaged checkpoint, and its ranks; "" if it has none."""
+    stuck = tuple(rank for rank, each in enumerate(recovery.results) if isinstance(each, Stopped))
+    if len(stuck) < len([each for each in recovery.results if not isinstance(each, Returned)]):
+        return "", ()
+    if stuck:
+        return "waits for ever", stuck
+    loads = _loads(recovery)
+    wrong = [each for each in loads if not _is_known(each, [*_loads(whole), *_saves(outcome)])]
+    if wrong:
+        tensors = {each for save in _saves(outcome) for each in save.tensors.items()}
+        is_mix = all(tensors >= each.tensors.items() for each in wrong)
+        what = "a mix of saves" if is_mix else "what nobody saved"
+        return f"loads {what}, without an error", _ranks(wrong)
+    fallen = [each for each in loads if not _is_known(each, _loads(whole))]
+    if fallen:
+        newest = [each for each in loads if each not in fallen and not _is_old(outcome, each)]
+        return ("loads a mix of saves, without an error", _ranks(newest)) if newest else ("", ())
+    if _loads(whole) and not loads:
+        rest = {each.checkpoint for each in _saves(outcome)} & outcome.disk.keys()
+        return (
+            ("begins anew beside the other files of its saves", tuple(range(len(recovery.results))))
+            if rest
+            else ("", ())
+        )
+    return _other_steps(recovery, whole)
+
+
+def _other_steps(recovery: Outcome, whole: Outcome) -> tuple[str, tuple[int, ...]]:
+    """Return how the training steps of a recovery differ from those of the undamaged one, if they were observed."""
+    if not (recovery.steps and whole.steps):
+        return "", ()
+    ranks = range(len(whole.results))
+    apart = tuple(rank for rank in ranks if _steps(recovery.steps, rank) != _steps(whole.steps, rank))
+    return ("takes other training steps, without an error", apart) if apart else ("", ())
+
+
+def _steps(steps: Sequence[TrainingStep], rank: int) -> list[dict[str, str]]:
+    """Return the steps of a rank without its random numbers: like their generators, these matter if a step differs."""
+    own = [each.parts for each in steps if each.rank == rank]
+    return [{name: each for name, each in parts.items() if not name.startswith(RANDOM)} for parts in own]
+
+
+def _loads(outcome: Outcome) -> list[Weights]:
+    return [each for each in outcome.weights if each.kind == "loaded" and each.tensors]
+
+
+def _saves(outcome: Outcome) -> list[Weights]:
+    return [each for each in outcome.weights if each.kind == "saved"]
+
+
+def _is_known(load: Weights, others: Sequence[Weights]) -> bool:
+    """Return whether all tensors of a load are those of one of the others."""
+    return any(load.tensors.items() <= each.tensors.items() for each in others)
+
+
+def _is_old(outcome: Outcome, load: Weights) -> bool:
+    """Return whether a load may also be of a save that is not the last one of its series."""
+    saves = _saves(outcome)
+    last = {(each.rank, each.series): each for each in saves}
+    return _is_known(load, [each for each in saves if each is not last[each.rank, each.series]])
+
+
+def _ranks(loads: Sequence[Weights]) -> tuple[int, ...]:
+    return tuple(sorted({each.rank for each in loads}))
